@@ -8,7 +8,7 @@ from typing import Any
 
 from ..web.colours import CLEAR, FIGURE_TEXT, GRID
 
-HEIGHT = 260
+HEIGHT, LEGEND_LINE = 260, 20
 MAX_NAME = 36
 Drawn = tuple[Any, str, Sequence[Sequence[str]]]
 """Figure, sentence and table of a `Chart`."""
@@ -78,6 +78,13 @@ def axes(x: str, y: str, is_tall: bool = False) -> Any:
         showlegend=True,
     )
     return figure
+
+
+def legend_below(figure: Any) -> None:
+    """Put the legend of all that is drawn below the figure, a line each: above a narrow one it would lie on the data."""
+    figure.update_layout(
+        height=HEIGHT + LEGEND_LINE * len(figure.data), legend={"orientation": "v", "y": -0.4, "yanchor": "top"}
+    )
 
 
 def bars(

@@ -29,7 +29,7 @@ CONSTANTS = {"DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "
              "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {
     "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
-    "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object",
+    "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object", "Promise",
     "RegExp", "ResizeObserver", "Response", "Set", "String", "TextDecoder", "TextEncoder", "TypeError", "URL", "URLSearchParams",
     "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document", "fetch",
     "getComputedStyle", "innerHeight", "innerWidth", "localStorage", "location", "navigator", "performance",

@@ -158,7 +158,7 @@ def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any)
 
 TERMS = {
     "Plain": "plain decoding", "Speculative": "speculative decoding", "tok/s": "tokens per second",
-    "first token, prompt included": "TTFT", "per token": "TPOT", "95 % of steps within": "95th percentile",
+    "first token with prompt": "TTFT", "per token": "TPOT", "95 % of steps within": "95th percentile",
     "a correct guess": "accepted",
     "wrong, and all after it": "rejected", "the model's own token": "correction", "a free extra token": "bonus",
     "scores (logits)": "picked from", "Drafter": "guesses ahead", "Draft length": "k",

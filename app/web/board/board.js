@@ -9,7 +9,7 @@ import { ALONE, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.j
 
 // The times on the board: name, metric, words, the technical term.
 const TIMES = [
-  ["ttft", "ttft_s", "first token, prompt included", "Time to first token (TTFT), including reading the prompt"],
+  ["ttft", "ttft_s", "first token with prompt", "Time to first token (TTFT), including reading the prompt"],
   ["tpot", "tpot_s", "per token", "Time per output token (TPOT): time of all steps / tokens written"],
   ["itl", "itl_p95_s", "95 % of steps within", "95th percentile (p95) of the step times"],
 ];
@@ -21,7 +21,7 @@ const TIMING = [
   ["total, with prompt", "prefill and decoding", (lane) =>
     duration(lane.prefill_s === null ? null : lane.prefill_s + lane.decode_s)],
   ["reading the prompt", "prefill, including the drafter's", (lane) => duration(lane.prefill_s)],
-  ["first token, prompt included", "TTFT, time to first token", (lane) => duration(lane.ttft_s)],
+  ["first token with prompt", "TTFT, time to first token", (lane) => duration(lane.ttft_s)],
   ["per token", "TPOT, time per output token", (lane) => duration(lane.tpot_s)],
   ["median step", "median step time", (lane) => duration(lane.itl_p50_s)],
   ["95 % of steps within", "95th percentile of step times", (lane) => duration(lane.itl_p95_s)],

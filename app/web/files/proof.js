@@ -4,7 +4,6 @@
 import { copy } from "../base/dom.js";
 import { isOnServer } from "../base/model.js";
 import { make, oneLine, plural, sentence, write } from "../base/text.js";
-import { VERDICTS } from "../base/words.js";
 import { on } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S, shownLanes, titles, verdictOn } from "../board/state.js";
@@ -25,7 +24,7 @@ function comparedIn(verdict) {
   const { rows_compared: rows, rows_different: different } = verdict;
   if (S.sides.some((name) => isOnServer(S.recording, name))) return "the texts, character by character";
   return `${plural(rows, "token")}, ${typeof different === "number" ?
-    `and every bit of ${plural(rows, "row")} of logits: ${different} differ` : "no logits (Audit was off)"}`;
+    `and a checksum over every bit of ${plural(rows, "row")} of logits: ${different} differ` : "no logits (Audit was off)"}`;
 }
 
 // {title, facts, how, command} of the lanes on the screen; null without a verdict.
@@ -43,7 +42,7 @@ export async function proofOf() {
     ["Recorded", [created, commit && `commit ${commit}`].filter(Boolean).join(", ")],
     ...titles().map((title, i) => [`${title}: hash`, hashes[i]])];
   const isVerifiable = S.recording.device.type !== "server";
-  return { title: `${VERDICTS[verdict.kind][1]}. ${sentence(verdict.sentence)}`, facts,
+  return { title: sentence(verdict.sentence), facts,
     how: `${asText ? OF_TEXT : OF_IDS} ${isVerifiable ? "To check it on another machine: save the race and run this "
       + "in a copy of Photofinish." : "A race of servers cannot be run again here."}`,
     command: isVerifiable ? `python -m engine verify ${fileName("json")}` : "" };
