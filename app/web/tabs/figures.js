@@ -44,6 +44,7 @@ function cheat() {
 }
 
 function drawAnswer() {
+  if (root.dataset.tab !== "why") return;
   const lane = S.live || isElsewhere(S.header, S.sides[1]) ? null : S.race.lane(S.sides[1]);
   const found = reasonsOf(S.race, S.first, lane);
   write(refs.whySays, !found ? S.live ? "The answer comes after the race." : "There is nothing to compare." :
@@ -55,10 +56,7 @@ function drawAnswer() {
 
 export function askForFigures() {
   const { tab } = root.dataset, figures = document.getElementById(`page-${tab}`);
-  if (tab === "why") {
-    drawAnswer();
-    if (figures && !refs.why.contains(figures)) refs.why.append(figures);      // the sentence stands above them
-  }
+  if (tab === "why" && figures && !refs.why.contains(figures)) refs.why.append(figures);      // below the sentence
   if (!DRAWN[tab] || !figures || !S.raw || S.asked[tab]) return;
   const request = S.asked[tab] = String(numRequests += 1);
   figures.classList.add("page-stale");
@@ -81,6 +79,7 @@ function forgetFigures() {
 }
 
 for (const each of switches) each.addEventListener("change", cheat);
+for (const event of ["cleared", "recording", "over", "tab"]) on(event, drawAnswer);
 on("recording", askForFigures);
 on("cleared", forgetFigures);
 on("tab", (name) => {
