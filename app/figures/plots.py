@@ -81,7 +81,7 @@ def axes(x: str, y: str, is_tall: bool = False) -> Any:
 
 
 def legend_below(figure: Any) -> None:
-    """Put the legend of all that is drawn below the figure, a line each: above a narrow one it would lie on the data."""
+    """Put the legend below the figure, a line for each trace so far: above a narrow one it would lie on the data."""
     figure.update_layout(
         height=HEIGHT + LEGEND_LINE * len(figure.data), legend={"orientation": "v", "y": -0.4, "yanchor": "top"}
     )

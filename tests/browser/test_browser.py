@@ -131,8 +131,8 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
 
 
 def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
-    """An empty prompt or seed gets words ("not None" is none), and the page goes on; words that cover the buttons; a prompt
-    that is cut without a word; a count that is not the tokenizer's."""
+    """An empty prompt or seed gets words ("not None" is none), and the page goes on; words that cover the buttons; a
+    prompt that is cut without a word; a count that is not the tokenizer's."""
     seed = tab.get_by_label("Seed", exact=True)
     open_settings(tab)
     seed.fill("")

@@ -94,9 +94,10 @@ def test_two_visitors_see_their_own_races(visit: Any) -> None:
 
 
 def test_a_live_race_is_saved_and_opened(visit: Any, tmp_path: Path) -> None:
-    """The file contains the race on screen, the engine accepts it, and another visitor sees the same tokens, runs it
-    again with settings that are not on the page, and reads that the tokens are the same."""
+    """The file contains the race on screen, the engine accepts it, and another visitor sees the same tokens, finds its
+    prompt and settings on the page, runs it again by Race, and reads that the tokens are the same."""
     tab, other = visit(), visit()
+    tab.fill("#page-prompt textarea", "def square(x):")
     settings(tab, Maximum_length="48")
     run_race(tab)
     file = tmp_path / "race.json"
@@ -106,7 +107,10 @@ def test_a_live_race_is_saved_and_opened(visit: Any, tmp_path: Path) -> None:
     other.wait_for_function(f"{STATE}.fromFile")
     to_end(other)
     assert other.evaluate(TOKENS) == expected(recording)
-    run_race(other, button="[data-ref=liveHere]")
+    prompt = "text => document.querySelector('#page-prompt textarea').value === text"
+    other.wait_for_function(prompt, arg=recording["prompt"]["text"])
+    assert other.input_value("[aria-label='number input for Maximum length']") == "48"
+    run_race(other)
     num = sum(len(e["token_ids"]) for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step")
     other.wait_for_selector("[data-ref=verdictMeans]:not(:empty)", timeout=LOAD_MS)
     assert words(other, "verdictMeans").startswith(f"This machine wrote the same {num} tokens, bit for bit, ")

@@ -104,8 +104,8 @@ LINE = r"([\d.]+) against ([\d.]+) tok/s, the faster of two plain runs; ([\d.]+)
 
 
 def test_one_line_explains_the_ratio(page: Any) -> None:
-    """A ratio that no two numbers on the board give, that leaves out the prompt without a word, or that is another one in
-    the tab Why."""
+    """A ratio that no two numbers on the board give, that leaves out the prompt without a word, or that is another
+    one in the tab Why."""
     for seed in range(4):
         faster = race_over(words_of(TEXT)[:80], seed=seed)
         feed(page, faster, race_id=f"faster {seed}")

@@ -131,6 +131,31 @@ def test_each_view_shows_the_same_nodes(page: Any) -> None:
     assert page.evaluate(TOKENS) == expected(SHORT)
 
 
+AT_TOP = """() => [...document.querySelectorAll('.pf-text')].map(box => {
+    const { top } = box.getBoundingClientRect(), steps = [...box.querySelectorAll('.pf-step')];
+    return +steps.find(step => step.getBoundingClientRect().bottom > top + 4).dataset.step; })"""
+
+
+def test_both_texts_begin_at_the_top_and_scroll_together(page: Any) -> None:
+    """Two texts that cannot be compared by eye: one at its end and one at its beginning, or at other tokens."""
+    recorded = race_over(words_of(TEXT, 3))
+    feed(page, recorded)
+    lanes = [{e["index"]: e for e in steps_of(recorded, name)} for name in ("baseline", "speculative")]
+    for view, marks in (("text", True), ("steps", True), ("text", False)):
+        page.click(f"[data-tab={view}]")
+        if not marks:
+            page.click("[data-ref=marks]")
+        assert page.evaluate("[...document.querySelectorAll('.pf-text')].map(box => box.scrollTop)") == [0, 0]
+        for share in (0.5, 0.2):
+            page.evaluate("share => { const box = document.querySelector('[data-ref=rightText]');"
+                          " box.scrollTop = share * box.scrollHeight; }", share)  # fmt: skip
+            page.wait_for_timeout(100)
+            left, right = (lane[at]["position"] for lane, at in zip(lanes, page.evaluate(AT_TOP), strict=True))
+            assert right > 20 and abs(left - right) < 20, (view, marks, left, right)
+        page.evaluate("document.querySelector('[data-ref=leftText]').scrollTop = 0")
+        page.wait_for_timeout(100)
+
+
 def test_a_failed_lane_says_so(page: Any) -> None:
     """What a lane committed before it failed stays visible, with the reason below it."""
     recorded = copy.deepcopy(SHORT)
