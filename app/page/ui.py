@@ -72,16 +72,16 @@ def build(
             model = gr.HTML(texts.model_line(backend.loader.status), elem_id="page-model")
             if os.environ.get("SPACE_ID"):
                 gr.DuplicateButton(size="sm", elem_id="page-duplicate")
-        with gr.Row(elem_id="page-go"):
-            prompt = _component(prompt_control)
-            start = gr.Button("Race", variant="primary", elem_id="page-race-button")
-            stop = gr.Button("Stop", interactive=False, elem_id="page-stop-button")
         with gr.Row(elem_id="page-presets"):
             with gr.Row(elem_id="page-examples"):
                 gr.HTML("<p>Examples</p>", elem_classes="page-scale")
                 presets = {each.id: gr.Button(each.name, size="sm") for each in catalogue.presets}
             expectation = gr.HTML(texts.preset_line(preset))
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
+        with gr.Row(elem_id="page-go"):
+            prompt = _component(prompt_control)
+            start = gr.Button("Race", variant="primary", elem_id="page-race-button")
+            stop = gr.Button("Stop", interactive=False, elem_id="page-stop-button")
         race = race_view(handlers.recorded[preset.id] or first_frame(None), elem_id="race")
         drawn = _figures("page-charts", charts(None))
         reasons = _figures("page-why", why(None))

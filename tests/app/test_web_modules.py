@@ -31,8 +31,8 @@ BROWSERS = {
     "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
     "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object", "Promise",
     "RegExp", "ResizeObserver", "Response", "Set", "String", "TextDecoder", "TextEncoder", "TypeError", "URL",
-    "URLSearchParams", "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document", "fetch",
-    "getComputedStyle", "innerHeight", "innerWidth", "localStorage", "location", "navigator", "performance",
+    "URLSearchParams", "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document",
+    "fetch", "getComputedStyle", "innerHeight", "innerWidth", "localStorage", "location", "navigator", "performance",
     "requestAnimationFrame", "sessionStorage", "setInterval", "setTimeout", "undefined", "window",
 }  # fmt: skip
 """What a browser knows by itself, as far as the page uses it."""

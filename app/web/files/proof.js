@@ -21,7 +21,8 @@ async function hashOf(text) {
 }
 
 function comparedIn(verdict) {
-  const { rows_compared: rows, rows_different: different } = verdict;
+  const { kind, rows_compared: rows, rows_different: different } = verdict;
+  if (kind === "same_distribution") return "no tokens: under this rule both texts are drawn separately";
   if (S.sides.some((name) => isOnServer(S.recording, name))) return "the texts, character by character";
   return `${plural(rows, "token")}, ${typeof different === "number" ?
     `and a checksum over every bit of ${plural(rows, "row")} of logits: ${different} differ` : "no logits (Audit was off)"}`;
