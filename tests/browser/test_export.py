@@ -37,7 +37,7 @@ def exported(browser: Any, tmp_path: Path) -> Iterator[Any]:
 
     def make(recording: bytes, remembered: str = "{}", **options: Any) -> Any:
         file = tmp_path / "race.html"
-        file.write_text(player(recording).replace(EMPTY, EMPTY[:-2] + remembered), encoding="utf-8")
+        file.write_text(player(recording).replace(EMPTY, EMPTY[:-2] + remembered, 1), encoding="utf-8")
         context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}, **options)
         opened.append(watched(context.new_page(), "file:"))
         opened[-1].goto(file.as_uri())
@@ -172,7 +172,7 @@ def test_the_page_gives_the_files_that_the_command_makes(tab: Any) -> None:
         tab.press("[data-ref=whatIfK]", "Home")
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         page = download(tab, "[data-ref=savePage]").path().read_bytes().decode()
-        assert page == player(text.encode()).replace(EMPTY, EMPTY[:-2] + PRICE)
+        assert page == player(text.encode()).replace(EMPTY, EMPTY[:-2] + PRICE, 1)
         assert gzip.decompress(b64decode(PACKED.findall(page)[0])) == text.encode()
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         assert download(tab, "[data-ref=saveSteps]").path().read_bytes().decode() == steps_csv(loads(text.encode()))

@@ -51,7 +51,7 @@ function drawPicture() {
   });
   box(SHOT.pad, 478, SHOT.width - 2 * SHOT.pad, 1, "board-line");
   const verdict = say(words("verdictWord"), SHOT.pad, 522, 30, "board-ink", { weight: 700 });
-  say(words("verdictRows"), SHOT.pad + verdict + 20, 522, 24, "board-soft");
+  say(words("verdictRows"), SHOT.pad + verdict + 20, 522, 20, "board-soft");
   say(words("caution"), SHOT.pad, 558, 24, "caution", { weight: 700 });
   const { model, device, created } = S.header ?? {};
   say(words("rightKind"), SHOT.pad, 588, 20, "board-soft");
