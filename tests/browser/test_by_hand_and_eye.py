@@ -135,6 +135,7 @@ def test_race_and_stop_stay_in_sight(tab: Any) -> None:
     """On a projector's screen the page scrolled its buttons away when a race began; a box that is cut off where one
     types, or whose frame is."""
     tab.set_viewport_size({"width": 1280, "height": 720})
+    tab.evaluate("scrollTo(0, 0)")
     run_race(tab)
     assert tab.evaluate("scrollY") == 0
     tab.fill("#page-prompt textarea", "one line\n" * 8)

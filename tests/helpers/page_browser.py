@@ -73,7 +73,7 @@ CUT = """() => {
       }
       for (const { left, width, top, height } of scrolls ? [] : rects) for (const share of [0.02, 0.5, 0.98]) {
         const [x, y] = [left + share * width, top + height / 2], above = document.elementFromPoint(x, y);
-        if (above && !above.contains(node) && !node.contains(above) && !above.closest("#page-prompt"))
+        if (above && !above.contains(node) && !node.contains(above) && !above.closest("#page-prompt, #page-panel"))
           found.push(["covered", words, above.className]);
       }
     }
