@@ -138,15 +138,15 @@ AT_TOP = """() => [...document.querySelectorAll('.pf-text')].map(box => {
 
 def test_both_texts_begin_at_the_top_and_scroll_together(page: Any) -> None:
     """Two texts that cannot be compared by eye: one at its end and one at its beginning, or at other tokens."""
-    recorded = race_over(words_of(TEXT, 3))
-    feed(page, recorded)
+    recorded = race_over(words_of(TEXT, 6))
+    feed(page, recorded, every=200)
     lanes = [{e["index"]: e for e in steps_of(recorded, name)} for name in ("baseline", "speculative")]
     for view, marks in (("text", True), ("steps", True), ("text", False)):
         page.click(f"[data-tab={view}]")
         if not marks:
             page.click("[data-ref=marks]")
         assert page.evaluate("[...document.querySelectorAll('.pf-text')].map(box => box.scrollTop)") == [0, 0]
-        for share in (0.5, 0.2):
+        for share in (0.4, 0.15):
             page.evaluate("share => { const box = document.querySelector('[data-ref=rightText]');"
                           " box.scrollTop = share * box.scrollHeight; }", share)  # fmt: skip
             page.wait_for_timeout(100)

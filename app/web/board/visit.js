@@ -11,7 +11,8 @@ import { board, refs } from "./screen.js";
 import { ask } from "./served.js";
 import { S } from "./state.js";
 
-const RACE_KEY = "photofinish.race";
+const RACE_KEY = "photofinish.race";         // the last race of this tab
+const OVER_KEY = "photofinish.over";          // the last one that is over
 const LOOK_AGAIN_MS = 300;
 const LOOKS = 200;
 const SETTLED_MS = 700;     // until an example's prompt and settings are filled in
@@ -44,16 +45,18 @@ document.addEventListener("click", (event) => {
 
 // A reloaded tab gets its race back: one that goes on from its stream (RESUME_JS in app/page/ui.py), one that is over
 // from the server's copy.
-on("frame", ({ race, ribbon }) => {
-  if (race !== "none" && !ribbon?.includes("RECORDED")) remember(RACE_KEY, race, true);
+on("frame", ({ race, ribbon, recording }) => {
+  if (race === "none" || ribbon?.includes("RECORDED")) return;
+  remember(RACE_KEY, race, true);
+  if (recording) remember(OVER_KEY, race, true);
 });
 async function comeBack(race) {
   const answer = await fetch(`recordings/${race}.json`).catch(() => null);
-  if (!answer?.ok || S.id === race) return;
+  if (!answer?.ok || S.id === race || remembered(RACE_KEY, true) !== race) return;
   onFrame(JSON.stringify({ race, seq: 0, state: "finished", status: { text: "Your last race." }, complete: true,
     recording: await answer.text() }));
 }
-if (remembered(RACE_KEY, true)) setTimeout(comeBack, 0, remembered(RACE_KEY, true));
+if (remembered(OVER_KEY, true)) setTimeout(comeBack, 0, remembered(OVER_KEY, true));
 
 // A reloaded tab restores the settings of its race; see app/page/start.js.
 function keepSettings(raced) {
