@@ -25,7 +25,8 @@ function comparedIn(verdict) {
   if (kind === "same_distribution") return "no tokens: under this rule both texts are drawn separately";
   if (S.sides.some((name) => isOnServer(S.recording, name))) return "the texts, character by character";
   return `${plural(rows, "token")}, ${typeof different === "number" ?
-    `and a checksum over every bit of ${plural(rows, "row")} of logits: ${different} differ` : "no logits (Audit was off)"}`;
+    `and a checksum over every bit of ${plural(rows, "row")} of logits: ${different} differ`
+    : "no logits (Audit was off)"}`;
 }
 
 // {title, facts, how, command} of the lanes on the screen; null without a verdict.
