@@ -71,15 +71,25 @@ def test_the_keyboard_reaches_all_and_says_where_it_is(tab: Any) -> None:
 
 
 def test_settings_take_the_focus_and_give_it_back(tab: Any) -> None:
-    """A panel that opens without the keyboard in it, or that only a mouse can close."""
+    """A panel that opens without the keyboard in it, or that only a mouse can close; Back that leaves the page instead of
+    closing what was opened last, or that closes more than that."""
+    leaves = {
+        "Escape": lambda: tab.keyboard.press("Escape"),
+        "click": lambda: tab.click("#page-settings-button"),
+        "Back": lambda: tab.go_back(),
+    }
+    tab.click("[data-tab=timing]")
     tab.focus("#page-settings-button")
-    for leave in ("Escape", "click"):
+    for leave in leaves.values():
         tab.keyboard.press("Enter")
         tab.wait_for_function("document.activeElement.closest('#page-panel')", timeout=LOAD_MS)
         assert tab.evaluate(FOCUSED)["marked"]
-        tab.keyboard.press("Escape") if leave == "Escape" else tab.click("#page-settings-button")
+        leave()
         tab.wait_for_selector(".sidebar.open", state="detached", timeout=LOAD_MS)
         tab.wait_for_function("document.activeElement.id === 'page-settings-button'", timeout=LOAD_MS)
+    assert tab.get_attribute(".pf", "data-tab") == "timing"
+    tab.go_back()
+    tab.wait_for_selector(".pf[data-tab=text]", timeout=LOAD_MS)
 
 
 def test_the_panel_takes_no_keys_from_who_went_on(tab: Any) -> None:
