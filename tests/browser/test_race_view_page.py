@@ -69,6 +69,15 @@ def test_the_verdict_is_graded(page: Any) -> None:
             assert part in words(page, "difference")
 
 
+def test_of_a_lane_that_wrote_nothing_nothing_is_said(page: Any) -> None:
+    """ "The same text: the same 0 characters" of a server that could not be reached."""
+    verdict = {"kind": "same_text", "rows_compared": 0, "rows_different": None, "first_difference": None}
+    verdict["sentence"] = "the same text: baseline and speculative wrote the same 0 characters"
+    feed(page, {**SHORT, "verdicts": {"speculative": verdict}}, every=90)
+    assert words(page, "verdictWord") == "No verdict: there is nothing to compare."
+    assert page.is_disabled("[data-ref=proofOpen]") and page.get_attribute("[data-ref=verdict]", "data-kind") == "none"
+
+
 def test_a_drafter_that_drafts_nothing_is_called_out(page: Any) -> None:
     """What users of other programs complain of: nothing tells them that speculation was silently off."""
     recorded = race_over(words_of(TEXT)[:20], k=7)
