@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shlex
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from app.jobs.recorded import RACES
 from engine.analysis.metrics import lane_metrics
 from engine.cli.commands import RACE
 from engine.cli.main import _parser
+from engine.events import steps
 from engine.recordings.recording import loads, read
 from engine.spec import standard_lanes
 from engine.what_if.read import what_if_of
@@ -139,6 +141,7 @@ def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
     tab.click("#page-race-button")
     tab.wait_for_selector("text=seed is empty; enter a number", timeout=LOAD_MS)
     tab.click(".toast-close")
+    tab.wait_for_selector(".toast-close", state="detached", timeout=LOAD_MS)
     seed.fill("0")
     tab.keyboard.press("Escape")
     tab.locator(PROMPT).fill("")
@@ -192,10 +195,14 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     assert of_identity not in shown
     tab.click("[data-tab=whatif]")
     assert ODDS in words(tab, "whatIfWords") and tab.is_disabled("[data-ref=whatIfK]")
-    found = copied(tab, "command", "python", "link", "json")
+    found = copied(tab, "command", "python", "link", "json", "proof")
     recording = loads(found["json"].encode())
     lane = recording["spec"]["lanes"][-1]
     assert recording["prompt"]["text"] == prompt and lane["rule"] == "rejection"
+    for name in ("baseline", "speculative"):
+        ids = (str(token) for step in steps(recording.events, name) for token in step.token_ids)
+        assert sha256(",".join(ids).encode()).hexdigest() in found["proof"], "a hash of something else"
+    assert "python -m engine verify photofinish_" in found["proof"]
     command = shlex.split(found["command"])
     assert command[:4] == ["python", "-m", "engine", "race"]
     asked = _parser("race", RACE).parse_args(command[4:])
