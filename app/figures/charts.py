@@ -20,7 +20,7 @@ from engine.what_if.read import what_if_of
 from engine.what_if.tables import seconds_of
 
 from ..web.colours import AUTOMATIC, COMMITTED, DRAFT, EACH_DRAFTER, FIGURE_TEXT, KEPT, PLAIN_STEP, REACHED, VERIFY
-from .plots import Chart, axes, bars, legend_below, level, line, percent, points, shown
+from .plots import Chart, axes, bars, legend_below, level, line, percent, points, shown, times
 
 MS = 1000.0
 OVER_K = "Speed by draft length"
@@ -45,8 +45,8 @@ def charts(recording: Recording | None) -> tuple[Chart, Chart, Chart, Chart]:
     times_of_plain = [] if recording.is_elsewhere(lane) else [step.seconds for step in steps(events, plain)]
     plain_step_s = percentile(times_of_plain, 0.5)
     bound = roofline(recording, events, plain)
-    times = step_times(done, plain_step_s, bound.sentence if bound else "")
-    return times, acceptance(events, lane), tokens_per_step(done), speed_over_k(recording)
+    of_steps = step_times(done, plain_step_s, bound.sentence if bound else "")
+    return of_steps, acceptance(events, lane), tokens_per_step(done), speed_over_k(recording)
 
 
 def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "") -> Chart:
@@ -184,7 +184,7 @@ def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
         _, of, k = max(choices, key=itemgetter(0))  # the shortest of equal ones
         best = found.steps(of, k)
         gains = [gain for name in undrafted if (gain := speedup(steps(events, name), best)) is not None]
-        against = f", {min(gains):.2f}× as fast as Plain" if gains else ""
+        against = f", {times(min(gains))} as fast as Plain" if gains else ""
         share = None if oracle_s is None else ratio(oracle_s, seconds_of(steps(events, first.name)))
         reached = _reached(first, share)
         drafter, tree = _parts(found, of)

@@ -108,6 +108,11 @@ def bars(
     )
 
 
+def times(ratio: float) -> str:
+    """A ratio, as everywhere on the page; see `times` in app/web/base/text.js."""
+    return f"{ratio:.2f}×"
+
+
 def percent(share: float) -> str:
     """A share in words."""
     return "less than 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
