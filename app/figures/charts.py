@@ -20,11 +20,10 @@ from engine.what_if.read import what_if_of
 from engine.what_if.tables import seconds_of
 
 from ..web.colours import AUTOMATIC, COMMITTED, DRAFT, EACH_DRAFTER, FIGURE_TEXT, KEPT, PLAIN_STEP, REACHED, VERIFY
-from .plots import HEIGHT, Chart, axes, bars, level, line, percent, points, shown
+from .plots import Chart, axes, bars, legend_below, level, line, percent, points, shown, times
 
 MS = 1000.0
 OVER_K = "Speed by draft length"
-LEGEND_LINE = 20
 MAX_BARS = 2_000
 """Per figure: more than a race on this page has steps, and as many as a browser draws quickly."""
 NOTHING = "No guesses in this race, so there is nothing to show."
@@ -46,8 +45,8 @@ def charts(recording: Recording | None) -> tuple[Chart, Chart, Chart, Chart]:
     times_of_plain = [] if recording.is_elsewhere(lane) else [step.seconds for step in steps(events, plain)]
     plain_step_s = percentile(times_of_plain, 0.5)
     bound = roofline(recording, events, plain)
-    times = step_times(done, plain_step_s, bound.sentence if bound else "")
-    return times, acceptance(events, lane), tokens_per_step(done), speed_over_k(recording)
+    of_steps = step_times(done, plain_step_s, bound.sentence if bound else "")
+    return of_steps, acceptance(events, lane), tokens_per_step(done), speed_over_k(recording)
 
 
 def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "") -> Chart:
@@ -66,6 +65,7 @@ def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = ""
         ends = [index[0] - 0.5, index[-1] + 0.5]
         line(figure, ends, [plain_step_s * MS] * 2, "plain step, median", PLAIN_STEP, "", "dot")
         figure.data[-1].update(hoverinfo="skip", hovertemplate=None)
+    legend_below(figure)
     share = sum(step.draft_s for step in done) / (sum(step.seconds for step in done) or 1.0)
     cost = ratio(percentile([step.seconds for step in done], 0.5), plain_step_s)
     sentence = f"Drafting took {percent(share)} of the lane's time."
@@ -94,6 +94,7 @@ def acceptance(events: Sequence[LaneEvent], lane: str) -> Chart:
     reached, hover = [None if value is None else 100 * value for value in conditional], "if all before it were kept"
     points(figure, place, reached, hover, "lines+markers", REACHED, "diamond", f"{kept} {hover}")
     figure.data[-1].update(line_dash="dash", marker_size=7)
+    legend_below(figure)
     figure.update_yaxes(range=[0, 105])
     figure.update_xaxes(dtick=1 if len(share) <= 16 else None)
     first, last = 100 * share[0], 100 * share[-1]
@@ -116,6 +117,7 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
     figure = axes("tokens committed", "steps")
     bars(figure, sizes, [counts[size] for size in sizes], "steps", COMMITTED, "", "%{y} steps committed %{x} tokens")
     figure.update_xaxes(dtick=1 if most <= 16 else None)
+    figure.update_layout(showlegend=False)
     mean = sum(len(step.token_ids) for step in done) / len(done)
     alone = 100 * counts[1] / len(done)
     return Chart(
@@ -173,10 +175,7 @@ def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
         level(figure, ends, ratio(num, oracle_s) or 0.0, "best possible (oracle)", AUTOMATIC, "dot")
     except UsageError:  # an older recording has tables of a hybrid's parts only
         oracle_s = None
-    figure.update_layout(
-        height=HEIGHT + LEGEND_LINE * len(figure.data),
-        legend={"orientation": "v", "y": -0.4, "yanchor": "top", "font": {"size": 14}},
-    )
+    legend_below(figure)
     figure.update_xaxes(dtick=1 if ends[1] <= 16 else None)
 
     words = ""
@@ -185,7 +184,7 @@ def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
         _, of, k = max(choices, key=itemgetter(0))  # the shortest of equal ones
         best = found.steps(of, k)
         gains = [gain for name in undrafted if (gain := speedup(steps(events, name), best)) is not None]
-        against = f", {min(gains):.2f}× as fast as Plain" if gains else ""
+        against = f", {times(min(gains))} as fast as Plain" if gains else ""
         share = None if oracle_s is None else ratio(oracle_s, seconds_of(steps(events, first.name)))
         reached = _reached(first, share)
         drafter, tree = _parts(found, of)

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from engine.analysis.breakdown import Compared
 from engine.analysis.inflate import CHUNK_S, SWITCHES, all_kept, inflated, stretches
 
+from .plots import times
+
 RESULT = Path(__file__).parents[2] / "assets" / "results" / "cpu_zen5_2core_bench.json"
 FAST, EAGER = "plain", "hf_eager"
 
@@ -62,7 +64,7 @@ def _exposed(race: Compared) -> Mapping[str, str]:
         "prefill": "Reading the prompt was not measured in this race, so this changes nothing."
         if alone_s is None or both is None
         else "Ask: when does each clock start? Here only Plain is charged for reading the prompt, "
-        f"{1000 * alone_s:.0f} ms. Charging both gives {both:.2f}×.",
+        f"{1000 * alone_s:.0f} ms. Charging both gives {times(both)}.",
         "chunks": f"Ask: what was counted? A stream that sends every {1000 * CHUNK_S:.0f} ms delivers Plain's "
         f"{num} tokens in about {num_chunks} chunks. Each chunk counts as one token, but the other lane's tokens are "
         "counted properly."

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..web.colours import CLEAR, FIGURE_TEXT, GRID
 
-HEIGHT = 260
+HEIGHT, LEGEND_LINE = 260, 20
 MAX_NAME = 36
 Drawn = tuple[Any, str, Sequence[Sequence[str]]]
 """Figure, sentence and table of a `Chart`."""
@@ -80,6 +80,13 @@ def axes(x: str, y: str, is_tall: bool = False) -> Any:
     return figure
 
 
+def legend_below(figure: Any) -> None:
+    """Put the legend below the figure, a line for each trace so far: above a narrow one it would lie on the data."""
+    figure.update_layout(
+        height=HEIGHT + LEGEND_LINE * len(figure.data), legend={"orientation": "v", "y": -0.4, "yanchor": "top"}
+    )
+
+
 def bars(
     figure: Any,
     x: Sequence[Any],
@@ -99,6 +106,11 @@ def bars(
         marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": pattern, "solidity": 0.35}},
         hovertemplate=f"{hover}<extra></extra>",
     )
+
+
+def times(ratio: float) -> str:
+    """A ratio, as everywhere on the page; see `times` in app/web/base/text.js."""
+    return f"{ratio:.2f}×"
 
 
 def percent(share: float) -> str:

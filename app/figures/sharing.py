@@ -58,8 +58,8 @@ def _words(told: Sequence[Shared], num_measured: int, with_caches: bool) -> str:
         ends = f"Guessing stops paying between {apart or most} and {together or most} users."
     known = f"Steps of so many rows were measured up to {users}." if num_measured else "No step so wide was measured."
     return (
-        f"Computed, not measured: {ends} All users share one step; drafts are as long as in this race. {known} Grey is "
-        f"extrapolated. {'' if with_caches else NO_CACHES}"
+        f"Computed from this race of one user, not measured with more: {ends} All users share one step; drafts are as "
+        f"long as in this race. {known} Grey is extrapolated. {'' if with_caches else NO_CACHES}"
     )
 
 

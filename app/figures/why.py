@@ -20,7 +20,7 @@ from engine.what_if.read import what_if_of
 
 from ..web.colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .claims import AGREES, DISAGREES, UNTESTED, VERDICTS, claims
-from .plots import Chart, Drawn, axes, bars, line, percent, points, shown
+from .plots import Chart, Drawn, axes, bars, line, percent, points, shown, times
 from .sharing import users
 
 BAR_HEIGHT = 220
@@ -103,8 +103,8 @@ def break_even(recording: Recording, race: Compared) -> Drawn:
     return (
         figure,
         f"A step takes {even:.2f} times as long as a plain one, so it pays above {even:.2f} tokens per step. This race "
-        f"reaches {own:.2f}: {own / even:.2f}× as fast as Plain. With free guesses and checks it would be {own:.2f}× "
-        "(the ideal).",
+        f"reaches {own:.2f}: {times(own / even)} as fast as Plain. With free guesses and checks it would be "
+        f"{times(own)} (the ideal).",
         table,
     )
 
@@ -158,12 +158,12 @@ def growth(recording: Recording, race: Compared) -> Drawn:
     ]
     first, both = race.pays_from(), told[-1].with_prefill
     if both is None:
-        words = f"Over all {num[-1]} tokens it is {told[-1].speedup:.2f}× as fast as Plain."
+        words = f"Over all {num[-1]} tokens it is {times(told[-1].speedup)} as fast as Plain."
     else:
         when = f"pays from token {first} on" if first else "does not pay here"
         words = (
-            f"Including the prompt, it {when}. Over all {num[-1]} tokens it is {told[-1].speedup:.2f}× as fast as "
-            f"Plain, {both:.2f}× including the prompt."
+            f"Including the prompt, it {when}. Over all {num[-1]} tokens it is {times(told[-1].speedup)} as fast as "
+            f"Plain, {times(both)} including the prompt."
         )
     return figure, words, table
 
@@ -172,7 +172,7 @@ def told_by_sources(recording: Recording, race: Compared) -> Drawn:
     """Claims from other sources, each with this race's verdict."""
     events, spec = recording.events, recording.spec
     bound = roofline(recording, events, fastest_plain(events, *map(spec.first, (SPECULATIVE, PLAIN, BASELINE))))
-    told = claims(race, bound.num_bytes if bound else None, _best_length(recording))
+    told = claims(race, bound.num_bytes if bound else None, _best_length(recording), recording["model"]["name"])
     told.sort(key=lambda claim: VERDICTS.index(claim.verdict))
     num = Counter(claim.verdict for claim in told)
     head = ("claim", "source", "in this race", "why")

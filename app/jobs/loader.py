@@ -40,11 +40,6 @@ class Loader:
         self._loaded: Any = None
         self._error: PhotofinishError | None = None
 
-    @property
-    def loaded(self) -> Any:
-        """The model that is loaded, or None."""
-        return self._loaded
-
     def start(self, target: str) -> None:
         """Start loading a target, unless a model is loading or this one is ready. Releases the previous model first."""
         with self._lock:
@@ -55,6 +50,12 @@ class Loader:
             self._loaded = self._error = None
             self.status = ModelStatus(target, "loading", f"preparing {target}")
             threading.Thread(target=self._run, args=(target,), name="load", daemon=True).start()
+
+    @property
+    def loaded(self) -> Any:
+        """The model that is ready; None if there is none."""
+        with self._lock:
+            return self._loaded
 
     def get(self, target: str, progress: Progress) -> Any:
         """Wait for the loaded target. `progress` may raise to give up waiting. Raises what loading raised."""

@@ -32,6 +32,8 @@ NO_SERVERS = "name a server first, under \u201cYour servers\u201d"
 class Ready:
     """In the place of a loader: there is nothing to load."""
 
+    loaded = None
+
     def __init__(self, what: str) -> None:
         self.status = ModelStatus(what, "ready", "")
 

@@ -121,9 +121,9 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
     prompt = {
         "max_length": MAX_PROMPT_CHARS,
         "lines": 2,
-        "max_lines": 2,
+        "max_lines": 10,
         "show_label": False,
-        "placeholder": "Type a prompt. It is sent exactly as written.",
+        "placeholder": "Type a prompt; it is sent exactly as written.",
         "elem_id": "page-prompt",
     }
     drafters = {"choices": drafter_choices(catalogue.drafters(pair)), "allow_custom_value": True}

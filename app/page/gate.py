@@ -63,6 +63,7 @@ class Gate:
                 (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)", 0),
                 (WRITE, r"/recordings", MAX_BODY_BYTES),
                 *([] if own is None else [(WRITE, rf"{YOURS}\w{{1,20}}", YOURS_BYTES)]),
+                (WRITE, r"/tokens", MAX_CALL_BYTES),
                 (READ, rf"{api}/(?:info/?|app_id|startup-events|queue/data|queue/status)", 0),
                 (READ, rf"{api}/call/(?:v2/)?(?:{names})/[0-9a-f]{{32}}", 0),
                 (WRITE, rf"{api}/queue/join", MAX_BODY_BYTES),

@@ -14,6 +14,7 @@ import gradio as gr
 
 from engine.errors import UsageError
 from engine.recordings.recording import Recording, checked
+from engine.text import encode_prompt
 
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.hub import Check
@@ -266,6 +267,15 @@ class Handlers:
     async def give(self, address: str, key: str, make: Callable[[Recording], str]) -> str:
         """What `make` returns for the recording with this key. Raises UsageError if there is none."""
         return await self._jobs.run(address, lambda: make(self.shelf.get(key)))
+
+    async def count(self, address: str, text: str) -> int | None:
+        """How many tokens the loaded model reads this text as; None while there is none, or if servers read it. Raises
+        UsageError if the address has too many jobs."""
+        loaded = self.backend.loader.loaded
+        if loaded is None or self.catalogue.default.lanes is not None:
+            return None
+        prompt = await self._jobs.run(address, encode_prompt, loaded.tokenizer, text)
+        return len(prompt.token_ids)
 
     def _take(self, data: bytes) -> str:
         check_file(data.decode("utf-8", "replace"), "it", MAX_RECORDING_CHARS)

@@ -1,8 +1,9 @@
-"""Recordings as files: a browser sends one to be checked, and downloads one as JSON, as a table or as a web page. And
-what the page's owner names."""
+"""Recordings as files: a browser sends one to be checked, and downloads one as JSON, as a table or as a web page. Also
+the number of tokens of a prompt, and what the page's owner names."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from engine.errors import PhotofinishError, UsageError, sentence
 from engine.recordings.recording import Recording
 from engine.recordings.steps_csv import steps_csv
 
+from ..catalogue.limits import MAX_PROMPT_CHARS, check_file
 from ..web.player.player import player
 from .doors import read_asked
 from .gate import address_of
@@ -31,8 +33,8 @@ FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
 
 
 def routes(handlers: Handlers) -> list[Route]:
-    """POST /recordings takes a file and answers with its key; GET /recordings/KEY.FORM gives one. POST /yours/model and
-    /yours/servers: see `Doors`."""
+    """POST /recordings takes a file and answers with its key; GET /recordings/KEY.FORM gives one. POST /tokens counts
+    the tokens of a text, given as JSON. POST /yours/model and /yours/servers: see `Doors`."""
 
     async def take(request: Request) -> Response:
         try:
@@ -52,7 +54,18 @@ def routes(handlers: Handlers) -> list[Route]:
         headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
         return Response(text, media_type=kind, headers=headers)
 
-    found = [Route("/recordings", take, methods=["POST"]), Route("/recordings/{key}.{form}", give)]
+    async def count(request: Request) -> Response:
+        try:
+            text = check_file(json.loads(await request.body()), "it", MAX_PROMPT_CHARS)
+            return JSONResponse({"count": await handlers.count(address_of(request), text)})
+        except (UsageError, ValueError, RecursionError) as error:
+            return JSONResponse({"detail": str(error)}, 400)
+
+    found = [
+        Route("/tokens", count, methods=["POST"]),
+        Route("/recordings", take, methods=["POST"]),
+        Route("/recordings/{key}.{form}", give),
+    ]
     if handlers.doors is not None:
         found += [
             Route("/yours/model", _answered(handlers.doors.model), methods=["POST"]),

@@ -50,6 +50,8 @@ def header(under_load: bool) -> str:
     return HEADER.replace("@@study@@", UNDER_LOAD_BUTTON if under_load else STUDY_BUTTON)
 
 
+LETTER_PX = 7.6
+"""The mean width of a letter at 14 px, for a sentence that needs room for two lines, or is not shown."""
 SMALL_MODEL = "A small model: fast, not smart."
 REFUSED = "Not on offer here; a server of yours can race them (“Your servers”):"
 RANDOM_WEIGHTS = (
@@ -108,7 +110,7 @@ def _device(note: str) -> str:
 def preset_line(preset: Preset) -> str:
     """What to look for in a preset's race, and the setting that a visitor would not expect to be changed."""
     words = safe(f"Temperature {preset.temperature:g}. {preset.expect}" if preset.temperature else preset.expect)
-    return f'<p class="page-expect" title="{words}">{words}</p>'
+    return f'<p class="page-expect" style="min-width: {LETTER_PX / 2 * len(words):.0f}px">{words}</p>'
 
 
 def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -51,6 +52,8 @@ START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
 """The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js."""
 RACE_JS = '() => { document.getElementById("page-race-button").click(); }'
+OPENED_JS = f"() => {json.dumps(BROUGHT)}.map(name => window.photofinish.raced[name] ?? '')"
+"""The prompt and the settings of a race that was opened from its file; see `openFile` in app/web/files/files.js."""
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
@@ -73,15 +76,16 @@ def build(
             model = gr.HTML(texts.model_line(backend.loader.status), elem_id="page-model")
             if os.environ.get("SPACE_ID"):
                 gr.DuplicateButton(size="sm", elem_id="page-duplicate")
+        with gr.Row(elem_id="page-presets"):
+            with gr.Row(elem_id="page-examples"):
+                gr.HTML("<p>Examples</p>", elem_classes="page-scale")
+                presets = {each.id: gr.Button(each.name, size="sm") for each in catalogue.presets}
+            expectation = gr.HTML(texts.preset_line(preset))
+            gr.Button("Settings", size="sm", elem_id="page-settings-button")
         with gr.Row(elem_id="page-go"):
             prompt = _component(prompt_control)
             start = gr.Button("Race", variant="primary", elem_id="page-race-button")
             stop = gr.Button("Stop", interactive=False, elem_id="page-stop-button")
-        with gr.Row(elem_id="page-presets"):
-            gr.HTML("<p>Examples</p>", elem_classes="page-scale")
-            presets = {each.id: gr.Button(each.name, size="sm") for each in catalogue.presets}
-            expectation = gr.HTML(texts.preset_line(preset))
-            gr.Button("Settings", size="sm", elem_id="page-settings-button")
         race = race_view(handlers.recorded[preset.id] or first_frame(None), elem_id="race")
         drawn = _figures("page-charts", charts(None))
         reasons = _figures("page-why", why(None))
@@ -129,6 +133,7 @@ def build(
             components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
         brought = _named(BROUGHT, components)
         page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
+        race.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
         if handlers.doors is not None:
             set_by_door = _named(("pair", *SET_BY_PAIR), components)

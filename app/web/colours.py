@@ -99,7 +99,6 @@ COLOURS = {
     "baseline-line": Colour("#3d444c", "#d3d7db"),
     "step-seam": Colour("#a9b0b7", "#525b64"),
     "step-hover": Colour("#efece4", "#232b34"),
-    "halo": Colour(WHITE, "#0b0f14"),
 }
 """name -> the variable --name of the style sheets."""
 

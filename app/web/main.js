@@ -11,6 +11,7 @@ import "./tabs/whatif_tab.js";
 import "./tabs/step_tab.js";
 import "./tabs/guess_tab.js";
 import "./tabs/decide_tab.js";
+import "./files/proof.js";
 import "./files/share.js";
 import "./files/picture.js";
 import "./shows/opening.js";

@@ -17,7 +17,7 @@ from ..events import Finished, steps, text_of
 from ..recordings.recording import Recording, failures
 from ..recordings.words import circumstances, clean, ribbons
 from ..spec import BASELINE, HERE, PLAIN, SERVER, THERE
-from .output import number
+from .output import number, times
 from .terminal import is_live
 
 CAUTION, GOOD = "bold #e69f00", "bold #009e73"
@@ -92,7 +92,7 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
         same, style = VERDICTS[verdict["kind"]] if verdict is not None else ("", "bold")
         which = f"{clean(name)}: " if len(ratios) > 1 else ""
         if name in elsewhere and value is not None:
-            speed = f"{value:.2f}x as fast as plain here, but on a server: another clock, as a rule another device"
+            speed = f"{times(value)} as fast as plain here, but on a server: another clock, as a rule another device"
         else:
             speed = _ratio(value, ratio_noise(steps(events, plain), done))
         console.print(Text(f"{which}{speed}{same and f'; {same}'}", style))
@@ -168,5 +168,5 @@ def _ratio(value: float | None, noise: float | None) -> str:
     if value is None:
         return "no ratio without tokens in both, and without a lane that drafts nothing"
     if noise is not None and is_noise(value, noise):
-        return f"{value:.2f}x as fast as plain: no difference, the noise is \u00b1{100 * noise:.0f} %"
-    return f"{value:.2f}x as fast as plain" + (": slower" if value < 1 else "")
+        return f"{times(value)} as fast as plain: no difference, the noise is \u00b1{100 * noise:.0f} %"
+    return f"{times(value)} as fast as plain" + (": slower" if value < 1 else "")

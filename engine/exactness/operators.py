@@ -40,7 +40,7 @@ def operator_classes(prepared: Prepared, widths: Sequence[int], progress: Progre
     groups, unstable = [tuple(widths)], set()
     linears = _linears(prepared)
     for done, linear in enumerate(linears):
-        progress("first race of this model here: checking, once, that both lanes round alike", done / len(linears))
+        progress("one-time check for this model: do both lanes round alike?", done / len(linears))
         num_rows = max(LINEAR_ROWS[0], min(LINEAR_ROWS[1], LINEAR_VALUES // linear.out_features))
         rows = torch.randn(num_rows, linear.in_features, generator=generator).to(prepared.device, prepared.dtype)
         unstable |= {

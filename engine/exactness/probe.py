@@ -101,7 +101,7 @@ def probe(
 
     reference: dict[int, Tensor] = {}
     for done, width in enumerate(widths):
-        progress("first race of this length here: checking, once, that both lanes round alike", done / len(widths))
+        progress("one-time check for this length: do both lanes round alike?", done / len(widths))
         reference[width] = run(width)
 
     found = operators() if operators is not None else operator_classes(prepared, widths, progress)

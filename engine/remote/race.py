@@ -116,12 +116,13 @@ class RemoteRace:
         events = [event for name, lane in self.lanes.items() for event in lane.events(steps[name])]
         verdicts, t = {}, self.spec.params.temperature
         why = f"; at temperature {t:g} each server draws by its own dice" if t else ""
+        answers = {name: answer_of(lane) for name, lane in self.lanes.items()}
         for baseline in self.spec.named(BASELINE):
-            for name, lane in self.lanes.items():
+            for name in self.lanes:
                 if self.endpoints[name].model != self.endpoints[baseline].model:
                     promises[name] += "; another model than that of the baseline: the texts are not compared"
-                elif name != baseline:
-                    verdicts[name] = judge(answer_of(self.lanes[baseline]), answer_of(lane), why)
+                elif name != baseline and answers[baseline].text and answers[name].text:
+                    verdicts[name] = judge(answers[baseline], answers[name], why)
         events.sort(key=lambda event: event.wall_s or 0.0)
         return {"events": [to_json(event) for event in events], "verdicts": verdicts, "promises": promises}
 

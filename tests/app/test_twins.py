@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from engine.analysis.breakdown import compared
 from engine.analysis.loops import loop_sentence
 from engine.analysis.metrics import ratio_noise
 from engine.cli.terminal import marked
@@ -61,6 +62,26 @@ def test_the_numbers_of_a_replay_are_those_of_the_engine(pure: Call, recorded: d
     clocks = sorted({event["clock_s"] for event in recorded["events"] if event["type"] == "step"})
     times = [0.0, *clocks[:: len(clocks) // 6 + 1], max(clocks, default=0.0)]
     assert rounded(pure(NUMBERS, recorded, times)) == rounded([numbers_at(recorded, t) for t in times])
+
+
+REASONS = """recording => {
+    const race = new Race(), first = firstByRole(recording.spec.lanes);
+    recording.events.forEach(event => race.add(event));
+    return reasonsOf(race, first, race.lane("speculative"));
+}"""
+
+
+@settings(max_examples=25)
+@given(recorded=recordings())
+@example(recorded=SHORT)
+@example(recorded=as_trees(SHORT, random.Random(2)))
+def test_the_answer_of_why_is_the_engines(pure: Call, recorded: dict[str, Any]) -> None:
+    """The sentence above the figures would contradict them."""
+    race, found = compared(events_of(recorded)), pure(REASONS, recorded)
+    if race is not None:
+        shares = race.tokens_per_step, race.break_even, race.speedup
+        assert (found["perStep"], found["cost"], found["speedup"]) == pytest.approx(shares, rel=1e-9)
+        assert found["drafting"] == pytest.approx(race.costs().drafting_s / sum(race.costs()), rel=1e-9)
 
 
 STEP = """events => events.map(step => [keptOf(step), rowsOf(step), followsOf(step), depthsOf(step), depthOf(step),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shlex
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from app.jobs.recorded import RACES
 from engine.analysis.metrics import lane_metrics
 from engine.cli.commands import RACE
 from engine.cli.main import _parser
+from engine.events import steps
 from engine.recordings.recording import loads, read
 from engine.spec import standard_lanes
 from engine.what_if.read import what_if_of
@@ -30,6 +32,7 @@ from tests.helpers.page_browser import (
 )
 from tests.helpers.race_pages import TOKENS, words
 from tests.helpers.races import events_of
+from tests.helpers.tokenizers_of import tokenizer_of
 
 pytestmark = pytest.mark.browser
 ODDS = "same probabilities (rejection)"
@@ -130,20 +133,29 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
 
 
 def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
-    """An empty prompt or seed gets words ("not None" is none), and the page goes on."""
+    """An empty prompt or seed gets words ("not None" is none), and the page goes on; words that cover the buttons; a
+    prompt that is cut without a word; a count that is not the tokenizer's."""
     seed = tab.get_by_label("Seed", exact=True)
     open_settings(tab)
     seed.fill("")
     tab.click("#page-race-button")
     tab.wait_for_selector("text=seed is empty; enter a number", timeout=LOAD_MS)
     tab.click(".toast-close")
+    tab.wait_for_selector(".toast-close", state="detached", timeout=LOAD_MS)
     seed.fill("0")
     tab.keyboard.press("Escape")
     tab.locator(PROMPT).fill("")
     tab.click("#page-race-button")
-    tab.wait_for_selector("text=the prompt is empty", timeout=LOAD_MS)
-    tab.click(".toast-close")
-    assert tab.is_enabled("#page-race-button")
+    tab.wait_for_selector(".page-count[data-wrong]:has-text('Type something first.')", timeout=LOAD_MS)
+    assert tab.is_enabled("#page-race-button") and not tab.locator(".toast-close").count()
+    long = "word " * 5_000
+    tab.evaluate("text => navigator.clipboard.writeText(text)", long)
+    tab.locator(PROMPT).press("Control+v")
+    tab.wait_for_selector(".page-count:has-text('20,000 of 25,000 characters used.')", timeout=LOAD_MS)
+    assert tab.input_value(PROMPT) == long[:20_000]
+    tab.locator(PROMPT).fill("def add(a, b):")
+    num = len(tokenizer_of("byte level")("def add(a, b):")["input_ids"])
+    tab.wait_for_selector(f".page-count:not([data-wrong]):has-text('{num} tokens')", timeout=LOAD_MS)
 
 
 @pytest.mark.smoke
@@ -183,10 +195,14 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     assert of_identity not in shown
     tab.click("[data-tab=whatif]")
     assert ODDS in words(tab, "whatIfWords") and tab.is_disabled("[data-ref=whatIfK]")
-    found = copied(tab, "command", "python", "link", "json")
+    found = copied(tab, "command", "python", "link", "json", "proof")
     recording = loads(found["json"].encode())
     lane = recording["spec"]["lanes"][-1]
     assert recording["prompt"]["text"] == prompt and lane["rule"] == "rejection"
+    for name in ("baseline", "speculative"):
+        ids = (str(token) for step in steps(recording.events, name) for token in step.token_ids)
+        assert sha256(",".join(ids).encode()).hexdigest() in found["proof"], "a hash of something else"
+    assert "python -m engine verify photofinish_" in found["proof"]
     command = shlex.split(found["command"])
     assert command[:4] == ["python", "-m", "engine", "race"]
     asked = _parser("race", RACE).parse_args(command[4:])

@@ -40,7 +40,7 @@ EXAMPLE = RACES / "csv_to_json.json"
 
 def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     """A reload lost the race: the page showed another one, and the device went on for nobody. What was raced before,
-    meanwhile and afterwards must be there, and once it is over the page forgets it."""
+    meanwhile and afterwards must be there; and a race that is over comes back too, with its prompt in the box."""
     tab = visit()
     settings(tab, Maximum_length="1000")
     run_race(tab, "running")
@@ -56,7 +56,11 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     end(tab)
     recording = json.loads(saved(tab))
     assert recording["events"][0]["type"] == "started" and tab.evaluate(TOKENS) == expected(recording)
-    assert tab.evaluate("sessionStorage.getItem('photofinish.race')") is None
+    reload(tab, "page")
+    tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race, timeout=RACE_MS)
+    to_end(tab)
+    assert tab.evaluate(TOKENS) == expected(recording) and "RECORDED" not in words(tab, "ribbon")
+    assert tab.input_value("#page-prompt textarea") == recording["prompt"]["text"]
 
 
 def test_two_visitors_see_their_own_races(visit: Any) -> None:
@@ -90,9 +94,10 @@ def test_two_visitors_see_their_own_races(visit: Any) -> None:
 
 
 def test_a_live_race_is_saved_and_opened(visit: Any, tmp_path: Path) -> None:
-    """The file contains the race on screen, the engine accepts it, and another visitor sees the same tokens, runs it
-    again with settings that are not on the page, and reads that the tokens are the same."""
+    """The file contains the race on screen, the engine accepts it, and another visitor sees the same tokens, finds its
+    prompt and settings on the page, runs it again by Race, and reads that the tokens are the same."""
     tab, other = visit(), visit()
+    tab.fill("#page-prompt textarea", "def square(x):")
     settings(tab, Maximum_length="48")
     run_race(tab)
     file = tmp_path / "race.json"
@@ -102,7 +107,10 @@ def test_a_live_race_is_saved_and_opened(visit: Any, tmp_path: Path) -> None:
     other.wait_for_function(f"{STATE}.fromFile")
     to_end(other)
     assert other.evaluate(TOKENS) == expected(recording)
-    run_race(other, button="[data-ref=liveHere]")
+    prompt = "text => document.querySelector('#page-prompt textarea').value === text"
+    other.wait_for_function(prompt, arg=recording["prompt"]["text"])
+    assert other.input_value("[aria-label='number input for Maximum length']") == "48"
+    run_race(other)
     num = sum(len(e["token_ids"]) for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step")
     other.wait_for_selector("[data-ref=verdictMeans]:not(:empty)", timeout=LOAD_MS)
     assert words(other, "verdictMeans").startswith(f"This machine wrote the same {num} tokens, bit for bit, ")

@@ -9,6 +9,7 @@ import random
 import re
 from base64 import b64decode
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from app.jobs.recorded import RACES
 from app.web.player.player import describe, player
+from engine.events import steps
 from engine.recordings.recording import loads
 from engine.recordings.steps_csv import steps_csv
 from tests.helpers.page_browser import UNREADABLE, watched
@@ -24,6 +26,7 @@ from tests.helpers.races import with_tables
 
 pytestmark = pytest.mark.browser
 RACE = RACES / "story.json"
+EMPTY, PRICE = 'id="remembered">{}', '{"photofinish.decide":{"dollars":"2.50"}}'
 PACKED = re.compile(r'(?<=id="recording">)[^<]*(?=</script>)')
 
 
@@ -32,9 +35,9 @@ def exported(browser: Any, tmp_path: Path) -> Iterator[Any]:
     """Opens pages from file:// in a browser without a network."""
     opened: list[Any] = []
 
-    def make(recording: bytes, **options: Any) -> Any:
+    def make(recording: bytes, remembered: str = "{}", **options: Any) -> Any:
         file = tmp_path / "race.html"
-        file.write_text(player(recording), encoding="utf-8")
+        file.write_text(player(recording).replace(EMPTY, EMPTY[:-2] + remembered, 1), encoding="utf-8")
         context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}, **options)
         opened.append(watched(context.new_page(), "file:"))
         opened[-1].goto(file.as_uri())
@@ -56,19 +59,29 @@ def download(page: Any, button: str) -> Any:
 @pytest.mark.smoke
 def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None:
     """A part that needs the server after all: a replay that does not move, a dead slider or tab, a file that is not the
-    recording's."""
+    recording's. A verdict before both texts are there; a hash of something else; a price to be entered again."""
     recording = loads(RACE.read_bytes())
-    page = exported(RACE.read_bytes())
+    page = exported(RACE.read_bytes(), PRICE)
     assert page.title() == describe(recording)[0] and words(page, "ribbon").startswith("RECORDED")
     page.wait_for_selector('.pf[data-mode="replay"]')  # by itself
     before = page.evaluate(STATE)["t"]
     page.wait_for_timeout(300)
-    assert page.evaluate(STATE)["t"] > before
+    assert page.evaluate(STATE)["t"] > before and page.is_disabled("[data-ref=proofOpen]")
     page.focus("[data-ref=scrub]")
     page.keyboard.press("End")
     page.evaluate(SETTLED)
     assert page.evaluate(TOKENS) == expected(recording)
     assert words(page, "verdictWord") == "Identical, bit for bit"
+    page.click("[data-ref=proofOpen]")
+    page.wait_for_selector("[data-ref=proof][open]")
+    ids = (str(token) for step in steps(recording.events, "speculative") for token in step.token_ids)
+    said = page.inner_text("[data-ref=proof]")
+    assert said.count(sha256(",".join(ids).encode()).hexdigest()) == 2 and recording["model"]["digest"] in said
+    page.keyboard.press("Escape")
+    page.click("#pf-tab-why")
+    assert words(page, "whySays").endswith(f" plain ones: {words(page, 'ratio')}.")
+    page.click("#pf-tab-decide")
+    assert page.input_value("[data-decide=dollars]") == "2.50"
     page.click("#pf-tab-whatif")
     page.focus("[data-ref=whatIfK]")
     page.keyboard.press("Home")
@@ -111,7 +124,7 @@ def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme:
         page.evaluate(SETTLED)
         assert page.evaluate(UNREADABLE) == [], seen
         page.keyboard.press("ArrowRight")
-    assert seen == names and "why" not in names and len(names) > 6
+    assert seen == names and len(names) > 7
     page.set_viewport_size({"width": 390, "height": 844})
     page.evaluate(SETTLED)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
@@ -149,6 +162,7 @@ def test_a_strangers_race_runs_nothing(exported: Any) -> None:
 def test_the_page_gives_the_files_that_the_command_makes(tab: Any) -> None:
     """A button whose file has another title, or not the recording; a race that the server has forgotten, or a lane at a
     length that was not raced; a server that does not answer."""
+    tab.evaluate("""localStorage.setItem('photofinish.decide', '{"dollars":"2.50"}')""")
     race = json.loads(RACE.read_bytes())
     made_up = {**race, "synthetic": ["speculative"], "model": {**race["model"], "name": "a <b> & 'c' \"d\""}}
     for recording in (race, made_up):
@@ -158,7 +172,7 @@ def test_the_page_gives_the_files_that_the_command_makes(tab: Any) -> None:
         tab.press("[data-ref=whatIfK]", "Home")
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         page = download(tab, "[data-ref=savePage]").path().read_bytes().decode()
-        assert page == player(text.encode())
+        assert page == player(text.encode()).replace(EMPTY, EMPTY[:-2] + PRICE, 1)
         assert gzip.decompress(b64decode(PACKED.findall(page)[0])) == text.encode()
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         assert download(tab, "[data-ref=saveSteps]").path().read_bytes().decode() == steps_csv(loads(text.encode()))

@@ -69,15 +69,13 @@ def test_the_verdict_is_graded(page: Any) -> None:
             assert part in words(page, "difference")
 
 
-def test_the_worse_time_is_marked_beyond_colour(page: Any) -> None:
-    """Amber alone says nothing to those who do not see it."""
-    feed(page, SHORT, every=90)
-    worse = page.evaluate(
-        "[...document.querySelectorAll('.pf-worse')].map(n => [n.dataset.time, "
-        "getComputedStyle(n.querySelector('dd'), '::after').content])"
-    )
-    assert sorted(name for name, _ in worse) == ["left-tpot", "right-itl", "right-ttft"]
-    assert all("\u25b2" in content for _, content in worse)
+def test_of_a_lane_that_wrote_nothing_nothing_is_said(page: Any) -> None:
+    """ "The same text: the same 0 characters" of a server that could not be reached."""
+    verdict = {"kind": "same_text", "rows_compared": 0, "rows_different": None, "first_difference": None}
+    verdict["sentence"] = "the same text: baseline and speculative wrote the same 0 characters"
+    feed(page, {**SHORT, "verdicts": {"speculative": verdict}}, every=90)
+    assert words(page, "verdictWord") == "No verdict: there is nothing to compare."
+    assert page.is_disabled("[data-ref=proofOpen]") and page.get_attribute("[data-ref=verdict]", "data-kind") == "none"
 
 
 def test_a_drafter_that_drafts_nothing_is_called_out(page: Any) -> None:
@@ -142,6 +140,31 @@ def test_each_view_shows_the_same_nodes(page: Any) -> None:
     assert page.evaluate(TOKENS) == expected(SHORT)
 
 
+AT_TOP = """() => [...document.querySelectorAll('.pf-text')].map(box => {
+    const { top } = box.getBoundingClientRect(), steps = [...box.querySelectorAll('.pf-step')];
+    return +steps.find(step => step.getBoundingClientRect().bottom > top + 4).dataset.step; })"""
+
+
+def test_both_texts_begin_at_the_top_and_scroll_together(page: Any) -> None:
+    """Two texts that cannot be compared by eye: one at its end and one at its beginning, or at other tokens."""
+    recorded = race_over(words_of(TEXT, 6))
+    feed(page, recorded, every=200)
+    lanes = [{e["index"]: e for e in steps_of(recorded, name)} for name in ("baseline", "speculative")]
+    for view, marks in (("text", True), ("steps", True), ("text", False)):
+        page.click(f"[data-tab={view}]")
+        if not marks:
+            page.click("[data-ref=marks]")
+        assert page.evaluate("[...document.querySelectorAll('.pf-text')].map(box => box.scrollTop)") == [0, 0]
+        for share in (0.4, 0.15):
+            page.evaluate("share => { const box = document.querySelector('[data-ref=rightText]');"
+                          " box.scrollTop = share * box.scrollHeight; }", share)  # fmt: skip
+            page.wait_for_timeout(100)
+            left, right = (lane[at]["position"] for lane, at in zip(lanes, page.evaluate(AT_TOP), strict=True))
+            assert right > 20 and abs(left - right) < 20, (view, marks, left, right)
+        page.evaluate("document.querySelector('[data-ref=leftText]').scrollTop = 0")
+        page.wait_for_timeout(100)
+
+
 def test_a_failed_lane_says_so(page: Any) -> None:
     """What a lane committed before it failed stays visible, with the reason below it."""
     recorded = copy.deepcopy(SHORT)
@@ -169,7 +192,8 @@ def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any)
 
 TERMS = {
     "Plain": "plain decoding", "Speculative": "speculative decoding", "tok/s": "tokens per second",
-    "first token": "TTFT", "per token": "TPOT", "slow steps": "95th percentile", "a correct guess": "accepted",
+    "first token with prompt": "TTFT", "per token": "TPOT", "95 % of steps within": "95th percentile",
+    "a correct guess": "accepted",
     "wrong, and all after it": "rejected", "the model's own token": "correction", "a free extra token": "bonus",
     "scores (logits)": "picked from", "Drafter": "guesses ahead", "Draft length": "k",
     "guesses kept": "acceptance rate", "tokens a step": "mean acceptance length",

@@ -11,7 +11,7 @@ USED = {
     "GET": f"""/ /config /theme.css /recordings/{RACE_ID}.json /assets/index-a_B.1.js /static/fonts/x/y-Bold.woff2
         /gradio_api/info /gradio_api/queue/data /gradio_api/startup-events /gradio_api/queue/status /gradio_api/app_id
         /gradio_api/call/race/{RACE_ID} /gradio_api/call/v2/race/{RACE_ID}""",
-    "POST": f"""{JOIN} {DIRECT} {CANCEL} /recordings /gradio_api/run/stop /gradio_api/call/race
+    "POST": f"""{JOIN} {DIRECT} {CANCEL} /recordings /tokens /gradio_api/run/stop /gradio_api/call/race
         /gradio_api/call/v2/stop/""",
 }
 

@@ -49,6 +49,37 @@ UNREADABLE = """() => {
     }
     return found; }"""
 """Texts of a page below 14 px, or below the contrast of 4.5:1 (3:1 of large letters)."""
+CUT = """() => {
+    const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const hidden = "script, style, option, .pf-sr, .sr-only, .pf-unseen, .pf-newline, .pf-one-word, .js-plotly-plot";
+    while (walker.nextNode()) {
+      const text = walker.currentNode, node = text.parentElement, range = document.createRange();
+      const seen = node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+      if (!text.data.trim() || node.closest(hidden) || !seen) continue;
+      range.selectNodeContents(text);
+      const rects = [...range.getClientRects()].filter(({ width, height }) => width > 1 && height > 1);
+      const words = text.data.trim().slice(0, 60);
+      let scrolls = !rects.length;
+      for (let box = node; box !== document.body && !scrolls; box = box.parentElement) {
+        const style = getComputedStyle(box), area = box.getBoundingClientRect();
+        const has = (...values) => values.includes(style.overflowX) || values.includes(style.overflowY);
+        const outside = rects.every(({ top, left }) => top >= area.bottom - 1 || left >= area.right - 1);
+        if (has("auto", "scroll") || (has("hidden", "clip") && outside)) scrolls = true;
+        else if (has("hidden", "clip") && (rects.some(({ left, right, top, bottom }) => right > area.right + 1.5
+            || left < area.left - 1.5 || bottom > area.bottom + 2.5 || top < area.top - 2.5)
+            || (style.textOverflow === "ellipsis" && box.scrollWidth > box.clientWidth))) {
+          found.push(["cut off", words]);
+          break; }
+      }
+      for (const { left, width, top, height } of scrolls ? [] : rects) for (const share of [0.02, 0.5, 0.98]) {
+        const [x, y] = [left + share * width, top + height / 2], above = document.elementFromPoint(x, y);
+        if (above && !above.contains(node) && !node.contains(above) && !above.closest("#page-prompt, #page-panel"))
+          found.push(["covered", words, above.className]);
+      }
+    }
+    return found; }"""
+"""Texts that a box cuts off, at whose end letters are left out, or on which something else lies. What scrolls, or has
+no room at all and is not shown, is not cut."""
 
 
 def watched(page: Any, url: str = "") -> Any:

@@ -3,7 +3,7 @@
 import { make } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const COPIED_MS = 1200;
+const DONE_MS = 1200;
 
 export function svg(tag, className, attributes = {}, words) {
   const node = document.createElementNS(SVG, tag);
@@ -28,12 +28,17 @@ export function tableRow(heads, cells) {
   return row;
 }
 
-// Copy a text and say so on the button for a while. Returns whether the browser allows it.
+// Say on a button for a while that it has done its work.
+export function sayOn(button, words) {
+  const before = button.dataset.label ??= button.textContent;
+  button.textContent = words;
+  setTimeout(() => { button.textContent = before; }, DONE_MS);
+}
+
+// Copy a text and say so on the button. Returns whether the browser allows it.
 export async function copy(button, text) {
   try { await navigator.clipboard.writeText(text); } catch { return false; }
-  const words = button.dataset.label ??= button.textContent;
-  button.textContent = "Copied";
-  setTimeout(() => { button.textContent = words; }, COPIED_MS);
+  sayOn(button, "Copied");
   return true;
 }
 

@@ -183,6 +183,19 @@ export function raceSpeedup(race, names, lane, countOf) {
   return values[0] === null || values[1] === null ? values[0] : Math.min(...values);
 }
 
+// Why a lane is as fast as it is, over the tokens that it and plain decoding wrote: tokens per step, divided by what a
+// step costs in plain tokens, is the speed-up. null without one. Twin of Compared in engine/analysis/breakdown.py.
+export function reasonsOf(race, names, lane) {
+  const speedup = lane ? raceSpeedup(race, names, lane, (each) => each.steps.length) : null;
+  if (speedup === null) return null;
+  const others = [names.plain, names.baseline].map((name) => race.lane(name)).filter((each) => each?.steps.length);
+  const common = Math.min(...[lane, ...others].map((each) => each.tokens.at(-1)));
+  const num = lane.tokens.findIndex((tokens) => tokens >= common), perStep = lane.tokens[num] / num;
+  const done = lane.steps.slice(0, num);
+  return { perStep, cost: perStep / speedup, speedup,
+    drafting: sum(done.map((step) => step.draft_s)) / sum(done.map(stepSeconds)) };
+}
+
 // Ratio of seconds per token, over the same number of tokens.
 function speedupOf(plain, numPlain, lane, numLane) {
   if (!plain || !lane) return null;

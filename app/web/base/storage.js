@@ -4,9 +4,12 @@ export function remembered(key, inTab = false) {
   try { return (inTab ? sessionStorage : localStorage).getItem(key); } catch { return null; }
 }
 
-// The value of a key whose text is JSON; null if there is none.
+export const DECIDE_KEY = "photofinish.decide";         // what was entered in the tab Decide
+
+// The value of a key whose text is JSON; null if there is none. An exported page has what was kept where it was made.
 export function rememberedJson(key) {
-  try { return JSON.parse(remembered(key)); } catch { return null; }
+  const brought = document.getElementById("remembered");
+  try { return JSON.parse(brought?.textContent ?? "{}")[key] ?? JSON.parse(remembered(key)); } catch { return null; }
 }
 
 // null forgets the key.

@@ -81,6 +81,7 @@ export function oneLine(text) {
 const known = (words) => (value) => (value === null || value === undefined ? "–" : words(value));
 export const seconds = known((value) => value.toFixed(3));
 export const rate = known((value) => value.toFixed(value >= 1000 ? 0 : 1));
+export const times = known((ratio) => `${ratio.toFixed(2)}\u00d7`);
 export const percent = known((share) => `${(100 * share).toFixed(0)} %`);
 export const duration = known((value) => {
   const ms = 1000 * value;

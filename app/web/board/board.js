@@ -2,17 +2,16 @@
 
 import { clockWords, ELSEWHERE, isNoise, TWO_CLOCKS } from "../base/caveats.js";
 import { tableRow } from "../base/dom.js";
-import { isElsewhere, isOnServer, laneSpec, mayBranch, ruleOf, sum } from "../base/model.js";
+import { isElsewhere, isOnServer, laneSpec, mayBranch, quotient, ruleOf, sum } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
-import { duration, make, oneLine, percent, plural, rate, sentence, write } from "../base/text.js";
+import { duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
 import { ALONE, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
 
 // The times on the board: name, metric, words, the technical term.
 const TIMES = [
-  ["ttft", "ttft_s", "first token", "Time to first token (TTFT), including reading the prompt"],
+  ["ttft", "ttft_s", "first token with prompt", "Time to first token (TTFT), including reading the prompt"],
   ["tpot", "tpot_s", "per token", "Time per output token (TPOT): time of all steps / tokens written"],
-  ["itl", "itl_p95_s", "slow steps",
-    "95th percentile (p95) of the step times: 19 of 20 steps were faster than this"],
+  ["itl", "itl_p95_s", "95 % of steps within", "95th percentile (p95) of the step times"],
 ];
 // Rows of the timing table: plain words, the technical term, the formatted value.
 const TIMING = [
@@ -22,10 +21,10 @@ const TIMING = [
   ["total, with prompt", "prefill and decoding", (lane) =>
     duration(lane.prefill_s === null ? null : lane.prefill_s + lane.decode_s)],
   ["reading the prompt", "prefill, including the drafter's", (lane) => duration(lane.prefill_s)],
-  ["first token", "TTFT, time to first token", (lane) => duration(lane.ttft_s)],
+  ["first token with prompt", "TTFT, time to first token", (lane) => duration(lane.ttft_s)],
   ["per token", "TPOT, time per output token", (lane) => duration(lane.tpot_s)],
   ["median step", "median step time", (lane) => duration(lane.itl_p50_s)],
-  ["slow steps", "95th percentile of step times", (lane) => duration(lane.itl_p95_s)],
+  ["95 % of steps within", "95th percentile of step times", (lane) => duration(lane.itl_p95_s)],
   ["steps", "passes of the model after the prompt", (lane) => String(lane.num_steps)],
   ["tokens a step", "mean acceptance length", (lane) => lane.mean_acceptance_length?.toFixed(2) ?? "–"],
   ["guesses kept", "acceptance rate", (lane) => percent(lane.acceptance_rate)],
@@ -120,44 +119,39 @@ export class Board {
       write(refs[`${side}Figure`], rate(lane?.tokens_per_s));
       refs[`${side}Figure`].classList.toggle("pf-none", !lane?.tokens_per_s);
     }
-    const other = plainIsFaster(metrics, sideNames, first) ? plain : null;
-    const value = shownRatio(speedup, (other ?? left)?.tokens_per_s, right?.tokens_per_s);
+    const fastest = plainIsFaster(metrics, sideNames, first) ? plain : left;
+    const value = speedup ?? quotient(right?.tokens_per_s ?? null, fastest?.tokens_per_s ?? null);
     const even = value !== null && (this.elsewhere || Math.abs(value - 1) < 0.005 || isNoise(value, noise));
     const sense = this.root.dataset.sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
-    write(refs.ratio, value === null ? "–" : `${value.toFixed(2)}×`);
-    const both = Math.min((other ?? left)?.num_tokens ?? 0, right?.num_tokens ?? 0);
-    const part = value !== null && value === speedup ? ` over the ${both} tokens that both lanes wrote` : "";
-    write(refs.ratioWords, this.elsewhere ? ELSEWHERE : even && noise > 0 ?
-      `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %` :
-      `as fast as ${value !== null && other ? `Plain (its faster run: ${rate(other.tokens_per_s)} tok/s)` : "plain"}`
-      + `${sense === "slower" ? ": slower" : ""}${value !== null && speedup === null ? ", so far" : ""}${part}`);
-    refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "Tokens per second divided, after reading the prompt."
-      + (other ? " Plain ran twice, once at its fastest width; the faster run counts (see Timing)." : "");
-    for (const [row, [, key]] of TIMES.entries()) {
-      const values = [left?.[key], right?.[key]], texts = values.map(duration);
-      const comparable = !this.elsewhere && values.every((value) => typeof value === "number") && texts[0] !== texts[1];
-      ["left", "right"].forEach((side, i) => {
-        const node = refs[`${side}Times`].children[row], worse = comparable && values[i] > values[1 - i];
-        write(node.lastChild, texts[i]);
-        node.classList.toggle("pf-worse", worse);
-      });
-    }
+    const isWhole = speedup !== null, counts = [fastest, right].map((lane) => lane?.num_tokens ?? 0);
+    const whole = [fastest, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : null));
+    const withPrompt = isWhole && counts[0] === counts[1] && !this.elsewhere ? quotient(...whole) : null;
+    write(refs.ratio, times(value));
+    write(refs.ratioWords, this.elsewhere ? ELSEWHERE : value === null ? "as fast as plain" : [
+      even && noise > 0 && `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %; `,
+      sense === "slower" && "slower: ",
+      `${rate(right?.tokens_per_s)} against ${rate(fastest?.tokens_per_s)} tok/s`,
+      plain && plain !== left && ", the faster of two plain runs",
+      isWhole && counts[0] !== counts[1] && `, over the ${Math.min(...counts)} tokens that both wrote`,
+      !isWhole && ", so far", withPrompt && `; ${times(withPrompt)} with reading the prompt`].filter(Boolean).join(""));
+    refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "How many times as fast as plain decoding: tokens per second "
+      + "divided, after reading the prompt. From unrounded times. Plain runs twice, once at its fastest width, and the "
+      + "faster run counts (see Timing).";
+    for (const [row, [, key]] of TIMES.entries()) ["left", "right"].forEach((side, i) =>
+      write(refs[`${side}Times`].children[row].lastChild, duration([left, right][i]?.[key])));
     if (final) return;
     const cost = [left, right].every((lane) => typeof lane?.ttft_s === "number") ? right.ttft_s - left.ttft_s : 0;
-    const [whole, wholeRight] = [other ?? left, right].map((lane) =>
-      (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : 0));
     write(refs.ttftNote, this.elsewhere ? "" : [
       cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s)
         && `With guesses the first token came ${duration(cost)} later.`,
-      speedup !== null && whole && wholeRight && left.num_tokens === right.num_tokens
-        && "The clocks start after the prompt has been read. Including the prompt, the speculative lane was "
-        + `${(whole / wholeRight).toFixed(2)}\u00d7 as fast as Plain${other ? " (its faster run)" : ""}.`,
+      withPrompt && "The clocks start after the prompt has been read. Including the prompt, the speculative lane was "
+        + `${times(withPrompt)} as fast as Plain${fastest === left ? "" : " (its faster run)"}.`,
     ].filter(Boolean).join(" "));
-    this.timing(metrics, sideNames, first, other);
+    this.timing(metrics, sideNames, first, fastest !== left);
   }
 
   // The timing table, with all lanes.
-  timing(metrics, sideNames, first, fastest) {
+  timing(metrics, sideNames, first, isAlone) {
     const names = Object.keys(metrics ?? {}).sort((a, b) => sideOf(sideNames, a) - sideOf(sideNames, b));
     const head = tableRow([], ["", ...names.map((name) => make("th", "", laneTitle(name, first, sideNames)))]);
     this.refs.timingHead.replaceChildren(...(names.length ? [head] : []));
@@ -166,7 +160,7 @@ export class Board {
     write(this.refs.fastest, !names.includes(first.plain) || sideNames[0] === first.plain ? "" :
       `Plain uses the same widths as the speculative lane, which makes both texts exact. \u201c${ALONE}\u201d uses `
         + "the fastest width found before the race. The speed-up is against the faster of the two: here "
-        + `${fastest ? `\u201c${ALONE}\u201d` : "Plain"}.`);
+        + `${isAlone ? `\u201c${ALONE}\u201d` : "Plain"}.`);
   }
 
   // Warnings that belong to the ratio.
@@ -194,13 +188,15 @@ export class Board {
     this.refs.track.setAttribute("aria-label", "Tokens written by each lane");
   }
 
-  // again: for a recorded race that was run again, whether the tokens were the same.
-  verdict(verdict, plainVerdict, names, again = "") {
+  // again: for a recorded race that was run again, whether the tokens were the same. isOver: no verdict will come.
+  verdict(verdict, plainVerdict, names, again = "", isOver = false) {
     const { refs } = this, known = verdict && VERDICTS[verdict.kind];
     refs.verdict.dataset.kind = known ? verdict.kind : "none";
     refs.difference.hidden = true;
     write(refs.verdictIcon, known ? known[0] : "");
-    write(refs.verdictWord, known ? known[1] : "Are both texts the same? The verdict comes after the race.");
+    write(refs.verdictWord, known ? known[1] : isOver ?
+      "No verdict: there is nothing to compare." : "Are both texts the same? The verdict comes after the race.");
+    refs.proofOpen.disabled = !known;
     write(refs.verdictMeans, oneLine(again) || (known ? known[2] : ""));
     refs.verdictMeans.title = oneLine(again);
     refs.verdict.toggleAttribute("data-again", Boolean(again));
@@ -268,13 +264,6 @@ export function plainIsFaster(metrics, sideNames, first) {
 }
 
 function sideOf(sideNames, name) { return sideNames.includes(name) ? sideNames.indexOf(name) : sideNames.length; }
-
-// The ratio of the two figures on the board; the engine's own if the lanes wrote different numbers of tokens, since it
-// compares equal numbers.
-function shownRatio(speedup, plain, right) {
-  const divided = plain > 0 && right > 0 ? Number(rate(right)) / Number(rate(plain)) : null;
-  return typeof speedup !== "number" || Math.abs(divided / speedup - 1) < 0.01 ? divided : speedup;
-}
 
 function comparedWords(verdict) {
   const rows = verdict.rows_compared, different = verdict.rows_different;

@@ -2,7 +2,7 @@
 // them.
 
 import { svg } from "../base/dom.js";
-import { oneLine } from "../base/text.js";
+import { make, oneLine, write } from "../base/text.js";
 
 const STEPS_OF_SCALE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
 
@@ -17,7 +17,11 @@ class Line {
     this.path = svg("path", `pf-line pf-line-${kind}`);
     this.ghost = svg("path", `pf-line pf-ghost pf-line-${kind}`);
     this.dot = svg("circle", `pf-dot pf-line-${kind}`, { r: 4.5 });
-    this.label = svg("text", `pf-line-label pf-label-${kind}`);
+    this.item = make("li");               // in the legend, above the chart: a label in it would lie on a line
+    this.words = make("span");
+    const key = svg("svg", "", { width: 36, height: 10, "aria-hidden": "true" });
+    key.append(svg("path", `pf-line pf-line-${kind}`, { d: "M0 5H36" }));
+    this.item.append(key, " ", this.words);
     this.clear();
   }
 
@@ -49,8 +53,10 @@ export class Chart {
     this.lines = { plain: new Line("plain"), left: new Line("left"), right: new Line("right") };
     const lines = Object.values(this.lines);
     this.data.append(...lines.map((line) => line.ghost), ...lines.map((line) => line.path));
-    this.svg.append(this.axes, this.data, this.head, ...lines.flatMap((line) => [line.dot, line.label]));
-    box.append(this.svg);
+    this.svg.append(this.axes, this.data, this.head, ...lines.map((line) => line.dot));
+    const legend = make("ul", "pf-legend");
+    legend.append(...lines.map((line) => line.item));
+    box.append(legend, this.svg);
     this.scale = { ms: 0, tokens: 0 };
     new ResizeObserver(([entry]) =>
       { this.resize(Math.max(200, entry.contentRect.width)); this.redraw?.(); }).observe(box);
@@ -66,7 +72,7 @@ export class Chart {
 
   clear() {
     Object.values(this.lines).forEach((line) =>
-      { line.clear(); line.path.setAttribute("d", ""); line.label.textContent = "";
+      { line.clear(); line.path.setAttribute("d", ""); line.item.hidden = true;
       line.dot.setAttribute("visibility", "hidden"); });
     this.scale = { ms: 0, tokens: 0 };
     this.axes.replaceChildren();
@@ -82,35 +88,18 @@ export class Chart {
     const ms = Math.max(...present.map((key) => 1000 * lanes[key].clock), 100), tokens =
       Math.max(...present.map((key) => lanes[key].tokens[lanes[key].steps.length]), 10);
     this.rescale(whole ? ms : ceiling(ms), ceiling(tokens));
-    const spots = [];
-    for (const key of present) {
-      const line = this.lines[key], lane = lanes[key], n = counts[key];
+    for (const [key, line] of Object.entries(this.lines)) {
+      line.item.hidden = !lanes[key];
+      if (!lanes[key]) continue;
+      const lane = lanes[key], n = counts[key];
       line.draw(lane, n, whole);
-      const x = this.x(n ? 1000 * lane.steps[n - 1].clock_s : 0), y = this.y(lane.tokens[n]);
       line.dot.setAttribute("visibility", n ? "visible" : "hidden");
-      line.dot.setAttribute("cx", x);
-      line.dot.setAttribute("cy", y);
-      const left = x > this.width * 0.62;
-      line.label.textContent = n ? `${oneLine(names[key]).slice(0, 24)} ${lane.tokens[n]}` : "";
-      line.label.setAttribute("text-anchor", left ? "end" : "start");
-      line.label.setAttribute("x", x + (left ? -9 : 9));
-      spots.push({ key, x, y, label: line.label });
+      line.dot.setAttribute("cx", this.x(n ? 1000 * lane.steps[n - 1].clock_s : 0));
+      line.dot.setAttribute("cy", this.y(lane.tokens[n]));
+      write(line.words, `${oneLine(names[key]).slice(0, 24)} ${lane.tokens[n]}`);
     }
-    this.putLabels(spots);
     this.head.setAttribute("visibility", whole ? "visible" : "hidden");
     this.head.setAttribute("transform", `translate(${this.x(1000 * t)} 0)`);
-  }
-
-  // The speculative lane's label goes above its point, the others' below; overlapping labels move down.
-  putLabels(spots) {
-    const taken = [];
-    for (const { key, x, y, label } of spots.toSorted((a, b) => a.y - b.y)) {
-      let at = key === "right" ? Math.max(this.margin.top, y - 7 * this.em) : y + 17 * this.em;
-      while (taken.some((other) => Math.abs(other.x - x) < 150 * this.em && Math.abs(other.at - at) < 15 * this.em))
-        at += 16 * this.em;
-      label.setAttribute("y", at);
-      taken.push({ x, at });
-    }
   }
 
   x(ms) { return this.margin.left + (ms / this.scale.ms) * (this.width - this.margin.left - this.margin.right); }

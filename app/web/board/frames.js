@@ -114,8 +114,8 @@ export function over(playIt, wait) {
   if (!emit("over") && playIt && S.recording && !still.matches) autoplaySoon(wait);
 }
 
-// Scroll to the top of the race if its texts are out of sight.
+// On a small screen, scroll to the race if its texts are out of sight. Elsewhere Race and Stop stay in sight.
 function intoView() {
-  if (refs.leftText.getBoundingClientRect().bottom > window.innerHeight)
+  if (root.dataset.size === "narrow" && refs.leftText.getBoundingClientRect().bottom > window.innerHeight)
     root.scrollIntoView({ block: "start", behavior: still.matches ? "auto" : "smooth" });
 }

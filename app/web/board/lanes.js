@@ -44,10 +44,19 @@ function stepNode(step) {
   return node;
 }
 
+// The y at x of the line through points whose xs ascend.
+function between(xs, ys, x) {
+  let i = 0;
+  while (i < xs.length - 2 && xs[i + 1] <= x) i += 1;
+  const room = xs[i + 1] - xs[i];
+  return room > 0 ? ys[i] + (ys[i + 1] - ys[i]) * Math.min(1, (x - xs[i]) / room) : ys[i];
+}
+
 export class LaneView {
   constructor(box) {
     this.box = box;
     this.nodes = [];
+    this.starts = [0];        // starts[n]: the position after n steps
     this.shown = 0;
     this.follows = true;      // the view stays at the end until the reader scrolls away
     box.addEventListener("scroll", () => { this.follows = box.scrollHeight - box.scrollTop - box.clientHeight < 32; },
@@ -56,9 +65,7 @@ export class LaneView {
   }
 
   clear() {
-    this.nodes = [];
-    this.shown = 0;
-    this.follows = true;
+    Object.assign(this, { nodes: [], starts: [0], shown: 0, follows: true });
     this.box.replaceChildren();
   }
 
@@ -75,6 +82,7 @@ export class LaneView {
       for (let i = this.shown; i < n; i++) {
         if (!this.nodes[i]) {
           this.nodes[i] = stepNode(steps[i]);
+          this.starts[i + 1] = steps[i].position + steps[i].token_ids.length;
           if (i > 0 && steps[i].position > steps[i - 1].position + steps[i - 1].token_ids.length)
             this.nodes[i].classList.add("pf-hole");
         }
@@ -97,6 +105,19 @@ export class LaneView {
       else token.replaceChildren(putText(make("span"), text.slice(0, seen)),
         putText(make("span", "pf-past-stop"), text.slice(seen)));
     }
+  }
+
+  // Where each step begins, in pixels and in tokens, and where the last one ends.
+  places() {
+    const nodes = this.nodes.slice(0, this.shown);
+    return [[...nodes.map((node) => node.offsetTop), this.box.scrollHeight], this.starts.slice(0, this.shown + 1)];
+  }
+
+  // The token at the top of the view, with a fraction.
+  get token() { return between(...this.places(), this.box.scrollTop); }
+  set token(token) {
+    const [tops, starts] = this.places();
+    this.box.scrollTop = between(starts, tops, token);
   }
 
   toTop() {

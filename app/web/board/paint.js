@@ -47,7 +47,11 @@ export function paint() {
     refs.scrub.value = String(Math.round(1000 * t));
     refs.scrub.setAttribute("aria-valuetext", `${seconds(t)} of ${seconds(replay.duration)} seconds`);
   }
-  if (!live && !S.met && t >= replay.duration) { S.met = true; showVerdict(); }
+  if (!live && !S.met && t >= replay.duration) {
+    S.met = true;
+    showVerdict();
+    if (!root.dataset.stage) Object.values(views).forEach((view) => view.toTop());      // to be compared by eye
+  }
   const now = performance.now(), settled = live || !replay.playing;
   if (settled || now - numbersAt > NUMBERS_EVERY_MS || t >= replay.duration) {
     numbersAt = now;
@@ -106,7 +110,8 @@ function finishWords(lanes, counts) {
     if (failed(side)) return "failed";
     if (!done(side)) return "";
     const behind = done(other) && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
-    return `finish ${seconds(lanes[side].clock)} s${behind > 0 ? `, +${seconds(behind)}` : ""}`;
+    return `finished after ${seconds(lanes[side].clock)} s${
+      behind > 0 ? `, ${seconds(behind)} s later` : ""}`;
   };
   for (const side of ["left", "right"]) {
     const message = failed(side) ? lanes[side].failed.message : "";
@@ -142,9 +147,9 @@ export function announcement() {
 // A recorded race shows its verdict once both texts are complete, as in the live race.
 export function showVerdict() {
   const waits = S.verdictWaits
-    || (!S.live && (replay.playing || !S.met) && S.ribbon.includes("RECORDED"));
+    || (!S.live && (replay.playing || !S.met) && (S.fromFile || S.ribbon.includes("RECORDED")));
   const [of, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
-  board.verdict(of, plain, S.sides, S.again);
+  board.verdict(of, plain, S.sides, S.again, !waits && S.recording !== null);
   if (S.computed) board.sameAtEveryLength();
 }
 

@@ -38,10 +38,10 @@ export function newState(id, seq) {
   };
 }
 
-// The verdict on a lane, or null.
+// The verdict on a lane; null if there is none, or there was nothing to compare.
 export function verdictOn(name) {
-  const verdicts = S.recording?.verdicts ?? {};
-  return Object.hasOwn(verdicts, name) ? verdicts[name] : null;
+  const verdicts = S.recording?.verdicts ?? {}, verdict = Object.hasOwn(verdicts, name) ? verdicts[name] : null;
+  return verdict?.rows_compared || verdict?.kind === "same_distribution" ? verdict : null;
 }
 
 export function shownLanes() { return S.sides.map((name) => S.race.lane(name)); }

@@ -1,11 +1,14 @@
 // The panels of a race, one at a time, and the view of its texts. Switching tabs never moves what is above them.
 
+import { closed, opened } from "../base/back.js";
 import { emit, root } from "./root.js";
 import { popover, refs, replay, views } from "./screen.js";
 import { S } from "./state.js";
 
+const FIRST = "text";
 const tabs = [...root.querySelectorAll("[role=tab]:not([hidden])")];
 const panels = [...root.querySelectorAll("[role=tabpanel]")];
+const toFirst = () => choose(FIRST);
 
 export function choose(name) {
   popover.close();
@@ -17,6 +20,7 @@ export function choose(name) {
     tab.setAttribute("aria-selected", String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
   }
+  if (name === FIRST) closed(toFirst); else if (!root.dataset.stage) opened(toFirst);
   showTexts();
   if (name === "steps" && !S.live && !replay.playing) Object.values(views).forEach((view) => view.toTop());
   emit("tab", name);
@@ -26,15 +30,18 @@ export function showTexts() {
   const marks = refs.marks.getAttribute("aria-pressed") === "true";
   root.dataset.view = root.dataset.tab === "steps" ? "rows" : marks ? "reading" : "plain";
   Object.values(views).forEach((view) => view.follow());
-  alignScroll(refs.rightText, refs.leftText);
 }
 
-// Without marks both texts have the same layout, so they scroll together.
-function alignScroll(text, other) {
-  if (root.dataset.view === "plain") other.scrollTop = text.scrollTop;
+// Both texts scroll together, so that the same token is at their tops; while they grow, each follows its own end.
+let scrolled = null;       // the view that scrolls with the other one, whose own event is still to come
+function alignScroll(view, other) {
+  if (scrolled === view || S.live || replay.playing) { scrolled = null; return; }
+  const before = other.box.scrollTop;
+  other.token = view.token;
+  scrolled = other.box.scrollTop === before ? null : other;
 }
-refs.leftText.addEventListener("scroll", () => alignScroll(refs.leftText, refs.rightText), { passive: true });
-refs.rightText.addEventListener("scroll", () => alignScroll(refs.rightText, refs.leftText), { passive: true });
+for (const [view, other] of [[views.left, views.right], [views.right, views.left]])
+  view.box.addEventListener("scroll", () => alignScroll(view, other), { passive: true });
 
 // Make a toggle button; `then` gets its new state.
 export function pressable(button, then) {

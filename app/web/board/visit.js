@@ -1,14 +1,18 @@
 // The page around the race: its keys, its side panel, and what it remembers about a visitor.
 
+import { closed, opened } from "../base/back.js";
 import { remember, remembered } from "../base/storage.js";
 import { autoplay } from "./deck.js";
-import { examples, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
+import { onFrame } from "./frames.js";
+import { examples, pageButton, racedSettings, updatePageButtons } from "./page.js";
+import "./prompt.js";
 import { on } from "./root.js";
 import { board, refs } from "./screen.js";
 import { ask } from "./served.js";
 import { S } from "./state.js";
 
-const RACE_KEY = "photofinish.race";
+const RACE_KEY = "photofinish.race";         // the last race of this tab
+const OVER_KEY = "photofinish.over";          // the last one that is over
 const LOOK_AGAIN_MS = 300;
 const LOOKS = 200;
 const SETTLED_MS = 700;     // until an example's prompt and settings are filled in
@@ -30,20 +34,29 @@ function toggleSettings() {
   const opens = !panel().classList.contains("open"), button = pageButton("settings");
   panel().querySelector(".toggle-button").click();
   button?.focus();
-  if (!opens) return;
-  setTimeout(() => { if (document.activeElement === button) panel().querySelector("input")?.focus(); }, 60);
+  if (!opens) return closed(toggleSettings);
+  opened(toggleSettings);
+  return setTimeout(() => { if (document.activeElement === button) panel().querySelector("input")?.focus(); }, 60);
 }
 
 document.addEventListener("click", (event) => {
   if (event.target.closest?.("#page-settings-button, #page-panel-close")) toggleSettings();
 });
 
-// A reloaded tab resumes its race by this id; see RESUME_JS in app/page/ui.py.
-on("frame", ({ race, state, complete }) => {
-  const goesOn = (state === "finished" && !complete) || ["waiting", ...RACING].includes(state);
-  if (goesOn) remember(RACE_KEY, race, true);
-  else if (remembered(RACE_KEY, true) === race) remember(RACE_KEY, null, true);
+// A reloaded tab gets its race back: one that goes on from its stream (RESUME_JS in app/page/ui.py), one that is over
+// from the server's copy.
+on("frame", ({ race, ribbon, recording }) => {
+  if (race === "none" || ribbon?.includes("RECORDED")) return;
+  remember(RACE_KEY, race, true);
+  if (recording) remember(OVER_KEY, race, true);
 });
+async function comeBack(race) {
+  const answer = await fetch(`recordings/${race}.json`).catch(() => null);
+  if (!answer?.ok || S.id === race || remembered(RACE_KEY, true) !== race) return;
+  onFrame(JSON.stringify({ race, seq: 0, state: "finished", status: { text: "Your last race." }, complete: true,
+    recording: await answer.text() }));
+}
+if (remembered(OVER_KEY, true)) setTimeout(comeBack, 0, remembered(OVER_KEY, true));
 
 // A reloaded tab restores the settings of its race; see app/page/start.js.
 function keepSettings(raced) {
@@ -62,6 +75,7 @@ document.addEventListener("click", (event) => {
   const example = examples().find((button) => button.contains(event.target));
   if (!example) return;
   remember("photofinish.prompt", null);
+  remember(RACE_KEY, null, true);
   keepSettings(null);
   document.getElementById("page-presets").classList.remove("page-own");
   if (S.ribbon.includes("RECORDED") && S.name === example.textContent.trim()) autoplay(true);  // already on the screen

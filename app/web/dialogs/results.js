@@ -2,7 +2,7 @@
 
 import { THRESHOLD } from "../host.js";
 import { tableRow } from "../base/dom.js";
-import { make, oneLine, percent } from "../base/text.js";
+import { make, oneLine, percent, times } from "../base/text.js";
 
 export const SHOWN = ["prompt", "kind", "drafter", "k", "speedup", "acceptance_rate", "mean_acceptance_length",
   "num_tokens", "identical"];
@@ -12,8 +12,6 @@ export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not wor
   + "maintenance. The 95 % interval shows how certain the median is; the quartiles contain the middle half of the "
   + "prompts. With few prompts the two can be equal.";
 const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
-
-const times = (value) => (typeof value === "number" ? `${value.toFixed(2)}×` : "–");
 
 // Whether the verdict would differ without texts that repeat themselves.
 export function isDoubtful({ verdict, best, summary }) {

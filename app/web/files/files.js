@@ -1,12 +1,15 @@
 // Race files: saving and opening. The server makes those of other kinds: a web page that plays the race offline, and
 // its steps as a table.
 
-import { saveAs } from "../base/dom.js";
+import { trigger } from "../host.js";
+import { saveAs, sayOn } from "../base/dom.js";
+import { DECIDE_KEY, rememberedJson } from "../base/storage.js";
 import { oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
 import { clear, over, setRecording } from "../board/frames.js";
+import { racedSettings } from "../board/page.js";
 import { board, refs } from "../board/screen.js";
-import { send, served } from "../board/served.js";
+import { ask, send, served } from "../board/served.js";
 import { S } from "../board/state.js";
 
 export function fileName(suffix) {
@@ -15,7 +18,12 @@ export function fileName(suffix) {
     "SYNTHETIC" : ""].filter(Boolean).join("_") + `.${suffix}`;
 }
 
-export function download(blob, suffix) { saveAs(blob, fileName(suffix)); }
+// button: says that it saved.
+export function download(blob, suffix, button) {
+  saveAs(blob, fileName(suffix));
+  sayOn(button, "Saved");
+  board.announce("Saved.");
+}
 
 // Show a recording that was checked by the server, or when its page was exported.
 export function show(text, name = "the file", key = "") {
@@ -31,32 +39,50 @@ export function show(text, name = "the file", key = "") {
   board.announce("A recorded race is open.");
 }
 
+// Race races an opened file as it is, as long as the prompt box and Settings show what came with it.
+let untouched = false;
+document.addEventListener("input", ({ target }) => {
+  if (target.closest?.("#page-prompt, #page-panel")) untouched = false;
+});
+document.addEventListener("click", (event) => {
+  if (!untouched || !S.fromFile || !event.target.closest?.("#page-race-button")) return;
+  event.stopImmediatePropagation();
+  ask("retry");
+}, true);
+
 async function openFile(file) {
   try {
     const key = await send(file);
     show(await file.text(), file.name, key);
+    untouched = racedSettings() !== null;
+    if (!untouched) return;
+    document.getElementById("page-presets")?.classList.add("page-own");      // hides the example's sentence
+    window.photofinish.raced = racedSettings();
+    trigger("edit");                                   // fills prompt and settings: see OPENED_JS in app/page/ui.py
   } catch (error) {
     const why = error instanceof TypeError ? "the server is not responding, or the file is too large" : error.message;
     board.alert(`${oneLine(file.name).slice(0, 80)} cannot be opened: ${oneLine(why).slice(0, 400)}.`);
   }
 }
 
-async function saveServed(form) {
+async function saveServed(form, button) {
   if (!S.raw) return undefined;
   try {
     const answer = await fetch(`recordings/${await served()}.${form}`);
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    return download(await answer.blob(), form);
+    const typed = JSON.stringify({ [DECIDE_KEY]: rememberedJson(DECIDE_KEY) }).replaceAll("<", "\\u003c");
+    const text = (await answer.text()).replace('id="remembered">{}', () => `id="remembered">${typed}`);
+    return download(new Blob([text], { type: answer.headers.get("Content-Type") }), form, button);
   } catch {
     return board.alert("The server is not responding. Save the race as a file and run \u201cpython -m engine export "
       + "FILE\u201d later to get a web page or a table.");
   }
 }
 
-refs.savePage.addEventListener("click", () => saveServed("html"));
-refs.saveSteps.addEventListener("click", () => saveServed("csv"));
+refs.savePage.addEventListener("click", () => saveServed("html", refs.savePage));
+refs.saveSteps.addEventListener("click", () => saveServed("csv", refs.saveSteps));
 refs.save.addEventListener("click", () => {
-  if (S.raw) download(new Blob([S.raw], { type: "application/json" }), "json");
+  if (S.raw) download(new Blob([S.raw], { type: "application/json" }), "json", refs.save);
 });
 refs.open.addEventListener("click", () => refs.file.click());
 refs.file.addEventListener("change", async () => {

@@ -39,7 +39,8 @@ function drawPicture() {
   say(`${words("titleName")}: ${words("titleFacts")}`, SHOT.pad, 126, 26, "board-soft");
   const ink = root.dataset.sense === "slower" ? "caution" : "board-ink";
   const wide = say(words("ratio"), SHOT.pad - 8, 288, 176, ink, { weight: 700 });
-  say(words("ratioWords"), SHOT.pad + wide + 24, 288, 32, "board-ink");
+  words("ratioWords").split(/[,;] /).toReversed().forEach((line, i) =>
+    say(line, SHOT.pad + wide + 24, 288 - 40 * i, 30, "board-ink"));
   [[left, "left", "baseline-run"], [other, "right", "speculative"]].forEach(([lane, side, name], i) => {
     const y = 346 + 58 * i, from = SHOT.pad + 180, room = right - from - 190;
     const written = lane?.tokens[lane.countAt(other?.clock ?? 0)] ?? 0;
@@ -50,14 +51,15 @@ function drawPicture() {
   });
   box(SHOT.pad, 478, SHOT.width - 2 * SHOT.pad, 1, "board-line");
   const verdict = say(words("verdictWord"), SHOT.pad, 522, 30, "board-ink", { weight: 700 });
-  say(words("verdictRows"), SHOT.pad + verdict + 20, 522, 24, "board-soft");
+  say(words("verdictRows"), SHOT.pad + verdict + 20, 522, 20, "board-soft");
   say(words("caution"), SHOT.pad, 558, 24, "caution", { weight: 700 });
   const { model, device, created } = S.header ?? {};
-  say(oneLine([model && `${model.name} in ${model.dtype}`, device?.name, words("rightKind"),
-    String(created ?? "").slice(0, 10)].filter(Boolean).join("; ")), SHOT.pad, 594, 22, "board-soft");
+  say(words("rightKind"), SHOT.pad, 588, 20, "board-soft");
+  const where = [model && `${model.name} in ${model.dtype}`, device?.name, String(created ?? "").slice(0, 10)];
+  say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, 612, 20, "board-soft");
   return canvas;
 }
 
 refs.picture.addEventListener("click", () => {
-  if (S.raw) drawPicture().toBlob((blob) => download(blob, "png"), "image/png");
+  if (S.raw) drawPicture().toBlob((blob) => download(blob, "png", refs.picture), "image/png");
 });

@@ -1,12 +1,13 @@
-// Copies a race: as a command, as Python, as JSON, or as a link to this page with its settings.
+// Copies a race: as a command, as Python, as JSON, its proof, or a link to this page with its settings.
 
 import { copy } from "../base/dom.js";
-import { DEFAULT_TARGET, optionWords, settingsOptions, shellQuoted } from "../base/text.js";
+import { DEFAULT_TARGET, optionWords, settingsOptions, shellQuoted, write } from "../base/text.js";
 import { guessing } from "../board/more_lanes.js";
 import { racedSettings } from "../board/page.js";
 import { root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
-import { S } from "../board/state.js";
+import { S, verdictOn } from "../board/state.js";
+import { proofText } from "./proof.js";
 
 // Commands and scripts leave servers out.
 const ownLanes = () => guessing().filter(({ drafter }) => drafter !== "server");
@@ -47,15 +48,20 @@ function linkOf({ target, ...settings }) {
   return `${location.origin}${location.pathname}?${new URLSearchParams(settings)}`;
 }
 
+write(refs.linkNote, `Contains the prompt and the settings, not the result.${
+  /^(localhost|127\.|\[::1\])/.test(location.hostname) ? " This page's address opens on this machine only." : ""}`);
 document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") refs.share.open = false; });
 for (const button of root.querySelectorAll("[data-copy]"))
   button.addEventListener("click", async () => {
     const raced = racedSettings();
-    const textOf = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw }[button.dataset.copy];
+    const { copy: what } = button.dataset;
+    const textOf = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw, proof: proofText }[what];
     if (!S.raw) return undefined;
-    if (!raced && button.dataset.copy !== "json")
+    if (what === "proof" && !verdictOn(S.sides[1]))
+      return board.alert("There is no verdict, so there is nothing to prove.");
+    if (!raced && !["json", "proof"].includes(what))
       return board.alert("A race on servers does not contain their addresses, so only its JSON can be copied.");
-    return await copy(button, textOf(raced)) ? board.announce("Copied.") :
+    return await copy(button, await textOf(raced)) ? board.announce("Copied.") :
       board.alert("This browser blocks copying. Save the race instead.");
   });

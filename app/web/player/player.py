@@ -43,7 +43,7 @@ def describe(recording: Recording) -> tuple[str, str]:
     drafter = next((f", {lane.drafter}" for lane in spec.lanes if lane.name == name), "")
     ratio = race_speedup(recording.events, name, plain, baseline)
     title = "SYNTHETIC: " if recording.get("synthetic") else ""
-    title += recording["model"]["name"] + drafter + ("" if ratio is None else f": {ratio:.1f}× as fast as plain")
+    title += recording["model"]["name"] + drafter + ("" if ratio is None else f": {ratio:.2f}× as fast as plain")
     verdict = recording["verdicts"].get(name, {"sentence": "no verdict"})["sentence"]
     return title, (
         f"A recorded race of Photofinish: {title}; {verdict}. Recorded {recording['created']} on "

@@ -4,7 +4,7 @@
 import { isNoise, loopSentence, ratioNoise } from "../base/caveats.js";
 import { copy, makeButton, tableRow } from "../base/dom.js";
 import { isElsewhere, laneSpec, metricsOf, sum } from "../base/model.js";
-import { remember, rememberedJson } from "../base/storage.js";
+import { DECIDE_KEY, remember, rememberedJson } from "../base/storage.js";
 import { make, rate, write } from "../base/text.js";
 import { laneTitle } from "../base/words.js";
 import { on, root } from "../board/root.js";
@@ -16,7 +16,6 @@ import {
 } from "./money.js";
 import { CHECKED, memoryKnown, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
 
-const DECIDE_KEY = "photofinish.decide";
 const ENTERED = { dollars: "", tokens: "10000000", hours: "24", wanted: "30", goalTokens: "200", goalSeconds: "2" };
 const ENTER_A_PRICE = "enter a price";
 const boxes = new Map([...root.querySelectorAll("[data-decide]")].map((node) => [node.dataset.decide, node]));

@@ -1,8 +1,9 @@
-// Figures drawn by the server when their tab is opened; and next to them "How demos cheat": switches that inflate this
-// race's ratio as some demos do. The server computes the ratio for every combination (engine/analysis/inflate.py).
+// The tab "Why" begins with its answer, in a sentence. Then come figures, as under "Charts", drawn by the server when
+// their tab is opened; and "How demos cheat": switches that inflate this race's ratio as some demos do. The server
+// computes the ratio for every combination (engine/analysis/inflate.py).
 
-import { sum } from "../base/model.js";
-import { make, oneLine, write } from "../base/text.js";
+import { isElsewhere, reasonsOf, sum } from "../base/model.js";
+import { make, oneLine, percent, times, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { refs } from "../board/screen.js";
 import { ask } from "../board/served.js";
@@ -23,13 +24,13 @@ function offerCheats(now) {
 }
 
 function cheat() {
-  const { names = [], ratios = [], exposed = [] } = inflated, times = (value) => `${value.toFixed(2)}\u00d7`;
+  const { names = [], ratios = [], exposed = [] } = inflated;
   const bit = (node) => 1 << names.indexOf(node.dataset.cheat);
   const chosen = switches.filter((each) => each.checked), on = chosen.length > 0;
   refs.cheatRibbon.hidden = !on;
   refs.cheated.dataset.on = String(on);
   const ratio = ratios[sum(chosen.map(bit))], honest = ratios[0];
-  write(refs.cheatRatio, ratio === undefined ? "–" : times(ratio));
+  write(refs.cheatRatio, times(ratio));
   write(refs.cheatHonest, ratio === undefined ? "" : on ? `instead of the honest ${times(honest)}` :
     "as fast as Plain (honest)");
   for (const node of switches) {
@@ -42,8 +43,20 @@ function cheat() {
   }
 }
 
+function drawAnswer() {
+  if (root.dataset.tab !== "why") return;
+  const lane = S.live || isElsewhere(S.header, S.sides[1]) ? null : S.race.lane(S.sides[1]);
+  const found = reasonsOf(S.race, S.first, lane);
+  write(refs.whySays, !found ? S.live ? "The answer comes after the race." : "There is nothing to compare." :
+    `${found.perStep.toFixed(2)} tokens per step, and a step costs ${found.cost.toFixed(2)} plain ones: ${
+      times(found.speedup)}.`);
+  write(refs.whyNote, !found ? "" : "Each step reads the model's weights from memory once, to write one token or to "
+    + `check many. Drafting is ${percent(found.drafting)} of the time.`);
+}
+
 export function askForFigures() {
   const { tab } = root.dataset, figures = document.getElementById(`page-${tab}`);
+  if (tab === "why" && figures && !refs.why.contains(figures)) refs.why.append(figures);      // below the sentence
   if (!DRAWN[tab] || !figures || !S.raw || S.asked[tab]) return;
   const request = S.asked[tab] = String(numRequests += 1);
   figures.classList.add("page-stale");
@@ -66,6 +79,7 @@ function forgetFigures() {
 }
 
 for (const each of switches) each.addEventListener("change", cheat);
+for (const event of ["cleared", "recording", "over", "tab"]) on(event, drawAnswer);
 on("recording", askForFigures);
 on("cleared", forgetFigures);
 on("tab", (name) => {

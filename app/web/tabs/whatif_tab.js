@@ -4,7 +4,6 @@
 import { isOnServer, laneSpec, metricsOf, ruleOf, sum } from "../base/model.js";
 import { stepSeconds } from "../base/steps.js";
 import { drafterName, make, oneLine, percent, write } from "../base/text.js";
-import { guessWords } from "../base/words.js";
 import { clearRight, refresh, stopAutoplay } from "../board/deck.js";
 import { on, root } from "../board/root.js";
 import { board, refs, replay } from "../board/screen.js";
@@ -60,7 +59,7 @@ function openWhatIf() {
   const choice = (value, words) => Object.assign(make("option", "", oneLine(words)), { value });
   const offered = [...whatIf.offered.keys()].map((drafter) => choice(drafter, drafterName(drafter)));
   refs.whatIfDrafter.replaceChildren(...(offeredTo(racedLane(), whatIf.offered) ? [] :
-    [choice("", `as raced: ${guessWords(racedLane())}`)]), ...offered);
+    [choice("", "as raced")]), ...offered);
   offerRaced();
   return undefined;
 }

@@ -1,0 +1,79 @@
+// The proof of a verdict: what was compared, a hash of each text, made in this browser, and the command that runs the
+// race again.
+
+import { copy } from "../base/dom.js";
+import { isOnServer } from "../base/model.js";
+import { make, oneLine, plural, sentence, write } from "../base/text.js";
+import { on } from "../board/root.js";
+import { board, refs } from "../board/screen.js";
+import { S, shownLanes, titles, verdictOn } from "../board/state.js";
+import { fileName } from "./files.js";
+
+const OF_IDS = "SHA-256 of the token ids: decimal, with commas between them, as in \u201c2,34,1546\u201d.";
+const OF_TEXT = "SHA-256 of the text in UTF-8.";
+const NO_HASH = "not computed: browsers do this on https and localhost pages only";
+
+async function hashOf(text) {
+  const { subtle } = window.crypto;
+  if (!subtle) return NO_HASH;
+  const bytes = new Uint8Array(await subtle.digest("SHA-256", new TextEncoder().encode(text)));
+  return [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+function comparedIn(verdict) {
+  const { kind, rows_compared: rows, rows_different: different } = verdict;
+  if (kind === "same_distribution") return "no tokens: under this rule both texts are drawn separately";
+  if (S.sides.some((name) => isOnServer(S.recording, name))) return "the texts, character by character";
+  return `${plural(rows, "token")}, ${typeof different === "number" ?
+    `and a checksum over every bit of ${plural(rows, "row")} of logits: ${different} differ`
+    : "no logits (Audit was off)"}`;
+}
+
+// {title, facts, how, command} of the lanes on the screen; null without a verdict.
+export async function proofOf() {
+  const verdict = verdictOn(S.sides[1]);
+  if (!verdict) return null;
+  const { model, device, runs, commit, created } = S.recording;
+  const asText = S.sides.some((name) => isOnServer(S.recording, name));
+  const written = shownLanes().map((lane) => (asText ? lane.steps.flatMap((step) => step.pieces).join("") :
+    lane.steps.flatMap((step) => step.token_ids).join()));
+  const hashes = await Promise.all(written.map(hashOf));
+  const facts = [["Compared", comparedIn(verdict)],
+    ["Model", `${model.name} in ${model.dtype}${model.digest ? `, weights ${model.digest}` : ""}`],
+    ["Computed by", [device.name, runs?.sentence].filter(Boolean).join("; ")],
+    ["Recorded", [created, commit && `commit ${commit}`].filter(Boolean).join(", ")],
+    ...titles().map((title, i) => [`${title}: hash`, hashes[i]])];
+  const isVerifiable = S.recording.device.type !== "server";
+  return { title: sentence(verdict.sentence), facts,
+    how: `${asText ? OF_TEXT : OF_IDS} ${isVerifiable ? "To check it on another machine: save the race and run this "
+      + "in a copy of Photofinish." : "A race of servers cannot be run again here."}`,
+    command: isVerifiable ? `python -m engine verify ${fileName("json")}` : "" };
+}
+
+export async function proofText() {
+  const { title, facts, how, command } = await proofOf();
+  return [title, ...facts.map(([name, words]) => `${name}: ${words}`), how, command].filter(Boolean).map(oneLine)
+    .join("\n");
+}
+
+async function openProof() {
+  const proof = await proofOf();
+  if (!proof) return;
+  write(refs.proofTitle, oneLine(proof.title));
+  write(refs.proofHow, proof.how);
+  write(refs.proofCommand, proof.command);
+  refs.proofCommand.parentNode.hidden = !proof.command;
+  refs.proofFacts.replaceChildren(...proof.facts.flatMap(([name, words]) =>
+    [make("dt", "", oneLine(name)), make("dd", "", oneLine(words))]));
+  refs.proof.showModal();
+}
+
+async function copyFrom(button, text) {
+  if (!await copy(button, text)) board.alert("This browser blocks copying. Select the text instead.");
+}
+
+refs.proofOpen.addEventListener("click", openProof);
+refs.proofClose.addEventListener("click", () => refs.proof.close());
+refs.proofCopy.addEventListener("click", async () => copyFrom(refs.proofCopy, await proofText()));
+refs.proofCopyCommand.addEventListener("click", () => copyFrom(refs.proofCopyCommand, refs.proofCommand.textContent));
+on("cleared", () => refs.proof.close());
