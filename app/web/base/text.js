@@ -1,6 +1,8 @@
 // Untrusted text as nodes: the DOM text is exact; invisible and reordering characters get a visible mark; only
 // textContent is used. Also formats numbers and names.
 
+import { DRAFTER_WORDS } from "../host.js";
+
 const JOINING = "\\p{Script=Arabic}\\p{Script=Syriac}\\p{Script=Devanagari}\\p{Script=Bengali}"
   + "\\p{Script=Gujarati}\\p{Script=Gurmukhi}\\p{Script=Kannada}\\p{Script=Malayalam}"
   + "\\p{Script=Sinhala}\\p{Script=Tamil}\\p{Script=Telugu}\\p{Script=Khmer}";
@@ -63,13 +65,21 @@ export function putText(node, text) {
   return node;
 }
 
-// The name of each drafter.
-export const DRAFTER_NAMES = { __proto__: null, ngram: "n-gram (copies earlier text)",
-  eagle3: "EAGLE-3 head", dflash: "DFlash head", draft_model: "draft model", synthetic: "synthetic drafts (made up)" };
-// A drafter, or the table of its trees. With an argument it is shown as given: a race may have several of its kind.
+// The name of a drafter, or of the table of its trees. Twin of `label` in engine/drafters; compared by
+// test_a_drafter_has_one_name.
 export function drafterName(drafter) {
   const [, name, tree] = /^(.*?)(@tree)?$/s.exec(drafter);
-  return (DRAFTER_NAMES[name] ?? oneLine(name).slice(0, 40)) + (tree ? ", tree" : "");
+  return oneLine(plainName(name)).slice(0, 100) + (tree ? ", tree" : "");
+}
+// The same without what stands in brackets.
+export const shortDrafter = (drafter) => drafterName(drafter).replace(/ \([^)]*\)/, "");
+
+function plainName(drafter) {
+  const [, kind, argument] = /^([^:]*):?(.*)$/s.exec(drafter);
+  if (!Object.hasOwn(DRAFTER_WORDS, kind)) return drafter;
+  const words = DRAFTER_WORDS[kind], [, first, second] = /^([^+]*)\+(.+)$/s.exec(argument) ?? [];
+  if (!words.includes("{}")) return argument ? `${words} ${argument}` : words;
+  return second ? words.replace("{}", () => shortDrafter(first)).replace("{}", () => plainName(second)) : drafter;
 }
 
 // The same marks as text on one line, for sentences and labels.
@@ -81,6 +91,13 @@ export function oneLine(text) {
 const known = (words) => (value) => (value === null || value === undefined ? "–" : words(value));
 export const seconds = known((value) => value.toFixed(3));
 export const rate = known((value) => value.toFixed(value >= 1000 ? 0 : 1));
+// The ratio of two speeds as shown: that of the shown figures, or `speedup` where the lanes wrote different numbers of
+// tokens, since it compares equal numbers. null: not known.
+export function shownRatio(speedup, plain, other) {
+  const divided = Number(rate(other)) / Number(rate(plain));
+  if (typeof speedup !== "number") return plain > 0 && other > 0 ? divided : null;
+  return Math.abs(divided / speedup - 1) < 0.01 ? divided : speedup;
+}
 export const percent = known((share) => `${(100 * share).toFixed(0)} %`);
 export const duration = known((value) => {
   const ms = 1000 * value;

@@ -4,7 +4,7 @@ import { clockWords, ELSEWHERE, isNoise, TWO_CLOCKS } from "../base/caveats.js";
 import { tableRow } from "../base/dom.js";
 import { isElsewhere, isOnServer, laneSpec, mayBranch, ruleOf, sum } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
-import { duration, make, oneLine, percent, plural, rate, sentence, write } from "../base/text.js";
+import { duration, make, oneLine, percent, plural, rate, sentence, shownRatio, write } from "../base/text.js";
 import { ALONE, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
 
 // The times on the board: name, metric, words, the technical term.
@@ -268,13 +268,6 @@ export function plainIsFaster(metrics, sideNames, first) {
 }
 
 function sideOf(sideNames, name) { return sideNames.includes(name) ? sideNames.indexOf(name) : sideNames.length; }
-
-// The ratio of the two figures on the board; the engine's own if the lanes wrote different numbers of tokens, since it
-// compares equal numbers.
-function shownRatio(speedup, plain, right) {
-  const divided = plain > 0 && right > 0 ? Number(rate(right)) / Number(rate(plain)) : null;
-  return typeof speedup !== "number" || Math.abs(divided / speedup - 1) < 0.01 ? divided : speedup;
-}
 
 function comparedWords(verdict) {
   const rows = verdict.rows_compared, different = verdict.rows_different;
