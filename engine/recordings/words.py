@@ -35,6 +35,14 @@ def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
+def scope(model: str, device: Mapping[str, Any]) -> str:
+    """What a verdict holds for: `gemma-3-270m on a CPU (AMD EPYC, 2 cores), one user`. Twin of scopeOf in
+    app/web/tabs/answer.js."""
+    name = device["name"]
+    where = {"cpu": f"a CPU ({name})", "cuda": f"one {name}"}.get(device["type"], name)
+    return clean(f"{model} on {where}, one user")
+
+
 def circumstances(recording: Mapping[str, Any]) -> str:
     """The model, the machine and the settings, in one line."""
     model, params = recording["model"], recording["spec"]["params"]

@@ -20,7 +20,7 @@ BELOW: dict[str, set[str]] = {
     "tabs": {"base", "board"},
     "files": {"base", "board"},
     "shows": {"base", "board", "tabs"},
-    "dialogs": {"base"},
+    "dialogs": {"base", "tabs"},
     "": {"base", "board", "tabs", "files", "shows"},  # main.js
     "player": {"", "base", "board", "files"},
 }
@@ -28,7 +28,7 @@ BELOW: dict[str, set[str]] = {
 CONSTANTS = {"DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS",
              "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {
-    "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
+    "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error", "Event",
     "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object",
     "RegExp", "ResizeObserver", "Response", "Set", "String", "TextDecoder", "TypeError", "URL", "URLSearchParams",
     "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document", "fetch",
