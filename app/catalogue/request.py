@@ -14,6 +14,7 @@ from engine.spec import SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from engine.strict_json import parse
 from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
 from engine.studies.prompts.rows import Row, row_of
+from engine.studies.prompts.study_file import SavedStudy, open_study
 from engine.text import check_prompt_text
 
 from .catalogue import Catalogue, Pair
@@ -21,6 +22,7 @@ from .limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_NEW_TOKE
 
 YOURS = "Your prompt"
 KEPT = "the earlier study saved in this browser"
+FLATTEN = "flatten the chats to plain text, or choose a chat model in Settings"
 MAX_NAME = 100
 NGRAM, NONE = "ngram", "none"
 CHAINS, CHAIN_LENGTH = "chains of 7", 7
@@ -118,22 +120,39 @@ class StudyRequest:
     kept_on: Mapping[str, object] | None = None
 
 
-def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object) -> StudyRequest:
+@dataclass(frozen=True)
+class Look:
+    """Prompts were chosen, and nothing is to be raced yet. why_not: what would have to change first, or ""."""
+
+    why_not: str
+
+
+def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object) -> StudyRequest | SavedStudy | Look:
     """Check a study requested by a browser. Raises UsageError.
 
     values: the page's controls, by name.
-    asked: `name` and `text` of the file; `limit` on its prompts; `max_new_tokens` for each; `kept`, what the browser
-        has kept of an earlier run with the same file, as a JSON string, or null."""
+    asked: `name` and `text` of the file; `limit` on its prompts; `max_new_tokens` for each; `flatten` and `whole`, see
+        `read_prompts`; `kept`, what the browser has kept of an earlier run with the same file, as a JSON string, or
+        null; `look`, whether only to look at the prompts. Or only `saved`, the text of a saved study, to be shown."""
     asked = asked if isinstance(asked, dict) else {}
+    if "saved" in asked:
+        return _saved(asked["saved"])
     pair, text = catalogue.pair(values["pair"]), check_prompts(asked.get("text"))
     limit = _whole(asked.get("limit"))
     if type(limit) is not int or not 1 <= limit <= MAX_PROMPTS:
         raise UsageError(f"a study takes 1 to {MAX_PROMPTS} prompts, not {str(limit)[:40]}")
     params = _params({**values, "max_new_tokens": asked.get("max_new_tokens")})
-    prompts = choose(read_prompts(text, str(asked.get("name"))[:MAX_NAME]), limit)
+    how = {name: asked.get(name) is True for name in ("flatten", "whole")}
+    prompts = choose(read_prompts(text, str(asked.get("name"))[:MAX_NAME], **how), limit)
     for prompt in prompts:
         if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > MAX_PROMPT_CHARS:
             raise UsageError(f"line {prompt.line} has {num} characters; at most {MAX_PROMPT_CHARS} are allowed here")
+    chats = any(prompt.messages and not prompt.is_turn for prompt in prompts)
+    why_not = f"the model {pair.target} has no chat template: {FLATTEN}" if chats and pair.chat is False else ""
+    if asked.get("look") is True:
+        return Look(why_not)
+    if why_not:
+        raise UsageError(why_not)
     if pair.lanes is None:
         first = catalogue.drafter(pair, values["drafter"])
         named: Sequence[str] = [NGRAM, first, *_more(catalogue, pair, first, values["more"])]
@@ -152,6 +171,15 @@ def check_prompts(text: object) -> str:
     if (num := text.count("\n") + 1) > MAX_FILE_LINES:
         raise UsageError(f"the file of prompts has {num} lines; at most {MAX_FILE_LINES} can be read here")
     return text
+
+
+def _saved(text: object) -> SavedStudy:
+    saved = open_study(check_file(text, "the saved study"))
+    if not are_short([row.to_json() for row in saved.rows], MAX_ROWS):
+        raise UsageError(
+            f"the saved study has more than {MAX_ROWS} rows, or one of more than {MAX_ROW_CHARS} characters"
+        )
+    return saved
 
 
 def read_kept(given: object) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.analysis.metrics import lane_metrics, percentile, ratio, speedup
 from engine.analysis.roofline import roofline
-from engine.drafters import label
+from engine.drafters import label, short_label
 from engine.errors import UsageError, sentence
 from engine.events import LaneEvent, Step, steps
 from engine.recordings.recording import Recording
@@ -159,7 +159,7 @@ def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
         how = "lines+markers" if of in found.tables else "markers"  # a block drafter was asked at some lengths only
         colour = EACH_DRAFTER[number % len(EACH_DRAFTER)]
         drafter, tree = _parts(found, of)
-        name = shown(label(drafter).partition(": ")[0], ", tree") if tree else shown(label(drafter))
+        name = shown(short_label(drafter) if tree else label(drafter), ", tree" if tree else "")
         hover = f"%{{y:.1f}} tokens/s at k = {tree}%{{x}}, computed"
         points(figure, list(by_k), list(by_k.values()), name, how, colour, "circle", hover)
     raced = [lane for lane in lanes if lane.role == SPECULATIVE and lane.k != AUTO and rates[lane.name]]
@@ -188,7 +188,7 @@ def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
         share = None if oracle_s is None else ratio(oracle_s, seconds_of(steps(events, first.name)))
         reached = _reached(first, share)
         drafter, tree = _parts(found, of)
-        words = f"Best fixed draft length: {tree}{k} with {shown(_in_words(drafter))}{against}{reached}. "
+        words = f"Fastest on this engine: {tree}{k} with {shown(label(drafter))}{against}{reached}. "
     return figure, f"{words}Steps are exact; times are computed from this race's costs."
 
 
@@ -204,8 +204,3 @@ def _reached(lane: LaneSpec, share: float | None) -> str:
         return ""
     how = "automatic length" if lane.k == AUTO else f"k = {lane.k}"
     return f"; {how} reached {percent(share)} of the best possible (the oracle)"
-
-
-def _in_words(drafter: str) -> str:
-    name, _, words = label(drafter).partition(": ")
-    return f"{name} ({words})" if words else name

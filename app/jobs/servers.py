@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.errors import UsageError
 from engine.progress import Progress
+from engine.recordings.words import said
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
 from engine.remote.mixed import MixedRace
@@ -78,7 +79,8 @@ class ServersBackend:
         number, prompt = next((i, each) for i, each in enumerate(request.prompts) if each.line not in done)
         race, where = self._race(prompt, request.pair.chat is True, request), f"prompt {number + 1}"
         rows = rows_on_servers(race, self.lanes, prompt, lambda text, _: progress(f"{where}: {text}", None))
-        return rows, {"weights": self.model, "machine": self.id}, race.header()
+        about = race.header()
+        return rows, {"weights": self.model, "machine": self.id}, {**about, "said": said(about) | {"on_servers": True}}
 
 
 def servers_catalogue(servers: ServersBackend, chat: bool) -> Catalogue:

@@ -10,16 +10,15 @@ import time
 from collections.abc import AsyncGenerator, Callable, Container, Iterable
 from contextlib import aclosing
 from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol
 
 from engine.errors import PhotofinishError, RaceError, UsageError, sentence
 from engine.progress import Progress
-from engine.recordings.recording import OUTPUT_SCHEMA
-from engine.recordings.words import circumstances, ribbons
 from engine.studies.prompts.rows import Row
-from engine.studies.prompts.verdict import report
+from engine.studies.prompts.study_file import SavedStudy, result
 
-from ..catalogue.request import StudyRequest
+from ..catalogue.request import Look, StudyRequest
 from .frames import ENDED, Waiting, frame_json, waiting_text
 from .queue import RaceQueue, Ticket
 
@@ -27,9 +26,10 @@ TICK_S, HEARTBEAT_S = 0.2, 2.0
 """Seconds between checks for news, and between frames at most: only at a frame does the server notice that a browser
 has left."""
 LATEST = 10
-"""Prompts whose rows each frame repeats, so that a browser may miss frames; the last frame has all rows."""
+"""Prompts whose rows each frame repeats, so that a browser may miss frames; the report of the last one has all rows."""
 FAULT = "The study failed because of a bug in Photofinish; see its log."
 ANEW = "The earlier results came from other weights or another machine, so all prompts are raced again."
+LINE = attrgetter("line")
 Raced = tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,48 @@ class Studies(StudiesOf):
     """Studies of many prompts."""
 
     def __init__(self, backend: Backend, queue: RaceQueue) -> None:
-        super().__init__(partial(_PromptsStudy, backend), queue)
+        def make(asked: StudyRequest | SavedStudy | Look) -> Study:
+            if isinstance(asked, StudyRequest):
+                return _PromptsStudy(backend, asked)
+            return _SavedStudy(asked) if isinstance(asked, SavedStudy) else _LookedAt(asked)
+
+        super().__init__(make, queue)
+
+
+class _LookedAt(Study):
+    """Prompts that are not raced yet."""
+
+    is_complete = True
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(())
+        self._look = look
+
+    def frame(self) -> dict[str, Any]:
+        return {"state": "idle", "text": sentence(self._look.why_not) if self._look.why_not else ""}
+
+
+class _SavedStudy(Study):
+    """A study that was opened: it is over, and only shown."""
+
+    is_complete = True
+
+    def __init__(self, saved: SavedStudy) -> None:
+        super().__init__(saved.rows)
+        self._saved = saved
+
+    def frame(self) -> dict[str, Any]:
+        saved, num = self._saved, len({row.line for row in self._saved.rows})
+        return {
+            "state": self.state,
+            "text": "Opened from a file, to be read only.",
+            "opened": True,
+            "num_prompts": num,
+            "num_done": num,
+            "target": saved.target,
+            "drafters": list(saved.drafters),
+            "report": result(saved.rows, saved.target, saved.said),
+        }
 
 
 class _PromptsStudy(Study):
@@ -197,9 +238,8 @@ class _PromptsStudy(Study):
 
     def frame(self) -> dict[str, Any]:
         request, num_done, over = self.request, len(self.done), self.state in ENDED
-        left, params = len(request.prompts) - num_done, request.params
+        left, params, said = len(request.prompts) - num_done, request.params, (self.about or {}).get("said", {})
         return {
-            "schema": OUTPUT_SCHEMA,
             "key": request.key,
             "state": self.state,
             "text": self.text,
@@ -211,12 +251,9 @@ class _PromptsStudy(Study):
             "target": request.pair.target,
             "drafters": list(request.drafters),
             "params": {name: getattr(params, name) for name in ("temperature", "top_p", "seed", "max_new_tokens")},
-            "rows": [row.to_json() for row in (self.rows if over else self.rows[-LATEST * len(request.drafters) :])],
+            "rows": [] if over else [row.to_json() for row in self.rows[-LATEST * len(request.drafters) :]],
             "ran_on": self.ran_on,
-            "circumstances": circumstances(self.about) if self.about else "",
-            "on_servers": request.pair.lanes is not None,
-            "ribbons": [each.strip() for each in ribbons(self.about, False)] if self.about else [],
-            "report": report(self.rows) if over and self.rows else None,
+            "report": result(sorted(self.rows, key=LINE), request.pair.target, said) if over and self.rows else None,
         }
 
 

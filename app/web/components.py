@@ -13,7 +13,7 @@ from engine.studies.prompts.verdict import THRESHOLD
 
 from ..catalogue.limits import MAX_FILE_CHARS, MAX_NEW_TOKENS
 from ..catalogue.load_request import MAX_REQUESTS, MAX_WORDS
-from . import RACE_VIEW_JS, RACE_VIEW_TEMPLATE
+from . import CONSTANTS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from .bundle import FOLDER, bundle
 
 DIALOGS = FOLDER / "dialogs"
@@ -48,7 +48,7 @@ def door_view(name: str, own: bool, **arguments: Any) -> gr.HTML:
 
 def _dialog(name: str, arguments: dict[str, Any], **constants: Any) -> gr.HTML:
     template = (DIALOGS / f"{name}.html").read_text(encoding="utf-8")
-    return _component(template, bundle(f"dialogs/{name}.js", constants=LIMITS | constants), **arguments)
+    return _component(template, bundle(f"dialogs/{name}.js", constants=CONSTANTS | LIMITS | constants), **arguments)
 
 
 def _component(template: str, program: str, **arguments: Any) -> gr.HTML:

@@ -11,13 +11,12 @@ from ..drafters import check as check_drafter
 from ..drafters import serves_every_k
 from ..errors import RaceError, UsageError
 from ..loading.sources import DEFAULT_TARGET
-from ..recordings.recording import OUTPUT_SCHEMA
 from ..spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from ..studies.prompts.prompts import MAX_PROMPTS, choose, digest, read_prompts
 from ..studies.prompts.races import Study
-from ..studies.prompts.study_file import StudyFile
-from ..studies.prompts.verdict import DO_NOT_SHIP, SHIP, report
-from .arguments import Command, integer, list_of, not_empty, setting, shown
+from ..studies.prompts.study_file import StudyFile, result
+from ..studies.prompts.verdict import DO_NOT_SHIP, SHIP
+from .arguments import Command, integer, list_of, not_empty, setting, shown, switch
 from .commands import read_prompts_file
 from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
 from .output import console, first_of, print_json, progress_line
@@ -39,7 +38,8 @@ def _study(options: Namespace) -> int:
     )
     RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
     try:
-        prompts = choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
+        text = read_prompts_file(options.prompts)
+        prompts = choose(read_prompts(text, options.prompts, options.flatten), options.limit)
     except UsageError as error:
         raise UsageError(f"cannot study {shown(options.prompts)}: {error}") from error
     settings = {
@@ -74,7 +74,7 @@ def _study(options: Namespace) -> int:
         if not rows:
             raise
         interrupted = True
-    found = {"schema": OUTPUT_SCHEMA, "rows": [row.shown() for row in rows], **report(rows)}
+    found = result(rows, target, about.get("said", {}))
     if options.json:
         print_json(found)
     else:
@@ -108,6 +108,7 @@ STUDY = Command(
             integer(1, MAX_PROMPTS),
             f"take N prompts, spread over the kinds; needed for more than {MAX_PROMPTS}",
         ),
+        switch("--flatten", "turn chats into plain text, for a model without a chat template (docs/your_prompts.md)"),
         setting("--save FILE", not_empty, "write each finished prompt here; the same command continues where it ended"),
         TEMPERATURE,
         TOP_P,
@@ -120,8 +121,9 @@ STUDY = Command(
     ),
     _study,
     "Example: python -m engine study-prompts --prompts mine.jsonl --limit 50 --save study.jsonl. Each prompt has one "
-    "race on the fair clock: plain, baseline and every drafter. The verdict is about the drafter with the highest "
-    f"median speed-up: '{SHIP}' if the 95 % interval of that median is above 1.3, '{DO_NOT_SHIP}' if it is "
-    "below, else 'unclear'. Exit status: 0 finished, whatever the verdict; 1 it failed, or a lane wrote other tokens "
-    "than the baseline; 2 the arguments or the file cannot be used; 130 interrupted, after printing what it had.",
+    "race on the fair clock: plain, baseline and every drafter. The verdict is about the best drafter that a "
+    f"server can run, at its best fixed k: '{SHIP}' if the 95 % interval of its median speed-up is above 1.3, "
+    f"'{DO_NOT_SHIP}' if it is below, else 'unclear'. Exit status: 0 finished, whatever the verdict; 1 it failed, or a "
+    "lane wrote other tokens than the baseline; 2 the arguments or the file cannot be used; 130 interrupted, after "
+    "printing what it had.",
 )

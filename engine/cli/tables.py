@@ -15,9 +15,9 @@ from ..analysis.roofline import Roofline
 from ..events import token_ids
 from ..recordings.recording import Recording
 from ..recordings.words import circumstances, clean, ran_on, ribbons
-from ..spec import BASELINE, PLAIN
+from ..spec import AUTO, BASELINE, PLAIN
 from ..studies.prompts.rows import Row
-from ..studies.prompts.verdict import outcome
+from ..studies.prompts.verdict import gain_at, outcome
 from .output import number, times
 from .report import CAUTION
 
@@ -109,22 +109,35 @@ def print_prompts(
     """Print a study of prompts: the verdict, its reason, a table by kind and drafter, prompts that lose. report:
     the object of --json. num_prompts: the number requested. about: from `Study.about`."""
     best = report["best"]
-    how = "measured" if best["measured"] else "computed"
-    gain = "" if best["median_speedup"] is None else f", {times(best['median_speedup'])} at the median ({how})"
-    _say(console, f"{report['verdict'].upper()}: {best['drafter']} at k = {best['k']}{gain}", "bold")
+    _say(console, report["said"].get("scope", report["target"]))
+    verdict = report["verdict"].upper() + (" (doubtful)" if report["doubtful"] else "")
+    saving = (
+        f", {100 * abs(best['saving']):.1f} % {'less' if best['saving'] >= 0 else 'more'} machine time" if best else ""
+    )
+    _say(console, f"{verdict}: {_at_median(best)}{saving}" if best else verdict, "bold")
     _say(console, report["reason"])
+    if best:
+        _say(console, "Commands to serve it: open what --save or --json wrote on the page, in Your prompts")
+    if report["engine"] and report["engine"]["median_speedup"]:
+        _say(console, f"This engine alone: {_at_median(report['engine'])}")
     num_done = len({row.line for row in rows})
     if num_done < num_prompts:
         _say(console, f"{num_done} of {num_prompts} prompts are finished; this is what they say", CAUTION)
     if disturbed := len({row.line for row in rows if row.disturbed}):
         _say(console, f"The machine was disturbed in {disturbed} of {num_done} races.", CAUTION)
     console.print(_by_kind(report["summary"]))
-    losers = [row for row in rows if row.drafter == best["drafter"] and outcome(row) == "loses"]
-    for row in sorted(losers, key=lambda row: row.speedup or 0.0)[:MOST_LOSERS]:
-        _say(console, f"loses: {times(row.speedup)}, {row.kind}, line {row.line}: {row.prompt}")
+    k = best["k"] if best else AUTO
+    losers = [row for row in rows if best and row.drafter == best["drafter"] and outcome(row, k) == "loses"]
+    for row in sorted(losers, key=lambda row: gain_at(row, k) or 0.0)[:MOST_LOSERS]:
+        _say(console, f"loses: {times(gain_at(row, k))}, {row.kind}, line {row.line}: {row.prompt}")
     if len(losers) > MOST_LOSERS:
         _say(console, f"and {len(losers) - MOST_LOSERS} more that lose")
     _ending(console, about)
+
+
+def _at_median(found: Mapping[str, Any]) -> str:
+    how = "measured" if found["measured"] else "computed"
+    return f"{found['drafter']} at k = {found['k']}, {times(found['median_speedup'])} at the median ({how})"
 
 
 def _by_kind(summary: Mapping[str, Any]) -> Table:

@@ -72,7 +72,7 @@ class Kind:
 
     parse: reads the text after the colon ("": there is none) into what `make` takes; raises UsageError if unusable, and
         imports nothing heavy.
-    label: what the drafter does, in a few words; `{}` stands for the drafter inside it.
+    label: its name, as everywhere on the page; each `{}` stands for a drafter inside it.
     weightless: needs no weights, whatever its argument, so it suits every target and every visitor.
     table: whether drafts are a function of the committed text and the noise at each position, so that a table of drafts
         by position determines the race (`engine/what_if`). "any k": yes, and a shorter draft is the beginning of a
@@ -136,18 +136,24 @@ def serves_every_k(text: str) -> bool:
 
 
 def label(text: str) -> str:
-    """How a list shows a drafter: `ngram: copy what followed before`; just the text if its argument is more
-    specific."""
+    """A drafter's name everywhere on the page: `EAGLE-3 head owner/name`. Twin of drafterName in
+    app/web/base/text.js; compared by test_a_drafter_has_one_name."""
     name, argument = parse(text)
-    words, inside = _kind(name).label, argument.rpartition("+")[2]
-    if "{}" in words and inside and ":" not in argument:
-        what = _kind(inside).label.partition(",")[0]
-        return f"{name}: {words.format(f'{what} ({inside})')}"
-    return text if argument else f"{name}: {words}"
+    words = _kind(name).label
+    if "{}" in words:
+        first, _, second = argument.partition("+")
+        return words.format(short_label(first), label(second))
+    return f"{words} {argument}" if argument else words
+
+
+def short_label(text: str) -> str:
+    """The same without what stands in brackets."""
+    words, bracket, rest = label(text).partition(" (")
+    return words + rest.partition(")")[2] if bracket else words
 
 
 def words_of_all() -> dict[str, str]:
-    """name -> label of every drafter; `{}` stands for the drafter inside it."""
+    """name -> label of every drafter."""
     return {name: _kind(name).label for name in DRAFTERS}
 
 

@@ -31,14 +31,14 @@ def _cache_bytes(kind: str, name: HeadName, loaded: LoadedModel, k: int, length:
 EAGLE3 = Kind(
     partial(parse_name, "eagle3"),
     partial(_make, "eagle3"),
-    "a head, token by token",
+    "EAGLE-3 head",
     table="any k",
     cache_bytes=partial(_cache_bytes, "eagle3"),
 )
 DFLASH = Kind(
     partial(parse_name, "dflash"),
     partial(_make, "dflash"),
-    "a head, a block at once",
+    "DFlash head",
     table="one k",
     cache_bytes=partial(_cache_bytes, "dflash"),
 )

@@ -68,4 +68,4 @@ def _cache_bytes(parts: tuple[str, str], loaded: Any, k: int, length: int, progr
     return sum(cache_bytes(part, loaded, k, length, progress) for part in parts)
 
 
-KIND = Kind(parts_of, _make, label="copies, otherwise {}", table="parts", cache_bytes=_cache_bytes)
+KIND = Kind(parts_of, _make, label="{}, else {}", table="parts", cache_bytes=_cache_bytes)

@@ -78,4 +78,4 @@ def _cache_bytes(name: str, loaded: LoadedModel, k: int, length: int, progress: 
     return sequence_bytes(loaded.companion(name, progress).prepared, length, WIDTH + k)
 
 
-KIND = Kind(name_of, _make, label="smaller model with the same tokenizer", table="any k", cache_bytes=_cache_bytes)
+KIND = Kind(name_of, _make, label="draft model", table="any k", cache_bytes=_cache_bytes)

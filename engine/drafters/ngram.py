@@ -170,7 +170,7 @@ def min_match_of(argument: str) -> int:
 KIND = Kind(
     parse=min_match_of,
     make=lambda min_match, context: NgramDrafter(min_match),
-    label="copies earlier text",
+    label="n-gram (copies earlier text)",
     weightless=True,
     table="any k",
 )

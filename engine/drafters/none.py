@@ -29,6 +29,6 @@ def no_argument(argument: str) -> None:
 KIND = Kind(
     parse=no_argument,
     make=lambda argument, context: NoDrafter(),
-    label="no guesses, plain decoding twice",
+    label="no guesses (plain decoding twice)",
     weightless=True,
 )

@@ -126,4 +126,4 @@ def _cache_bytes(parts: tuple[float, str], loaded: Any, k: int, length: int, pro
     return inner + sequence_bytes(loaded.prepared, length, k + 1)  # for the untimed run
 
 
-KIND = Kind(parts_of, _make, label="made-up guesses, right at a chosen rate", table="any k", cache_bytes=_cache_bytes)
+KIND = Kind(parts_of, _make, label="synthetic drafts (made up)", table="any k", cache_bytes=_cache_bytes)

@@ -44,6 +44,8 @@ def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:
     Raises UsageError if anything is wrong."""
     if not isinstance(recording, dict):
         raise UsageError(f"it must be a JSON object, not {kind(recording)}")
+    if recording.get("format") == "photofinish-study":
+        raise UsageError("it is a saved study of prompts; open it with Choose a file in Your prompts")
     if recording.get("format") != FORMAT:
         raise UsageError(
             f"it is not a Photofinish recording: its format is {short(recording.get('format'))}, not {FORMAT!r}"

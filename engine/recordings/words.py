@@ -35,6 +35,14 @@ def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
     )
 
 
+def scope(model: str, device: Mapping[str, Any]) -> str:
+    """What a verdict holds for: `gemma-3-270m on a CPU (AMD EPYC, 2 cores), one user`. Twin of scopeOf in
+    app/web/tabs/answer.js."""
+    name = device["name"]
+    where = {"cpu": f"a CPU ({name})", "cuda": f"one {name}"}.get(device["type"], name)
+    return clean(f"{model} on {where}, one user")
+
+
 def circumstances(recording: Mapping[str, Any]) -> str:
     """The model, the machine and the settings, in one line."""
     model, params = recording["model"], recording["spec"]["params"]
@@ -56,3 +64,13 @@ def ribbons(recording: Mapping[str, Any], recorded: bool) -> list[str]:
     if recording["model"]["name"].startswith(RANDOM):
         ribbons.append(" RANDOM WEIGHTS: step times fit this shape; text and acceptance mean nothing ")
     return [ribbon for ribbon in ribbons if ribbon]
+
+
+def said(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What a study says of itself next to its figures. about: its model, machine and settings, as in a recording."""
+    labels = [each.strip() for each in ribbons(about, False)]
+    return {
+        "scope": scope(about["model"]["name"], about["device"]),
+        "circumstances": circumstances(about),
+        "ribbons": labels,
+    }

@@ -3,13 +3,15 @@ the text once for all of them. Imports nothing heavy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ..drafters import serves_every_k
 from ..drafters.auto import AutoDrafter, parts_of
 from ..drafters.by_rate import ByRateDrafter
+from ..drafters.served import served_parts
 from ..errors import UsageError
 from ..events import Step
 from ..interfaces import Draft, Drafter
@@ -19,6 +21,7 @@ from ..spec import AUTO, BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, Race
 from ..text import Pieces
 from .costs import Costs, draft_costs, verify_costs
 from .judged import WhatIf
+from .read import MAX_WORK
 from .tables import TREES, Table, Text, cut, table_name
 
 if TYPE_CHECKING:
@@ -77,7 +80,7 @@ def what_if(
                 questions.setdefault(question.name, question)
         _ask(race, text, list(questions.values()), most, progress)
     tables = {name: Table(name, question.drafter, tuple(question.drafts)) for name, question in questions.items()}
-    return WhatIf(text, tables, _costs(race, tables))
+    return WhatIf(text, tables, _costs(race, tables, {name: each.seconds for name, each in questions.items()}))
 
 
 def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
@@ -85,7 +88,7 @@ def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
     each speculative lane. Empty if a lane did not finish. See `what_if`."""
     if not all(lane.finished for lane in race.lanes.values()):
         return {}
-    found = what_if(race, progress=progress)
+    found = what_if(race, _with_served(race), progress)
     drafted = {token for table in found.tables.values() for draft in table.drafts for token in draft.token_ids}
     pieces = Pieces(race.loaded.tokenizer, (), race.end_ids)
     lanes = [(lane.spec, lane.steps) for lane in race.lanes.values() if lane.spec.role == SPECULATIVE]
@@ -94,6 +97,18 @@ def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
         "table_pieces": {str(token): pieces.peek((token,))[0] for token in sorted(drafted)},
         "oracles": found.shares(lanes),
     }
+
+
+def _with_served(race: TorchRace) -> list[Query]:
+    """The queries of the race, and chains of what servers can run of its drafters, as far as all can be read again."""
+    queries = queries_of(race.spec)
+    (baseline,) = race.spec.named(BASELINE)
+    size = sum(len(step.token_ids) for step in race.lanes[baseline].steps) * max(race.widths.plan.step_widths)
+    for drafter in dict.fromkeys(drafter for drafter, _ in queries):
+        for part in served_parts(race.loaded.info.name, drafter):
+            if serves_every_k(part) and (len({*queries}) + 1) * size <= MAX_WORK:
+                queries.append((part, MAX_AUTO_K))
+    return queries
 
 
 def auto_shares(race: TorchRace) -> dict[str, float]:
@@ -107,7 +122,8 @@ def auto_shares(race: TorchRace) -> dict[str, float]:
 
 
 class _Question:
-    """Collects the drafts of one table, position by position. size: the most tokens of a tree; longest: of a chain."""
+    """Collects the drafts of one table, position by position. size: the most tokens of a tree; longest: of a chain.
+    seconds: how long the drafts took, by their length."""
 
     def __init__(self, race: TorchRace, drafter: str, k: int | str, size: int, longest: int) -> None:
         chains = longest if serves_every_k(drafter) else k
@@ -119,10 +135,14 @@ class _Question:
             made = AutoDrafter(made, (1.0,) * (size + 1), branches, race.spec.params.temperature, size)
         self.drafter, self.made, self.name = drafter, made, _table_name(drafter, k, made)
         self.drafts: list[Draft] = []
+        self.seconds: dict[int, list[float]] = {}
 
     def ask(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> None:
         num = min(k, self.made.max_k)
-        self.drafts.append(cut(self.made.propose(token_ids, hidden, num), num))
+        began = time.perf_counter()
+        draft = self.made.propose(token_ids, hidden, num)
+        self.seconds.setdefault(len(draft), []).append(time.perf_counter() - began)
+        self.drafts.append(cut(draft, num))
 
 
 def _table_name(drafter: str, k: int | str, made: Drafter) -> str:
@@ -177,9 +197,9 @@ def _columns(rows: Tensor | None, layers: Sequence[int], drafter: Drafter) -> Te
     return by_layer[:, [layers.index(layer) for layer in drafter.hidden_layers]].flatten(1)
 
 
-def _costs(race: TorchRace, tables: dict[str, Table]) -> Costs:
+def _costs(race: TorchRace, tables: dict[str, Table], asked_s: Mapping[str, dict[int, list[float]]]) -> Costs:
     """Costs of steps come from all lanes, at the exact lanes' widths; costs of drafts from the lanes with that drafter:
-    those that draft from the table or, without one, the others."""
+    those that draft from the table or, without one, the others; without any, from the queries themselves, `asked_s`."""
     step_s = {width: race.widths.seconds[width] for width in race.widths.plan.step_widths}
     verify_s = verify_costs([step for lane in race.lanes.values() for step in lane.steps], step_s)
     draft_s = {}
@@ -189,6 +209,7 @@ def _costs(race: TorchRace, tables: dict[str, Table]) -> Costs:
         times: dict[int, list[float]] = {}
         for step in [step for lane in own or lanes for step in lane.steps]:
             times.setdefault(step.num_drafted if own else _depth(step), []).append(step.draft_s)
+        times = times or asked_s[table.name]
         in_proportion = table.is_tree or serves_every_k(table.drafter)
         draft_s[table.name] = draft_costs(times, len(verify_s) - 1, in_proportion)
     return Costs(verify_s, draft_s)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.figures.charts import NO_TABLES, charts, speed_over_k
 from engine.analysis.metrics import lane_metrics
+from engine.drafters import label
 from engine.events import LaneEvent, steps
 from engine.recordings.recording import Recording, build
 from engine.session import TorchRace
@@ -54,7 +55,7 @@ def test_every_point_is_the_engines() -> None:
     race = recording()
     events, found, drawn = events_of(race), what_if_of(Recording.of(race)), traces(race)
     rate = {lane.name: lane_metrics(events, lane.name).tokens_per_s for lane in spec_of(race).lanes}
-    assert len(drawn) == 4 + 4
+    assert len(drawn) == 5 + 4
     for drafter, trace in zip(found.offered(), drawn.values(), strict=False):
         assert list(trace.x) == found.offered()[drafter]
         assert ("lines" in trace.mode) == (drafter != DFLASH)
@@ -69,8 +70,8 @@ def test_every_point_is_the_engines() -> None:
     assert set(automatic.y) == {rate["lane 0"]}
     (oracle,) = set(drawn["best possible (oracle)"].y)
     assert oracle == pytest.approx(24 / race["oracles"]["lane 0"]["seconds"])
-    (own,) = (trace for trace in drawn.values() if trace.name.startswith("hybrid"))
-    assert own.name.endswith(", tree") and oracle >= max(own.y) * (1 - 1e-9)
+    (own,) = (trace for name, trace in drawn.items() if name.startswith("n-gram, else") and name.endswith(", tree"))
+    assert oracle >= max(own.y) * (1 - 1e-9)
 
 
 def test_the_sentence_names_the_best_and_the_share() -> None:
@@ -79,12 +80,10 @@ def test_the_sentence_names_the_best_and_the_share() -> None:
     found, words = what_if_of(Recording.of(race)), speed_over_k(Recording.of(race)).sentence
     seconds = {(of, k): seconds_of(found.steps(of, k)) for of, ks in found.offered().items() for k in ks}
     drafter, k = min(seconds, key=seconds.__getitem__)
-    wanted = (
-        r"Best fixed draft length: (\S+) with (\w+).*, ([\d.]+)× as fast as Plain; automatic length reached (\d+) %"
-    )
+    wanted = r"Fastest on this engine: (\S+) with (\S+).*, ([\d.]+)× as fast as Plain; automatic length reached (\d+) %"
     said = re.match(wanted, words)
     tree = "tree:" if drafter.endswith("@tree") else ""
-    assert said and (said[1], said[2]) == (f"{tree}{k}", drafter.partition(":")[0])
+    assert said and (said[1], said[2]) == (f"{tree}{k}", label(drafter.removesuffix("@tree")).split()[0])
     assert float(said[4]) == pytest.approx(100 * race["oracles"]["lane 0"]["share"], abs=0.51)
     plain = min(seconds_of(steps(events_of(race), name)) for name in ("plain", "baseline"))
     assert float(said[3]) == pytest.approx(plain / seconds[drafter, k], abs=0.006)
@@ -113,9 +112,10 @@ def test_without_a_table_of_the_lane_there_is_no_oracle() -> None:
     """A recording of an older version, which kept tables of a hybrid's parts, could not be drawn; or be compared with
     the best of one part."""
     race = recording()
-    hybrid = race["spec"]["lanes"][2]["drafter"] + "@tree"
+    hybrid = race["spec"]["lanes"][2]["drafter"]
     for of in (race["tables"], race["costs"]["draft_s"], race["table_parents"], race["table_chances"]):
-        del of[hybrid]
+        of.pop(hybrid, None)
+        del of[f"{hybrid}@tree"]
     for of in (race["tables"], race["costs"]["draft_s"]):
         of["ngram@auto"] = of["ngram"]
     race["table_margins"] = {"ngram": []}

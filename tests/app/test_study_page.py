@@ -24,7 +24,7 @@ from engine.errors import RaceError, UsageError
 from engine.remote.endpoint import Endpoint
 from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.rows import Row
-from engine.studies.prompts.verdict import report
+from engine.studies.prompts.study_file import result
 from tests.helpers.machines import SMALL
 from tests.helpers.schedule import Scheduled, serving
 
@@ -76,9 +76,7 @@ class Backend:
 
 
 @pytest.fixture(autouse=True)
-def no_circumstances(monkeypatch) -> None:
-    monkeypatch.setattr("app.jobs.study.circumstances", lambda about: "")
-    monkeypatch.setattr("app.jobs.study.ribbons", lambda about, recorded: [])
+def quick(monkeypatch) -> None:
     monkeypatch.setattr("app.jobs.study.TICK_S", 0.005)
 
 
@@ -126,8 +124,9 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
     backend = Backend()
     frames = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(14)))
     last, rows = frames[-1], [row(i, "ngram") for i in range(1, 15)]
-    assert last["rows"] == [json.loads(json.dumps(each.to_json())) for each in rows]
-    assert last["report"] == json.loads(json.dumps(report(rows))) and last["num_done"] == 14
+    assert last["report"] == json.loads(json.dumps(result(rows, CATALOGUE.default.target, {})))
+    assert last["num_done"] == 14 and last["rows"] == []
+    last["rows"] = last["report"]["rows"]
     assert [f["num_done"] for f in frames] == sorted(f["num_done"] for f in frames)
     assert all(frame["report"] is None for frame in frames[:-1]) and any(frame["left_s"] for frame in frames)
     half = {**last, "rows": [each for each in last["rows"] if each["line"] % 2]}
@@ -140,6 +139,32 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
     elsewhere = Backend(ran_on={**HERE, "machine": "another"})
     anew = asyncio.run(watch(Studies(elsewhere, RaceQueue()), "a", request(14, kept=half)))[-1]
     assert len(elsewhere.raced) == 14 == anew["num_done"] and anew["note"] == ANEW
+
+
+def test_a_saved_study_is_shown_and_nothing_is_raced() -> None:
+    """What the page saved could not be opened; or opening it would race it, or hand its rows to another study."""
+    backend, rows = Backend(), [row(i, "ngram") for i in range(1, 5)]
+    saved = json.dumps(result(rows, "of/another", {"scope": "a CPU elsewhere"}))
+    asked = read_study(CATALOGUE, SETTINGS, {"saved": saved})
+    (frame,) = asyncio.run(watch(Studies(backend, RaceQueue()), "a", asked))
+    assert frame["opened"] and frame["state"] == "finished" and not backend.raced and "key" not in frame
+    assert frame["report"] == json.loads(saved) and frame["num_done"] == 4
+    for text in (None, "[]", saved[:-9], "a" * (MAX_FILE_CHARS + 1)):
+        with pytest.raises(UsageError):
+            read_study(CATALOGUE, SETTINGS, {"saved": text})
+
+
+def test_chats_for_a_model_without_a_template_are_looked_at_before_anything_races() -> None:
+    """A file of chats would wait in the queue to be refused; or be refused with no word on what to do."""
+    chat = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
+    with pytest.raises(UsageError, match="has no chat template: flatten the chats"):
+        request(text=chat)
+    assert request(text=chat, flatten=True).prompts[0].text == "user: hi\n\nassistant:"
+    for text, lacks in ((chat, True), ('{"prompt": "a"}', False), ('{"turns": ["a"]}', False)):
+        look = read_study(CATALOGUE, SETTINGS, asked(text=text, look=True))
+        (frame,) = asyncio.run(watch(Studies(Backend(), RaceQueue()), "a", look))
+        assert frame["state"] == "idle" and ("no chat template" in frame["text"]) == lacks
+    assert request(text="a\nb", whole=True).prompts[0].text == "a\nb"
 
 
 @pytest.mark.parametrize("how", ["stop", "leave"])
@@ -173,9 +198,9 @@ def test_what_goes_wrong_is_said(caplog) -> None:
             asyncio.run(watch(Studies(backend, RaceQueue()), "a", request()))
     assert "secret" in caplog.text and "secret" not in FAULT
     frame = asyncio.run(watch(Studies(Backend(), RaceQueue()), "a", request()))[-1]
-    half = {**frame, "rows": frame["rows"][:1]}
+    half = {**frame, "rows": frame["report"]["rows"][:1]}
     last = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(kept=half)))[-1]
-    assert last["state"] == "failed" and last["text"] == FAULT and len(last["rows"]) == 1 and last["report"]
+    assert last["state"] == "failed" and last["text"] == FAULT and len(last["report"]["rows"]) == 1
     assert json.loads(refused_study("<b>no")) == {"state": "failed", "text": "<b>no.", "rows": []}
     assert "<" not in refused_study("<b>no")
 

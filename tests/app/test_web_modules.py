@@ -23,7 +23,7 @@ BELOW: dict[str, set[str]] = {
     "tabs": {"base", "board"},
     "files": {"base", "board"},
     "shows": {"base", "board", "tabs"},
-    "dialogs": {"base"},
+    "dialogs": {"base", "tabs"},
     "": {"base", "board", "tabs", "files", "shows"},  # main.js
     "player": {"", "base", "board", "files"},
 }
@@ -31,7 +31,7 @@ BELOW: dict[str, set[str]] = {
 CONSTANTS = {"DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS",
              "OWN", "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {
-    "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
+    "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error", "Event",
     "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object", "Promise",
     "RegExp", "ResizeObserver", "Response", "Set", "String", "TextDecoder", "TextEncoder", "TypeError", "URL",
     "URLSearchParams", "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from app.jobs.recorded import RACES
 from engine.analysis.metrics import cost_per_million, lane_metrics
 from engine.recordings.recording import read
+from engine.what_if.read import what_if_of
 from tests.helpers.made_races import a_race
 from tests.helpers.page_browser import UNREADABLE, reload
-from tests.helpers.race_pages import SETTLED, feed, words
+from tests.helpers.race_pages import SETTLED, SLIDE, feed, opened, words
 from tests.helpers.races import events_of
 
 pytestmark = pytest.mark.browser
@@ -39,23 +41,37 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     race = read(RACES / "csv_to_json.json")
     speeds = {name: lane_metrics(events_of(race), name).tokens_per_s for name in ("plain", "baseline", "speculative")}
     plain, fast = max(speeds["plain"], speeds["baseline"]), speeds["speculative"]
-    told = table(tab)
-    assert told["tokens per second"] == [f"{plain:.1f}", f"{fast:.1f}", f"{fast / plain:.2f}×"]
-    assert told["1,000,000 tokens"][:2] == ["enter a price"] * 2 and "$" not in words(tab, "decideSays")
-    assert tab.input_value("[data-decide=dollars]") == "" and tab.is_visible("[data-ref=ribbon]")
+    found = what_if_of(race)
+    assert found is not None
+    computed = {k: 160 / seconds for k, seconds in found.seconds()["ngram"].items()}
+    k = max(computed, key=computed.__getitem__)
+    told, speed = table(tab), f"{computed[k]:.1f}"
+    ratio = f"{float(speed) / float(f'{plain:.1f}'):.2f}×"
+    gain = f"n-gram (copies earlier text), k = {k}: {ratio} as fast as Plain (computed), "
+    assert words(tab, "answerScope") == "gemma-3-270m on a CPU (AMD EPYC, 2 cores), one user, one prompt"
+    assert words(tab, "decideSays").startswith(f"Pays: {gain}") and words(tab, "serveSays").startswith(gain)
+    assert f"n-gram, else EAGLE-3 head, automatic length, {fast / plain:.2f}× as fast" in words(tab, "answerElse")
+    assert f'"num_speculative_tokens": {k}' in tab.text_content("[data-ref=serve] pre >> nth=0")
+    assert told["tokens per second"] == [f"{plain:.1f}", speed, ratio]
+    assert f"{told['machine time'][2]} machine time" in words(tab, "decideSays")
+    assert "$" not in tab.inner_text(".pf-answer, [data-ref=decideRows]") and "GPU" not in tab.inner_text(
+        ".pf-decide table"
+    )
+    assert "Dollars need a load" in words(tab, "answerBatch") and tab.is_visible("[data-ref=ribbon]")
     tab.fill("[data-decide=hours]", "30")
     assert "30 must be above 0 and at most 24; using 24." in words(tab, "decideCaution")
     tab.fill("[data-decide=hours]", "24")
     tab.fill("[data-decide=dollars]", "41.62")
-    cost = [f"${cost_per_million(speed, 41.62):.2f}" for speed in (plain, fast)]
-    assert table(tab)["1,000,000 tokens"] == [*cost, f"{100 * (1 - plain / fast):.1f} %"]
-    assert f"{plain:.1f} tok/s × $41.62 / 3,600 = {cost[0]}" in words(tab, "decideFormula")
-    its, num_tokens = race["drafter_bytes"]["speculative"], len(race["prompt"]["token_ids"]) + 160
-    memory = table(tab, "memoryRows")
-    assert memory["weights"][0] == f"{its['weights'] / 1e6:.3g} MB"
-    assert memory[f"cache of {num_tokens} tokens"][0] == f"{its['cache_per_token'] * num_tokens / 1e3:.3g} kB"
-    assert memory["cache of 8,192 tokens"][0] == f"{its['cache_per_token'] * 8192 / 1e6:.3g} MB"
-    assert words(tab, "memoryUsers").split()[0] == told["users at 30 tok/s each"][1]
+    tab.fill("[data-decide=users]", "2")
+    loaded, (gain_at_2,) = table(tab), re.findall(r"With 2 users: ([\d.]+)×", words(tab, "answerBatch"))
+    slow, quick, _ = loaded["tokens per second, 2 users"]
+    assert float(quick) / float(slow) == pytest.approx(float(gain_at_2), abs=0.01) and float(gain_at_2) > 1
+    cost = [float(cell.removeprefix("$")) for cell in loaded["1,000,000 tokens"][:2]]
+    assert cost == pytest.approx([cost_per_million(float(each), 41.62) for each in (slow, quick)], rel=0.002)
+    assert "a year" not in tab.inner_text("[data-ref=decideRows]")
+    assert words(tab, "memoryWords") == "The drafter takes no memory: no weights, no cache."
+    tab.fill("[data-decide=users]", "64")
+    assert "nothing to save in dollars" in words(tab, "answerBatch") and "1,000,000 tokens" not in table(tab)
     for button in tab.locator("[data-ref=serve] button").all():
         button.click()
         shown = button.locator("xpath=ancestor::section[1]//pre").text_content()
@@ -83,6 +99,8 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     gpu = {"type": "cuda", "name": "NVIDIA H100 80GB HBM3", "threads": None}
     feed(page, a_race([(3, 3)] * 12, token_ids=[1, 2, 3, 50] * 12, header={"device": gpu}), race_id="loop")
     assert "repeats itself" in words(page, "decideCaution")
+    assert words(page, "decideSays").startswith("Doubtful: ") and "has no tables" in words(page, "answerElse")
+    assert page.get_attribute("[data-ref=answer]", "data-tone") == "doubtful"
     assert page.input_value("[data-decide=dollars]") == "3.99" and words(page, "priceSource").startswith("about")
     even, rng = a_race([(1, 0)] * 30, plain_s=0.01, step_s=0.01), random.Random(2)
     for event in (event for event in even["events"] if event["type"] == "step"):
@@ -90,8 +108,12 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     feed(page, even, race_id="even")
     assert "within the noise" in words(page, "decideCaution")
     feed(page, a_race([(3, 2)] * 8, drafter="eagle3:a/b"), race_id="of before")
-    assert "not in this recording" in words(page, "serveNotes")
-    assert page.is_hidden("[data-ref=memory]") and words(page, "memoryWords") == ""
+    assert "not in this recording" in words(page, "memoryWords") and page.is_hidden("[data-ref=memory]")
+    its = {"weights": 3_000_000, "cache_per_token": 2000}
+    feed(page, a_race([(3, 2)] * 8, drafter="eagle3:a/b", header={"drafter_bytes": {"speculative": its}}), race_id="b")
+    page.fill("[data-decide=users]", "3")
+    assert table(page, "memoryRows")["weights"] == ["3 MB", "3 MB"]
+    assert table(page, "memoryRows")["cache of 27 tokens"] == ["54 kB", "162 kB"]
     name = "<img src=x onerror=window.ran=1>"
     stranger = a_race([(3, 2)] * 8, drafter="synthetic:0.8", header={"synthetic": ["speculative"]})
     feed(page, json.loads(json.dumps(stranger).replace('"a-model"', json.dumps(name))), race_id="made up")
@@ -102,3 +124,29 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     assert name in page.text_content("[data-ref=serve] pre >> nth=0")
     assert page.locator("#pf-panel-decide img").count() == 0 and page.evaluate("window.ran") is None
     assert page.problems == []
+
+
+def test_what_was_chosen_in_what_if_is_what_decide_is_about(page: Any) -> None:
+    """A choice that is forgotten on the way, or a command and money of another; or no way back to the best."""
+    opened(page, read(RACES / "csv_to_json.json"), "decide")
+    best = words(page, "decideSays")
+    for drafter, k, is_served in (("ngram", 3, True), ("eagle3", 4, False)):
+        page.click("#pf-tab-whatif")
+        page.select_option("[data-ref=whatIfDrafter]", drafter)
+        page.evaluate(SLIDE, str(k - 1))
+        page.evaluate(SETTLED)
+        ratio = words(page, "whatIfShown").removeprefix(f"{k}: ")
+        assert ratio == words(page, "ratio")
+        page.click("#pf-tab-decide")
+        says = words(page, "decideSays")
+        assert f", k = {k} (chosen in What if): {ratio} as fast as Plain (computed)" in says
+        assert table(page)["tokens per second"][2] == ratio
+        assert "Best that a server can run: n-gram (copies earlier text), k = " in words(page, "answerElse")
+        commands = page.locator("[data-ref=serve] pre").all_text_contents()
+        assert bool(commands) == is_served and all(f'tokens": {k}' in each for each in commands[:1])
+        page.click("#pf-tab-whatif")
+        page.evaluate(SETTLED)
+        assert words(page, "whatIfShown") == f"{k}: {ratio}", "the choice is still there"
+    page.click("[data-ref=whatIfRaced]")
+    page.click("#pf-tab-decide")
+    assert words(page, "decideSays") == best

@@ -12,6 +12,7 @@ import pytest
 
 from app.jobs.frames import frame_json
 from engine.analysis.metrics import lane_metrics, race_speedups
+from engine.drafters import short_label
 from engine.recordings.recording import Recording, build
 from engine.session import TorchRace
 from engine.spec import RaceSpec, SamplingParams, lanes_of
@@ -284,12 +285,12 @@ def test_all_are_ranked_and_each_can_be_looked_at(page: Any) -> None:
     for (title, count), (name, lane) in zip(rows, lanes.items(), strict=True):
         place, shown = re.fullmatch(r"(\d)\. (.*), k = \d+", title).groups()
         places[name] = int(place)
-        assert lane["drafter"].startswith(shown[:70])
+        assert short_label(lane["drafter"]).startswith(shown[:70])
         assert count.split() == ["≡", "60", f"{gains[name]:.2f}×"]
     ordered = sorted(lanes, key=lambda name: -speeds[name])
     assert places[ordered[0]] == 1 and [places[name] for name in ordered] == sorted(places.values())
     for name in ("eagle3", "speculative", "draft_model"):
-        page.locator(".pf-track-more", has_text=lanes[name]["drafter"][:40]).click()
+        page.locator(".pf-track-more", has_text=short_label(lanes[name]["drafter"])[:40]).click()
         page.evaluate(SETTLED)
         right = [step for step in page.evaluate(TOKENS) if step[0] != "baseline"]
         done = [e for e in recording["events"] if e["type"] == "step" and e["lane"] == name]

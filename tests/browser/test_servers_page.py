@@ -152,7 +152,7 @@ def test_a_lane_on_a_server_beside_those_of_this_machine(browser: Any, page_cach
             assert [step.num_accepted for step in steps(events_of(recording), "there")] == [0, *ACCEPTED]
             assert "Identical" in tab.inner_text("[data-ref=verdict]")
             (own, _), (other, count) = tab.evaluate(ROWS)
-            assert own.startswith("1. ngram") and other == "there, on a server" and "×" not in count
+            assert own.startswith("1. n-gram") and other == "there, on a server" and "×" not in count
             command = copied(tab, "command")["command"]
             assert "--drafter ngram" in command and "there" not in command and "server" not in command
             tab.locator(".pf-track-more").click()

@@ -384,7 +384,7 @@ def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None
     def look() -> Any:
         return page.evaluate(SHOWN), page.evaluate(PAGE)["root"], page.evaluate(STATE), page.inner_text(".pf")
 
-    for key in ("→", "←", "S", "F", "↑", "↓", "0", "M", "V", "?"):
+    for key in ("→", "←", "S", "F", "↑", "↓", "↓", "0", "M", "V", "?"):
         was = look()
         press(page, key)
         assert look() != was, key

@@ -22,6 +22,15 @@ NUM_TOKENS = 12
 HOSTILE = "<img src=x onerror=alert(1)> {{value}} ${1}\n"
 TEXTS = [*PROMPTS[:2], HOSTILE, *(f"x{i} = [{i}, {i + 1}]" for i in range(7))]
 FILE = "".join(json.dumps({"prompt": text, "kind": f"<b>{i % 2}</b>"}) + "\n" for i, text in enumerate(TEXTS))
+DISTURB = """() => {
+    const kept = JSON.parse(localStorage.getItem("photofinish.study"));
+    kept.rows.find(row => row.line === 1).disturbed = true;
+    localStorage.setItem("photofinish.study", JSON.stringify(kept)); }"""
+"""Says of the first prompt that the machine was disturbed."""
+RACED = """text => window.photofinish.state.state === "finished"
+    && document.querySelector("[data-ref=titleName]").textContent === "Your prompt"
+    && document.querySelector("#page-prompt textarea").value === text"""
+CHAT = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
 OVER = "dialog.ps section[data-verdict]:not([data-verdict=''])"
 
 
@@ -82,11 +91,18 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     ps.says("found", "not UTF-8")
     assert tab.is_disabled(ps["start"])
     ps.fill(paste="one\n\ntwo\n", limit="1")
-    ps.says("found", "prompts.txt: 2 prompts.")
+    ps.says("found", "pasted text: 1 prompt of 3 lines.")
+    assert ps.text("leftOut") == ""
+    tab.check(ps["perLine"])
+    ps.says("found", "pasted text: 2 prompts, one a line.")
     ps.says("leftOut", "Racing 1 of them, evenly by kind; 1 left out.")
+    ps.choose(CHAT)
+    ps.says("found", "mine.jsonl: 1 prompt (JSON lines, 1 with messages).")
+    assert tab.is_hidden(ps["perLineBox"]) and tab.is_visible(ps["flattenBox"])
 
     ps.choose(FILE)
-    ps.says("found", f"mine.jsonl: {len(TEXTS)} prompts")
+    ps.says("found", f"mine.jsonl: {len(TEXTS)} prompts (JSON lines).")
+    assert tab.is_hidden(ps["flattenBox"])
     ps.fill(length=str(NUM_TOKENS), limit="20")
     tab.focus(ps["start"])
     tab.keyboard.press("Enter")
@@ -99,6 +115,7 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     tab.wait_for_selector(OVER, timeout=RACE_MS)
     kept = json.loads(tab.evaluate("localStorage.getItem('photofinish.study')"))["rows"]
     assert 0 < len(kept) < len(TEXTS) and "the results so far" in ps.text("caution")
+    tab.evaluate(DISTURB)
     reload(tab)
     tab.click("#page-study-button")
     ps.choose("print(1)\n", "other.txt")
@@ -109,18 +126,35 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     tab.click(ps["start"])
     ps.says("says", f"{len(TEXTS)} of {len(TEXTS)} prompts finished")
     tab.wait_for_selector(OVER, timeout=RACE_MS)
+    before = {row["line"]: row for row in ps.saved()["rows"]}
+    calm = [line for line, row in before.items() if not row["disturbed"]]
+    assert before[1]["disturbed"] and "machine disturbed" in tab.text_content(ps["all"])
+    ps.says("again", f"Race {len(TEXTS) - len(calm)} disturbed prompt")
+    tab.click(ps["again"])
+    tab.wait_for_selector(f"{ps['stop']}:enabled", timeout=RACE_MS)
+    ps.says("says", f"{len(TEXTS)} of {len(TEXTS)} prompts finished")
+    tab.wait_for_selector(OVER, timeout=RACE_MS)
     found = ps.saved()
-    assert list(found) == ["schema", "rows", "summary", "best", "verdict", "reason"]
-    assert found["schema"] == OUTPUT_SCHEMA
-    assert [row["speedup"] for row in found["rows"][: len(kept)]] == [row["speedup"] for row in kept]
+    after = {row["line"]: row for row in found["rows"]}
+    assert all(after[line] == before[line] for line in calm) and after[1]["speedup"] != before[1]["speedup"]
+    assert (found["schema"], found["format"]) == (OUTPUT_SCHEMA, "photofinish-study")
+    assert all(before[row["line"]]["speedup"] == row["speedup"] for row in kept)
     assert [row["prompt"] for row in found["rows"]] == [" ".join(text.split()) for text in TEXTS]
     assert all(row["identical"] and row["num_tokens"] == NUM_TOKENS for row in found["rows"])
     median = statistics.median(row["speedup"] for row in found["rows"])
     assert found["summary"]["ngram"]["median_speedup"] == pytest.approx(median)
+    best = found["best"]
+    at_best = statistics.median(row["computed"][str(best["k"])] for row in found["rows"])
+    assert best["drafter"] == "ngram" and best["median_speedup"] == pytest.approx(at_best)
     shown = tab.inner_text("dialog.ps")
-    assert found["reason"] in shown and found["verdict"] in ps.text("verdict").lower()
+    assert found["reason"] in shown and found["said"]["scope"] in shown
+    said = f"n-gram (copies earlier text), k = {best['k']}, {at_best:.2f}× at the median (computed)"
+    assert ps.text("verdict").endswith(said) and found["verdict"] in ps.text("verdict").lower()
+    assert f"{abs(100 * best['saving']):.1f} %" in ps.text("money") and "$" not in shown
+    commands = tab.locator(f"{ps['serve']} code").all_text_contents()
+    assert f'"num_speculative_tokens": {best["k"]}' in commands[0] and len(commands) == 3
     assert f"{median:.2f}×" in shown
-    assert "<b>0</b>" in shown and tab.locator("dialog.ps b").count() == len(TEXTS), "the dots, and nothing of a file"
+    assert "<b>0</b>" in shown and tab.locator("dialog.ps b").count() == 2 * len(TEXTS), "the dots, and no markup"
     tab.click(ps["allHead"])
     assert HOSTILE.strip() in ps.text("all")
     assert tab.evaluate("localStorage.getItem('photofinish.study')") is None and ps.text("start") == "Start"
@@ -130,6 +164,31 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
         f"--prompts mine.jsonl --limit 20 --drafter ngram {LENGTH.names[0]} {NUM_TOKENS}"
     )
     ps.can_be_read()
+    opens_again(tab, ps, found)
+
+
+def opens_again(tab: Any, ps: Dialog, found: Any) -> None:
+    """What was saved, shown by a page that has not raced it; then the study's disturbed prompts, raced again; then one
+    of its prompts on the page."""
+    verdict, disturbed = ps.text("verdict"), dict(found)
+    disturbed["rows"] = [{**row, "disturbed": row["line"] in (2, 4)} for row in found["rows"]]
+    reload(tab)
+    tab.click("#page-study-button")
+    ps.choose(json.dumps(disturbed), "photofinish_study.json")
+    tab.wait_for_selector(OVER, timeout=RACE_MS)
+    assert "Opened from a file" in ps.text("opened") and ps.text("scope") == found["said"]["scope"]
+    assert verdict.split(": ")[-1] == ps.text("verdict").split(": ")[-1]
+    assert "disturbed in 2 of 10 races" in ps.text("caution") and tab.is_disabled(ps["start"])
+    assert tab.is_hidden(ps["again"]) and tab.is_disabled(ps["copy"]) and not tab.locator(".ps-race").count()
+    assert ps.saved()["rows"] == disturbed["rows"]
+    ps.choose(FILE)
+    ps.fill(length=str(NUM_TOKENS))
+    tab.click(ps["start"])
+    ps.says("says", f"{len(TEXTS)} of {len(TEXTS)} prompts finished")
+    tab.wait_for_selector(OVER, timeout=RACE_MS)
+    tab.click(ps["allHead"])
+    tab.click(f"{ps['all']} .ps-race >> text={TEXTS[3]}")
+    tab.wait_for_function(RACED, arg=TEXTS[3], timeout=RACE_MS)
 
 
 def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) -> None:
@@ -165,6 +224,7 @@ def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any)
                 assert f"{1000 * level['itl_p95_s']:.2f}" in line
             assert f"+{found['improvement_percent']['output_tokens_per_s']:.1f} %" in cells[-1]
             assert "speculative is faster at every number of users" in pl.text("said")
+            assert pl.text("scope") == "m on 2 servers, 1 to 4 users at once"
             assert "counters" in pl.text("notes") and tab.locator("dialog.pl figure svg").count() == 6
             tab.click(pl["copy"])
             assert tab.evaluate("navigator.clipboard.readText()") == (

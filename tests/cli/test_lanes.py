@@ -137,7 +137,7 @@ def test_a_saved_race_has_its_tables_and_says_so(tmp_path, capsys):
     told = what_if_of(recorded).steps(f"draft_model:{DRAFT}", 3)
     raced = steps(recorded.events, "small")
     assert [(step.drafted, step.token_ids) for step in told] == [(step.drafted, step.token_ids) for step in raced]
-    assert set(recorded["tables"]) == {"ngram@tree", f"draft_model:{DRAFT}"}
+    assert set(recorded["tables"]) == {"ngram@tree", "ngram", f"draft_model:{DRAFT}"}
     assert set(recorded["costs"]["draft_s"]) == set(recorded["tables"])
     assert recordings.summary(recorded)["oracles"] == recorded["oracles"]
     assert set(recorded["oracles"]) == {"copy", "small"}

@@ -36,6 +36,9 @@ TOKENS = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(ste
     step.dataset.lane, +step.dataset.step, [...step.querySelectorAll('[data-token-id]')].map(token => [
         token.dataset.kind, +token.dataset.tokenId, token.textContent])])"""
 STATE = "() => JSON.parse(JSON.stringify(window.photofinish.state))"
+SLIDE = "value => { const k = document.querySelector('[data-ref=whatIfK]'); k.value = value; \
+k.dispatchEvent(new Event('input')); }"
+"""Moves the slider of What if to a place."""
 SETTLED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 

@@ -159,7 +159,7 @@ def test_a_recording_carries_it_all():
     for name, oracle in found["oracles"].items():
         assert oracle["seconds"] == pytest.approx(oracle["share"] * clocks[name])
     assert {len(drafts) for drafts in found["tables"].values()} == {28}
-    assert set(found["tables"]) == {"ngram@tree", text_of("draft_model")}
+    assert set(found["tables"]) == {"ngram@tree", "ngram", text_of("draft_model")}
     assert set(found["table_parents"]) == set(found["table_chances"]) == {"ngram@tree"}
     assert sum(map(sum, found["table_chances"]["ngram@tree"])) > 0
 
@@ -171,7 +171,8 @@ def test_a_recording_of_trees_can_be_opened():
     events: list[LaneEvent] = []
     race = held(lanes, loaded=branching(), num=40, events=events)
     recording = recordings.build(race.header(), events, {**race.result(), **members(race)})
-    assert set(recording["tables"]) == {f"{HYBRID}@tree", f"{text_of('eagle3')}@tree"}
+    chains = {"ngram", text_of("eagle3"), HYBRID}
+    assert set(recording["tables"]) == {f"{HYBRID}@tree", f"{text_of('eagle3')}@tree", *chains}, "what servers can run"
     found = what_if_of(recordings.loads(recording.text.encode()))
     for lane in drafting(race):
         if lane.spec.k != "auto":

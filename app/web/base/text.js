@@ -1,6 +1,8 @@
 // Untrusted text as nodes: the DOM text is exact; invisible and reordering characters get a visible mark; only
 // textContent is used. Also formats numbers and names.
 
+import { DRAFTER_WORDS } from "../host.js";
+
 const JOINING = "\\p{Script=Arabic}\\p{Script=Syriac}\\p{Script=Devanagari}\\p{Script=Bengali}"
   + "\\p{Script=Gujarati}\\p{Script=Gurmukhi}\\p{Script=Kannada}\\p{Script=Malayalam}"
   + "\\p{Script=Sinhala}\\p{Script=Tamil}\\p{Script=Telugu}\\p{Script=Khmer}";
@@ -63,13 +65,21 @@ export function putText(node, text) {
   return node;
 }
 
-// The name of each drafter.
-export const DRAFTER_NAMES = { __proto__: null, ngram: "n-gram (copies earlier text)",
-  eagle3: "EAGLE-3 head", dflash: "DFlash head", draft_model: "draft model", synthetic: "synthetic drafts (made up)" };
-// A drafter, or the table of its trees. With an argument it is shown as given: a race may have several of its kind.
+// The name of a drafter, or of the table of its trees. Twin of `label` in engine/drafters; compared by
+// test_a_drafter_has_one_name.
 export function drafterName(drafter) {
   const [, name, tree] = /^(.*?)(@tree)?$/s.exec(drafter);
-  return (DRAFTER_NAMES[name] ?? oneLine(name).slice(0, 40)) + (tree ? ", tree" : "");
+  return oneLine(plainName(name)).slice(0, 100) + (tree ? ", tree" : "");
+}
+// The same without what stands in brackets.
+export const shortDrafter = (drafter) => drafterName(drafter).replace(/ \([^)]*\)/, "");
+
+function plainName(drafter) {
+  const [, kind, argument] = /^([^:]*):?(.*)$/s.exec(drafter);
+  if (!Object.hasOwn(DRAFTER_WORDS, kind)) return drafter;
+  const words = DRAFTER_WORDS[kind], [, first, second] = /^([^+]*)\+(.+)$/s.exec(argument) ?? [];
+  if (!words.includes("{}")) return argument ? `${words} ${argument}` : words;
+  return second ? words.replace("{}", () => shortDrafter(first)).replace("{}", () => plainName(second)) : drafter;
 }
 
 // The same marks as text on one line, for sentences and labels.

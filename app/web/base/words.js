@@ -1,7 +1,6 @@
 // The page's words for verdicts, ribbons, lanes and drafters.
 
-import { DRAFTER_WORDS } from "../host.js";
-import { DRAFTER_NAMES, oneLine } from "./text.js";
+import { drafterName, oneLine } from "./text.js";
 
 export const VERDICTS = {
   __proto__: null,
@@ -30,12 +29,16 @@ export function laneTitle(name, first, sides = null) {
     oneLine(name.charAt(0).toUpperCase() + name.slice(1)).slice(0, 40);
 }
 
+// What a lane drafts, and how much of it.
+export function draftWords({ drafter, k }) {
+  const length = k === "auto" ? "automatic length" : typeof k === "string" ? k.replace("tree:", "trees of up to ") :
+    `k = ${k}`;
+  return oneLine(`${drafterName(drafter)}, ${length}`).slice(0, 140);
+}
+
 export function guessWords(lane) {
   if (lane.drafter === "server") return "on a server";
-  const [, name, argument] = /^([^:]*):?(.*)$/s.exec(lane.drafter), inside = argument.split("+").pop();
-  const words = (DRAFTER_NAMES[name] ?? DRAFTER_WORDS[name] ?? lane.drafter)
-    .replace("{}", DRAFTER_NAMES[inside] ?? inside);
-  const tree = /^tree:(.*)$/s.exec(lane.k)?.[1], num = tree ?? lane.k;
+  const words = drafterName(lane.drafter), tree = /^tree:(.*)$/s.exec(lane.k)?.[1], num = tree ?? lane.k;
   const guesses = Number(num) === 1 ? "guess" : "guesses";
   return oneLine(lane.k === "auto" ? `${words}, automatic length` :
     `${words}, ${tree ? "trees of up to" : "up to"} ${num} ${guesses}`).slice(0, 120);

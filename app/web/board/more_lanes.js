@@ -5,7 +5,7 @@ import { isNoise, ratioNoise } from "../base/caveats.js";
 import { makeButton } from "../base/dom.js";
 import { isElsewhere, raceSpeedup, sum } from "../base/model.js";
 import { stepSeconds } from "../base/steps.js";
-import { oneLine, times, write } from "../base/text.js";
+import { oneLine, shortDrafter, times, write } from "../base/text.js";
 import { guessWords, VERDICTS } from "../base/words.js";
 import { board, countNow, refs, replay } from "./screen.js";
 import { S, verdictOn } from "./state.js";
@@ -18,7 +18,7 @@ export function shortName({ name, drafter, k }) {
   if (drafter === "server") return oneLine(`${name}, on a server`).slice(0, 80);
   const how = k === "auto" ? "automatic" : typeof k === "string" ? k.replace("tree:", "trees of ") : `chains of ${k}`;
   const alike = guessing().length > 1 && guessing().every((lane) => lane.drafter === drafter);
-  return oneLine(alike ? how : `${drafter}, k = ${k}`).slice(0, 80);
+  return oneLine(alike ? how : `${shortDrafter(drafter)}, k = ${k}`).slice(0, 80);
 }
 
 // Ranks by seconds per token, 1 the fastest. Lanes within each other's noise share a rank.

@@ -26,6 +26,8 @@ export function newState(id, seq) {
     // What if: the WhatIf or why there is none (undefined: not tried yet), the race as run, whether a computed one is
     // shown
     whatIf: undefined, raced: null, computed: false,
+    // the drafter and the k chosen in What if, which Decide takes over; the race's answer (tabs/answer.js)
+    chosen: null, answer: undefined,
     // for a recorded race that was run again: whether the tokens were the same
     again: "",
     // position in the steps, see tabs/step_tab.js

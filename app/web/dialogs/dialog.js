@@ -4,6 +4,7 @@ import { MAX_FILE_CHARS, props, trigger, watch } from "../host.js";
 import { copy, saveAs } from "../base/dom.js";
 import { oneLine, plural } from "../base/text.js";
 import { openedBy, refs } from "./box.js";
+import { promptsIn } from "./prompts.js";
 
 const LOST_MS = 15000;      // the server's frames come every two seconds
 const LOOK_MS = 3000;
@@ -14,12 +15,14 @@ export const study = { source: null, frame: null, heardMs: 0, state: "idle" };
 export const runs = () => RUNS.includes(study.state);
 export const isLost = () => runs() && Date.now() - study.heardMs > LOST_MS;
 
-export function chosen(name, text) {
-  const num = text.split("\n").filter((line) => line.trim()).length, isLong = text.length > MAX_FILE_CHARS;
-  study.source = num && !isLong ? { name, text, num } : null;
+// isWhole: all of the text is one prompt, unless it is JSON lines. Twin of read_prompts in
+// engine/studies/prompts/prompts.py; compared by test_the_dialog_understands_what_the_server_reads.
+export function chosen(name, text, isWhole = false) {
+  const found = promptsIn(name, text, isWhole), isLong = text.length > MAX_FILE_CHARS, { num, how } = found;
+  study.source = num && !isLong ? { name, text, isWhole, ...found } : null;
   refs.found.textContent = oneLine(name).slice(0, 80) + (isLong ?
     ` has ${text.length} characters; at most ${MAX_FILE_CHARS} are allowed.` :
-    `: ${num ? plural(num, "prompt") : "no prompt"}.`);
+    `: ${num ? plural(num, "prompt") + how : "no prompt"}.`);
 }
 
 export async function read(file) {
@@ -48,15 +51,14 @@ export function drawControls(inputs, button, label) {
   if (opener) opener.textContent = label;
 }
 
-// does: {order, draw, heard(frame), result, command}; button: selector of what opens the dialog; name: of the saved
-// file.
+// does: {order, draw, heard(frame), looked(frame), take(file), result, command}; button: selector of what opens the
+// dialog; name: of the saved file.
 export function connect(does, button, name) {
   refs.open.addEventListener("click", () => refs.file.click());
   refs.file.addEventListener("change", async () => {
     const [file] = refs.file.files;
     refs.file.value = "";
-    await read(file);
-    does.draw();
+    await does.take(file);
   });
   refs.start.addEventListener("click", () => { start(does.order()); does.draw(); });
   refs.stop.addEventListener("click", () => { refs.stop.disabled = true; trigger("clear"); });
@@ -71,9 +73,10 @@ export function connect(does, button, name) {
     let frame = null;
     try { frame = JSON.parse(props.value); } catch { /* cut off */ }
     if (!frame) return;
+    if (frame.state === "idle") return does.looked(frame);
     does.heard(frame);
     Object.assign(study, { state: frame.state, heardMs: Date.now(), frame });
-    does.draw();
+    return does.draw();
   });
   does.draw();
 }

@@ -5,7 +5,7 @@ import { remember, remembered, rememberedJson } from "../base/storage.js";
 import { oneLine, optionWords, plural, sentence, shellQuoted } from "../base/text.js";
 import { curve, DRAWN, headRow, legend, levelRows, METRICS, outcome } from "./curves.js";
 import { refs } from "./box.js";
-import { connect, drawControls, isLost, runs, study } from "./dialog.js";
+import { connect, drawControls, isLost, read, runs, study } from "./dialog.js";
 
 const KEPT_KEY = "photofinish.load";
 const BUTTON = "#page-load-button";
@@ -35,6 +35,9 @@ function draw() {
   refs.result.hidden = !report;
   if (!report) return;
   const metrics = Object.keys(METRICS).filter((name) => report.levels.some((row) => typeof row[name] === "number"));
+  const users = report.levels.map((row) => row.concurrency), few = Math.min(...users), many = Math.max(...users);
+  refs.scope.textContent = oneLine(`${frame.model} on ${plural(frame.lanes.length, "server")}, ${few === many ? "" :
+    `${few} to `}${plural(many, "user")} at once`).slice(0, 300);
   refs.said.textContent = outcome(report, frame.lanes, !runs());
   refs.charts.replaceChildren(legend(frame.lanes), ...DRAWN.map((name) => curve(name, report.levels, frame.lanes)));
   refs.heads.replaceChildren(headRow(metrics));
@@ -69,4 +72,5 @@ refs.requests.max = MAX_REQUESTS;
 refs.length.max = MAX_NEW_TOKENS;
 refs.words.max = MAX_WORDS;
 refs.forget.addEventListener("click", () => { study.source = null; refs.found.textContent = ""; draw(); });
-connect({ order, draw, heard, result: () => study.frame.report, command }, BUTTON, "photofinish_load.json");
+const take = async (file) => { await read(file); draw(); };
+connect({ order, draw, heard, take, result: () => study.frame.report, command }, BUTTON, "photofinish_load.json");

@@ -1,11 +1,11 @@
-// Draws a study of prompts. Rows and report are those of `python -m engine study-prompts`.
+// Draws a study of prompts. Its report is the object that `python -m engine study-prompts --json` prints.
 
 import { THRESHOLD } from "../host.js";
-import { tableRow } from "../base/dom.js";
-import { make, oneLine, percent, times } from "../base/text.js";
+import { makeButton, tableRow } from "../base/dom.js";
+import { drafterName, make, oneLine, percent, shortDrafter, times } from "../base/text.js";
+import { draftWords } from "../base/words.js";
+import { wasteWords } from "../tabs/money.js";
 
-export const SHOWN = ["prompt", "kind", "drafter", "k", "speedup", "acceptance_rate", "mean_acceptance_length",
-  "num_tokens", "identical"];
 const WORDS = { ship: "Yes, it pays (\u201cship\u201d)",
   "do not ship": "No, the gain is too small (\u201cdo not ship\u201d)", unclear: "Unclear" };
 export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not worth a drafter's memory and `
@@ -13,19 +13,26 @@ export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not wor
   + "prompts. With few prompts the two can be equal.";
 const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
 
-// Whether the verdict would differ without texts that repeat themselves.
-export function isDoubtful({ verdict, best, summary }) {
-  const { num_loops: loops, without_loops: without } = summary[best.drafter];
-  return loops > 0 && without !== verdict;
+const shortWords = ({ drafter, k }) => k === null ? oneLine(drafter) : draftWords({ drafter, k }).replace(drafterName(drafter), shortDrafter(drafter));
+const atMedian = (its) => `${its.k === null ? `speculation (${oneLine(its.drafter)})` : draftWords(its)}, ${times(its.median_speedup)} at the median (${its.measured ?
+  "measured" : "computed"})`;
+
+// A row's speed-up at this k. Twin of gain_at in engine/studies/prompts/verdict.py.
+const gainAt = (row, k) => (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
+
+export function verdictWords({ verdict, doubtful, best }) {
+  const word = doubtful ? `Doubtful: \u201c${verdict}\u201d, but \u201c${best.without.verdict}\u201d without loops and `
+    + "disturbed races" : WORDS[verdict];
+  return best ? `${word}: ${atMedian(best)}` : word;
 }
 
-export function verdictWords(report) {
-  const { verdict, best, summary } = report, its = summary[best.drafter];
-  const how = best.measured ? "measured" : "computed";
-  const gain = typeof best.median_speedup === "number" ? `, ${times(best.median_speedup)} at the median (${how})` : "";
-  const doubt = isDoubtful(report) ? `. But ${its.num_loops} of ${its.num_prompts} texts repeat themselves; without `
-    + `them: ${its.without_loops}.` : "";
-  return `${WORDS[verdict]}: ${best.drafter} at k = ${best.k}${gain}${doubt}`;
+export const savedWords = (best) => wasteWords(best.median_speedup, " machine time at the median prompt");
+
+// What only this engine can do, and what to measure to get dollars.
+export function loadWords({ best, engine }) {
+  return [best && "One text at a time; servers batch, which shrinks the gain. Dollars need a load: measure your "
+    + "servers under load (python -m engine study).", engine && typeof engine.median_speedup === "number"
+    && `This engine alone: ${atMedian(engine)}.`].filter(Boolean).join(" ");
 }
 
 const row = (heads, values) => tableRow(heads.map(oneLine), values.map(oneLine));
@@ -35,35 +42,59 @@ export function summaryRows(summary) {
     `${times(its.p25)} to ${times(its.p75)}`, percent(its.share_above_1_3), String(its.num_gain), String(its.num_lose)];
   const kinds = Object.keys(Object.values(summary)[0].by_kind), groups = kinds.length > 1 ? [...kinds, null] : kinds;
   return groups.flatMap((kind) => Object.entries(summary).map(([drafter, its]) =>
-    row([kind ?? "all", drafter], numbers(kind === null ? its : its.by_kind[kind]))));
+    row([kind ?? "all", shortWords({ drafter, k: "auto" })], numbers(kind === null ? its : its.by_kind[kind]))));
 }
 
-export function promptRows(rows) {
-  const slowest = (line) => Math.min(...rows.filter((row) => row.line === line).map((row) => row.speedup ?? 0));
-  return [...rows].sort((a, b) => slowest(a.line) - slowest(b.line) || a.line - b.line).map((its) => {
-    const line = row([String(its.line), its.prompt], [its.drafter, its.fault ? "–" : times(its.speedup),
-      percent(its.acceptance_rate), its.mean_acceptance_length?.toFixed(2) ?? "–", String(its.num_tokens),
-      its.fault || (its.identical ? "yes" : "no")]);
-    if (its.fault) line.className = "ps-fault";
-    return line;
-  });
+// What the dots and the table show: the verdict's drafter at its k, then what raced.
+function shownOf(rows, best) {
+  const raced = [...new Set(rows.map(({ drafter }) => drafter))].map((drafter) => ({ drafter, k: "auto" }));
+  return best ? [best, ...raced] : raced;
 }
 
-// One line of dots per drafter, a dot per prompt, over speed-up on a logarithmic scale.
-export function strips(rows, threshold) {
-  const gains = rows.map((row) => row.speedup).filter((gain) => gain > 0);
+// Head and rows of the table of prompts, a row each, slowest first. raceIt(line): races that prompt; null if it cannot.
+export function promptTable(rows, best, raceIt) {
+  const shown = shownOf(rows, best), byLine = Map.groupBy(rows, ({ line }) => line);
+  const of = (line, { drafter }) => byLine.get(line).find((each) => each.drafter === drafter);
+  const gain = (line, its) => (of(line, its) ? gainAt(of(line, its), its.k) : null);
+  const lines = [...byLine.keys()].sort((a, b) => (gain(a, shown[0]) ?? 0) - (gain(b, shown[0]) ?? 0) || a - b);
+  const head = tableRow(["line", "prompt", ...shown.map(shortWords), "tokens", "notes"], []);
+  for (const cell of head.children) cell.scope = "col";
+  return [head, lines.map((line) => {
+    const mine = byLine.get(line), its = of(line, shown[0]) ?? mine[0], faults = mine.filter(({ fault }) => fault);
+    const notes = [its.loops && "repeats itself", its.disturbed && "machine disturbed",
+      mine.some(({ identical, fault }) => !identical && !fault) && "another text", ...faults.map(({ fault }) => fault)];
+    const made = row([String(line), its.prompt], [...shown.map((each) => times(gain(line, each))),
+      String(its.num_tokens), notes.filter(Boolean).join("; ")]);
+    if (faults.length) made.className = "ps-fault";
+    const race = raceIt(line);
+    if (race) {
+      const button = makeButton("ps-race", oneLine(its.prompt), race);
+      button.title = "Race this prompt on the page";
+      made.children[1].replaceChildren(button);
+    }
+    return made;
+  })];
+}
+
+// One line of dots per drafter, a dot per prompt, over speed-up on a logarithmic scale. Hollow: the text repeats
+// itself, or the machine was disturbed.
+export function strips(rows, threshold, best) {
+  const shown = shownOf(rows, best).map((its) => [its, rows.filter(({ drafter }) => drafter === its.drafter)
+    .map((each) => [each, gainAt(each, its.k)]).filter(([, gain]) => gain > 0)]);
+  const gains = shown.flatMap(([, own]) => own.map(([, gain]) => gain));
   const low = Math.min(1 / 1.25, ...gains), high = Math.max(low * LEAST_SPAN, threshold * 1.1, ...gains) * 1.04;
   const place = (gain) => `${(100 * Math.log(gain / low) / Math.log(high / low)).toFixed(2)}%`;
   const at = (node, gain) => { node.style.left = place(gain); return node; };
-  const lines = [...new Set(rows.map((row) => row.drafter))].map((drafter) => {
-    const line = make("div", "ps-strip"), dots = make("div", "ps-dots");
-    const own = rows.filter((row) => row.drafter === drafter && row.speedup > 0);
-    dots.append(at(make("i", "ps-line"), 1), at(make("i", "ps-line ps-wanted"), threshold), ...own.map((row) => {
-      const dot = at(make("b"), row.speedup);
-      dot.title = `${times(row.speedup)}, ${oneLine(row.kind)}, line ${row.line}: ${oneLine(row.prompt)}`;
+  const lines = shown.map(([its, own]) => {
+    const line = make("div", "ps-strip"), dots = make("div", "ps-dots"), title = make("span", "", shortWords(its));
+    const marked = [at(make("i", "ps-line"), 1), at(make("i", "ps-line ps-wanted"), threshold)];
+    dots.append(...marked, ...own.map(([each, gain]) => {
+      const dot = at(make("b", each.loops || each.disturbed ? "ps-hollow" : ""), gain);
+      dot.title = `${times(gain)}, ${oneLine(each.kind)}, line ${each.line}: ${oneLine(each.prompt)}`;
       return dot;
     }));
-    line.append(make("span", "", drafter), dots);
+    title.title = title.textContent;
+    line.append(title, dots);
     return line;
   });
   const marks = make("div", "ps-dots ps-marks"), scale = make("div", "ps-strip");

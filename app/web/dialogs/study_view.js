@@ -1,20 +1,27 @@
 // The dialog "Your prompts". Finished prompts are kept in this browser, so that a study can be resumed.
 
-import { MAX_NEW_TOKENS, MAX_PROMPTS, THRESHOLD } from "../host.js";
+import { MAX_NEW_TOKENS, MAX_PROMPTS, THRESHOLD, trigger } from "../host.js";
+import { copy, makeButton } from "../base/dom.js";
 import { remember, rememberedJson } from "../base/storage.js";
-import { oneLine, optionWords, plural, settingsOptions } from "../base/text.js";
+import { make, oneLine, optionWords, plural, settingsOptions, shellQuoted } from "../base/text.js";
+import { draftWords } from "../base/words.js";
+import { CHECKED, productionOf } from "../tabs/production.js";
 import { dialog, refs } from "./box.js";
-import { chosen, connect, drawControls, isLost, read, runs, study } from "./dialog.js";
-import { isDoubtful, MEANS, promptRows, SHOWN, strips, summaryRows, verdictWords } from "./results.js";
+import { chosen, connect, drawControls, isLost, read, runs, start, study } from "./dialog.js";
+import { promptAt } from "./prompts.js";
+import { loadWords, MEANS, promptTable, savedWords, strips, summaryRows, verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
 const BUTTON = "#page-study-button";
-// rows: by line and drafter; of: nameOf their prompts.
-const results = { rows: new Map(), of: "" };
+const PASTED = "pasted text";
+const SAVED = /^[^]{0,200}"format":\s*"photofinish-study"/;
+// rows: by line and drafter; of: nameOf their prompts; whyNot: why the chosen chats cannot be raced as they are.
+const results = { rows: new Map(), of: "", whyNot: "" };
 
 // Identifies prompts and limits, to find kept rows. The server decides whether these really belong to them.
 function nameOf() {
-  const { text } = study.source, whole = `${refs.limit.value} ${refs.length.value} ${text}`;
+  const { text, isWhole } = study.source, how = [refs.limit.value, refs.length.value, refs.flatten.checked, isWhole];
+  const whole = `${how.join(" ")} ${text}`;
   let hash = 0;
   for (let i = 0; i < whole.length; i++) hash = (Math.imul(hash, 31) + whole.charCodeAt(i)) | 0;
   return `${hash} ${whole.length}`;
@@ -25,60 +32,128 @@ function keptRun() {
   return study.source && kept?.of === nameOf() && Array.isArray(kept.rows) ? kept : null;
 }
 
-function order() {
-  const kept = keptRun(), { name, text } = study.source;
+// kept: what the server need not race again, if it belongs to the same study.
+function order(kept = keptRun()) {
+  const { name, text, isWhole } = study.source;
   Object.assign(results, { rows: new Map(), of: nameOf() });
-  return { name, text, limit: Number(refs.limit.value), max_new_tokens: Number(refs.length.value),
-    kept: kept && JSON.stringify(kept) };
+  return { name, text, whole: isWhole, flatten: refs.flatten.checked, limit: Number(refs.limit.value),
+    max_new_tokens: Number(refs.length.value), kept: kept && JSON.stringify(kept) };
 }
 
 function heard(frame) {
   const { rows, of } = results, last = study.frame;
-  if (frame.key && last?.key && (frame.key !== last.key || frame.num_done < last.num_done)) rows.clear();
+  if (frame.opened || (frame.key && last?.key && (frame.key !== last.key || frame.num_done < last.num_done)))
+    rows.clear();
   const before = rows.size;
-  for (const row of frame.rows ?? []) rows.set(`${row.line} ${row.drafter}`, row);
+  for (const row of frame.report?.rows ?? frame.rows ?? []) rows.set(`${row.line} ${row.drafter}`, row);
   if (frame.key && (rows.size !== before || ["finished", "stopped", "failed"].includes(frame.state)))
     remember(KEPT_KEY, frame.state === "finished" ? null :
       JSON.stringify({ of, key: frame.key, ran_on: frame.ran_on, rows: [...rows.values()] }));
 }
 
+// Lines whose race was disturbed.
+const disturbedLines = () => new Set([...results.rows.values()].filter((row) => row.disturbed).map((row) => row.line));
+
+// Race those again, and keep the other rows.
+function raceAgain() {
+  const lines = disturbedLines(), { key, ran_on } = study.frame;
+  const rows = [...results.rows.values()].filter((row) => !lines.has(row.line));
+  start(order({ key, ran_on, rows }));
+  draw();
+}
+
+function looked({ text }) {
+  results.whyNot = text;
+  draw();
+}
+
 function draw() {
   const { frame, source } = study, kept = runs() ? null : keptRun();
-  const rows = [...results.rows.values()], report = frame?.report ?? null;
-  const limit = Number(refs.limit.value);
-  refs.leftOut.textContent = source && limit > 0 && limit < source.num ? `Racing ${limit} of them, evenly by kind; `
-    + `${source.num - limit} left out. Raise the limit for more.` : "";
+  const rows = [...results.rows.values()], report = frame?.report ?? null, best = report?.best ?? null;
+  drawSource(source);
   refs.start.textContent = kept?.rows.length ? "Continue" : "Start";
   drawProgress(rows);
   refs.start.disabled ||= !source;
   refs.result.hidden = !rows.length;
   if (!rows.length) return;
+  refs.opened.hidden = !frame.opened;
+  refs.opened.textContent = frame.opened ? frame.text : "";
+  refs.scope.textContent = oneLine(report?.said.scope ?? frame.target).slice(0, 300);
   refs.verdict.textContent = report ? verdictWords(report) : "The verdict comes at the end";
-  refs.result.dataset.verdict = !report ? "" : isDoubtful(report) ? "unclear" : report.verdict;
+  refs.result.dataset.verdict = !report ? "" : report.doubtful ? "unclear" : report.verdict;
+  refs.money.textContent = best ? `${savedWords(best)}.` : "";
+  refs.load.textContent = report ? loadWords(report) : "";
   refs.reason.textContent = report ? oneLine(report.reason) : "Each dot is a finished prompt.";
-  refs.strips.replaceChildren(...strips(rows, THRESHOLD));
+  refs.serve.replaceChildren(...(best && best.k !== null ? commands(report.target, best) : []));
+  refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
   refs.means.textContent = report ? MEANS : "";
   refs.tableBox.hidden = !report;
   refs.aboveHead.textContent = `above ${THRESHOLD}×`;
   if (report) refs.table.replaceChildren(...summaryRows(report.summary));
   refs.allHead.textContent = `All ${plural(frame.num_done, "prompt")}, slowest first`;
-  refs.sameHead.textContent = frame.on_servers ? "same text" : "identical";
-  refs.copy.hidden = Boolean(frame.on_servers);     // no command studies prompts on servers
-  refs.all.replaceChildren(...promptRows(rows));
-  refs.circumstances.textContent = [...(frame.ribbons ?? []), frame.circumstances].filter(Boolean).join(". ");
-  refs.save.disabled = refs.copy.disabled = !report;
+  const [head, all] = promptTable(rows, best, (line) => racing(line));
+  refs.allColumns.replaceChildren(head);
+  refs.all.replaceChildren(...all);
+  refs.circumstances.textContent = report ? [...(report.said.ribbons ?? []), report.said.circumstances].filter(Boolean)
+    .map(oneLine).join(". ") : "";
+  refs.save.disabled = !report;
+  refs.copy.disabled = !report || !isOwn();
+  refs.copy.hidden = report?.best?.k === null;      // no command studies prompts on servers
+  const num = disturbedLines().size;
+  refs.again.hidden = !report || runs() || !num || !isOwn();
+  refs.again.textContent = `Race ${plural(num, "disturbed prompt")} again`;
+}
+
+// Whether the results are of the prompts that are chosen now.
+const isOwn = () => study.source !== null && results.of === nameOf();
+
+// What was understood of the chosen text, and the choices that it leaves.
+function drawSource(source) {
+  const limit = Number(refs.limit.value), { num = 0, numChats = 0, isJson } = source ?? {};
+  refs.leftOut.textContent = source && limit > 0 && limit < num ? `Racing ${limit} of them, evenly by kind; `
+    + `${num - limit} left out. Raise the limit for more.` : "";
+  refs.perLineBox.hidden = source?.name !== PASTED || isJson || !source.text.trim().includes("\n");
+  refs.flattenBox.hidden = !numChats;
+  if (!numChats) refs.flatten.checked = false;
+  refs.noTemplate.textContent = numChats && !refs.flatten.checked ? oneLine(results.whyNot) : "";
+}
+
+// What races the prompt of that line on the page; null if it is not known here.
+function racing(line) {
+  const text = isOwn() ? promptAt(study.source, line, refs.flatten.checked) : null;
+  const box = document.querySelector("#page-prompt textarea");
+  return text === null || !box ? null : () => {
+    dialog.close();
+    box.value = text;
+    box.dispatchEvent(new Event("input", { bubbles: true }));
+    box.dispatchEvent(new Event("blur"));
+    setTimeout(() => document.getElementById("page-race-button")?.click(), 100);
+  };
+}
+
+// The commands of the verdict's drafter, with a button each.
+function commands(target, best) {
+  const params = { max_new_tokens: 0, temperature: 0, top_p: 1, top_k: 0, seed: 0, stop: [] };
+  const { servers } = productionOf({ model: { name: target }, prompt: { text: "" }, spec: { params } }, best);
+  const made = servers.filter(({ command }) => command).map(({ name, version, command }) => {
+    const line = make("p", "ps-serve", `${name} ${version}, checked ${CHECKED} `);
+    line.append(makeButton("pf-button", "Copy", ({ target: button }) => copy(button, command)),
+      make("code", "", command));
+    return line;
+  });
+  return made.length ? [make("p", "", `To serve it, ${draftWords(best)}:`), ...made] : [];
 }
 
 function drawProgress(rows) {
   const { frame, state } = study, { num_done: done, num_prompts: all } = frame ?? {}, lost = isLost();
-  drawControls(["start", "open", "paste", "limit", "length"], BUTTON,
+  drawControls(["start", "open", "paste", "limit", "length", "perLine", "flatten"], BUTTON,
     runs() && all ? `Your prompts ${done}/${all}` : "Your prompts");
   if (all) refs.progress.value = done / all; else refs.progress.removeAttribute("value");
   const says = lost ? "The server is not responding. Finished prompts are saved: reload the page and choose the same "
     + "prompts to continue." : state === "asked" ? "Contacting the server." : state === "finished" ? "" : frame?.text;
-  refs.says.textContent = [all && `${done} of ${plural(all, "prompt")} finished.`, oneLine(says ?? "")].filter(Boolean)
-    .join(" ");
+  refs.says.textContent = frame?.opened ? "" :
+    [all && `${done} of ${plural(all, "prompt")} finished.`, oneLine(says ?? "")].filter(Boolean).join(" ");
   const left = runs() && !lost ? frame?.left_s : null;
   refs.left.textContent = !left ? "" :
     `About ${left >= 90 ? `${Math.round(left / 60)} min` : `${Math.round(left)} s`} left.`;
@@ -91,28 +166,40 @@ function drawProgress(rows) {
 
 function command() {
   const { drafters, params } = study.frame, { target, ...settings } = settingsOptions({ ...study.frame, ...params });
-  const options = { target, prompts: study.source.name, limit: refs.limit.value, drafter: drafters.join(","),
+  const { name, text, isWhole, isJson } = study.source, isPiped = isWhole && !isJson;
+  const options = { target, prompts: isPiped ? "-" : name, limit: refs.limit.value, drafter: drafters.join(","),
     ...settings };
-  return `python -m engine study-prompts ${optionWords(options)}`;
+  const piped = isPiped ? `printf %s ${shellQuoted(JSON.stringify({ prompt: text }))} | ` : "";
+  return `${piped}python -m engine study-prompts ${optionWords(options)}${refs.flatten.checked ? " --flatten" : ""}`;
 }
 
 refs.limit.max = MAX_PROMPTS;
 refs.length.max = MAX_NEW_TOKENS;
-refs.paste.addEventListener("input", () => { chosen("prompts.txt", refs.paste.value); draw(); });
-refs.file.addEventListener("change", () => { refs.paste.value = ""; });
-for (const name of ["limit", "length"]) refs[name].addEventListener("input", draw);
-dialog.addEventListener("dragover", (event) => event.preventDefault());
-dialog.addEventListener("drop", async (event) => {
-  event.preventDefault();
-  if (runs()) return;
+// A saved study is shown; anything else is prompts.
+async function take(file) {
   refs.paste.value = "";
-  await read(event.dataTransfer.files[0]);
+  await read(file);
+  const { name, text, isWhole, numChats } = study.source ?? {};
+  results.whyNot = "";
+  if (SAVED.test(text ?? "")) {
+    study.source = null;
+    refs.found.textContent = `${oneLine(name).slice(0, 80)}: a saved study.`;
+    start({ saved: text });
+  } else if (numChats)
+    trigger("submit", { name, text, whole: isWhole, limit: MAX_PROMPTS, max_new_tokens: 1, look: true });
   draw();
-});
-
-function result() {
-  const rows = [...results.rows.values()].map((row) => Object.fromEntries(SHOWN.map((name) => [name, row[name]])));
-  return { schema: study.frame.schema, rows, ...study.frame.report };
 }
 
-connect({ order, draw, heard, result, command }, BUTTON, "photofinish_study.json");
+const paste = () => { chosen(PASTED, refs.paste.value, !refs.perLine.checked); draw(); };
+refs.paste.addEventListener("input", paste);
+refs.perLine.addEventListener("change", paste);
+refs.again.addEventListener("click", raceAgain);
+for (const name of ["limit", "length", "flatten"]) refs[name].addEventListener("input", draw);
+dialog.addEventListener("dragover", (event) => event.preventDefault());
+dialog.addEventListener("drop", (event) => {
+  event.preventDefault();
+  if (!runs()) take(event.dataTransfer.files[0]);
+});
+
+connect({ order, draw, heard, looked, take, result: () => study.frame.report, command }, BUTTON,
+  "photofinish_study.json");

@@ -2,7 +2,7 @@
 
 import { laneSpec, metricsOf, percentile } from "../base/model.js";
 import { likeliest, numDrafted, stepSeconds } from "../base/steps.js";
-import { DRAFTER_NAMES, duration, oneLine, plural } from "../base/text.js";
+import { drafterName, duration, oneLine, plural } from "../base/text.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay, views } from "../board/screen.js";
@@ -14,10 +14,6 @@ import { chosenDrafter, timesPlain } from "../tabs/whatif_tab.js";
 import { guessNow, opening } from "./opening.js";
 
 const shownStep = (index) => views.right.nodes.find((node) => Number(node.dataset.step) === index);
-
-// A drafter's parts in words.
-const guesser = (drafter) => drafter.split(/[:+@]/).map((part) => DRAFTER_NAMES[part]).filter(Boolean)
-  .join(" or ") || oneLine(drafter).slice(0, 30);
 
 // The dropped guess at the place where the text goes on; undefined if there is none.
 const struckPiece = (step) => step.drafted_pieces[likeliest(step)[0]];
@@ -71,7 +67,7 @@ export const CARDS = [
     },
     target: () => [opening.guess?.node],
     words: ({ step, lane }) => "The other lane guesses ahead. A fast drafter, here "
-      + `${guesser(lane.drafter)}, proposes ${plural(numDrafted(step), "token")}${step.parents ?
+      + `${drafterName(lane.drafter)}, proposes ${plural(numDrafted(step), "token")}${step.parents ?
         " in a tree, one path of which is" : ","} shown pale: a draft. It took `
       + `${duration(step.draft_s)}. Nothing is decided yet.`,
   },
@@ -117,7 +113,7 @@ export const CARDS = [
       root.querySelector("[data-board=right]")],
     words: ({ right, lane }) => "k is how many tokens are guessed at once. Short drafts save little; "
       + `long ones cost more and often end wrong. ${S.whatIf instanceof WhatIf ?
-        `With ${guesser(chosenDrafter())}: ${lengthWords(S.whatIf)}.` :
+        `With ${drafterName(chosenDrafter())}: ${lengthWords(S.whatIf)}.` :
         `Here k was ${lane.k === "auto" ? "automatic" : lane.k}: ${metricsOf(right, right.steps.length)
           .mean_acceptance_length.toFixed(2)} tokens a step.`}`,
   },

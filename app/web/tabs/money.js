@@ -1,5 +1,7 @@
-// What a lane's speed is worth: dollars, machines, users, latency. One text at a time on one machine; formulas in
-// docs/decide.md. Pure: no DOM.
+// What a lane's speed is worth: machine time, latency and, under a load, dollars. Formulas in docs/decide.md. Pure: no
+// DOM.
+
+import { rate } from "../base/text.js";
 
 const SECONDS_AN_HOUR = 3600;
 const DAYS_A_YEAR = 365;
@@ -22,26 +24,88 @@ export function listPrice(device) {
 
 function costPerMillion(tokensPerS, dollars) { return 1e6 / tokensPerS * dollars / SECONDS_AN_HOUR; }
 
-// One lane's day. dollars: per machine and hour, null if unknown; tokens: per day; hours: of service per day. In the
+// One lane's day. dollars: per machine and hour; tokens: per day; hours: of service per day. In the
 // result, machines: needed for the work; whole: the same, rounded up for renting.
 export function dayOf(tokensPerS, { dollars, tokens, hours }) {
   const work = tokens / tokensPerS / SECONDS_AN_HOUR, machines = work / hours;
   const whole = Math.max(1, Math.ceil(machines - 1e-9));
-  const priced = (value) => (dollars === null ? null : value);
-  return { perMillion: priced(costPerMillion(tokensPerS, dollars)), workHours: work, machines, whole,
-    byWork: priced(work * dollars), rented: priced(whole * hours * dollars) };
+  return { perMillion: costPerMillion(tokensPerS, dollars), workHours: work, machines, whole, byWork: work * dollars,
+    rented: whole * hours * dollars };
 }
 
 // The second day's savings, as a share of the work and in dollars.
 export function savedBy(plain, other) {
-  const dollars = (name) => (plain[name] === null ? null : plain[name] - other[name]);
-  return { share: 1 - other.workHours / plain.workHours, byWork: dollars("byWork"), rented: dollars("rented"),
-    byWorkYear: plain.byWork === null ? null : dollars("byWork") * DAYS_A_YEAR,
-    rentedYear: plain.rented === null ? null : dollars("rented") * DAYS_A_YEAR };
+  const byWork = plain.byWork - other.byWork, rented = plain.rented - other.rented;
+  return { share: 1 - other.workHours / plain.workHours, byWork, rented, byWorkYear: byWork * DAYS_A_YEAR,
+    rentedYear: rented * DAYS_A_YEAR };
 }
 
-// How many users, served in turns, get `wanted` tokens per second each.
-export function usersAt(tokensPerS, wanted) { return Math.floor(tokensPerS / wanted + 1e-9); }
+// The table of savings: [words, what it means, plain, other, savings]. answer: of answer.js; load: of loadOf; inputs:
+// what was entered.
+export function moneyRows({ plain, subject }, inputs, load, isGpu) {
+  const inTime = [plain, subject].map((lane) => secondsFor(lane, inputs.goalTokens));
+  const goal = (time) => `${time.toFixed(2)} s: ${time <= inputs.goalS ? "yes" : "no"}`;
+  const need = speedupNeeded(plain, subject.prefillS, inputs.goalTokens, inputs.goalS);
+  return [
+    ["tokens per second", "one text at a time", rate(plain.tokensPerS), rate(subject.tokensPerS),
+      `${subject.ratio.toFixed(2)}\u00d7`],
+    ["machine time", "for the same tokens, one text at a time", "100 %", percent1(1 / subject.ratio),
+      wasteWords(subject.ratio, "")],
+    [`${inputs.goalTokens} tokens under ${inputs.goalS} s`, "latency: reading the prompt, then this many tokens",
+      goal(inTime[0]), goal(inTime[1]), need === null ? "impossible: reading the prompt already takes longer" :
+        inTime[0] <= inputs.goalS ? "Plain is enough" : `needs ${needWords(need)}\u00d7`],
+    ...load.tokensPerS ? loadRows(inputs, load, isGpu) : [],
+  ];
+}
+
+// What the entered load costs. Dollars only where guessing still gains; those of a year only from a GPU.
+function loadRows(inputs, { users, tokensPerS, gain, hasDollars }, isGpu) {
+  const [a, b] = tokensPerS.map((speed) => dayOf(speed, inputs)), saved = savedBy(a, b);
+  const machines = ({ machines: n, whole }) => `${n.toFixed(2)}: rent ${whole}`;
+  const year = (day, whole) => `${dollarWords(day)}${isGpu ? `, ${dollarWords(whole)} a year` : ""}`;
+  return [
+    [`tokens per second, ${users} users`, "of all users together, computed", ...tokensPerS.map(rate),
+      `${gain.toFixed(2)}\u00d7`],
+    ["machine hours per day", "to write the day's tokens at this load",
+      ...[a.workHours, b.workHours, a.workHours - b.workHours].map(hourWords)],
+    [isGpu ? "machines (GPUs)" : "machines", "machine hours / hours per day; only whole machines can be rented",
+      machines(a), machines(b), String(a.whole - b.whole)],
+    ...hasDollars ? [
+      ["1,000,000 tokens", "$/1M", dollarWords(a.perMillion), dollarWords(b.perMillion), percent1(saved.share)],
+      ["per day, billed by the second", "paying only for the machine hours", dollarWords(a.byWork),
+        dollarWords(b.byWork), year(saved.byWork, saved.byWorkYear)],
+      ["per day, rented by the hour", "whole machines for all hours per day", dollarWords(a.rented),
+        dollarWords(b.rented), year(saved.rented, saved.rentedYear)]] : [],
+  ];
+}
+
+const MEASURE = "Dollars need a load: enter how many users share the machine, or measure your servers under "
+  + "load (python -m engine study).";
+
+// What `users` users at once would change: {users, gain, tokensPerS of plain and the other lane (null: one user, or not
+// known), hasDollars, words}. shared: of sharing.js, for 1, 2, ... users; users: null if not entered.
+export function loadOf(shared, users) {
+  const none = { users, gain: null, tokensPerS: null, hasDollars: false };
+  if (!shared.length)
+    return { ...none, words: `One text at a time; servers batch, which shrinks the gain. ${MEASURE}` };
+  const end = shared.find((each) => each.gain < 1), how = (end ?? shared.at(-1)).isMeasured ? "" : ", extrapolated";
+  const ends = !end ? `still pays with ${shared.at(-1).users} users` : end.users === 1 ?
+    "does not pay at the step times measured before the race" : `stops paying at ${end.users} users`;
+  const first = `One text at a time. Servers batch: on this machine, this drafter at this length ${ends} `
+    + `(computed${how}).`;
+  if (users === null || users < 2) return { ...none, words: `${first} ${MEASURE}` };
+  const its = shared[users - 1];
+  if (!its) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
+  const tokensPerS = [users / its.plainS, its.gain * users / its.plainS];
+  return { users, gain: its.gain, tokensPerS, hasDollars: its.gain > 1, words: `${first} With ${users} users: `
+    + `${its.gain.toFixed(2)}\u00d7, ${wasteWords(its.gain)}${its.isMeasured ? "" : "; extrapolated beyond the widths "
+    + "that were measured"}.${its.gain > 1 ? "" : " So there is nothing to save in dollars."}` };
+}
+
+// The machine time saved at this ratio: "46.5 % less machine time for the same tokens".
+export function wasteWords(ratio, what = " machine time for the same tokens") {
+  return `${percent1(Math.abs(1 - 1 / ratio))} ${ratio < 1 ? "more" : "less"}${what}`;
+}
 
 export function secondsFor(lane, goalTokens) { return lane.prefillS + goalTokens / lane.tokensPerS; }
 
@@ -78,13 +142,12 @@ export function sourceFigures() {
 
 // To the cent; from $1,000 to the dollar.
 export function dollarWords(value) {
-  if (value === null) return "–";
   const digits = Math.abs(value) < 1000 ? 2 : 0;
   return (value < 0 ? "-$" : "$") + Math.abs(value).toLocaleString("en-US",
     { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
-export function perThousand(perMillion) { return perMillion === null ? "–" : `$${(perMillion / 1000).toFixed(5)}`; }
+function perThousand(perMillion) { return `$${(perMillion / 1000).toFixed(5)}`; }
 export function percent1(share) { return `${(100 * share).toFixed(1)} %`; }
 export function hourWords(hours) { return `${hours.toFixed(1)} h`; }
 

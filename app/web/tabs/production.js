@@ -1,8 +1,6 @@
-// Commands that serve a race's target, drafter and k; where a server cannot, a sentence why. From the documentation and
-// source of the versions named here, which parse them (docs/measurements.md). Pure: no DOM.
+// Commands that serve a target with a drafter at a fixed k; where a server cannot, a sentence why. From the
+// documentation and source of the versions named here, which parse them (docs/measurements.md). Pure: no DOM.
 
-import { percentile } from "../base/model.js";
-import { depthOf } from "../base/steps.js";
 import { DEFAULT_TARGET, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
 
 export const CHECKED = "2026-11-22";
@@ -34,46 +32,39 @@ export function drafterOf(text) {
     copies: false };
 }
 
-// {k, words}: a fixed k, and a sentence if the race had none. steps: of the lane.
-function lengthOf(k, steps) {
-  if (typeof k === "number") return { k, words: "" };
-  const drafted = steps.map(depthOf).filter((n) => n > 0);
-  const median = Math.max(1, Math.round(percentile(drafted, 0.5) ?? 1));
-  return { k: median, words: `Servers use a fixed draft length. ${median} is the median of the steps that drafted in `
-    + `this race (${drafted.length} of ${steps.length}).` };
-}
-
-// {servers: [{name, version, command, notes}], client: {curl, python}, notes}. lane: spec of the speculative lane;
-// steps: its steps. command is null if there is none; client is null without servers.
-export function productionOf(header, lane, steps) {
-  const target = modelOf(header.model.name), drafter = drafterOf(lane.drafter), { k, words } = lengthOf(lane.k, steps);
-  const head = { ...drafter, ...modelOf(drafter.argument) }, why = noServer(header, target, head);
+// {servers: [{name, version, command, notes}], client: {curl, python}, notes}. command is null if there is none; client
+// is null without servers.
+export function productionOf(header, { drafter: text, k }) {
+  const target = modelOf(header.model.name), drafter = drafterOf(text);
+  const head = { ...drafter, ...modelOf(drafter.argument) }, why = noServer(header, target, head, k);
   if (why) return { servers: [], client: null, notes: [why] };
-  const served = isShipped(head) ? { ...head, kind: "ngram", copies: false } : head;
-  const notes = [words,
-    head.copies && "This race's drafter copies repeated text and uses another drafter elsewhere.",
-    isShipped(head) && SHIPPED,
+  const notes = [
     !HUB.test(target.name) && "The model is a local folder of the machine that raced; replace it with yours.",
-    head.options && `The option \u201c#${oneLine(head.options)}\u201d has no equivalent on servers.`,
-    !memoryKnown(header, lane)
-      && (served.kind === "ngram" ? NO_MEMORY : "Drafter memory: not in this recording.")].filter(Boolean);
+    head.options && `The option \u201c#${oneLine(head.options)}\u201d has no equivalent on servers.`].filter(Boolean);
   const servers = Object.entries({ vllm: vllmOf, sglang: sglangOf, llama: llamaOf }).flatMap(([id, make]) => {
     const [name, version] = SERVERS[id];
-    return [make(target, served, k)].flat().map((made) => ({ name, version, command: null, ...made }));
+    return [make(target, head, k)].flat().map((made) => ({ name, version, command: null, ...made }));
   });
   return { servers, client: clientOf(header, target), notes };
 }
 
+// Whether some server runs exactly this. Twin of engine/drafters/served.py.
+export function canServe(header, option) {
+  return productionOf(header, option).servers.some(({ command }) => command !== null);
+}
+
 // Why no server can do this; "" if one may.
-function noServer(header, target, head) {
+function noServer(header, target, head, k) {
   if (RANDOM_WEIGHTS.test(header.model.name)) return "These are random weights: there is nothing to deploy.";
   if (head.kind === "synthetic") return "The drafts are made up: no server has such a drafter.";
   if (head.kind === "server") return "This race ran on servers; their start commands are not known here.";
   if (head.kind === "none") return "This lane makes no guesses, so the server needs no option.";
   if (!["ngram", "draft_model", "eagle3", "dflash"].includes(head.kind))
     return `No known server equivalent of the drafter ${oneLine(head.kind).slice(0, 80)}.`;
-  if (isShipped(head) && !head.copies) return ALONE_SHIPPED;
-  const drafters = head.kind === "ngram" || isShipped(head) ? [] : [head.name];
+  if (isShipped(head)) return SHIPPED;
+  if (typeof k !== "number") return "Servers draft chains of a fixed length: no automatic lengths, no trees like "
+    + "these. What if computes every length.";
+  const drafters = head.kind === "ngram" ? [] : [head.name];
   return [target.name, ...drafters, ...[target.revision, head.revision].filter(Boolean)].every(isSafeName) ? "" :
     "A name in this recording contains characters that are unsafe in a command.";
 }
@@ -81,20 +72,27 @@ function noServer(header, target, head) {
 // isShipped: a head that ships with this project, for the default target only.
 const isHead = ({ kind }) => ["eagle3", "dflash"].includes(kind);
 const isShipped = (head) => isHead(head) && head.argument === "";
-const NO_HEADS = `Its head ships with Photofinish. vLLM ${SERVERS.vllm[1]} supports no heads for Gemma 3, and SGLang `
-  + "and llama.cpp have not been shown to read this one.";
-const SHIPPED = `${NO_HEADS} The commands use its other half, n-gram.`;
-const ALONE_SHIPPED = `${NO_HEADS} No command. Race n-gram here to see what a server could do.`;
+const SHIPPED = `No command: its head ships with Photofinish. vLLM ${SERVERS.vllm[1]} supports no heads for Gemma 3, `
+  + "and SGLang and llama.cpp have not been shown to read this one. Race n-gram to see what a server could do.";
 
 // A published head in the speculators format, recognised by its name.
 const isSpeculator = (head) => isHead(head) && HUB.test(head.name) && /speculator/i.test(head.name);
 
-// Whether the recording has the memory of the lane's drafter.
-export function memoryKnown(header, lane) { return Object.hasOwn(header.drafter_bytes ?? {}, lane.name); }
+// The memory of a drafter that a lane of the race had, alone or in a hybrid with copies, which take none; null if it is
+// not known.
+export function bytesOf(header, drafter) {
+  if (drafterOf(drafter).kind === "ngram") return { weights: 0, cache_per_token: 0 };
+  const part = drafter.slice(drafter.indexOf("+") + 1), lanes = header.spec?.lanes ?? [];
+  const lane = lanes.find((each) => each.drafter === drafter) ?? lanes.find((each) => drafterOf(each.drafter).copies
+    && each.drafter.slice(each.drafter.indexOf("+") + 1) === part);
+  return lane && Object.hasOwn(header.drafter_bytes ?? {}, lane.name) ? header.drafter_bytes[lane.name] : null;
+}
 
-// A drafter's memory as {rows: [what, one user, all users], words}, from bytes. numTokens: the race's prompt and text;
-// numUsers: sharing the weights, with a cache each.
-export function memoryOf({ weights, cache_per_token: cache }, numTokens, numUsers) {
+// A drafter's memory as {rows: [what, one user, all users], words}, from bytes; null: not known. numTokens: the race's
+// prompt and text; numUsers: sharing the weights, with a cache each.
+export function memoryOf(bytes, numTokens, numUsers) {
+  if (bytes === null) return { rows: [], words: "Drafter memory: not in this recording." };
+  const { weights, cache_per_token: cache } = bytes;
   if (weights + cache === 0) return { rows: [], words: NO_MEMORY };
   const users = [...new Set([1, Math.max(1, numUsers)])];
   const cacheOf = (tokens) => [`cache of ${tokens.toLocaleString("en-US")} tokens`,
@@ -121,8 +119,7 @@ function spaced(config) {
   return `{${Object.entries(config).map(([name, value]) => `${text(name)}: ${text(value)}`).join(", ")}}`;
 }
 
-const noHybrid = (name, { copies }) =>
-  (copies ? [`${name} has no hybrid drafter; this command uses the other half, without copies.`] : []);
+const noHybrid = (name) => ({ notes: [`No command: ${name} has no hybrid drafter.`] });
 
 function vllmOf(target, head, k) {
   const of = ["vllm", "serve", target.name, target.revision ? ["--revision", target.revision] : []];
@@ -135,9 +132,9 @@ function vllmOf(target, head, k) {
   }
   if (isHead(head) && /\bgemma-3-/i.test(target.name))
     return { notes: ["No command: it supports no heads for Gemma 3."] };
-  const notes = noHybrid("vLLM", head);
+  if (head.copies) return noHybrid("vLLM");
   const model = { model: head.name, ...(head.revision ? { revision: head.revision } : {}) };
-  const own = { command: serve(head.kind, model), notes };
+  const own = { command: serve(head.kind, model), notes: [] };
   return isSpeculator(head) ? [own, { command: joined(["vllm", "serve", head.name]),
     notes: ["The same, from the head's own config, which names its model and draft length."] }] : own;
 }
@@ -149,6 +146,7 @@ function sglangOf(target, head, k) {
   const tokens = ["--speculative-num-draft-tokens", k + 1], counts = `${k + 1} includes the model's own token.`;
   if (head.kind === "ngram") return { command: serve("NGRAM", [tokens, "--speculative-ngram-max-bfs-breadth", 1]),
     notes: [counts, "Breadth 1: a single chain of guesses, as here."] };
+  if (head.copies) return noHybrid("SGLang");
   if (isSpeculator(head) || (isHead(head) && !HUB.test(head.name)))      // our own heads have that format too
     return { notes: ["No command: it has no head in the speculators format for this model."] };
   const of = ["--speculative-draft-model-path", head.name,
@@ -156,7 +154,7 @@ function sglangOf(target, head, k) {
   const chain = ["--speculative-num-steps", k, "--speculative-eagle-topk", 1];
   const algorithm = { draft_model: "STANDALONE", eagle3: "EAGLE3", dflash: "DFLASH" }[head.kind];
   return { command: serve(algorithm, [of, head.kind === "dflash" ? [] : chain, tokens]),
-    notes: [counts, ...noHybrid("SGLang", head)] };
+    notes: [counts] };
 }
 
 function llamaOf(target, head, k) {

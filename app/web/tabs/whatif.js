@@ -80,7 +80,7 @@ export class WhatIf {
 
   // {drafter, k, seconds} of every choice; drafter and k as in `offered`.
   all() {
-    return [...this.offered].flatMap(([drafter, ks]) =>
+    return this.every ??= [...this.offered].flatMap(([drafter, ks]) =>
       ks.map((k) => ({ drafter, k, seconds: this.seconds(drafter, k) })));
   }
 }

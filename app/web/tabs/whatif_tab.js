@@ -1,13 +1,13 @@
 // The tab "What if": replays the race as it would have gone with longer or shorter drafts. The texts stay; marks,
 // figures, tracks and clock are computed from its tables. Leaving the tab restores the race.
 
-import { isOnServer, laneSpec, metricsOf, ruleOf, sum } from "../base/model.js";
-import { stepSeconds } from "../base/steps.js";
-import { drafterName, make, oneLine, percent, write } from "../base/text.js";
+import { isOnServer, laneSpec, ruleOf } from "../base/model.js";
+import { drafterName, make, oneLine, times, write } from "../base/text.js";
 import { clearRight, refresh, stopAutoplay } from "../board/deck.js";
 import { on, root } from "../board/root.js";
 import { board, refs, replay } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
+import { answerOf, bestWords } from "./answer.js";
 import { laneOf, offeredTo, sizeOf, WhatIf } from "./whatif.js";
 
 const NO_TABLES = "This race has no tables, so other draft lengths cannot be computed. The page makes them after a "
@@ -31,37 +31,37 @@ export function whatIfOf() {
   return S.whatIf = whatIf.offered.size ? whatIf : NO_TABLES;
 }
 
-// The speed-up over plain of a race of so many seconds, in words; "" if unknown.
-export function timesPlain(whatIf, seconds) {
-  const { race, metrics } = S.raced, numbers = metrics ??
-    Object.fromEntries([...race.lanes.values()].map((lane) => [lane.name, metricsOf(lane, lane.steps.length)]));
-  const plain = Math.max(...[S.first.plain, S.first.baseline].map((name) => numbers[name]?.tokens_per_s ?? 0));
-  return plain > 0 ? `${(whatIf.tokens.length / seconds / plain).toFixed(2)}\u00d7` : "";
+// The race's answer, as run; null if there is none.
+export function answerNow() {
+  const whatIf = whatIfOf(), { race, metrics } = S.computed ? S.raced : S, now = [race, whatIf, S.chosen, metrics];
+  if (now.some((value, i) => value !== S.answer?.of[i])) S.answer = { of: now, is: answerOf(S.recording ?? S.header,
+    race, S.first, { metrics, whatIf: whatIf instanceof WhatIf ? whatIf : null, chosen: S.chosen,
+      disturbed: S.disturbed }) };
+  return S.answer.is;
 }
 
-// The sentence at the slider: the best choice against plain, and the raced lane's share of the oracle.
-function bestWords(whatIf) {
-  const best = whatIf.all().reduce((one, other) => (other.seconds < one.seconds ? other : one));
-  const times = timesPlain(whatIf, best.seconds), ratio = times ? `, ${times} as fast as Plain` : "";
-  const share = S.recording.oracles?.[S.sides[1]]?.share;
-  const asRaced = timesPlain(whatIf, sum(S.raced.race.lane(S.sides[1]).steps.map(stepSeconds)));
-  const reached = typeof share === "number" ?
-    ` This race: ${asRaced}, ${percent(share)} of the best possible (the oracle).` : "";
-  const { drafter, k } = laneOf(best.drafter, best.k);
-  return `Best fixed draft length: ${drafter} with k = ${k}${ratio}.${reached}`;
+// The speed-up over plain of a race of so many seconds, in words; "" if unknown.
+export function timesPlain(whatIf, seconds) {
+  const plain = answerNow()?.plain.tokensPerS, speed = whatIf.tokens.length / seconds;
+  return plain > 0 ? times(speed / plain) : "";
 }
 
 function openWhatIf() {
   const whatIf = whatIfOf(), usable = whatIf instanceof WhatIf;
   for (const name of ["whatIfDrafter", "whatIfK", "whatIfRaced"]) refs[name].disabled = !usable;
-  write(refs.whatIfWords, usable ? bestWords(whatIf) : whatIf);
-  if (!usable) return refs.whatIfDrafter.replaceChildren();
+  const answer = usable && answerNow(), share = S.recording?.oracles?.[S.sides[1]]?.share;
+  write(refs.whatIfWords, answer ? bestWords(answer, S.sides[1], share) : usable ? "" : whatIf);
+  if (!usable) return [refs.whatIfDrafter, refs.whatIfCurve].forEach((each) => each.replaceChildren());
   const choice = (value, words) => Object.assign(make("option", "", oneLine(words)), { value });
   const offered = [...whatIf.offered.keys()].map((drafter) => choice(drafter, drafterName(drafter)));
   refs.whatIfDrafter.replaceChildren(...(offeredTo(racedLane(), whatIf.offered) ? [] :
     [choice("", "as raced")]), ...offered);
   offerRaced();
-  return undefined;
+  const chosen = S.chosen && offeredTo(S.chosen, whatIf.offered);
+  if (!chosen) return undefined;
+  refs.whatIfDrafter.value = chosen;
+  offerLengths(S.chosen.k);
+  return showChosen();
 }
 
 export function racedLane() { return laneSpec(S.recording, S.sides[1]); }
@@ -81,23 +81,51 @@ export function offerLengths(k) {
   refs.whatIfK.max = String(ks.length - 1);
   refs.whatIfK.value = String(place >= 0 ? place : ks.length - 1);
   write(refs.whatIfShown, "as raced");
+  drawCurve();
 }
 
 export function showChosen() {
   const drafter = refs.whatIfDrafter.value = chosenDrafter();
-  const k = S.whatIf.offered.get(drafter)[Number(refs.whatIfK.value)];
-  const lanes = S.recording.spec.lanes.map((lane) =>
-    (lane.name === S.sides[1] ? { ...lane, ...laneOf(drafter, k) } : lane));
-  write(refs.whatIfShown, `${k}: ${timesPlain(S.whatIf, S.whatIf.seconds(drafter, k))}`);
+  const k = S.whatIf.offered.get(drafter)[Number(refs.whatIfK.value)], raced = racedLane();
+  const lane = S.chosen = laneOf(drafter, k);
+  drawCurve();
+  if (lane.drafter === raced.drafter && lane.k === raced.k) return restore();        // measured, not computed
+  const lanes = S.recording.spec.lanes.map((each) => (each === raced ? { ...each, ...lane } : each));
+  write(refs.whatIfShown, `${k}: ${answerNow()?.subject.ratio.toFixed(2) ?? "–"}\u00d7`);
   refs.whatIfK.setAttribute("aria-valuetext", `${k} tokens`);
-  replaceRace({ race: S.whatIf.at(drafter, k), header: { ...S.recording, spec: { ...S.recording.spec, lanes } },
+  return replaceRace({ race: S.whatIf.at(drafter, k), header: { ...S.recording, spec: { ...S.recording.spec, lanes } },
     metrics: null, speedup: null, computed: true });
 }
 
-// Restore the race as run.
+// A bar for each length of the chosen drafter, as high as its speed; the slider's is marked. A click chooses it.
+function drawCurve() {
+  const drafter = chosenDrafter(), all = S.whatIf.all().filter((each) => each.drafter === drafter);
+  const least = Math.min(...all.map(({ seconds }) => seconds)), place = Number(refs.whatIfK.value);
+  refs.whatIfCurve.replaceChildren(...all.map(({ k, seconds }, i) => {
+    const bar = make("i");
+    bar.style.height = `${(100 * least / seconds).toFixed(0)}%`;
+    bar.title = `${k}: ${timesPlain(S.whatIf, seconds)} (computed)`;
+    bar.toggleAttribute("data-on", i === place);
+    bar.addEventListener("click", () => { refs.whatIfK.value = String(i); showChosen(); });
+    return bar;
+  }));
+}
+
+// Restore the race as run, and forget the choice.
 export function endWhatIf() {
-  if (S.computed) replaceRace({ ...S.raced, header: S.recording, computed: false });
+  S.chosen = null;
+  leave();
+}
+
+// Restore the race as run.
+function leave() {
+  restore();
   if (S.whatIf instanceof WhatIf) offerRaced();
+}
+
+function restore() {
+  if (S.computed) replaceRace({ ...S.raced, header: S.recording, computed: false });
+  write(refs.whatIfShown, "as raced");
 }
 
 function replaceRace(now) {
@@ -119,5 +147,5 @@ refs.whatIfK.addEventListener("input", showChosen);
 refs.whatIfRaced.addEventListener("click", endWhatIf);
 for (const name of ["cleared", "recording"]) on(name, () => { if (root.dataset.tab === "whatif") openWhatIf(); });
 on("tab", (name) => { if (name === "whatif" && !S.live) openWhatIf(); });
-on("leavingTab", ({ from, to }) => { if (from === "whatif" && to !== "whatif") endWhatIf(); });
-on("leavingLane", () => { if (S.computed) endWhatIf(); });
+on("leavingTab", ({ from, to }) => { if (from === "whatif" && to !== "whatif") leave(); });
+on("leavingLane", () => { if (S.computed) leave(); });

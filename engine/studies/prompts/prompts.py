@@ -54,19 +54,26 @@ class FilePrompt:
             raise _in_line(self.line, error) from error
 
 
-def read_prompts(text: str, name: str) -> list[FilePrompt]:
+def read_prompts(text: str, name: str, flatten: bool = False, whole: bool = False) -> list[FilePrompt]:
     """Every prompt of a file's text, without blank lines. Read as JSON lines if the file's name says so or its first
     line begins with "{", else one prompt a line. Raises UsageError, naming the line, also for a file without a
-    prompt."""
+    prompt.
+
+    flatten: make plain text of conversations, see `flat`.
+    whole: all of the text is one prompt, unless it is JSON lines."""
     lines = [(number, line.rstrip("\r")) for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1)]
     lines = [(number, line) for number, line in lines if line.strip()]
     if not lines:
         raise UsageError(f"{short(name)} holds no prompt; give JSON lines, or one prompt a line")
     in_json = name.lower().endswith(JSON_LINES) or lines[0][1].lstrip().startswith("{")
+    if whole and not in_json:
+        lines = [(1, text)]
     found = []
     for number, line in lines:
         try:
             prompt = _of_json(number, line) if in_json else FilePrompt(number, NO_KIND, line)
+            if flatten and prompt.messages and not prompt.is_turn:
+                prompt = FilePrompt(number, prompt.kind, flat(prompt.messages))
             for content in [prompt.text, *(content for _, content in prompt.messages)]:
                 check_prompt_text(content)
         except UsageError as error:
@@ -93,6 +100,14 @@ def choose(prompts: Sequence[FilePrompt], limit: int | None) -> list[FilePrompt]
                 shares[kind], left = shares[kind] + 1, left - 1
     taken = {group[i * len(group) // shares[kind]].line for kind, group in by_kind.items() for i in range(shares[kind])}
     return [prompt for prompt in prompts if prompt.line in taken]
+
+
+def flat(messages: Sequence[tuple[str, str]]) -> str:
+    """A conversation as plain text: each message after its role and a colon, a blank line between them, and at the end
+    the role that answers."""
+    for _, content in messages:
+        check_prompt_text(content)
+    return "".join(f"{role}: {content}\n\n" for role, content in messages) + "assistant:"
 
 
 def digest(prompts: Sequence[FilePrompt]) -> str:

@@ -16,6 +16,7 @@ from ...events import Failed, LaneEvent, Step, steps, token_ids
 from ...hardware import environment
 from ...progress import Progress, silent
 from ...recordings.check import IDENTICAL
+from ...recordings.words import said
 from ...spec import AUTO, BASELINE, MAX_AUTO_K, PLAIN, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from ...what_if.ask import what_if
 from ...what_if.auto import auto_steps
@@ -62,14 +63,15 @@ class Study:
         self._rooms = shared_rooms([len(each.token_ids) + params.max_new_tokens for each in self._encoded])
 
     def about(self) -> dict[str, Any]:
-        """What the races run on, and their settings."""
+        """What the races run on, and their settings; `said`: the same in words."""
         info, lanes = self._loaded.info, self._spec.named(SPECULATIVE)
-        return {
+        about: dict[str, Any] = {
             "model": info.about(),
             **environment.circumstances(self._loaded.prepared),
             "spec": self._spec.to_json(),
             "synthetic": [name for name in lanes if parse(name)[0] == SYNTHETIC],
         }
+        return about | {"said": said(about)}
 
     def races(self, done: Container[int] = (), progress: Progress = silent) -> Iterator[tuple[Row, ...]]:
         """Race every prompt whose line is not in `done`, and yield its rows, one per drafter. May be closed at any

@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ...spec import AUTO, MAX_K
 from ...strict_json import COUNT, FLAG, NUMBER, TEXT, Maybe, Shape, fits
-
-SHOWN = (
-    "prompt", "kind", "drafter", "k", "speedup", "acceptance_rate", "mean_acceptance_length", "num_tokens", "identical",
-)  # fmt: skip
-"""The fields that --json shows."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +41,22 @@ class Row:
     fault: str = ""
     computed: Mapping[str, float] = field(default_factory=dict)
 
-    def shown(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in SHOWN}
-
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
+KS = {AUTO, *map(str, range(1, MAX_K + 1))}
+GAIN = Shape("a number from 0 on", lambda value: NUMBER.holds(value) and value >= 0)
 _SHAPE = {
     "line": COUNT,
     **dict.fromkeys(("prompt", "kind", "drafter", "k", "fault"), TEXT),
-    **dict.fromkeys(("speedup", "noise", "acceptance_rate", "mean_acceptance_length"), Maybe(NUMBER)),
+    **dict.fromkeys(("speedup", "noise", "acceptance_rate", "mean_acceptance_length"), Maybe(GAIN)),
     "num_tokens": COUNT,
     **dict.fromkeys(("identical", "loops", "disturbed"), FLAG),
-    "computed": Shape("an object of numbers", lambda v: isinstance(v, dict) and all(map(NUMBER.holds, v.values()))),
+    "computed": Shape(
+        "an object of numbers by k",
+        lambda v: isinstance(v, dict) and v.keys() <= KS and all(map(GAIN.holds, v.values())),
+    ),
 }
 
 

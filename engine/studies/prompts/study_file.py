@@ -1,5 +1,5 @@
-"""A study in a file: a head line with its definition, then a line for each row, as prompts are finished. Standard
-library only."""
+"""A study in a file: a head line with its definition, then a line for each row, as prompts are finished; or its result,
+one JSON object. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,16 +7,60 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...drafters import check as check_drafter
 from ...errors import RaceError, UsageError
-from ...recordings.recording import check_writable, write_bytes
-from ...strict_json import OBJECT, fits, parse, short
+from ...recordings.recording import OUTPUT_SCHEMA, check_writable, write_bytes
+from ...strict_json import OBJECT, TEXT, IfThere, fits, parse, short
 from .rows import Row, row_of
+from .verdict import report
 
 FORMAT, SCHEMA = "photofinish-study", 1
 MAX_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class SavedStudy:
+    """A study that was read from a file. said: what it ran on in words, see `Study.about`; empty if unknown."""
+
+    target: str
+    drafters: tuple[str, ...]
+    rows: tuple[Row, ...]
+    said: Mapping[str, Any]
+
+
+def result(rows: Sequence[Row], target: str, said: Mapping[str, Any]) -> dict[str, Any]:
+    """A study's result, as --json and the page save it, from at least one row."""
+    return {
+        "schema": OUTPUT_SCHEMA,
+        "format": FORMAT,
+        "target": target,
+        "said": said,
+        "rows": [row.to_json() for row in rows],
+        **report(rows, target),
+    }
+
+
+def open_study(text: str) -> SavedStudy:
+    """The study of a result, or of a file of `StudyFile`; its report is computed anew. Raises UsageError."""
+    head, *lines = text.strip().encode("utf-8", "surrogatepass").split(b"\n")
+    whole = parse(head, MAX_BYTES)
+    fits(whole, {"about": {"said": IfThere(OBJECT)}} if lines else {"rows": [OBJECT], "said": OBJECT})
+    if whole.get("format") != FORMAT:
+        raise UsageError(f"its format is {short(whole.get('format'))}, not {FORMAT!r}")
+    fits(whole, {"target": TEXT})
+    said = whole["about"].get("said", {}) if lines else whole["said"]
+    fits(said, {"scope": IfThere(TEXT), "circumstances": IfThere(TEXT), "ribbons": IfThere([TEXT])}, "said")
+    rows = tuple(row_of(parse(line, MAX_BYTES)) for line in lines) if lines else tuple(map(row_of, whole["rows"]))
+    if not rows:
+        raise UsageError("it has no finished prompt")
+    for drafter in (drafters := tuple(dict.fromkeys(row.drafter for row in rows))):
+        if not said.get("on_servers"):
+            check_drafter(drafter)
+    return SavedStudy(whole["target"], drafters, rows, said)
 
 
 class StudyFile:

@@ -1,0 +1,329 @@
+"""The answer of a race: its verdict, length, money and command are of one drafter, at one length and speed."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.analysis.breakdown import compared
+from engine.analysis.metrics import lane_metrics
+from engine.analysis.sharing import shared
+from engine.drafters import DRAFTERS, label, short_label
+from engine.drafters.served import is_served
+from engine.errors import UsageError
+from engine.recordings.recording import Recording
+from engine.recordings.words import scope
+from engine.spec import BASELINE, PLAIN, SPECULATIVE
+from engine.studies.prompts.prompts import read_prompts
+from engine.what_if.read import what_if_of
+from tests.helpers.broken_races import with_more_lanes
+from tests.helpers.made_races import a_race
+from tests.helpers.pure_js import pure_js
+from tests.helpers.race_pages import TEXT, race_over, words_of
+from tests.helpers.races import MOST, as_trees, beside_a_server, events_of, on_servers, with_tables, with_trees
+from tests.helpers.trained import text_of
+
+Call = Callable[..., Any]
+TARGETS = ("gemma-3-270m", "Qwen/Qwen3-8B", "google/gemma-3-1b-it", "random:Qwen/Qwen3-8B", "./folder")
+DRAFTS = ("ngram", "ngram:2", "eagle3", "eagle3:owner/head", "eagle3:RedHatAI/x-speculator.eagle3", "dflash:owner/head",
+          "draft_model:owner/small", "hybrid:ngram+eagle3", "hybrid:ngram+eagle3:owner/head", "synthetic:0.8",
+          "hybrid:ngram:4+draft_model:owner/small")  # fmt: skip
+ANSWER = """(recording, choose) => {
+    const race = new Race(), first = firstByRole(recording.spec.lanes), [, lane] = sides(recording.spec.lanes);
+    recording.events.forEach(event => race.add(event));
+    const whatIf = recording.tables && recording.costs ? new WhatIf(recording, race, first, lane) : null;
+    const pick = all => all && choose !== null ? all.options[choose % all.options.length] : null;
+    const chosen = pick(answerOf(recording, race, first, { whatIf }));
+    const found = answerOf(recording, race, first, { whatIf, chosen });
+    if (!found) return null;
+    const inputs = { users: null, dollars: 2, tokens: 1e7, hours: 24, goalTokens: 200, goalS: 2 };
+    const { steps, ...subject } = found.subject, made = productionOf(recording, found.subject);
+    const load = loadOf(sharedBy(recording, steps), null);
+    return { subject, plain: found.plain.tokensPerS, tone: found.tone, caution: found.caution, isChosen: found.isChosen,
+        says: verdictWords(found), others: othersWords(found), served: servedWords(found),
+        whatIf: bestWords(found, lane, 0.9), rows: moneyRows(found, inputs, load, false),
+        commands: made.servers.map(({ name, command }) => [name, command]).filter(([, command]) => command) };
+}"""
+
+
+@pytest.fixture(scope="module")
+def pure() -> Iterator[Call]:
+    with pure_js("tabs/answer.js", "tabs/money.js", "tabs/production.js", "tabs/sharing.js", "tabs/whatif.js") as call:
+        yield call
+
+
+def a_recording(seed: int) -> dict[str, Any]:
+    """A race of some drafter on some target: chains, trees or automatic; with tables or without; with more lanes, on
+    servers, beside one; stopped; a text that loops."""
+    rng = random.Random(seed)
+    drafter, k = rng.choice(DRAFTS), rng.randrange(1, 8)
+    words = words_of("one two three four " * 12 if rng.random() < 0.15 else TEXT)[: rng.randrange(12, 70)]
+    race = race_over(words, seed=seed, hit=rng.choice((0.1, 0.5, 0.9)), k=k, drafter=drafter)
+    shape = rng.choice(("plain", "tables", "tables", "trees", "trees", "own table", "lanes", "servers", "beside"))
+    if shape == "tables":
+        race = with_tables(race, rng)
+    elif shape == "own table":
+        race = with_tables(race, rng, drafter)
+    elif shape == "trees":
+        race = with_trees(race, rng, f"{drafter}@tree")
+        race["spec"]["lanes"][-1]["k"] = rng.choice(("auto", "tree:4"))
+        race = race if rng.random() < 0.5 else as_trees(race, rng)
+    elif shape == "lanes":
+        race = with_more_lanes(["one", "two"], of=race)
+        for lane in race["spec"]["lanes"]:
+            if lane["role"] == SPECULATIVE:
+                lane["drafter"] = rng.choice(DRAFTS)
+    elif shape == "servers":
+        race = on_servers(race)
+        race["device"] = {"type": "server", "name": "two servers", "threads": None}
+    elif shape == "beside":
+        race = beside_a_server(race)
+    if "costs" in race:
+        rising = [sorted(rng.uniform(low, high) for _ in range(MOST + 1)) for low, high in ((0.022, 0.06), (0, 0.004))]
+        race["costs"] = {"verify_s": rising[0], "draft_s": dict.fromkeys(race["tables"], rising[1])}
+    elif shape == "plain" and rng.random() < 0.5:
+        race["events"] = [event for event in race["events"] if event["type"] != "finished"][: -rng.randrange(1, 9)]
+    race["model"]["name"] = rng.choice(TARGETS)
+    if race["device"]["type"] == "cpu" and rng.random() < 0.3:
+        race["device"] = {"type": "cuda", "name": "NVIDIA H100 80GB HBM3", "threads": None}
+    race["widths"]["step_s"] = {"1": 0.02, "4": 0.024, "16": 0.03}
+    return race
+
+
+def options_of(race: dict[str, Any]) -> tuple[float, dict[tuple[str, Any], float]]:
+    """Speeds in tokens per second by the engine: of plain, and of everything that raced or can be computed."""
+    events, found = events_of(race), what_if_of(Recording.of(race))
+    speed = {lane["name"]: lane_metrics(events, lane["name"]).tokens_per_s or 0.0 for lane in race["spec"]["lanes"]}
+    roles = {lane["name"]: lane["role"] for lane in race["spec"]["lanes"]}
+    options: dict[tuple[str, Any], float] = {}
+    for of, by_k in found.seconds().items() if found else ():
+        drafter, tree = (of.removesuffix("@tree"), "tree:") if of.endswith("@tree") else (of, "")
+        for k, seconds in by_k.items():
+            options[drafter, f"{tree}{k}" if tree else k] = len(found.text.token_ids) / seconds  # type: ignore[union-attr]
+    measured: dict[tuple[str, Any], float] = {}
+    for lane in race["spec"]["lanes"]:
+        elsewhere = lane["drafter"] == "server" and race["device"]["type"] != "server"
+        if lane["role"] == SPECULATIVE and speed[lane["name"]] and not elsewhere:
+            measured.setdefault((lane["drafter"], lane["k"]), speed[lane["name"]])
+    plain = max(value for name, value in speed.items() if roles[name] in (PLAIN, BASELINE))
+    return plain, options | measured
+
+
+def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call) -> None:
+    """The command of one system would stand next to the money of another; or the best length in one tab contradict
+    that of the next."""
+    kinds = set()
+    for seed in range(220):
+        race = a_recording(seed)
+        choose = random.Random(seed).randrange(100) if seed % 3 == 0 else None
+        got = pure(ANSWER, race, choose)
+        assert got is not None, seed
+        plain, options = options_of(race)
+        its, target = got["subject"], race["model"]["name"]
+        drafter, k, ratio = its["drafter"], its["k"], its["ratio"]
+        kinds.add((its["canServe"], its["isMeasured"], got["isChosen"], got["tone"]))
+        on_server = drafter == "server"
+        served = {
+            option: value
+            for option, value in options.items()
+            if option[0] == "server" or (is_served(target, option[0]) and type(option[1]) is int)
+        }
+        assert its["canServe"] == ((drafter, k) in served)
+        assert its["tokensPerS"] == pytest.approx(options[drafter, k]) and got["plain"] == pytest.approx(plain)
+        assert ratio == pytest.approx(
+            its["tokensPerS"] / plain, rel=0.05 if race["events"][-1]["type"] == "step" else 0.011
+        )
+        if not got["isChosen"] and served:
+            assert (drafter, k) in served
+            assert its["tokensPerS"] == pytest.approx(max(served.values()), rel=0.011)
+        name = f"lane {its['lane']}, on a server" if on_server else label(drafter)
+        length = "" if on_server else f", k = {k}" if type(k) is int else ", automatic length" if k == "auto" else (
+            f", trees of up to {k.removeprefix('tree:')}")  # fmt: skip
+        gain = f"{ratio:.2f}× as fast as Plain ({'measured' if its['isMeasured'] else 'computed'})"
+        than = f"{abs(100 * (1 - 1 / ratio)):.1f} % {'less' if ratio >= 1 else 'more'}"
+        chosen = " (chosen in What if)" if got["isChosen"] else ""
+        assert got["says"].endswith(f": {name}{length}{chosen}: {gain}, {than} machine time for the same tokens.")
+        first, time = got["rows"][:2]
+        assert (
+            first[4] == f"{ratio:.2f}×"
+            and time[4] == than
+            and float(first[3]) == pytest.approx(its["tokensPerS"], abs=0.06)
+        )
+        assert not any("$" in cell or "GPU" in cell for row in got["rows"] for cell in row), "dollars without a load"
+        if its["canServe"] and not got["isChosen"]:
+            assert f"Best that a server can run: {name}{length}, {gain}." in got["whatIf"]
+        if not its["canServe"]:
+            assert got["commands"] == [] and got["says"].startswith("No command for this: ")
+        assert bool(got["commands"]) == (its["canServe"] and not on_server)
+        for server, command in got["commands"]:
+            assert lengths(server, shlex.split(command)) <= {k} and f"{name}{length}: {gain}, " in got["served"]
+            wanted = {"draft_model": "owner/small", "eagle3": "owner/head", "dflash": "owner/head"}
+            inside = drafter.rpartition("+")[2].partition(":")[0]
+            if server == "vLLM" and inside in wanted and "speculator" not in drafter:
+                assert wanted[inside] in command and "hybrid" not in drafter
+            if inside == "ngram":
+                assert "ngram" in command.lower()
+    assert {"pays", "doubtful", "even", "loses"} == {tone for *_, tone in kinds}
+    assert {(s, m, c) for s, m, c, _ in kinds} == {(s, m, c) for s in (True, False) for m in (True, False)
+                                                  for c in (True, False)}, "what the races did not try"  # fmt: skip
+
+
+def lengths(server: str, words: list[str]) -> set[int]:
+    """Every draft length in a command; none in one that names only a head's own config."""
+    options = dict(pairwise(words))
+    if server == "vLLM":
+        config = options.get("--speculative-config")
+        return {json.loads(config)["num_speculative_tokens"]} if config else set()
+    named = {"--speculative-num-steps": 0, "--speculative-num-draft-tokens": 1, "--spec-draft-n-max": 0,
+             "--spec-ngram-simple-size-m": 0}  # fmt: skip
+    return {int(options[name]) - more for name, more in named.items() if name in options}
+
+
+def test_a_race_without_tables_invents_no_length(pure: Call) -> None:
+    """The length of a command would be one that nobody computed: a median of lengths that varied."""
+    for drafter in ("ngram", "hybrid:ngram+eagle3"):
+        race = a_race([(5, 3)] * 9, drafter=drafter)
+        race["spec"]["lanes"][-1]["k"] = "auto"
+        got = pure(ANSWER, race, None)
+        assert got["commands"] == [] and ", automatic length: " in got["says"]
+        assert got["whatIf"].startswith("No server runs a drafter of this race.")
+    fixed = pure(ANSWER, a_race([(5, 3)] * 9), None)
+    assert fixed["subject"]["k"] == 5 and fixed["subject"]["isMeasured"] and fixed["commands"]
+
+
+def test_both_sides_know_the_same_servers(pure: Call) -> None:
+    """A study would judge a drafter by a rule that the page's commands do not follow."""
+    deployed = """(target, drafter, k) => canServe({ model: { name: target }, prompt: { text: "p" },
+        spec: { params: { max_new_tokens: 1, temperature: 0, top_p: 1, top_k: 0, seed: 0, stop: [] } } },
+        { drafter, k })"""
+    drafters = [
+        *DRAFTS,
+        "none",
+        "dflash",
+        "hybrid:ngram+dflash",
+        "eagle3:#aux=2,9",
+        "eagle3:a/b@v1#aux=2",
+        "synthetic:1",
+    ]
+    for target in TARGETS:
+        for drafter in drafters:
+            assert pure(deployed, target, drafter, 3) == is_served(target, drafter), (target, drafter)
+            assert not pure(deployed, target, drafter, "auto") and not pure(deployed, target, drafter, "tree:3")
+
+
+def test_a_drafter_has_one_name(pure: Call) -> None:
+    """One thing under four names: on the board, in What if, in Settings and in a study."""
+    texts = [*DRAFTS, "none", "dflash", "synthetic:0.8+eagle3", "hybrid:ngram+dflash", "eagle3:a/b@v1#aux=2,9"]
+    texts += [text_of(name) for name in DRAFTERS]
+    for text in texts:
+        assert pure("text => [drafterName(text), shortDrafter(text)]", text) == [
+            label(text)[:100],
+            short_label(text)[:100],
+        ]
+        assert pure('drafter => guessWords({ drafter, k: "auto" })', text).startswith(label(text)[:90])
+        assert "{" not in label(text)
+    assert label("hybrid:ngram+eagle3") == "n-gram, else EAGLE-3 head"
+    for stranger in ("medusa:x", "", "hybrid", "hybrid:ngram", "__proto__", "a\u202eb"):
+        assert len(pure("text => drafterName(text)", stranger)) <= 100
+
+
+def test_both_sides_name_the_same_scope(pure: Call) -> None:
+    """A race and a study on one machine would seem to hold for two."""
+    for device in ({"type": "cpu", "name": "AMD EPYC, 2 cores"}, {"type": "cuda", "name": "NVIDIA H100"}):
+        about = {"model": {"name": "gemma-3-270m"}, "device": device}
+        assert pure("about => scopeOf(about)", about) == scope("gemma-3-270m", device)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.floats(0, 1)), min_size=1, max_size=20),
+    st.dictionaries(st.integers(1, 64), st.floats(1e-4, 0.1), min_size=1, max_size=7),
+    st.sampled_from((None, 1e9, 1e7)),
+)
+def test_sharing_is_that_of_the_engine(
+    pure: Call, drafts: list[tuple[int, float]], step_s: dict[int, float], bandwidth: float | None
+) -> None:
+    """Dollars for users at whom the curve of Why does not gain."""
+    steps = [(num, round(num * share)) for num, share in drafts]
+    race = a_race(steps)
+    header = {"widths": {"step_s": {str(width): s for width, s in sorted(step_s.items())}},
+              "roofline": {"cache_bytes": 3e4, "bandwidth_bytes_per_s": bandwidth} if bandwidth else None}  # fmt: skip
+    raw = [e for e in race["events"] if e["type"] == "step" and e["lane"] == "speculative"]
+    found = compared(events_of(race), "speculative")
+    assert found is not None
+    engine = shared(found, step_s, 3e4 / bandwidth if bandwidth else None)
+    got = pure("(header, steps) => sharedBy(header, steps)", header, raw)
+    assert [(each["users"], each["isMeasured"]) for each in got] == [(each.num_users, each.measured) for each in engine]
+    assert [each["gain"] for each in got] == pytest.approx([each.in_turn for each in engine])
+
+
+def test_dollars_need_a_load_that_still_gains_and_a_year_needs_a_gpu(pure: Call) -> None:
+    """A yearly saving in bold from one user on two CPU cores; or from a number of users at whom drafting costs more."""
+    rng = random.Random(5)
+    money = """(recording, users, isGpu) => {
+        const race = new Race(), first = firstByRole(recording.spec.lanes);
+        recording.events.forEach(event => race.add(event));
+        const found = answerOf(recording, race, first), load = loadOf(sharedBy(recording, found.subject.steps), users);
+        const inputs = { users, dollars: 2, tokens: 1e7, hours: 24, goalTokens: 200, goalS: 2 };
+        return { gain: load.gain, words: load.words, rows: moneyRows(found, inputs, load, isGpu) };
+    }"""
+    seen = set()
+    for _ in range(120):
+        race = a_race([(rng.randrange(1, 8), 1)] * 9)
+        flat = rng.random()
+        race["widths"]["step_s"] = {str(w): 0.01 * (1 + (1 - flat) * w / 8) for w in (1, 2, 4, 8, 16)}
+        users, is_gpu = rng.choice((None, 1, 2, 4, 16, 64, 65, 900)), rng.random() < 0.5
+        got = pure(money, race, users, is_gpu)
+        said = " ".join(cell for row in got["rows"] for cell in row)
+        pays = users is not None and 2 <= users <= 64 and got["gain"] > 1
+        assert ("$" in said) == pays and ("a year" in said) == (pays and is_gpu)
+        assert is_gpu or "GPU" not in said
+        assert got["words"].startswith("One text at a time")
+        assert ("Dollars need a load" in got["words"]) == (users is None or not 2 <= users <= 64)
+        if pays:
+            (speed,) = (row for row in got["rows"] if row[0] == f"tokens per second, {users} users")
+            assert float(speed[3]) / float(speed[2]) == pytest.approx(got["gain"], rel=0.02)
+        seen.add((pays, is_gpu))
+    assert len(seen) == 4
+    assert re.search(r"\d", got["words"])
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.sampled_from(["", " ", "one", "two three", '{"prompt": "a"}', '{"turns": ["b", "c"]}', "{}", "{", "[1]",
+                         '{"messages": [{"role": "user", "content": "d"}, {"role": "x", "content": "e"}]}']),
+        min_size=1, max_size=5,
+    ),
+    st.sampled_from(["mine.txt", "mine.jsonl", "pasted text"]),
+    st.booleans(), st.booleans(), st.sampled_from(["\n", "\r\n"]),
+)  # fmt: skip
+def test_the_dialog_understands_what_the_server_reads(
+    lines: list[str], name: str, whole: bool, flatten: bool, ending: str
+) -> None:
+    """It would promise one prompt and race thirteen; or race another text than the row that was clicked."""
+    text = ending.join(lines)
+    look = """(name, text, whole, flatten) => { const { num, isJson, numChats } = promptsIn(name, text, whole);
+        const at = [...text.split("\\n").keys()].map(i => promptAt({ text, isWhole: whole, isJson }, i + 1, flatten));
+        return { num, numChats, at }; }"""
+    with pure_js("dialogs/prompts.js") as call:
+        found = call(look, name, text, whole, flatten)
+    try:
+        prompts = read_prompts(text, name, flatten, whole)
+    except UsageError:
+        return
+    assert found["num"] == len(prompts)
+    for prompt in prompts:
+        is_chat = bool(prompt.messages) and not prompt.is_turn
+        assert found["at"][prompt.line - 1] == (None if is_chat else prompt.text)
+    if not flatten:
+        assert found["numChats"] == sum(bool(prompt.messages) and not prompt.is_turn for prompt in prompts)
