@@ -43,7 +43,7 @@ function cheat() {
   }
 }
 
-function drawAnswer() {
+function drawWhySays() {
   if (root.dataset.tab !== "why") return;
   const lane = S.live || isElsewhere(S.header, S.sides[1]) ? null : S.race.lane(S.sides[1]);
   const found = reasonsOf(S.race, S.first, lane);
@@ -79,7 +79,7 @@ function forgetFigures() {
 }
 
 for (const each of switches) each.addEventListener("change", cheat);
-for (const event of ["cleared", "recording", "over", "tab"]) on(event, drawAnswer);
+for (const event of ["cleared", "recording", "over", "tab"]) on(event, drawWhySays);
 on("recording", askForFigures);
 on("cleared", forgetFigures);
 on("tab", (name) => {
