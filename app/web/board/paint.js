@@ -119,6 +119,8 @@ function finishWords(lanes, counts) {
 function showStatus() {
   const { speed: times } = replay, speed = times === 1 ? "at real speed" :
     times < 1 ? `at 1/${1 / times} of real speed` : `at ${times}\u00d7 real speed`;
+  refs.pace.hidden = S.live || times === 1;
+  write(refs.pace, times === 1 ? "" : `${times < 1 ? `1/${1 / times}` : `${times}\u00d7`} speed`);
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "Your race";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
   const status = S.state === "preparing" ? "" : S.status?.text;
@@ -142,7 +144,7 @@ export function announcement() {
 // A recorded race shows its verdict once both texts are complete, as in the live race.
 export function showVerdict() {
   const waits = S.verdictWaits
-    || (!S.live && (replay.playing || !S.met) && S.ribbon.includes("RECORDED"));
+    || (!S.live && (replay.playing || !S.met) && (S.fromFile || S.ribbon.includes("RECORDED")));
   const [of, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
   board.verdict(of, plain, S.sides, S.again);
   if (S.computed) board.sameAtEveryLength();
