@@ -28,11 +28,11 @@ BELOW: dict[str, set[str]] = {
 CONSTANTS = {"DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS",
              "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {
-    "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
+    "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
     "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object",
     "RegExp", "ResizeObserver", "Response", "Set", "String", "TextDecoder", "TypeError", "URL", "URLSearchParams",
     "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document", "fetch",
-    "getComputedStyle", "innerHeight", "innerWidth", "localStorage", "location", "navigator", "performance",
+    "getComputedStyle", "history", "innerHeight", "innerWidth", "localStorage", "location", "navigator", "performance",
     "requestAnimationFrame", "sessionStorage", "setInterval", "setTimeout", "undefined", "window",
 }  # fmt: skip
 """What a browser knows by itself, as far as the page uses it."""

@@ -10,7 +10,7 @@ export function aloud({ moment, tokens: [left, right], total, ratio, sense, kind
     + "one token at a time, right with guesses that it checks. Which lane is done first?";
   if (moment === "running") return `So far ${right} tokens with guesses, ${left} without.`;
   const same = SAME.test(kind) ? `The same ${right} tokens` : "Not the same text";
-  const times = parseFloat(ratio);
+  const times = Number.parseFloat(ratio);
   if (sense === "none" || !perStep) return `${same}.`;
   if (sense === "even") return `${same}, and no difference in speed.`;
   return sense === "faster" ?

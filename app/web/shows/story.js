@@ -94,7 +94,8 @@ function placeStory(comes = false) {
       [within(at.left, right), at.bottom + STORY_GAP], [within(at.left, right), at.top - STORY_GAP - height]]
       .find(([x, y]) => x >= 8 && y >= 8 && x <= right - 8 && y <= bottom - 8);
   };
-  if (comes && !places()) window.scrollBy({ top: litBox(target, box).top - STORY_GAP, behavior: "instant" });
+  const { top, bottom: end } = target.getBoundingClientRect();
+  if (comes && (top < 0 || end > innerHeight || !places())) window.scrollBy({ top: litBox(target, box).top - STORY_GAP, behavior: "instant" });
   const at = litBox(target, box);
   const [x, y] = places() ?? [within(at.left, right), Math.max(at.bottom + STORY_GAP, bottom - 8)];
   const origin = root.getBoundingClientRect();

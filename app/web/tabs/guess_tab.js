@@ -125,7 +125,6 @@ function drawGame() {
   for (const name of ["gameTyped", "gameGuess", "gameNewline", "gameEnd"]) refs[name].disabled = Boolean(ended);
   refs.gameNext.hidden = !ended;
   refs.gameForget.hidden = !room.players;
-  write(refs.gameLine, round.steps.length ? lineOf("You", now) : "");
   write(refs.gameRoomLine, room.players ? lineOf(`All players (${plural(room.players, "round")})`, room.tallies) : "");
   const row = (title, { kept, guessed, tokens, steps } = NO_STEPS) => tableRow([title],
     [guessed ? `${percent(kept / guessed)} of ${guessed}` : "–", quotient(tokens, steps)?.toFixed(2) ?? "–"]);
