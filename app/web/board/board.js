@@ -7,9 +7,9 @@ import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, write } from "../base/text.js";
 import { ALONE, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
 
-// The times on the board: name, metric, words, the technical term.
+// The times on the board: name, metric, words, the technical term, and more words where there is room.
 const TIMES = [
-  ["ttft", "ttft_s", "first token", "Time to first token (TTFT), including reading the prompt"],
+  ["ttft", "ttft_s", "first token", "Time to first token (TTFT), including reading the prompt", ", prompt included"],
   ["tpot", "tpot_s", "per token", "Time per output token (TPOT): time of all steps / tokens written"],
   ["itl", "itl_p95_s", "slow steps",
     "95th percentile (p95) of the step times: 19 of 20 steps were faster than this"],
@@ -22,7 +22,7 @@ const TIMING = [
   ["total, with prompt", "prefill and decoding", (lane) =>
     duration(lane.prefill_s === null ? null : lane.prefill_s + lane.decode_s)],
   ["reading the prompt", "prefill, including the drafter's", (lane) => duration(lane.prefill_s)],
-  ["first token", "TTFT, time to first token", (lane) => duration(lane.ttft_s)],
+  ["first token, prompt included", "TTFT, time to first token", (lane) => duration(lane.ttft_s)],
   ["per token", "TPOT, time per output token", (lane) => duration(lane.tpot_s)],
   ["median step", "median step time", (lane) => duration(lane.itl_p50_s)],
   ["slow steps", "95th percentile of step times", (lane) => duration(lane.itl_p95_s)],
@@ -36,10 +36,12 @@ export class Board {
     this.root = root;
     this.refs = {};
     root.querySelectorAll("[data-ref]").forEach((node) => { this.refs[node.dataset.ref] = node; });
-    for (const side of ["left", "right"]) this.refs[`${side}Times`].append(...TIMES.map(([name, , words, term]) => {
+    for (const side of ["left", "right"]) this.refs[`${side}Times`].append(...TIMES.map((each) => {
+      const [name, , words, term, more] = each;
       const item = make("div"), title = make("dt", "", words);
       item.dataset.time = `${side}-${name}`;
       title.title = term;
+      if (more) title.append(make("span", "pf-more-words", more));
       item.append(title, make("dd", "", "–"));
       return item;
     }));

@@ -2,12 +2,12 @@
 
 const SAME = /^(identical|same_text)/;
 
-// moment: before, waiting, running or over; tokens: of both lanes so far; ratio: of their speeds, as the board shows it;
-// sense: faster, slower, even or none; kind: of the verdict; perStep: tokens a step of the lane with guesses.
+// moment: before, waiting, running or over; tokens: of both lanes so far; ratio: of their speeds, as the board shows
+// it; sense: faster, slower, even or none; kind: of the verdict; perStep: tokens a step of the lane with guesses.
 export function aloud({ moment, tokens: [left, right], total, ratio, sense, kind, perStep }) {
   if (moment === "waiting") return "Now live, on this machine. It is about to start.";
-  if (moment === "before") return `One model writes ${total ? `the same ${total} tokens` : "the same text"} twice: left `
-    + "one token at a time, right with guesses that it checks. Which lane is done first?";
+  if (moment === "before") return `One model writes ${total ? `the same ${total} tokens` : "the same text"} twice: `
+    + "left one token at a time, right with guesses that it checks. Which lane is done first?";
   if (moment === "running") return `So far ${right} tokens with guesses, ${left} without.`;
   const same = SAME.test(kind) ? `The same ${right} tokens` : "Not the same text";
   const times = Number.parseFloat(ratio);

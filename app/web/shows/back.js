@@ -1,5 +1,5 @@
-// The browser's Back closes what was opened last: it gets an entry in the history, which goes when it is closed by other
-// means.
+// The browser's Back closes what was opened last: it gets an entry in the history, which goes when it is closed by
+// other means.
 
 const back = { close: null, entry: false, leaving: false };
 

@@ -107,7 +107,8 @@ export async function showExample(button) {
   refs.stageNote.hidden = true;
   endWhatIf();
   replay.setSpeed(1);
-  autoplay(true);
+  replay.seek(replay.duration);
+  autoplay(true);                 // not where motion is reduced
   return true;
 }
 

@@ -163,7 +163,8 @@ function turnTo(by) {
 // The race on the screen as `aloud` takes it.
 function moment() {
   const lanes = shownLanes(), whole = lanes.map((lane) => lane?.tokens.at(-1) ?? 0);
-  const before = S.live ? waiting || S.state !== "running" : replay.t === 0, over = !S.live && replay.t >= replay.duration;
+  const before = S.live ? waiting || S.state !== "running" : replay.t === 0;
+  const over = !S.live && replay.t >= replay.duration;
   return { moment: before ? (S.live ? "waiting" : "before") : over ? "over" : "running", total: Math.max(...whole),
     tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
     sense: root.dataset.sense, kind: verdictOn(S.sides[1])?.kind ?? "",

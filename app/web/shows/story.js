@@ -95,7 +95,8 @@ function placeStory(comes = false) {
       .find(([x, y]) => x >= 8 && y >= 8 && x <= right - 8 && y <= bottom - 8);
   };
   const { top, bottom: end } = target.getBoundingClientRect();
-  if (comes && (top < 0 || end > innerHeight || !places())) window.scrollBy({ top: litBox(target, box).top - STORY_GAP, behavior: "instant" });
+  if (comes && (top < 0 || end > innerHeight || !places()))
+    window.scrollBy({ top: litBox(target, box).top - STORY_GAP, behavior: "instant" });
   const at = litBox(target, box);
   const [x, y] = places() ?? [within(at.left, right), Math.max(at.bottom + STORY_GAP, bottom - 8)];
   const origin = root.getBoundingClientRect();

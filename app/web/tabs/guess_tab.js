@@ -18,8 +18,8 @@ import { WhatIf } from "./whatif.js";
 import { whatIfOf } from "./whatif_tab.js";
 
 const ROOM_KEY = "photofinish.room";
-const RULES = "Type what the model writes next and press Enter. Right tokens are kept; the first wrong one and all after "
-  + "it are struck out.";
+const RULES = "Type what the model writes next and press Enter. Right tokens are kept; the first wrong one and all "
+  + "after it are struck out.";
 const PROMPT_LETTERS = 600;       // shown from the end of the prompt
 // S: the race that is played on, null if none; round: the player's; lengths: see bestLengths.
 const game = { S: null, round: null, lengths: null };
@@ -78,8 +78,8 @@ function guessTyped() {
 }
 
 function longerSays(step) {
-  return `${quoted(step.drafted[step.num_accepted])} began right, but the model's token is ${quoted(longerToken(step))}, `
-    + "one piece. Only whole tokens count.";
+  return `${quoted(step.drafted[step.num_accepted])} began right, but the model's token is `
+    + `${quoted(longerToken(step))}, one piece. Only whole tokens count.`;
 }
 
 // A step's result, for screen readers.

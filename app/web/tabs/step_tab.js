@@ -116,7 +116,7 @@ function drawStep() {
     { button.disabled = ![...kinds].some(FINDS[button.dataset.find]); });
   write(refs.stepHead, walk ? `Step ${at.index + 1} of ${last + 1}` : "One step");
   const hidden = walk && isHidden();
-  const asked = `Which guess ${step?.parents ? "will be kept last" : "is the first wrong one"}? Your click is your bet.`;
+  const asked = `Which guess ${step?.parents ? "will be kept last" : "is the first wrong one"}? Your click is a bet.`;
   const result = walk && at.bet !== undefined ?
     `${betSays(walk, step, at.bet)} ${walking.won} of ${plural(walking.bets, "bet")} won. ` : "";
   write(refs.stepSays, why || (hidden ? asked : result + stepSays(walk, step)));
@@ -140,7 +140,7 @@ function sectionsOf(walk, step, at, hidden) {
   const guessed = guessRow(walk, step, places, hidden ? at.place ?? 0 : chosen, pick, hidden);
   if (hidden) {
     const look = makeButton("pf-button pf-one-look", "Show the answer", () => { at.revealed = true; schedule(); });
-    const none = makeButton("pf-button pf-one-none-bet", step.parents ? "None is kept" : "All are right", () => bet(null));
+    const none = makeButton("pf-button", step.parents ? "None is kept" : "All are right", () => bet(null));
     return [so, guessed, oneRow(2, "Check", CHECK_TERM, "", none, " ", look)];
   }
   const struck = whyStruck(walk, step, places), why = struck ? make("p", "pf-one-why", struck) : "";
