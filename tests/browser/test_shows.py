@@ -117,7 +117,11 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     state = tab.evaluate(STATE)
     assert state["t"] == state["duration"] and not state["playing"]
     assert tab.is_visible("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
-    tab.click("[data-ref=offerNo]")
+    offer, texts = (tab.locator(name).bounding_box() for name in ("[data-ref=offer]", ".pf-lanes"))
+    assert offer["y"] >= texts["y"] + texts["height"], "it covers what there is to see"
+    tab.click("[data-tab=timing]")
+    assert tab.is_hidden("[data-ref=offer]")
+    tab.click("[data-tab=text]")
     reload(tab, "race")
     tab.wait_for_function(f"{STATE}.playing", timeout=LOAD_MS)  # as on every later visit, at real speed
     assert act(tab) is None and tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
@@ -255,7 +259,8 @@ def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
     begin(tab)
     for _ in range(3):
         tab.keyboard.press("ArrowRight")
-    tab.keyboard.press("Escape")
+    tab.go_back()  # the browser's Back closes it, and does not leave the page
+    tab.wait_for_selector("[data-ref=story]", state="hidden")
     tab.evaluate(SETTLED)
     after = tab.evaluate(STATE)
     assert tab.is_hidden("[data-ref=story]") and (after["t"], after["counts"]) == (before["t"], before["counts"])

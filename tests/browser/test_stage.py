@@ -14,7 +14,18 @@ import pytest
 from app.catalogue.catalogue import load_presets
 from tests.helpers import ROOT
 from tests.helpers.cable import Cable, cable
-from tests.helpers.page_browser import LOAD_MS, RACE_MS, SEEN, end, loaded, new_race, watched
+from tests.helpers.page_browser import (
+    LOAD_MS,
+    RACE_MS,
+    SEEN,
+    close_settings,
+    end,
+    loaded,
+    new_race,
+    open_settings,
+    run_race,
+    watched,
+)
 from tests.helpers.pageserver import WITHOUT_TORCH, free_port, served
 from tests.helpers.race_pages import SETTLED, TEXT, feed, race_over, show, words, words_of
 from tests.helpers.races import with_tables
@@ -253,6 +264,11 @@ def test_a_race_that_is_refused_and_keys_in_a_live_one(visit: Any) -> None:
     instead(tab, since)
     press(tab, "Escape")
     assert "seed must be" in words(tab, "alertText")
+    tab.click("[data-ref=alertClose]")
+    open_settings(tab)
+    tab.get_by_label("Seed", exact=True).fill("0")
+    close_settings(tab)
+    run_race(tab)  # a race of the page is none of the stage's
     tab.problems.clear()
 
     tab = on_stage(visit(LONG, until="model"))

@@ -21,7 +21,7 @@ const LOST = "the connection to the server was lost";
 const INSTEAD = "Live race not possible; this one was recorded";
 // timer: looks for faults, 0 off stage; example: the last one chosen; race: id of the live race, "" once it is
 // requested, null if there is none; asked, heard: when it was requested, and its last frame came; aside: ids of races
-// that a recorded one has replaced; lost: Gradio has given up until the page is loaded again; why: the last fault
+// that a recorded one has replaced; unseen: one of them has had no frame yet; lost: Gradio has given up until the page is loaded again; why: the last fault
 export const live = { timer: 0, example: "", race: null, asked: 0, heard: 0, unseen: false, aside: new Set(),
   lost: false, why: "" };
 
@@ -35,8 +35,7 @@ export function watchLive() {
 export function unwatchLive() {
   clearInterval(live.timer);
   refs.stageNote.hidden = true;
-  live.timer = 0;
-  live.race = null;
+  Object.assign(live, { timer: 0, race: null, unseen: false });
   return !live.why ? "" : `The live race was not possible: ${live.why}.`
     + (live.lost ? " Load this page again to race." : "");
 }

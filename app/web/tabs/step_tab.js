@@ -22,8 +22,8 @@ const FINDS = { all: (kind) => kind === "all", wrong: (kind) => kind === "none" 
 const walking = { asks: false, bets: 0, won: 0, timer: 0, drawn: null };
 
 // Position in the race on the screen: step, place in it (null: the model's own token), whether its check was revealed,
-// the bet on it (undefined: none), and which seed's dice.
-const stand = () => (S.walk ??= { index: 0, place: null, revealed: false, bet: undefined, die: 0, of: null });
+// the bet on it (undefined: none), which seed's dice, and the height of the tallest step so far.
+const stand = () => (S.walk ??= { index: 0, place: null, revealed: false, bet: undefined, die: 0, of: null, tall: 0 });
 
 function walkOf() {
   const { recording, race } = S, at = stand();
@@ -122,6 +122,8 @@ function drawStep() {
   write(refs.stepSays, why || (hidden ? asked : result + stepSays(walk, step)));
   const focused = focusedButton();
   refs.stepRows.replaceChildren(...(walk ? sectionsOf(walk, step, at, hidden) : []));
+  refs.stepRows.style.minHeight = `${at.tall}px`;      // else a short step scrolls the page up
+  at.tall = Math.max(at.tall, refs.stepRows.offsetHeight);
   if (focused) (refs.stepRows.querySelector(focused) ?? refs.stepHead).focus({ preventScroll: true });
 }
 
