@@ -192,21 +192,12 @@ class Handlers:
     def preset(self, preset_id: str, pair_id: object, request: gr.Request) -> dict[str, Any]:
         """Its recorded race, unless the visitor's own is running; what to expect; its settings, by name."""
         preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
+        recorded = self.recorded[preset_id]
         return {
-            "race": self._shown(self.recorded[preset_id], request),
+            "race": gr.skip() if recorded is None or self.stage.racing(_visitor(request)) else recorded,
             "expectation": preset_line(preset),
             **preset_values(self.catalogue, preset, self._pair(pair_id)),
         }
-
-    def example(self, event: gr.EventData, request: gr.Request) -> Any:
-        """The recorded race of the example that a browser names, unless the visitor's own is running. It sets
-        nothing."""
-        name = event._data.get("name") if isinstance(event._data, dict) else None
-        recorded = next((self.recorded[each.id] for each in self.catalogue.presets if each.name == name), None)
-        return self._shown(recorded, request)
-
-    def _shown(self, recorded: str | None, request: gr.Request) -> Any:
-        return gr.skip() if recorded is None or self.stage.racing(_visitor(request)) else recorded
 
     def _pair(self, pair_id: object) -> Pair:
         with as_gradio_errors():

@@ -76,7 +76,8 @@ def footer() -> str:
     )
     return (
         f'<footer class="page-footer"><p>{notice}.</p><p>All times are measured in the engine, step by step, '
-        "after the device has finished. Nothing is measured in the browser.</p></footer>"
+        "after the device has finished. Nothing is measured in the browser. "
+        '<button type="button" data-glossary>Glossary</button></p></footer>'
     )
 
 

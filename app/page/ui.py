@@ -79,7 +79,10 @@ def build(
         with gr.Row(elem_id="page-presets"):
             with gr.Row(elem_id="page-examples"):
                 gr.HTML("<p>Examples</p>", elem_classes="page-scale")
-                presets = {each.id: gr.Button(each.name, size="sm") for each in catalogue.presets}
+                presets = {
+                    one.id: gr.Button(one.name, size="sm", elem_id=f"page-example-{one.id}")
+                    for one in catalogue.presets
+                }
             expectation = gr.HTML(texts.preset_line(preset))
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
         with gr.Row(elem_id="page-go"):
@@ -121,7 +124,6 @@ def build(
             load.clear(handlers.stop_load, queue=False, **PRIVATE)
         race.submit(handlers.charts, None, drawn, **PRIVATE)
         race.expand(handlers.why, None, reasons, **PRIVATE)
-        race.select(handlers.example, None, race, queue=False, **PRIVATE)
         for preset_id, button in presets.items():
             fill = partial(handlers.preset, preset_id)
             button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), queue=False, **PRIVATE)

@@ -34,7 +34,15 @@ def _read(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
 
 
-RACE_VIEW_TEMPLATE = _read("board/template.html").replace("  <!-- decide.html -->\n", _read("tabs/decide.html"))
+def _template() -> str:
+    """The board's, with the parts that have files of their own."""
+    text = _read("board/template.html")
+    for part in ("tabs/decide.html", "shows/glossary.html"):
+        text = text.replace(f"  <!-- {part.split('/')[1]} -->\n", _read(part))
+    return text
+
+
+RACE_VIEW_TEMPLATE = _template()
 RACE_VIEW_CSS = variables(".pf") + "".join(map(_read, SHEETS))
 """For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every
 comma."""

@@ -17,6 +17,7 @@ import "./files/picture.js";
 import "./shows/opening.js";
 import "./shows/story.js";
 import "./shows/stage.js";
+import "./shows/glossary.js";
 
 // For the page's tests and tools.
 const api = {

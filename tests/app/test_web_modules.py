@@ -31,11 +31,13 @@ BELOW: dict[str, set[str]] = {
 CONSTANTS = {"DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS",
              "OWN", "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {
-    "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error", "Event",
+    "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
+    "Event",
     "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object", "Promise",
     "RegExp", "ResizeObserver", "Response", "Set", "String", "TextDecoder", "TextEncoder", "TypeError", "URL",
     "URLSearchParams", "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document",
-    "fetch", "getComputedStyle", "innerHeight", "innerWidth", "localStorage", "location", "navigator", "performance",
+    "fetch", "getComputedStyle", "history", "innerHeight", "innerWidth", "localStorage", "location", "navigator",
+    "performance",
     "requestAnimationFrame", "sessionStorage", "setInterval", "setTimeout", "undefined", "window",
 }  # fmt: skip
 """What a browser knows by itself, as far as the page uses it."""

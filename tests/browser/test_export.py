@@ -95,8 +95,17 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     assert words(page, "stepHead").startswith("Step 2 of ") and page.locator(".pf-one-place").count() > 0
     assert "COMPUTED" not in words(page, "ribbon")
     page.click("#page-story-button")
-    assert words(page, "storyPlace") == "Card 1 of 7"
+    assert words(page, "storyPlace") == "Card 1 of 8"
     page.keyboard.press("Escape")
+    page.click("#page-stage-button")
+    page.keyboard.press("?")
+    assert page.locator("[data-ref=stageList] kbd:text-is('V')").count(), "its keys"
+    assert not page.locator("[data-ref=stageList] kbd:text-is('Enter')").count(), "nothing is raced here"
+    page.keyboard.press("Space")
+    page.wait_for_selector('.pf[data-stage="verdict"]')
+    assert words(page, "stageSays").startswith("The same ")
+    page.go_back()
+    page.wait_for_selector(".pf[data-stage]", state="detached")
 
     race = download(page, "[data-ref=save]")
     assert race.path().read_bytes() == RACE.read_bytes()

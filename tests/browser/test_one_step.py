@@ -1,4 +1,4 @@
-"""The tab "One step" in a page: what it draws of a recording, keys, "Ask first", the way in from a token, strangers'
+"""The tab "One step" in a page: what it draws of a recording, keys, the quiz, the way in from a token, strangers'
 texts. What a step did is computed, and tested, without a page: tests/app/test_steps.py."""
 
 from __future__ import annotations
@@ -234,22 +234,35 @@ def test_the_way_in_from_a_token_and_back(page: Any) -> None:
     assert step(page) == 1
 
 
-def test_ask_first_hides_what_would_tell(page: Any) -> None:
-    """A class that sees the answer before it bets."""
-    opened(page, GREEDY)
-    page.click("[data-ref=stepAsk]")
-    click(page, "[data-find=wrong]")
-    for _ in range(3):
+def test_a_quiz_takes_bets(page: Any) -> None:
+    """A class that sees the answer before it bets; a click that only looks; a right bet that loses, or a score that
+    does not add up."""
+    steps = opened(page, GREEDY)
+    click(page, "[data-ref=stepAsk]")
+    bets = won = 0
+    for one in steps[:9]:
+        answer = one["num_accepted"] if len(one["token_ids"]) > one["num_accepted"] < len(one["drafted"]) else None
+        if one["drafted"]:
+            hidden = page.locator(".pf-one-verdict, .pf-one-answer, .pf-one-kept, .pf-one-cost-words, .pf-dice")
+            assert hidden.count() == 0 and page.locator(".pf-one-guess").count() == len(one["drafted"])
+            assert page.locator("#pf-panel-onestep .pf-accepted, #pf-panel-onestep .pf-rejected").count() == 0
+            page.focus(".pf-one-guess >> nth=0")
+            press(page, "ArrowDown", "ArrowUp")
+            assert "first wrong one" in words(page, "stepSays"), "looking is no bet"
+            bet = answer if bets % 2 else (0 if answer else None)
+            press(page, "Enter") if bet == 0 else click(
+                page, f".pf-one-guess >> nth={bet}" if bet is not None else "text=All are right"
+            )
+            bets, won = bets + 1, won + (bet == answer)
+            name, was = ("none" if each is None else str(each + 1) for each in (bet, answer))
+            result = f"Right: {was}." if bet == answer else f"You said {name}, it was {was}."
+            score = f"{won} of {bets} bet{'s' * (bets > 1)} won."
+            assert words(page, "stepSays").startswith(f"{result} {score}"), one["index"]
+        assert page.evaluate(VERDICTS), "a step without guesses has nothing to hide"
         click(page, "[data-ref=stepNext]")
-        hidden = page.locator(".pf-one-verdict, .pf-one-answer, .pf-one-kept, .pf-one-cost-words, .pf-dice")
-        assert hidden.count() == 0 and page.locator(".pf-one-guess").count()
-        assert page.locator("#pf-panel-onestep .pf-accepted, #pf-panel-onestep .pf-rejected").count() == 0
-        assert "first wrong one" in words(page, "stepSays")
-        click(page, "text=Show the answer")
-        assert page.evaluate(VERDICTS) and "Bet" not in words(page, "stepSays")
-    page.click("[data-ref=stepAsk]")
-    click(page, "[data-ref=stepNext]")
-    assert page.evaluate(VERDICTS)
+    assert 0 < won < bets
+    click(page, "[data-ref=stepAsk]")
+    assert page.evaluate(VERDICTS) and "won" not in words(page, "stepSays")
 
 
 def is_of(event: dict[str, Any], kind: str) -> bool:

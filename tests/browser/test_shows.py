@@ -1,11 +1,11 @@
-"""The opening, the story and the stage: each walked from its beginning to its end, against the recording it shows."""
+"""The opening and the story: each walked from its beginning to its end, against the recording it shows."""
 
 from __future__ import annotations
 
 import copy
-import random
 import re
 from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import pytest
@@ -14,10 +14,9 @@ from app.jobs.recorded import RACES
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import read
 from engine.what_if.read import what_if_of
-from tests.helpers import ROOT
-from tests.helpers.page_browser import LOAD_MS, RACE_MS, end, reload, run_race, settings
-from tests.helpers.race_pages import SETTLED, TEXT, TOKENS, expected, feed, race_over, show, words, words_of
-from tests.helpers.races import events_of, with_tables
+from tests.helpers.page_browser import LOAD_MS, end, reload, run_race, settings
+from tests.helpers.race_pages import SETTLED, TEXT, TOKENS, expected, feed, race_over, words, words_of
+from tests.helpers.races import events_of
 from tests.helpers.steps_apart import steps_of
 
 pytestmark = pytest.mark.browser
@@ -118,7 +117,11 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     state = tab.evaluate(STATE)
     assert state["t"] == state["duration"] and not state["playing"]
     assert tab.is_visible("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
-    tab.click("[data-ref=offerNo]")
+    offer, texts = (tab.locator(name).bounding_box() for name in ("[data-ref=offer]", ".pf-lanes"))
+    assert offer["y"] >= texts["y"] + texts["height"], "it covers what there is to see"
+    tab.click("[data-tab=timing]")
+    assert tab.is_hidden("[data-ref=offer]")
+    tab.click("[data-tab=text]")
     reload(tab, "race")
     tab.wait_for_function(f"{STATE}.playing", timeout=LOAD_MS)  # as on every later visit, at real speed
     assert act(tab) is None and tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
@@ -127,7 +130,7 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     tab.wait_for_function("document.querySelector('#page-prompt textarea').value === 'Once upon'")
     assert act(tab) is None and tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
     begin(tab)
-    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and len(list(cards(tab))) == 7
+    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and len(list(cards(tab))) == 8
     tab.keyboard.press("Escape")
     assert tab.evaluate(STATE)["race"] is None and words(tab, "titleName").startswith("From a link")
 
@@ -180,7 +183,7 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
         tab.evaluate(SETTLED)
         look = tab.evaluate(LIT)
         card, lit = look["card"], look["lit"]
-        assert words(tab, "storyPlace") == f"Card {number} of 7" and shown(tab, "story")
+        assert words(tab, "storyPlace") == f"Card {number} of 8" and shown(tab, "story")
         assert look["inside"] and look["wide"] <= 0 and look["moves"] == 0, number
         assert look["tops"] == pytest.approx(tops, abs=0.5), number
         assert lit is not None and lit["right"] - lit["left"] > 10 and lit["bottom"] - lit["top"] > 10, number
@@ -191,10 +194,10 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
         assert beside or card["bottom"] <= lit["top"] or lit["bottom"] <= card["top"], (number, card, lit)
         assert len(said.split()) <= 40, said
         told.append(said)
-    assert len(told) == 7
+    assert len(told) == 8
     numbers_are_the_recordings(recording, told)
     tab.keyboard.press("ArrowLeft")
-    assert words(tab, "storyPlace") == "Card 6 of 7"
+    assert words(tab, "storyPlace") == "Card 7 of 8"
     for _ in range(2):
         tab.keyboard.press("Enter")
     assert tab.is_hidden("[data-ref=story]") and tab.is_hidden("[data-ref=spot]")
@@ -206,8 +209,17 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
 
 def numbers_are_the_recordings(recording: Any, told: list[str]) -> None:
     own, plain = steps_of(recording), steps_of(recording, "baseline")
-    alone, draft, check, same, _, loses, length = told
+    alone, draft, check, why, same, _, loses, length = told
     tokens = sum(len(e["token_ids"]) for e in plain)
+    width = int(re.findall(r"of a pass: (\d+) took", why)[0])
+    one, many = (
+        milliseconds(median(e["verify_s"] for e in steps))
+        for steps in (steps_of(recording, "plain"), [e for e in own if e["width"] == width])
+    )
+    read_s = recording["roofline"]["bytes_per_step"] / recording["roofline"]["bandwidth_bytes_per_s"]
+    dropped = sum(len(e["drafted"]) - e["num_accepted"] for e in own)
+    assert f"takes at least {milliseconds(read_s)} of a plain step's {one}." in why and f" took {many}." in why
+    assert f"{dropped} guesses were checked in vain" in why
     assert f"{len(plain)} passes for {tokens} tokens" in alone and f"the same {tokens} tokens" in same
     assert any(
         f"proposes {len(e['drafted'])} token" in draft
@@ -247,14 +259,15 @@ def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
     begin(tab)
     for _ in range(3):
         tab.keyboard.press("ArrowRight")
-    tab.keyboard.press("Escape")
+    tab.go_back()  # the browser's Back closes it, and does not leave the page
+    tab.wait_for_selector("[data-ref=story]", state="hidden")
     tab.evaluate(SETTLED)
     after = tab.evaluate(STATE)
     assert tab.is_hidden("[data-ref=story]") and (after["t"], after["counts"]) == (before["t"], before["counts"])
     assert tab.get_attribute(".pf", "data-view") == "plain" and tab.locator(".pf-guess").count() == 0
     reload(tab)
     begin(tab)
-    assert words(tab, "storyPlace") == "Card 4 of 7"
+    assert words(tab, "storyPlace") == "Card 4 of 8"
     tab.keyboard.press("Escape")
     settings(tab, Maximum_length="1000")
     begin(tab)
@@ -267,145 +280,3 @@ def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
     tab.keyboard.press("Escape")
     state = tab.evaluate(STATE)
     assert (state["race"], words(tab, "titleName"), state["state"]) == (race, title, "stopped")
-
-
-# ---- the stage
-
-KEYS = {"→": "ArrowRight", "←": "ArrowLeft", "↑": "ArrowUp", "↓": "ArrowDown", "Esc": "Escape"}
-BUTTON = "document.body.insertAdjacentHTML('beforeend', '<button id=\"page-stage-button\">Stage</button>')"
-HALL = {"width": 1920, "height": 1080}
-UNSEEN = """() => {
-  const pf = document.querySelector(".pf"), found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const text = walker.currentNode, node = text.parentElement, range = document.createRange();
-    range.selectNodeContents(text);
-    const { left, right, top, bottom, width } = range.getBoundingClientRect();
-    const seen = node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
-    if (!text.data.trim() || node.closest("script, style, .pf-sr") || !seen || width < 1) continue;
-    const above = document.elementsFromPoint((left + right) / 2, (top + bottom) / 2);
-    if (!pf.contains(node)) {
-      if (!above.some(each => pf.contains(each)) && top < innerHeight && bottom > 0) found.push(["beside", text.data]);
-      continue; }
-    if (parseFloat(getComputedStyle(node).fontSize) < 28) found.push(["small", text.data]);
-    if (node.closest(".pf-text")) continue;
-    if (left < 0 || right > innerWidth || top < 0 || bottom > innerHeight) found.push(["off the screen", text.data]);
-    for (let box = node; box !== pf; box = box.parentElement)
-      if (getComputedStyle(box).overflowX !== "visible" && box.scrollWidth > box.clientWidth + 1)
-        found.push(["cut off", box.className, text.data]);
-    const part = node.closest(".pf-ratio-words, .pf-lane-kind, .pf-verdict, .pf-card");
-    if (part && bottom > part.getBoundingClientRect().bottom + 1) found.push(["cut off below", text.data]);
-  }
-  for (const box of [document.documentElement, pf])
-    if (box.scrollHeight > box.clientHeight + 1 || box.scrollWidth > box.clientWidth + 1) found.push(["scrolls"]);
-  return found; }"""
-SHOWN = """() => ['.pf-title', '.pf-board', '.pf-verdict'].map(name =>
-  document.querySelector(name).innerText).join('\\n')"""
-PAGE = """() => ({ root: { ...document.querySelector(".pf").dataset }, focus: document.activeElement.id,
-  prompt: document.querySelector("#page-prompt textarea")?.value, at: [scrollX, scrollY],
-  words: document.querySelector(".pf").innerText.split("\\n").filter(line =>
-    line !== document.querySelector("[data-ref=announce]").textContent.trim()),
-  tops: [...document.querySelectorAll(".pf-text")].map(box => box.scrollTop),
-  state: (({ race, t, speed, state }) => ({ race, t, speed, state }))(window.photofinish.state) })"""
-
-
-def script(title: str) -> list[tuple[list[str], list[str], str]]:
-    """For each row of a script in docs/stage.md: its keys, what is on the screen, and what is said."""
-    part = (ROOT / "docs" / "stage.md").read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
-    rows = [line.strip("|").split("|") for line in part.splitlines() if re.match(r"\| \d", line)]
-    return [(re.findall("`(.+?)`", keys), re.findall("`(.+?)`", shown), said) for _, keys, shown, said in rows]
-
-
-def press(page: Any, key: str) -> None:
-    page.keyboard.press(KEYS.get(key, key.lower() if len(key) == 1 else key))
-    page.evaluate(SETTLED)
-
-
-def fits(page: Any, where: str) -> None:
-    assert page.evaluate(UNSEEN) == [], where
-
-
-def test_a_script_by_keyboard_alone(tab: Any) -> None:
-    """A key that does nothing, a sentence that is not true of the race on the screen, or letters that the back row
-    cannot read."""
-    tab.set_viewport_size(HALL)
-    for name, race in (("SQL", "recorded-sql"), ("CSV to JSON", "recorded-csv-to-json")):
-        tab.click(f"#page-presets button:has-text('{name}')")
-        tab.wait_for_function(f"race => {STATE}.race === race", arg=race)
-    tab.focus("#page-stage-button")
-    press(tab, "Enter")
-    raced = False
-    listed = set(tab.locator("[data-ref=stageList] kbd").all_text_contents())
-    for keys, expected_there, said in script("Ten minutes with a customer"):
-        assert set(keys) <= listed, keys
-        for key in keys:
-            race = tab.evaluate(STATE)["race"]
-            press(tab, key)
-            if key in ("N", "P", "Enter"):
-                tab.wait_for_function("race => window.photofinish.state.race !== race", arg=race, timeout=RACE_MS)
-            if key == "Enter":
-                tab.wait_for_selector('.pf[data-state="finished"]', timeout=RACE_MS)
-                raced = True
-        if "Esc" in keys:
-            break
-        if "real speed" not in " ".join(expected_there):
-            tab.wait_for_function(f"!{STATE}.playing", timeout=LOAD_MS)
-        tab.evaluate(SETTLED)
-        seen = tab.evaluate(SHOWN)
-        assert [part for part in expected_there if part not in seen] == [], (keys, seen)
-        numbers = re.findall(r"\d+(?:\.\d+)?", said)
-        assert set(numbers) <= set(re.findall(r"\d+(?:\.\d+)?", seen)), (keys, said, seen)
-        assert ("RECORDED" in seen) != raced
-        if not raced:  # how long the words of the fixture's race are, and whether they loop, is chance
-            fits(tab, str(keys))
-    assert raced and not tab.locator(".pf[data-stage]").count()
-    assert not tab.evaluate(STATE)["race"].startswith("recorded"), "the race that was run here stays"
-
-
-def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None:
-    """A key of the list without effect, or one that works off the stage; a moment, hidden marks or a scrolled text that
-    the stage forgets."""
-    race = with_tables(race_over(words_of(TEXT, 2), k=5), random.Random(3))
-    page = open_page(1920, 1080, reduced_motion="reduce")
-    page.evaluate(BUTTON)
-    feed(page, race, every=90)
-    page.click("[data-ref=marks]")
-    page.focus("[data-ref=scrub]")
-    for _ in range(9):
-        page.keyboard.press("ArrowLeft")
-    page.click("[data-speed='0.25']")
-    page.evaluate("document.querySelector('.pf-text').scrollTop = 40")
-    page.focus("#page-stage-button")
-    page.evaluate(SETTLED)
-    before = page.evaluate(PAGE)
-    press(page, "Enter")
-    fits(page, "as it begins")
-
-    def look() -> Any:
-        return page.evaluate(SHOWN), page.evaluate(PAGE)["root"], page.evaluate(STATE), page.inner_text(".pf")
-
-    for key in ("→", "←", "S", "F", "↑", "↓", "↓", "0", "M", "V", "?"):
-        was = look()
-        press(page, key)
-        assert look() != was, key
-        fits(page, key)
-    press(page, "Escape")
-    assert page.locator(".pf[data-stage]").count(), "the first one closes the list of keys alone"
-    for playing in (True, False):
-        press(page, "Space")
-        assert page.evaluate(STATE)["playing"] == playing
-    press(page, "Escape")
-    page.evaluate(SETTLED)
-    assert page.evaluate(PAGE) == before
-    for key in ("s", "m", "v", "n", "Escape"):
-        press(page, key)
-    assert page.evaluate(PAGE) == before, "off the stage its keys do nothing"
-    page.click("#page-stage-button")
-    waits = {"text": "2 races ahead of you. The current race is taking longer than usual.", "share": None, "left_s": 45}
-    show(page, [{"race": "own", "seq": 0, "state": "waiting", "status": waits, "ribbon": "", "recording": None}])
-    fits(page, "while another race has the device")
-    assert page.is_visible("[data-ref=card]")
-    page.mouse.click(900, 500)
-    page.click("[data-ref=stageLeave]")
-    assert not page.locator(".pf[data-stage]").count(), "no way out without a keyboard"
-    assert page.problems == []

@@ -69,7 +69,11 @@ def free_port() -> int:
 
 @contextmanager
 def served(
-    cache: Path, *arguments: str, script: Sequence[str] = ("app.py",), log: Path | None = None
+    cache: Path,
+    *arguments: str,
+    script: Sequence[str] = ("app.py",),
+    log: Path | None = None,
+    port: int | None = None,
 ) -> Iterator[Server]:
     """`python app.py` until the block ends. `up_s`: seconds from the command to the page. `log`: where its output goes.
     Compiled kernels are put into the cache, if there are any: compiling them once more in every fresh one is half a
@@ -81,7 +85,7 @@ def served(
             partial = copy.with_suffix(f".{os.getpid()}")
             shutil.copy(kernels, partial)
             partial.replace(copy)  # whole or not at all: another process's page may look for it
-    port = free_port()
+    port = port or free_port()
     environment = {
         **os.environ,
         "PHOTOFINISH_CACHE": str(cache),

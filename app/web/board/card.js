@@ -22,6 +22,9 @@ export function waits(frame) {
   return true;
 }
 
+// The queued race is no longer waited for.
+export function endWaiting() { waiting = null; }
+
 export function showCard() {
   const status = waiting?.status ?? (S.state === "preparing" ? S.status : null);
   refs.card.hidden = !status;

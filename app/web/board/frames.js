@@ -11,7 +11,7 @@ import { board, chart, popover, refs, replay, still, views } from "./screen.js";
 import { newState, S, session } from "./state.js";
 
 const AFTER_RACE_MS = 1500;
-const OVER = ["finished", "stopped", "failed"];
+export const OVER = ["finished", "stopped", "failed"];
 
 function clearTexts() {
   Object.values(views).forEach((view) => view.clear());
@@ -51,7 +51,7 @@ export function onFrame(source) {
     session.served = frame.race;
     return board.title("From a link: not raced yet", null);
   }
-  emit("frame", frame);
+  if (emit("frame", frame)) return undefined;
   const seq = waiting?.race === frame.race ? waiting.seq : -1;
   if (waits(frame)) return refresh();
   session.served = frame.race;

@@ -124,6 +124,8 @@ function finishWords(lanes, counts) {
 function showStatus() {
   const { speed: times } = replay, speed = times === 1 ? "at real speed" :
     times < 1 ? `at 1/${1 / times} of real speed` : `at ${times}\u00d7 real speed`;
+  refs.pace.hidden = S.live || times === 1;
+  write(refs.pace, times === 1 ? "" : `${times < 1 ? `1/${1 / times}` : `${times}\u00d7`} speed`);
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "Your race";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
   const status = S.state === "preparing" ? "" : S.status?.text;

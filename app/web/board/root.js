@@ -3,7 +3,7 @@
 //
 //   leaving       the race on the screen is about to be cleared
 //   cleared       the screen shows a new race without events
-//   frame         a frame of the protocol was accepted: the frame
+//   frame         a frame of the protocol has come: the frame; a listener that returns true refuses it
 //   header        the race's header has arrived
 //   recording     the whole race is known, has new extras, or shows another lane
 //   over          the race has ended; a listener that returns true replays it itself

@@ -1,6 +1,6 @@
 // Draws a study of prompts. Its report is the object that `python -m engine study-prompts --json` prints.
 
-import { THRESHOLD } from "../host.js";
+import { DRAFTER_WORDS, THRESHOLD } from "../host.js";
 import { makeButton, tableRow } from "../base/dom.js";
 import { drafterName, make, oneLine, percent, shortDrafter, times } from "../base/text.js";
 import { draftWords } from "../base/words.js";
@@ -13,12 +13,18 @@ export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not wor
   + "prompts. With few prompts the two can be equal.";
 const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
 
-const shortWords = ({ drafter, k }) => k === null ? oneLine(drafter) : draftWords({ drafter, k }).replace(drafterName(drafter), shortDrafter(drafter));
-const atMedian = (its) => `${its.k === null ? `speculation (${oneLine(its.drafter)})` : draftWords(its)}, ${times(its.median_speedup)} at the median (${its.measured ?
+// What a drafter at k is called; k null: a lane of a server, which drafts as it likes.
+const shortWords = ({ drafter, k }) => (k === null ? oneLine(drafter) :
+  draftWords({ drafter, k }).replace(drafterName(drafter), shortDrafter(drafter)));
+const asRaced = (drafter) =>
+  ({ drafter, k: Object.hasOwn(DRAFTER_WORDS, drafter.split(":")[0]) ? "auto" : null });
+const longWords = (its) => (its.k === null ? `speculation (${oneLine(its.drafter)})` : draftWords(its));
+const atMedian = (its) => `${longWords(its)}, ${times(its.median_speedup)} at the median (${its.measured ?
   "measured" : "computed"})`;
 
 // A row's speed-up at this k. Twin of gain_at in engine/studies/prompts/verdict.py.
-const gainAt = (row, k) => (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
+const gainAt = (row, k) =>
+  (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 
 export function verdictWords({ verdict, doubtful, best }) {
   const word = doubtful ? `Doubtful: \u201c${verdict}\u201d, but \u201c${best.without.verdict}\u201d without loops and `
@@ -42,12 +48,12 @@ export function summaryRows(summary) {
     `${times(its.p25)} to ${times(its.p75)}`, percent(its.share_above_1_3), String(its.num_gain), String(its.num_lose)];
   const kinds = Object.keys(Object.values(summary)[0].by_kind), groups = kinds.length > 1 ? [...kinds, null] : kinds;
   return groups.flatMap((kind) => Object.entries(summary).map(([drafter, its]) =>
-    row([kind ?? "all", shortWords({ drafter, k: "auto" })], numbers(kind === null ? its : its.by_kind[kind]))));
+    row([kind ?? "all", shortWords(asRaced(drafter))], numbers(kind === null ? its : its.by_kind[kind]))));
 }
 
 // What the dots and the table show: the verdict's drafter at its k, then what raced.
 function shownOf(rows, best) {
-  const raced = [...new Set(rows.map(({ drafter }) => drafter))].map((drafter) => ({ drafter, k: "auto" }));
+  const raced = [...new Set(rows.map(({ drafter }) => drafter))].map(asRaced);
   return best ? [best, ...raced] : raced;
 }
 

@@ -1,46 +1,55 @@
 // Stage mode: the race in full screen with large text, controlled by keys. Only racing an example live changes the
 // page's prompt and settings; leaving restores what the page showed before.
 
-import { trigger } from "../host.js";
-import { make } from "../base/text.js";
+import { make, write } from "../base/text.js";
+import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
-import { examples, pageButton } from "../board/page.js";
-import { paint } from "../board/paint.js";
+import { examples, isLinked } from "../board/page.js";
+import { paint, showVerdict } from "../board/paint.js";
 import { on, root } from "../board/root.js";
-import { board, refs, replay, views } from "../board/screen.js";
-import { S, session } from "../board/state.js";
+import { board, countNow, refs, replay, views } from "../board/screen.js";
+import { S, session, shownLanes, verdictOn } from "../board/state.js";
 import { choose, showTexts } from "../board/tabs.js";
 import { leaveGame } from "../tabs/guess_tab.js";
 import { sizeOf, WhatIf } from "../tabs/whatif.js";
 import { chosenDrafter, endWhatIf, offerLengths, racedLane, showChosen, whatIfOf } from "../tabs/whatif_tab.js";
+import { aloud } from "./aloud.js";
+import { closed, opened } from "../base/back.js";
+import { live, raceLive, recordedInstead, showExample, stopLive, unwatchLive, watchLive } from "./live.js";
 import { skipOpening } from "./opening.js";
+import { fetchRecorded, nameOf } from "./recorded.js";
 import { bringBack, endStory } from "./story.js";
 
 const SLOWEST = 1 / 8;
 const FASTEST = 4;
-// [browser's names of the keys, label, description, action]
+const HINT_MS = 5000;
+// [browser's names of the keys, label, description, action]; an exported page has no examples
 const STAGE_KEYS = [
-  [["n", "PageDown"], "N", "next example", () => showExample(1)],
-  [["p", "PageUp"], "P", "previous example", () => showExample(-1)],
-  [["Enter", "r"], "Enter", "race it live", () => raceLive()],
   [[" "], "Space", "play or pause", () => { if (!S.live) replay.toggle(); }],
   [["s"], "S", "slower", () => replay.setSpeed(Math.max(SLOWEST, replay.speed / 2))],
   [["f"], "F", "faster", () => replay.setSpeed(Math.min(FASTEST, replay.speed * 2))],
-  [["ArrowRight"], "\u2192", "one step forward", () => { if (!S.live) replay.step(1); }],
-  [["ArrowLeft"], "\u2190", "one step back", () => { if (!S.live) replay.step(-1); }],
+  [["ArrowRight"], "\u2192", "one step forward", () => step(1)],
+  [["ArrowLeft"], "\u2190", "one step back", () => step(-1)],
   [["ArrowUp", "+"], "\u2191", "longer draft (k + 1)", () => changeLength(1)],
   [["ArrowDown", "-"], "\u2193", "shorter draft (k \u2212 1)", () => changeLength(-1)],
   [["0"], "0", "as raced", () => endWhatIf()],
-  [["m"], "M", "marks on or off", () => refs.marks.click()],
-  [["v"], "V", "the verdict alone",
-    () => { root.dataset.stage = root.dataset.stage === "verdict" ? "on" : "verdict"; }],
+  [["m"], "M", "marks on or off", () => { showView("on"); refs.marks.click(); }],
+  [["v"], "V", "the verdict alone", () => showView(root.dataset.stage === "verdict" ? "on" : "verdict")],
   [["?"], "?", "these keys", () => { refs.stageKeys.hidden = !refs.stageKeys.hidden; }],
   [["Escape"], "Esc", "leave the stage", () => endStage()],
 ];
-// kept: what the page showed before, null when off stage; example: the last one chosen; byLink: the page's address
-// opens the stage.
-const stage = { kept: null, example: null, byLink: new URLSearchParams(location.search).has("stage") };
+const WITH_EXAMPLES = [
+  [["n", "PageDown"], "N", "next example", () => turnTo(1)],
+  [["p", "PageUp"], "P", "previous example", () => turnTo(-1)],
+  [["Enter"], "Enter", "race it live", () => raceLive()],
+  [["r"], "R", "its recorded race instead", () => recordedInstead()],
+  [["x", "."], "X", "stop the live race", () => stopLive()],
+];
+// kept: what the page showed before, null when off stage; byLink: the page's address opens the stage; played: whether
+// the replay was running when the screen was last drawn; hint: hides the most important keys after a while.
+const stage = { kept: null, byLink: new URLSearchParams(location.search).has("stage"), played: false, hint: 0 };
 const textBoxes = () => [refs.leftText, refs.rightText];
+const keys = () => (examples().length ? [...WITH_EXAMPLES, ...STAGE_KEYS] : STAGE_KEYS);
 
 function beginStage() {
   if (stage.kept) return;
@@ -49,17 +58,58 @@ function beginStage() {
   leaveGame();
   stage.byLink = false;
   stage.kept = { S, served: session.served, live: S.live, t: replay.t, speed: replay.speed, playing: replay.playing,
-    tab: root.dataset.tab, marks: refs.marks.getAttribute("aria-pressed"),
+    tab: root.dataset.tab, marks: refs.marks.getAttribute("aria-pressed"), met: S.met,
     whatIf: S.computed && [refs.whatIfDrafter.value, refs.whatIfK.value],
     focused: document.activeElement, scroll: [window.scrollX, window.scrollY],
     texts: textBoxes().map((box) => box.scrollTop), follows: Object.values(views).map((view) => view.follows) };
-  root.dataset.stage = "on";
+  showView("on");
   choose("whatif");             // same texts as the tab Text, and keys may change the length
   document.activeElement?.blur();
   Object.values(views).forEach((view) => { view.follows = true; });
   showTexts();
+  if (!S.live) armed();
   fullScreen();
+  listKeys();
+  showHint();
+  watchLive();
+  fetchRecorded();
+  opened(endStage);
   board.announce("Stage mode. Press ? for all keys, Esc to leave.");
+}
+
+function showView(name) { root.dataset.stage = name; }
+
+// Ready to run: at its beginning, at real speed.
+function armed() {
+  stopAutoplay();
+  replay.pause();
+  replay.setSpeed(1);
+  Object.assign(S, { met: false, verdictWaits: true });
+  replay.seek(0);
+  showVerdict();
+}
+
+function step(by) {
+  if (S.live) return;
+  showView("on");
+  replay.step(by);
+}
+
+function listKeys() {
+  refs.stageList.replaceChildren(...keys().map(([, shown, words]) => {
+    const row = make("div"), key = make("dt");
+    key.append(make("kbd", "", shown));
+    row.append(key, make("dd", "", words));
+    return row;
+  }));
+}
+
+// The keys to begin with and a way out, for a few seconds.
+function showHint() {
+  clearTimeout(stage.hint);
+  refs.stageLiveKey.hidden = !examples().length;
+  refs.stageHint.hidden = false;
+  stage.hint = setTimeout(() => { refs.stageHint.hidden = true; }, HINT_MS);
 }
 
 // A browser may forbid it or require a key press first.
@@ -68,10 +118,15 @@ function fullScreen() {
 }
 
 function endStage() {
-  const { kept } = stage, stays = kept && S !== kept.S && !S.ribbon.includes("RECORDED");    // a race run on the stage
+  const { kept } = stage, replaced = live.aside.has(kept?.S.id);
+  const stays = kept && S !== kept.S && (replaced || !S.ribbon.includes("RECORDED"));    // a race run on the stage
   if (!kept) return;
-  Object.assign(stage, { kept: null, example: null });
+  const fault = unwatchLive();
+  stage.kept = null;
   delete root.dataset.stage;
+  clearTimeout(stage.hint);
+  refs.stageHint.hidden = true;
+  closed(endStage);
   refs.stageKeys.hidden = true;
   if (document.fullscreenElement) document.exitFullscreen();
   replay.pause();
@@ -86,27 +141,35 @@ function endStage() {
     refs.whatIfK.value = kept.whatIf[1];
     showChosen();
   }
+  if (!stays) S.met = kept.met;
+  S.verdictWaits = false;
   if (!kept.live && !stays) replay.seek(kept.t);
+  showVerdict();
   paint();
   Object.values(views).forEach((view, i) => { view.follows = kept.follows[i]; });
   textBoxes().forEach((box, i) => { box.scrollTop = kept.texts[i]; });
   window.scrollTo(...kept.scroll);
   kept.focused?.focus?.({ preventScroll: true });
   if (kept.playing && !stays) replay.play();
+  if (fault) board.alert(fault);
 }
 
 // Show the recorded race of the previous or next example without changing prompt and settings.
-function showExample(by) {
-  const names = examples().map((button) => button.textContent.trim());
-  const at = names.indexOf(stage.example ?? S.name);
-  if (!names.length) return;
-  stage.example = names[at < 0 ? (by > 0 ? 0 : names.length - 1) : (at + by + names.length) % names.length];
-  if (S.fromFile) session.served = "";  // else the server's race would stay hidden behind the file
-  trigger("select", { name: stage.example });
+function turnTo(by) {
+  const all = examples(), at = all.findIndex((button) => nameOf(button) === (live.example || S.name));
+  showExample(all[at < 0 ? (by > 0 ? 0 : all.length - 1) : (at + by + all.length) % all.length]);
 }
 
-// Clicks the page's own button, which may be disabled.
-function raceLive() { (refs.liveHere.hidden ? pageButton("race") : refs.liveHere)?.click(); }
+// The race on the screen as `aloud` takes it.
+function moment() {
+  const lanes = shownLanes(), whole = lanes.map((lane) => lane?.tokens.at(-1) ?? 0);
+  const before = S.live ? waiting || S.state !== "running" : replay.t === 0;
+  const over = !S.live && replay.t >= replay.duration;
+  return { moment: before ? (S.live ? "waiting" : "before") : over ? "over" : "running", total: Math.max(...whole),
+    tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
+    sense: root.dataset.sense, kind: verdictOn(S.sides[1])?.kind ?? "",
+    perStep: S.shown?.metrics?.[S.sides[1]]?.mean_acceptance_length ?? 0 };
+}
 
 // Show the race at the next longer or shorter k; from an automatic length, at the shortest or longest.
 function changeLength(by) {
@@ -118,16 +181,10 @@ function changeLength(by) {
   return showChosen();
 }
 
-refs.stageList.append(...STAGE_KEYS.map(([, shown, words]) => {
-  const row = make("div"), key = make("dt");
-  key.append(make("kbd", "", shown));
-  row.append(key, make("dd", "", words));
-  return row;
-}));
 window.addEventListener("keydown", (event) => {
   if (!stage.kept || event.ctrlKey || event.metaKey || event.altKey) return;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  const found = STAGE_KEYS.find(([keys]) => keys.includes(name));
+  const found = keys().find(([names]) => names.includes(name));
   if (!found && name !== "Tab") return;
   event.preventDefault();
   event.stopImmediatePropagation();
@@ -141,10 +198,24 @@ window.addEventListener("keydown", (event) => {
 }, true);
 // Without a keyboard: any click shows the list of keys, which has a button to leave.
 root.addEventListener("click", (event) => {
-  if (!stage.kept || !event.isTrusted || event.target === refs.stageLeave) return;
+  if (!stage.kept || !event.isTrusted || event.target.closest("[data-leave]")) return;
   refs.stageKeys.hidden = !refs.stageKeys.hidden;
 });
-refs.stageLeave.addEventListener("click", endStage);
+root.querySelectorAll("[data-leave]").forEach((button) => button.addEventListener("click", () => endStage()));
+root.addEventListener("pointermove", ({ movementX, movementY }) => {
+  if (stage.kept && (movementX || movementY)) showHint();
+});
 document.addEventListener("fullscreenchange", () => { if (!document.fullscreenElement) endStage(); });
 document.addEventListener("click", (event) => { if (event.target.closest?.("#page-stage-button")) beginStage(); });
-on("painted", () => { if (stage.byLink) beginStage(); });
+on("painted", () => {
+  if (stage.byLink && (S.header || isLinked())) beginStage();
+  if (!stage.kept) return;
+  if (replay.playing && !stage.played) showView("on");
+  if (stage.played && !replay.playing && replay.t >= replay.duration) showView("verdict");
+  stage.played = replay.playing;
+  if (S.verdictWaits && replay.t >= replay.duration) {
+    S.verdictWaits = false;
+    showVerdict();
+  }
+  write(refs.stageSays, aloud(moment()));
+});

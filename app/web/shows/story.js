@@ -1,4 +1,4 @@
-// The story: seven cards that explain the race on the screen, each next to what it highlights. Offered once, after the
+// The story: eight cards that explain the race on the screen, each next to what it highlights. Offered once, after the
 // opening; "How it works" in the page's header resumes it. Starting a race ends it.
 
 import { remember, remembered } from "../base/storage.js";
@@ -13,6 +13,7 @@ import { S, session } from "../board/state.js";
 import { choose } from "../board/tabs.js";
 import { askForFigures } from "../tabs/figures.js";
 import { endWhatIf } from "../tabs/whatif_tab.js";
+import { closed, opened } from "../base/back.js";
 import { land, skipOpening } from "./opening.js";
 import { CARDS, taleOf } from "./story_cards.js";
 
@@ -47,6 +48,7 @@ function beginStory() {
   Object.assign(story, { on: true, tale: taleOf() });
   refs.marks.setAttribute("aria-pressed", "true");
   refs.story.hidden = refs.spot.hidden = false;
+  opened(endStory);
   tellCard(Math.min(Number(remembered(STORY_KEY)) || 0, CARDS.length - 1));
   refs.storyNext.focus({ preventScroll: true });
   return undefined;
@@ -118,6 +120,7 @@ export function endStory(done = false) {
   if (!story.on) return;
   const { tab, t, marks, S: before, served: from } = story.kept, inside = refs.story.contains(document.activeElement);
   story.on = false;
+  closed(endStory);
   popover.close();
   land();
   refs.story.hidden = refs.spot.hidden = true;
@@ -150,7 +153,7 @@ refs.offerYes.addEventListener("click", beginStory);
 refs.offerNo.addEventListener("click", closeOffer);
 document.addEventListener("click", (event) => { if (event.target.closest?.("#page-story-button")) beginStory(); });
 document.addEventListener("keydown", (event) => {
-  if (!story.on || event.target.closest?.("#page-panel, textarea")) return;
+  if (!story.on || event.target.closest?.("#page-panel, textarea, dialog")) return;
   if (event.key === "Escape") return endStory();
   if (event.target !== document.body && !refs.story.contains(event.target)) return;
   const button = { ArrowRight: refs.storyNext, ArrowLeft: refs.storyBack }[event.key];
@@ -164,6 +167,7 @@ on("racing", () => {
   refs.offer.hidden = true;
 });
 on("opened", offerStory);
+on("leavingTab", () => { if (!refs.offer.hidden) closeOffer(); });
 on("painted", () => {
   if (story.on && replay.t !== story.t) land();       // the visitor moved the clock: the draft no longer belongs there
 });

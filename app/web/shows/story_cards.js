@@ -1,6 +1,6 @@
 // The story's cards: text, setup and target of each. Numbers come from the race on the screen. At most 40 words a card.
 
-import { laneSpec, metricsOf, percentile } from "../base/model.js";
+import { laneSpec, metricsOf, percentile, sum } from "../base/model.js";
 import { likeliest, numDrafted, stepSeconds } from "../base/steps.js";
 import { drafterName, duration, oneLine, plural } from "../base/text.js";
 import { paint } from "../board/paint.js";
@@ -33,6 +33,18 @@ export function taleOf() {
   return partly.length ? { left, right, step: clear ?? partly[0], plain_s: percentile(left.steps.map(stepSeconds), 0.5),
     poor: drafts.reduce((least, step) => (step.num_accepted < least.num_accepted ? step : least)),
     params: S.header.spec.params, lane: laneSpec(S.header, S.sides[1]) } : null;
+}
+
+const widthOf = (step) => step.width ?? numDrafted(step) + 1;
+const median = (steps) => percentile(steps.map((step) => step.verify_s), 0.5);
+
+// What a plain step spends on reading the weights, if the race's roofline tells.
+function readingWords() {
+  const { bytes_per_step: bytes, bandwidth_bytes_per_s: speed } = S.recording.roofline ?? {};
+  const plain = duration(median((S.race.lane(S.first.plain) ?? shownLanes()[0]).steps));
+  return bytes > 0 && speed > 0 ? `Reading the weights (${(bytes / 1e6).toFixed(0)} MB) takes at least `
+    + `${duration(bytes / speed)} of a plain step's ${plain}.` :
+    `Every pass reads all the weights from memory; a plain one took ${plain}.`;
 }
 
 function storyPiece(piece) { return `\u201c${oneLine(piece).slice(0, 16)}\u201d`; }
@@ -80,13 +92,21 @@ export const CARDS = [
       + `drafting included. Plain takes ${duration(plain_s * step.token_ids.length)} for as many.`,
   },
   {
+    title: "Why checking many costs about as much as writing one",
+    stage: ({ step }) => { choose("text"); replay.seek(step.clock_s); },
+    target: ({ step }) => [shownStep(step.index)],
+    words: ({ step, right }) => `${readingWords()} One reading serves every position of a pass: ${widthOf(step)} took `
+      + `${duration(median(right.steps.filter((each) => widthOf(each) === widthOf(step))))}. Guessing saves time, not `
+      + `work: ${sum(right.steps.map((each) => numDrafted(each) - each.num_accepted))} guesses were checked in vain.`,
+  },
+  {
     title: "Why the text stays the same",
     stage: () => { choose("text"); replay.seek(replay.duration); },
     target: () => [refs.verdict],
-    words: ({ left, params }) => "A guess is kept only if the model picks exactly that token itself. So both "
-      + `lanes wrote the same ${left.tokens.at(-1)} tokens. ${params.temperature > 0 ?
-        `For sampling, both used the same random numbers (seed ${params.seed}).` :
-        "For sampling, both use the same random numbers."}`,
+    words: ({ left, params }) => "A guess is kept only if the model would pick that very token there. So both "
+      + `lanes wrote the same ${left.tokens.at(-1)} tokens. With sampling, both use the same random numbers${
+        params.temperature > 0 ? ` (seed ${params.seed})` : ""}: stricter than usual, which keeps only the `
+      + "distribution.",
   },
   {
     title: "Why a guess is dropped",

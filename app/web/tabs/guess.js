@@ -35,6 +35,11 @@ export class Round {
   }
 }
 
+// The token that the first wrong guess begins like, "" if there is none: guesses count as whole tokens.
+export function longerToken({ drafted, num_accepted: kept, pieces }) {
+  return drafted[kept] && pieces[kept]?.startsWith(drafted[kept]) ? pieces[kept] : "";
+}
+
 // A tally: `kept` and `guessed` count draft tokens, `tokens` all that were written.
 export const NO_STEPS = { kept: 0, guessed: 0, tokens: 0, steps: 0 };
 

@@ -12,12 +12,14 @@ import { on, root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
 import { choose } from "../board/tabs.js";
-import { added, bestLengths, NO_STEPS, Round, STEPS_A_ROUND, tallyOf } from "./guess.js";
+import { added, bestLengths, longerToken, NO_STEPS, Round, STEPS_A_ROUND, tallyOf } from "./guess.js";
 import { quoted } from "./step.js";
 import { WhatIf } from "./whatif.js";
 import { whatIfOf } from "./whatif_tab.js";
 
 const ROOM_KEY = "photofinish.room";
+const RULES = "Type what the model writes next and press Enter. Right tokens are kept; the first wrong one and all "
+  + "after it are struck out.";
 const PROMPT_LETTERS = 600;       // shown from the end of the prompt
 // S: the race that is played on, null if none; round: the player's; lengths: see bestLengths.
 const game = { S: null, round: null, lengths: null };
@@ -63,22 +65,30 @@ export function leaveGame() {
 }
 
 function guessTyped() {
-  const step = game.round.guess(refs.gameTyped.value.replaceAll("\r", "")), words = make("span");
+  const typed = refs.gameTyped.value.replaceAll("\r", "");
+  if (!typed) return write(refs.gameNote, `Type at least one character. ${RULES}`);
+  const step = game.round.guess(typed), words = make("span");
   words.append(...tokensOf(step).map(tokenNode));
   refs.gameText.append(words);
   refs.gameTyped.value = "";
   write(refs.gameSays, stepHeard(step));
-  if (game.round.over) return endRound();
-  drawGame();
+  if (game.round.over) endRound(); else drawGame();
+  if (longerToken(step)) write(refs.gameNote, longerSays(step));
   return undefined;
 }
 
+function longerSays(step) {
+  return `${quoted(step.drafted[step.num_accepted])} began right, but the model's token is `
+    + `${quoted(longerToken(step))}, one piece. Only whole tokens count.`;
+}
+
 // A step's result, for screen readers.
-function stepHeard({ drafted, num_accepted: kept, pieces }) {
+function stepHeard(step) {
+  const { drafted, num_accepted: kept, pieces } = step, longer = longerToken(step) ? longerSays(step) : "";
   const own = pieces[kept] === undefined ? "" : ` The model's own: ${quoted(pieces[kept])}.`;
   if (!drafted.length) return `No guess.${own}`;
   const struck = kept < drafted.length ? ` Struck out: ${quoted(drafted.slice(kept).join(""))}.` : "";
-  return `Kept: ${kept} of ${drafted.length}.${struck}${own}`;
+  return `Kept: ${kept} of ${drafted.length}.${struck}${own} ${longer}`.trim();
 }
 
 // name -> tally, over the stretch that the player wrote.
@@ -110,11 +120,11 @@ function lineOf(who, tallies) {
 
 function drawGame() {
   const { round, lengths } = game, { ended } = round, room = roomOf(), now = talliesNow();
+  write(refs.gameNote, ended ? "The next player goes on where this round stopped." : RULES);
   write(refs.gameHead, ended ? "The round is over" : `Step ${round.steps.length + 1} of ${STEPS_A_ROUND}`);
   for (const name of ["gameTyped", "gameGuess", "gameNewline", "gameEnd"]) refs[name].disabled = Boolean(ended);
   refs.gameNext.hidden = !ended;
   refs.gameForget.hidden = !room.players;
-  write(refs.gameLine, round.steps.length ? lineOf("You", now) : "");
   write(refs.gameRoomLine, room.players ? lineOf(`All players (${plural(room.players, "round")})`, room.tallies) : "");
   const row = (title, { kept, guessed, tokens, steps } = NO_STEPS) => tableRow([title],
     [guessed ? `${percent(kept / guessed)} of ${guessed}` : "–", quotient(tokens, steps)?.toFixed(2) ?? "–"]);

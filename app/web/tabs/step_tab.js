@@ -1,8 +1,8 @@
 // The tab "One step": goes through the speculative lane's steps one at a time, by hand or automatically.
 
 import { makeButton } from "../base/dom.js";
-import { rowsOf } from "../base/steps.js";
-import { make, oneLine, putText, write } from "../base/text.js";
+import { numDrafted, rowsOf } from "../base/steps.js";
+import { make, oneLine, plural, putText, write } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { schedule } from "../board/paint.js";
 import { on, root } from "../board/root.js";
@@ -10,19 +10,20 @@ import { refs, replay } from "../board/screen.js";
 import { S, titles } from "../board/state.js";
 import { choose, pressable } from "../board/tabs.js";
 import { diceSection, partsAt } from "./dice.js";
-import { stepSays, Walk, whyStruck } from "./step.js";
+import { wrongPlace, betSays, stepSays, Walk, whyStruck } from "./step.js";
 import { CHECK_TERM, checkRow, costRow, guessRow, keepRow, oneRow } from "./step_view.js";
 
 const WALK_MS = 2500;
 // Kinds of steps to find.
 const FINDS = { all: (kind) => kind === "all", wrong: (kind) => kind === "none" || kind === "some",
   empty: (kind) => kind === "empty" };
-// For all races: asks: hide the check until requested; timer: of the automatic walk; drawn: key of what is shown.
-const walking = { asks: false, timer: 0, drawn: null };
+// For all races: asks: hide the check until there is a bet; bets, won: how many, and how many were right; timer: of the
+// automatic walk; drawn: key of what is shown.
+const walking = { asks: false, bets: 0, won: 0, timer: 0, drawn: null };
 
 // Position in the race on the screen: step, place in it (null: the model's own token), whether its check was revealed,
-// and which seed's dice.
-const stand = () => (S.walk ??= { index: 0, place: null, revealed: false, die: 0, of: null });
+// the bet on it (undefined: none), which seed's dice, and the height of the tallest step so far.
+const stand = () => (S.walk ??= { index: 0, place: null, revealed: false, bet: undefined, die: 0, of: null, tall: 0 });
 
 function walkOf() {
   const { recording, race } = S, at = stand();
@@ -49,7 +50,8 @@ export function openStep(index) {
 
 function goTo(index) {
   const last = walkOf().steps.length - 1;
-  Object.assign(stand(), { index: Math.max(0, Math.min(last, index)), place: null, revealed: false });
+  Object.assign(stand(), { index: Math.max(0, Math.min(last, index)), place: null, revealed: false,
+    bet: undefined });
   schedule();
 }
 
@@ -60,8 +62,20 @@ function find(name) {
   if (found.length) goTo(found[(at + 1) % found.length]);
 }
 
+const isHidden = () => walking.asks && !stand().revealed && numDrafted(walkOf().steps[stand().index]) > 0;
+
 function pick(place) {
+  if (isHidden()) return bet(place);
   stand().place = place;
+  return schedule();
+}
+
+// The visitor's answer to the quiz, which reveals the right one.
+function bet(place) {
+  const walk = walkOf(), at = stand();
+  walking.bets += 1;
+  if (place === wrongPlace(walk, walk.steps[at.index])) walking.won += 1;
+  Object.assign(at, { bet: place, place, revealed: true });
   schedule();
 }
 
@@ -101,12 +115,15 @@ function drawStep() {
   root.querySelectorAll("[data-find]").forEach((button) =>
     { button.disabled = ![...kinds].some(FINDS[button.dataset.find]); });
   write(refs.stepHead, walk ? `Step ${at.index + 1} of ${last + 1}` : "One step");
-  const hidden = walk && walking.asks && !at.revealed;
-  const asked = step?.parents ? "Which guess will be kept last? Click it, then check." :
-    "Which guess is the first wrong one? Click it, then check.";
-  write(refs.stepSays, why || (hidden ? asked : stepSays(walk, step)));
+  const hidden = walk && isHidden();
+  const asked = `Which guess ${step?.parents ? "will be kept last" : "is the first wrong one"}? Your click is a bet.`;
+  const result = walk && at.bet !== undefined ?
+    `${betSays(walk, step, at.bet)} ${walking.won} of ${plural(walking.bets, "bet")} won. ` : "";
+  write(refs.stepSays, why || (hidden ? asked : result + stepSays(walk, step)));
   const focused = focusedButton();
   refs.stepRows.replaceChildren(...(walk ? sectionsOf(walk, step, at, hidden) : []));
+  refs.stepRows.style.minHeight = `${at.tall}px`;      // else a short step scrolls the page up
+  at.tall = Math.max(at.tall, refs.stepRows.offsetHeight);
   if (focused) (refs.stepRows.querySelector(focused) ?? refs.stepHead).focus({ preventScroll: true });
 }
 
@@ -125,7 +142,8 @@ function sectionsOf(walk, step, at, hidden) {
   const guessed = guessRow(walk, step, places, hidden ? at.place ?? 0 : chosen, pick, hidden);
   if (hidden) {
     const look = makeButton("pf-button pf-one-look", "Show the answer", () => { at.revealed = true; schedule(); });
-    return [so, guessed, oneRow(2, "Check", CHECK_TERM, "", look)];
+    const none = makeButton("pf-button", step.parents ? "None is kept" : "All are right", () => bet(null));
+    return [so, guessed, oneRow(2, "Check", CHECK_TERM, "", none, " ", look)];
   }
   const struck = whyStruck(walk, step, places), why = struck ? make("p", "pf-one-why", struck) : "";
   return [so, guessed, checkRow(walk, step, places, chosen, pick), why, keepRow(step), costRow(walk, step, plainName),
@@ -180,7 +198,8 @@ root.querySelector("#pf-panel-onestep").addEventListener("keydown", (event) => {
   if (along && place !== undefined) {
     event.preventDefault();
     const all = [...button.closest("ol").querySelectorAll("[data-place]")], next = all[all.indexOf(button) + along];
-    if (next) { next.focus(); pick(Number(next.dataset.place)); }
+    next?.focus();
+    if (next && !isHidden()) pick(Number(next.dataset.place));
     return;
   }
   if (!act || (event.key === " " && button && place === undefined)) return;
@@ -193,7 +212,11 @@ refs.stepNext.addEventListener("click", () => { stopWalk(); goTo(stand().index +
 refs.stepPlay.addEventListener("click", () => (walking.timer ? stopWalk() : startWalk()));
 root.querySelectorAll("[data-find]").forEach((button) =>
   button.addEventListener("click", () => { stopWalk(); find(button.dataset.find); }));
-pressable(refs.stepAsk, (pressed) => { walking.asks = pressed; stand().revealed = false; schedule(); });
+pressable(refs.stepAsk, (pressed) => {
+  Object.assign(walking, { asks: pressed, bets: 0, won: 0 });
+  Object.assign(stand(), { revealed: false, bet: undefined });
+  schedule();
+});
 on("tab", (name) => { if (name === "onestep") pauseForSteps(); });
 on("popover", ({ step, box }) => { if (canExplain(step)) box.append(explainButton(step)); });
 on("painted", drawStep);

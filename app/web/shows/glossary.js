@@ -1,0 +1,8 @@
+// The glossary, opened by every button with data-glossary: in the tour and at the foot of the page.
+
+import { refs } from "../board/screen.js";
+
+document.addEventListener("click", ({ target }) => {
+  if (target.closest?.("[data-glossary]")) refs.glossary.showModal();
+  else if (target === refs.glossary || target === refs.glossaryClose) refs.glossary.close();     // itself: beside it
+});

@@ -1,0 +1,145 @@
+// A live race on the stage. If it is refused or fails, or its server is gone, the recorded race of the same example
+// takes its place. Gradio's messages are kept for later: they would be over the race, and "Connection Lost" reloads the
+// page.
+
+import { oneLine, write } from "../base/text.js";
+import { endWaiting, waiting } from "../board/card.js";
+import { autoplay } from "../board/deck.js";
+import { OVER } from "../board/frames.js";
+import { examples, pageButton, RACING } from "../board/page.js";
+import { on, root } from "../board/root.js";
+import { board, refs, replay } from "../board/screen.js";
+import { S } from "../board/state.js";
+import { endWhatIf } from "../tabs/whatif_tab.js";
+import { nameOf, showRecorded } from "./recorded.js";
+
+const LOOK_MS = 200;
+const SILENT_MS = 700;          // frames of a race come at least every 200 ms
+const ANSWER_MS = 700;
+const BEGIN_MS = 4000;
+const LOST = "the connection to the server was lost";
+const INSTEAD = "Live race not possible; this one was recorded";
+// timer: looks for faults, 0 off stage; example: the last one chosen; race: id of the live race, "" once it is
+// requested, null if there is none; asked, heard: when it was requested, and its last frame came; aside: ids of races
+// that a recorded one has replaced; unseen: one of them has had no frame yet; lost: Gradio has given up until the page
+// is loaded again; why: the last fault
+export const live = { timer: 0, example: "", race: null, asked: 0, heard: 0, unseen: false, aside: new Set(),
+  lost: false, why: "" };
+
+export function watchLive() {
+  const goesOn = waiting !== null || (S.live && RACING.includes(S.state));
+  Object.assign(live, { timer: setInterval(look, LOOK_MS), example: "", why: "", heard: performance.now(),
+    race: goesOn ? waiting?.race ?? S.id : null });
+}
+
+// Returns what went wrong meanwhile, as a sentence; "" if nothing did.
+export function unwatchLive() {
+  clearInterval(live.timer);
+  refs.stageNote.hidden = true;
+  Object.assign(live, { timer: 0, race: null, unseen: false });
+  return !live.why ? "" : `The live race was not possible: ${live.why}.`
+    + (live.lost ? " Load this page again to race." : "");
+}
+
+async function answers() {
+  try { return (await fetch("robots.txt", { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) })).ok; } catch {
+    return false;
+  }
+}
+
+export async function raceLive() {
+  if (live.race !== null) return board.announce("A race is on already: X stops it.");
+  Object.assign(live, { race: "", asked: performance.now(), heard: performance.now(), unseen: false });
+  refs.stageNote.hidden = true;
+  if (live.lost || !await answers()) return instead(LOST);
+  return live.race === "" && (refs.liveHere.hidden ? pageButton("race") : refs.liveHere)?.click();
+}
+
+export function stopLive() {
+  const button = pageButton("stop");
+  if (!button) return;
+  button.disabled = false;          // it is, as long as the page has seen no frame
+  button.click();
+}
+
+// Look for Gradio's messages, and whether the server of a silent race is still there.
+async function look() {
+  for (const toast of document.querySelectorAll("[data-testid=toast-body]")) {
+    const words = oneLine(toast.querySelector("[data-testid=toast-text]")?.textContent ?? "").slice(0, 300);
+    live.lost ||= words.startsWith("Connection to the server was lost");
+    toast.querySelector("[data-testid=toast-close]")?.click();
+    if (toast.classList.contains("error")) faulty(live.lost ? LOST : words);
+  }
+  const { heard } = live, now = performance.now();
+  if (live.race === null || now - heard < SILENT_MS) return;
+  if (!await answers()) { if (heard === live.heard) faulty(LOST); }
+  else if (live.race === "" && now - live.asked > BEGIN_MS) faulty("the server did not begin it");
+  else if (heard === live.heard) live.heard = now;
+}
+
+// A fault without a live race changes nothing on the screen.
+function faulty(why) {
+  live.why = why.replace(/\.$/, "");
+  if (live.race !== null) instead(why);
+}
+
+// Stop the live race, and show nothing more of it.
+function setAside() {
+  if (live.race === null) return;
+  stopLive();
+  if (live.race) live.aside.add(live.race); else live.unseen = true;
+  live.race = null;
+  endWaiting();
+}
+
+// The recorded race of the example on the screen, from its beginning.
+export async function recordedInstead() {
+  const all = examples(), named = (name) => all.find((button) => nameOf(button) === name);
+  const button = named(S.name) ?? named(live.example) ?? all[0];
+  setAside();
+  return button ? showExample(button) : false;
+}
+
+export async function showExample(button) {
+  setAside();
+  if (!await showRecorded(button)) return board.announce("This recorded race could not be fetched.");
+  live.example = nameOf(button);
+  refs.stageNote.hidden = true;
+  endWhatIf();
+  replay.setSpeed(1);
+  replay.seek(replay.duration);
+  autoplay(true);                 // not where motion is reduced
+  return true;
+}
+
+async function instead(why) {
+  live.why = why.replace(/\.$/, "");
+  if (!await recordedInstead()) return;
+  write(refs.stageNote, INSTEAD);
+  refs.stageNote.hidden = false;
+}
+
+on("frame", ({ race, state, ribbon, status }) => {
+  if (live.unseen && !ribbon && race !== S.id) {       // requested and set aside before its first frame
+    live.unseen = false;
+    live.aside.add(race);
+    stopLive();
+  }
+  if (live.aside.has(race)) return true;
+  if (!live.timer || ribbon?.includes("RECORDED")) return false;
+  Object.assign(live, { race: OVER.includes(state) ? null : race, heard: performance.now() });
+  if (state !== "failed") return false;
+  live.aside.add(race);
+  instead(oneLine(status?.text ?? "").slice(0, 300));
+  return true;
+});
+on("over", () => {
+  const lanes = [...S.race.lanes.values()], failed = lanes.find((lane) => lane.failed)?.failed;
+  if (!live.timer || S.ribbon.includes("RECORDED")) return false;
+  if (failed) instead(oneLine(failed.message).slice(0, 300));
+  else if (S.state === "finished") root.dataset.stage = "verdict";
+  return true;
+});
+window.navigation?.addEventListener("navigate", (event) => {
+  if (live.timer && event.navigationType === "reload" && !event.userInitiated) event.preventDefault();
+});

@@ -1,0 +1,319 @@
+"""The stage, by its keys: against the scripts in the docs, on a race of its own, and with all that can go wrong."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.catalogue.catalogue import load_presets
+from tests.helpers import ROOT
+from tests.helpers.cable import Cable, cable
+from tests.helpers.page_browser import (
+    LOAD_MS,
+    RACE_MS,
+    SEEN,
+    close_settings,
+    end,
+    loaded,
+    new_race,
+    open_settings,
+    run_race,
+    watched,
+)
+from tests.helpers.pageserver import WITHOUT_TORCH, free_port, served
+from tests.helpers.race_pages import SETTLED, TEXT, feed, race_over, show, words, words_of
+from tests.helpers.races import with_tables
+
+pytestmark = pytest.mark.browser
+STATE = "window.photofinish.state"
+KEYS = {"→": "ArrowRight", "←": "ArrowLeft", "↑": "ArrowUp", "↓": "ArrowDown", "Esc": "Escape"}
+BUTTON = "document.body.insertAdjacentHTML('beforeend', '<button id=\"page-stage-button\">Stage</button>')"
+HALL = {"width": 1920, "height": 1080}
+UNSEEN = """() => {
+  const pf = document.querySelector(".pf"), found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const text = walker.currentNode, node = text.parentElement, range = document.createRange();
+    range.selectNodeContents(text);
+    const { left, right, top, bottom, width } = range.getBoundingClientRect();
+    const seen = node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+    if (!text.data.trim() || node.closest("script, style, .pf-sr") || !seen || width < 1) continue;
+    const above = document.elementsFromPoint((left + right) / 2, (top + bottom) / 2);
+    if (!pf.contains(node)) {
+      if (!above.some(each => pf.contains(each)) && top < innerHeight && bottom > 0) found.push(["beside", text.data]);
+      continue; }
+    if (parseFloat(getComputedStyle(node).fontSize) < 28) found.push(["small", text.data]);
+    if (node.closest(".pf-text")) continue;
+    if (left < 0 || right > innerWidth || top < 0 || bottom > innerHeight) found.push(["off the screen", text.data]);
+    for (let box = node; box !== pf; box = box.parentElement)
+      if (getComputedStyle(box).overflowX !== "visible" && box.scrollWidth > box.clientWidth + 1)
+        found.push(["cut off", box.className, text.data]);
+    const part = node.closest(".pf-ratio-words, .pf-lane-kind, .pf-verdict, .pf-card");
+    if (part && bottom > part.getBoundingClientRect().bottom + 1) found.push(["cut off below", text.data]);
+  }
+  for (const box of [document.documentElement, pf])
+    if (box.scrollHeight > box.clientHeight + 1 || box.scrollWidth > box.clientWidth + 1) found.push(["scrolls"]);
+  return found; }"""
+SHOWN = """() => ['.pf-title', '.pf-board', '.pf-verdict'].map(name =>
+  document.querySelector(name).innerText).join('\\n')"""
+PAGE = """() => ({ root: { ...document.querySelector(".pf").dataset }, focus: document.activeElement.id,
+  prompt: document.querySelector("#page-prompt textarea")?.value, at: [scrollX, scrollY],
+  words: document.querySelector(".pf").innerText.split("\\n").filter(line =>
+    line !== document.querySelector("[data-ref=announce]").textContent.trim()),
+  tops: [...document.querySelectorAll(".pf-text")].map(box => box.scrollTop),
+  state: (({ race, t, speed, state }) => ({ race, t, speed, state }))(window.photofinish.state) })"""
+
+
+def script(title: str) -> list[tuple[list[str], list[str], str]]:
+    """For each row of a script in docs/stage.md: its keys, what is on the screen, and what is said."""
+    part = (ROOT / "docs" / "stage.md").read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in part.splitlines() if re.match(r"\| \d", line)]
+    return [(re.findall("`(.+?)`", keys), re.findall("`(.+?)`", shown), said) for _, keys, shown, said in rows]
+
+
+def press(page: Any, key: str) -> None:
+    page.keyboard.press(KEYS.get(key, key.lower() if len(key) == 1 else key))
+    page.evaluate(SETTLED)
+
+
+def fits(page: Any, where: str) -> None:
+    assert page.evaluate(UNSEEN) == [], where
+
+
+def test_a_script_by_keyboard_alone(tab: Any) -> None:
+    """A key that does nothing, a sentence that is not true of the race on the screen, or letters that the back row
+    cannot read."""
+    tab.set_viewport_size(HALL)
+    for name, race in (("SQL", "recorded-sql"), ("CSV to JSON", "recorded-csv-to-json")):
+        tab.click(f"#page-presets button:has-text('{name}')")
+        tab.wait_for_function(f"race => {STATE}.race === race", arg=race)
+    tab.focus("#page-stage-button")
+    press(tab, "Enter")
+    raced = False
+    listed = set(tab.locator("[data-ref=stageList] kbd").all_text_contents())
+    for keys, expected_there, said in script("Ten minutes with a customer"):
+        assert set(keys) <= listed, keys
+        for key in keys:
+            race = tab.evaluate(STATE)["race"]
+            press(tab, key)
+            if key in ("N", "P", "Enter"):
+                tab.wait_for_function("race => window.photofinish.state.race !== race", arg=race, timeout=RACE_MS)
+            if key == "Enter":
+                tab.wait_for_selector('.pf[data-state="finished"]', timeout=RACE_MS)
+                raced = True
+        if "Esc" in keys:
+            break
+        if "real speed" not in " ".join(expected_there):
+            tab.wait_for_function(f"!{STATE}.playing", timeout=LOAD_MS)
+        tab.evaluate(SETTLED)
+        seen = tab.evaluate(SHOWN)
+        assert [part for part in expected_there if part not in seen] == [], (keys, seen)
+        numbers = re.findall(r"\d+(?:\.\d+)?", said)
+        assert set(numbers) <= set(re.findall(r"\d+(?:\.\d+)?", seen)), (keys, said, seen)
+        assert ("RECORDED" in seen) != raced
+        if not raced:  # how long the words of the fixture's race are, and whether they loop, is chance
+            fits(tab, str(keys))
+    assert raced and not tab.locator(".pf[data-stage]").count()
+    assert not tab.evaluate(STATE)["race"].startswith("recorded"), "the race that was run here stays"
+
+
+def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None:
+    """A key of the list without effect, or one that works off the stage; a moment, hidden marks or a scrolled text that
+    the stage forgets."""
+    race = with_tables(race_over(words_of(TEXT, 2), k=5), random.Random(3))
+    page = open_page(1920, 1080, reduced_motion="reduce")
+    page.evaluate(BUTTON)
+    feed(page, race, every=90)
+    page.click("[data-ref=marks]")
+    page.focus("[data-ref=scrub]")
+    for _ in range(9):
+        page.keyboard.press("ArrowLeft")
+    page.click("[data-speed='0.25']")
+    page.evaluate("document.querySelector('.pf-text').scrollTop = 40")
+    page.focus("#page-stage-button")
+    page.evaluate(SETTLED)
+    before = page.evaluate(PAGE)
+    press(page, "Enter")
+    fits(page, "as it begins")
+
+    def look() -> Any:
+        return page.evaluate(SHOWN), page.evaluate(PAGE)["root"], page.evaluate(STATE), page.inner_text(".pf")
+
+    for key in ("→", "←", "S", "F", "↑", "↓", "↓", "0", "M", "V", "?"):
+        was = look()
+        press(page, key)
+        assert look() != was, key
+        fits(page, key)
+    press(page, "Escape")
+    assert page.locator(".pf[data-stage]").count(), "the first one closes the list of keys alone"
+    for playing in (True, False):
+        press(page, "Space")
+        assert page.evaluate(STATE)["playing"] == playing
+    press(page, "Escape")
+    page.evaluate(SETTLED)
+    assert page.evaluate(PAGE) == before
+    for key in ("s", "m", "v", "n", "Escape"):
+        press(page, key)
+    assert page.evaluate(PAGE) == before, "off the stage its keys do nothing"
+    page.click("#page-stage-button")
+    waits = {"text": "2 races ahead of you. The current race is taking longer than usual.", "share": None, "left_s": 45}
+    show(page, [{"race": "own", "seq": 0, "state": "waiting", "status": waits, "ribbon": "", "recording": None}])
+    fits(page, "while another race has the device")
+    assert page.is_visible("[data-ref=card]")
+    page.mouse.click(900, 500)
+    page.click("[data-ref=stageKeys] [data-leave]")
+    assert not page.locator(".pf[data-stage]").count(), "no way out without a keyboard"
+    assert page.problems == []
+
+
+# ---- what can go wrong
+
+SHOWN_INSTEAD = f"""() => {STATE}.race?.startsWith('recorded-') && document.querySelector('.pf[data-stage]')
+  && !document.querySelector('[data-ref=stageNote]').hidden"""
+AIM_S = 2.0
+
+
+LONG = "/?prompt=Once&max_new_tokens=1000&temperature=0.9"
+
+
+def on_stage(tab: Any) -> Any:
+    """The tab, on the stage, with all recordings fetched."""
+    tab.click("#page-stage-button")
+    tab.wait_for_function(
+        "num => new Set(performance.getEntriesByType('resource').map(each => each.name).filter(name =>"
+        " name.includes('/recordings/recorded-'))).size === num",
+        arg=len(load_presets()),
+        timeout=LOAD_MS,
+    )
+    return tab
+
+
+def instead(tab: Any, since: float) -> None:
+    """The recorded race of the same example must be on the stage now, as what it is, and nothing else."""
+    tab.wait_for_function(SHOWN_INSTEAD, timeout=LOAD_MS)
+    assert time.monotonic() - since < AIM_S
+    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and "RECORDED" in words(tab, "ribbon")
+    assert words(tab, "stageNote") == "Live race not possible; this one was recorded"
+    assert not tab.locator(".toast-wrap:visible, .pf-alert:visible").count()
+
+
+def live(tab: Any) -> None:
+    before = tab.evaluate(STATE)["race"]
+    press(tab, "Enter")
+    assert new_race(tab, before, "running")
+
+
+@pytest.fixture
+def wired(browser: Any, server: Any) -> Iterator[tuple[Any, Cable]]:
+    """A tab at the far end of a cable."""
+    context = browser.new_context(viewport=HALL, reduced_motion="reduce")
+    with cable(server.url) as wire:
+        tab = context.new_page()
+        tab.add_init_script(SEEN)
+        yield tab, wire
+        context.close()
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("cut", ["before", "during", "after"])
+def test_a_lost_connection(wired: tuple[Any, Cable], cut: str, silent: bool) -> None:
+    """An audience that reads "Connection errored out", a page that loads itself again when the connection is back, or
+    keys that do nothing without it."""
+    tab, wire = wired
+    tab.goto(wire.url + (LONG if cut == "during" else ""))
+    loaded(tab, "model")
+    on_stage(tab)
+    if cut == "during":
+        live(tab)
+    elif cut == "after":
+        before = tab.evaluate(STATE)["race"]
+        press(tab, "Enter")
+        new_race(tab, before)
+    wire.cut(silent)
+    since = time.monotonic()
+    if cut == "after":
+        tab.wait_for_timeout(1000)
+        assert tab.get_attribute(".pf", "data-stage") == "verdict" and "RECORDED" not in words(tab, "ribbon")
+        since = time.monotonic()
+    if cut != "during":
+        press(tab, "Enter")
+    instead(tab, since)
+    press(tab, "N")
+    tab.wait_for_function(f"{STATE}.race === 'recorded-python-class'", timeout=1000)
+    assert tab.is_hidden("[data-ref=stageNote]")
+    tab.evaluate("window.loadedOnce = true")
+    wire.mend()
+    tab.wait_for_timeout(4500)  # Gradio looks every two seconds
+    assert tab.evaluate("window.loadedOnce") and tab.locator(".pf[data-stage]").count()
+    press(tab, "Escape")
+    assert "the connection to the server was lost" in words(tab, "alertText")
+
+
+def test_a_race_that_is_refused_and_keys_in_a_live_one(visit: Any) -> None:
+    """A refusal in Gradio's words over the race; a live race that cannot be left for the recorded one, that comes back
+    over it, or goes on unseen."""
+    tab = on_stage(visit("/?prompt=Once&seed=-5", until="model"))
+    since = time.monotonic()
+    press(tab, "Enter")
+    instead(tab, since)
+    press(tab, "Escape")
+    assert "seed must be" in words(tab, "alertText")
+    tab.click("[data-ref=alertClose]")
+    open_settings(tab)
+    tab.get_by_label("Seed", exact=True).fill("0")
+    close_settings(tab)
+    run_race(tab)  # a race of the page is none of the stage's
+    tab.problems.clear()
+
+    tab = on_stage(visit(LONG, until="model"))
+    live(tab)
+    press(tab, "R")
+    tab.wait_for_function(f"{STATE}.race === 'recorded-csv-to-json'", timeout=2000)
+    assert tab.is_hidden("[data-ref=stageNote]")
+    tab.wait_for_timeout(1000)
+    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json", "the live race is back"
+    live(tab)
+    press(tab, "X")
+    tab.wait_for_selector('.pf[data-stage][data-state="stopped"]', timeout=RACE_MS)
+    live(tab)
+    press(tab, "Escape")
+    state, stops = tab.evaluate("""() => [document.querySelector('.pf').dataset.state,
+        !document.getElementById('page-stop-button').disabled]""")
+    assert (state, stops) in (("running", True), ("finished", False)), "a busy machine may have let it end"
+    assert not tab.locator(".pf[data-stage]").count() and end(tab)
+
+
+def test_a_server_that_fails_and_one_that_is_started_again(browser: Any, page_cache: Path) -> None:
+    """A race that failed, with its reason in the place of the text; a server that was started again between two races,
+    or during one."""
+    port = free_port()
+    context = browser.new_context(viewport=HALL, reduced_motion="reduce")
+    tab = watched(context.new_page(), f"http://127.0.0.1:{port}")
+    tab.add_init_script(SEEN)
+    with served(page_cache, port=port) as server:
+        tab.goto(server.url + LONG)
+        loaded(tab, "model")
+        on_stage(tab)
+        live(tab)
+        server.process.kill()
+        since = time.monotonic()
+        instead(tab, since)
+    with served(page_cache, script=WITHOUT_TORCH, port=port) as server:
+        tab.wait_for_timeout(4500)
+        assert tab.locator(".pf[data-stage]").count()
+        press(tab, "Escape")
+        tab.goto(server.url)
+        loaded(tab, "race")
+        on_stage(tab)
+        since = time.monotonic()
+        press(tab, "Enter")
+        instead(tab, since)
+        press(tab, "Escape")
+        assert words(tab, "alertText").startswith("The live race was not possible: ")
+    context.close()
