@@ -5,7 +5,7 @@ import { make, plural, write } from "../base/text.js";
 import { RACING } from "./page.js";
 import { S } from "./state.js";
 
-const LOOK_MS = 700;
+const COUNT_MS = 700;
 const box = () => document.querySelector("#page-prompt textarea");
 const isReady = () => document.querySelector(".page-model")?.dataset.state === "ready";
 const grouped = (count) => count.toLocaleString("en");
@@ -55,4 +55,4 @@ for (const name of ["paste", "drop"]) document.addEventListener(name, (event) =>
   if (most > 0 && whole > most)
     setTimeout(() => complain(`${grouped(most)} of ${grouped(whole)} characters used.`), 0);
 });
-setInterval(look, LOOK_MS);
+setInterval(look, COUNT_MS);

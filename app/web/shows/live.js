@@ -28,7 +28,7 @@ export const live = { timer: 0, example: "", race: null, asked: 0, heard: 0, uns
 
 export function watchLive() {
   const goesOn = waiting !== null || (S.live && RACING.includes(S.state));
-  Object.assign(live, { timer: setInterval(look, LOOK_MS), example: "", why: "", heard: performance.now(),
+  Object.assign(live, { timer: setInterval(lookForFaults, LOOK_MS), example: "", why: "", heard: performance.now(),
     race: goesOn ? waiting?.race ?? S.id : null });
 }
 
@@ -63,7 +63,7 @@ export function stopLive() {
 }
 
 // Look for Gradio's messages, and whether the server of a silent race is still there.
-async function look() {
+async function lookForFaults() {
   for (const toast of document.querySelectorAll("[data-testid=toast-body]")) {
     const words = oneLine(toast.querySelector("[data-testid=toast-text]")?.textContent ?? "").slice(0, 300);
     live.lost ||= words.startsWith("Connection to the server was lost");

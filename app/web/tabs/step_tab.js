@@ -10,7 +10,7 @@ import { refs, replay } from "../board/screen.js";
 import { S, titles } from "../board/state.js";
 import { choose, pressable } from "../board/tabs.js";
 import { diceSection, partsAt } from "./dice.js";
-import { wrongPlace, betSays, stepSays, Walk, whyStruck } from "./step.js";
+import { askedPlace, betSays, stepSays, Walk, whyStruck } from "./step.js";
 import { CHECK_TERM, checkRow, costRow, guessRow, keepRow, oneRow } from "./step_view.js";
 
 const WALK_MS = 2500;
@@ -74,7 +74,7 @@ function pick(place) {
 function bet(place) {
   const walk = walkOf(), at = stand();
   walking.bets += 1;
-  if (place === wrongPlace(walk, walk.steps[at.index])) walking.won += 1;
+  if (place === askedPlace(walk, walk.steps[at.index])) walking.won += 1;
   Object.assign(at, { bet: place, place, revealed: true });
   schedule();
 }
