@@ -153,7 +153,7 @@ def test_the_probe_says_how_far_it_is(few_rows):
     said: list[tuple[str, float | None]] = []
     probe(StaticTarget(prepared("llama"), LENGTH, (1, 4)), progress=lambda stage, share: said.append((stage, share)))
     for what in ("length", "model"):
-        shares = [share for stage, share in said if f"first race of this {what}" in stage and "once" in stage]
+        shares = [share for stage, share in said if f"one-time check for this {what}" in stage]
         assert len(shares) >= 2 and shares == sorted(shares) and shares[0] >= 0 and shares[-1] <= 1
 
 
