@@ -213,6 +213,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
 
         tab.click("#page-study-button")
         tab.fill("#page-study [data-ref=paste]", "one\ntwo\nthree")
+        tab.check("#page-study [data-ref=perLine]")
         tab.click("#page-study [data-ref=start]")
         tab.wait_for_selector("#page-study [data-ref=says] >> text=3 of 3 prompts finished")
         tab.wait_for_selector("#page-study [data-ref=table] >> text=server")
