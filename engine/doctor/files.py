@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,20 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F
 @dataclass(frozen=True)
 class Files:
     """name: as given. config: its config.json. tensors: by name, on the meta device except for TABLES of a folder; {}
-    if unknown. vocabulary: each token's id, or {} if unknown."""
+    if unknown. folder: where its tokenizer is; None if it has none."""
 
     name: str
     config: Mapping[str, Any]
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    vocabulary: Mapping[str, int] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @cached_property
+    def vocabulary(self) -> Mapping[str, int]:
+        """Each token's id; {} if unknown. Raises UsageError for a damaged file."""
+        try:
+            return _vocabulary(self.folder) if self.folder else {}
+        except Exception as error:  # as for `read_files`
+            raise UsageError(f"cannot read the tokenizer.json of {self.name!r}: {in_a_line(error)}") from error
 
 
 def read_files(name: str, folder: Path | None = None) -> Files:
@@ -42,7 +51,7 @@ def read_files(name: str, folder: Path | None = None) -> Files:
             if folder is None and not is_here(name):
                 return _from_hub(name)
             folder = folder or find(name).folder
-            return Files(name, read_published(folder / "config.json"), _of_folder(folder), _vocabulary(folder))
+            return Files(name, read_published(folder / "config.json"), _of_folder(folder), folder)
     except UsageError:
         raise
     except Exception as error:  # files from anywhere may be wrong in any way, and the hub may fail in any way
@@ -82,7 +91,7 @@ def _from_hub(name: str) -> Files:
         pass  # pickles: their shapes are known once they are loaded
     try:
         tokenizer = Path(hf_hub_download(repository, "tokenizer.json", revision=revision or None))
-        return Files(name, config, tensors, _vocabulary(tokenizer.parent))
+        return Files(name, config, tensors, tokenizer.parent)
     except EntryNotFoundError:
         return Files(name, config, tensors)
 

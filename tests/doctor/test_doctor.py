@@ -193,9 +193,6 @@ SHIPPED: dict[str, tuple[Plant, str, str]] = {
     "EAGLE-3's tapped layers in another order": (
         shipped("eagle3", config=reading([15, 9, 2])), "settings", "#aux=2,9,15",
     ),
-    "DFlash's tapped layers in another order": (
-        shipped("dflash", config=setting(aux_hidden_state_layer_ids=[15, 9, 2])), "settings", "#aux=2,9,15",
-    ),
     "EAGLE-3 of another target": (shipped("eagle3", tensors=foreign), "acceptance", "exactly this target"),
 }  # fmt: skip
 """Of the heads that ship, which read their target's states well."""
@@ -211,7 +208,7 @@ def examined(drafter: str, target: str, with_tokens: bool) -> tuple[Finding, ...
     checkup = Checkup(target, drafter)
     found = [*checkup.before_weights()]
     if with_tokens and not is_faulty(found):
-        loaded, texts = (default, OWN[:2]) if target == DEFAULT_TARGET else (trained, PROMPTS)
+        loaded, texts = (default, OWN[1:2]) if target == DEFAULT_TARGET else (trained, PROMPTS)
         prompts = [FilePrompt(i, "", text) for i, text in enumerate(texts)]
         found += checkup.with_tokens(loaded, prompts, SamplingParams(max_new_tokens=48))
     return tuple(found)
