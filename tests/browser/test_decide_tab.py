@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from app.jobs.recorded import RACES
 from engine.analysis.metrics import cost_per_million, lane_metrics
 from engine.recordings.recording import read
 from engine.what_if.read import what_if_of
+from tests.helpers import CHAINS
 from tests.helpers.made_races import a_race
 from tests.helpers.page_browser import UNREADABLE, reload
 from tests.helpers.race_pages import SETTLED, SLIDE, feed, opened, words
@@ -30,7 +30,7 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     """Figures of another race; dollars without a price; a price that is forgotten; a button that copies nothing; a tab
     that sends the race away, scrolls sideways, or cannot be read or reached."""
     tab = visit()
-    tab.set_input_files("[data-ref=file]", RACES / "csv_to_json.json")
+    tab.set_input_files("[data-ref=file]", CHAINS / "csv_to_json.json")
     tab.wait_for_function("window.photofinish.state.race === 'file:csv_to_json.json'")
     sent: list[str] = []
     tab.on("request", lambda request: sent.append(request.url))
@@ -38,7 +38,7 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     tab.keyboard.press("ArrowRight")
     assert tab.get_attribute("#pf-tab-decide", "aria-selected") == "true"
     sent.clear()  # what the tab of charts, passed on the way, asked for
-    race = read(RACES / "csv_to_json.json")
+    race = read(CHAINS / "csv_to_json.json")
     speeds = {name: lane_metrics(events_of(race), name).tokens_per_s for name in ("plain", "baseline", "speculative")}
     plain, fast = max(speeds["plain"], speeds["baseline"]), speeds["speculative"]
     found = what_if_of(race)
@@ -128,7 +128,7 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
 
 def test_what_was_chosen_in_what_if_is_what_decide_is_about(page: Any) -> None:
     """A choice that is forgotten on the way, or a command and money of another; or no way back to the best."""
-    opened(page, read(RACES / "csv_to_json.json"), "decide")
+    opened(page, read(CHAINS / "csv_to_json.json"), "decide")
     best = words(page, "decideSays")
     for drafter, k, is_served in (("ngram", 3, True), ("eagle3", 4, False)):
         page.click("#pf-tab-whatif")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.jobs.recorded import RACES
 from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from engine.analysis.metrics import lane_metrics
 from engine.recordings.recording import read
+from tests.helpers import CHAINS
 from tests.helpers.guesses import drafter_over
 from tests.helpers.page_browser import watched
 from tests.helpers.race_pages import opened, page_html, race_over, words, words_of
@@ -71,7 +71,7 @@ def cells(kept: int, guessed: int, tokens: int, steps: int) -> list[str]:
 def test_a_round_by_keyboard_alone(visit) -> None:
     """A right guess struck out, a wrong one kept, a count or a drafter's figure that is not of this stretch of text;
     or the answer on the screen before one has guessed."""
-    recording = read(RACES / "csv_to_json.json")
+    recording = read(CHAINS / "csv_to_json.json")
     pieces = pieces_of(recording)
     page = visit(recording)
     page.focus("[data-ref=gameBegin]")
@@ -114,7 +114,7 @@ def test_a_round_by_keyboard_alone(visit) -> None:
 def test_the_room_and_the_ways_out(visit) -> None:
     """A player who has seen the answer on the last one's screen, a tally that forgets or mixes races, a game without an
     end, or one that goes on over another race."""
-    recording = read(RACES / "story.json")
+    recording = read(CHAINS / "story.json")
     pieces = pieces_of(recording)
     page = visit(recording)
     page.click("[data-ref=gameBegin]")
@@ -142,7 +142,7 @@ def test_the_room_and_the_ways_out(visit) -> None:
     page.keyboard.press("Escape")  # nothing typed: no round
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.dataset.ref") == "gameBegin" and page.is_visible(".pf-lanes")
-    page = visit(read(RACES / "csv_to_json.json"))
+    page = visit(read(CHAINS / "csv_to_json.json"))
     page.click("[data-ref=gameBegin]")
     assert words(page, "gameRoomLine") == "", "another race's room"
     page = visit(recording)
@@ -157,7 +157,7 @@ def test_the_room_and_the_ways_out(visit) -> None:
 def test_a_right_character_inside_a_longer_token(visit) -> None:
     """A right character struck out without a word: players call it a bug. And figures that a projector or a phone cuts
     off."""
-    recording = read(RACES / "csv_to_json.json")
+    recording = read(CHAINS / "csv_to_json.json")
     pieces = pieces_of(recording)
     at = next(i for i, piece in enumerate(pieces) if i > 1 and len(piece) > 1 and piece[0] != " ")
     page = visit(recording)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from app.jobs.recorded import RACES
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import read
 from engine.what_if.read import what_if_of
+from tests.helpers import CHAINS
 from tests.helpers.page_browser import LOAD_MS, end, reload, run_race, settings
 from tests.helpers.race_pages import SETTLED, TEXT, TOKENS, expected, feed, race_over, words, words_of
 from tests.helpers.races import events_of
@@ -61,7 +61,7 @@ def shown(tab: Any, name: str) -> bool:
 def test_the_opening_from_its_first_act_to_its_last(open_page: Any, width: int) -> None:
     """Results would show too early: the ratio before both lanes are done, the verdict before the texts meet; a wrong
     ratio; texts that do not align letter by letter; a page that differs afterwards from one without an opening."""
-    page, recording = open_page(width, 700), read(RACES / "csv_to_json.json")
+    page, recording = open_page(width, 700), read(CHAINS / "csv_to_json.json")
     page.clock.install()
     feed(page, recording.fields, race_id="recorded-any", ribbon="RECORDED", every=40)
     page.clock.pause_at(page.evaluate("Date.now() / 1000 + 0.1"))
@@ -170,10 +170,10 @@ def milliseconds(seconds: float) -> str:
 def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: int) -> None:
     """A number that is not the recording's; a card that covers its subject, describes something out of sight or is too
     long to read; a dead key; motion despite reduced motion; a page that jumps or stays changed."""
-    recording = read(RACES / f"{name}.json")
+    recording = read(CHAINS / f"{name}.json")
     tab.set_viewport_size({"width": width, "height": height})
     tab.evaluate("localStorage.removeItem('photofinish.story')")
-    tab.set_input_files("[data-ref=file]", RACES / f"{name}.json")
+    tab.set_input_files("[data-ref=file]", CHAINS / f"{name}.json")
     tab.wait_for_function(f"name => {STATE}.race === `file:${{name}}.json`", arg=name)
     tab.evaluate(SETTLED)
     tops = tab.evaluate(LIT)["tops"]

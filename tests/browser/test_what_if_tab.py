@@ -1,4 +1,4 @@
-"""The tab "What if": the shipped races, recomputed for other draft lengths."""
+"""The tab "What if": recorded races, recomputed for other draft lengths."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from app.jobs.recorded import RACES
 from engine.analysis.metrics import lane_metrics
 from engine.recordings.extras import EXTRAS
 from engine.recordings.recording import Recording, read
 from engine.what_if.read import what_if_of
+from tests.helpers import CHAINS
 from tests.helpers.race_pages import SETTLED, SLIDE, STATE, TEXT, TOKENS, opened, race_over, words, words_of
 from tests.helpers.races import events_of, with_trees
 
 pytestmark = pytest.mark.browser
-CSV = RACES / "csv_to_json.json"
+CSV = CHAINS / "csv_to_json.json"
 
 
 def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
