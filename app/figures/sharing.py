@@ -60,7 +60,7 @@ def _words(told: Sequence[Shared], num_measured: int, with_caches: bool) -> str:
     return (
         f"Computed from this race of one user, not measured with more: {ends} All users share one step; drafts are as "
         f"long as in this race. {known} Grey is extrapolated. {'' if with_caches else NO_CACHES}"
-    )
+    ).strip()
 
 
 def _step_s(recording: Mapping[str, Any]) -> dict[int, float]:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Container, Iterable
 from contextlib import aclosing
 from functools import partial
@@ -43,7 +44,7 @@ class Halt(BaseException):
     """Ends a study's work from inside, whatever catches ordinary exceptions there."""
 
 
-class Study:
+class Study(ABC):
     """One study, as its frames show it.
 
     rows, begun: results, and what was begun, which a browser keeps even if the study fails.
@@ -58,12 +59,12 @@ class Study:
         self.stopped = threading.Event()
         self._error: PhotofinishError | None = None
 
-    def frame(self) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def frame(self) -> dict[str, Any]: ...
 
     def work(self) -> None:
-        """What it does while it has the device, in a thread of its own. Raises Halt if it was stopped."""
-        raise NotImplementedError
+        """What it does while it has the device, in a thread of its own: nothing, if it is complete from the start.
+        Raises Halt if it was stopped."""
 
     def stop(self) -> None:
         """End within one step."""

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.jobs.recorded import RACES
 from engine.recordings.recording import read
+from tests.helpers import CHAINS
 from tests.helpers.guesses import drafter_over
 from tests.helpers.pure_js import pure_js
 
@@ -64,7 +64,7 @@ def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str]
 @pytest.mark.parametrize("stretch", [(0, 12), (7, 40), (31, 32)])
 def test_the_drafters_play_the_same_stretch(pure: Call, name: str, stretch: tuple[int, int]) -> None:
     """A drafter's figure that is not of the text that the player wrote, or of another length than its best."""
-    recording = read(RACES / f"{name}.json")
+    recording = read(CHAINS / f"{name}.json")
     told = pure(DRAFTERS, recording.fields, *stretch)
     assert told
     for drafter, (k, tally) in told.items():
