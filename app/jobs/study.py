@@ -62,9 +62,9 @@ class Study(ABC):
     @abstractmethod
     def frame(self) -> dict[str, Any]: ...
 
+    @abstractmethod
     def work(self) -> None:
-        """What it does while it has the device, in a thread of its own: nothing, if it is complete from the start.
-        Raises Halt if it was stopped."""
+        """What it does while it has the device, in a thread of its own. Raises Halt if it was stopped."""
 
     def stop(self) -> None:
         """End within one step."""
@@ -166,10 +166,17 @@ class Studies(StudiesOf):
         super().__init__(make, queue)
 
 
-class _LookedAt(Study):
-    """Prompts that are not raced yet."""
+class _Over(Study):
+    """A study without work: it is complete from the start."""
 
     is_complete = True
+
+    def work(self) -> None:
+        """Nothing."""
+
+
+class _LookedAt(_Over):
+    """Prompts that are not raced yet."""
 
     def __init__(self, look: Look) -> None:
         super().__init__(())
@@ -179,10 +186,8 @@ class _LookedAt(Study):
         return {"state": "idle", "text": sentence(self._look.why_not) if self._look.why_not else ""}
 
 
-class _SavedStudy(Study):
-    """A study that was opened: it is over, and only shown."""
-
-    is_complete = True
+class _SavedStudy(_Over):
+    """A study that was opened, and is only shown."""
 
     def __init__(self, saved: SavedStudy) -> None:
         super().__init__(saved.rows)
