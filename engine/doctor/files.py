@@ -21,7 +21,7 @@ from ..progress import quiet
 TABLES = ("d2t", "t2d")
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I8": torch.int8,
           "I64": torch.int64, "I32": torch.int32, "BOOL": torch.bool, "U8": torch.uint8}  # fmt: skip
-"""Of safetensors' headers; any other is read as bytes."""
+"""By their names in the headers of safetensors; any other is read as bytes."""
 
 
 @dataclass(frozen=True)

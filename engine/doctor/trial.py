@@ -61,8 +61,8 @@ class Trial:
                 yield each, self.variants[drafter][i]
 
     def right(self, drafter: str = "", depth: int = 0) -> list[bool]:
-        """Of every position that has a draft of more than `depth` tokens, whether that one is right and all before it
-        are."""
+        """For each position whose draft has more than `depth` tokens: whether the token at that depth, and all before
+        it, are right."""
         return [
             len(each.text.right(draft, at)) > depth
             for each, table in self.tables(drafter)

@@ -195,7 +195,7 @@ SHIPPED: dict[str, tuple[Plant, str, str]] = {
     ),
     "EAGLE-3 of another target": (shipped("eagle3", tensors=foreign), "acceptance", "exactly this target"),
 }  # fmt: skip
-"""Of the heads that ship, which read their target's states well."""
+"""Faults in the heads that ship: these read their target's states well."""
 
 
 @cache
