@@ -39,7 +39,8 @@ UNREADABLE = """() => {
       const node = walker.currentNode, parent = node.parentElement, style = getComputedStyle(parent);
       const range = document.createRange(); range.selectNodeContents(node);
       const { width, height } = range.getBoundingClientRect();
-      if (!node.textContent.trim() || width < 2 || height < 2 || style.visibility === 'hidden'
+      if (!node.textContent.trim() || width < 2 || height < 2
+          || !parent.checkVisibility({ visibilityProperty: true, opacityProperty: true })
           || parent.closest('button:disabled, .pf-sr, script, style, [hidden], .pf-unseen, .pf-newline')) continue;
       const size = parseFloat(style.fontSize), back = behind(parent), ink = number(style.color);
       const [high, low] = back ? [light(ink), light(back)].sort((a, b) => b - a) : [1, 0];
