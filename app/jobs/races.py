@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -31,6 +32,8 @@ GRACE_S = 5.0
 """How long an unwatched race goes on: a reloaded page reconnects to its race after a second or two, or later if the
 race keeps the browser's cores busy."""
 
+LOST = json.dumps({"race": "none", "seq": 0, "state": "lost"})
+"""For a reloaded page whose race is no longer known: it ended unwatched, or the server was restarted."""
 MAX_WATCHERS = 3
 """Streams per race. A page that is loaded again opens a new one before the server notices that the old one is
 closed."""
@@ -118,15 +121,18 @@ class Stage:
 
     def resume(self, visitor: str, race: str) -> AsyncGenerator[str, None]:
         """The frames of a race from its beginning to its end, for whoever knows its id; from now on it belongs to this
-        visitor. No frames if there is no such race. Iterating raises UsageError if MAX_WATCHERS already watch it."""
+        visitor. One frame, LOST, if there is no such race. Iterating raises UsageError if MAX_WATCHERS already watch
+        it."""
         run = self._runs.get(race)
-        return _nothing() if run is None else self._watch(run, visitor, None, 0)
+        if run is not None:
+            return self._watch(run, visitor, None, 0)
+        return _only(LOST) if race else _only()
 
     def extras(self, visitor: str) -> AsyncGenerator[str, None]:
         """The frames after the end of the last race that this visitor saw to its end, until it is complete; the last
         one has the recording with its extras. A stream of its own: the visitor can start the next race meanwhile."""
         run = next((run for run in reversed(self._runs.values()) if visitor in run.seen_to_end), None)
-        return _nothing() if run is None else self._watch(run, visitor, *run.seen_to_end[visitor])
+        return _only() if run is None else self._watch(run, visitor, *run.seen_to_end[visitor])
 
     async def _watch(self, run: _Run, visitor: str, sent: RaceView | None, shown: int) -> AsyncGenerator[str, None]:
         """Frames for a visitor who has seen `shown` frames up to the view `sent` (None: nothing yet)."""
@@ -183,10 +189,9 @@ class Stage:
         return _dump(sent, view, seq)
 
 
-async def _nothing() -> AsyncGenerator[str, None]:
-    """No frames."""
-    return
-    yield
+async def _only(*frames: str) -> AsyncGenerator[str, None]:
+    for frame in frames:
+        yield frame
 
 
 def _dump(sent: RaceView | None, view: RaceView, seq: int) -> str:

@@ -142,8 +142,7 @@ class Handlers:
 
     @streamed
     async def resume(self, race: object, request: gr.Request) -> Frames:
-        """The frames of the race with this id, which the browser watched before its page was reloaded; none if there is
-        no such race."""
+        """The frames of the race with this id, which the browser watched before its page was reloaded."""
         return self.stage.resume(_visitor(request), str(race))
 
     @streamed

@@ -19,7 +19,7 @@ from app.catalogue.catalogue import load
 from app.catalogue.machine import Machine
 from app.jobs.backend import TorchBackend
 from app.jobs.queue import PER_ADDRESS, PER_VISITOR
-from app.jobs.races import GRACE_S, MAX_WATCHERS, Stage
+from app.jobs.races import GRACE_S, LOST, MAX_WATCHERS, Stage
 from app.page.handlers import Handlers
 from engine.errors import UsageError
 from engine.events import from_json
@@ -161,13 +161,14 @@ async def test_a_race_has_few_watchers() -> None:
 @in_loop
 async def test_a_guess_finds_nothing() -> None:
     """Anybody can send anything as a race's id: it must neither show somebody's race nor be an error."""
-    guesses: list[Any] = ["", "none", "0" * 16, None, 7, [], {"race": 1}, ["x"] * 1000, True, "\ud800"]
+    guesses: list[Any] = ["none", "0" * 16, None, 7, [], {"race": 1}, ["x"] * 1000, True, "\ud800"]
     handlers = Handlers(load(Machine()), TorchBackend())
     handlers.stage = Stage(StagedBackend(RACE, step_s=0.01))
     task = asyncio.create_task(watch(handlers.stage, "a"))
     await asyncio.sleep(0.1)
     request: Any = SimpleNamespace(session_hash="b", client=None)
     for guess in guesses:
-        assert [frame async for frame in handlers.resume(guess, request)] == []
+        assert [frame async for frame in handlers.resume(guess, request)] == [LOST]
+    assert [frame async for frame in handlers.resume("", request)] == [], "a first visit has lost nothing"
     assert handlers.stage.racing("a") and not handlers.stage.racing("b")
     assert (await task)[-1]["state"] == "finished"

@@ -40,7 +40,8 @@ EXAMPLE = RACES / "csv_to_json.json"
 
 def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     """A reload lost the race: the page showed another one, and the device went on for nobody. What was raced before,
-    meanwhile and afterwards must be there; and a race that is over comes back too, with its prompt in the box."""
+    meanwhile and afterwards must be there; and a race that is over comes back too, with its prompt in the box, even from
+    a server that was restarted. One that was running then is gone, and the page says so."""
     tab = visit()
     settings(tab, Maximum_length="1000")
     run_race(tab, "running")
@@ -56,11 +57,15 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     end(tab)
     recording = json.loads(saved(tab))
     assert recording["events"][0]["type"] == "started" and tab.evaluate(TOKENS) == expected(recording)
+    tab.route("**/recordings/*", lambda route: route.fulfill(status=404))
     reload(tab, "page")
     tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race, timeout=RACE_MS)
     to_end(tab)
     assert tab.evaluate(TOKENS) == expected(recording) and "RECORDED" not in words(tab, "ribbon")
     assert tab.input_value("#page-prompt textarea") == recording["prompt"]["text"]
+    tab.evaluate("sessionStorage.setItem('photofinish.race', '0123456789abcdef')")
+    reload(tab, "page")
+    tab.wait_for_selector("[data-ref=alert] >> text=Your last race did not finish", timeout=RACE_MS)
 
 
 def test_two_visitors_see_their_own_races(visit: Any) -> None:

@@ -13,6 +13,7 @@ import { S } from "./state.js";
 
 const RACE_KEY = "photofinish.race";         // the last race of this tab
 const OVER_KEY = "photofinish.over";          // the last one that is over
+const RECORDING_KEY = "photofinish.recording";       // its recording
 const LOOK_AGAIN_MS = 300;
 const LOOKS = 200;
 const SETTLED_MS = 700;     // until an example's prompt and settings are filled in
@@ -43,18 +44,32 @@ document.addEventListener("click", (event) => {
   if (event.target.closest?.("#page-settings-button, #page-panel-close")) toggleSettings();
 });
 
-// A reloaded tab gets its race back: one that goes on from its stream (RESUME_JS in app/page/ui.py), one that is over
-// from the server's copy.
-on("frame", ({ race, ribbon, recording }) => {
-  if (race === "none" || ribbon?.includes("RECORDED")) return;
+// A reloaded tab gets its race back, even if the server was restarted: one that goes on from its stream (RESUME_JS in
+// app/page/ui.py), one that is over from the tab's own copy, or from the server's if it was too long to keep.
+on("frame", ({ race, ribbon, recording, state }) => {
+  if (state === "lost") return lost();
+  if (race === "none" || ribbon?.includes("RECORDED")) return undefined;
   remember(RACE_KEY, race, true);
-  if (recording) remember(OVER_KEY, race, true);
+  if (!recording) return undefined;
+  remember(OVER_KEY, race, true);
+  remember(RECORDING_KEY, null, true);       // there may be no room for the new one
+  return remember(RECORDING_KEY, recording, true);
 });
 async function comeBack(race) {
-  const answer = await fetch(`recordings/${race}.json`).catch(() => null);
-  if (!answer?.ok || S.id === race || remembered(RACE_KEY, true) !== race) return;
-  onFrame(JSON.stringify({ race, seq: 0, state: "finished", status: { text: "Your last race." }, complete: true,
-    recording: await answer.text() }));
+  const answer = remembered(RECORDING_KEY, true) ? null : await fetch(`recordings/${race}.json`).catch(() => null);
+  const recording = answer?.ok ? await answer.text() : remembered(RECORDING_KEY, true);
+  if (S.id === race || remembered(RACE_KEY, true) !== race) return undefined;
+  if (!recording) return board.alert("Your last race is no longer on the server.");
+  return onFrame(JSON.stringify({ race, seq: 0, state: "finished", status: { text: "Your last race." }, complete: true,
+    recording }));
+}
+function lost() {
+  if (remembered(RACE_KEY, true) !== remembered(OVER_KEY, true)) {
+    board.alert("Your last race did not finish: the page was away for too long, or the server was restarted. "
+      + "Race runs it again.");
+    remember(RACE_KEY, null, true);
+  }
+  return true;
 }
 if (remembered(OVER_KEY, true)) setTimeout(comeBack, 0, remembered(OVER_KEY, true));
 
