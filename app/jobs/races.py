@@ -189,9 +189,9 @@ class Stage:
         return _dump(sent, view, seq)
 
 
-async def _only(*frames: str) -> AsyncGenerator[str, None]:
-    for frame in frames:
-        yield frame
+async def _only(*texts: str) -> AsyncGenerator[str, None]:
+    for text in texts:
+        yield text
 
 
 def _dump(sent: RaceView | None, view: RaceView, seq: int) -> str:

@@ -40,8 +40,8 @@ EXAMPLE = RACES / "csv_to_json.json"
 
 def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     """A reload lost the race: the page showed another one, and the device went on for nobody. What was raced before,
-    meanwhile and afterwards must be there; and a race that is over comes back too, with its prompt in the box, even from
-    a server that was restarted. One that was running then is gone, and the page says so."""
+    meanwhile and afterwards must be there; and a race that is over comes back too, with its prompt in the box, even if
+    the server was restarted. One that was running then is gone, and the page says so."""
     tab = visit()
     settings(tab, Maximum_length="1000")
     run_race(tab, "running")
