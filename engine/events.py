@@ -146,7 +146,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The lane failed; what it committed before stands."""
+    """The lane failed; what it committed before remains."""
 
     message: str
 

@@ -224,8 +224,8 @@ class StopAt:
         """Why the completion ended, or None."""
 
     def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
-        """How many of these newly committed tokens stand, and "stop", "stop_string" or "length" if the completion ends
-        with the last of them. After the end none stands."""
+        """How many of these newly committed tokens count, and "stop", "stop_string" or "length" if the completion ends
+        with the last of them. After the end none counts."""
         if self.reason is not None:
             return 0, self.reason
         for count, token in enumerate(token_ids, 1):

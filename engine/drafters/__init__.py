@@ -147,7 +147,7 @@ def label(text: str) -> str:
 
 
 def short_label(text: str) -> str:
-    """The same without what stands in brackets."""
+    """The same without what is in brackets."""
     words, bracket, rest = label(text).partition(" (")
     return words + rest.partition(")")[2] if bracket else words
 

@@ -1,5 +1,5 @@
 """A lane's whole step as one fixed call per width: forward, the target's choice in every row, and how much of the draft
-stands.
+is accepted.
 
 The host sends one small copy (pointer, position, the last token and the draft) and reads one back (the accepted count
 and the choices). Choosing row after row on the host would cost a wait for the device each; here rows after the first

@@ -71,7 +71,7 @@ export function drafterName(drafter) {
   const [, name, tree] = /^(.*?)(@tree)?$/s.exec(drafter);
   return oneLine(plainName(name)).slice(0, 100) + (tree ? ", tree" : "");
 }
-// The same without what stands in brackets.
+// The same without what is in brackets.
 export const shortDrafter = (drafter) => drafterName(drafter).replace(/ \([^)]*\)/, "");
 
 function plainName(drafter) {
