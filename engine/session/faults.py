@@ -29,8 +29,8 @@ def ending(fault: Fault, why: str, kernels: Kernels, needed: int) -> RaceError:
     """The error that ends a race for this fault. needed: bytes that the race takes at least."""
     if fault == "memory":
         return RaceError(
-            f"there is not enough memory on {kernels.device}: this race needs at least {needed / 1e9:.3g} GB in "
-            f"addition to the weights, and {kernels.free_bytes() / 1e9:.3g} GB are free; choose fewer new tokens, a shorter "
+            f"there is not enough memory on {kernels.device}: this race needs at least {needed / 1e9:.3g} GB next to "
+            f"the weights, and {kernels.free_bytes() / 1e9:.3g} GB are free; choose fewer new tokens, a shorter "
             "prompt, a smaller k or fewer lanes"
         )
     return RaceError(f"the race failed on {kernels.device}: {why}")
