@@ -18,6 +18,8 @@ from ..spec import BASELINE, PLAIN, SPECULATIVE, LaneSpec
 
 DISTURBED = 3.0
 MIN_STEPS_TO_JUDGE = 20
+BUSY = 0.2
+"""Threads that wait for a core this share of their time make every step a quarter slower."""
 NORMAL_95 = 1.96
 
 
@@ -153,11 +155,30 @@ class Disturbance:
         )
 
 
-def disturbance(events: Iterable[LaneEvent]) -> Disturbance | None:
-    """The worst lane whose 95th percentile of step times exceeds DISTURBED times its median; None in a quiet race.
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """A race whose threads waited for a core for more than BUSY of their time."""
+
+    waited_share: float
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"The machine was disturbed: the race waited for a core {100 * self.waited_share:.0f} % of its time, so do "
+            "not quote its ratio."
+        )
+
+
+def disturbance(events: Iterable[LaneEvent], waited_share: float | None = None) -> Disturbance | Overload | None:
+    """An overloaded machine, or else the worst lane whose 95th percentile of step times exceeds DISTURBED times its
+    median; None in a quiet race.
+
+    waited_share: the recording's; None if unknown.
 
     Compares only steps of equal width, where a lane has at least MIN_STEPS_TO_JUDGE of them. Steps of unknown width are
     a server's; they count only if there are no others, because they ran on another machine."""
+    if waited_share is not None and waited_share > BUSY:
+        return Overload(waited_share)
     seconds: dict[tuple[str, int | None], list[float]] = {}
     for e in events:
         if isinstance(e.event, Step):

@@ -126,7 +126,7 @@ def run_race(
         plain_step_s=numbers[PLAIN].itl_p50_s or 0.0,
         cache_length=race.widths.length,
         exact=race.widths.plan.exact,
-        disturbed=disturbance(events) is not None,
+        disturbed=disturbance(events, race.waited_share) is not None,
         faults=tuple(faults),
         differences=tuple(differences),
     )

@@ -98,7 +98,7 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
         console.print(Text(f"{which}{speed}{same and f'; {same}'}", style))
         if (loop := loop_sentence([token for step in done for token in step.token_ids])) is not None:
             console.print(Text(f"{which}{loop}", CAUTION))
-    if (disturbed := disturbance(events)) is not None:
+    if (disturbed := disturbance(events, recording.get("waited_share"))) is not None:
         console.print(Text(clean(disturbed.sentence), CAUTION))
 
 

@@ -85,7 +85,7 @@ def print_sweep(console: Console, report: Mapping[str, Any], best: Mapping[str, 
     _say(console, headline, "bold")
     if (loop := loop_sentence(token_ids(events, BASELINE))) is not None:
         _say(console, loop, CAUTION)
-    if (disturbed := disturbance(events)) is not None:
+    if (disturbed := disturbance(events, recording.get("waited_share"))) is not None:
         _say(console, disturbed.sentence, CAUTION)
     judged = ["identical"] if best["measured"] else []
     columns = ["k", "tokens/s", "x plain", "kept", "tokens a step", "steps", *judged]

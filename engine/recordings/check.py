@@ -97,6 +97,7 @@ KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
 TWO_TOKENS = _two(f"token ids from 0 to {MAX_TOKEN_ID}", TOKEN.holds)
 TWO_TEXTS = _two("strings", TEXT.holds)
 TWO_WIDTHS = _two("widths, null where unknown", lambda value: value is None or WIDTH.holds(value))
+SHARE = Shape("a number from 0 to 1", lambda value: NUMBER.holds(value) and 0 <= value <= 1)
 _DIFFERENCE = {
     "position": COUNT,
     "tokens": TWO_TOKENS,
@@ -136,6 +137,7 @@ RECORDING: dict[str, Any] = {
     "events": [OBJECT],
     "synthetic": IfThere(AtMost(MAX_LANES, NAME)),
     "stopped": IfThere(FLAG),
+    "waited_share": IfThere(SHARE),
     "runs": IfThere({"sentence": NAME}),
     "places": IfThere({"lanes": NAMES, "sentence": NAME}),
     "spec": SPEC,

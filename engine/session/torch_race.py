@@ -15,6 +15,7 @@ from ..errors import CaptureError, words
 from ..events import Event, Failed, Finished, LaneEvent, Prompt, Step
 from ..exactness.probe import explain
 from ..hardware import environment
+from ..hardware.core_time import core_time, waited_share
 from ..interfaces import Drafter
 from ..progress import Progress, silent
 from ..race import race
@@ -56,6 +57,7 @@ class TorchRace:
         self.order, self.widths, self.lanes = self.ready.order, self.ready.widths, self.ready.lanes
         self.loaded, self.spec, self.prompt = loaded, self.order.spec, prompt
         self.prepared, self.sampler, self.end_ids = self.order.prepared, self.order.sampler, self.order.end_ids
+        self.waited_share: float | None = None
 
     def end_if_device_fails(self, error: Exception) -> None:
         """Raises RaceError if the error means that this race cannot go on: memory ran out, kernels fail, or the device
@@ -112,7 +114,9 @@ class TorchRace:
 
     def events(self) -> Iterator[LaneEvent]:
         """The race, on the fair clock (or lane after lane, with `solo`). Raises RaceError if the device fails."""
+        before = core_time()
         yield from race({name: self._with_pieces(lane) for name, lane in self.lanes.items()}, self.spec.solo)
+        self.waited_share = waited_share(before, core_time())
 
     def header(self) -> dict[str, Any]:
         """Everything known before the first step that is needed to judge or repeat the race."""
@@ -145,10 +149,12 @@ class TorchRace:
         }
 
     def result(self) -> dict[str, Any]:
-        """`verdicts` on every other lane against the baseline, by name; {} without a baseline. In an audited race also
-        `candidates`: see `recordings/candidates.py`. Raises RaceError if the device fails."""
+        """`verdicts` on every other lane against the baseline, by name; {} without a baseline. `waited_share`: of the
+        race's time, what its threads waited for a core, where the system says it. In an audited race also `candidates`:
+        see `recordings/candidates.py`. Raises RaceError if the device fails."""
+        waited = {} if self.waited_share is None else {"waited_share": round(self.waited_share, 4)}
         with self.guard():
-            return {"verdicts": self._verdicts(), **self._looked_at()}
+            return {"verdicts": self._verdicts(), **waited, **self._looked_at()}
 
     def _verdicts(self) -> dict[str, Any]:
         verdicts: dict[str, Any] = {}

@@ -77,6 +77,9 @@ def test_a_disturbed_machine_is_said_in_the_engines_words(page: Any) -> None:
         loop = loop_sentence([token for step in steps(events_of(recorded), "speculative") for token in step.token_ids])
         assert (loop or "") in words(page, "caution"), "one warning in the place of the other"
         assert page.is_visible("[data-ref=caution]") and "do not quote" in words(page, "caution")
+    feed(page, {**SHORT, "waited_share": 0.62}, race_id="overloaded")
+    found = disturbance(events_of(SHORT), 0.62)
+    assert found is not None and words(page, "disturbed") == found.sentence
     feed(page, SHORT, race_id="quiet")
     assert disturbance(events_of(SHORT)) is None and words(page, "disturbed") == words(page, "caution") == ""
 

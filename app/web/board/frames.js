@@ -103,7 +103,7 @@ function fillRace(recording) {
   if (missed) clearTexts();
   S.race = new Race();
   recording.events.forEach((event) => S.race.add(event));
-  Object.assign(S, { holes: 0, disturbed: disturbance(S.race) });
+  Object.assign(S, { holes: 0, disturbed: disturbance(S.race, recording.waited_share) });
   setHeader(recording);
 }
 

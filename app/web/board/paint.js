@@ -129,7 +129,8 @@ function showStatus() {
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "Your race";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
   const status = S.state === "preparing" ? "" : S.status?.text;
-  const text = replay.playing ? `${source}, replayed ${speed}.` : status || WORDS[S.state] || "";
+  const words = status || WORDS[S.state] || "", shown = root.dataset.stage ? words.replace(/(?<=[.!?]) .*/, "") : words;
+  const text = replay.playing ? `${source}, replayed ${speed}.` : shown;
   board.status(S.state, S.holes && S.live ? `${text} Some updates were lost; the full race follows at the end.` : text);
   showCard();
   const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"],

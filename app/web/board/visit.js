@@ -16,7 +16,8 @@ const OVER_KEY = "photofinish.over";          // the last one that is over
 const RECORDING_KEY = "photofinish.recording";       // its recording
 const LOOK_AGAIN_MS = 300;
 const LOOKS = 200;
-const SETTLED_MS = 700;     // until an example's prompt and settings are filled in
+const FILLED_MS = 6000;       // how long to wait until an example's prompt and settings are filled in
+const LOOK_MS = 50;
 const panel = () => document.getElementById("page-panel");
 
 document.addEventListener("keydown", (event) => {
@@ -60,6 +61,7 @@ async function comeBack(race) {
   const recording = answer?.ok ? await answer.text() : remembered(RECORDING_KEY, true);
   if (S.id === race || remembered(RACE_KEY, true) !== race) return undefined;
   if (!recording) return board.alert("Your last race is no longer on the server.");
+  if (!JSON.parse(recording).events.some(({ type }) => type === "step")) return undefined;
   return onFrame(JSON.stringify({ race, seq: 0, state: "finished", status: { text: "Your last race." }, complete: true,
     recording }));
 }
@@ -99,10 +101,15 @@ refs.alertClose.addEventListener("click", () => board.alert(""));
 // An opened file's race is run again as recorded. For an example, its button fills in the settings first.
 refs.liveHere.addEventListener("click", () => {
   if (S.fromFile) return ask("retry");
-  const prompt = document.querySelector("#page-prompt textarea"), race = () => pageButton("race")?.click();
-  if (!prompt || prompt.value === S.header?.prompt.text) return race();
-  examples().find((each) => each.textContent.trim() === S.name)?.click();
-  return setTimeout(race, SETTLED_MS);
+  const wanted = S.header?.prompt.text, ends = performance.now() + FILLED_MS;
+  const isFilled = () => (document.querySelector("#page-prompt textarea")?.value ?? wanted) === wanted;
+  const race = () => {
+    if (isFilled()) pageButton("race")?.click();
+    else if (performance.now() < ends) setTimeout(race, LOOK_MS);
+    else board.alert("The example's prompt was not filled in. Choose the example, then Race.");
+  };
+  if (!isFilled()) examples().find((each) => each.textContent.trim() === S.name)?.click();
+  return race();
 });
 // The page's buttons may appear later than the race, much later on a busy machine. An exported race has none.
 function updateSoon(left) {

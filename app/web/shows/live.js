@@ -14,8 +14,8 @@ import { endWhatIf } from "../tabs/whatif_tab.js";
 import { nameOf, showRecorded } from "./recorded.js";
 
 const LOOK_MS = 200;
-const SILENT_MS = 700;          // frames of a race come at least every 200 ms
-const ANSWER_MS = 700;
+const SILENT_MS = 600;          // frames of a race come at least every 200 ms
+const ANSWER_MS = 1100;         // a busy machine takes its time; the recorded race must begin within 2 s
 const BEGIN_MS = 4000;
 const LOST = "the connection to the server was lost";
 const INSTEAD = "Live race not possible; this one was recorded";
@@ -51,6 +51,7 @@ export async function raceLive() {
   if (live.race !== null) return board.announce("A race is on already: X stops it.");
   Object.assign(live, { race: "", asked: performance.now(), heard: performance.now(), unseen: false });
   refs.stageNote.hidden = true;
+  root.dataset.stage = "on";
   if (live.lost || !await answers()) return instead(LOST);
   return live.race === "" && (refs.liveHere.hidden ? pageButton("race") : refs.liveHere)?.click();
 }
@@ -126,7 +127,7 @@ on("frame", ({ race, state, ribbon, status }) => {
     stopLive();
   }
   if (live.aside.has(race)) return true;
-  if (!live.timer || ribbon?.includes("RECORDED")) return false;
+  if (!live.timer || race === "none" || ribbon?.includes("RECORDED")) return false;
   Object.assign(live, { race: OVER.includes(state) ? null : race, heard: performance.now() });
   if (state !== "failed") return false;
   live.aside.add(race);

@@ -96,10 +96,13 @@ function step(by) {
 }
 
 function listKeys() {
-  refs.stageList.replaceChildren(...keys().map(([, shown, words]) => {
-    const row = make("div"), key = make("dt");
+  refs.stageList.replaceChildren(...keys().map(([, shown, words, action]) => {
+    const row = make("div"), key = make("dt"), does = make("dd"), button = make("button", "pf-stage-key", words);
+    button.type = "button";
+    button.addEventListener("click", () => { stopAutoplay(); action(); });
     key.append(make("kbd", "", shown));
-    row.append(key, make("dd", "", words));
+    does.append(button);
+    row.append(key, does);
     return row;
   }));
 }
@@ -196,7 +199,7 @@ window.addEventListener("keydown", (event) => {
   stopAutoplay();
   found[3]();
 }, true);
-// Without a keyboard: any click shows the list of keys, which has a button to leave.
+// Without a keyboard: any click shows the list of keys, whose rows are buttons, and closes it.
 root.addEventListener("click", (event) => {
   if (!stage.kept || !event.isTrusted || event.target.closest("[data-leave]")) return;
   refs.stageKeys.hidden = !refs.stageKeys.hidden;
@@ -211,7 +214,7 @@ on("painted", () => {
   if (stage.byLink && (S.header || isLinked())) beginStage();
   if (!stage.kept) return;
   if (replay.playing && !stage.played) showView("on");
-  if (stage.played && !replay.playing && replay.t >= replay.duration) showView("verdict");
+  if (stage.played && !S.live && !replay.playing && replay.t >= replay.duration) showView("verdict");
   stage.played = replay.playing;
   if (S.verdictWaits && replay.t >= replay.duration) {
     S.verdictWaits = false;

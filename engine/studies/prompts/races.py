@@ -103,7 +103,8 @@ def rows_of(race: TorchRace, events: Sequence[LaneEvent], prompt: FilePrompt) ->
         raise RaceError(f"line {prompt.line}: {'; '.join(broken)}")
     gains, verdicts = race_speedups(events, race.spec.lanes), race.result()["verdicts"]
     computed = {} if failed else _computed(race, list(gains))
-    loops, disturbed = loop_sentence(token_ids(events, BASELINE)) is not None, disturbance(events) is not None
+    loops = loop_sentence(token_ids(events, BASELINE)) is not None
+    disturbed = disturbance(events, race.waited_share) is not None
     rows = []
     for name, gain in gains.items():
         numbers, fault = lane_metrics(events, name), ""

@@ -1,0 +1,51 @@
+"""An evenly overloaded machine: every step equally slow, so that nothing in the step times shows it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from engine.analysis.metrics import BUSY, disturbance
+from engine.hardware import core_time as module
+from engine.hardware.core_time import CoreTime, core_time, waited_share
+from tests.helpers.races import events_of, fixed_race
+
+SPIN = "import time\nends = time.monotonic() + 20\nwhile time.monotonic() < ends: pass"
+
+
+def test_a_shared_core_is_noticed() -> None:
+    """A machine with ten times as much to do as it has cores showed "2.02x" with a green verdict."""
+    cores, (first, *_) = os.sched_getaffinity(0), sorted(os.sched_getaffinity(0))
+    others = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(2)]
+    try:
+        for process in others:
+            os.sched_setaffinity(process.pid, {first})
+        os.sched_setaffinity(0, {first})
+        before, ends = core_time(), time.monotonic() + 0.6
+        while time.monotonic() < ends:
+            pass
+        share = waited_share(before, core_time())
+    finally:
+        os.sched_setaffinity(0, cores)
+        for process in others:
+            process.kill()
+            process.wait()
+    assert share is not None and BUSY < share < 1
+    found = disturbance(events_of(fixed_race()), share)
+    assert found is not None and f"{100 * share:.0f} % of its time" in found.sentence
+
+
+def test_a_quiet_machine_gets_no_warning() -> None:
+    """A warning on every race is read by nobody."""
+    assert disturbance(events_of(fixed_race()), BUSY) is None
+
+
+def test_a_system_that_does_not_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that have ended between two readings, or no such file (macOS): no share, and no error."""
+    assert waited_share(CoreTime(9, 9), CoreTime(5, 5)) is None
+    monkeypatch.setattr(module, "THREADS", module.THREADS / "nowhere")
+    assert core_time() is None and waited_share(None, None) is None
