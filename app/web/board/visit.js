@@ -17,7 +17,7 @@ const RECORDING_KEY = "photofinish.recording";       // its recording
 const LOOK_AGAIN_MS = 300;
 const LOOKS = 200;
 const FILLED_MS = 6000;       // how long to wait until an example's prompt and settings are filled in
-const LOOK_MS = 50;
+const POLL_MS = 50;
 const panel = () => document.getElementById("page-panel");
 
 document.addEventListener("keydown", (event) => {
@@ -105,7 +105,7 @@ refs.liveHere.addEventListener("click", () => {
   const isFilled = () => (document.querySelector("#page-prompt textarea")?.value ?? wanted) === wanted;
   const race = () => {
     if (isFilled()) pageButton("race")?.click();
-    else if (performance.now() < ends) setTimeout(race, LOOK_MS);
+    else if (performance.now() < ends) setTimeout(race, POLL_MS);
     else board.alert("The example's prompt was not filled in. Choose the example, then Race.");
   };
   if (!isFilled()) examples().find((each) => each.textContent.trim() === S.name)?.click();
