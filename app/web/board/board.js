@@ -197,7 +197,8 @@ export class Board {
     write(refs.verdictWord, known ? known[1] : isOver ?
       "No verdict: there is nothing to compare." : "Are both texts the same? The verdict comes after the race.");
     refs.proofOpen.disabled = !known;
-    write(refs.verdictMeans, oneLine(again) || (known ? known[2] : ""));
+    write(refs.verdictMeans, oneLine(again) || (known ? known[2] : isOver ? "" :
+      "One model writes it twice: token by token, and by checking several guesses at once."));
     refs.verdictMeans.title = oneLine(again);
     refs.verdict.toggleAttribute("data-again", Boolean(again));
     write(refs.verdictRows, known ? comparedWords(verdict) : "");

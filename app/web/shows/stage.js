@@ -28,6 +28,7 @@ const STAGE_KEYS = [
   [[" "], "Space", "play or pause", () => { if (!S.live) replay.toggle(); }],
   [["s"], "S", "slower", () => replay.setSpeed(Math.max(SLOWEST, replay.speed / 2))],
   [["f"], "F", "faster", () => replay.setSpeed(Math.min(FASTEST, replay.speed * 2))],
+  [["Home"], "Home", "to the start", () => step(0)],
   [["ArrowRight"], "\u2192", "one step forward", () => step(1)],
   [["ArrowLeft"], "\u2190", "one step back", () => step(-1)],
   [["ArrowUp", "+"], "\u2191", "longer draft (k + 1)", () => changeLength(1)],
@@ -89,10 +90,12 @@ function armed() {
   showVerdict();
 }
 
+// 0: to the start.
 function step(by) {
   if (S.live) return;
   showView("on");
-  replay.step(by);
+  replay.pause();
+  if (by) replay.step(by); else replay.seek(0);
 }
 
 function listKeys() {

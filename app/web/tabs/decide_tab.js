@@ -15,6 +15,7 @@ import { sharedBy } from "./sharing.js";
 import { answerNow, whatIfOf } from "./whatif_tab.js";
 
 const ENTERED = { users: "", dollars: "1", tokens: "10000000", hours: "24", goalTokens: "200", goalSeconds: "2" };
+const loadBoxes = root.querySelectorAll("[data-load]");
 const boxes = new Map([...root.querySelectorAll("[data-decide]")].map((node) => [node.dataset.decide, node]));
 let decided = [];       // what the tab was drawn from
 const typed = { ...rememberedJson(DECIDE_KEY) };         // the visitor's input, by box
@@ -65,7 +66,8 @@ function drawDecide() {
       + "computed for one program on one device." :
     "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.");
   if (!answer) return;
-  const inputs = entered(), load = loadOf(sharedBy(S.header, answer.subject.steps), inputs.users);
+  const inputs = entered(), shared = sharedBy(S.header, answer.subject.steps), load = loadOf(shared, inputs.users);
+  for (const box of loadBoxes) box.hidden = !shared.length;      // of servers no load can be computed
   drawAnswer(answer, inputs, load);
   drawMoney(answer, inputs, load);
   const made = productionOf(S.header, answer.subject);
@@ -80,6 +82,7 @@ function drawAnswer(answer, inputs, load) {
   write(refs.decideSays, verdictWords(answer));
   write(refs.decideCaution, [...inputs.odd, answer.caution].filter(Boolean).join(" "));
   write(refs.answerBatch, load.words);
+  refs.answerBatch.classList.toggle("pf-entered", load.gain !== null);       // then it is what counts
   const lengths = whatIfOf();         // a sentence if there are no tables
   write(refs.answerElse, [othersWords(answer), typeof lengths === "string" && lengths].filter(Boolean).join(" "));
 }

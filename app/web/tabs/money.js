@@ -79,15 +79,16 @@ function loadRows(inputs, { users, tokensPerS, gain, hasDollars }, isGpu) {
   ];
 }
 
-const MEASURE = "Dollars need a load: enter how many users share the machine, or measure your servers under "
-  + "load (python -m engine study).";
+const MEASURED = "measure your servers: Under load, in \u201cYour servers\u201d";
+const MEASURE = `Dollars need a load: enter how many users share the machine, or ${MEASURED}.`;
 
 // What `users` users at once would change: {users, gain, tokensPerS of plain and the other lane (null: one user, or not
 // known), hasDollars, words}. shared: of sharing.js, for 1, 2, ... users; users: null if not entered.
 export function loadOf(shared, users) {
   const none = { users, gain: null, tokensPerS: null, hasDollars: false };
   if (!shared.length)
-    return { ...none, words: `One text at a time; servers batch, which shrinks the gain. ${MEASURE}` };
+    return { ...none, words: `One text at a time; servers batch, which shrinks the gain. Dollars need a load: ${
+      MEASURED}.` };
   const end = shared.find((each) => each.gain < 1), how = (end ?? shared.at(-1)).isMeasured ? "" : ", extrapolated";
   const ends = !end ? `still pays with ${shared.at(-1).users} users` : end.users === 1 ?
     "does not pay at the step times measured before the race" : `stops paying at ${end.users} users`;

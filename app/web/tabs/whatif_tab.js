@@ -21,9 +21,9 @@ export function whatIfOf() {
   if (S.whatIf !== undefined) return S.whatIf;
   if (!S.recording) return "Available after the race.";
   if (ruleOf(S.recording) === "rejection") return NO_TABLES_BY_ODDS;
+  if (isOnServer(S.recording, S.sides[1])) return "Not available: a server does not reveal its guesses.";
   if (!S.recording.tables || !S.recording.costs)
     return S.fromFile || S.complete ? NO_TABLES : BEING_MADE;
-  if (isOnServer(S.recording, S.sides[1])) return "Not available: a server does not reveal its guesses.";
   if (!verdictOn(S.sides[1])?.kind.startsWith("identical"))
     return "Only available if both texts are identical.";
   S.raced = { race: S.race, metrics: S.metrics, speedup: S.speedup };
