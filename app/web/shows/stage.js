@@ -92,10 +92,11 @@ function armed() {
 
 // 0: to the start.
 function step(by) {
-  if (S.live) return;
+  if (S.live) return undefined;
   showView("on");
+  if (by) return replay.step(by);
   replay.pause();
-  if (by) replay.step(by); else replay.seek(0);
+  return replay.seek(0);
 }
 
 function listKeys() {
