@@ -15,9 +15,9 @@ from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
 from ..recordings.recording import OUTPUT_SCHEMA
 from ..spec import SamplingParams
-from ..studies.prompts.prompts import NO_KIND, FilePrompt, choose, read_prompts
+from ..studies.prompts.prompts import MAX_FILE_BYTES, NO_KIND, FilePrompt, choose, read_prompts
+from ..text import read_text
 from .arguments import Command, integer, setting, shown, switch, words
-from .commands import read_prompts_file
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
 from .run import load_ready
@@ -81,7 +81,7 @@ def _prompts(options: Namespace) -> list[FilePrompt]:
     if options.prompts is None:
         return [FilePrompt(i, NO_KIND, text) for i, text in enumerate(PROMPTS, 1)]
     try:
-        return choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
+        return choose(read_prompts(read_text(options.prompts, MAX_FILE_BYTES), options.prompts), options.limit)
     except UsageError as error:
         raise UsageError(f"cannot use the prompts of {shown(options.prompts)}: {error}") from error
 
