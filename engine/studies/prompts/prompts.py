@@ -1,4 +1,4 @@
-"""A file of prompts, as its publisher wrote it: JSON lines, one JSON array, or one prompt a line. Standard library only.
+"""A file of prompts, as it is published: JSON lines, one JSON array, or one prompt a line. Standard library only.
 
 Fields that are read: `turns` (MT-Bench, Spec-Bench, SPEED-Bench), `conversations` (ShareGPT), `prompt` (HumanEval),
 `messages` (logs of chats, SPEED-Bench as NeMo-Skills prepares it), and `text`, `question` or `instruction`."""
