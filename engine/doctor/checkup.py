@@ -70,6 +70,7 @@ class Checkup:
         """From a race of the drafter on a few prompts. load: loads the target. Raises UsageError if the target cannot
         be loaded."""
         from ..loading.heads import load_head
+        from .texts import template_findings, text_findings
         from .trial import covered, draft_findings, failed, run
         from .variants import variants
 
@@ -90,7 +91,10 @@ class Checkup:
             ids = load_head(self._kind, self._name, loaded, progress).target_ids
             yield from covered(trial, None if ids is None else set(ids.tolist()))
         yield from drafts
+        yield from text_findings(trial)
         if not is_faulty(drafts):
+            if self._head is not None:
+                yield from template_findings(loaded, self.drafter, prompts, params, progress)
             yield from worth(trial.found, trial.plain_s, self.drafter)
 
     def _folder(self, progress: Progress) -> Path:
