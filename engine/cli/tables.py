@@ -154,7 +154,7 @@ def _by_kind(summary: Mapping[str, Any]) -> Table:
     for kind in [*kinds, ALL] if len(kinds) > 1 else kinds:
         for drafter, numbers in summary.items():
             its = numbers if kind == ALL else numbers["by_kind"][kind]
-            cells = [f"{times(its['p25'])} - {times(its['p75'])}", number(its["acceptance_rate"], 0, " %", 100)]
+            cells = [f"{number(its['p25'], 2)}-{times(its['p75'])}", number(its["acceptance_rate"], 0, " %", 100)]
             cells += [number(its["mean_acceptance_length"], 2), str(its["num_gain"]), str(its["num_lose"])]
             median = Text(times(its["median_speedup"]), _heat_style(its["median_speedup"]))
             before = (Text(clean(each)) for each in (kind, drafter, str(its["num_prompts"])))
