@@ -15,9 +15,9 @@ from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
 from ..recordings.recording import OUTPUT_SCHEMA
 from ..spec import SamplingParams
-from ..studies.prompts.prompts import MAX_FILE_BYTES, FilePrompt, choose, read_prompts
-from ..text import read_text
+from ..studies.prompts.prompts import FilePrompt, choose, read_prompts
 from .arguments import Command, integer, setting, shown, switch, words
+from .commands import read_prompts_file
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
 from .run import load_ready
@@ -29,8 +29,9 @@ PROMPTS = (
     "def read_orders(path):\n    orders = []\n    with open(path) as file:\n        for line in file:\n            ",
     "Question: Why do leaves change their colour in autumn?\nAnswer: In autumn the days",
 )
+"""For a check-up without --prompts: prose, code, an answer."""
 KINDS = ("prose", "code", "answer")
-"""For a check-up without --prompts."""
+"""Of these prompts."""
 MARKS = {"ok": "ok   ", "doubt": "doubt", "fault": "FAULT"}
 
 
@@ -82,7 +83,7 @@ def _prompts(options: Namespace) -> list[FilePrompt]:
     if options.prompts is None:
         return [FilePrompt(i, kind, text) for i, (kind, text) in enumerate(zip(KINDS, PROMPTS, strict=True), 1)]
     try:
-        return choose(read_prompts(read_text(options.prompts, MAX_FILE_BYTES), options.prompts), options.limit)
+        return choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
     except UsageError as error:
         raise UsageError(f"cannot use the prompts of {shown(options.prompts)}: {error}") from error
 
@@ -105,7 +106,6 @@ DOCTOR = Command(
     _doctor,
     "Example: python -m engine doctor --target Qwen/Qwen3-8B --drafter eagle3:RedHatAI/Qwen3-8B-speculator.eagle3. "
     "First the files: format, sizes, tapped layers, vocabulary. Then races of a few prompts: how often each guess is "
-    "right, by kind of text and in the chat template, and whether a head is right more often with one of its settings "
-    "changed. At last whether it pays. "
+    "right, and whether a head is right more often with one of its settings changed. At last whether it pays. "
     "Exit status: 0 no fault; 1 a fault; 2 it could not be checked, or the arguments cannot be used; 130 interrupted.",
 )

@@ -12,12 +12,12 @@ from ..drafters import serves_every_k
 from ..errors import RaceError, UsageError
 from ..loading.sources import DEFAULT_TARGET
 from ..spec import AUTO, RaceSpec, SamplingParams, lanes_of
-from ..studies.prompts.prompts import MAX_FILE_BYTES, MAX_PROMPTS, choose, digest, read_prompts
+from ..studies.prompts.prompts import MAX_PROMPTS, choose, digest, read_prompts
 from ..studies.prompts.races import Study
 from ..studies.prompts.study_file import StudyFile, result
 from ..studies.prompts.verdict import DO_NOT_SHIP, SHIP
-from ..text import read_text
 from .arguments import Command, integer, list_of, not_empty, setting, shown, switch
+from .commands import read_prompts_file
 from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
 from .output import console, first_of, print_json, progress_line
 from .run import load_ready
@@ -38,7 +38,7 @@ def _study(options: Namespace) -> int:
     )
     RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
     try:
-        text = read_text(options.prompts, MAX_FILE_BYTES)
+        text = read_prompts_file(options.prompts)
         prompts = choose(read_prompts(text, options.prompts, options.flatten), options.limit)
     except UsageError as error:
         raise UsageError(f"cannot study {shown(options.prompts)}: {error}") from error
