@@ -19,23 +19,31 @@ def silent(stage: str, share: float | None) -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet(only_hub: bool = False) -> Iterator[None]:
     """Silence transformers and the like on stdout and stderr: no warnings, log lines or progress bars. All settings are
-    restored afterwards. They belong to the process, so threads take turns."""
-    from transformers.utils import logging as transformers_logging
+    restored afterwards. They belong to the process, so threads take turns.
 
+    only_hub: nothing but the hub's client is used, and transformers, whose import takes seconds, is left alone."""
+    if only_hub:
+        from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+        bars, hide, show = not are_progress_bars_disabled(), disable_progress_bars, enable_progress_bars
+    else:
+        from transformers.utils import logging as of_transformers
+
+        bars, hide = of_transformers.is_progress_bar_enabled(), of_transformers.disable_progress_bar
+        show = of_transformers.enable_progress_bar
     with _turn, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loggers = [logging.getLogger(name) for name in LIBRARIES]
         levels = [logger.level for logger in loggers]
-        bars = transformers_logging.is_progress_bar_enabled()
         for logger in loggers:
             logger.setLevel(logging.CRITICAL + 1)
-        transformers_logging.disable_progress_bar()
+        hide()
         try:
             yield
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
             if bars:
-                transformers_logging.enable_progress_bar()
+                show()

@@ -73,10 +73,14 @@ def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:
     return _prompt(text, tokenizer(text, verbose=False)["input_ids"], False)
 
 
-def encode_messages(tokenizer: Any, messages: Sequence[dict[str, str]]) -> Prompt:
+def encode_messages(tokenizer: Any, messages: Sequence[dict[str, str]], thinking: bool | None = None) -> Prompt:
     """A conversation, each message with `role` and `content`, in the model's chat template; the prompt's text is the
-    last message's. Raises UsageError like `encode_prompt`."""
-    token_ids = tokenizer(_in_template(tokenizer, messages), add_special_tokens=False, verbose=False)["input_ids"]
+    last message's. thinking: the template's `enable_thinking`, None for its default. Raises UsageError like
+    `encode_prompt`."""
+    options = {} if thinking is None else {"enable_thinking": thinking}
+    token_ids = tokenizer(_in_template(tokenizer, messages, options), add_special_tokens=False, verbose=False)[
+        "input_ids"
+    ]
     return _prompt(messages[-1]["content"], token_ids, True)
 
 
@@ -86,13 +90,13 @@ def _prompt(text: str, token_ids: Sequence[int], chat: bool) -> Prompt:
     return Prompt(text, tuple(token_ids), chat)
 
 
-def _in_template(tokenizer: Any, messages: Sequence[dict[str, str]]) -> str:
+def _in_template(tokenizer: Any, messages: Sequence[dict[str, str]], options: dict[str, bool]) -> str:
     if not getattr(tokenizer, "chat_template", None):
         raise UsageError(
             "this model has no chat template; send the prompt without one, or choose a model tuned to chat"
         )
     try:
-        return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True, **options)
     except Exception as error:  # a template is a program by the model's author: it can fail in any way
         raise UsageError(f"this model's chat template does not work for these messages: {error}") from error
 

@@ -11,6 +11,7 @@ from ..progress import Progress
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
 from ..spec import MAX_WIDTH, RULES, RaceSpec, SamplingParams
+from ..studies.prompts.prompts import MAX_FILE_BYTES
 from ..text import check_prompt_text, read_text
 from ..what_if.ask import queries_of
 from .arguments import Command, draft_size, integer, not_empty, one_of, setting, shown, switch, words
@@ -43,14 +44,18 @@ def read_prompt(options: Namespace) -> str:
     given = [*options.prompt, *options.prompt_file]
     if len(given) != 1:
         raise UsageError(f"give exactly one prompt, by --prompt TEXT or --prompt-file FILE, not {len(given) or 'none'}")
-    text = options.prompt[0] if options.prompt else read_prompts_file(options.prompt_file[0])
+    text = options.prompt[0] if options.prompt else _read(options.prompt_file[0], MAX_PROMPT_BYTES)
     check_prompt_text(text)
     return text
 
 
 def read_prompts_file(path: str) -> str:
-    """A file's text; "-" is stdin. Raises UsageError."""
-    return read_text(path, MAX_PROMPT_BYTES, f"the prompt in {shown(path)}")
+    """The text of a file of prompts; "-" is stdin. Raises UsageError."""
+    return _read(path, MAX_FILE_BYTES)
+
+
+def _read(path: str, max_bytes: int) -> str:
+    return read_text(path, max_bytes, f"the prompt in {shown(path)}")
 
 
 def _race(options: Namespace) -> int:

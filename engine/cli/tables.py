@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,10 @@ MEASURED = (
     "Every row is a lane of one race on the fair clock; the oracle is computed from what its steps and drafts cost."
 )
 MOST_LOSERS = 10
+FULL_HEAT = 3.0
+"""Times as fast, or as slow, of the strongest colour."""
+HEAT, GAINING, LOSING = 0.4, (0, 128, 93), (176, 67, 0)
+"""How much of these colours, red, green and blue, is mixed into white at most; as on the page."""
 ALL = "all"
 IDENTICAL = {True: "yes", False: "NO", None: "-"}
 COLUMNS = {
@@ -141,18 +146,32 @@ def _at_median(found: Mapping[str, Any]) -> str:
 
 
 def _by_kind(summary: Mapping[str, Any]) -> Table:
-    columns = ("prompts", "median", "quartiles", "above 1.3x", "gain", "lose")
-    table = _table("speed-up over plain", ("kind", "drafter"), columns)
+    columns = ("prompts", "median", "quartiles", "kept", "a step", "gain", "lose")
+    table = _table("speed-up over plain, guesses kept, tokens a step", ("kind", "drafter"), columns)
     for column in table.columns[2:]:
         column.no_wrap = True
     kinds = list(next(iter(summary.values()))["by_kind"])
     for kind in [*kinds, ALL] if len(kinds) > 1 else kinds:
         for drafter, numbers in summary.items():
             its = numbers if kind == ALL else numbers["by_kind"][kind]
-            cells = [kind, drafter, str(its["num_prompts"]), times(its["median_speedup"])]
-            cells += [f"{times(its['p25'])} - {times(its['p75'])}", number(its["share_above_1_3"], 0, " %", 100)]
-            _row(table, [*cells, str(its["num_gain"]), str(its["num_lose"])])
+            cells = [f"{number(its['p25'], 2)}-{times(its['p75'])}", number(its["acceptance_rate"], 0, " %", 100)]
+            cells += [number(its["mean_acceptance_length"], 2), str(its["num_gain"]), str(its["num_lose"])]
+            median = Text(times(its["median_speedup"]), _heat_style(its["median_speedup"]))
+            before = (Text(clean(each)) for each in (kind, drafter, str(its["num_prompts"])))
+            table.add_row(*before, median, *map(Text, cells))
     return table
+
+
+def heat(gain: float | None) -> float:
+    """How strong the colour of a median speed-up is, from 0 to 1 at FULL_HEAT times as fast, or as slow. Twin of `heat`
+    in app/web/dialogs/heat.js."""
+    return min(1.0, abs(math.log(gain)) / math.log(FULL_HEAT)) if gain else 0.0
+
+
+def _heat_style(gain: float | None) -> str:
+    share = HEAT * heat(gain)
+    colour = [round(255 + share * (each - 255)) for each in (LOSING if gain and gain < 1 else GAINING)]
+    return f"#000000 on #{bytes(colour).hex()}" if share else ""
 
 
 def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str]) -> None:

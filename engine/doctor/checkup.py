@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..drafters import check
 from ..drafters import parse as parse_drafter
 from ..errors import PhotofinishError
 from ..heads.names import HeadName, parse_name
 from ..heads.spec import KINDS
-from ..loading.heads import BUNDLED, load_head, read_tensors
-from ..loading.loading import LoadedModel
-from ..loading.sources import find
+from ..loading.sources import BUNDLED_HEADS, find
 from ..progress import Progress, silent
 from ..spec import SamplingParams
 from .files import Files, read_files
 from .findings import Finding, is_faulty
 from .fits import head_findings, model_findings, target_findings
-from .trial import ToEncode, covered, draft_findings, failed, run
-from .variants import Variant, variants
 from .worth import worth
+
+if TYPE_CHECKING:
+    from ..loading.loading import LoadedModel
+    from .trial import ToEncode
+    from .variants import Variant
 
 
 class Checkup:
@@ -37,13 +39,19 @@ class Checkup:
         self._name = HeadName()
         if self._kind in KINDS:
             self._name = parse_name(self._kind, self._argument)
-            shipped = None if self._name.source else BUNDLED / self._kind
+            shipped = None if self._name.source else BUNDLED_HEADS / self._kind
             self._head = read_files(self._name.source or self._kind, shipped)
         elif self._kind == "draft_model":
             self._head = read_files(self._argument)
 
     def before_weights(self) -> Iterator[Finding]:
         """From configuration files and the shapes of tensors."""
+        for each in (self._target, self._head):
+            if each is not None and each.refused:
+                says = f"{each.name} is gated: the hub gives it only to those who accepted its terms."
+                change = f"Accept the terms at {each.refused}, and set HF_TOKEN to a token of that account"
+                yield Finding("fault", "access", says, change)
+                return
         yield from target_findings(self._target)
         if self._head is None:
             return
@@ -61,6 +69,11 @@ class Checkup:
     ) -> Iterator[Finding]:
         """From a race of the drafter on a few prompts. load: loads the target. Raises UsageError if the target cannot
         be loaded."""
+        from ..loading.heads import load_head
+        from .texts import template_findings, text_findings
+        from .trial import covered, draft_findings, failed, run
+        from .variants import variants
+
         loaded = load()
         with ExitStack() as stack:
             found: list[Variant] = []
@@ -78,16 +91,21 @@ class Checkup:
             ids = load_head(self._kind, self._name, loaded, progress).target_ids
             yield from covered(trial, None if ids is None else set(ids.tolist()))
         yield from drafts
+        yield from text_findings(trial)
         if not is_faulty(drafts):
+            if self._head is not None:
+                yield from template_findings(loaded, self.drafter, prompts, params, progress)
             yield from worth(trial.found, trial.plain_s, self.drafter)
 
     def _folder(self, progress: Progress) -> Path:
-        return find(self._name.source, progress).folder if self._name.source else BUNDLED / self._kind
+        return find(self._name.source, progress).folder if self._name.source else BUNDLED_HEADS / self._kind
 
     def _is_untrained(self) -> bool:
         """Whether every norm of the head is still 1, as before the first step of training."""
         if self._kind not in KINDS:
             return False
+        from ..loading.heads import read_tensors
+
         tensors = read_tensors(self._folder(silent))
         norms = [value for name, value in tensors.items() if "norm" in name and value.dim() == 1]
         return bool(norms) and all(bool((value == 1).all()) for value in norms)

@@ -1,44 +1,57 @@
 """A model's or head's files without their weights: config.json, the names and shapes of its tensors, and the small
-tables among them. A hub repository is not downloaded: its configuration and the headers of its safetensors are."""
+tables among them. A hub repository is not downloaded: its configuration and the headers of its safetensors are. Needs
+no torch, except for pickles."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ..errors import UsageError, in_a_line
+from ..heads.shapes import TensorInfo, info_of
+from ..heads.vocabulary import TABLES
 from ..loading.random_targets import read_published
 from ..loading.sources import find, is_here, weights_files
 from ..progress import quiet
+from ..strict_json import parse
 
-TABLES = ("d2t", "t2d")
-DTYPES = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I8": torch.int8,
-          "I64": torch.int64, "I32": torch.int32, "BOOL": torch.bool, "U8": torch.uint8}  # fmt: skip
-"""By their names in the headers of safetensors; any other is read as bytes."""
+DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16", "F8_E4M3": "float8_e4m3fn",
+          "F8_E5M2": "float8_e5m2", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
+          "BOOL": "bool"}  # fmt: skip
+"""From names in the headers of safetensors to torch's."""
+INTEGERS = {"I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "B"}
+"""By dtype: how `struct` names them."""
+MAX_HEADER_BYTES = 100_000_000
+"""The format's own limit."""
+
+
+def _no_tokenizer() -> Path | None:
+    return None
 
 
 @dataclass(frozen=True)
 class Files:
-    """name: as given. config: its config.json. tensors: by name, on the meta device except for TABLES of a folder; {}
-    if unknown. folder: where its tokenizer is; None if it has none."""
+    """name: as given. config: its config.json. tensors: by name, with values only of TABLES of a folder; {} if unknown.
+    tokenizer: its tokenizer.json, which is downloaded if necessary; None if it has none. refused: where the hub keeps
+    it from whoever has not accepted its terms, else ""; nothing more is known then."""
 
     name: str
-    config: Mapping[str, Any]
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    folder: Path | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, TensorInfo] = field(default_factory=dict)
+    tokenizer: Callable[[], Path | None] = _no_tokenizer
+    refused: str = ""
 
     @cached_property
     def vocabulary(self) -> Mapping[str, int]:
         """Each token's id; {} if unknown. Raises UsageError for a damaged file."""
         try:
-            return _vocabulary(self.folder) if self.folder else {}
+            path = self.tokenizer()
+            return _vocabulary(path) if path and path.is_file() else {}
         except Exception as error:  # as for `read_files`
             raise UsageError(f"cannot read the tokenizer.json of {self.name!r}: {in_a_line(error)}") from error
 
@@ -47,63 +60,123 @@ def read_files(name: str, folder: Path | None = None) -> Files:
     """The files of a target, draft model or head. folder: where they are, if not where `name` says. Raises UsageError
     if there are none, or if they cannot be read."""
     try:
-        with quiet():
-            if folder is None and not is_here(name):
+        if folder is None and not is_here(name):
+            with quiet(only_hub=True):
                 return _from_hub(name)
-            folder = folder or find(name).folder
-            return Files(name, read_published(folder / "config.json"), _of_folder(folder), folder)
+        place = folder or find(name).folder
+        tensors = _of_folder(place)
+        return Files(name, read_published(place / "config.json"), tensors, lambda: place / "tokenizer.json")
     except UsageError:
         raise
     except Exception as error:  # files from anywhere may be wrong in any way, and the hub may fail in any way
         raise UsageError(f"cannot read the files of {name!r}: {in_a_line(error)}") from error
 
 
-def _of_folder(folder: Path) -> dict[str, Tensor]:
-    from safetensors import safe_open
-
-    tensors: dict[str, Tensor] = {}
+def _of_folder(folder: Path) -> dict[str, TensorInfo]:
+    tensors: dict[str, TensorInfo] = {}
     for path in weights_files(folder):
-        if path.suffix != ".safetensors":
-            tensors |= torch.load(path, map_location="meta", weights_only=True)
-            tables = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-            tensors |= {name: tables[name].clone() for name in TABLES if name in tables}
-            continue
-        with safe_open(path, "pt") as file:
-            for key in file.keys():  # noqa: SIM118 (no mapping)
-                part = file.get_slice(key)
-                own = file.get_tensor(key) if key in TABLES else _shape(part.get_shape(), part.get_dtype())
-                tensors[key] = own
+        tensors |= _of_safetensors(path) if path.suffix == ".safetensors" else _of_pickle(path)
     return tensors
 
 
+def _of_safetensors(path: Path) -> dict[str, TensorInfo]:
+    """Of a file: 8 bytes for the header's length, the header in JSON, the numbers."""
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > MAX_HEADER_BYTES:
+            raise UsageError(f"{path.name!r} has a header of {length} bytes; at most {MAX_HEADER_BYTES} are allowed")
+        header = parse(file.read(length), MAX_HEADER_BYTES)
+        found = {}
+        for name, its in header.items():
+            if name == "__metadata__":
+                continue
+            values = None
+            if name in TABLES and its["dtype"] in INTEGERS:
+                start, end = its["data_offsets"]
+                file.seek(8 + length + start)
+                each = struct.iter_unpack(f"<{INTEGERS[its['dtype']]}", file.read(end - start))
+                values = [value for (value,) in each]
+            found[name] = _info(its["shape"], its["dtype"], values)
+    return found
+
+
+def _of_pickle(path: Path) -> dict[str, TensorInfo]:
+    import torch
+
+    shapes = torch.load(path, map_location="meta", weights_only=True)
+    tables = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    return {name: info_of(name, tables[name] if name in TABLES else value) for name, value in shapes.items()}
+
+
 def _from_hub(name: str) -> Files:
-    from huggingface_hub import get_safetensors_metadata, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, NotASafetensorsRepoError
+    from huggingface_hub import constants
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        RemoteEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     repository, _, revision = name.partition("@")
-    config = read_published(Path(hf_hub_download(repository, "config.json", revision=revision or None)))
-    tensors: dict[str, Tensor] = {}
+    get = partial(_fetched, repository, revision or None)
     try:
-        found = get_safetensors_metadata(repository, revision=revision or None)
-        for file in found.files_metadata.values():
-            tensors |= {key: _shape(each.shape, each.dtype) for key, each in file.tensors.items()}
+        config, tensors = read_published(get("config.json")), _of_hub(repository, revision or None)
+    except GatedRepoError:
+        return Files(name, refused=f"{constants.ENDPOINT}/{repository}")
+    except RepositoryNotFoundError as error:
+        raise UsageError(
+            f"the hub has no repository {repository!r}, or it is private: check the name, or set HF_TOKEN to a token "
+            "that may read it"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise UsageError(f"the hub repository {repository!r} has no revision {revision!r}") from error
+    except RemoteEntryNotFoundError as error:
+        raise UsageError(f"the hub repository {name!r} is no model: it has no config.json") from error
+
+    def tokenizer() -> Path | None:
+        try:
+            with quiet(only_hub=True):
+                return get("tokenizer.json")
+        except RemoteEntryNotFoundError:
+            return None
+
+    return Files(name, config, tensors, tokenizer)
+
+
+def _fetched(repository: str, revision: str | None, file: str) -> Path:
+    """Raises what the hub's client raises, and GatedRepoError also for its plain 403 to an account without access."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repository, file, revision=revision))
+    except LocalEntryNotFoundError as error:
+        response = getattr(error.__cause__, "response", None)
+        if response is not None and response.status_code == 403:
+            raise GatedRepoError(str(error), response=response) from error
+        raise
+
+
+def _of_hub(repository: str, revision: str | None) -> dict[str, TensorInfo]:
+    from huggingface_hub import get_safetensors_metadata
+    from huggingface_hub.errors import NotASafetensorsRepoError
+
+    try:
+        found = get_safetensors_metadata(repository, revision=revision)
     except NotASafetensorsRepoError:
-        pass  # pickles: their shapes are known once they are loaded
-    try:
-        tokenizer = Path(hf_hub_download(repository, "tokenizer.json", revision=revision or None))
-        return Files(name, config, tensors, tokenizer.parent)
-    except EntryNotFoundError:
-        return Files(name, config, tensors)
+        return {}  # pickles: their shapes are known once they are loaded
+    return {
+        key: _info(each.shape, each.dtype)
+        for file in found.files_metadata.values()
+        for key, each in file.tensors.items()
+    }
 
 
-def _shape(shape: Any, dtype: str) -> Tensor:
-    return torch.empty(tuple(shape), dtype=DTYPES.get(dtype, torch.uint8), device="meta")
+def _info(shape: Sequence[int], dtype: str, values: Sequence[int] | None = None) -> TensorInfo:
+    return TensorInfo(tuple(shape), DTYPES.get(dtype, dtype), values)
 
 
-def _vocabulary(folder: Path) -> dict[str, int]:
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        return {}
+def _vocabulary(path: Path) -> dict[str, int]:
     content = json.loads(path.read_text(encoding="utf-8"))
     tokens = content["model"].get("vocab") or {}
     if not isinstance(tokens, dict):  # unigram: a list of [token, score]

@@ -5,21 +5,17 @@ which a server accepts without a word and then never keeps a guess."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ..errors import UsageError, sentence
-from ..heads.build import build
-from ..heads.compact import restored
 from ..heads.formats import spec_of
 from ..heads.names import HeadName
+from ..heads.shapes import EMBEDDING, OUTPUT, RESTORED, TensorInfo, fitted, unpacked
 from ..heads.spec import KINDS, HeadSpec
-from ..heads.vocabulary import may_be_padding
+from ..heads.vocabulary import TABLES, by_offsets, marked, may_be_padding
 from ..layers.published import DEFAULT_WORDS, quantised, refusal, text_part
-from .files import TABLES, Files
+from .files import Files
 from .findings import Finding
 
 MAX_IDS = 12
@@ -113,12 +109,12 @@ def _trained_for(head: Files, target: Files) -> Iterator[Finding]:
         yield Finding("doubt", "trained for", f"The head names {stated} as its target, not {target.name}.", change)
 
 
-def _fault(spec: HeadSpec, tensors: Mapping[str, Tensor], target: Files) -> Finding | None:
+def _fault(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> Finding | None:
     """What keeps these tensors from being a head for this target."""
     size, num_words = text_part(target.config).get("hidden_size") or 0, _num_words(target)
-    fc, output, own = (tensors.get(f"{each}.weight") for each in ("fc", "lm_head", "embed_tokens"))
+    fc, output, own = (tensors.get(each) for each in ("fc.weight", OUTPUT, EMBEDDING))
     num_states = len(spec.hidden_layers)
-    if fc is not None and fc.dim() == 2 and fc.shape[1] != num_states * size:
+    if fc is not None and len(fc.shape) == 2 and fc.shape[1] != num_states * size:
         num_read, rest = divmod(fc.shape[1], size)
         says = (
             f"fc reads {fc.shape[1]:,} features; {num_states} hidden states of this target have {num_states * size:,}"
@@ -137,60 +133,52 @@ def _fault(spec: HeadSpec, tensors: Mapping[str, Tensor], target: Files) -> Find
         change = "Export the head again with lm_head.weight: servers fill it with random numbers and keep no guess"
         says = "lm_head.weight is missing, and this head cannot borrow the target's."
         return Finding("fault", "output layer", says, change)
-    num_rows = spec.draft_vocab_size or 0 if output is None else len(output)
+    num_rows = spec.draft_vocab_size or 0 if output is None else output.shape[0]
     if reduced and not any(each in tensors for each in TABLES):
         says = f"d2t is missing: which of the target's {num_words:,} tokens are the head's {num_rows:,} words?"
         change = "Export the head again with d2t (and t2d), from the training run that chose its words"
         return Finding("fault", "vocabulary map", says, change)
-    if own is not None and not may_be_padding(len(own), num_words):
-        says = f"The head embeds {len(own):,} words, and the target has {num_words:,}: they have other tokenizers."
+    if own is not None and not may_be_padding(own.shape[0], num_words):
+        says = f"The head embeds {own.shape[0]:,} words, and the target has {num_words:,}: they have other tokenizers."
         return Finding("fault", "vocabulary", says, "Use a head trained with this target's tokenizer")
     d2t = tensors.get("d2t")
     if (
         d2t is not None
-        and not d2t.is_meta
-        and _leads_out(d2t, num_words)
-        and not _leads_out(d2t - _rows(d2t), num_words)
+        and d2t.values is not None
+        and _leads_out(by_offsets(d2t.values), num_words)
+        and not _leads_out(d2t.values, num_words)
     ):
         change = "Subtract each row's number from d2t: it holds offsets, so that row + d2t[row] is the target's id"
         return Finding("fault", "vocabulary map", "d2t holds the target's ids themselves instead of offsets.", change)
     whole = dict(tensors)
-    if any(each in whole and whole[each].is_meta for each in TABLES):  # on the hub: their values are not known yet
-        whole |= {"d2t": torch.zeros(num_rows, dtype=torch.long)}
-        whole.pop("t2d", None)
     if output is None and spec.tied_output and reduced:  # borrowed from the target's embedding
-        whole["lm_head.weight"] = torch.empty(num_rows, spec.layers.hidden_size, device="meta")
+        whole[OUTPUT] = TensorInfo((num_rows, spec.layers.hidden_size), RESTORED)
     try:
-        build(spec, restored(whole), size, num_words)
+        fitted(spec, unpacked(whole), size, num_words)
     except UsageError as error:
         return Finding("fault", "tensors", sentence(str(error)), "Use a head that was trained for this target")
     return None
 
 
-def _words(spec: HeadSpec, tensors: Mapping[str, Tensor], target: Files) -> Iterator[Finding]:
+def _words(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> Iterator[Finding]:
     """How much of the vocabulary the head can draft, and whether both of its tables say so."""
     d2t, t2d = (tensors.get(each) for each in TABLES)
-    if d2t is None or d2t.is_meta:
-        if t2d is not None:
+    if d2t is None or d2t.values is None:
+        if d2t is None and t2d is not None:
             change = "Add d2t to the head's tensors"
             yield Finding("doubt", "vocabulary map", "There is t2d but no d2t, which vLLM and SGLang need.", change)
         return
-    ids = _rows(d2t) + d2t.long()
-    if t2d is not None and not t2d.is_meta and not torch.equal(t2d.flatten().nonzero().flatten(), ids.sort().values):
-        says = f"d2t and t2d disagree: t2d marks {int(t2d.count_nonzero()):,} tokens, d2t leads to {len(ids):,} others."
+    ids = by_offsets(d2t.values)
+    if t2d is not None and t2d.values is not None and (has_row := marked(t2d.values)) != sorted(ids):
+        says = f"d2t and t2d disagree: t2d marks {len(has_row):,} tokens, d2t leads to {len(ids):,} others."
         yield Finding("fault", "vocabulary map", says, "Export both tables again from the same training run")
         return
     yield Finding("ok", "vocabulary map", f"{len(ids):,} of {_num_words(target):,} tokens can be drafted.")
 
 
-def _rows(d2t: Tensor) -> Tensor:
-    return torch.arange(len(d2t))
-
-
-def _leads_out(d2t: Tensor, num_words: int) -> bool:
-    """Whether these offsets lead outside the vocabulary, or two rows to one token."""
-    ids = _rows(d2t) + d2t.long()
-    return not 0 <= int(ids.min()) <= int(ids.max()) < num_words or len(ids.unique()) < len(ids)
+def _leads_out(ids: Sequence[int], num_words: int) -> bool:
+    """Whether these ids lie outside the vocabulary, or two of them are one token."""
+    return not 0 <= min(ids) <= max(ids) < num_words or len(set(ids)) < len(ids)
 
 
 def _num_words(of: Files) -> int:

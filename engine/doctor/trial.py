@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from ..analysis.metrics import num_tokens_of
 from ..drafters import parse as parse_drafter
 from ..errors import PhotofinishError, sentence
-from ..events import Prompt
+from ..events import Prompt, Step
 from ..heads.names import parse_name
 from ..loading.loading import LoadedModel
 from ..progress import Progress, silent
@@ -40,16 +41,25 @@ FOREIGN = "Use a drafter trained for exactly this target: other models or versio
 
 
 class ToEncode(Protocol):
+    """A prompt, of some kind of text."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def text(self) -> str: ...
     def encode(self, tokenizer: Any) -> Prompt: ...
 
 
 @dataclass
 class Trial:
-    """found: tables and costs of each prompt's race. plain_s: seconds of its faster plain lane."""
+    """found: tables and costs of each prompt's race. plain_s: seconds of its faster plain lane. kinds: of the prompts.
+    steps: of the drafter's lanes, with drafts of up to K tokens."""
 
     text: str
     found: list[WhatIf] = field(default_factory=list)
     plain_s: list[float] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     variants: dict[str, list[Table]] = field(default_factory=dict)
 
     def tables(self, drafter: str = "") -> Iterator[tuple[WhatIf, Table]]:
@@ -63,12 +73,20 @@ class Trial:
     def right(self, drafter: str = "", depth: int = 0) -> list[bool]:
         """For each position whose draft has more than `depth` tokens: whether the token at that depth, and all before
         it, are right."""
-        return [
-            len(each.text.right(draft, at)) > depth
-            for each, table in self.tables(drafter)
-            for at, draft in enumerate(table.drafts[: len(each.text.token_ids)])
-            if len(draft) > depth and at + depth < len(each.text.token_ids)
-        ]
+        return [is_right for _, _, is_right in self.positions(drafter, depth)]
+
+    def positions(self, drafter: str = "", depth: int = 0) -> Iterator[tuple[int, int, bool]]:
+        """As `right`, each with the number of its race and its place in the text."""
+        for number, (each, table) in enumerate(self.tables(drafter)):
+            length = len(each.text.token_ids)
+            for at, draft in enumerate(table.drafts[:length]):
+                if len(draft) > depth and at + depth < length:
+                    yield number, at, len(each.text.right(draft, at)) > depth
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens a step, of all races together."""
+        return num_tokens_of(self.steps) / max(1, len(self.steps))
 
     @property
     def written(self) -> Counter[int]:
@@ -101,6 +119,8 @@ def run(
         trial.found.append(what_if(race, [(text, K)], progress))
         plain = [sum(step.seconds for step in race.lanes[name].steps) for name in (PLAIN, "baseline")]
         trial.plain_s.append(min(plain))
+        trial.kinds.append(prompt.kind)
+        trial.steps += race.lanes[LANE].steps
         for n, other in enumerate(others):
             progress("trying the head's settings", n / len(others))
             if (table := _table(race, other, loaded)) is not None:

@@ -93,8 +93,10 @@ def _edited(head: Files, target: Files, spec: Any) -> Iterator[tuple[str, dict[s
         yield f"Set norm_before_residual to {str(flag).lower()} in the head's config.json", {
             **config, "norm_before_residual": flag,
         }, {}  # fmt: skip
-    if (d2t := head.tensors.get("d2t")) is not None and not d2t.is_meta:
-        ids, rows = d2t.long(), torch.arange(len(d2t))
+    d2t = head.tensors.get("d2t")
+    if d2t is not None and d2t.values is not None:
+        ids = torch.tensor(d2t.values)
+        rows = torch.arange(len(ids))
         num_words = text_part(target.config).get("vocab_size") or 0
         for change, offsets in (
             ("d2t holds the target's ids themselves: subtract each row's number", ids - rows),

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import UsageError
 from .head import Head
 from .layers import Attend, Layer, RMSNorm, Rope
 from .spec import HeadSpec
-from .vocabulary import is_whole
 
 
 class DFlashHead(Head):
@@ -47,27 +45,6 @@ class DFlashHead(Head):
         for index, layer in enumerate(self.layers):
             x = layer(index, x, rope, attend)
         return self.norm(x)
-
-
-def check(spec: HeadSpec, own: Tensor | None, output: Tensor | None, target_size: int, vocab_size: int) -> None:
-    """Raise UsageError unless a head with this embedding and output layer of its own can borrow the rest, and its
-    blocks draft anything."""
-    size = spec.layers.hidden_size
-    if size != target_size and (own is None or output is None):
-        raise UsageError(
-            f"the head has hidden size {size} and borrows its target's embedding or output layer, so it needs a "
-            f"target of that size; this one has {target_size}"
-        )
-    if output is None and not is_whole(spec.draft_vocab_size, vocab_size):
-        raise UsageError(
-            f"the DFlash head lacks lm_head.weight, which its draft vocabulary of {spec.draft_vocab_size} words needs"
-        )
-    if not 0 <= spec.mask_token_id < vocab_size:
-        raise UsageError(
-            f"the head's mask token {spec.mask_token_id} is outside the target's vocabulary of {vocab_size}"
-        )
-    if spec.block_size < 2 - spec.sample_from_anchor:
-        raise UsageError(f"the head's block of {spec.block_size} drafts nothing")
 
 
 def block_mask(spec: HeadSpec, layer: int, start: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

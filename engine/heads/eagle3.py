@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import UsageError
 from .head import Head
 from .layers import Attend, Layer, RMSNorm, Rope
 from .spec import HeadSpec
-from .vocabulary import is_whole
 
 
 class Eagle3Head(Head):
@@ -65,15 +63,3 @@ class Eagle3Head(Head):
             x = self.layers[index](index, x, rope, attend)
         out = self.norm(x)
         return (out if self.spec.norm_output else x), out
-
-
-def check(spec: HeadSpec, own: Tensor | None, output: Tensor | None, target_size: int, vocab_size: int) -> None:
-    """Raise UsageError unless a head with this embedding and output layer of its own can borrow the rest."""
-    size = spec.layers.hidden_size
-    if own is None and size != target_size:
-        raise UsageError(
-            f"the head has hidden size {size} and no embedding of its own, so it needs a target of that size; this "
-            f"one has {target_size}"
-        )
-    if output is None and (size != target_size or own is not None or not is_whole(spec.draft_vocab_size, vocab_size)):
-        raise UsageError("the EAGLE-3 head lacks lm_head.weight")

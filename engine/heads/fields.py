@@ -1,5 +1,5 @@
 """The fields of a published configuration that this engine acts on. A field that would change a head's arithmetic in an
-unsupported way is refused by name, never ignored."""
+unsupported way is refused by name, never ignored. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UsageError
+from .spec import LayerConfig
 
 ANY: Any = object()
 QUANTIZATION: dict[str, Any] = {
@@ -47,18 +48,31 @@ DFLASH_CONFIG = dict.fromkeys((
 }  # fmt: skip
 """Name -> the required value, or ANY if it is read."""
 
-_OWN = frozenset((
-    *("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "is_causal", "block_size", "mask_token_id",
-      "target_layer_ids", "draft_vocab_size", "num_target_layers"),
-    *("target_hidden_size", "input_embedding_scale", "output_multiplier", "final_logit_softcapping",
-      "eagle_aux_hidden_state_layer_ids", "mlp_bias", "sliding_window"),
+USUAL = frozenset((
+    *("_name_or_path", "architectures", "chunk_size_feed_forward", "dtype", "id2label", "is_encoder_decoder",
+      "label2id", "model_type"),
+    *("output_attentions", "output_hidden_states", "problem_type", "return_dict", "transformers_version"),
 ))  # fmt: skip
+"""What transformers writes into every config.json."""
+_OWN = frozenset((
+    *("attention_bias", "mlp_bias", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta"),
+    *("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "is_causal", "mask_token_id",
+      "input_embedding_scale", "output_multiplier", "final_logit_softcapping"),
+))  # fmt: skip
+"""Fields about arithmetic that are acted on."""
+_SIZES: dict[str, dict[str, int]] = {
+    "llama": {"vocab_size": 32_000, "intermediate_size": 11_008, "max_position_embeddings": 2048},
+    "qwen3": {"vocab_size": 151_936, "intermediate_size": 22_016, "max_position_embeddings": 32_768, "head_dim": 128},
+}
+_ANY_SIZES = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "max_window_layers": 28}
+"""What transformers assumes for a size that a configuration omits."""
 _NOT_THE_LAYERS = ("architectures", "auto_map", "dflash_config", "eagle_config", "dtype", "torch_dtype",
                    "transformers_version", "tie_word_embeddings")  # fmt: skip
 _ARITHMETIC = re.compile(
     r"scal|softcap|multiplier|norm|sink|bias|rotary|rope|causal|expert|moe|quant|swa|mask|projector|conv|kernel|gate|"
     r"selector|markov|parallel|shift|lora"
 )
+FULL, SLIDING = "full_attention", "sliding_attention"
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 
 
@@ -75,28 +89,82 @@ def check_fields(where: str, values: Mapping[str, Any], known: Mapping[str, Any]
         )
 
 
-def layers_config(values: Mapping[str, Any], kind: str) -> Any:
-    """A transformers configuration of the head's decoder layers: Llama's, or Qwen3's. Raises UsageError for other
-    layers, and for fields that change what these compute."""
-    from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
-
+def layers_config(values: Mapping[str, Any], kind: str) -> LayerConfig:
+    """The head's decoder layers, from a published configuration. Raises UsageError for layers that are neither Llama's
+    nor Qwen3's, and for fields that change what these compute."""
     named = values.get("model_type") or "llama"
-    if named not in ("llama", "qwen3"):
+    if named not in _SIZES:
         raise UsageError(f"the head has layers of type {named!r}; this engine does llama and qwen3")
-    config_class: Any = Qwen3Config if kind == "dflash" or named == "qwen3" else LlamaConfig
-    kept = {name: value for name, value in values.items() if name not in _NOT_THE_LAYERS and name != "model_type"}
-    own = {*vars(config_class()), *config_class.__annotations__, *PretrainedConfig().to_dict(), *_OWN}
-    own |= {"rope_theta", "rope_scaling"}
+    model_type = "qwen3" if kind == "dflash" else named
+    kept = {name: value for name, value in values.items() if name not in _NOT_THE_LAYERS}
     for name, value in kept.items():
         neutral = not value or (value == 1 and value is not True)
-        if name not in own and _ARITHMETIC.search(name) and not neutral:
+        if name not in _OWN and _ARITHMETIC.search(name) and not neutral:
             raise UsageError(f"the head's config.json sets {name} to {value!r}, which this engine does not do")
-    for name in ("rope_parameters", "rope_scaling"):
-        if isinstance(kept.get(name), Mapping):
-            kept[name] = _rope(kept[name])
-    config = config_class(**kept)
-    _check(config)
-    return config
+    rope = {name: kept[name] for name in ("rope_parameters", "rope_scaling", "rope_theta") if kept.get(name)}
+    rope |= {name: _rope(value) for name, value in rope.items() if isinstance(value, Mapping)}
+    _check_share(rope)
+    sizes = {name: _size(name, kept.get(name), usual) for name, usual in (_ANY_SIZES | _SIZES[model_type]).items()}
+    num_layers, num_heads = sizes["num_hidden_layers"], sizes["num_attention_heads"]
+    num_kv_heads = _size("num_key_value_heads", kept.get("num_key_value_heads"), num_heads)
+    if num_layers < 1 or num_kv_heads < 1 or num_heads < 1 or num_heads % num_kv_heads:
+        raise UsageError(f"the head's {num_layers} layers of {num_heads} heads over {num_kv_heads} make no sense")
+    types, window = _windows(kept, model_type, num_layers, sizes["max_window_layers"])
+    return LayerConfig(
+        model_type=model_type,
+        hidden_size=sizes["hidden_size"],
+        intermediate_size=sizes["intermediate_size"],
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_kv_heads,
+        head_dim=sizes.get("head_dim") or _size("head_dim", kept.get("head_dim"), sizes["hidden_size"] // num_heads),
+        vocab_size=sizes["vocab_size"],
+        layer_types=types,
+        sliding_window=window,
+        hidden_act=str(kept.get("hidden_act") or "silu"),
+        rms_norm_eps=float(kept.get("rms_norm_eps") or 1e-6),
+        attention_bias=bool(kept.get("attention_bias")),
+        mlp_bias=bool(kept.get("mlp_bias")),
+        max_position_embeddings=sizes["max_position_embeddings"],
+        rope=rope,
+    )
+
+
+def _size(name: str, value: Any, usual: int) -> int:
+    """A size; null counts as absent."""
+    if value is None:
+        return usual
+    if type(value) is not int:
+        raise UsageError(f"the head's {name} is {value!r}; it must be a whole number")
+    return value
+
+
+def _windows(
+    kept: Mapping[str, Any], model_type: str, num_layers: int, num_whole: int
+) -> tuple[tuple[str, ...], int | None]:
+    """The type of each layer, and the window of those that slide. num_whole: Qwen3's first layers that never do."""
+    window = kept.get("sliding_window")
+    if model_type == "qwen3":
+        window = kept.get("sliding_window", 4096) if kept.get("use_sliding_window") else None
+    types = tuple(kept.get("layer_types") or ())
+    if not types:
+        slides = model_type == "qwen3" and window is not None
+        types = tuple(SLIDING if slides and i >= num_whole else FULL for i in range(num_layers))
+    if unknown := sorted({str(each) for each in types} - {FULL, SLIDING}):
+        raise UsageError(f"the head has layers of type {unknown[0]!r}; this engine does {FULL} and {SLIDING}")
+    if len(types) != num_layers:
+        raise UsageError(f"the head's layer_types has {len(types)} entries for {num_layers} layers")
+    if SLIDING in types and not (type(window) is int and window > 0):
+        raise UsageError(f"the head has sliding layers, but its sliding_window is {window!r}")
+    return types, window if SLIDING in types else None
+
+
+def _check_share(rope: Mapping[str, Any]) -> None:
+    for place in rope.values():
+        if isinstance(place, Mapping) and (share := place.get("partial_rotary_factor")) not in (None, 1):
+            raise UsageError(
+                f"the head sets partial_rotary_factor to {share!r}; this engine rotates all of a head's dimensions"
+            )
 
 
 def _rope(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,29 +184,3 @@ def _rope(values: Mapping[str, Any]) -> dict[str, Any]:
         )
     rope["rope_type"] = "default" if kind == "mrope" else kind
     return rope
-
-
-def _check(config: Any) -> None:
-    from transformers.activations import ACT2FN
-
-    if config.hidden_act not in ACT2FN:
-        raise UsageError(f"the head's hidden_act is {config.hidden_act!r}, which transformers does not know")
-    share = config.rope_parameters.get("partial_rotary_factor")
-    if share not in (None, 1):
-        raise UsageError(
-            f"the head sets partial_rotary_factor to {share!r}; this engine rotates all of a head's dimensions"
-        )
-    types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
-    if unknown := sorted(set(types) - {"full_attention", "sliding_attention"}):
-        raise UsageError(
-            f"the head has layers of type {unknown[0]!r}; this engine does full_attention and sliding_attention"
-        )
-    if len(types) != config.num_hidden_layers:
-        raise UsageError(f"the head's layer_types has {len(types)} entries for {config.num_hidden_layers} layers")
-    if "sliding_attention" in types and not (isinstance(config.sliding_window, int) and config.sliding_window > 0):
-        raise UsageError(f"the head has sliding layers, but its sliding_window is {config.sliding_window!r}")
-    if config.num_hidden_layers < 1 or config.num_attention_heads % config.num_key_value_heads:
-        raise UsageError(
-            f"the head's {config.num_hidden_layers} layers of {config.num_attention_heads} heads over "
-            f"{config.num_key_value_heads} make no sense"
-        )

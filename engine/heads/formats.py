@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UsageError, in_a_line
-from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SPECULATORS, check_fields, layers_config
-from .spec import KINDS, HeadSpec
+from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SLIDING, SPECULATORS, USUAL, check_fields, layers_config
+from .spec import KINDS, HeadSpec, LayerConfig
 
 DFLASH = "DFlashDraftModel"
 
@@ -89,13 +89,10 @@ def _spec(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
 def _speculators(
     config: Mapping[str, Any], default: tuple[int, ...], aux: tuple[int, ...], causal: bool | None
 ) -> HeadSpec:
-    from transformers import PretrainedConfig
-
     kind = config["speculators_model_type"]
     if kind not in KINDS:
         raise UsageError(f"a speculators head of type {kind!r} is not supported; choose one of: {', '.join(KINDS)}")
-    usual = PretrainedConfig().to_dict()
-    check_fields("config.json", {name: value for name, value in config.items() if name not in usual}, SPECULATORS)
+    check_fields("config.json", {name: value for name, value in config.items() if name not in USUAL}, SPECULATORS)
     given = (_integers(config.get(f"{prefix}aux_hidden_state_layer_ids")) for prefix in ("eagle_", ""))
     ids = aux or next(filter(None, given), default)
     layers = config["transformer_layer_config"]
@@ -160,9 +157,8 @@ def _dflash(
     return HeadSpec("dflash", config, ids, **more, **_words(layers, values))
 
 
-def _windows(config: Any) -> tuple[int | None, ...]:
-    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
-    return tuple(config.sliding_window if kind == "sliding_attention" else None for kind in kinds)
+def _windows(config: LayerConfig) -> tuple[int | None, ...]:
+    return tuple(config.sliding_window if kind == SLIDING else None for kind in config.layer_types)
 
 
 def _spread(num_target_layers: int, num_layers: int) -> tuple[int, ...]:

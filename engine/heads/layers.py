@@ -15,8 +15,9 @@ from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from ..errors import UsageError
+from ..errors import UsageError, in_a_line
 from ..layers.layers import together
+from .spec import LayerConfig
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer, query [B, heads, n, dim], key [B, kv_heads, n, dim], value [B, kv_heads, n, dim]) -> [B, heads, n,
@@ -41,9 +42,11 @@ class RMSNorm(nn.Module):
 class MLP(nn.Module):
     """down(act(gate(x)) * up(x))."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: LayerConfig) -> None:
         super().__init__()
-        size, inner, bias = config.hidden_size, config.intermediate_size, bool(getattr(config, "mlp_bias", False))
+        size, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        if config.hidden_act not in ACT2FN:
+            raise UsageError(f"the head's hidden_act is {config.hidden_act!r}, which transformers does not know")
         self.gate_proj, self.up_proj = nn.Linear(size, inner, bias=bias), nn.Linear(size, inner, bias=bias)
         self.down_proj = nn.Linear(inner, size, bias=bias)
         self.act_fn = ACT2FN[config.hidden_act]
@@ -56,10 +59,9 @@ class Attention(nn.Module):
     """Projections, norms and rotary positions of grouped-query attention, from `in_size` features to the hidden
     size."""
 
-    def __init__(self, config: Any, in_size: int, qk_norm: bool) -> None:
+    def __init__(self, config: LayerConfig, in_size: int, qk_norm: bool) -> None:
         super().__init__()
-        self.dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        bias = bool(getattr(config, "attention_bias", False))
+        self.dim, bias = config.head_dim, config.attention_bias
         self._counts = [config.num_attention_heads, *[config.num_key_value_heads] * 2]
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(in_size, num * self.dim, bias=bias) for num in self._counts)
         self.qkv: nn.Module | None = None
@@ -103,7 +105,7 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """A decoder layer whose attention reads `in_size` features."""
 
-    def __init__(self, config: Any, in_size: int, qk_norm: bool) -> None:
+    def __init__(self, config: LayerConfig, in_size: int, qk_norm: bool) -> None:
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
         self.self_attn, self.mlp = Attention(config, in_size, qk_norm), MLP(config)
@@ -126,15 +128,33 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
     return x * cos + torch.cat([-right, left], dim=-1) * sin
 
 
-def rope_table(config: Any, length: int, dtype: torch.dtype, device: torch.device | str) -> Rope:
-    """cos and sin [length, dim] of positions 0 to length - 1. Raises UsageError for angles that depend on the
-    length."""
-    kind = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+def transformers_config(config: LayerConfig) -> Any:
+    """The same layers as a transformers configuration. Raises UsageError for angles that it does not understand."""
+    from transformers import LlamaConfig, Qwen3Config
+
+    fields = dict(vars(config))
+    model_type, rope = fields.pop("model_type"), fields.pop("rope")
+    types, window = list(fields.pop("layer_types")), fields.pop("sliding_window")
+    more = {"layer_types": types, "sliding_window": window, "use_sliding_window": window is not None}
+    try:
+        if model_type == "llama":
+            return LlamaConfig(**fields, **rope, **(more if window else {}), tie_word_embeddings=False)
+        del fields["mlp_bias"]
+        return Qwen3Config(**fields, **rope, **more, tie_word_embeddings=False)
+    except Exception as error:  # a configuration from anywhere may be wrong in any way
+        raise UsageError(f"the head's config.json is not understood: {in_a_line(error)}") from error
+
+
+def rope_table(config: LayerConfig, length: int, dtype: torch.dtype, device: torch.device | str) -> Rope:
+    """cos and sin [length, dim] of positions 0 to length - 1. Raises UsageError for angles that depend on the length,
+    or that transformers does not know."""
+    stock = transformers_config(config)
+    kind = (stock.rope_parameters or {}).get("rope_type", "default")
     if kind in ("dynamic", "longrope") or (kind != "default" and kind not in ROPE_INIT_FUNCTIONS):
         raise UsageError(
             f"the head uses {kind} RoPE, whose angles depend on the length so far; this engine needs fixed angles"
         )
-    cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1), torch.arange(length)[None])
+    cos, sin = LlamaRotaryEmbedding(stock)(torch.zeros(1), torch.arange(length)[None])
     return cos[0].to(device, dtype), sin[0].to(device, dtype)
 
 

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 KINDS = ("eagle3", "dflash")
 
 
 @dataclass(frozen=True)
+class LayerConfig:
+    """The decoder layers of a head, Llama's or Qwen3's, with the names of transformers' configurations.
+
+    rope: its fields about angles, as published: rope_parameters, rope_scaling, rope_theta.
+    sliding_window: of layers of type sliding_attention; None if there are none."""
+
+    model_type: str
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    layer_types: tuple[str, ...]
+    sliding_window: int | None = None
+    hidden_act: str = "silu"
+    rms_norm_eps: float = 1e-6
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    max_position_embeddings: int = 2048
+    rope: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class HeadSpec:
     """A draft head.
 
-    layers: a transformers configuration of its decoder layers.
     hidden_layers: the target's hidden states it reads, as indices into transformers' `hidden_states` (0: embeddings).
     draft_vocab_size, vocab_size: its own and its target's; None if not stated.
     windows: per layer how far back it sees; None (or no entry) for all. EAGLE-3 and z-lab count from the row,
@@ -23,7 +48,7 @@ class HeadSpec:
     """
 
     kind: str
-    layers: Any
+    layers: LayerConfig
     hidden_layers: tuple[int, ...]
     norm_before_residual: bool = False
     norm_before_fc: bool = False

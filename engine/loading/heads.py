@@ -18,13 +18,11 @@ from ..heads.spec import HeadSpec
 from ..layers.layers import fuse_layers
 from ..progress import quiet
 from .random_targets import read_published
-from .sources import DEFAULT_TARGET, find, weights_files
+from .sources import BUNDLED_HEADS, DEFAULT_TARGET, find, weights_files
 
 if TYPE_CHECKING:
     from ..progress import Progress
     from .loading import LoadedModel
-
-BUNDLED = Path(__file__).resolve().parent.parent.parent / "assets" / "heads"
 
 
 def load_head(kind: str, name: HeadName, target: LoadedModel, progress: Progress) -> Any:
@@ -58,7 +56,7 @@ def _bundled(kind: str, target: LoadedModel) -> Path:
             f"drafter {kind!r} needs a head for {target.info.name!r} after a colon, as in {kind}:owner/name or "
             f"{kind}:./folder; only {DEFAULT_TARGET} has one that ships"
         )
-    folder = BUNDLED / kind
+    folder = BUNDLED_HEADS / kind
     if not (folder / "config.json").is_file():
         raise UsageError(
             f"the {kind} head for {DEFAULT_TARGET} is not in this checkout: there is no {folder.name} in "

@@ -19,6 +19,8 @@ from ..spec import RANDOM
 from . import default_model, random_targets
 
 DEFAULT_TARGET = default_model.NAME
+BUNDLED_HEADS = Path(__file__).resolve().parent.parent.parent / "assets" / "heads"
+"""Draft heads for the default target, a folder for each kind."""
 NO_LICENCE = "not stated"
 _REPOSITORY = re.compile(
     r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII

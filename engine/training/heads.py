@@ -12,11 +12,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..errors import UsageError
-from ..heads.compact import OUTPUT, shrunk
+from ..heads.compact import shrunk
 from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
 from ..heads.fields import QUANTIZATION
-from ..heads.spec import HeadSpec
+from ..heads.layers import transformers_config
+from ..heads.shapes import OUTPUT
+from ..heads.spec import HeadSpec, LayerConfig
 from .features import Features
 
 Head = Eagle3Head | DFlashHead
@@ -105,8 +107,6 @@ def default_layers(num_target_layers: int) -> tuple[int, ...]:
 
 def new_spec(design: Design, target: TargetWeights, hidden_layers: tuple[int, ...], mask_token_id: int) -> HeadSpec:
     """Its layers are as wide as the target, with attention heads of HEAD_DIM."""
-    from transformers import LlamaConfig, Qwen3Config
-
     config = target.config
     vocab_size, size = target.output.shape
     num_heads = max(1, size // HEAD_DIM)
@@ -119,16 +119,14 @@ def new_spec(design: Design, target: TargetWeights, hidden_layers: tuple[int, ..
         "head_dim": min(HEAD_DIM, size),
         "vocab_size": vocab_size,
         "max_position_embeddings": config.max_position_embeddings,
-        "rms_norm_eps": 1e-6,
-        "hidden_act": "silu",
-        "tie_word_embeddings": False,
+        "layer_types": ("full_attention",) * design.num_layers,
     }
     if design.kind == "eagle3":
-        return HeadSpec("eagle3", LlamaConfig(**shape), hidden_layers, norm_before_residual=True, norm_before_fc=True)
-    layers = Qwen3Config(**shape, layer_types=["full_attention"] * design.num_layers, use_sliding_window=False)
+        layers = LayerConfig("llama", **shape)
+        return HeadSpec("eagle3", layers, hidden_layers, norm_before_residual=True, norm_before_fc=True)
     return HeadSpec(
         "dflash",
-        layers,
+        LayerConfig("qwen3", **shape),
         hidden_layers,
         block_size=design.block_size,
         mask_token_id=mask_token_id,
@@ -200,7 +198,7 @@ def save_head(
         "target_hidden_size": None,
         "tie_word_embeddings": tied,
         **({"quantization_config": QUANTIZATION} if compact else {}),
-        "transformer_layer_config": _layers(spec.layers),
+        "transformer_layer_config": _layers(transformers_config(spec.layers)),
         "speculators_config": {
             "algorithm": spec.kind,
             "default_proposal_method": "greedy",

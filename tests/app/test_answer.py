@@ -297,13 +297,30 @@ def test_dollars_need_a_load_that_still_gains_and_a_year_needs_a_gpu(pure: Call)
     assert re.search(r"\d", got["words"])
 
 
+PUBLISHED = [
+    '{"prompt": "a"}',
+    '{"prompt": ["a", "b"], "category": "c"}',
+    '{"turns": ["b", "c"]}',
+    '{"turns": [{"role": "system", "content": "s"}, {"role": "user", "content": "b"}]}',
+    '{"messages": [{"role": "user", "content": "d"}, {"role": "x", "content": "e"}]}',
+    '{"messages": [{"role": "user", "content": "d"}, {"role": "user", "content": "e"}]}',
+    '{"messages": [{"role": "user", "content": "d"}]}',
+    '{"conversations": [{"from": "gpt", "value": "f"}, {"from": "human", "value": "g"}]}',
+    '{"conversations": [{"from": "gpt", "value": "f"}]}',
+    '{"conversations": []}',
+    '{"instruction": "h", "input": "i"}',
+    '{"instruction": "h", "input": "", "context": 3}',
+    '{"question": "j", "answer": "k"}',
+    '{"text": "l"}',
+]
+"""Entries of files as they are published, and what these sometimes lack."""
+
+
 @settings(max_examples=60)
 @given(
     st.lists(
-        st.sampled_from(["", " ", "one", "two three", '{"prompt": "a"}', '{"turns": ["b", "c"]}', "{}", "{", "[1]",
-                         '{"messages": [{"role": "user", "content": "d"}, {"role": "x", "content": "e"}]}']),
-        min_size=1, max_size=5,
-    ),
+        st.sampled_from(["", " ", "one", "two three", "{}", "{", "[1]", *PUBLISHED]), min_size=1, max_size=5,
+    ) | st.lists(st.sampled_from(PUBLISHED), min_size=1, max_size=4).map(lambda each: [f"[{','.join(each)}]"]),
     st.sampled_from(["mine.txt", "mine.jsonl", "pasted text"]),
     st.booleans(), st.booleans(), st.sampled_from(["\n", "\r\n"]),
 )  # fmt: skip
@@ -312,9 +329,8 @@ def test_the_dialog_understands_what_the_server_reads(
 ) -> None:
     """It would promise one prompt and race thirteen; or race another text than the row that was clicked."""
     text = ending.join(lines)
-    look = """(name, text, whole, flatten) => { const { num, isJson, numChats } = promptsIn(name, text, whole);
-        const at = [...text.split("\\n").keys()].map(i => promptAt({ text, isWhole: whole, isJson }, i + 1, flatten));
-        return { num, numChats, at }; }"""
+    look = """(name, text, whole, flatten) => { const found = promptsIn(name, text, whole), { num, numChats } = found;
+        return { num, numChats, at: [1, 2, 3, 4, 5].map(i => promptAt(found, i, flatten)) }; }"""
     with pure_js("dialogs/prompts.js") as call:
         found = call(look, name, text, whole, flatten)
     try:

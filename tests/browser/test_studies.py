@@ -154,6 +154,9 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     commands = tab.locator(f"{ps['serve']} code").all_text_contents()
     assert f'"num_speculative_tokens": {best["k"]}' in commands[0] and len(commands) == 3
     assert f"{median:.2f}×" in shown
+    heat = tab.locator(f"{ps['table']} td")
+    assert heat.count() == len({row["kind"] for row in found["rows"]}) + 1
+    assert "a step" in heat.last.inner_text() and ("(slower)" in heat.last.inner_text()) == (median < 1)
     assert "<b>0</b>" in shown and tab.locator("dialog.ps b").count() == 2 * len(TEXTS), "the dots, and no markup"
     tab.click(ps["allHead"])
     assert HOSTILE.strip() in ps.text("all")

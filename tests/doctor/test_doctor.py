@@ -18,8 +18,8 @@ from engine.cli.main import main
 from engine.doctor.checkup import Checkup
 from engine.doctor.findings import Finding, first, is_faulty
 from engine.heads.compact import restored
-from engine.loading.heads import BUNDLED
-from engine.loading.loading import DEFAULT_TARGET, LoadedModel, load
+from engine.loading.loading import LoadedModel, load
+from engine.loading.sources import BUNDLED_HEADS, DEFAULT_TARGET
 from engine.spec import SamplingParams
 from engine.studies.prompts.prompts import FilePrompt
 from tests.helpers.head_files import changed, config_of
@@ -70,7 +70,7 @@ def shipped(kind: str, config: Any = None, tensors: Any = None) -> Plant:
             config(own)
 
     def plant(folder: Path) -> tuple[str, Any]:
-        return f"{kind}:{changed(BUNDLED / kind, folder / 'head', plain, whole)}", DEFAULT_TARGET
+        return f"{kind}:{changed(BUNDLED_HEADS / kind, folder / 'head', plain, whole)}", DEFAULT_TARGET
 
     return plant
 

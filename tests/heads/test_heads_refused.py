@@ -67,7 +67,7 @@ MISFITS = [
     ("eagle3", put(fc__weight=torch.ones(7)), r"fc.weight has shape \[7\]"),
     ("eagle3", put(norm__weight=NAN), "norm.weight holds values that are not finite"),
     ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(torch.int8)}), "in 8 bits, and fc.weight_scale"),
-    ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(FP8)}), "fc.weight is torch.float8_e4m3fn"),
+    ("eagle3", lambda t: t.update({"fc.weight": t["fc.weight"].to(FP8)}), "fc.weight is float8_e4m3fn"),
     ("eagle3", lambda t: t["d2t"].__setitem__(95, 9999), "d2t leads to token 10094, outside .* vocabulary of 512"),
     ("eagle3", lambda t: t["d2t"].__setitem__(0, -1), "d2t leads to token -1"),
     ("eagle3", lambda t: t["d2t"].__setitem__(1, t["d2t"][0] - 1), "two draft words to one token"),
@@ -110,7 +110,7 @@ CONFIGS = [
     ("eagle3", {}, {"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "spiral RoPE; this engine does "
                                                                              "default, linear, llama3, yarn"),
     ("eagle3", {}, {"partial_rotary_factor": 0.25}, "partial_rotary_factor to 0.25"),
-    ("eagle3", {}, {"hidden_size": "x"}, "not understood.*hidden_size"),
+    ("eagle3", {}, {"hidden_size": "x"}, "hidden_size is 'x'; it must be a whole number"),
     ("eagle3", {}, {"hidden_act": "spline"}, "hidden_act is 'spline'"),
     ("eagle3", {}, {"num_key_value_heads": 3}, "make no sense|not understood"),
     ("eagle3", {}, {"num_hidden_layers": 0}, "make no sense|not understood"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,12 +28,14 @@ def _tag(body: bytes) -> str:
 class ConfigHub:
     """`repositories`: name -> its config.json, as a value or as it stands. `gated`: those that want TOKEN; another
     token is refused with 403. `folders`: name -> all files of a repository, at COMMIT, which is main and v1. `asked`:
-    (repository, the rest of the path) of every request."""
+    (repository, the rest of the path) of every request. `sent`: bytes of each file of a folder, by (repository,
+    name)."""
 
     repositories: Mapping[str, Any]
     gated: frozenset[str] = frozenset()
     folders: Mapping[str, Path] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    sent: Counter[tuple[str, str]] = field(default_factory=Counter)
     address: str = ""
 
 
@@ -47,12 +51,12 @@ def config_hub(
             owner, name, *rest = self.path.partition("?")[0].removeprefix("/api/models").strip("/").split("/")
             repository, path = f"{owner}/{name}", "/".join(rest)
             hub.asked.append((repository, path))
-            if repository in hub.folders:
-                return self._from_folder(hub.folders[repository], *rest)
-            if repository not in hub.repositories:
+            if repository not in (hub.repositories.keys() | hub.folders.keys()):
                 return self._answer(b"", 404, {"X-Error-Code": "RepoNotFound"})
             if repository in hub.gated and (token := self.headers.get("Authorization")) != f"Bearer {TOKEN}":
                 return self._answer(b"", 403, {}) if token else self._answer(b"", 401, {"X-Error-Code": "GatedRepo"})
+            if repository in hub.folders:
+                return self._from_folder(repository, *rest)
             if path != "resolve/main/config.json" or hub.repositories[repository] is None:
                 return self._answer(b"", 404, {"X-Error-Code": "EntryNotFound"})
             value = hub.repositories[repository]
@@ -62,15 +66,25 @@ def config_hub(
 
         do_GET = do_HEAD
 
-        def _from_folder(self, folder: Path, kind: str, revision: str, name: str = "") -> None:
-            files = {file.name: (file.read_bytes(), _tag(file.read_bytes())) for file in sorted(folder.iterdir())}
+        def _from_folder(self, repository: str, kind: str, revision: str, name: str = "") -> None:
+            folder = sorted(hub.folders[repository].iterdir())
+            files = {file.name: (file.read_bytes(), _tag(file.read_bytes())) for file in folder}
             value: Any = {"id": "", "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
             if kind == "tree":
                 value = [{"type": "file", "path": n, "size": len(f[0]), "oid": f[1]} for n, f in files.items()]
             if revision not in (COMMIT, "main", "v1"):
                 return self._answer(b"", 404, {"X-Error-Code": "RevisionNotFound"})
+            if kind == "resolve" and name not in files:
+                return self._answer(b"", 404, {"X-Error-Code": "EntryNotFound"})
             body, tag = files[name] if kind == "resolve" else (json.dumps(value).encode(), COMMIT)
-            self._answer(body, 200, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT})
+            status, more = 200, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT}
+            if found := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
+                start, end = int(found[1]), min(int(found[2]) + 1, len(body))
+                status, more["Content-Range"] = 206, f"bytes {start}-{end - 1}/{len(body)}"
+                body = body[start:end]
+            if self.command == "GET" and kind == "resolve":
+                hub.sent[repository, name] += len(body)
+            self._answer(body, status, more)
             return None
 
         def _answer(self, body: bytes, status: int, headers: dict[str, str]) -> None:

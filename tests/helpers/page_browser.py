@@ -27,7 +27,8 @@ SEEN = "try { localStorage.setItem('photofinish.opening', 'seen') } catch {}"
 """For `add_init_script`: a visitor who has seen the page's opening. A page without an address has no storage."""
 UNREADABLE = """() => {
     const number = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
-      return { rgb: [r, g, b], a }; };
+      const full = text.startsWith('color(srgb') ? 255 : 1;      // of color-mix
+      return { rgb: [r * full, g * full, b * full], a }; };
     const light = ({ rgb }) => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
       .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
     const behind = node => { for (; node; node = node.parentElement) {

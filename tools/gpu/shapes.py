@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def head(part: Part, loaded: Any, kind: str) -> Path:
     spec = new_spec(design, model, reads, mask_token_id=4)
     num_heads = max(1, size // HEAD_DIM)
     kv_heads = min(KV_HEADS, num_heads)
-    spec.layers.update({"head_dim": HEAD_DIM, "num_attention_heads": num_heads, "num_key_value_heads": kv_heads})
+    layers = replace(spec.layers, head_dim=HEAD_DIM, num_attention_heads=num_heads, num_key_value_heads=kv_heads)
+    spec = replace(spec, layers=layers)
     made: Any
     with torch.device("cpu" if part.small else "cuda"):
         if kind == "eagle3":

@@ -15,7 +15,7 @@ export const study = { source: null, frame: null, heardMs: 0, state: "idle" };
 export const runs = () => RUNS.includes(study.state);
 export const isLost = () => runs() && Date.now() - study.heardMs > LOST_MS;
 
-// isWhole: all of the text is one prompt, unless it is JSON lines. Twin of read_prompts in
+// isWhole: all of the text is one prompt, unless it is JSON. Twin of read_prompts in
 // engine/studies/prompts/prompts.py; compared by test_the_dialog_understands_what_the_server_reads.
 export function chosen(name, text, isWhole = false) {
   const found = promptsIn(name, text, isWhole), isLong = text.length > MAX_FILE_CHARS, { num, how } = found;

@@ -1,38 +1,67 @@
 // What a text of prompts holds, as engine/studies/prompts/prompts.py reads it. Pure: no DOM.
 
-const JSON_LINES = /\.(jsonl|ndjson|json)$/i;
+const JSON_LINES = /\.(jsonl|ndjson|json)$/i, ARRAY = /^\s*\[\s*\{/;
+const FIELDS = ["prompt", "messages", "turns", "conversations", "text", "question", "instruction"];
+const LISTS = ["turns", "conversations"], DETAILS = ["input", "context"], PERSON = ["user", "human"];
 
 // The lines that are not blank, as [number, text].
 function linesOf(text) {
-  return text.replace(/^\ufeff/, "").split("\n").map((line, i) => [i + 1, line.replace(/\r$/, "")])
-    .filter(([, line]) => line.trim());
+  return text.split("\n").map((line, i) => [i + 1, line.replace(/\r$/, "")]).filter(([, line]) => line.trim());
 }
 
-// {num, how, isJson, numChats}: how many prompts, and how they were read, in words. isWhole: see `chosen`.
-export function promptsIn(name, text, isWhole) {
-  const lines = linesOf(text), isJson = JSON_LINES.test(name) || (lines[0]?.[1].trimStart().startsWith("{") ?? false);
+function parsed(text) {
+  try { return JSON.parse(text); } catch { return null; }
+}
+
+// {num, how, isJson, numChats, entries}: how many prompts, how they were read, in words, and each by its line, for
+// `promptAt`: its text, or what its JSON says. isWhole: see `chosen`. The server names what cannot be read.
+export function promptsIn(name, given, isWhole) {
+  const text = given.replace(/^\ufeff/, ""), array = ARRAY.test(text) ? [].concat(parsed(text)) : null;
+  const lines = array ? [] : linesOf(text);
+  const isJson = array !== null || JSON_LINES.test(name) || (lines[0]?.[1].trimStart().startsWith("{") ?? false);
   if (isWhole && !isJson) {
     const num = lines.length ? 1 : 0, high = text.trimEnd().split("\n").length;
-    return { num, isJson, numChats: 0, how: high > 1 ? ` of ${high} lines` : "" };
+    return { num, isJson, numChats: 0, entries: new Map([[1, text]]), how: high > 1 ? ` of ${high} lines` : "" };
   }
-  const numChats = isJson ? lines.filter(([, line]) => chatIn(line)).length : 0;
-  return { num: lines.length, isJson, numChats, how: !isJson ? lines.length > 1 ? ", one a line" : "" :
-    ` (JSON lines${numChats ? `, ${numChats} with messages` : ""})` };
+  const all = array ? array.map((value, i) => [i + 1, value]) :
+    isJson ? lines.map(([number, line]) => [number, parsed(line)]) : lines;
+  const entries = new Map(all.filter(([, value]) => !isJson || !isSilent(value)));
+  const numChats = isJson ? [...entries.values()].filter((value) => meant(value).chat).length : 0;
+  return { num: entries.size, isJson, numChats, entries, how: !isJson ? entries.size > 1 ? ", one a line" : "" :
+    ` (JSON${array ? "" : " lines"}${numChats ? `, ${numChats} with messages` : ""})` };
 }
 
-function parsed(line) {
-  try { return JSON.parse(line) ?? {}; } catch { return {}; }
+// {text} of a prompt, or {chat}, the messages of a conversation.
+function meant(value) {
+  const its = Object(value), key = FIELDS.find((each) => Object.hasOwn(its, each)), list = its[key];
+  if (!Array.isArray(list)) {
+    const about = key === "instruction" && DETAILS.map((each) => its[each]).find((each) => each
+      && typeof each === "string");
+    return { text: about ? `${list}\n\n${about}` : list };
+  }
+  if (key === "messages" && (list.length === 1 || list.some((each) => !PERSON.includes(each?.role))))
+    return { chat: list };
+  return ["prompt", "messages", ...LISTS].includes(key) ? { text: firstTurn(list) } : { text: null };
 }
-const chatIn = (line) => { const its = parsed(line); return "messages" in Object(its) && !("prompt" in Object(its)); };
+
+function firstTurn(turns) {
+  const turn = turns.find((each) => typeof each === "string"
+    || PERSON.includes(Object(each).role ?? Object(each).from ?? PERSON[0]));
+  return typeof turn === "string" ? turn : turn?.content ?? turn?.value;
+}
+
+// Whether it is a conversation without a word of a person.
+function isSilent(value) {
+  const key = FIELDS.find((each) => Object.hasOwn(Object(value), each));
+  return key === "conversations" && Array.isArray(value[key]) && !meant(value).text;
+}
 
 // The text of the prompt in that line; null for a conversation, unless it is flattened, as by `flat` in that file.
-export function promptAt({ text, isWhole, isJson }, number, isFlat) {
-  if (isWhole && !isJson) return text;
-  const line = linesOf(text).find(([at]) => at === number)?.[1];
-  if (line === undefined || !isJson) return line ?? null;
-  const { prompt, messages, turns } = Object(parsed(line));
-  const flat = (each) => `${each.role}: ${each.content}\n\n`;
-  const chat = isFlat && Array.isArray(messages) ? `${messages.map(flat).join("")}assistant:` : null;
-  const its = prompt ?? (messages ? chat : turns?.[0]);
+// source: as of `promptsIn`.
+export function promptAt({ entries, isJson }, number, isFlat) {
+  const value = entries.get(number) ?? null;
+  if (!isJson) return value;
+  const { text, chat } = meant(value), flat = (each) => `${each.role}: ${each.content}\n\n`;
+  const its = chat && isFlat ? `${chat.map(flat).join("")}assistant:` : text;
   return typeof its === "string" ? its : null;
 }

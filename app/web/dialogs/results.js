@@ -2,7 +2,7 @@
 
 import { DRAFTER_WORDS, THRESHOLD } from "../host.js";
 import { makeButton, tableRow } from "../base/dom.js";
-import { drafterName, make, oneLine, percent, shortDrafter, times } from "../base/text.js";
+import { drafterName, make, oneLine, shortDrafter, times } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { wasteWords } from "../tabs/money.js";
 
@@ -18,6 +18,7 @@ const shortWords = ({ drafter, k }) => (k === null ? oneLine(drafter) :
   draftWords({ drafter, k }).replace(drafterName(drafter), shortDrafter(drafter)));
 const asRaced = (drafter) =>
   ({ drafter, k: Object.hasOwn(DRAFTER_WORDS, drafter.split(":")[0]) ? "auto" : null });
+export const raceWords = (drafter) => shortWords(asRaced(drafter));
 const longWords = (its) => (its.k === null ? `speculation (${oneLine(its.drafter)})` : draftWords(its));
 const atMedian = (its) => `${longWords(its)}, ${times(its.median_speedup)} at the median (${its.measured ?
   "measured" : "computed"})`;
@@ -42,14 +43,6 @@ export function loadWords({ best, engine }) {
 }
 
 const row = (heads, values) => tableRow(heads.map(oneLine), values.map(oneLine));
-
-export function summaryRows(summary) {
-  const numbers = (its) => [String(its.num_prompts), times(its.median_speedup),
-    `${times(its.p25)} to ${times(its.p75)}`, percent(its.share_above_1_3), String(its.num_gain), String(its.num_lose)];
-  const kinds = Object.keys(Object.values(summary)[0].by_kind), groups = kinds.length > 1 ? [...kinds, null] : kinds;
-  return groups.flatMap((kind) => Object.entries(summary).map(([drafter, its]) =>
-    row([kind ?? "all", shortWords(asRaced(drafter))], numbers(kind === null ? its : its.by_kind[kind]))));
-}
 
 // What the dots and the table show: the verdict's drafter at its k, then what raced.
 function shownOf(rows, best) {

@@ -8,8 +8,9 @@ import { draftWords } from "../base/words.js";
 import { CHECKED, productionOf } from "../tabs/production.js";
 import { dialog, refs } from "./box.js";
 import { chosen, connect, drawControls, isLost, read, runs, start, study } from "./dialog.js";
+import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { loadWords, MEANS, promptTable, savedWords, strips, summaryRows, verdictWords } from "./results.js";
+import { loadWords, MEANS, promptTable, raceWords, savedWords, strips, verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
 const BUTTON = "#page-study-button";
@@ -89,8 +90,9 @@ function draw() {
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
   refs.means.textContent = report ? MEANS : "";
   refs.tableBox.hidden = !report;
-  refs.aboveHead.textContent = `above ${THRESHOLD}×`;
-  if (report) refs.table.replaceChildren(...summaryRows(report.summary));
+  const [drafters, kinds] = report ? heatMap(report.summary, raceWords) : [null, []];
+  refs.heads.replaceChildren(...(drafters ? [drafters] : []));
+  refs.table.replaceChildren(...kinds);
   refs.allHead.textContent = `All ${plural(frame.num_done, "prompt")}, slowest first`;
   const [head, all] = promptTable(rows, best, (line) => racing(line));
   refs.allColumns.replaceChildren(head);

@@ -1,21 +1,17 @@
-"""The prompts of a study: a file of JSON lines, one prompt a line, or ShareGPT's JSON; HumanEval; or synthetic ones of
-a given length."""
+"""The prompts of a study: a file, as study-prompts reads it; HumanEval; or synthetic ones of a given length."""
 
 from __future__ import annotations
 
 import random
 import re
 from importlib import import_module
-from typing import Any
 
 from ...errors import UsageError
 from ...remote.endpoint import Question
 from ...spec import MAX_NEW_TOKENS
-from ...strict_json import parse, short
-from ...text import check_prompt_text, read_text
-from ..prompts.prompts import read_prompts
+from ...text import read_text
+from ..prompts.prompts import MAX_FILE_BYTES, read_prompts
 
-MAX_BYTES = 2 * 1024**3
 WARM_UP = 2
 """The last prompts, which warm each server up and are not counted."""
 HUMAN_EVAL, SYNTHETIC = "human-eval", "synthetic:"
@@ -35,17 +31,13 @@ def read_data(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question
         return _synthetic(data, chat, num, seed)
     if data == HUMAN_EVAL:
         return _questions([(each, ()) for each in _human_eval()], chat), None
-    return read_questions(read_text(data, MAX_BYTES), data, chat), None
+    return read_questions(read_text(data, MAX_FILE_BYTES), data, chat), None
 
 
 def read_questions(text: str, name: str, chat: bool) -> list[Question]:
     """Every distinct prompt of a file's text. chat: texts become user messages; conversations stay conversations either
     way. Raises UsageError saying what is wrong and where."""
-    pairs: list[tuple[str, tuple[tuple[str, str], ...]]]
-    if text.lstrip("\ufeff \r\n\t").startswith("["):
-        pairs = [(each, ()) for each in _sharegpt(parse(text.lstrip("\ufeff").encode(), MAX_BYTES))]
-    else:
-        pairs = [(each.text, () if each.is_turn else each.messages) for each in read_prompts(text, name)]
+    pairs = [(each.text, () if each.is_turn else each.messages) for each in read_prompts(text, name)]
     return _questions(pairs, chat)
 
 
@@ -63,25 +55,6 @@ def _questions(pairs: list[tuple[str, tuple[tuple[str, str], ...]]], chat: bool)
     if chat:
         pairs = [(each, messages or (("user", each),)) for each, messages in pairs]
     return list(dict.fromkeys(Question("" if messages else each, messages) for each, messages in pairs))
-
-
-def _sharegpt(given: Any) -> list[str]:
-    """The first human turn of each conversation; conversations without one are left out, as is usual."""
-    found = []
-    for number, each in enumerate(given, 1):
-        turns = each.get("conversations") if isinstance(each, dict) else None
-        if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-            raise UsageError(f"conversation {number}: it has no list `conversations` of objects, but is {short(each)}")
-        said = next((turn.get("value") for turn in turns if turn.get("from") in ("human", "user")), None)
-        if isinstance(said, str) and said.strip():
-            try:
-                check_prompt_text(said)
-            except UsageError as error:
-                raise UsageError(f"conversation {number}: {error}") from error
-            found.append(said)
-    if not found:
-        raise UsageError("no conversation has a turn of a human")
-    return found
 
 
 def _human_eval() -> list[str]:

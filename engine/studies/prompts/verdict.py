@@ -111,6 +111,12 @@ def _values(rows: Sequence[Row], k: int | str | None = AUTO) -> list[float]:
     return [gain for row in rows if (gain := gain_at(row, k))]
 
 
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Over prompts, of those that have a value."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
 def _numbers(rows: Sequence[Row]) -> dict[str, Any]:
     values, outcomes = _values(rows), Counter(map(outcome, rows))
     return {
@@ -118,6 +124,8 @@ def _numbers(rows: Sequence[Row]) -> dict[str, Any]:
         "p25": percentile(values, 0.25),
         "p75": percentile(values, 0.75),
         "share_above_1_3": sum(value > THRESHOLD for value in values) / len(values) if values else None,
+        "mean_acceptance_length": _mean([row.mean_acceptance_length for row in rows]),
+        "acceptance_rate": _mean([row.acceptance_rate for row in rows]),
         "num_prompts": len(values),
         "num_gain": outcomes["gains"],
         "num_lose": outcomes["loses"],

@@ -36,7 +36,7 @@ def test_every_format_gives_its_prompts() -> None:
     messages = '{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}'
     assert read_questions(messages, "m.jsonl", False)[0].messages == (("system", "s"), ("user", "u"))
     assert read_questions("one\ntwo", "t.txt", True)[1].messages == (("user", "two"),)
-    with pytest.raises(UsageError, match="conversation 1"):
+    with pytest.raises(UsageError, match="entry 1"):
         read_questions('[{"turns": []}]', "s.json", False)
 
 

@@ -44,6 +44,60 @@ def test_every_format_is_read_with_its_kind():
     assert found[0].label == "a b" and len(FilePrompt(1, "x", "word " * 99).label) == 80
 
 
+FILES = {
+    "MT-Bench": ('{"question_id": 81, "category": "writing", "turns": ["one", "two"]}', "writing", "one"),
+    "MT-Bench on the hub": ('{"category": "math", "prompt": ["one", "two"], "prompt_id": 1}', "math", "one"),
+    "Spec-Bench": ('{"question_id": 161, "category": "rag", "turns": ["one"]}', "rag", "one"),
+    "SPEED-Bench": (
+        '{"question_id": "a", "category": "coding", "sub_category": "x", "turns": ["one"], "source": "y"}',
+        "coding",
+        "one",
+    ),
+    "SPEED-Bench, prepared": (
+        '{"category": "coding", "messages": [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]}',
+        "coding",
+        "one",
+    ),
+    "turns with roles": (
+        '{"category": "qa", "turns": [{"role": "system", "content": "s"}, {"role": "user", "content": "one"}]}',
+        "qa",
+        "one",
+    ),
+    "ShareGPT": (
+        '{"id": "a", "conversations": [{"from": "gpt", "value": "x"}, {"from": "human", "value": "one"}]}',
+        "prompts",
+        "one",
+    ),
+    "HumanEval": (
+        '{"task_id": "HumanEval/0", "prompt": "one", "canonical_solution": "x", "entry_point": "f"}',
+        "prompts",
+        "one",
+    ),
+    "Alpaca": ('{"instruction": "one", "input": "two", "output": "x"}', "prompts", "one\n\ntwo"),
+    "GSM8K": ('{"question": "one", "answer": "x"}', "prompts", "one"),
+}
+"""What is published: an entry, its kind, and the prompt that is raced."""
+
+
+@pytest.mark.parametrize("published", FILES)
+@pytest.mark.parametrize("form", ["{}\n", "[{}]", "[\n {},\n {}\n]"])
+def test_files_are_read_as_they_are_published(published, form):
+    """A benchmark that everybody has would have to be converted first, or lose its categories."""
+    entry, kind, text = FILES[published]
+    found = read_prompts(form.replace("{}", entry), "downloaded")
+    assert {(p.kind, p.text) for p in found} == {(kind, text)}
+    assert [p.line for p in found] == list(range(1, form.count("{}") + 1))
+
+
+def test_conversations_without_a_person_are_left_out():
+    """ShareGPT, which has thousands of them, would be refused at the first one, or raced with the model's answers."""
+    one = '{"conversations": [{"from": "human", "value": "hi"}]}'
+    text = f'[{{"conversations": []}}, {one}, {{"conversations": [{{"from": "gpt", "value": "x"}}]}}]'
+    assert [(p.line, p.text) for p in read_prompts(text, "sharegpt.json")] == [(2, "hi")]
+    with pytest.raises(UsageError, match="holds no prompt"):
+        read_prompts('{"conversations": []}', "sharegpt.jsonl")
+
+
 def test_a_conversation_goes_through_the_template_and_a_turn_where_there_is_one(monkeypatch):
     """A chat model would be raced on bare text, or a base model refused Spec-Bench."""
     tokenizer = tokenizer_of("byte level")
@@ -82,13 +136,17 @@ def test_one_text_is_one_prompt_unless_it_is_json_lines():
     [
         ('{"prompt": "a"', "it is not JSON"),
         ("hello", "it is not JSON"),
-        ("[1]", "not an object with prompt, messages or turns, but a list"),
-        ('{"text": "a"}', "neither prompt, messages nor turns, but: 'text'"),
+        ("[1]", "not an object, but a list"),
+        ('{"answer": "a"}', "none of prompt, messages, turns, conversations, text, .*, but: 'answer'"),
         ('{"prompt": 3}', "must be text, not int"),
         ('{"prompt": ""}', "the prompt is empty"),
         ('{"prompt": "a\\u0000"}', "NUL character at position 1"),
-        ('{"turns": []}', "turns must be a list of strings"),
-        ('{"turns": "a"}', "turns must be a list of strings"),
+        ('{"turns": []}', "turns has no turn of a user"),
+        ('{"turns": "a"}', "turns must be a list of texts"),
+        ('{"turns": [{"role": "assistant", "content": "a"}]}', "turns has no turn of a user"),
+        ('{"turns": [{"role": "user", "content": 3}]}', "must be text, not int"),
+        ('{"conversations": {}}', "conversations must be a list of texts or of objects"),
+        ('{"turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"]}', "prepare_data.py"),
         ('{"messages": []}', "messages must be a list, not empty"),
         ('{"messages": [{"content": "a"}]}', "objects with role and content"),
         ('{"messages": [{"role": "user", "content": [1]}]}', "must be text, not list"),

@@ -136,7 +136,7 @@ def test_the_verdict_comes_first_then_the_reason_then_the_table(file, capsys):
     )
     order = [
         said.index(words)
-        for words in ("machine time", "is computed at", "speed-up over plain", "above 1.3x", "threads: ")
+        for words in ("machine time", "is computed at", "speed-up over plain", "quartiles", "threads: ")
     ]
     assert order == sorted(order) and not {"None", "nan"} & set(said.split())
 

@@ -1,0 +1,118 @@
+"""How acceptance depends on the text: its kind, the place in it, whether it loops, and the form of its prompt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..analysis.loops import loop_sentence
+from ..errors import PhotofinishError, sentence
+from ..events import Prompt
+from ..loading.loading import LoadedModel
+from ..progress import Progress, silent
+from ..spec import SamplingParams
+from ..text import encode_messages, encode_prompt
+from .findings import Finding
+from .trial import MIN_DEVIATIONS, ToEncode, Trial, run, share
+
+MIN_LENGTH = 32
+"""Tokens of a text whose halves are compared."""
+STRONG = 0.1
+"""Two forms of a prompt differ strongly if first guesses differ by this share, and by MIN_DEVIATIONS."""
+THINKING = "enable_thinking"
+RAW, CHAT = "as plain text", "in the chat template"
+CHANGES = {
+    RAW: "Send plain text, as the drafter was trained on, or train it on text in the model's chat template",
+    CHAT: "Send messages, so that the server applies the chat template that the drafter was trained with",
+}
+
+
+@dataclass(frozen=True)
+class Formed:
+    """A prompt in one form. thinking: of the chat template, None for its default."""
+
+    text: str
+    kind: str
+    chat: bool = False
+    thinking: bool | None = None
+
+    def encode(self, tokenizer: object) -> Prompt:
+        if not self.chat:
+            return encode_prompt(tokenizer, self.text)
+        return encode_messages(tokenizer, [{"role": "user", "content": self.text}], self.thinking)
+
+
+def text_findings(trial: Trial) -> Iterator[Finding]:
+    """Evidence without judgement: acceptance by kind, in both halves of the texts, and texts that loop."""
+    if len(kinds := list(dict.fromkeys(trial.kinds))) > 1:
+        shares = {kind: share([right for i, _, right in trial.positions() if trial.kinds[i] == kind]) for kind in kinds}
+        ordered = sorted(shares, key=lambda kind: -shares[kind])
+        says = ", ".join(f"{kind} {shares[kind]:.0%}" for kind in ordered)
+        yield Finding("ok", "by kind", f"First guesses are right at: {says}.")
+    lengths = [len(each.text.token_ids) for each in trial.found]
+    halves: tuple[list[bool], list[bool]] = ([], [])
+    for i, at, right in trial.positions():
+        if lengths[i] >= MIN_LENGTH:
+            halves[at >= lengths[i] / 2].append(right)
+    if all(halves):
+        first, second = map(share, halves)
+        says = f"First guesses are right at {first:.0%} in the first half of the texts, {second:.0%} in the second."
+        yield Finding("ok", "along the text", says)
+    if num := sum(loop_sentence(each.text.token_ids) is not None for each in trial.found):
+        says = f"{num} of {len(trial.found)} texts repeat themselves, which is easy to guess: acceptance is overstated."
+        yield Finding("ok", "loops", says)
+
+
+def template_findings(
+    loaded: LoadedModel,
+    drafter: str,
+    prompts: Sequence[ToEncode],
+    params: SamplingParams,
+    progress: Progress = silent,
+) -> Iterator[Finding]:
+    """The drafter on the same prompts as plain text, in the model's chat template, and with thinking on and off if the
+    template knows it. Nothing for a model without a template."""
+    if not (template := getattr(loaded.tokenizer, "chat_template", None)):
+        return
+    forms = {RAW: Formed("", ""), CHAT: Formed("", "", chat=True)}
+    if THINKING in str(template):
+        del forms[CHAT]
+        forms |= {f"{CHAT} with thinking {word}": Formed("", "", True, word == "on") for word in ("on", "off")}
+    try:
+        trials = {
+            name: run(
+                loaded,
+                drafter,
+                [replace(form, text=prompt.text, kind=prompt.kind) for prompt in prompts],
+                params,
+                progress=progress,
+            )
+            for name, form in forms.items()
+        }
+    except PhotofinishError as error:
+        change = "Repair the template, or serve the model with one that works"
+        yield Finding("doubt", "chat template", sentence(str(error)), change)
+        return
+    right = {name: trial.right() for name, trial in trials.items()}
+    says = "; ".join(
+        f"{name} at {share(right[name]):.0%} (mean acceptance length {trial.mean_acceptance_length:.2f})"
+        for name, trial in trials.items()
+    )
+    best, worst = (pick(right, key=lambda name: share(right[name])) for pick in (max, min))
+    if not _differ(right[best], right[worst]):
+        yield Finding("ok", "chat template", f"First guesses are right {says}.")
+        return
+    change = CHANGES[RAW] if best == RAW else CHANGES[CHAT]
+    if best not in CHANGES:
+        change += f", with {THINKING} {'on' if best.endswith('on') else 'off'}"
+    yield Finding("doubt", "chat template", f"First guesses are right {says}.", change)
+
+
+def _differ(one: Sequence[bool], other: Sequence[bool]) -> bool:
+    """Whether two shares differ strongly, and by more than chance would, of independent positions."""
+    if not one or not other:
+        return False
+    together, gap = share([*one, *other]), share(one) - share(other)
+    deviation = math.sqrt(together * (1 - together) * (1 / len(one) + 1 / len(other)))
+    return gap > max(STRONG, MIN_DEVIATIONS * deviation)

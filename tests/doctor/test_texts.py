@@ -1,0 +1,73 @@
+"""How acceptance depends on the text: with the trained fixture, whose head has seen plain code and no chat."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from engine.cli.doctor import PROMPTS as OWN
+from engine.doctor.findings import Finding
+from engine.doctor.texts import template_findings, text_findings
+from engine.doctor.trial import run
+from engine.spec import SamplingParams
+from engine.studies.prompts.prompts import FilePrompt
+from tests.helpers.head_fixtures import HEADS
+from tests.helpers.trained import PROMPTS, trained
+
+EAGLE3 = f"eagle3:{HEADS['eagle3']}"
+PARAMS = SamplingParams(max_new_tokens=48)
+THINKING = "{% if enable_thinking %}{{ 'x = 1\n' * 12 }}{% endif %}{{ messages[0]['content'] }}"
+LOOP = "x = 1\n" * 8
+
+
+def compared(*texts: str) -> list[Finding]:
+    prompts = [FilePrompt(i, "", text) for i, text in enumerate(texts)]
+    return list(template_findings(trained(), EAGLE3, prompts, PARAMS))
+
+
+def rates(found: Finding) -> Iterator[int]:
+    return map(int, re.findall(r"(\d+)%", found.says))
+
+
+def test_a_template_that_the_head_was_not_trained_on_is_doubted_with_its_remedy() -> None:
+    """A head that works in its publisher's tests and not in a chat, and nobody says why."""
+    (found,) = compared(*OWN[::2])
+    plain, chat = rates(found)
+    assert (found.check, found.level) == ("chat template", "doubt") and plain > chat + 10, found
+    assert found.says.count("mean acceptance length") == 2 and found.change.startswith("Send plain text")
+
+
+def test_thinking_is_tried_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reasoning model's head would be judged in the mode that is not served."""
+    monkeypatch.setattr(trained().tokenizer, "chat_template", THINKING)
+    (found,) = compared(PROMPTS[0])
+    plain, on, off = rates(found)
+    assert plain == off != on, "without thinking, this template is the plain text"
+    assert re.search(
+        r"plain text at .*; in the chat template with thinking on at .*; .* with thinking off at", found.says
+    )
+
+
+def test_a_model_without_a_template_is_not_examined_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default model's check-up would take three times as long for nothing."""
+    monkeypatch.setattr(trained().tokenizer, "chat_template", None)
+    assert compared(PROMPTS[0]) == []
+
+
+def test_kinds_halves_and_loops_are_evidence() -> None:
+    """One share of all texts hides that a drafter helps with one kind alone, or only where the text repeats itself."""
+    texts = {"loops": LOOP, "code": PROMPTS[0], "more code": PROMPTS[1]}
+    trial = run(trained(), EAGLE3, [FilePrompt(1, kind, text) for kind, text in texts.items()], PARAMS)
+    found = {each.check: each for each in text_findings(trial)}
+    assert {each.level for each in found.values()} == {"ok"}
+    shares = dict(re.findall(r"(loops|code|more code) (\d+)%", found["by kind"].says))
+    for number, kind in enumerate(texts):
+        right = [is_right for i, _, is_right in trial.positions() if i == number]
+        assert int(shares[kind]) == round(100 * sum(right) / len(right))
+    assert list(map(int, shares.values())) == sorted(map(int, shares.values()), reverse=True)
+    first, second = rates(found["along the text"])
+    whole = 100 * sum(trial.right()) / len(trial.right())
+    assert min(first, second) - 1 <= whole <= max(first, second) + 1
+    assert re.match(r"[1-3] of 3 texts repeat themselves", found["loops"].says)
