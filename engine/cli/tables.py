@@ -208,6 +208,9 @@ def _notes(found: Mapping[str, Any], lanes: Sequence[str]) -> Iterator[str]:
     yield "TTFT, ITL and TPOT: 95th percentile of the requests; latency: median. mean: geometric, over all levels."
     if between := found["crossing"]:
         yield f"{lanes[1]} stops being better in output tokens/s between {between[0]} and {between[1]} users."
+    if few := [level for level in levels if level["num_requests"] < level["concurrency"]]:
+        num, most = few[-1]["num_requests"], few[-1]["concurrency"]
+        yield f"{most} users sent {num} requests, so no more than that ran at once: give more --requests."
     if any(level["acceptance_from"] == "server" for level in levels):
         yield "The acceptance length is by the servers' own counters, which are over all their users."
     if any(level["asked_before"] for level in levels):

@@ -50,7 +50,9 @@ function notes(levels) {
   const failed = levels.filter((row) => row.num_errors).map((row) =>
     sentence(`${oneLine(row.lane)} with ${plural(row.concurrency, "user")}: ${row.num_errors} of ${row.num_requests} `
       + `requests failed; the first: ${oneLine(row.fault ?? "")}`));
-  return [...failed, levels.some((row) => row.asked_before)
+  const few = levels.filter((row) => row.num_requests < row.concurrency), most = few.at(-1);
+  return [...failed, most && `${plural(most.concurrency, "user")} sent ${plural(most.num_requests, "request")}, so no `
+    + "more than that ran at once: choose more requests per level.", levels.some((row) => row.asked_before)
     && "* repeated after an interruption; the server may have cached these prompts.",
   levels.some((row) => row.acceptance_from === "server")
     && "Tokens per step come from the servers' own counters, which cover all their users.",

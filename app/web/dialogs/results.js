@@ -2,7 +2,7 @@
 
 import { DRAFTER_WORDS, THRESHOLD } from "../host.js";
 import { makeButton, tableRow } from "../base/dom.js";
-import { drafterName, make, oneLine, shortDrafter, times } from "../base/text.js";
+import { drafterName, make, oneLine, plural, shortDrafter, times } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { wasteWords } from "../tabs/money.js";
 
@@ -28,17 +28,22 @@ const gainAt = (row, k) =>
   (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 
 export function verdictWords({ verdict, doubtful, best }) {
-  const word = doubtful ? `Doubtful: \u201c${verdict}\u201d, but \u201c${best.without.verdict}\u201d without loops and `
-    + "disturbed races" : WORDS[verdict];
-  return best ? `${word}: ${atMedian(best)}` : word;
+  if (!doubtful) return best ? `${WORDS[verdict]}: ${atMedian(best)}` : WORDS[verdict];
+  const { num_prompts: num, median_speedup: median } = best.without;
+  return `Not certain: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose text does `
+    + "not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was disturbed"}`;
 }
+
+// What would make it clearer; "" if it is clear.
+export const nextWords = ({ verdict, doubtful }) => (doubtful || verdict === "unclear" ?
+  "To be certain: more prompts, on a machine with nothing else to do." : "");
 
 export const savedWords = (best) => wasteWords(best.median_speedup, " machine time at the median prompt");
 
 // What only this engine can do, and what to measure to get dollars.
 export function loadWords({ best, engine }) {
   return [best && "One text at a time; servers batch, which shrinks the gain. Dollars need a load: measure your "
-    + "servers under load (python -m engine study).", engine && typeof engine.median_speedup === "number"
+    + "servers: Under load, in \u201cYour servers\u201d.", engine && typeof engine.median_speedup === "number"
     && `This engine alone: ${atMedian(engine)}.`].filter(Boolean).join(" ");
 }
 
@@ -47,7 +52,7 @@ const row = (heads, values) => tableRow(heads.map(oneLine), values.map(oneLine))
 // What the dots and the table show: the verdict's drafter at its k, then what raced.
 function shownOf(rows, best) {
   const raced = [...new Set(rows.map(({ drafter }) => drafter))].map(asRaced);
-  return best ? [best, ...raced] : raced;
+  return best ? [best, ...raced.filter(({ drafter, k }) => drafter !== best.drafter || k !== best.k)] : raced;
 }
 
 // Head and rows of the table of prompts, a row each, slowest first. raceIt(line): races that prompt; null if it cannot.

@@ -198,7 +198,8 @@ def _reason(rows: Sequence[Row], best: dict[str, Any], verdict: str, doubtful: b
         f"{best['median_speedup']:.2f}x the speed of plain decoding at the median of {len(values)} prompts; the 95 % "
         f"interval, {low:.2f} to {high:.2f}, lies {where} {THRESHOLD}"
     )
-    second = f"{_told(rows, 'gains', k)}, {_told(rows, 'loses', k)}"
+    even = sum(outcome(row, k) == "even" for row in rows)
+    second = f"{_counted(rows, 'gains', k)} faster, {even} within the noise, {_counted(rows, 'loses', k)} slower"
     loops, disturbed = sum(row.loops for row in rows), sum(row.disturbed for row in rows)
     if loops:
         second += f"; {loops} of {len(rows)} texts repeat themselves, which is easy to guess"
@@ -213,12 +214,12 @@ def _reason(rows: Sequence[Row], best: dict[str, Any], verdict: str, doubtful: b
     return f"{first}. {second}."
 
 
-def _told(rows: Sequence[Row], which: str, k: int | str | None) -> str:
-    """`12 gain (code 8, prose 4)`"""
+def _counted(rows: Sequence[Row], which: str, k: int | str | None) -> str:
+    """`12 (code 8, prose 4)`; without the kinds if there is one."""
     counts = Counter(row.kind for row in rows if outcome(row, k) == which)
     kinds = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     shown = kinds if len(kinds) <= MOST_KINDS + 1 else kinds[:MOST_KINDS]
     names, rest = [f"{kind} {num}" for kind, num in shown], kinds[len(shown) :]
     names += [f"{len(rest)} more kinds {sum(num for _, num in rest)}"] if rest else []
-    inside = f" ({', '.join(names)})" if names else ""
-    return f"{sum(num for _, num in kinds)} {which.removesuffix('s')}{inside}"
+    inside = f" ({', '.join(names)})" if len({row.kind for row in rows}) > 1 and names else ""
+    return f"{sum(num for _, num in kinds)}{inside}"
