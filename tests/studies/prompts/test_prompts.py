@@ -296,7 +296,7 @@ def test_the_verdict_is_about_the_best_that_a_server_can_run(hub):
     best, engine = found["best"], found["engine"]
     if hub:
         assert (best["drafter"], best["k"], best["median_speedup"], engine) == (hybrid, 5, 1.9, None)
-        assert "5 gain (b 3, a 2), 1 lose (a 1)" in found["reason"]
+        assert "5 (b 3, a 2) faster, 0 within the noise, 1 (a 1) slower" in found["reason"]
     else:
         assert (best["drafter"], best["k"], best["median_speedup"]) == ("ngram", 7, 1.6) and not best["measured"]
         assert engine == {"drafter": hybrid, "k": "auto", "median_speedup": 1.9, "measured": True}
