@@ -8,12 +8,12 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 
-from ..doctor.findings import Finding, first, is_faulty, to_json
+from ..doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
+from ..doctor.findings import Finding, first, is_faulty, report
 from ..drafters import check as check_drafter
 from ..errors import PhotofinishError, UsageError
 from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
-from ..recordings.recording import OUTPUT_SCHEMA
 from ..spec import SamplingParams
 from ..studies.prompts.prompts import NO_KIND, FilePrompt, choose, read_prompts
 from .arguments import Command, integer, setting, shown, switch, words
@@ -23,13 +23,6 @@ from .output import console, print_json, progress_line
 from .run import load_ready
 
 COULD_NOT_CHECK = 2
-NUM_PROMPTS, NUM_TOKENS = 3, 48
-PROMPTS = (
-    "The museum reopened on a rainy Thursday. Most visitors had come to see the new wing, but the",
-    "def read_orders(path):\n    orders = []\n    with open(path) as file:\n        for line in file:\n            ",
-    "Question: Why do leaves change their colour in autumn?\nAnswer: In autumn the days",
-)
-"""For a check-up without --prompts: prose, code, an answer."""
 MARKS = {"ok": "ok   ", "doubt": "doubt", "fault": "FAULT"}
 
 
@@ -48,8 +41,7 @@ def _doctor(options: Namespace) -> int:
         return COULD_NOT_CHECK
     act = first(findings)
     if options.json:
-        report = {"schema": OUTPUT_SCHEMA, "target": options.target or DEFAULT_TARGET, "drafter": options.drafter}
-        print_json({**report, "findings": to_json(findings), "first": to_json([act])[0] if act else None})
+        print_json(report(findings, {"target": options.target or DEFAULT_TARGET, "drafter": options.drafter}))
     else:
         out = console()
         for each in findings:

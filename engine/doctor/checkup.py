@@ -19,6 +19,7 @@ from ..spec import SamplingParams
 from .files import Files, read_files
 from .findings import Finding, is_faulty
 from .fits import head_findings, model_findings, target_findings
+from .places import placed, slowest, struck, uncovered
 from .trial import ToEncode, covered, draft_findings, failed, run
 from .variants import Variant, variants
 from .worth import worth
@@ -76,10 +77,12 @@ class Checkup:
             drafts = list(draft_findings(trial, tried, self._is_untrained))
         if self._kind in KINDS:
             ids = load_head(self._kind, self._name, loaded, progress).target_ids
-            yield from covered(trial, None if ids is None else set(ids.tolist()))
-        yield from drafts
+            words = None if ids is None else set(ids.tolist())
+            yield from placed(covered(trial, words), uncovered(trial.found, words))
+        yield from placed(drafts, struck(trial.found, self.drafter))
         if not is_faulty(drafts):
-            yield from worth(trial.found, trial.plain_s, self.drafter)
+            found = worth(trial.found, trial.plain_s, self.drafter)
+            yield from placed(found, slowest(trial.found, trial.plain_s, self.drafter))
 
     def _folder(self, progress: Progress) -> Path:
         return find(self._name.source, progress).folder if self._name.source else BUNDLED / self._kind
