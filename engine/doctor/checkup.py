@@ -81,8 +81,8 @@ class Checkup:
             yield from placed(covered(trial, words), uncovered(trial.found, words))
         yield from placed(drafts, struck(trial.found, self.drafter))
         if not is_faulty(drafts):
-            found = worth(trial.found, trial.plain_s, self.drafter)
-            yield from placed(found, slowest(trial.found, trial.plain_s, self.drafter))
+            pays = worth(trial.found, trial.plain_s, self.drafter)
+            yield from placed(pays, slowest(trial.found, trial.plain_s, self.drafter))
 
     def _folder(self, progress: Progress) -> Path:
         return find(self._name.source, progress).folder if self._name.source else BUNDLED / self._kind

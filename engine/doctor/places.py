@@ -1,4 +1,4 @@
-"""Where on the text of a trial a finding shows, so that its reader can look at that very step. Standard library only."""
+"""Where on the text of a trial a finding shows, so that its reader can look at that step. Standard library only."""
 
 from __future__ import annotations
 

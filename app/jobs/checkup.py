@@ -1,0 +1,77 @@
+"""Check-ups on the page: each keeps the device until it is over, and its findings come one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Protocol
+
+from engine.doctor.defaults import K
+from engine.doctor.findings import Finding, report
+from engine.progress import Progress
+from engine.spec import SERVER
+
+from ..catalogue.request import CheckUpRequest
+from .frames import ENDED
+from .queue import RaceQueue
+from .study import StudiesOf, Study
+
+
+class Backend(Protocol):
+    def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]: ...
+
+
+class CheckUps(StudiesOf):
+    """All check-ups, one per visitor."""
+
+    what = "a check-up"
+
+    def __init__(self, backend: Backend, queue: RaceQueue) -> None:
+        super().__init__(partial(_CheckUp, backend), queue)
+
+
+class _CheckUp(Study):
+    """Its rows are findings."""
+
+    def __init__(self, backend: Backend, request: CheckUpRequest) -> None:
+        super().__init__(())
+        self._backend, self._request = backend, request
+
+    def work(self) -> None:
+        self._progress("Reading the files.", None)
+        for finding in self._backend.check_up(self._request, self._progress):
+            self.rows.append(finding)
+        self.is_complete = True
+
+    def frame(self) -> dict[str, Any]:
+        request, findings = self._request, tuple(self.rows)
+        params = request.params
+        return {
+            "state": self.state,
+            "text": self.text,
+            "share": None if self.state in ENDED else self.share,
+            "num_prompts": len(request.prompts),
+            "params": {name: getattr(params, name) for name in ("temperature", "seed", "max_new_tokens")},
+            "report": report(findings, {"target": request.pair.target, "drafter": request.drafter}),
+            "races": {each.prompt: self._race(each.prompt) for each in findings if each.prompt is not None},
+        }
+
+    def _race(self, index: int) -> dict[str, Any] | None:
+        """The settings that race this prompt on the page as the check-up did; None for a conversation, which the prompt
+        box cannot hold, and for a turn as long as it is not known whether the model has a chat template."""
+        request, prompt = self._request, self._request.prompts[index]
+        pair, params, on_servers = request.pair, request.params, request.drafter == SERVER
+        roles = [role for role, _ in prompt.messages]
+        if roles not in ([], ["user"]) or (roles and pair.chat is None and not on_servers):
+            return None
+        return {
+            "prompt": prompt.text,
+            "chat": pair.chat is True or bool(roles) if on_servers else bool(roles) and pair.chat is True,
+            "drafter": pair.drafter if on_servers else request.drafter,
+            "k": str(pair.k if on_servers else K),
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "seed": params.seed + index,
+            "max_new_tokens": params.max_new_tokens,
+            "rule": "coupled",
+        }

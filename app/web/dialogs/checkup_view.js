@@ -1,0 +1,86 @@
+// The dialog "Why is it not faster?": a check-up of the pair chosen in Settings, finding by finding.
+
+import { NUM_PROMPTS, trigger } from "../host.js";
+import { makeButton } from "../base/dom.js";
+import { drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence,
+  settingsOptions } from "../base/text.js";
+import { refs } from "./box.js";
+import { connect, drawControls, isLost, promptsOption, runs, study } from "./dialog.js";
+
+const BUTTON = ".page-checkup-button";
+const HEAD = "Why is it not faster?";
+const SIGNS = { ok: ["\u2713", "ok"], doubt: ["?", "doubt"], fault: ["\u2715", "fault"] };
+
+// The prompts chosen in "Your prompts", if any are: see draw() in study_view.js.
+function order() {
+  study.source = window.photofinishPrompts ?? null;
+  const { name, text, isWhole, flatten } = study.source ?? {};
+  return study.source ? { name, text, whole: isWhole, flatten } : {};
+}
+
+function draw() {
+  const { frame } = study, report = frame?.report ?? null, share = runs() ? frame?.share ?? null : null;
+  drawControls(["start"], BUTTON, HEAD);
+  if (!runs()) refs.prompts.textContent = promptWords(window.photofinishPrompts);
+  if (share === null) refs.progress.removeAttribute("value"); else refs.progress.value = share;
+  refs.says.textContent = isLost() ? "The server is not responding. Reload the page and start again." :
+    study.state === "asked" ? "Contacting the server." : oneLine(frame?.text ?? "");
+  refs.result.hidden = !report?.findings.length;
+  if (refs.result.hidden) return;
+  refs.scope.textContent = oneLine(`${report.target} with ${drafterName(report.drafter)}`).slice(0, 300);
+  refs.first.textContent = firstWords(report);
+  refs.result.dataset.level = report.first?.level ?? (study.state === "finished" ? "ok" : "");
+  refs.list.replaceChildren(...report.findings.map((finding) => row(finding, frame.races)));
+  refs.save.disabled = refs.copy.disabled = runs();
+  refs.copy.hidden = Boolean(study.source?.flatten);       // which the command does not do
+}
+
+function promptWords(source) {
+  if (!source) return "With three short prompts. To use your own, choose them in \u201cYour prompts\u201d.";
+  const num = Math.min(source.num, NUM_PROMPTS), name = oneLine(source.name).slice(0, 80);
+  return num < source.num ? `With ${num} of your ${source.num} prompts, evenly by kind (${name}).` :
+    `With your ${plural(num, "prompt")} (${name}).`;
+}
+
+function firstWords({ first }) {
+  if (first) return `Change first: ${sentence(oneLine(first.change || first.says))}`;
+  return study.state === "finished" ? "Nothing to change." : "No fault so far.";
+}
+
+function row({ level, check, says, change, prompt, position }, races) {
+  const [sign, word] = SIGNS[level], line = make("li", "pc-finding"), mark = make("span", "pc-mark");
+  line.dataset.level = level;
+  mark.append(makeUnheard("span", "pc-sign", sign), ` ${word}`);
+  const body = make("div", "pc-body");
+  body.append(make("strong", "", `${sentence(oneLine(check)).slice(0, -1)}: `), oneLine(says));
+  if (change) body.append(make("p", "pc-change", `Change: ${sentence(oneLine(change))}`));
+  if (races[prompt]) {
+    const words = position === undefined ? `Race prompt ${prompt + 1}` : `Show it in prompt ${prompt + 1}`;
+    const button = makeButton("pf-button", words, () => race(races[prompt], position ?? null));
+    button.title = "Races it on the page as the check-up did" + (position === undefined ? "" : ", then opens the step");
+    button.disabled = runs();
+    body.append(button);
+  }
+  line.append(mark, body);
+  return line;
+}
+
+// Race a prompt as the check-up did; then the tab "One step" opens at that position, unless it is null.
+function race(settings, position) {
+  for (const each of document.querySelectorAll("dialog[open]")) each.close();
+  document.getElementById("page-presets")?.classList.add("page-own");       // hides the example's sentence
+  Object.assign(window.photofinish, { raced: settings, wanted: { prompt: settings.prompt, position } });
+  trigger("edit");
+}
+
+function command() {
+  const { params, report: { target, drafter } } = study.frame, { source } = study;
+  const { before, prompts } = promptsOption(source);
+  const settings = settingsOptions({ ...params, target, top_p: 1 });
+  const options = { target: settings.target, drafter, prompts, temperature: settings.temperature,
+    seed: settings.seed };
+  return `${before}python -m engine doctor ${optionWords(options)}`;
+}
+
+connect({ order, draw, heard: () => {}, looked: () => {}, result: () => study.frame.report, command }, BUTTON,
+  "photofinish_doctor.json");
