@@ -61,12 +61,13 @@ class _CheckUp(Study):
         box cannot hold, and for a turn as long as it is not known whether the model has a chat template."""
         request, prompt = self._request, self._request.prompts[index]
         pair, params, on_servers = request.pair, request.params, request.drafter == SERVER
+        as_messages = pair.chat is True or any(each.messages for each in request.prompts)
         roles = [role for role, _ in prompt.messages]
         if roles not in ([], ["user"]) or (roles and pair.chat is None and not on_servers):
             return None
         return {
             "prompt": prompt.text,
-            "chat": pair.chat is True or bool(roles) if on_servers else bool(roles) and pair.chat is True,
+            "chat": as_messages if on_servers else bool(roles) and pair.chat is True,
             "drafter": pair.drafter if on_servers else request.drafter,
             "k": str(pair.k if on_servers else K),
             "temperature": params.temperature,

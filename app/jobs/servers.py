@@ -87,7 +87,8 @@ class ServersBackend:
         """What may keep the drafting server from being faster than the plain one. As of `TorchBackend`."""
         from engine.doctor.servers import check_servers
 
-        questions = [question_of(prompt, request.pair.chat is True) for prompt in request.prompts]
+        chat = request.pair.chat is True or any(prompt.messages for prompt in request.prompts)
+        questions = [question_of(prompt, chat) for prompt in request.prompts]
         yield from check_servers(self._plain_first(), questions, request.params, progress)
 
     def _plain_first(self) -> list[Endpoint]:

@@ -3,7 +3,7 @@
 import { NUM_PROMPTS, trigger } from "../host.js";
 import { makeButton } from "../base/dom.js";
 import { drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence,
-  settingsOptions } from "../base/text.js";
+  settingsOptions, startOf } from "../base/text.js";
 import { refs } from "./box.js";
 import { connect, drawControls, isLost, promptsOption, runs, study } from "./dialog.js";
 
@@ -24,13 +24,15 @@ function draw() {
   if (!runs()) refs.prompts.textContent = promptWords(window.photofinishPrompts);
   if (share === null) refs.progress.removeAttribute("value"); else refs.progress.value = share;
   refs.says.textContent = isLost() ? "The server is not responding. Reload the page and start again." :
-    study.state === "asked" ? "Contacting the server." : oneLine(frame?.text ?? "");
+    study.state === "asked" ? "Contacting the server." : study.state === "finished" ? "" : oneLine(frame?.text ?? "");
+  refs.goes.hidden ||= !runs() && !refs.says.textContent;
   refs.result.hidden = !report?.findings.length;
   if (refs.result.hidden) return;
   refs.scope.textContent = oneLine(`${report.target} with ${drafterName(report.drafter)}`).slice(0, 300);
   refs.first.textContent = firstWords(report);
   refs.result.dataset.level = report.first?.level ?? (study.state === "finished" ? "ok" : "");
-  refs.list.replaceChildren(...report.findings.map((finding) => row(finding, frame.races)));
+  const at = report.findings.findIndex(({ check, says }) => check === report.first?.check && says === report.first.says);
+  refs.list.replaceChildren(...report.findings.map((finding, i) => row(finding, frame.races, i === at)));
   refs.save.disabled = refs.copy.disabled = runs();
   refs.copy.hidden = Boolean(study.source?.flatten);       // which the command does not do
 }
@@ -42,21 +44,26 @@ function promptWords(source) {
     `With your ${plural(num, "prompt")} (${name}).`;
 }
 
+// What to do, as it is written: it may begin with a name.
+const withStop = (words) => (/[.!?]$/.test(words) ? words : `${words}.`);
+
 function firstWords({ first }) {
-  if (first) return `Change first: ${sentence(oneLine(first.change || first.says))}`;
+  if (first) return `Change first: ${withStop(oneLine(first.change || first.says))}`;
   return study.state === "finished" ? "Nothing to change." : "No fault so far.";
 }
 
-function row({ level, check, says, change, prompt, position }, races) {
+// isFirst: the heading says what to change.
+function row({ level, check, says, change, prompt, position }, races, isFirst) {
   const [sign, word] = SIGNS[level], line = make("li", "pc-finding"), mark = make("span", "pc-mark");
   line.dataset.level = level;
   mark.append(makeUnheard("span", "pc-sign", sign), ` ${word}`);
-  const body = make("div", "pc-body");
-  body.append(make("strong", "", `${sentence(oneLine(check)).slice(0, -1)}: `), oneLine(says));
-  if (change) body.append(make("p", "pc-change", `Change: ${sentence(oneLine(change))}`));
+  const body = make("div", "pc-body"), evidence = make("p");
+  evidence.append(make("strong", "", `${sentence(oneLine(check)).slice(0, -1)}: `), oneLine(says));
+  body.append(evidence);
+  if (change && !isFirst) body.append(make("p", "pc-change", `Change: ${withStop(oneLine(change))}`));
   if (races[prompt]) {
-    const words = position === undefined ? `Race prompt ${prompt + 1}` : `Show it in prompt ${prompt + 1}`;
-    const button = makeButton("pf-button", words, () => race(races[prompt], position ?? null));
+    const words = position === undefined ? "Race" : "Show it in", where = oneLine(startOf(races[prompt].prompt));
+    const button = makeButton("pf-button", `${words} ${where}`, () => race(races[prompt], position ?? null));
     button.title = "Races it on the page as the check-up did" + (position === undefined ? "" : ", then opens the step");
     button.disabled = runs();
     body.append(button);
