@@ -72,12 +72,12 @@ def drafts_of(server: Server) -> Drafts:
     if own:
         num_accepted, num_drafted = sum(each.num_accepted for each in own), sum(each.num_drafted for each in own)
         share = f" ({num_accepted / num_drafted:.0%})" if num_drafted else ""
-        return Drafts(
-            True, f"accepted {num_accepted} of {num_drafted} drafted tokens{share}", num_accepted, num_drafted
-        )
+        says = f"it accepted {num_accepted} of {num_drafted} drafted tokens{share}"
+        return Drafts(True, says, num_accepted, num_drafted)
     num_tokens = sum(reply.num_tokens or 0 for reply in replies)
     if server.before and server.after:
-        kept, num_drafts = (getattr(server.after, name) - getattr(server.before, name) for name in COUNTS)
+        kept = server.after.num_accepted - server.before.num_accepted
+        num_drafts = server.after.num_drafts - server.before.num_drafts
         says = f"its metrics count {kept:g} accepted tokens in {num_drafts:g} drafts"
         return Drafts(True, says, kept, num_drafts)
     if server.kind == "llama.cpp" or (server.seen and "\nvllm:" in server.seen.metrics):

@@ -30,13 +30,13 @@ async def identity(pair: Pair) -> list[Finding]:
         if its.endpoint is None:
             found.append(Finding("fault", "reachable", f"{_named(server)}: {its.sentence}", REACH.format(server.lane)))
         else:
-            server.endpoint = replace(its.endpoint)
+            server.endpoint = its.endpoint
             if its.chat and not pair.chat:
                 says = f"{_named(server)}: {its.sentence}"
                 found.append(Finding("fault", "reachable", says, "Send the prompts as chat messages: --chat"))
     if found:
         return found
-    says = " ".join(f"{_named(server)}: {its.sentence}" for server, its in zip(pair.servers, seen, strict=True))
+    says = " ".join(f"{_named(server)}: {server.kind or 'a server'} with {server.model}." for server in pair.servers)
     found.append(Finding("ok", "reachable", says))
     if pair.is_alone:
         return found
@@ -56,7 +56,7 @@ def _named(server: Server) -> str:
 
 
 def _model(pair: Pair) -> Finding:
-    (a, b), names = (server.seen for server in pair.servers), [server.endpoint.model for server in pair.servers]
+    (a, b), names = (server.seen for server in pair.servers), [server.model for server in pair.servers]
     assert a is not None and b is not None
     roots = [a.root, b.root]
     is_one, are_known = roots[0] == roots[1], all(roots)

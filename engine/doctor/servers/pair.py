@@ -43,6 +43,11 @@ class Server:
         return f"lane {self.endpoint.lane}"
 
     @property
+    def model(self) -> str:
+        """Its name, without secrets."""
+        return self.endpoint.redact(self.endpoint.model)
+
+    @property
     def kind(self) -> str:
         """Which server it is; "" if unknown."""
         return self.seen.kind if self.seen else ""
