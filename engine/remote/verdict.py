@@ -139,8 +139,8 @@ async def ask_again(
         "return_tokens_as_token_ids": True,
     }
     try:
-        return likely_of(await post(client, endpoint, "/completions", body, ASK_S), tokens)
-    except RemoteError:
+        return likely_of(json.loads(await post(client, endpoint, "/completions", body, ASK_S)), tokens)
+    except (RemoteError, ValueError, RecursionError):
         return None
 
 

@@ -6,21 +6,34 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from ...errors import UsageError, sentence
+from ...errors import RaceError, UsageError, sentence
 from ...progress import Progress, silent
-from ...remote.client import RemoteError, new_client
+from ...remote.client import new_client
 from ...remote.endpoint import Endpoint, Question
 from ...spec import SamplingParams
 from ..findings import Finding, is_faulty
+from .cache import prefix_cache
 from .drafts import drafts
+from .formats import schemas, tools
 from .identity import identity
 from .pair import NUM_AT_ONCE, Pair, Server
+from .sampling import frequencies, repeats, seeds
+from .texts import texts
+from .worth import judged, loaded, raced
 
 Check = Callable[[Pair], Coroutine[Any, Any, list[Finding]]]
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("reachable", identity),
     ("speculation", drafts),
+    ("repeats", repeats),
+    ("seed", seeds),
+    ("sampling", frequencies),
+    ("texts", texts),
+    ("JSON schema", schemas),
+    ("tool calls", tools),
+    ("prefix cache", prefix_cache),
 )
+FAILED = "Look into the server's log; the checks that follow need its answers"
 """In the order of causes: an earlier fault explains later ones."""
 
 
@@ -41,16 +54,17 @@ def check_servers(
         servers = [runner.run(_server(each)) for each in endpoints]
         pair = Pair(servers, prompts, params, progress)
         try:
+            name = ""
             for name, check in CHECKS:
-                try:
-                    found = runner.run(check(pair))
-                except RemoteError as error:
-                    change = "Look into the server's log; the checks that follow need its answers"
-                    yield Finding("fault", name, sentence(str(error)), change)
-                    return
+                found = runner.run(check(pair))
                 yield from found
                 if check is identity and is_faulty(found):
                     return
+            name = "worth it"
+            races = [] if pair.is_alone else raced(pair)
+            yield judged(pair, races, runner.run(loaded(pair)))
+        except RaceError as error:
+            yield Finding("fault", name, sentence(str(error)), FAILED)
         finally:
             for server in servers:
                 runner.run(server.client.aclose())

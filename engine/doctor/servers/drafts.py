@@ -29,12 +29,12 @@ SEVERAL, ONE = 1.2, 1.02
 @dataclass(frozen=True)
 class Drafts:
     """is_on: None if unknown. says: the evidence, without a full stop. num_drafted: tokens, or drafts where only these
-    are counted."""
+    are counted; None if neither is."""
 
     is_on: bool | None
     says: str
     num_accepted: float = 0
-    num_drafted: float = 0
+    num_drafted: float | None = None
 
 
 async def drafts(pair: Pair) -> list[Finding]:
@@ -56,10 +56,12 @@ async def drafts(pair: Pair) -> list[Finding]:
         options = OPTIONS.get(kind) or "; ".join(f"{name}: {option}" for name, option in OPTIONS.items())
         if not pair.is_alone:
             return [*found, Finding("fault", "speculation", says, f"Turn it on: {options}")]
-    elif its.num_drafted < MIN_DRAFTED and its.num_drafted:
+    elif its.num_drafted is None:
+        pass
+    elif its.num_drafted < MIN_DRAFTED:
         change = "Use a drafter that always drafts (a head or a draft model), or prompts whose text repeats"
         return [*found, Finding("doubt", "speculation", says, change)]
-    elif its.num_accepted <= NOTHING * its.num_drafted and its.num_drafted:
+    elif its.num_accepted <= NOTHING * its.num_drafted:
         return [*found, Finding("fault", "acceptance", says, HEAD)]
     return [*found, Finding("ok", "speculation", says)]
 

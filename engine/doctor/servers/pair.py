@@ -125,8 +125,8 @@ class Pair:
         await asyncio.gather(*map(rounds, self.servers))
 
 
-def symbols(servers: Sequence[Server], replies: Sequence[Sequence[Reply]]) -> list[list[tuple[int | str, ...]]]:
-    """The answers of each server as token ids; as characters, if any server does not name its tokens."""
+def symbols(replies: Sequence[Sequence[Reply]]) -> list[list[tuple[int | str, ...]]]:
+    """Lists of answers as token ids; as characters, if any of them does not name its tokens."""
     ids = [[reply.token_ids for reply in its] for its in replies]
     if all(each is not None for its in ids for each in its):
         return ids  # type: ignore[return-value]
