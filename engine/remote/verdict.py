@@ -17,8 +17,10 @@ from .endpoint import Endpoint
 from .lane import RemoteLane
 
 NUM_CHARACTERS = 40
-ASK_S = 10.0
-NUM_LIKELIEST = 5
+ASK_S = 40.0
+"""A vLLM that has just started takes 6 to 39 s for its first log-probabilities."""
+NUM_LIKELIEST = 20
+"""The most that vLLM gives unless it is started with more."""
 TOKEN_ID = "token_id:"
 """Prefix of a token's id, in the place of its text."""
 
@@ -128,20 +130,25 @@ async def ask_again(
     client: httpx.AsyncClient, endpoint: Endpoint, prefix: Sequence[int], tokens: Sequence[int]
 ) -> Likely | None:
     """Ask a server that accepts tokens as a prompt how likely these tokens are after the prefix; None if it does not
-    say."""
+    say. A vLLM that speculates answers 500 if tokens are named, and is then asked for the likeliest ones."""
     body = {
         "model": endpoint.model,
         "prompt": list(prefix),
         "max_tokens": 1,
         "temperature": 0,
         "logprobs": NUM_LIKELIEST,
-        "logprob_token_ids": list(tokens),
         "return_tokens_as_token_ids": True,
     }
-    try:
-        return likely_of(json.loads(await post(client, endpoint, "/completions", body, ASK_S)), tokens)
-    except (RemoteError, ValueError, RecursionError):
-        return None
+    for named in ({"logprob_token_ids": list(tokens)}, {}):
+        try:
+            received = await post(client, endpoint, "/completions", {**body, **named}, ASK_S)
+            return likely_of(json.loads(received), tokens)
+        except RemoteError as error:
+            if error.status is None:
+                return None
+        except (ValueError, RecursionError):
+            return None
+    return None
 
 
 def likely_of(answer: Any, tokens: Sequence[int]) -> Likely | None:

@@ -19,9 +19,9 @@ from .identity import identity
 from .pair import NUM_AT_ONCE, Pair, Server
 from .sampling import frequencies, repeats, seeds
 from .texts import texts
-from .worth import judged, loaded, raced
+from .worth import races, worth
 
-Check = Callable[[Pair], Coroutine[Any, Any, list[Finding]]]
+Check = Callable[[Pair], Coroutine[Any, Any, list[Finding]] | list[Finding]]
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("reachable", identity),
     ("speculation", drafts),
@@ -32,6 +32,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("JSON schema", schemas),
     ("tool calls", tools),
     ("prefix cache", prefix_cache),
+    ("worth it", races),
+    ("worth it", worth),
 )
 FAILED = "Look into the server's log; the checks that follow need its answers"
 """In the order of causes: an earlier fault explains later ones."""
@@ -54,17 +56,16 @@ def check_servers(
         servers = [runner.run(_server(each)) for each in endpoints]
         pair = Pair(servers, prompts, params, progress)
         try:
-            name = ""
             for name, check in CHECKS:
-                found = runner.run(check(pair))
+                try:
+                    found = check(pair)
+                    found = found if isinstance(found, list) else runner.run(found)
+                except RaceError as error:
+                    yield Finding("fault", name, sentence(str(error)), FAILED)
+                    return
                 yield from found
                 if check is identity and is_faulty(found):
                     return
-            name = "worth it"
-            races = [] if pair.is_alone else raced(pair)
-            yield judged(pair, races, runner.run(loaded(pair)))
-        except RaceError as error:
-            yield Finding("fault", name, sentence(str(error)), FAILED)
         finally:
             for server in servers:
                 runner.run(server.client.aclose())

@@ -45,8 +45,9 @@ CHOICES = ("auto", "required")
 """Of a tool call; vLLM refuses the first without --enable-auto-tool-choice."""
 MAX_TOKENS, TIMEOUT_S = 96, 30.0
 OFF = "Turn speculation off for such requests, and report it to the server's developers"
-Try = Callable[[Server, str], Awaitable[bool]]
-"""(server, what the question is about) -> whether the answer fits. Raises RemoteError."""
+Try = Callable[[Server, str], Awaitable[bool | None]]
+"""(server, what the question is about) -> whether the answer fits; None if its length was not enough to tell. Raises
+RemoteError."""
 
 
 async def schemas(pair: Pair) -> list[Finding]:
@@ -60,7 +61,7 @@ async def tools(pair: Pair) -> list[Finding]:
     pair.progress("asking for tool calls", None)
     for choice in CHOICES:
 
-        async def calls(server: Server, city: str, choice: str = choice) -> bool:
+        async def calls(server: Server, city: str, choice: str = choice) -> bool | None:
             return await _calls(server, city, choice)
 
         found = await _tried(pair, calls, CITIES)
@@ -69,10 +70,10 @@ async def tools(pair: Pair) -> list[Finding]:
     return [_judged("tool calls", pair, found)]
 
 
-async def _tried(pair: Pair, fits: Try, about: Sequence[str]) -> list[list[bool] | str]:
+async def _tried(pair: Pair, fits: Try, about: Sequence[str]) -> list[list[bool | None] | str]:
     """Of each server whether each answer fits, or the words with which it refused."""
 
-    async def one(server: Server) -> list[bool] | str:
+    async def one(server: Server) -> list[bool | None] | str:
         try:
             return await asyncio.gather(*(fits(server, each) for each in about))
         except RemoteError as error:
@@ -83,9 +84,11 @@ async def _tried(pair: Pair, fits: Try, about: Sequence[str]) -> list[list[bool]
     return await asyncio.gather(*map(one, pair.servers))
 
 
-def _judged(check: str, pair: Pair, found: Sequence[list[bool] | str]) -> Finding:
+def _judged(check: str, pair: Pair, found: Sequence[list[bool | None] | str]) -> Finding:
     says = "; ".join(
-        f"{its} " if isinstance(its, str) else f"lane {server.endpoint.lane}: {sum(its)} of {len(its)} answers fit"
+        f"{its} "
+        if isinstance(its, str)
+        else f"lane {server.endpoint.lane}: {its.count(True)} of {len(its)} answers fit"
         for server, its in zip(pair.servers, found, strict=True)
     )
     says = f"{says[0].upper()}{says[1:].rstrip()}."
@@ -94,16 +97,22 @@ def _judged(check: str, pair: Pair, found: Sequence[list[bool] | str]) -> Findin
         return Finding("ok", check, f"Not supported here: {plain}.")
     if isinstance(plain, str) or not all(plain):
         return Finding("ok", check, f"{says} There is nothing to compare speculation with.")
-    if isinstance(drafting, str) or not all(drafting):
+    if isinstance(drafting, str) or False in drafting:
         return Finding("fault", check, says, OFF)
+    if None in drafting:
+        return Finding("doubt", check, f"{says} The others do not end within {MAX_TOKENS} tokens.", OFF)
     return Finding("ok", check, says)
 
 
-async def _fits(server: Server, animal: str) -> bool:
+async def _fits(server: Server, animal: str) -> bool | None:
     body = {**_body(server, f"Describe a {animal} as JSON."), "response_format": FORMAT}
     try:
         answer = json.loads(await post(server.client, server.endpoint, "/chat/completions", body, TIMEOUT_S))
-        value = json.loads(answer["choices"][0]["message"]["content"])
+        (choice,) = answer["choices"]
+        text = choice["message"]["content"].strip()
+        if choice["finish_reason"] == "length" and text[:1] in ("", "{"):
+            return None  # small models write blanks for ever, which JSON allows
+        value = json.loads(text)
     except (ValueError, RecursionError, TypeError, KeyError, IndexError):
         return False
     return (
@@ -115,31 +124,34 @@ async def _fits(server: Server, animal: str) -> bool:
     )
 
 
-async def _calls(server: Server, city: str, choice: str) -> bool:
+async def _calls(server: Server, city: str, choice: str) -> bool | None:
     """Streamed: servers lose parts of a call where several tokens come at once."""
     body = _body(server, f"Call {TOOL_NAME} for the next 2 days in {city}.")
     body |= {"tools": [TOOL], "tool_choice": choice, "stream": True}
     received = await post(server.client, server.endpoint, "/chat/completions", body, TIMEOUT_S)
     try:
-        name, arguments = _call_in(Events().feed(received))
+        name, arguments, is_cut = _call_in(Events().feed(received))
+        if is_cut:
+            return None
         value = json.loads(arguments)
     except (RaceError, ValueError, RecursionError, TypeError, KeyError, IndexError, AttributeError):
         return False
     return name == TOOL_NAME and value == {"city": value["city"], "days": 2} and value["city"] in CITIES
 
 
-def _call_in(events: Sequence[str]) -> tuple[str, str]:
-    """The name and the arguments of the first tool call of a stream."""
-    name = arguments = ""
+def _call_in(events: Sequence[str]) -> tuple[str, str, bool]:
+    """The name and the arguments of the first tool call of a stream, and whether the length cut it off."""
+    name, arguments, is_cut = "", "", False
     for data in events:
         if data.strip() == DONE:
             break
         for choice in json.loads(data)["choices"]:
+            is_cut = is_cut or choice.get("finish_reason") == "length"
             for call in choice["delta"].get("tool_calls") or ():
                 if not call["index"]:
                     name += call["function"].get("name") or ""
                     arguments += call["function"].get("arguments") or ""
-    return name, arguments
+    return name, arguments, is_cut
 
 
 def _body(server: Server, words: str) -> dict[str, Any]:

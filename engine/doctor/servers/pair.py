@@ -16,10 +16,11 @@ from ...remote.look import TEXT as REPEATING
 from ...remote.look import Seen
 from ...remote.reply import Reply
 from ...spec import SamplingParams
+from ...studies.prompts.rows import Row
 
 NUM_AT_ONCE = 16
 """Requests to a server at a time, where a check sends many."""
-PATIENCE = Patience(20.0, 60.0)
+PATIENCE = Patience(40.0, 60.0)
 MAX_PROMPTS, MAX_TOKENS = 4, 64
 """Of the answers at temperature 0."""
 
@@ -72,14 +73,17 @@ class Server:
 
 @dataclass
 class Pair:
-    """servers: the plain one and the speculative one; one alone may be either. prompts, params: as of
-    `check_servers`."""
+    """servers: the plain one and the speculative one; one alone may be either.
+    prompts, params: as of `check_servers`.
+    questions: the first prompts, and one whose text repeats itself.
+    races: of a few prompts, once they were raced."""
 
     servers: Sequence[Server]
     prompts: Sequence[Question]
     params: SamplingParams
     progress: Progress
     questions: list[Question] = field(init=False)
+    races: list[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         repeating = Question(messages=(("user", f"Repeat: {REPEATING}"),)) if self.chat else Question(REPEATING)
