@@ -48,7 +48,7 @@ class Language:
     margin: of its table.
     second_at: positions at which it writes its second likeliest token at temperature 0; from_here: whether it gives
         that token the first one's probability when asked again.
-    ignores: of temperature, top_p, seed, schema, tools.
+    ignores: of temperature, top_p, seed (draws anew), seeds (draws the same for all), schema, tools.
     refuses: of schema, tools, chat.
     caches: whether it has a prefix cache. reports: whether it counts its drafts in answers, names its tokens and gives
         log-probabilities. counts: whether its metrics count drafts."""
@@ -112,7 +112,7 @@ class Language:
             mass += weights[num] / total
             num += 1
         self.num_asked += 1
-        seed = self.num_asked if "seed" in self.ignores else body["seed"]
+        seed = self.num_asked if "seed" in self.ignores else 7 if "seeds" in self.ignores else body["seed"]
         draw = random.Random(f"{self.salt} {seed} {position}")
         return draw.choices(order[:num], weights[:num])[0]
 

@@ -93,7 +93,7 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
     says = f"{gain:.2f}x as fast as plain decoding alone, over {len(pair.races)} prompts; {gains} with {levels}."
     if lengths:
         length = statistics.mean(lengths)
-        says += f" A step writes {length:.2f} tokens, and pays from {length / gain:.2f} on."
+        says += f" A step writes {length:.2f} tokens, and pays from {max(1, length / gain):.2f} on."
     if gain < PAYS:
         return Finding("doubt", "worth it", f"It does not pay: {says}", FEWER)
     between = report(list(rows), lanes, OUTPUT_SCHEMA)["crossing"]
