@@ -22,8 +22,8 @@ from engine.spec import SamplingParams
 from tests.helpers.loopback_language import Language, speaking
 
 PROMPTS = (Question("Once upon a time"), Question("def read(path):"))
-PARAMS = SamplingParams(max_new_tokens=24)
-PLAIN, SPEC = Language(step_s=0.003), Language(k=3, salt="spec", step_s=0.003)
+PARAMS = SamplingParams(max_new_tokens=16)
+PLAIN, SPEC = Language(step_s=0.006), Language(k=3, salt="spec", step_s=0.006)
 QUICK_PLAIN, QUICK = replace(PLAIN, step_s=0.0), replace(SPEC, step_s=0.0)
 
 
@@ -73,8 +73,11 @@ DOUBTS: dict[str, tuple[Language, Language, str, str]] = {
 
 
 @pytest.fixture(autouse=True)
-def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "NUM_SAMPLES", 48)
+def few_samples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough to see what is ignored where that is the test's subject."""
+    name = request.node.name
+    subject = any(words in name for words in ("temperature", "top_p", "[all]"))
+    monkeypatch.setattr(sampling, "NUM_SAMPLES", 48 if subject else 8)
 
 
 def until(found: Iterator[Finding], check: str) -> list[Finding]:

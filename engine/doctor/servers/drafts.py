@@ -19,7 +19,7 @@ HEAD = "Examine the drafter alone: python -m engine doctor --target TARGET --dra
 NOTHING = 0.03
 """Up to this share of accepted tokens a drafter knows nothing of its target: in a text that repeats itself even copies
 are right more often."""
-MIN_DRAFTED = 24
+MIN_DRAFTED = 12
 """Drafted tokens below which nothing is said about them."""
 COUNTS = "num_accepted", "num_drafts"
 SEVERAL, ONE = 1.2, 1.02
