@@ -168,6 +168,11 @@ class CheckUpRequest:
     drafter: str
     params: SamplingParams
 
+    @property
+    def as_messages(self) -> bool:
+        """Whether servers get all prompts as messages."""
+        return self.pair.chat is True or any(prompt.messages for prompt in self.prompts)
+
 
 def read_check_up(catalogue: Catalogue, values: Mapping[str, object], asked: object) -> CheckUpRequest:
     """Check a check-up requested by a browser. Raises UsageError.

@@ -83,6 +83,10 @@ class TorchBackend:
         with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
             return next(races), {"weights": loaded.info.digest, "machine": about["device"]["name"]}, about
 
+    def examined(self, request: CheckUpRequest) -> dict[str, Any]:
+        """What the report of a check-up says it is about."""
+        return {"target": request.pair.target, "drafter": request.drafter}
+
     def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
         """What may keep the request's pair from being faster. `progress` may raise to give up. Raises UsageError if it
         cannot be checked."""

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from engine.doctor.defaults import K
 from engine.doctor.findings import Finding, report
 from engine.progress import Progress
-from engine.spec import SERVER
 
 from ..catalogue.request import CheckUpRequest
 from .frames import ENDED
@@ -18,6 +17,7 @@ from .study import StudiesOf, Study
 
 
 class Backend(Protocol):
+    def examined(self, request: CheckUpRequest) -> dict[str, Any]: ...
     def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]: ...
 
 
@@ -45,14 +45,13 @@ class _CheckUp(Study):
 
     def frame(self) -> dict[str, Any]:
         request, findings = self._request, tuple(self.rows)
-        params = request.params
         return {
             "state": self.state,
             "text": self.text,
             "share": None if self.state in ENDED else self.share,
-            "num_prompts": len(request.prompts),
-            "params": {name: getattr(params, name) for name in ("temperature", "seed", "max_new_tokens")},
-            "report": report(findings, {"target": request.pair.target, "drafter": request.drafter}),
+            "params": {name: getattr(request.params, name) for name in ("temperature", "seed", "max_new_tokens")},
+            "chat": request.as_messages,
+            "report": report(findings, self._backend.examined(request)),
             "races": {each.prompt: self._race(each.prompt) for each in findings if each.prompt is not None},
         }
 
@@ -60,16 +59,14 @@ class _CheckUp(Study):
         """The settings that race this prompt on the page as the check-up did; None for a conversation, which the prompt
         box cannot hold, and for a turn as long as it is not known whether the model has a chat template."""
         request, prompt = self._request, self._request.prompts[index]
-        pair, params, on_servers = request.pair, request.params, request.drafter == SERVER
-        as_messages = pair.chat is True or any(each.messages for each in request.prompts)
-        roles = [role for role, _ in prompt.messages]
-        if roles not in ([], ["user"]) or (roles and pair.chat is None and not on_servers):
+        roles, params = [role for role, _ in prompt.messages], request.params
+        if roles not in ([], ["user"]) or (roles and request.pair.chat is None):
             return None
         return {
             "prompt": prompt.text,
-            "chat": as_messages if on_servers else bool(roles) and pair.chat is True,
-            "drafter": pair.drafter if on_servers else request.drafter,
-            "k": str(pair.k if on_servers else K),
+            "chat": bool(roles and request.pair.chat),
+            "drafter": request.drafter,
+            "k": str(K),
             "temperature": params.temperature,
             "top_p": params.top_p,
             "seed": params.seed + index,

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from engine.doctor.findings import Finding
+from engine.doctor.findings import Finding, about_servers
 from engine.errors import UsageError
 from engine.progress import Progress
 from engine.recordings.words import said
@@ -83,12 +83,15 @@ class ServersBackend:
         about = race.header()
         return rows, {"weights": self.model, "machine": self.id}, {**about, "said": said(about) | {"on_servers": True}}
 
+    def examined(self, request: CheckUpRequest) -> dict[str, Any]:
+        """As of `TorchBackend`."""
+        return about_servers(self._plain_first())
+
     def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
         """What may keep the drafting server from being faster than the plain one. As of `TorchBackend`."""
         from engine.doctor.servers import check_servers
 
-        chat = request.pair.chat is True or any(prompt.messages for prompt in request.prompts)
-        questions = [question_of(prompt, chat) for prompt in request.prompts]
+        questions = [question_of(prompt, request.as_messages) for prompt in request.prompts]
         yield from check_servers(self._plain_first(), questions, request.params, progress)
 
     def _plain_first(self) -> list[Endpoint]:
@@ -142,6 +145,10 @@ class MixedBackend(TorchBackend):
         if request.pair.lanes is not None:
             return self.servers.study(request, done, progress)
         return super().study(request, done, progress)
+
+    def examined(self, request: CheckUpRequest) -> dict[str, Any]:
+        """As of TorchBackend."""
+        return self.servers.examined(request) if request.pair.lanes is not None else super().examined(request)
 
     def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
         """As of TorchBackend. A lane next to this machine's takes no part."""

@@ -46,6 +46,10 @@ MODEL_POLL_S = 0.2
 MAX_ID_CHARS = 100
 """Limit on the browser's number for a request, which the answer repeats."""
 STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
+NO_LOAD = (
+    "a check-up puts servers under load, which visitors of this page may not do; in a terminal it is python -m engine "
+    "doctor --lane plain=openai:URL --lane speculative=openai:URL --model NAME"
+)
 CHECK_UP_SETTINGS = ("pair", "drafter", "temperature", "seed")
 
 
@@ -128,6 +132,8 @@ class Handlers:
         """Examine the pair that the page's settings name."""
         settings = dict(zip(CHECK_UP_SETTINGS, values, strict=True))
         asked = await self._jobs.run(address_of(request), read_check_up, self.catalogue, settings, event._data)
+        if asked.pair.lanes is not None and self.loads is None:
+            raise UsageError(NO_LOAD)
         return self._check_ups.frames(_visitor(request), address_of(request), asked)
 
     async def stop_check_up(self, request: gr.Request) -> None:

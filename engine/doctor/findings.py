@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ..recordings.recording import OUTPUT_SCHEMA
+from ..remote.endpoint import Endpoint
 
 Level = Literal["fault", "doubt", "ok"]
 LEVELS: tuple[Level, ...] = ("fault", "doubt", "ok")
@@ -44,6 +45,11 @@ def is_faulty(findings: Sequence[Finding]) -> bool:
 def to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """Without the members that are None."""
     return [{name: value for name, value in asdict(each).items() if value is not None} for each in findings]
+
+
+def about_servers(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """What a report on servers says they are, without their addresses."""
+    return {"lanes": [each.lane for each in endpoints], "models": [each.model for each in endpoints]}
 
 
 def report(findings: Sequence[Finding], about: Mapping[str, Any]) -> dict[str, Any]:

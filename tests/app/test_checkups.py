@@ -38,6 +38,9 @@ class Backend:
         self._findings, self._each_s = findings, each_s
         self.is_running = False
 
+    def examined(self, request: CheckUpRequest) -> dict[str, Any]:
+        return {"target": request.pair.target, "drafter": request.drafter}
+
     def check_up(self, request: CheckUpRequest, progress: Any) -> Iterator[Finding]:
         self.is_running = True
         try:

@@ -2,8 +2,8 @@
 
 import { NUM_PROMPTS, trigger } from "../host.js";
 import { makeButton } from "../base/dom.js";
-import { drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence,
-  settingsOptions, startOf } from "../base/text.js";
+import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, settingsOptions,
+  shellQuoted, startOf } from "../base/text.js";
 import { refs } from "./box.js";
 import { connect, drawControls, isLost, promptsOption, runs, study } from "./dialog.js";
 
@@ -28,7 +28,8 @@ function draw() {
   refs.goes.hidden ||= !runs() && !refs.says.textContent;
   refs.result.hidden = !report?.findings.length;
   if (refs.result.hidden) return;
-  refs.scope.textContent = oneLine(`${report.target} with ${drafterName(report.drafter)}`).slice(0, 300);
+  refs.scope.textContent = oneLine(report.lanes ? `${[...new Set(report.models)].join(" and ")} on `
+    + plural(report.lanes.length, "server") : `${report.target} with ${drafterName(report.drafter)}`).slice(0, 300);
   refs.first.textContent = firstWords(report);
   refs.result.dataset.level = report.first?.level ?? (study.state === "finished" ? "ok" : "");
   const at = report.findings.findIndex(({ check, says }) => check === report.first?.check && says === report.first.says);
@@ -81,12 +82,15 @@ function race(settings, position) {
 }
 
 function command() {
-  const { params, report: { target, drafter } } = study.frame, { source } = study;
-  const { before, prompts } = promptsOption(source);
-  const settings = settingsOptions({ ...params, target, top_p: 1 });
-  const options = { target: settings.target, drafter, prompts, temperature: settings.temperature,
+  const { params, chat, report: { target, drafter, lanes, models } } = study.frame;
+  const { before, prompts } = promptsOption(study.source);
+  const settings = settingsOptions({ ...params, target: target ?? DEFAULT_TARGET, top_p: 1 });
+  const options = { target: settings.target, drafter: drafter ?? null, prompts, temperature: settings.temperature,
     seed: settings.seed };
-  return `${before}python -m engine doctor ${optionWords(options)}`;
+  const servers = (lanes ?? []).flatMap((lane, i) => [`--lane ${shellQuoted(lane)}=openai:URL`,
+    `--model ${shellQuoted(`${lane}=${models[i]}`)}`]);
+  return [`${before}python -m engine doctor`, ...servers, optionWords(options), ...(lanes && chat ? ["--chat"] : [])]
+    .filter(Boolean).join(" ");
 }
 
 connect({ order, draw, heard: () => {}, looked: () => {}, result: () => study.frame.report, command }, BUTTON,
