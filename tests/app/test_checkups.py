@@ -18,10 +18,13 @@ from app.catalogue.limits import MAX_FILE_CHARS, MAX_PROMPT_CHARS
 from app.catalogue.request import CheckUpRequest, read_check_up
 from app.jobs.checkup import CheckUps
 from app.jobs.queue import RaceQueue
+from app.jobs.servers import ServersBackend, servers_catalogue
 from app.jobs.study import FAULT
 from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from engine.doctor.findings import Finding, report
 from engine.errors import UsageError
+from engine.spec import BASELINE
+from tests.helpers.loopback_language import Language, speaking
 from tests.helpers.machines import SMALL
 
 CATALOGUE = load(SMALL)
@@ -164,3 +167,17 @@ def test_requests_are_checked() -> None:
         with pytest.raises(UsageError, match=words):
             read_check_up(CATALOGUE, {**SETTINGS, **settings}, sent)
     assert read_check_up(CATALOGUE, SETTINGS, [1]).prompts == request().prompts
+
+
+def test_two_servers_are_examined_and_not_named() -> None:
+    """The speculative server taken for the plain one; or visitors of a page learn where its servers are."""
+    with speaking(Language(), Language(k=3, shift=1)) as (plain, spec):
+        endpoints = [replace(spec, lane="speculative"), replace(plain, lane=BASELINE)]
+        backend = ServersBackend(endpoints, same_device=True)
+        catalogue = servers_catalogue(backend, chat=False)
+        asked = read_check_up(catalogue, {**SETTINGS, "pair": catalogue.default.id}, {})
+        frames = asyncio.run(watch(CheckUps(backend, RaceQueue()), asked))
+    found = frames[-1]["report"]
+    assert (found["lanes"], found["models"]) == ([BASELINE, "speculative"], [plain.model, spec.model])
+    assert found["first"]["check"] == "tokenizer" and found["first"]["level"] == "fault"
+    assert not any(secret in json.dumps(frames) for secret in (plain.url, plain.key, spec.url, "127.0.0.1"))
