@@ -13,7 +13,7 @@ from engine.progress import Progress
 from ..catalogue.request import CheckUpRequest
 from .frames import ENDED
 from .queue import RaceQueue
-from .study import StudiesOf, Study
+from .study import Halt, StudiesOf, Study
 
 
 class Backend(Protocol):
@@ -39,8 +39,13 @@ class _CheckUp(Study):
 
     def work(self) -> None:
         self._progress("Reading the files.", None)
-        for finding in self._backend.check_up(self._request, self._progress):
-            self.rows.append(finding)
+        try:
+            for finding in self._backend.check_up(self._request, self._progress):
+                self.rows.append(finding)
+        except BaseExceptionGroup as group:  # of tasks that ask servers
+            if self.stopped.is_set():
+                raise Halt from group
+            raise
         self.is_complete = True
 
     def frame(self) -> dict[str, Any]:
