@@ -39,7 +39,8 @@ function draw() {
 }
 
 function promptWords(source) {
-  if (!source) return "With three short prompts. To use your own, choose them in \u201cYour prompts\u201d.";
+  if (!source) return "With three short prompts." + (document.getElementById("page-study-button") ?
+    " To use your own, choose them in \u201cYour prompts\u201d." : "");
   const num = Math.min(source.num, NUM_PROMPTS), name = oneLine(source.name).slice(0, 80);
   return num < source.num ? `With ${num} of your ${source.num} prompts, evenly by kind (${name}).` :
     `With your ${plural(num, "prompt")} (${name}).`;
@@ -49,7 +50,8 @@ function promptWords(source) {
 const withStop = (words) => (/[.!?]$/.test(words) ? words : `${words}.`);
 
 function firstWords({ first }) {
-  if (first) return `Change first: ${withStop(oneLine(first.change || first.says))}`;
+  const isSure = first?.level === "fault" || !runs();       // after a doubt a fault may come
+  if (first) return `${isSure ? "Change first" : "So far"}: ${withStop(oneLine(first.change || first.says))}`;
   return study.state === "finished" ? "Nothing to change." : "No fault so far.";
 }
 
