@@ -20,7 +20,7 @@ from ..spec import BASELINE, PLAIN, SamplingParams
 from ..studies.prompts.prompts import NO_KIND, FilePrompt, choose, read_prompts
 from .arguments import Command, integer, setting, shown, switch, words
 from .commands import read_prompts_file
-from .lanes import LANES, SERVERS
+from .lanes import SERVERS, given_lane
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
 from .run import load_ready
@@ -129,7 +129,7 @@ DOCTOR = Command(
         setting("--drafter D", words, f"the drafter to examine, name or name:argument (default {DEFAULT_DRAFTER})"),
         setting(
             f"--lane NAME={PREFIX}URL",
-            LANES[-1].details["type"],
+            given_lane,
             "instead of a pair on this machine: a server; give it twice, the plain server (or the one named plain or "
             "baseline) first, then the speculative one",
             [],

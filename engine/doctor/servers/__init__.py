@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import RaceError, UsageError, sentence
 from ...progress import Progress, silent
-from ...remote.client import new_client
+from ...remote.client import RemoteError, new_client
 from ...remote.endpoint import Endpoint, Question
 from ...spec import SamplingParams
 from ..findings import Finding, is_faulty
@@ -35,7 +35,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("worth it", races),
     ("worth it", worth),
 )
-FAILED = "Look into the server's log; the checks that follow need its answers"
+FAILED = "Look into the server's log: it did not answer a request of this check"
 """In the order of causes: an earlier fault explains later ones."""
 
 
@@ -61,8 +61,11 @@ def check_servers(
                     found = check(pair)
                     found = found if isinstance(found, list) else runner.run(found)
                 except RaceError as error:
-                    yield Finding("fault", name, sentence(str(error)), FAILED)
-                    return
+                    is_refusal = isinstance(error, RemoteError) and error.status is not None and error.status < 500
+                    yield Finding("doubt" if is_refusal else "fault", name, sentence(str(error)), FAILED)
+                    if not is_refusal or check is drafts:
+                        return
+                    continue
                 yield from found
                 if check is identity and is_faulty(found):
                     return

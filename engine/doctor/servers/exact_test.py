@@ -10,7 +10,7 @@ from typing import Any
 
 MIN_COUNT = 8
 """A symbol seen less often in both sets together is counted with the other rare ones."""
-RARE, END = "another one", "the end"
+RARE, END = "one of the rare ones", "the end"
 
 
 @dataclass(frozen=True)

@@ -101,13 +101,14 @@ async def frequencies(pair: Pair) -> list[Finding]:
 
 def _judged(pair: Pair, found: Sequence[tuple[int, Cell]], num_samples: int) -> Sequence[Finding]:
     limit = FALSE_ALARM / len(found)
+    unit = "token" if any(isinstance(cell.symbol, int) for _, cell in found) else "character"
     for number, (setting, temperature, top_p) in enumerate(SETTINGS):
         worst = min((cell for at, cell in found if at == number), key=lambda cell: cell.chance, default=None)
         if worst is None or worst.chance > limit:
             continue
         a, b = worst.counts
         says = (
-            f"At temperature {temperature:g} and top_p {top_p:g}, token {worst.position + 1} of {num_samples} answers "
+            f"At temperature {temperature:g} and top_p {top_p:g}, {unit} {worst.position + 1} of {num_samples} answers "
             f"is {_shown(worst.symbol)} {a} times on lane {pair.plain.endpoint.lane} and {b} times on lane "
             f"{pair.drafting.endpoint.lane}; by chance alone that happens once in {1 / max(worst.chance, 1e-99):.1g} "
             "times."

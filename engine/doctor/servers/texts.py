@@ -13,14 +13,18 @@ from ...remote.endpoint import hide
 from ...remote.verdict import Likely, ask_again
 from ..findings import Finding
 from .pair import Pair, symbols, text_of
+from .sampling import BATCHES
 
+EXACT_TIE = 1e-4
+"""In nats: two logits were equal. Their differences are multiples of a step of bfloat16 or float16 otherwise."""
 NEAR_TIE = 0.25
-"""In nats: two tokens whose log-probabilities differ by no more can change places by rounding to bfloat16, whose steps
-are 1/8 for logits from 16 to 32."""
+"""In nats: two tokens whose log-probabilities differ by no more can change places by rounding. It is four steps of
+bfloat16 for logits from 8 to 16, and two from 16 to 32: in each of two runs a logit is off by half a step of its own,
+and by as much again from the hidden state."""
 TIE, NEAR, NUMERICS, OTHER_MODEL, FAULT, UNKNOWN = KINDS = (
     "exact tie",
     "near tie",
-    "no longer preferred by the plain server",
+    "the plain server contradicts itself",
     "preferred by the speculative server without drafts as well",
     "real fault",
     "cannot be classified",
@@ -55,12 +59,10 @@ def classify(tokens: Sequence[int], plain: Likely | None, drafting: Likely | Non
     if plain is None:
         return UNKNOWN, None
     margin = plain.of[0] - plain.of[1]
-    if margin == 0:
-        return TIE, margin
-    if plain.prefers == tokens[1]:
-        return NUMERICS, margin
     if abs(margin) <= NEAR_TIE:
-        return NEAR, margin
+        return (TIE if abs(margin) <= EXACT_TIE else NEAR), margin
+    if plain.prefers != tokens[0]:
+        return NUMERICS, margin
     if drafting is not None and drafting.prefers == tokens[1]:
         return OTHER_MODEL, margin
     return FAULT, margin
@@ -84,13 +86,13 @@ async def texts(pair: Pair) -> list[Finding]:
         return [Finding("fault", "texts", says, REPORT)]
     if worst.kind == OTHER_MODEL:
         return [Finding("fault", "texts", says, OTHER_WEIGHTS)]
-    if worst.kind == UNKNOWN:
-        return [Finding("doubt", "texts", says, SHOW_ODDS)]
+    if worst.kind in (UNKNOWN, NUMERICS):
+        return [Finding("doubt", "texts", says, SHOW_ODDS if worst.kind == UNKNOWN else BATCHES)]
     return [Finding("ok", "texts", f"{says} Rounding decides such places, so this is no fault of speculation.")]
 
 
 def _badness(difference: Difference) -> int:
-    return (NEAR, TIE, NUMERICS, UNKNOWN, OTHER_MODEL, FAULT).index(difference.kind)
+    return (TIE, NEAR, UNKNOWN, NUMERICS, OTHER_MODEL, FAULT).index(difference.kind)
 
 
 async def _differ(pair: Pair, number: int) -> Difference | None:

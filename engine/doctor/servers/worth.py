@@ -8,11 +8,10 @@ from dataclasses import replace
 from itertools import cycle, islice
 
 from ...errors import RaceError
-from ...recordings.recording import OUTPUT_SCHEMA
 from ...remote.race import RemoteRace
 from ...spec import PLAIN, SERVER, SPECULATIVE
 from ...studies.load.data import WARM_UP
-from ...studies.load.metrics import report
+from ...studies.load.metrics import crossing
 from ...studies.load.study import Key, Listener, Plan, Row, run
 from ...studies.load.users import Outcome
 from ...studies.prompts.prompts import NO_KIND, FilePrompt
@@ -81,23 +80,31 @@ def _rate(row: Row) -> float:
 
 
 def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
-    """Whether it pays alone, by the races, and up to how many users, by the study."""
+    """Whether it pays alone, by the races, and up to how many users, by the study. A level that speculation loses below
+    one that it wins was disturbed."""
     rates = {(row["lane"], row["concurrency"]): _rate(row) for row in rows}
     lanes = [server.endpoint.lane for server in pair.servers]
     levels = f"{', '.join(map(str, LEVELS[:-1]))} and {LEVELS[-1]} users"
     if pair.is_alone:
         says = ", ".join(f"{rates[lanes[0], num]:.0f}" for num in LEVELS)
         return Finding("ok", "speed", f"With {levels} it writes {says} tokens a second.")
-    gain = statistics.median(row.speedup for row in pair.races if row.speedup)
+    raced = [row.speedup for row in pair.races if row.speedup]
+    if not raced:
+        return Finding(
+            "doubt", "worth it", "The answers were too short to be timed.", "Use prompts with longer answers"
+        )
+    gain = statistics.median(raced)
     lengths = [row.mean_acceptance_length for row in pair.races if row.mean_acceptance_length]
     gains = ", ".join(f"{rates[lanes[1], num] / rates[lanes[0], num]:.2f}x" for num in LEVELS)
-    says = f"{gain:.2f}x as fast as plain decoding alone, over {len(pair.races)} prompts; {gains} with {levels}."
+    says = f"{gain:.2f}x as fast as plain decoding alone, over {len(raced)} prompts; {gains} with {levels}."
     if lengths:
         length = statistics.mean(lengths)
         says += f" A step writes {length:.2f} tokens, and pays from {max(1, length / gain):.2f} on."
     if gain < PAYS or rates[lanes[1], LEVELS[0]] <= rates[lanes[0], LEVELS[0]]:
         return Finding("doubt", "worth it", f"It does not pay: {says}", FEWER)
-    between = report(list(rows), lanes, OUTPUT_SCHEMA)["crossing"]
+    won = [num for num in LEVELS if rates[lanes[1], num] > rates[lanes[0], num]]
+    sure = [row for row in rows if row["concurrency"] in won or row["concurrency"] > max(won)]
+    between = crossing(sure, *lanes)
     if between is not None:
         users = f"{between[0]} user{'s' if between[0] > 1 else ''}"
         return Finding("doubt", "worth it", f"It pays up to {users}: {says}", NOT_FOR_MANY.format(between[1]))
