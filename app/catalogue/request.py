@@ -8,12 +8,12 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
+from engine.doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from engine.errors import UsageError
 from engine.recordings.recording import Recording
 from engine.spec import SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from engine.strict_json import parse
-from engine.studies.prompts.prompts import MAX_PROMPTS, NO_KIND, FilePrompt, choose, digest, read_prompts
+from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
 from engine.studies.prompts.rows import Row, row_of
 from engine.studies.prompts.study_file import SavedStudy, open_study
 from engine.text import check_prompt_text
@@ -184,7 +184,7 @@ def read_check_up(catalogue: Catalogue, values: Mapping[str, object], asked: obj
     drafter = catalogue.drafter(pair, values["drafter"]) if pair.lanes is None else SERVER
     if drafter == NONE:
         raise UsageError("the drafter is none, so there is nothing to check; choose a drafter in Settings")
-    prompts = tuple(FilePrompt(i, NO_KIND, text) for i, text in enumerate(PROMPTS, 1))
+    prompts = tuple(FilePrompt(i, *its) for i, its in enumerate(zip(KINDS, PROMPTS, strict=True), 1))
     if asked.get("text") is not None:
         prompts, why_not = _chosen(pair, asked, NUM_PROMPTS)
         if why_not:

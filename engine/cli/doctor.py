@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 
-from ..doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
+from ..doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from ..doctor.findings import Finding, about_servers, first, is_faulty, report
 from ..drafters import check as check_drafter
 from ..errors import PhotofinishError, UsageError
@@ -17,7 +17,7 @@ from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
 from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
 from ..spec import BASELINE, PLAIN, SamplingParams
-from ..studies.prompts.prompts import NO_KIND, FilePrompt, choose, read_prompts
+from ..studies.prompts.prompts import FilePrompt, choose, read_prompts
 from .arguments import Command, integer, setting, shown, switch, words
 from .commands import read_prompts_file
 from .lanes import SERVERS, given_lane
@@ -116,7 +116,7 @@ def _findings(
 
 def _prompts(options: Namespace) -> list[FilePrompt]:
     if options.prompts is None:
-        return [FilePrompt(i, NO_KIND, text) for i, text in enumerate(PROMPTS, 1)]
+        return [FilePrompt(i, *its) for i, its in enumerate(zip(KINDS, PROMPTS, strict=True), 1)]
     try:
         return choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
     except UsageError as error:

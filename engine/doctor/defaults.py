@@ -10,4 +10,5 @@ PROMPTS = (
     "def read_orders(path):\n    orders = []\n    with open(path) as file:\n        for line in file:\n            ",
     "Question: Why do leaves change their colour in autumn?\nAnswer: In autumn the days",
 )
-"""Prose, code, an answer."""
+KINDS = ("prose", "code", "answer")
+"""Of these prompts."""
