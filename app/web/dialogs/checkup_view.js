@@ -30,7 +30,7 @@ function draw() {
   if (refs.result.hidden) return;
   refs.scope.textContent = oneLine(report.lanes ? `${[...new Set(report.models)].join(" and ")} on `
     + plural(report.lanes.length, "server") : `${report.target} with ${drafterName(report.drafter)}`).slice(0, 300);
-  refs.first.textContent = firstWords(report);
+  refs.first.replaceChildren(...unbroken(firstWords(report)));
   refs.result.dataset.level = report.first?.level ?? (study.state === "finished" ? "ok" : "");
   const at = report.findings.findIndex(({ check, says }) => check === report.first?.check && says === report.first.says);
   refs.list.replaceChildren(...report.findings.map((finding, i) => row(finding, frame.races, i === at)));
@@ -45,6 +45,9 @@ function promptWords(source) {
   return num < source.num ? `With ${num} of your ${source.num} prompts, evenly by kind (${name}).` :
     `With your ${plural(num, "prompt")} (${name}).`;
 }
+
+// Words without a line's end within an option of a command.
+const unbroken = (words) => words.split(/(--[\w-]+)/).map((part, i) => (i % 2 ? make("span", "pc-option", part) : part));
 
 // What to do, as it is written: it may begin with a name.
 const withStop = (words) => (/[.!?]$/.test(words) ? words : `${words}.`);
@@ -63,7 +66,10 @@ function row({ level, check, says, change, prompt, position }, races, isFirst) {
   const body = make("div", "pc-body"), evidence = make("p");
   evidence.append(make("strong", "", `${sentence(oneLine(check)).slice(0, -1)}: `), oneLine(says));
   body.append(evidence);
-  if (change && !isFirst) body.append(make("p", "pc-change", `Change: ${withStop(oneLine(change))}`));
+  if (change && !isFirst) {
+    body.append(make("p", "pc-change"));
+    body.lastChild.append(...unbroken(`Change: ${withStop(oneLine(change))}`));
+  }
   if (races[prompt]) {
     const words = position === undefined ? "Race" : "Show it in", where = oneLine(startOf(races[prompt].prompt));
     const button = makeButton("pf-button", `${words} ${where}`, () => race(races[prompt], position ?? null));
