@@ -32,8 +32,8 @@ function draw() {
     + plural(report.lanes.length, "server") : `${report.target} with ${drafterName(report.drafter)}`).slice(0, 300);
   refs.first.replaceChildren(...unbroken(firstWords(report)));
   refs.result.dataset.level = report.first?.level ?? (study.state === "finished" ? "ok" : "");
-  const at = report.findings.findIndex(({ check, says }) => check === report.first?.check && says === report.first.says);
-  refs.list.replaceChildren(...report.findings.map((finding, i) => row(finding, frame.races, i === at)));
+  refs.list.replaceChildren(...report.findings.map((finding) =>
+    row(finding, frame.races, finding.change === report.first?.change)));
   refs.save.disabled = refs.copy.disabled = runs();
   refs.copy.hidden = Boolean(study.source?.flatten);       // which the command does not do
 }
@@ -47,7 +47,8 @@ function promptWords(source) {
 }
 
 // Words without a line's end within an option of a command.
-const unbroken = (words) => words.split(/(--[\w-]+)/).map((part, i) => (i % 2 ? make("span", "pc-option", part) : part));
+const unbroken = (words) => words.split(/(--[\w-]+)/).map((part, i) =>
+  (i % 2 ? make("span", "pc-option", part) : part));
 
 // What to do, as it is written: it may begin with a name.
 const withStop = (words) => (/[.!?]$/.test(words) ? words : `${words}.`);
@@ -58,15 +59,15 @@ function firstWords({ first }) {
   return study.state === "finished" ? "Nothing to change." : "No fault so far.";
 }
 
-// isFirst: the heading says what to change.
-function row({ level, check, says, change, prompt, position }, races, isFirst) {
+// isInHead: the heading says what to change.
+function row({ level, check, says, change, prompt, position }, races, isInHead) {
   const [sign, word] = SIGNS[level], line = make("li", "pc-finding"), mark = make("span", "pc-mark");
   line.dataset.level = level;
   mark.append(makeUnheard("span", "pc-sign", sign), ` ${word}`);
   const body = make("div", "pc-body"), evidence = make("p");
   evidence.append(make("strong", "", `${sentence(oneLine(check)).slice(0, -1)}: `), oneLine(says));
   body.append(evidence);
-  if (change && !isFirst) {
+  if (change && !isInHead) {
     body.append(make("p", "pc-change"));
     body.lastChild.append(...unbroken(`Change: ${withStop(oneLine(change))}`));
   }

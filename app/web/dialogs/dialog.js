@@ -58,7 +58,7 @@ export function promptsOption(source) {
     { before: "", prompts: name };
 }
 
-// does: {order, draw, heard(frame), looked(frame), take(file), result, command}, `take` only where a file can be chosen;
+// does: {order, draw, heard(frame), looked(frame), take(file), result, command}, take only where a file can be chosen.
 // button: selector of what opens the dialog; name: of the saved file.
 export function connect(does, button, name) {
   refs.open?.addEventListener("click", () => refs.file.click());
