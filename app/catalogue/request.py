@@ -8,9 +8,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from engine.doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from engine.errors import UsageError
 from engine.recordings.recording import Recording
-from engine.spec import SPECULATIVE, RaceSpec, SamplingParams, lanes_of
+from engine.spec import SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from engine.strict_json import parse
 from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
 from engine.studies.prompts.rows import Row, row_of
@@ -137,18 +138,11 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     asked = asked if isinstance(asked, dict) else {}
     if "saved" in asked:
         return _saved(asked["saved"])
-    pair, text = catalogue.pair(values["pair"]), check_prompts(asked.get("text"))
-    limit = _whole(asked.get("limit"))
+    pair, limit = catalogue.pair(values["pair"]), _whole(asked.get("limit"))
     if type(limit) is not int or not 1 <= limit <= MAX_PROMPTS:
         raise UsageError(f"a study takes 1 to {MAX_PROMPTS} prompts, not {str(limit)[:40]}")
+    prompts, why_not = _chosen(pair, asked, limit)
     params = _params({**values, "max_new_tokens": asked.get("max_new_tokens")})
-    how = {name: asked.get(name) is True for name in ("flatten", "whole")}
-    prompts = choose(read_prompts(text, str(asked.get("name"))[:MAX_NAME], **how), limit)
-    for prompt in prompts:
-        if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > MAX_PROMPT_CHARS:
-            raise UsageError(f"line {prompt.line} has {num} characters; at most {MAX_PROMPT_CHARS} are allowed here")
-    chats = any(prompt.messages and not prompt.is_turn for prompt in prompts)
-    why_not = f"the model {pair.target} has no chat template: {FLATTEN}" if chats and pair.chat is False else ""
     if asked.get("look") is True:
         return Look(why_not)
     if why_not:
@@ -162,7 +156,53 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     of = [pair.target, drafters, asdict(params), digest(prompts)]
     key = hashlib.sha256(json.dumps(of).encode()).hexdigest()
     kept, kept_on = _kept(read_kept(asked.get("kept")), key, {prompt.line for prompt in prompts}, drafters)
-    return StudyRequest(tuple(prompts), pair, tuple(drafters), params, key, kept, kept_on)
+    return StudyRequest(prompts, pair, tuple(drafters), params, key, kept, kept_on)
+
+
+@dataclass(frozen=True)
+class CheckUpRequest:
+    """A check-up that can run. drafter: SERVER if it is of servers."""
+
+    prompts: tuple[FilePrompt, ...]
+    pair: Pair
+    drafter: str
+    params: SamplingParams
+
+    @property
+    def as_messages(self) -> bool:
+        """Whether servers get all prompts as messages."""
+        return self.pair.chat is True or any(prompt.messages for prompt in self.prompts)
+
+
+def read_check_up(catalogue: Catalogue, values: Mapping[str, object], asked: object) -> CheckUpRequest:
+    """Check a check-up requested by a browser. Raises UsageError.
+
+    values: the page's controls, by name.
+    asked: the visitor's own prompts, `name`, `text`, `flatten` and `whole` as of `read_study`; without a text, those
+        that the command takes."""
+    asked, pair = asked if isinstance(asked, dict) else {}, catalogue.pair(values["pair"])
+    drafter = catalogue.drafter(pair, values["drafter"]) if pair.lanes is None else SERVER
+    if drafter == NONE:
+        raise UsageError("the drafter is none, so there is nothing to check; choose a drafter in Settings")
+    prompts = tuple(FilePrompt(i, *its) for i, its in enumerate(zip(KINDS, PROMPTS, strict=True), 1))
+    if asked.get("text") is not None:
+        prompts, why_not = _chosen(pair, asked, NUM_PROMPTS)
+        if why_not:
+            raise UsageError(why_not)
+    return CheckUpRequest(prompts, pair, drafter, _params({**values, "top_p": 1, "max_new_tokens": NUM_TOKENS}))
+
+
+def _chosen(pair: Pair, asked: Mapping[str, Any], limit: int) -> tuple[tuple[FilePrompt, ...], str]:
+    """At most `limit` prompts of those that a browser sends, and why they cannot be raced as they are, or ""."""
+    how = {name: asked.get(name) is True for name in ("flatten", "whole")}
+    text = check_prompts(asked.get("text"))
+    prompts = choose(read_prompts(text, str(asked.get("name"))[:MAX_NAME], **how), limit)
+    for prompt in prompts:
+        if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > MAX_PROMPT_CHARS:
+            raise UsageError(f"line {prompt.line} has {num} characters; at most {MAX_PROMPT_CHARS} are allowed here")
+    chats = any(prompt.messages and not prompt.is_turn for prompt in prompts)
+    why_not = f"the model {pair.target} has no chat template: {FLATTEN}" if chats and pair.chat is False else ""
+    return tuple(prompts), why_not
 
 
 def check_prompts(text: object) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
+from engine.doctor.findings import Finding, is_faulty
 from engine.errors import UsageError
 from engine.progress import Progress
 from engine.studies.prompts.rows import Row
 from engine.text import encode_prompt
 
 from ..catalogue.own_model import Room
-from ..catalogue.request import RaceRequest, StudyRequest
+from ..catalogue.request import CheckUpRequest, RaceRequest, StudyRequest
 from .loader import Loader
 from .memory import keep_from_collector
 from .worker import Race
@@ -80,6 +82,23 @@ class TorchBackend:
         about = study.about()
         with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
             return next(races), {"weights": loaded.info.digest, "machine": about["device"]["name"]}, about
+
+    def examined(self, request: CheckUpRequest) -> dict[str, Any]:
+        """What the report of a check-up says it is about."""
+        return {"target": request.pair.target, "drafter": request.drafter}
+
+    def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
+        """What may keep the request's pair from being faster. `progress` may raise to give up. Raises UsageError if it
+        cannot be checked."""
+        target = request.pair.target
+        from engine.doctor.checkup import Checkup
+
+        checkup = Checkup(target, request.drafter)
+        found = list(checkup.before_weights())
+        yield from found
+        if not is_faulty(found):
+            load = partial(self.loader.get, target, progress)
+            yield from checkup.with_tokens(load, request.prompts, request.params, progress)
 
     def _why_no_gpu(self) -> str:
         """Why races run on the CPU despite a GPU; "" if they do not, or the user chose the CPU. Imports torch."""

@@ -4,9 +4,10 @@ machine's lanes. Visitors cannot name servers, and no URL or key leaves the endp
 from __future__ import annotations
 
 import secrets
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from engine.doctor.findings import Finding, about_servers
 from engine.errors import UsageError
 from engine.progress import Progress
 from engine.recordings.words import said
@@ -19,7 +20,7 @@ from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.servers import question_of, rows_on_servers
 
 from ..catalogue.catalogue import Catalogue, Offer, Pair, load_presets
-from ..catalogue.request import RaceRequest, StudyRequest
+from ..catalogue.request import CheckUpRequest, RaceRequest, StudyRequest
 from .backend import TorchBackend
 from .loader import ModelStatus
 from .study import Raced
@@ -82,6 +83,22 @@ class ServersBackend:
         about = race.header()
         return rows, {"weights": self.model, "machine": self.id}, {**about, "said": said(about) | {"on_servers": True}}
 
+    def examined(self, request: CheckUpRequest) -> dict[str, Any]:
+        """As of `TorchBackend`."""
+        return about_servers(self._plain_first())
+
+    def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
+        """What may keep the drafting server from being faster than the plain one. As of `TorchBackend`."""
+        from engine.doctor.servers import check_servers
+
+        questions = [question_of(prompt, request.as_messages) for prompt in request.prompts]
+        yield from check_servers(self._plain_first(), questions, request.params, progress)
+
+    def _plain_first(self) -> list[Endpoint]:
+        """A lane without drafts, if there is one, and the first one that drafts."""
+        plain = [each for each in self.endpoints if each.lane not in self.lanes]
+        return [*plain[:1], *(each for each in self.endpoints if each.lane in self.lanes)][:2]
+
 
 def servers_catalogue(servers: ServersBackend, chat: bool) -> Catalogue:
     """One choice: the model, on its servers. chat: prompts are messages for the chat endpoint unless the box is
@@ -128,3 +145,13 @@ class MixedBackend(TorchBackend):
         if request.pair.lanes is not None:
             return self.servers.study(request, done, progress)
         return super().study(request, done, progress)
+
+    def examined(self, request: CheckUpRequest) -> dict[str, Any]:
+        """As of TorchBackend."""
+        return self.servers.examined(request) if request.pair.lanes is not None else super().examined(request)
+
+    def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
+        """As of TorchBackend. A lane next to this machine's takes no part."""
+        if request.pair.lanes is not None:
+            return self.servers.check_up(request, progress)
+        return super().check_up(request, progress)

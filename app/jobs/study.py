@@ -28,7 +28,7 @@ TICK_S, HEARTBEAT_S = 0.2, 2.0
 has left."""
 LATEST = 10
 """Prompts whose rows each frame repeats, so that a browser may miss frames; the report of the last one has all rows."""
-FAULT = "The study failed because of a bug in Photofinish; see its log."
+FAULT = "This failed because of a bug in Photofinish; see its log."
 ANEW = "The earlier results came from other weights or another machine, so all prompts are raced again."
 LINE = attrgetter("line")
 Raced = tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]
@@ -66,6 +66,11 @@ class Study(ABC):
     def work(self) -> None:
         """What it does while it has the device, in a thread of its own. Raises Halt if it was stopped."""
 
+    def _progress(self, text: str, share: float | None) -> None:
+        if self.stopped.is_set():
+            raise Halt
+        self.state, self.text, self.share = "racing", sentence(text), share
+
     def stop(self) -> None:
         """End within one step."""
         self.stopped.set()
@@ -99,7 +104,8 @@ class Study(ABC):
                         threading.Thread(target=self._run, args=(ticket, over), name="study", daemon=True).start()
                     else:
                         self.state, self.text = "waiting", waiting_text(Waiting(ticket.place or 0, ticket.expected_s))
-                if (news := (self.state, self.text, self.share)) != sent or time.monotonic() - sent_at > HEARTBEAT_S:
+                news = self.state, self.text, self.share, len(self.rows)
+                if news != sent or time.monotonic() - sent_at > HEARTBEAT_S:
                     sent, sent_at = news, time.monotonic()
                     yield
                 await asyncio.sleep(TICK_S)
@@ -129,6 +135,8 @@ class Study(ABC):
 class StudiesOf:
     """All studies of one kind, one per visitor. To be used from the event loop that serves the page."""
 
+    what = "a study"
+
     def __init__(self, make: Callable[[Any], Study], queue: RaceQueue) -> None:
         self._make, self._queue = make, queue
         self._studies: dict[str, Study] = {}
@@ -137,7 +145,7 @@ class StudiesOf:
         """Run a study; its frames as JSON text. Closing this generator ends it within one step. Raises UsageError if
         the visitor already has one, or too many races."""
         if visitor in self._studies:
-            raise UsageError("you already have a study running here; stop it first")
+            raise UsageError(f"you already have {self.what} running here; stop it first")
         study = self._studies[visitor] = self._make(request)
         try:
             async with aclosing(study.run(partial(self._queue.enter, visitor, address))) as news:
@@ -236,11 +244,6 @@ class _PromptsStudy(Study):
         self.raced_s += time.monotonic() - began
         self.num_raced += 1
         self.is_complete = len(self.done) == len(self.request.prompts)
-
-    def _progress(self, text: str, share: float | None) -> None:
-        if self.stopped.is_set():
-            raise Halt
-        self.state, self.text, self.share = "racing", sentence(text), share
 
     def frame(self) -> dict[str, Any]:
         request, num_done, over = self.request, len(self.done), self.state in ENDED

@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 from engine.errors import UsageError
 from engine.remote.endpoint import Endpoint, check_key, check_url
+from engine.remote.look import look
 from engine.spec import BASELINE, SPECULATIVE
 from engine.strict_json import parse
 
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.own_model import OWN, check_own
-from ..jobs.look import look
 from ..jobs.servers import MixedBackend, ServersBackend
 from .gate import YOURS_BYTES
 

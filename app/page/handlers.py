@@ -21,12 +21,13 @@ from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
 from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
 from ..catalogue.load_request import read_load
-from ..catalogue.request import read_again, read_request, read_study
+from ..catalogue.request import read_again, read_check_up, read_request, read_study
 from ..figures.charts import charts
 from ..figures.inflate import cheats
 from ..figures.plots import Chart
 from ..figures.why import compared_of, why
 from ..jobs.backend import TorchBackend
+from ..jobs.checkup import CheckUps
 from ..jobs.load import LoadStudies
 from ..jobs.loader import ModelStatus
 from ..jobs.pool import Jobs
@@ -45,6 +46,11 @@ MODEL_POLL_S = 0.2
 MAX_ID_CHARS = 100
 """Limit on the browser's number for a request, which the answer repeats."""
 STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
+NO_LOAD = (
+    "a check-up puts servers under load, which visitors of this page may not do; in a terminal it is python -m engine "
+    "doctor --lane plain=openai:URL --lane speculative=openai:URL --model NAME"
+)
+CHECK_UP_SETTINGS = ("pair", "drafter", "temperature", "seed")
 
 
 class Handlers:
@@ -68,6 +74,7 @@ class Handlers:
         self.stage = Stage(backend, shelf=self.shelf)
         self._jobs = Jobs()
         self._studies = Studies(backend, self.stage.queue)
+        self._check_ups = CheckUps(backend, self.stage.queue)
         self.loads = LoadStudies(self.stage.queue) if under_load or self.doors is not None else None
 
     @property
@@ -119,6 +126,19 @@ class Handlers:
         settings = dict(zip(STUDY_SETTINGS, values, strict=True))
         asked = await self._jobs.run(address_of(request), read_study, self.catalogue, settings, event._data)
         return self._studies.frames(_visitor(request), address_of(request), asked)
+
+    @streamed_study
+    async def check_up(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
+        """Examine the pair that the page's settings name."""
+        settings = dict(zip(CHECK_UP_SETTINGS, values, strict=True))
+        asked = await self._jobs.run(address_of(request), read_check_up, self.catalogue, settings, event._data)
+        if asked.pair.lanes is not None and self.loads is None:
+            raise UsageError(NO_LOAD)
+        return self._check_ups.frames(_visitor(request), address_of(request), asked)
+
+    async def stop_check_up(self, request: gr.Request) -> None:
+        """End the visitor's check-up."""
+        self._check_ups.stop(_visitor(request))
 
     async def stop_study(self, request: gr.Request) -> None:
         """End the visitor's study."""

@@ -24,14 +24,14 @@ from ..jobs.memory import keep_from_collector
 from ..jobs.races import first_frame
 from ..jobs.servers import ServersBackend
 from ..web import RACE_VIEW_CSS
-from ..web.components import DIALOGS_CSS, door_view, load_view, race_view, study_view
+from ..web.components import DIALOGS_CSS, checkup_view, door_view, load_view, race_view, study_view
 from . import texts
 from .controls import OF_THE_ENGINE, Control, controls
 from .doors import OWN, SERVERS
 from .gate import Gate
 from .gradio_errors import answers
 from .gradio_faults import MAX_SESSIONS, mend, mend_gradio, named
-from .handlers import STUDY_SETTINGS, Handlers
+from .handlers import CHECK_UP_SETTINGS, STUDY_SETTINGS, Handlers
 from .routes import routes
 from .theme import HEAD, PAGE_CSS, theme
 
@@ -53,7 +53,8 @@ RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? 
 """The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js."""
 RACE_JS = '() => { document.getElementById("page-race-button").click(); }'
 OPENED_JS = f"() => {json.dumps(BROUGHT)}.map(name => window.photofinish.raced[name] ?? '')"
-"""The prompt and the settings of a race that was opened from its file; see `openFile` in app/web/files/files.js."""
+"""The prompt and the settings of a race that was opened from its file, or in which a finding shows; see `openFile` in
+app/web/files/files.js and `race` in app/web/dialogs/checkup_view.js."""
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
@@ -93,6 +94,7 @@ def build(
         drawn = _figures("page-charts", charts(None))
         reasons = _figures("page-why", why(None))
         study = study_view(elem_id="page-study")
+        checkup = checkup_view(elem_id="page-checkup")
         separate = not backend.same_device if isinstance(backend, ServersBackend) else None
         load = None if handlers.loads is None else load_view(separate, elem_id="page-load")
         doors = {name: door_view(name, own is not None, elem_id=f"page-{name}") for name in (OWN, SERVERS)}
@@ -119,6 +121,9 @@ def build(
         settings_of_study = _named(STUDY_SETTINGS, components)
         study.submit(handlers.study, settings_of_study, study, trigger_mode="once", **PRIVATE)
         study.clear(handlers.stop_study, queue=False, **PRIVATE)
+        settings_of_checkup = _named(CHECK_UP_SETTINGS, components)
+        checkup.submit(handlers.check_up, settings_of_checkup, checkup, trigger_mode="once", **PRIVATE)
+        checkup.clear(handlers.stop_check_up, queue=False, **PRIVATE)
         if load is not None:
             load.submit(handlers.load, _named(LOAD_SETTINGS, components), load, trigger_mode="once", **PRIVATE)
             load.clear(handlers.stop_load, queue=False, **PRIVATE)
@@ -136,6 +141,8 @@ def build(
         brought = _named(BROUGHT, components)
         page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
         race.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
+        filled = checkup.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
+        filled.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
         if handlers.doors is not None:
             set_by_door = _named(("pair", *SET_BY_PAIR), components)

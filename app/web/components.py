@@ -1,5 +1,5 @@
-"""What the page draws in the browser, as components of Gradio: the race view, and the dialogs "Your prompts" and "Under
-load". Their arguments go to gr.HTML (elem_id, visible, ...)."""
+"""What the page draws in the browser, as components of Gradio: the race view and the dialogs. Their arguments go to
+gr.HTML (elem_id, visible, ...)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from engine.doctor.defaults import NUM_PROMPTS
 from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.verdict import THRESHOLD
 
@@ -33,6 +34,11 @@ def race_view(value: str, **arguments: Any) -> gr.HTML:
 def study_view(**arguments: Any) -> gr.HTML:
     """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.study`."""
     return _dialog("study_view", arguments, MAX_PROMPTS=MAX_PROMPTS, THRESHOLD=THRESHOLD)
+
+
+def checkup_view(**arguments: Any) -> gr.HTML:
+    """The dialog for a check-up of a pair, closed. Its frames are those of `app.jobs.checkup`."""
+    return _dialog("checkup_view", arguments, NUM_PROMPTS=NUM_PROMPTS)
 
 
 def load_view(separate: bool | None, **arguments: Any) -> gr.HTML:

@@ -1,57 +1,61 @@
-"""`python -m engine doctor`: why is it not faster with this drafter, and what to change first. Arguments are checked
-before anything heavy is imported."""
+"""`python -m engine doctor`: why is it not faster with this drafter, or on these servers, and what to change first.
+Arguments are checked before anything heavy is imported."""
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 
-from ..doctor.findings import Finding, first, is_faulty, to_json
+from ..doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
+from ..doctor.findings import Finding, about_servers, first, is_faulty, report
 from ..drafters import check as check_drafter
 from ..errors import PhotofinishError, UsageError
 from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
-from ..recordings.recording import OUTPUT_SCHEMA
-from ..spec import SamplingParams
+from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
+from ..spec import BASELINE, PLAIN, SamplingParams
 from ..studies.prompts.prompts import FilePrompt, choose, read_prompts
 from .arguments import Command, integer, setting, shown, switch, words
 from .commands import read_prompts_file
+from .lanes import SERVERS, given_lane
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
 from .run import load_ready
 
 COULD_NOT_CHECK = 2
-NUM_PROMPTS, NUM_TOKENS = 3, 48
-PROMPTS = (
-    "The museum reopened on a rainy Thursday. Most visitors had come to see the new wing, but the",
-    "def read_orders(path):\n    orders = []\n    with open(path) as file:\n        for line in file:\n            ",
-    "Question: Why do leaves change their colour in autumn?\nAnswer: In autumn the days",
-)
-"""For a check-up without --prompts: prose, code, an answer."""
-KINDS = ("prose", "code", "answer")
-"""Of these prompts."""
+DEFAULT_DRAFTER = "eagle3"
+MAX_LANES = 2
+LOCAL = ("target", "drafter", "files_only", "dtype", "device", "threads")
+"""Options for a pair on this machine."""
 MARKS = {"ok": "ok   ", "doubt": "doubt", "fault": "FAULT"}
 
 
 def _doctor(options: Namespace) -> int:
-    check_drafter(options.drafter)
+    endpoints = _endpoints(options)
+    drafter = options.drafter or DEFAULT_DRAFTER
+    check_drafter(drafter)
     params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=options.max_new_tokens)
     prompts = _prompts(options)
     set_threads(options.threads)
     findings: list[Finding] = []
     try:
         with redirect_stdout(sys.stderr), progress_line() as progress:
-            for finding in _findings(options, params, prompts, progress):
+            if endpoints:
+                found = _of_servers(endpoints, options, params, prompts, progress)
+            else:
+                found = _findings(drafter, options, params, prompts, progress)
+            for finding in found:
                 findings.append(finding)
     except PhotofinishError as error:
         print(f"could not check: {error}", file=sys.stderr)
         return COULD_NOT_CHECK
     act = first(findings)
     if options.json:
-        report = {"schema": OUTPUT_SCHEMA, "target": options.target or DEFAULT_TARGET, "drafter": options.drafter}
-        print_json({**report, "findings": to_json(findings), "first": to_json([act])[0] if act else None})
+        pair = {"target": options.target or DEFAULT_TARGET, "drafter": drafter}
+        print_json(report(findings, about_servers(endpoints) if endpoints else pair))
     else:
         out = console()
         for each in findings:
@@ -60,14 +64,45 @@ def _doctor(options: Namespace) -> int:
     return int(is_faulty(findings))
 
 
+def _endpoints(options: Namespace) -> list[Endpoint]:
+    """The servers of --lane, the plain one first; [] without --lane. Raises UsageError."""
+    if not options.lane:
+        if options.model or options.chat:
+            raise UsageError(f"--model and --chat are for servers: --lane NAME={PREFIX}URL")
+        return []
+    given = [name for name in LOCAL if getattr(options, name) not in (None, False, "auto")]
+    if given:
+        raise UsageError(f"--{given[0].replace('_', '-')} is for a pair on this machine: give it without --lane")
+    lanes = [(name, spec) for name, spec, _ in options.lane]
+    if not all(spec.startswith(PREFIX) for _, spec in lanes):
+        raise UsageError(
+            f"--lane must be NAME={PREFIX}http://HOST:PORT/v1: a pair on this machine is --target, --drafter"
+        )
+    if len(lanes) > MAX_LANES or len({name for name, _ in lanes}) < len(lanes):
+        names = ", ".join(name for name, _ in lanes)
+        raise UsageError(f"doctor takes 1 or {MAX_LANES} lanes with different names, not {names}")
+    lanes.sort(key=lambda lane: lane[0] not in (PLAIN, BASELINE))
+    return endpoints_of(lanes, options.model, os.environ)
+
+
+def _of_servers(
+    endpoints: list[Endpoint], options: Namespace, params: SamplingParams, prompts: list[FilePrompt], progress: Progress
+) -> Iterator[Finding]:
+    from ..doctor.servers import check_servers
+    from ..studies.prompts.servers import question_of
+
+    questions: list[Question] = [question_of(prompt, options.chat) for prompt in prompts]
+    yield from check_servers(endpoints, questions, params, progress)
+
+
 def _findings(
-    options: Namespace, params: SamplingParams, prompts: list[FilePrompt], progress: Progress
+    drafter: str, options: Namespace, params: SamplingParams, prompts: list[FilePrompt], progress: Progress
 ) -> Iterator[Finding]:
     from ..doctor.checkup import Checkup
 
     progress("reading the files", None)
     target = options.target or DEFAULT_TARGET
-    checkup = Checkup(target, options.drafter)
+    checkup = Checkup(target, drafter)
     found = list(checkup.before_weights())
     yield from found
     if options.files_only or is_faulty(found):
@@ -81,7 +116,7 @@ def _findings(
 
 def _prompts(options: Namespace) -> list[FilePrompt]:
     if options.prompts is None:
-        return [FilePrompt(i, kind, text) for i, (kind, text) in enumerate(zip(KINDS, PROMPTS, strict=True), 1)]
+        return [FilePrompt(i, *its) for i, its in enumerate(zip(KINDS, PROMPTS, strict=True), 1)]
     try:
         return choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
     except UsageError as error:
@@ -91,7 +126,17 @@ def _prompts(options: Namespace) -> list[FilePrompt]:
 DOCTOR = Command(
     (
         TARGET,
-        setting("--drafter D", words, "the drafter to examine, name or name:argument (default eagle3)", "eagle3"),
+        setting("--drafter D", words, f"the drafter to examine, name or name:argument (default {DEFAULT_DRAFTER})"),
+        setting(
+            f"--lane NAME={PREFIX}URL",
+            given_lane,
+            "instead of a pair on this machine: a server; give it twice, the plain server (or the one named plain or "
+            "baseline) first, then the speculative one",
+            [],
+            action="append",
+        ),
+        SERVERS[0],
+        switch("--chat", "servers: send each prompt as a user's message, to the chat endpoint"),
         setting("--prompts F", words, "a file of your prompts, as for study-prompts (default: three short ones)"),
         setting("--limit N", integer(1, 20), f"take N prompts from the file (default {NUM_PROMPTS})", NUM_PROMPTS),
         switch("--files-only", "examine only configuration files and the shapes of tensors; loads no weights"),
@@ -106,6 +151,8 @@ DOCTOR = Command(
     _doctor,
     "Example: python -m engine doctor --target Qwen/Qwen3-8B --drafter eagle3:RedHatAI/Qwen3-8B-speculator.eagle3. "
     "First the files: format, sizes, tapped layers, vocabulary. Then races of a few prompts: how often each guess is "
-    "right, and whether a head is right more often with one of its settings changed. At last whether it pays. "
-    "Exit status: 0 no fault; 1 a fault; 2 it could not be checked, or the arguments cannot be used; 130 interrupted.",
+    "right, and whether a head is right more often with one of its settings changed. At last whether it pays. Servers: "
+    f"python -m engine doctor --lane plain={PREFIX}http://localhost:8000/v1 --lane "
+    f"spec={PREFIX}http://localhost:8001/v1 --model NAME. Exit "
+    "status: 0 no fault; 1 a fault; 2 it could not be checked, or the arguments cannot be used; 130 interrupted.",
 )

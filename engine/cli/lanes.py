@@ -41,7 +41,7 @@ LOCAL = ("audit", "tables", "threads")
 LOCAL_WORDS = {"rule": "coupled", "width": "auto", "dtype": "auto", "device": "auto"}
 
 
-def _lane(text: str) -> tuple[str, str, int | str]:
+def given_lane(text: str) -> tuple[str, str, int | str]:
     """NAME=DRAFTER[@K] -> (name, drafter, k). A server's URL is kept whole, and out of errors."""
     name, _, drafting = words(text).partition("=")
     if drafting.startswith(PREFIX) and name:
@@ -73,7 +73,7 @@ LANES = (
     ),
     setting(
         "--lane NAME=SPEC",
-        _lane,
+        given_lane,
         "a speculative lane of that name, instead of --drafter and --k; SPEC is DRAFTER@K, or DRAFTER for k auto, "
         f"or {PREFIX}URL for a server, with or without --drafter; may be given again",
         [],

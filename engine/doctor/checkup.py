@@ -18,6 +18,7 @@ from ..spec import SamplingParams
 from .files import Files, read_files
 from .findings import Finding, is_faulty
 from .fits import head_findings, model_findings, target_findings
+from .places import placed, slowest, struck, uncovered
 from .worth import worth
 
 if TYPE_CHECKING:
@@ -89,13 +90,15 @@ class Checkup:
             drafts = list(draft_findings(trial, tried, self._is_untrained))
         if self._kind in KINDS:
             ids = load_head(self._kind, self._name, loaded, progress).target_ids
-            yield from covered(trial, None if ids is None else set(ids.tolist()))
-        yield from drafts
+            words = None if ids is None else set(ids.tolist())
+            yield from placed(covered(trial, words), uncovered(trial.found, words))
+        yield from placed(drafts, struck(trial.found, self.drafter))
         yield from text_findings(trial)
         if not is_faulty(drafts):
             if self._head is not None:
                 yield from template_findings(loaded, self.drafter, prompts, params, progress)
-            yield from worth(trial.found, trial.plain_s, self.drafter)
+            pays = worth(trial.found, trial.plain_s, self.drafter)
+            yield from placed(pays, slowest(trial.found, trial.plain_s, self.drafter))
 
     def _folder(self, progress: Progress) -> Path:
         return find(self._name.source, progress).folder if self._name.source else BUNDLED_HEADS / self._kind

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from ..recordings.recording import OUTPUT_SCHEMA
+from ..remote.endpoint import Endpoint
 
 Level = Literal["fault", "doubt", "ok"]
 LEVELS: tuple[Level, ...] = ("fault", "doubt", "ok")
@@ -17,12 +20,16 @@ class Finding:
 
     check: what was looked at, in a word or two.
     says: the evidence, a sentence with figures.
-    change: what to do about it, the exact option or edit; "" for nothing."""
+    change: what to do about it, the exact option or edit; "" for nothing.
+    prompt, position: where it shows, if it does: the index of the prompt among those of the check-up, and in its text
+        the index of the token; both from 0. Without a position it is the whole text."""
 
     level: Level
     check: str
     says: str
     change: str = ""
+    prompt: int | None = None
+    position: int | None = None
 
 
 def first(findings: Sequence[Finding]) -> Finding | None:
@@ -36,4 +43,17 @@ def is_faulty(findings: Sequence[Finding]) -> bool:
 
 
 def to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    return [asdict(each) for each in findings]
+    """Without the members that are None."""
+    return [{name: value for name, value in asdict(each).items() if value is not None} for each in findings]
+
+
+def about_servers(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """What a report on servers says they are, without their addresses."""
+    return {"lanes": [each.lane for each in endpoints], "models": [each.model for each in endpoints]}
+
+
+def report(findings: Sequence[Finding], about: Mapping[str, Any]) -> dict[str, Any]:
+    """What `doctor --json` prints. about: what was examined."""
+    act = first(findings)
+    known = {"schema": OUTPUT_SCHEMA, **about, "findings": to_json(findings)}
+    return known | {"first": to_json([act])[0] if act else None}

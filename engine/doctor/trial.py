@@ -7,7 +7,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from ..analysis.metrics import num_tokens_of
@@ -22,10 +24,10 @@ from ..spec import PLAIN, RaceSpec, SamplingParams, lanes_of
 from ..what_if.ask import what_if
 from ..what_if.judged import WhatIf
 from ..what_if.tables import Table
+from .defaults import K
 from .findings import Finding
 from .variants import Variant
 
-K = 4
 LANE = "drafter"
 CHANCE, MOST_BY_CHANCE = 1.5, 0.15
 """A drafter hardly knows its target if it is right at most 1.5 times as often as the text's commonest token would be,
@@ -107,26 +109,32 @@ def run(
     progress: Progress = silent,
 ) -> Trial:
     """Race the drafter `text` on each prompt, and query it and `others`, its variants, at every position. A variant
-    that cannot be made is left out. Raises what a race raises."""
+    that cannot be made is left out. `progress` may raise to give up, also between two steps. Raises what a race
+    raises."""
     trial = Trial(text)
     for i, prompt in enumerate(prompts):
-        progress(f"racing prompt {i + 1} of {len(prompts)}", None)
+        tell = partial(_tell, progress, f"prompt {i + 1} of {len(prompts)}", i / len(prompts))
         spec = RaceSpec(lanes_of([(LANE, text, K)]), replace(params, seed=params.seed + i))
-        race = TorchRace(loaded, spec, prompt.encode(loaded.tokenizer), progress)
-        for _ in race.events():
-            pass
+        race = TorchRace(loaded, spec, prompt.encode(loaded.tokenizer), tell)
+        with closing(race.events()) as steps:  # type: ignore[type-var]
+            for _ in steps:
+                tell("racing", None)
         race.result()
-        trial.found.append(what_if(race, [(text, K)], progress))
+        trial.found.append(what_if(race, [(text, K)], tell))
         plain = [sum(step.seconds for step in race.lanes[name].steps) for name in (PLAIN, "baseline")]
         trial.plain_s.append(min(plain))
         trial.kinds.append(prompt.kind)
         trial.steps += race.lanes[LANE].steps
         for n, other in enumerate(others):
-            progress("trying the head's settings", n / len(others))
+            tell(f"trying setting {n + 1} of {len(others)}", None)
             if (table := _table(race, other, loaded)) is not None:
                 trial.variants.setdefault(other, []).append(table)
     trial.variants = {name: each for name, each in trial.variants.items() if len(each) == len(prompts)}
     return trial
+
+
+def _tell(progress: Progress, where: str, share: float, stage: str, _: float | None) -> None:
+    progress(f"{where}: {stage}", share)
 
 
 def _table(race: TorchRace, drafter: str, loaded: LoadedModel) -> Table | None:

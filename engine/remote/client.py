@@ -10,7 +10,7 @@ import json
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +31,7 @@ OPENING, SENDING = "connection.connect_tcp.started", "http11.send_request_header
 simultaneous requests the last is written 50 ms after the first, which is not the server's time."""
 GONE = "Server disconnected without sending a response"
 MAX_ERROR_BYTES = 16_384
+MAX_ANSWER_BYTES = 256 * 1024
 MAX_WORDS = 200
 
 for _library in ("httpx", "httpcore"):
@@ -188,6 +189,24 @@ async def named_errors(endpoint: Endpoint, patience: Patience) -> Any:
         raise RemoteError(message, "timeout") from error
     except (httpx.HTTPError, httpx.StreamError) as error:
         raise RemoteError(f"the server of lane {lane} broke the connection off", "disconnected") from error
+
+
+async def post(
+    client: httpx.AsyncClient, endpoint: Endpoint, path: str, body: Mapping[str, Any], timeout_s: float
+) -> bytes:
+    """The whole body of an answer whose times do not matter; b"" if it has more than MAX_ANSWER_BYTES. path: below the
+    endpoint's URL. timeout_s: for all of it. Raises RemoteError, as `ask`."""
+    try:
+        async with asyncio.timeout(timeout_s), named_errors(endpoint, Patience(timeout_s)):
+            timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
+            url, headers = endpoint.url + path, endpoint.headers()
+            async with client.stream("POST", url, json=body, headers=headers, timeout=timeout) as response:
+                if response.status_code != 200:
+                    raise await refused(endpoint, response)
+                return await body_of(response, MAX_ANSWER_BYTES)
+    except TimeoutError as error:
+        message = f"the server of lane {endpoint.lane} did not finish within {timeout_s:g} s"
+        raise RemoteError(message, "timeout") from error
 
 
 async def body_of(response: httpx.Response, max_bytes: int) -> bytes:

@@ -6,19 +6,23 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
-from .client import CONNECT_S, body_of, new_client
+from .client import RemoteError, new_client, post
+from .endpoint import Endpoint
 from .lane import RemoteLane
 
 NUM_CHARACTERS = 40
-ASK_S = 10.0
-NUM_LIKELIEST = 5
-MAX_BYTES = 256 * 1024
+ASK_S = 40.0
+"""A vLLM that has just started takes 6 to 39 s for its first log-probabilities."""
+NUM_LIKELIEST = 20
+"""The most that vLLM gives unless it is started with more."""
+TOKEN_ID = "token_id:"
+"""Prefix of a token's id, in the place of its text."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +102,7 @@ def _told(name: str, tokens: list[int], likely: list[float] | None) -> str:
 async def _ask_both(a: Answer, b: Answer, place: int) -> list[list[float] | None]:
     tokens = [each.token_ids[place] for each in (a, b)]
     async with new_client(2) as client:
-        answers = (_ask(client, each.server, tokens, place) for each in (a, b))
-        return list(await asyncio.gather(*answers))
+        return list(await asyncio.gather(*(_ask(client, each.server, tokens, place) for each in (a, b))))
 
 
 async def _ask(client: httpx.AsyncClient, lane: RemoteLane | None, tokens: list[int], place: int) -> list[float] | None:
@@ -107,31 +110,58 @@ async def _ask(client: httpx.AsyncClient, lane: RemoteLane | None, tokens: list[
     none."""
     if lane is None or not lane.reply.prompt_ids:
         return None
-    endpoint = lane.endpoint
+    prefix = [*lane.reply.prompt_ids, *lane.written.token_ids[:place]]
+    likely = await ask_again(client, lane.endpoint, prefix, tokens)
+    return None if likely is None else likely.of
+
+
+@dataclass(frozen=True)
+class Likely:
+    """What a server says of the next token at a prefix.
+
+    of: the log-probabilities of the tokens in question.
+    prefers: the likeliest token."""
+
+    of: list[float]
+    prefers: int
+
+
+async def ask_again(
+    client: httpx.AsyncClient, endpoint: Endpoint, prefix: Sequence[int], tokens: Sequence[int]
+) -> Likely | None:
+    """Ask a server that accepts tokens as a prompt how likely these tokens are after the prefix; None if it does not
+    say. A vLLM that speculates answers 500 if tokens are named, and is then asked for the likeliest ones."""
     body = {
         "model": endpoint.model,
-        "prompt": [*lane.reply.prompt_ids, *lane.written.token_ids[:place]],
+        "prompt": list(prefix),
         "max_tokens": 1,
         "temperature": 0,
         "logprobs": NUM_LIKELIEST,
-        "logprob_token_ids": tokens,
         "return_tokens_as_token_ids": True,
     }
-    url, timeout = endpoint.url + "/completions", httpx.Timeout(ASK_S, connect=CONNECT_S)
-    try:
-        async with asyncio.timeout(ASK_S):
-            async with client.stream("POST", url, json=body, headers=endpoint.headers(), timeout=timeout) as response:
-                received = await body_of(response, MAX_BYTES)
-                return likely_of(json.loads(received), tokens) if response.status_code == 200 else None
-    except (TimeoutError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, ValueError, RecursionError):
-        return None
+    for named in ({"logprob_token_ids": list(tokens)}, {}):
+        try:
+            received = await post(client, endpoint, "/completions", {**body, **named}, ASK_S)
+            return likely_of(json.loads(received), tokens)
+        except RemoteError as error:
+            if error.status is None:
+                return None
+        except (ValueError, RecursionError):
+            return None
+    return None
 
 
-def likely_of(answer: Any, tokens: list[int]) -> list[float] | None:
-    """The log-probabilities of these tokens at the first place of vLLM's answer; None if one is missing."""
+def likely_of(answer: Any, tokens: Sequence[int]) -> Likely | None:
+    """From vLLM's answer; None if the log-probability of one of the tokens is missing."""
     try:
-        likely = answer["choices"][0]["logprobs"]["top_logprobs"][0]
-    except (TypeError, KeyError, IndexError):
+        likely = {int(name.removeprefix(TOKEN_ID)): odds for name, odds in _first_place(answer) if odds is not None}
+        found = [likely[token] for token in tokens]
+    except (AttributeError, TypeError, KeyError, IndexError, ValueError):
         return None
-    found: list[Any] = [likely.get(f"token_id:{token}") for token in tokens] if isinstance(likely, Mapping) else [None]
-    return found if all(type(each) in (int, float) and math.isfinite(each) for each in found) else None
+    if not all(type(each) in (int, float) and math.isfinite(each) for each in likely.values()):
+        return None
+    return Likely(found, max(likely, key=lambda token: likely[token]))
+
+
+def _first_place(answer: Any) -> Iterable[tuple[str, Any]]:
+    return answer["choices"][0]["logprobs"]["top_logprobs"][0].items()

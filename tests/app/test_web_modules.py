@@ -14,7 +14,7 @@ from tests.helpers.js_names import Module, names_of
 
 PROGRAMS = (
     "player/player.js",
-    *(f"dialogs/{name}.js" for name in ("study_view", "load_view", "your_model", "your_servers")),
+    *(f"dialogs/{name}.js" for name in ("study_view", "checkup_view", "load_view", "your_model", "your_servers")),
 )
 """player.js is the page's own program, and a little more."""
 BELOW: dict[str, set[str]] = {
@@ -29,7 +29,7 @@ BELOW: dict[str, set[str]] = {
 }
 """By folder, those that it may import besides itself."""
 CONSTANTS = {"DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS",
-             "OWN", "SEPARATE", "THRESHOLD"}  # fmt: skip
+             "NUM_PROMPTS", "OWN", "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {
     "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
     "Event",

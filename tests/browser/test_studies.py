@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import statistics
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.cli.options import LENGTH
 from engine.recordings.recording import OUTPUT_SCHEMA
-from tests.helpers.page_browser import RACE_MS, SEEN, UNREADABLE, loaded, reload, watched
+from tests.helpers.dialogs import Dialog
+from tests.helpers.page_browser import RACE_MS, SEEN, loaded, reload, watched
 from tests.helpers.pageserver import served
 from tests.helpers.schedule import Scheduled, serving
 from tests.helpers.trained import PROMPTS
@@ -31,55 +31,14 @@ RACED = """text => window.photofinish.state.state === "finished"
     && document.querySelector("[data-ref=titleName]").textContent === "Your prompt"
     && document.querySelector("#page-prompt textarea").value === text"""
 CHAT = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
-OVER = "dialog.ps section[data-verdict]:not([data-verdict=''])"
-
-
-class Dialog:
-    """A dialog by the names of its parts."""
-
-    def __init__(self, tab: Any, kind: str) -> None:
-        self.tab, self.kind = tab, kind
-
-    def __getitem__(self, name: str) -> str:
-        return f"dialog.{self.kind} [data-ref={name}]"
-
-    def text(self, name: str) -> str:
-        return str(self.tab.inner_text(self[name]))
-
-    def fill(self, **values: str) -> None:
-        for name, value in values.items():
-            self.tab.fill(self[name], value)
-
-    def choose(self, text: str, name: str = "mine.jsonl") -> None:
-        buffer = text.encode("utf-8", "surrogateescape")
-        self.tab.set_input_files(self["file"], {"name": name, "mimeType": "text/plain", "buffer": buffer})
-
-    def says(self, name: str, words: str) -> None:
-        """Wait until a part says this."""
-        self.tab.wait_for_function(
-            "([part, words]) => document.querySelector(part).textContent.includes(words)",
-            arg=[self[name], words],
-            timeout=RACE_MS,
-        )
-
-    def saved(self) -> Any:
-        with self.tab.expect_download() as download:
-            self.tab.click(self["save"])
-        return json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
-
-    def can_be_read(self) -> None:
-        """Also on a phone."""
-        for width, height in ((1280, 800), (390, 844)):
-            self.tab.set_viewport_size({"width": width, "height": height})
-            assert self.tab.evaluate(f"document.querySelector('dialog.{self.kind}').scrollWidth <= innerWidth")
-            assert self.tab.evaluate(UNREADABLE) == []
+OVER = "#page-study section[data-verdict]:not([data-verdict=''])"
 
 
 def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     """A dialog that waits for ever on what cannot be studied; prompts that are raced again after the page was left, or
     rows of another file among them; a verdict that is not of the rows beneath it; markup of a file that runs."""
     tab = visit()
-    ps = Dialog(tab, "ps")
+    ps = Dialog(tab, "#page-study")
     tab.focus("#page-study-button")
     tab.keyboard.press("Enter")
     assert tab.is_disabled(ps["start"])
@@ -146,7 +105,7 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     best = found["best"]
     at_best = statistics.median(row["computed"][str(best["k"])] for row in found["rows"])
     assert best["drafter"] == "ngram" and best["median_speedup"] == pytest.approx(at_best)
-    shown = tab.inner_text("dialog.ps")
+    shown = tab.inner_text("#page-study dialog")
     assert found["reason"] in shown and found["said"]["scope"] in shown
     said = f"n-gram (copies earlier text), k = {best['k']}, {at_best:.2f}× at the median (computed)"
     assert ps.text("verdict").endswith(said) and found["verdict"] in ps.text("verdict").lower()
@@ -157,7 +116,7 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     heat = tab.locator(f"{ps['table']} td")
     assert heat.count() == len({row["kind"] for row in found["rows"]}) + 1
     assert "a step" in heat.last.inner_text() and ("(slower)" in heat.last.inner_text()) == (median < 1)
-    assert "<b>0</b>" in shown and tab.locator("dialog.ps b").count() == 2 * len(TEXTS), "the dots, and no markup"
+    assert "<b>0</b>" in shown and tab.locator("#page-study b").count() == 2 * len(TEXTS), "the dots, and no markup"
     tab.click(ps["allHead"])
     assert HOSTILE.strip() in ps.text("all")
     assert tab.evaluate("localStorage.getItem('photofinish.study')") is None and ps.text("start") == "Start"
@@ -207,7 +166,7 @@ def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any)
             tab.add_init_script(SEEN)
             tab.goto(server.url)
             loaded(tab, "model")
-            pl = Dialog(tab, "pl")
+            pl = Dialog(tab, "#page-load")
             tab.focus("#page-load-button")
             tab.keyboard.press("Enter")
             assert "take turns" in pl.text("turns") and not tab.locator("#page-study-button").count()

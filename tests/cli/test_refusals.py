@@ -93,6 +93,15 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ("--prompt x --k tree:64", "--k: must be auto, tree:N or an integer from 1 to 63, not 'tree:64'"),
         (f"--prompt x --measure --k {','.join(map(str, range(1, 16)))}", "at most 14, not 15"),
     ],
+    "doctor": [
+        ("--model m", "--model and --chat are for servers: --lane NAME=openai:URL"),
+        ("--lane a=openai:http://h/v1", "lane 'a' is a server: give --model NAME"),
+        ("--lane a=openai:http://h/v1 --model m --drafter ngram", "--drafter is for a pair on this machine"),
+        ("--lane a=openai:http://h/v1 --model m --files-only", "--files-only is for a pair on this machine"),
+        ("--lane a=ngram --model m", "--lane must be NAME=openai:http://HOST:PORT/v1"),
+        ([f"--lane={i}=openai:http://h/v1" for i in "abc"], "1 or 2 lanes with different names, not a, b, c"),
+        ("--lane a=openai:h/v1 --model m", "lane 'a' needs openai:http://HOST:PORT/v1"),
+    ],
     "study-prompts": [
         ("", "the following arguments are required: --prompts"),
         ("--prompts missing.jsonl", "'missing.jsonl': No such file"),

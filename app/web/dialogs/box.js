@@ -1,14 +1,22 @@
 // A dialog of the page: its parts by name, and its opening.
 
 import { element } from "../host.js";
+import { closed, opened } from "../base/back.js";
 
 export const dialog = element.querySelector("dialog");
 export const refs = Object.fromEntries([...dialog.querySelectorAll("[data-ref]")].map((node) =>
   [node.dataset.ref, node]));
 
-export function openedBy(button) {
-  refs.close.addEventListener("click", () => dialog.close());
+const shut = () => dialog.close();
+
+// button: selector of what opens it; Esc, Close and the browser's Back close it. draw: called when it opens.
+export function openedBy(button, draw = () => {}) {
+  refs.close.addEventListener("click", shut);
+  dialog.addEventListener("close", () => closed(shut));
   document.addEventListener("click", (event) => {
-    if (event.target.closest?.(button)) dialog.showModal();
+    if (!event.target.closest?.(button)) return;
+    draw();
+    dialog.showModal();
+    opened(shut);
   });
 }

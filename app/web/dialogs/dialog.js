@@ -2,7 +2,7 @@
 
 import { MAX_FILE_CHARS, props, trigger, watch } from "../host.js";
 import { copy, saveAs } from "../base/dom.js";
-import { oneLine, plural } from "../base/text.js";
+import { oneLine, plural, shellQuoted } from "../base/text.js";
 import { openedBy, refs } from "./box.js";
 import { promptsIn } from "./prompts.js";
 
@@ -47,15 +47,22 @@ export function drawControls(inputs, button, label) {
   refs.stop.disabled = !runs();
   refs.goes.hidden = study.state === "idle";
   refs.progress.hidden = !runs();
-  const opener = document.querySelector(button);
-  if (opener) opener.textContent = label;
+  for (const opener of document.querySelectorAll(button)) opener.textContent = label;
 }
 
-// does: {order, draw, heard(frame), looked(frame), take(file), result, command}; button: selector of what opens the
-// dialog; name: of the saved file.
+// How a command gets these prompts: as the option's value, and what stands before the command. No prompts: null, "".
+export function promptsOption(source) {
+  if (!source) return { before: "", prompts: null };
+  const { name, text, isWhole, isJson } = source, isPiped = isWhole && !isJson;
+  return isPiped ? { before: `printf %s ${shellQuoted(JSON.stringify({ prompt: text }))} | `, prompts: "-" } :
+    { before: "", prompts: name };
+}
+
+// does: {order, draw, heard(frame), looked(frame), take(file), result, command}, take only where a file can be chosen.
+// button: selector of what opens the dialog; name: of the saved file.
 export function connect(does, button, name) {
-  refs.open.addEventListener("click", () => refs.file.click());
-  refs.file.addEventListener("change", async () => {
+  refs.open?.addEventListener("click", () => refs.file.click());
+  refs.file?.addEventListener("change", async () => {
     const [file] = refs.file.files;
     refs.file.value = "";
     await does.take(file);
@@ -67,7 +74,7 @@ export function connect(does, button, name) {
   refs.copy.addEventListener("click", async () => {
     if (!await copy(refs.copy, does.command())) refs.copy.textContent = "This browser blocks copying";
   });
-  openedBy(button);
+  openedBy(button, does.draw);
   setInterval(() => { if (isLost()) does.draw(); }, LOOK_MS);
   watch("value", () => {
     let frame = null;

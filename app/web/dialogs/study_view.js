@@ -3,11 +3,11 @@
 import { MAX_NEW_TOKENS, MAX_PROMPTS, THRESHOLD, trigger } from "../host.js";
 import { copy, makeButton } from "../base/dom.js";
 import { remember, rememberedJson } from "../base/storage.js";
-import { make, oneLine, optionWords, plural, settingsOptions, shellQuoted } from "../base/text.js";
+import { make, oneLine, optionWords, plural, settingsOptions } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { CHECKED, productionOf } from "../tabs/production.js";
 import { dialog, refs } from "./box.js";
-import { chosen, connect, drawControls, isLost, read, runs, start, study } from "./dialog.js";
+import { chosen, connect, drawControls, isLost, promptsOption, read, runs, start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
 import { loadWords, MEANS, promptTable, raceWords, savedWords, strips, verdictWords } from "./results.js";
@@ -72,6 +72,7 @@ function draw() {
   const { frame, source } = study, kept = runs() ? null : keptRun();
   const rows = [...results.rows.values()], report = frame?.report ?? null, best = report?.best ?? null;
   drawSource(source);
+  window.photofinishPrompts = source && { ...source, flatten: refs.flatten.checked };       // for the check-up
   refs.start.textContent = kept?.rows.length ? "Continue" : "Start";
   drawProgress(rows);
   refs.start.disabled ||= !source;
@@ -168,11 +169,9 @@ function drawProgress(rows) {
 
 function command() {
   const { drafters, params } = study.frame, { target, ...settings } = settingsOptions({ ...study.frame, ...params });
-  const { name, text, isWhole, isJson } = study.source, isPiped = isWhole && !isJson;
-  const options = { target, prompts: isPiped ? "-" : name, limit: refs.limit.value, drafter: drafters.join(","),
-    ...settings };
-  const piped = isPiped ? `printf %s ${shellQuoted(JSON.stringify({ prompt: text }))} | ` : "";
-  return `${piped}python -m engine study-prompts ${optionWords(options)}${refs.flatten.checked ? " --flatten" : ""}`;
+  const { before, prompts } = promptsOption(study.source);
+  const options = { target, prompts, limit: refs.limit.value, drafter: drafters.join(","), ...settings };
+  return `${before}python -m engine study-prompts ${optionWords(options)}${refs.flatten.checked ? " --flatten" : ""}`;
 }
 
 refs.limit.max = MAX_PROMPTS;

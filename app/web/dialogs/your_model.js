@@ -8,7 +8,7 @@ const named = () => ({ target: refs.target.value.trim(), drafter: refs.drafter.v
 
 async function check() {
   const answer = await send("model", named());
-  if (answer) refs.use.disabled = Boolean(answer.detail);
+  if (answer) refs.use.disabled = refs.checkup.disabled = Boolean(answer.detail);
 }
 
 async function use() {
@@ -22,3 +22,5 @@ function command() {
 }
 
 connect({ check, use, command }, "#page-model-button");
+refs.form.addEventListener("input", () => { refs.checkup.disabled = true; });
+refs.checkup.addEventListener("click", use);

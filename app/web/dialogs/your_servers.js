@@ -7,15 +7,22 @@ import { choose, connect, send } from "./door.js";
 const KEPT = "kept in this program's memory";
 const text = (name) => refs[name].value.trim();
 
+// What needs servers that were tried.
+function disable(isDisabled) {
+  refs.load.disabled = isDisabled;
+  refs.checkup.disabled = isDisabled || !text("url2");
+}
+
 async function check() {
   const key = text("key");
   refs.key.value = "";
   if (key) refs.key.placeholder = KEPT;
-  refs.load.disabled = true;
+  disable(true);
   const answer = await send("servers", { url: text("url"), url2: text("url2"), model: text("model"), key,
     same_device: refs.same.checked });
   if (!answer) return;
-  refs.use.disabled = refs.load.disabled = !answer.can_race;
+  refs.use.disabled = !answer.can_race;
+  disable(!answer.can_race);
   if (answer.can_race) refs.use.focus();
 }
 
@@ -34,5 +41,5 @@ function command() {
 }
 
 connect({ check, use: () => use("submit"), command }, "#page-servers-button");
-refs.form.addEventListener("input", () => { refs.load.disabled = true; });
-refs.load.addEventListener("click", () => use("select"));
+refs.form.addEventListener("input", () => disable(true));
+for (const name of ["load", "checkup"]) refs[name].addEventListener("click", () => use("select"));

@@ -217,6 +217,16 @@ pressable(refs.stepAsk, (pressed) => {
   Object.assign(stand(), { revealed: false, bet: undefined });
   schedule();
 });
+// The race that shows a finding of a check-up, see `race` in dialogs/checkup_view.js.
+on("over", () => {
+  const { prompt, position } = window.photofinish?.wanted ?? {};
+  if (prompt === undefined || S.header?.prompt.text !== prompt) return false;
+  window.photofinish.wanted = null;
+  const index = position === null ? -1 : walkOf().steps.findIndex((step) =>
+    position < step.position + step.token_ids.length);
+  if (index >= 0) openStep(index);
+  return index >= 0;
+});
 on("tab", (name) => { if (name === "onestep") pauseForSteps(); });
 on("popover", ({ step, box }) => { if (canExplain(step)) box.append(explainButton(step)); });
 on("painted", drawStep);

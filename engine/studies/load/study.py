@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ...remote.counters import acceptance_length, read_counters
 from ...remote.endpoint import Endpoint, Question
 from ...spec import SamplingParams
-from .counters import acceptance_length, read_counters
 from .data import WARM_UP
 from .metrics import level_metrics
 from .users import Outcome, ask_all, is_up

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import httpx
 
-from ...remote.client import CONNECT_S, body_of, new_client
-from ...remote.endpoint import Endpoint
+from .client import CONNECT_S, body_of, new_client
+from .endpoint import Endpoint
 
 MAX_BYTES = 16 * 1024**2
 NUM_DRAFTS, NUM_ACCEPTED = "spec_decode_num_drafts_total", "spec_decode_num_accepted_tokens_total"

@@ -1,4 +1,4 @@
-"""Looks at a server that the page's owner names: is it there, which one is it, can it race, does it speculate?"""
+"""Looks at a server: is it there, which one is it, can it race, does it speculate?"""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 import httpx
 
-from engine.errors import sentence
-from engine.remote.client import CONNECT_S, Patience, RemoteError, ask, body_of, named_errors, new_client, refused
-from engine.remote.endpoint import Endpoint, Question
-from engine.remote.reply import Reply
-from engine.spec import SamplingParams
-from engine.studies.load.counters import counters_in, read_metrics
+from ..errors import sentence
+from ..spec import SamplingParams
+from .client import CONNECT_S, Patience, RemoteError, ask, body_of, named_errors, new_client, refused
+from .counters import counters_in, read_metrics
+from .endpoint import Endpoint, Question
+from .reply import Reply
 
 LOOK_S = 20.0
 MAX_BYTES = 256 * 1024
 MAX_NAMED, MAX_NAME = 6, 200
 OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "library": "Ollama", "openai": "OpenAI"}
-"""What servers call the owner of a model."""
+"""What servers call the owner of a model, and which server that is."""
 TEXT = "1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 1 2 3 4 5"
 """It repeats itself, so that even a drafter that only copies has something to draft."""
 TOKENS = SamplingParams(max_new_tokens=16)
@@ -34,12 +34,21 @@ UNKNOWN = "whether it speculates is not known: it reports nothing about drafts"
 
 @dataclass(frozen=True)
 class Seen:
-    """endpoint: with its model's name; None if it cannot race. chat: it answers messages only. sentence: what was seen,
-    without secrets."""
+    """endpoint: with its model's name; None if it cannot race.
+    sentence: what was seen, without secrets.
+    chat: it answers messages only.
+    kind: which server it is, a value of OWNERS; "" if unknown.
+    root: where its model comes from, by the server's own list; "" if unknown.
+    reply: its short answer; None if it gave none.
+    metrics: all that it reports of itself, "" if nothing."""
 
     endpoint: Endpoint | None
     sentence: str
     chat: bool = False
+    kind: str = ""
+    root: str = ""
+    reply: Reply | None = None
+    metrics: str = ""
 
 
 async def look(endpoint: Endpoint) -> Seen:
@@ -58,10 +67,10 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
     models, kind = await _models(client, endpoint)
     if not endpoint.model:
         if len(models) != 1:
-            known = f"{', '.join(models[:MAX_NAMED])}{', …' if len(models) > MAX_NAMED else ''}"
+            known = f"{', '.join([*models][:MAX_NAMED])}{', …' if len(models) > MAX_NAMED else ''}"
             why = f"It serves {len(models)} models: {known}. Name one." if models else "Name the model: it lists none."
             return Seen(None, why)
-        endpoint = replace(endpoint, model=models[0])
+        endpoint = replace(endpoint, model=next(iter(models)))
     patience = Patience(CONNECT_S, LOOK_S)
     try:
         reply, chat = await ask(client, endpoint, Question(TEXT), TOKENS, patience), False
@@ -74,12 +83,13 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
     what = f"{kind or 'A server'} with {name}{', which takes chat messages only' if chat else ''}"
     if any(chunk.num_tokens is None for chunk in reply.chunks) or not reply.chunks:
         return Seen(None, f"{what}: {NO_COUNT}.")
-    return Seen(endpoint, f"{what}; {_speculation(reply, await read_metrics(endpoint))}.", chat)
+    metrics, root = await read_metrics(endpoint), models.get(endpoint.model, "")
+    return Seen(endpoint, f"{what}; {_speculation(reply, metrics)}.", chat, kind, root, reply, metrics)
 
 
-async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[list[str], str]:
-    """The models that the server lists, without secrets, and which server it is; ([], "") if it lists none. Raises
-    RemoteError if it cannot be reached."""
+async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[str, str], str]:
+    """The models that the server lists, by name, with where each comes from ("" if unknown), without secrets; and which
+    server it is. ({}, "") if it lists none. Raises RemoteError if it cannot be reached."""
     request = client.stream("GET", f"{endpoint.url}/models", headers=endpoint.headers(), timeout=CONNECT_S)
     async with named_errors(endpoint, Patience(CONNECT_S)), request as response:
         if response.status_code in (401, 403) or response.is_redirect:
@@ -90,9 +100,10 @@ async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[list[s
         models = [each for each in listed if len(each["id"]) <= MAX_NAME and endpoint.redact(each["id"]) == each["id"]]
         owners = [str(each.get("owned_by")) for each in models]
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
-        return [], ""
+        return {}, ""
     kind = next((OWNERS[owner] for owner in owners if owner in OWNERS), "")
-    return [each["id"] for each in models], kind or ("llama.cpp" if "llama.cpp" in server else "")
+    roots = {each["id"]: endpoint.redact(str(each.get("root") or ""))[:MAX_NAME] for each in models}
+    return roots, kind or ("llama.cpp" if "llama.cpp" in server else "")
 
 
 def _speculation(reply: Reply, metrics: str) -> str:

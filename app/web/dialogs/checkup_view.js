@@ -1,0 +1,106 @@
+// The dialog "Why is it not faster?": a check-up of the pair chosen in Settings, finding by finding.
+
+import { NUM_PROMPTS, trigger } from "../host.js";
+import { makeButton } from "../base/dom.js";
+import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, settingsOptions,
+  shellQuoted, startOf } from "../base/text.js";
+import { refs } from "./box.js";
+import { connect, drawControls, isLost, promptsOption, runs, study } from "./dialog.js";
+
+const BUTTON = ".page-checkup-button";
+const HEAD = "Why is it not faster?";
+const SIGNS = { ok: ["\u2713", "ok"], doubt: ["?", "doubt"], fault: ["\u2715", "fault"] };
+
+// The prompts chosen in "Your prompts", if any are: see draw() in study_view.js.
+function order() {
+  study.source = window.photofinishPrompts ?? null;
+  const { name, text, isWhole, flatten } = study.source ?? {};
+  return study.source ? { name, text, whole: isWhole, flatten } : {};
+}
+
+function draw() {
+  const { frame } = study, report = frame?.report ?? null, share = runs() ? frame?.share ?? null : null;
+  drawControls(["start"], BUTTON, HEAD);
+  if (!runs()) refs.prompts.textContent = promptWords(window.photofinishPrompts);
+  if (share === null) refs.progress.removeAttribute("value"); else refs.progress.value = share;
+  refs.says.textContent = isLost() ? "The server is not responding. Reload the page and start again." :
+    study.state === "asked" ? "Contacting the server." : study.state === "finished" ? "" : oneLine(frame?.text ?? "");
+  refs.goes.hidden ||= !runs() && !refs.says.textContent;
+  refs.result.hidden = !report?.findings.length;
+  if (refs.result.hidden) return;
+  refs.scope.textContent = oneLine(report.lanes ? `${[...new Set(report.models)].join(" and ")} on `
+    + plural(report.lanes.length, "server") : `${report.target} with ${drafterName(report.drafter)}`).slice(0, 300);
+  refs.first.replaceChildren(...unbroken(firstWords(report)));
+  refs.result.dataset.level = report.first?.level ?? (study.state === "finished" ? "ok" : "");
+  refs.list.replaceChildren(...report.findings.map((finding) =>
+    row(finding, frame.races, finding.change === report.first?.change)));
+  refs.save.disabled = refs.copy.disabled = runs();
+  refs.copy.hidden = Boolean(study.source?.flatten);       // which the command does not do
+}
+
+function promptWords(source) {
+  if (!source) return "With three short prompts." + (document.getElementById("page-study-button") ?
+    " To use your own, choose them in \u201cYour prompts\u201d." : "");
+  const num = Math.min(source.num, NUM_PROMPTS), name = oneLine(source.name).slice(0, 80);
+  return num < source.num ? `With ${num} of your ${source.num} prompts, evenly by kind (${name}).` :
+    `With your ${plural(num, "prompt")} (${name}).`;
+}
+
+// Words without a line's end within an option of a command.
+const unbroken = (words) => words.split(/(--[\w-]+)/).map((part, i) =>
+  (i % 2 ? make("span", "pc-option", part) : part));
+
+// What to do, as it is written: it may begin with a name.
+const withStop = (words) => (/[.!?]$/.test(words) ? words : `${words}.`);
+
+function firstWords({ first }) {
+  const isSure = first?.level === "fault" || !runs();       // after a doubt a fault may come
+  if (first) return `${isSure ? "Change first" : "So far"}: ${withStop(oneLine(first.change || first.says))}`;
+  return study.state === "finished" ? "Nothing to change." : "No fault so far.";
+}
+
+// isInHead: the heading says what to change.
+function row({ level, check, says, change, prompt, position }, races, isInHead) {
+  const [sign, word] = SIGNS[level], line = make("li", "pc-finding"), mark = make("span", "pc-mark");
+  line.dataset.level = level;
+  mark.append(makeUnheard("span", "pc-sign", sign), ` ${word}`);
+  const body = make("div", "pc-body"), evidence = make("p");
+  evidence.append(make("strong", "", `${sentence(oneLine(check)).slice(0, -1)}: `), oneLine(says));
+  body.append(evidence);
+  if (change && !isInHead) {
+    body.append(make("p", "pc-change"));
+    body.lastChild.append(...unbroken(`Change: ${withStop(oneLine(change))}`));
+  }
+  if (races[prompt]) {
+    const words = position === undefined ? "Race" : "Show it in", where = oneLine(startOf(races[prompt].prompt));
+    const button = makeButton("pf-button", `${words} ${where}`, () => race(races[prompt], position ?? null));
+    button.title = "Races it on the page as the check-up did" + (position === undefined ? "" : ", then opens the step");
+    button.disabled = runs();
+    body.append(button);
+  }
+  line.append(mark, body);
+  return line;
+}
+
+// Race a prompt as the check-up did; then the tab "One step" opens at that position, unless it is null.
+function race(settings, position) {
+  for (const each of document.querySelectorAll("dialog[open]")) each.close();
+  document.getElementById("page-presets")?.classList.add("page-own");       // hides the example's sentence
+  Object.assign(window.photofinish, { raced: settings, wanted: { prompt: settings.prompt, position } });
+  trigger("edit");
+}
+
+function command() {
+  const { params, chat, report: { target, drafter, lanes, models } } = study.frame;
+  const { before, prompts } = promptsOption(study.source);
+  const settings = settingsOptions({ ...params, target: target ?? DEFAULT_TARGET, top_p: 1 });
+  const options = { target: settings.target, drafter: drafter ?? null, prompts, temperature: settings.temperature,
+    seed: settings.seed };
+  const servers = (lanes ?? []).flatMap((lane, i) => [`--lane ${shellQuoted(lane)}=openai:URL`,
+    `--model ${shellQuoted(`${lane}=${models[i]}`)}`]);
+  return [`${before}python -m engine doctor`, ...servers, optionWords(options), ...(lanes && chat ? ["--chat"] : [])]
+    .filter(Boolean).join(" ");
+}
+
+connect({ order, draw, heard: () => {}, looked: () => {}, result: () => study.frame.report, command }, BUTTON,
+  "photofinish_doctor.json");

@@ -1,0 +1,78 @@
+"""The check-up of two servers of the same model, one plain and one speculative, or of one server alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+from ...errors import RaceError, UsageError, sentence
+from ...progress import Progress, silent
+from ...remote.client import RemoteError, new_client
+from ...remote.endpoint import Endpoint, Question
+from ...spec import SamplingParams
+from ..findings import Finding, is_faulty
+from .cache import prefix_cache
+from .drafts import drafts
+from .formats import schemas, tools
+from .identity import identity
+from .pair import NUM_AT_ONCE, Pair, Server
+from .sampling import frequencies, repeats, seeds
+from .texts import texts
+from .worth import races, worth
+
+Check = Callable[[Pair], Coroutine[Any, Any, list[Finding]] | list[Finding]]
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("reachable", identity),
+    ("speculation", drafts),
+    ("repeats", repeats),
+    ("seed", seeds),
+    ("sampling", frequencies),
+    ("texts", texts),
+    ("JSON schema", schemas),
+    ("tool calls", tools),
+    ("prefix cache", prefix_cache),
+    ("worth it", races),
+    ("worth it", worth),
+)
+FAILED = "Look into the server's log: it did not answer a request of this check"
+"""In the order of causes: an earlier fault explains later ones."""
+
+
+def check_servers(
+    endpoints: Sequence[Endpoint], prompts: Sequence[Question], params: SamplingParams, progress: Progress = silent
+) -> Iterator[Finding]:
+    """The findings, as they are made. Blocks; runs an event loop of its own. No key or URL is in any of them.
+
+    endpoints: the plain server and the speculative one, of the same model; or one server.
+    prompts: all texts or all conversations; the first few are asked.
+    params: of the answers whose speed is measured; max_new_tokens is their length.
+    progress: may raise to give up.
+
+    Raises UsageError for another number of servers, and for no prompts."""
+    if not 1 <= len(endpoints) <= 2 or not prompts:
+        raise UsageError(f"needs 1 or 2 servers and at least one prompt, not {len(endpoints)} and {len(prompts)}")
+    with asyncio.Runner() as runner:
+        servers = [runner.run(_server(each)) for each in endpoints]
+        pair = Pair(servers, prompts, params, progress)
+        try:
+            for name, check in CHECKS:
+                try:
+                    found = check(pair)
+                    found = found if isinstance(found, list) else runner.run(found)
+                except RaceError as error:
+                    is_refusal = isinstance(error, RemoteError) and error.status is not None and error.status < 500
+                    yield Finding("doubt" if is_refusal else "fault", name, sentence(str(error)), FAILED)
+                    if not is_refusal or check is drafts:
+                        return
+                    continue
+                yield from found
+                if check is identity and is_faulty(found):
+                    return
+        finally:
+            for server in servers:
+                runner.run(server.client.aclose())
+
+
+async def _server(endpoint: Endpoint) -> Server:
+    return Server(endpoint, new_client(NUM_AT_ONCE))

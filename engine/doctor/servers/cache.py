@@ -1,0 +1,73 @@
+"""Do both servers, or neither, keep the beginnings of prompts in a cache? Otherwise a race of them is not fair."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+from ...remote.client import RemoteError, post
+from ...remote.counters import read_metrics
+from ..findings import Finding
+from .pair import Pair, Server
+
+HITS = re.compile(r"^vllm:prefix_cache_hits_total(?:\{[^\n]*\})? ([0-9.eE+]{1,32})\s*$", re.MULTILINE)
+LONG = "".join(f"The museum has {i} rooms on floor {i % 7}. " for i in range(40))
+"""More than three blocks of 128 tokens, the largest that is usual: for EAGLE heads vLLM gives the last matching block
+up."""
+TIMEOUT_S = 30.0
+SAME = "Turn it on or off on both (vLLM: --enable-prefix-caching, --no-enable-prefix-caching)"
+
+
+async def prefix_cache(pair: Pair) -> list[Finding]:
+    """Sends the same long prompt twice to each server. Raises RemoteError, unless it is a refusal of such a prompt."""
+    pair.progress("sending a prompt twice", None)
+    hits = await asyncio.gather(*(_hits(pair, server) for server in pair.servers))
+    known = [num for num in hits if num is not None]
+    if len(known) < len(hits):
+        return [Finding("ok", "prefix cache", "Not every server says how much of a prompt it found in its cache.")]
+    says = "; ".join(
+        f"lane {server.endpoint.lane} found {num:g} tokens" for server, num in zip(pair.servers, known, strict=True)
+    )
+    says = f"Of a prompt sent again, {says}."
+    if all(known) or not any(known):
+        return [Finding("ok", "prefix cache", says)]
+    return [Finding("doubt", "prefix cache", f"{says} Not a fair comparison.", SAME)]
+
+
+async def _hits(pair: Pair, server: Server) -> float | None:
+    """Tokens of the second prompt that came from the cache, by its usage, else by vLLM's metrics; None if unknown."""
+    body = {"model": server.endpoint.model, "max_tokens": 1, "temperature": 0}
+    if pair.chat:
+        path, body = "/chat/completions", {**body, "messages": [{"role": "user", "content": LONG}]}
+    else:
+        path, body = "/completions", {**body, "prompt": LONG}
+    try:
+        await post(server.client, server.endpoint, path, body, TIMEOUT_S)
+        before = _counted(await read_metrics(server.endpoint))
+        received = await post(server.client, server.endpoint, path, body, TIMEOUT_S)
+    except RemoteError as error:
+        if error.status in (400, 422):  # longer than the model takes
+            return None
+        raise
+    after = _counted(await read_metrics(server.endpoint))
+    if (own := _reported(received)) is not None:
+        return own
+    return None if before is None or after is None else after - before
+
+
+def _reported(received: bytes) -> int | None:
+    try:
+        num = json.loads(received)["usage"]["prompt_tokens_details"]["cached_tokens"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return None
+    return num if type(num) is int else None
+
+
+def _counted(metrics: str) -> float | None:
+    """Summed over a server's engines; None if it does not count them."""
+    try:
+        found = [float(value) for value in HITS.findall(metrics)]
+    except ValueError:
+        return None
+    return sum(found) if found else None

@@ -1,0 +1,97 @@
+"""Are the servers there, and do they serve the same model with the same tokenizer and chat template?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...errors import sentence
+from ...remote.client import RemoteError
+from ...remote.endpoint import Question
+from ...remote.look import look
+from ...remote.reply import Reply
+from ..findings import Finding
+from .pair import Pair, Server
+
+GREETING = Question(messages=(("system", "Answer in one word."), ("user", "Say yes.")))
+SAME_TEMPLATE = "Start both servers with the same tokenizer and chat template (vLLM: --tokenizer, --chat-template)"
+SAME_MODEL = "Serve the same model on both, and give its name (--model NAME, or --model LANE=NAME for each)"
+REACH = "Start the server of {0}, or correct its URL in --lane, its name of the model (--model) or its key"
+
+
+async def identity(pair: Pair) -> list[Finding]:
+    """Findings about what the servers are. Where one is a fault, nothing else can be compared."""
+    pair.progress("looking at the servers", None)
+    seen = await asyncio.gather(*(look(server.endpoint) for server in pair.servers))
+    found: list[Finding] = []
+    for server, its in zip(pair.servers, seen, strict=True):
+        server.seen = its
+        if its.endpoint is None:
+            found.append(Finding("fault", "reachable", f"{_named(server)}: {its.sentence}", REACH.format(server.lane)))
+        else:
+            server.endpoint = its.endpoint
+            if its.chat and not pair.chat:
+                says = f"{_named(server)}: {its.sentence}"
+                found.append(Finding("fault", "reachable", says, "Send the prompts as chat messages: --chat"))
+    if found:
+        return found
+    says = " ".join(f"{_named(server)}: {server.kind or 'a server'} with {server.model}." for server in pair.servers)
+    found.append(Finding("ok", "reachable", says))
+    if pair.is_alone:
+        return found
+    found += [_model(pair), _prompt("tokenizer", "a text", [server.seen.reply for server in pair.servers])]  # type: ignore
+    chats = await asyncio.gather(*(_chat(pair, server) for server in pair.servers))
+    refusing = [server.lane for server, chat in zip(pair.servers, chats, strict=True) if chat is None]
+    if len(refusing) == 1:
+        says = f"Only {refusing[0]} refuses chat messages."
+        found.append(Finding("fault", "chat template", says, SAME_TEMPLATE))
+    elif not refusing:
+        found.append(_prompt("chat template", "a chat", chats))
+    return found
+
+
+def _named(server: Server) -> str:
+    return sentence(server.lane).removesuffix(".")
+
+
+def _model(pair: Pair) -> Finding:
+    (a, b), names = (server.seen for server in pair.servers), [server.model for server in pair.servers]
+    assert a is not None and b is not None
+    roots = [a.root, b.root]
+    is_one, are_known = roots[0] == roots[1], all(roots)
+    if names[0] == names[1] and (is_one or not are_known):
+        return Finding("ok", "model", f"Both serve {names[0]}.")
+    if is_one and are_known:
+        return Finding("ok", "model", f"Both serve {roots[0]}, as {names[0]} and {names[1]}.")
+    its = [f"{name} (from {root})" if root else name for name, root in zip(names, roots, strict=True)]
+    says = f"{_named(pair.plain)} serves {its[0]}, {pair.drafting.lane} {its[1]}."
+    return Finding("fault" if names[0] != names[1] else "doubt", "model", says, SAME_MODEL)
+
+
+async def _chat(pair: Pair, server: Server) -> Reply | None:
+    """The answer to a chat message; None if it takes none."""
+    try:
+        return await server.ask(GREETING, replace(pair.params, temperature=0.0, max_new_tokens=1))
+    except RemoteError as error:
+        if error.status is None or error.status in (401, 403, 429):
+            raise
+        return None
+
+
+def _prompt(check: str, what: str, replies: Sequence[Reply | None]) -> Finding:
+    """Whether both servers read the same prompt as the same tokens."""
+    a, b = replies
+    assert a is not None and b is not None
+    if a.prompt_ids and b.prompt_ids:
+        at = next((i for i, (x, y) in enumerate(zip(a.prompt_ids, b.prompt_ids, strict=False)) if x != y), None)
+        if a.prompt_ids == b.prompt_ids:
+            return Finding("ok", check, f"Both read {what} as the same {len(a.prompt_ids)} tokens.")
+        where = f"; the first that differs is number {at + 1}" if at is not None else ""
+        says = f"They read {what} as {len(a.prompt_ids)} and {len(b.prompt_ids)} tokens{where}."
+        return Finding("fault", check, says, SAME_TEMPLATE)
+    nums = a.num_prompt_tokens, b.num_prompt_tokens
+    if nums[0] != nums[1] and None not in nums:
+        says = f"They read {what} as {nums[0]} and {nums[1]} tokens."
+        return Finding("fault", check, says, SAME_TEMPLATE)
+    return Finding("ok", check, f"Both read {what} as {nums[0]} tokens; they do not say which.")

@@ -1,0 +1,141 @@
+"""The servers of a check-up and the questions that its checks share: connections, and the answers at temperature 0."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import httpx
+
+from ...progress import Progress
+from ...remote.client import Patience, ask
+from ...remote.counters import Counters, counters_in, read_metrics
+from ...remote.endpoint import Endpoint, Question
+from ...remote.look import TEXT as REPEATING
+from ...remote.look import Seen
+from ...remote.reply import Reply
+from ...spec import SamplingParams
+from ...studies.prompts.rows import Row
+
+NUM_AT_ONCE = 16
+"""Requests to a server at a time, where a check sends many."""
+PATIENCE = Patience(40.0, 60.0)
+MAX_PROMPTS, MAX_TOKENS = 4, 64
+"""Of the answers at temperature 0."""
+
+
+@dataclass
+class Server:
+    """One server. client: for NUM_AT_ONCE requests. seen: what `look` found; None before. answers: at temperature 0, to
+    `Pair.questions`, twice. before, after: its counters around the first of both rounds."""
+
+    endpoint: Endpoint
+    client: httpx.AsyncClient
+    seen: Seen | None = None
+    answers: tuple[list[Reply], list[Reply]] = ((), ())  # type: ignore[assignment]
+    before: Counters | None = None
+    after: Counters | None = None
+    with_extras: bool = True
+
+    @property
+    def lane(self) -> str:
+        """As sentences call it."""
+        return f"lane {self.endpoint.lane}"
+
+    @property
+    def model(self) -> str:
+        """Its name, without secrets."""
+        return self.endpoint.redact(self.endpoint.model)
+
+    @property
+    def kind(self) -> str:
+        """Which server it is; "" if unknown."""
+        return self.seen.kind if self.seen else ""
+
+    async def ask(self, question: Question, params: SamplingParams) -> Reply:
+        """Raises RemoteError."""
+        args = (self.client, self.endpoint, question, params, PATIENCE)
+        reply = await ask(*args, with_extras=self.with_extras)
+        self.with_extras = reply.with_extras
+        return reply
+
+    async def ask_at_once(self, question: Question, params: Sequence[SamplingParams]) -> list[Reply]:
+        """The answers to one question with each of these parameters, NUM_AT_ONCE at a time. Raises RemoteError."""
+        turn = asyncio.Semaphore(NUM_AT_ONCE)
+
+        async def one(its: SamplingParams) -> Reply:
+            async with turn:
+                return await self.ask(question, its)
+
+        return await asyncio.gather(*map(one, params))
+
+
+@dataclass
+class Pair:
+    """servers: the plain one and the speculative one; one alone may be either.
+    prompts, params: as of `check_servers`.
+    questions: the first prompts, and one whose text repeats itself.
+    races: of a few prompts, once they were raced."""
+
+    servers: Sequence[Server]
+    prompts: Sequence[Question]
+    params: SamplingParams
+    progress: Progress
+    questions: list[Question] = field(init=False)
+    races: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        repeating = Question(messages=(("user", f"Repeat: {REPEATING}"),)) if self.chat else Question(REPEATING)
+        self.questions = [*self.prompts[:MAX_PROMPTS], repeating]
+
+    @property
+    def chat(self) -> bool:
+        """Whether the prompts are messages."""
+        return bool(self.prompts[0].messages)
+
+    @property
+    def plain(self) -> Server:
+        return self.servers[0]
+
+    @property
+    def drafting(self) -> Server:
+        """The server that is meant to speculate."""
+        return self.servers[-1]
+
+    @property
+    def is_alone(self) -> bool:
+        return len(self.servers) == 1
+
+    async def answer(self) -> None:
+        """Ask every server all questions at temperature 0, twice, one at a time. Raises RemoteError."""
+        params = replace(self.params, temperature=0.0, max_new_tokens=min(self.params.max_new_tokens, MAX_TOKENS))
+        num_done = 0
+
+        async def rounds(server: Server) -> None:
+            nonlocal num_done
+            found: tuple[list[Reply], list[Reply]] = [], []
+            server.before = counters_in(await read_metrics(server.endpoint))
+            for number, replies in enumerate(found):
+                for question in self.questions:
+                    replies.append(await server.ask(question, params))
+                    num_done += 1
+                    share = num_done / (2 * len(self.servers) * len(self.questions))
+                    self.progress("answering at temperature 0", share)
+                if not number:
+                    server.after = counters_in(await read_metrics(server.endpoint))
+            server.answers = found
+
+        await asyncio.gather(*map(rounds, self.servers))
+
+
+def symbols(replies: Sequence[Sequence[Reply]]) -> list[list[tuple[int | str, ...]]]:
+    """Lists of answers as token ids; as characters, if any of them does not name its tokens."""
+    ids = [[reply.token_ids for reply in its] for its in replies]
+    if all(each is not None for its in ids for each in its):
+        return ids  # type: ignore[return-value]
+    return [[tuple(text_of(reply)) for reply in its] for its in replies]
+
+
+def text_of(reply: Reply) -> str:
+    return "".join(chunk.text for chunk in reply.chunks)

@@ -1,0 +1,127 @@
+"""Are temperature, top_p and seed honoured, with speculation as without?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...remote.endpoint import Question
+from ..findings import Finding
+from .exact_test import Cell, cells
+from .pair import Pair, Server, symbols
+
+DIGITS = "7 1 9 3 0 8 2 5 4 6 1 7 3 9 0 2 8 4 6 5"
+UNCERTAIN = Question(f"Random digits from 0 to 9: {DIGITS}")
+UNCERTAIN_CHAT = Question(messages=(("user", f"Go on with random digits, nothing else: {DIGITS}"),))
+"""What comes next is uncertain, in every one of the next tokens."""
+NUM_TOKENS = 6
+"""Of a sampled answer. Speculation acts from the second on."""
+NUM_SEEDS = 8
+"""Each is asked twice."""
+NUM_SAMPLES = 128
+"""Answers of each server to be compared, with each of SETTINGS."""
+SETTINGS = (("temperature", 1.0, 1.0), ("temperature", 0.5, 1.0), ("top_p", 1.0, 0.5))
+"""(what the answers test, temperature, top_p)."""
+FALSE_ALARM = 1e-4
+"""Chance that two servers of the same distribution are called different, over all cells of all settings."""
+FIRST_OTHER_SEED = 1_000_000
+REPORT = "Report it to the server's developers; until then use {0} without speculation"
+BATCHES = "Expect it where other requests share a batch; vLLM's VLLM_BATCH_INVARIANT=1 avoids it on some GPUs"
+UNSTABLE = "Do not rely on seeds with speculation (vLLM 0.32 does not keep them there), or decode plainly"
+IGNORED = {
+    "temperature": "Speculation changes what is sampled. " + REPORT.format("temperatures above 0"),
+    "top_p": "Speculation changes what is sampled. " + REPORT.format("top_p below 1"),
+}
+
+
+async def repeats(pair: Pair) -> list[Finding]:
+    """Whether the same question at temperature 0 has the same answer twice."""
+    found = []
+    for server in pair.servers:
+        first, second = symbols(server.answers)
+        others = [i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
+        says = f"{len(first) - len(others)} of {len(first)} questions have the same answer twice at temperature 0"
+        level = "doubt" if others else "ok"
+        found.append(Finding(level, "repeats", f"Lane {server.endpoint.lane}: {says}.", BATCHES if others else ""))  # type: ignore[arg-type]
+    return found
+
+
+async def seeds(pair: Pair) -> list[Finding]:
+    """Whether the same seed gives the same answer, and other seeds other ones. Raises RemoteError."""
+    pair.progress("trying seeds", None)
+    said = await asyncio.gather(*(_by_seed(pair, server) for server in pair.servers))
+    same = [sum(a == b for a, b in zip(*its[:2], strict=True)) for its in said]
+    num_others = [len(set(its[0])) for its in said]
+    says = "; ".join(
+        f"lane {server.endpoint.lane}: {same[i]} of {NUM_SEEDS} seeds give the same answer twice, and all together "
+        f"{num_others[i]} different ones"
+        for i, server in enumerate(pair.servers)
+    )
+    says = f"{says[0].upper()}{says[1:]}."
+    is_certain = num_others[0] <= 2
+    if is_certain:
+        return [Finding("ok", "seed", f"{says} The answer is too certain for seeds to show.")]
+    if num_others[-1] == 1 and said[-1][0][0] != said[-1][2][0]:
+        return [Finding("fault", "seed", says, f"Speculation ignores the seed. {REPORT.format('seeds')}")]
+    if same[0] == NUM_SEEDS and same[-1] < NUM_SEEDS:
+        return [Finding("doubt", "seed", says, UNSTABLE)]
+    return [Finding("doubt", "seed", says, BATCHES) if same[0] < NUM_SEEDS else Finding("ok", "seed", says)]
+
+
+async def _by_seed(pair: Pair, server: Server) -> list[list[tuple[int | str, ...]]]:
+    """The answers of the seeds, again, and one at temperature 0."""
+    params = replace(pair.params, temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=NUM_TOKENS, stop=())
+    question = UNCERTAIN_CHAT if pair.chat else UNCERTAIN
+    twice = [[await server.ask(question, replace(params, seed=seed)) for seed in range(NUM_SEEDS)] for _ in range(2)]
+    greedy = [await server.ask(question, replace(params, temperature=0.0))]
+    return symbols([*twice, greedy])
+
+
+async def frequencies(pair: Pair) -> list[Finding]:
+    """Whether both servers sample the same tokens equally often. Raises RemoteError."""
+    if pair.is_alone:
+        return []
+    question, num_samples = UNCERTAIN_CHAT if pair.chat else UNCERTAIN, NUM_SAMPLES
+    found: list[tuple[int, Cell]] = []
+    for number, (_, temperature, top_p) in enumerate(SETTINGS):
+        pair.progress(f"sampling {num_samples} answers of both", number / len(SETTINGS))
+        params = replace(pair.params, temperature=temperature, top_p=top_p, top_k=0, max_new_tokens=NUM_TOKENS, stop=())
+        replies = await asyncio.gather(
+            *(
+                server.ask_at_once(question, [replace(params, seed=first + i) for i in range(num_samples)])
+                for server, first in zip(pair.servers, (0, FIRST_OTHER_SEED), strict=True)
+            )
+        )
+        found += [(number, cell) for cell in cells(*symbols(replies))]
+    if not found:
+        return [Finding("ok", "sampling", "All sampled answers are the same: nothing could be compared.")]
+    return list(_judged(pair, found, num_samples))
+
+
+def _judged(pair: Pair, found: Sequence[tuple[int, Cell]], num_samples: int) -> Sequence[Finding]:
+    limit = FALSE_ALARM / len(found)
+    unit = "token" if any(isinstance(cell.symbol, int) for _, cell in found) else "character"
+    for number, (setting, temperature, top_p) in enumerate(SETTINGS):
+        worst = min((cell for at, cell in found if at == number), key=lambda cell: cell.chance, default=None)
+        if worst is None or worst.chance > limit:
+            continue
+        a, b = worst.counts
+        says = (
+            f"At temperature {temperature:g} and top_p {top_p:g}, {unit} {worst.position + 1} of {num_samples} answers "
+            f"is {_shown(worst.symbol)} {a} times on lane {pair.plain.endpoint.lane} and {b} times on lane "
+            f"{pair.drafting.endpoint.lane}; by chance alone that happens once in {1 / max(worst.chance, 1e-99):.1g} "
+            "times."
+        )
+        return [Finding("fault", setting, says, IGNORED[setting])]
+    least = min(cell.chance for _, cell in found)
+    says = (
+        f"{len(SETTINGS) * num_samples} sampled answers of each have the same tokens equally often, at temperature 1 "
+        f"and 0.5, and at top_p 0.5: the largest of {len(found)} differences has a chance of {least:.2g}, and "
+        f"{limit:.1g} would be too small."
+    )
+    return [Finding("ok", "sampling", says)]
+
+
+def _shown(symbol: int | str) -> str:
+    return f"token {symbol}" if isinstance(symbol, int) else repr(symbol) if len(symbol) == 1 else symbol

@@ -1,0 +1,133 @@
+"""Does the speculative server write the plain one's text at temperature 0? Each first difference is classified by how
+likely the plain server calls both tokens when it is asked again at the same prefix."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...remote.endpoint import hide
+from ...remote.verdict import Likely, ask_again
+from ..findings import Finding
+from .pair import Pair, symbols, text_of
+from .sampling import BATCHES
+
+EXACT_TIE = 1e-4
+"""In nats: two logits were equal. Their differences are multiples of a step of bfloat16 or float16 otherwise."""
+NEAR_TIE = 0.25
+"""In nats: two tokens whose log-probabilities differ by no more can change places by rounding. It is four steps of
+bfloat16 for logits from 8 to 16, and two from 16 to 32: in each of two runs a logit is off by half a step of its own,
+and by as much again from the hidden state."""
+TIE, NEAR, NUMERICS, OTHER_MODEL, FAULT, UNKNOWN = KINDS = (
+    "exact tie",
+    "near tie",
+    "the plain server contradicts itself",
+    "preferred by the speculative server without drafts as well",
+    "real fault",
+    "cannot be classified",
+)
+NUM_CHARACTERS = 40
+REPORT = (
+    "Turn speculation off, and report this prefix to the server's developers: python -m engine race --lane ... --save "
+    "FILE records both answers"
+)
+OTHER_WEIGHTS = "Serve both with the same weights, --dtype and quantisation, then check again"
+SHOW_ODDS = "Use servers that name their tokens and give log-probabilities (vLLM does)"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first difference of an answer.
+
+    kind: one of KINDS.
+    position: of the token (or character) from 0.
+    margin: by how many nats the plain server prefers its own token; None if unknown.
+    says: where it is, and what either server says of both tokens."""
+
+    kind: str
+    position: int
+    margin: float | None
+    says: str
+
+
+def classify(tokens: Sequence[int], plain: Likely | None, drafting: Likely | None) -> tuple[str, float | None]:
+    """One of KINDS, and the margin. tokens: what the plain server wrote, and what the speculative one wrote in its
+    place. plain, drafting: what each says of both when asked for the next token alone, which nobody drafts."""
+    if plain is None:
+        return UNKNOWN, None
+    margin = plain.of[0] - plain.of[1]
+    if abs(margin) <= NEAR_TIE:
+        return (TIE if abs(margin) <= EXACT_TIE else NEAR), margin
+    if plain.prefers != tokens[0]:
+        return NUMERICS, margin
+    if drafting is not None and drafting.prefers == tokens[1]:
+        return OTHER_MODEL, margin
+    return FAULT, margin
+
+
+async def texts(pair: Pair) -> list[Finding]:
+    """Compares the answers at temperature 0."""
+    if pair.is_alone:
+        return []
+    pair.progress("comparing the texts", None)
+    found = [each for each in await asyncio.gather(*(_differ(pair, i) for i in range(len(pair.questions)))) if each]
+    num = len(pair.questions)
+    if not found:
+        num_tokens = sum(reply.num_tokens or 0 for reply in pair.plain.answers[0])
+        return [Finding("ok", "texts", f"The same at temperature 0: {num} of {num}, {num_tokens} tokens.")]
+    kinds = Counter(each.kind for each in found)
+    counts = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
+    worst = max(found, key=lambda each: (_badness(each), abs(each.margin or 0)))
+    says = f"{len(found)} of {num} differ at temperature 0, at their first difference: {counts}. {worst.says}"
+    if worst.kind == FAULT:
+        return [Finding("fault", "texts", says, REPORT)]
+    if worst.kind == OTHER_MODEL:
+        return [Finding("fault", "texts", says, OTHER_WEIGHTS)]
+    if worst.kind in (UNKNOWN, NUMERICS):
+        return [Finding("doubt", "texts", says, SHOW_ODDS if worst.kind == UNKNOWN else BATCHES)]
+    return [Finding("ok", "texts", f"{says} Rounding decides such places, so this is no fault of speculation.")]
+
+
+def _badness(difference: Difference) -> int:
+    return (TIE, NEAR, UNKNOWN, NUMERICS, OTHER_MODEL, FAULT).index(difference.kind)
+
+
+async def _differ(pair: Pair, number: int) -> Difference | None:
+    """The first difference of both answers to a question; None if there is none."""
+    replies = [server.answers[0][number] for server in pair.servers]
+    (ours,), (theirs,) = symbols([[reply] for reply in replies])
+    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
+    if at == max(len(ours), len(theirs)):
+        return None
+    where = f"Question {number + 1}, {'token' if replies[0].token_ids else 'character'} {at + 1}"
+    names = [server.endpoint.lane for server in pair.servers]
+    if at == min(len(ours), len(theirs)):
+        return Difference(UNKNOWN, at, None, f"{where}: lane {names[len(ours) > at]} ends there and the other goes on.")
+    prompt_ids, tokens = replies[0].prompt_ids, (ours[at], theirs[at])
+    likely: list[Likely | None] = [None, None]
+    if prompt_ids and isinstance(tokens[0], int) and isinstance(tokens[1], int):
+        prefix, pair_of = [*prompt_ids, *ours[:at]], [tokens[0], tokens[1]]
+        again = (ask_again(server.client, server.endpoint, prefix, pair_of) for server in pair.servers)  # type: ignore[arg-type]
+        likely = list(await asyncio.gather(*again))
+    kind, margin = classify(tokens, *likely)  # type: ignore[arg-type]
+    texts_ = [hide(text_of(reply), _secrets(pair)) for reply in replies]
+    shown = next((i for i, (a, b) in enumerate(zip(*texts_, strict=False)) if a != b), min(map(len, texts_)))
+    ways = [f"lane {name} writes {_short(text[shown:])}" for name, text in zip(names, texts_, strict=True)]
+    says = (
+        f"{where}, after {_short(texts_[0][max(0, shown - NUM_CHARACTERS) : shown], tail=True)}: {' and '.join(ways)}"
+    )
+    if margin is not None:
+        says += f"; asked again, lane {names[0]} calls its own token {margin:.3g} nats likelier"
+    return Difference(kind, at, margin, f"{says}.")
+
+
+def _secrets(pair: Pair) -> frozenset[str]:
+    return frozenset[str]().union(*(server.endpoint.secrets for server in pair.servers))
+
+
+def _short(text: str, tail: bool = False) -> str:
+    cut = text[-NUM_CHARACTERS:] if tail else text[:NUM_CHARACTERS]
+    return json.dumps(cut, ensure_ascii=False) if cut else "nothing"

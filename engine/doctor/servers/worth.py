@@ -1,0 +1,111 @@
+"""Does speculation pay on these servers: alone, and up to how many users?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle, islice
+
+from ...errors import RaceError
+from ...remote.race import RemoteRace
+from ...spec import PLAIN, SERVER, SPECULATIVE
+from ...studies.load.data import WARM_UP
+from ...studies.load.metrics import crossing
+from ...studies.load.study import Key, Listener, Plan, Row, run
+from ...studies.load.users import Outcome
+from ...studies.prompts.prompts import NO_KIND, FilePrompt
+from ...studies.prompts.servers import rows_on_servers
+from ..findings import Finding
+from ..worth import PAYS
+from .pair import PATIENCE, Pair
+
+LEVELS: tuple[int, ...] = (1, 2, 4, 8)
+"""Numbers of users."""
+NUM_REQUESTS, NUM_TOKENS = 8, 32
+"""Of each level, and of each answer."""
+MAX_STUDIES = 3
+NUM_RACED = 3
+FEWER = "Draft fewer tokens (vLLM: num_speculative_tokens), take another drafter, or decode plainly"
+NOT_FOR_MANY = "Turn speculation off, or draft fewer tokens, where {} or more users share the server"
+
+
+def races(pair: Pair) -> list[Finding]:
+    """Races a few prompts, one lane after the other. Blocks, with event loops of its own. Raises RaceError."""
+    for i, question in enumerate(() if pair.is_alone else pair.prompts[:NUM_RACED]):
+        lanes = zip(pair.servers, (PLAIN, SPECULATIVE), strict=True)
+        endpoints = [replace(server.endpoint, lane=name) for server, name in lanes]
+        race = RemoteRace(endpoints, question, pair.params, PATIENCE, same_device=True)
+        prompt = FilePrompt(i + 1, NO_KIND, question.text, question.messages)
+        for row in rows_on_servers(race, {SPECULATIVE: SERVER}, prompt, pair.progress):
+            if row.fault:
+                raise RaceError(row.fault)
+            pair.races.append(row)
+    return []
+
+
+async def worth(pair: Pair) -> list[Finding]:
+    """A short study of each server under load, and the verdict. Levels at which the speculative one is slower are
+    repeated, and the best row of each lane counts: a single short level may be disturbed. Raises RaceError."""
+    best: dict[Key, Row] = {}
+    left, (first, *others) = LEVELS, [server.endpoint.lane for server in pair.servers]
+    for _ in range(MAX_STUDIES):
+        for row in await _study(pair, left) if left else ():
+            key = (row["lane"], row["concurrency"])
+            best[key] = max(best.get(key, row), row, key=_rate)
+        left = tuple(num for num in LEVELS for second in others if _rate(best[second, num]) <= _rate(best[first, num]))
+    rows = list(best.values())
+    if silent := [row for row in rows if not _rate(row)]:
+        raise RaceError(f"lane {silent[0]['lane']} with {silent[0]['concurrency']} users: {silent[0]['fault']}")
+    return [_judged(pair, rows)]
+
+
+async def _study(pair: Pair, levels: tuple[int, ...]) -> list[Row]:
+    questions = tuple(islice(cycle(pair.prompts), len(levels) * NUM_REQUESTS + WARM_UP))
+    params = replace(pair.params, max_new_tokens=min(NUM_TOKENS, pair.params.max_new_tokens))
+    endpoints = tuple(server.endpoint for server in pair.servers)
+    plan = Plan(endpoints, questions, levels, NUM_REQUESTS, params, PATIENCE.total_s)
+    rows: list[Row] = []
+
+    def asked(key: Key, outcome: Outcome) -> None:
+        text = f"{key[0]} with {key[1]} user{'s' if key[1] > 1 else ''}"
+        pair.progress(text, len(rows) / len(plan.keys))
+
+    await run(plan, (), (), Listener(lambda lane: None, lambda key: None, asked, rows.append))
+    return rows
+
+
+def _rate(row: Row) -> float:
+    return row["output_tokens_per_s"] or 0.0
+
+
+def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
+    """Whether it pays alone, by the races, and up to how many users, by the study. A level that speculation loses below
+    one that it wins was disturbed."""
+    rates = {(row["lane"], row["concurrency"]): _rate(row) for row in rows}
+    lanes = [server.endpoint.lane for server in pair.servers]
+    levels = f"{', '.join(map(str, LEVELS[:-1]))} and {LEVELS[-1]} users"
+    if pair.is_alone:
+        says = ", ".join(f"{rates[lanes[0], num]:.0f}" for num in LEVELS)
+        return Finding("ok", "speed", f"With {levels} it writes {says} tokens a second.")
+    raced = [row.speedup for row in pair.races if row.speedup]
+    if not raced:
+        return Finding(
+            "doubt", "worth it", "The answers were too short to be timed.", "Use prompts with longer answers"
+        )
+    gain = statistics.median(raced)
+    lengths = [row.mean_acceptance_length for row in pair.races if row.mean_acceptance_length]
+    gains = ", ".join(f"{rates[lanes[1], num] / rates[lanes[0], num]:.2f}x" for num in LEVELS)
+    says = f"{gain:.2f}x as fast as plain decoding alone, over {len(raced)} prompts; {gains} with {levels}."
+    if lengths:
+        length = statistics.mean(lengths)
+        says += f" A step writes {length:.2f} tokens, and pays from {max(1, length / gain):.2f} on."
+    if gain < PAYS or rates[lanes[1], LEVELS[0]] <= rates[lanes[0], LEVELS[0]]:
+        return Finding("doubt", "worth it", f"It does not pay: {says}", FEWER)
+    won = [num for num in LEVELS if rates[lanes[1], num] > rates[lanes[0], num]]
+    sure = [row for row in rows if row["concurrency"] in won or row["concurrency"] > max(won)]
+    between = crossing(sure, *lanes)
+    if between is not None:
+        users = f"{between[0]} user{'s' if between[0] > 1 else ''}"
+        return Finding("doubt", "worth it", f"It pays up to {users}: {says}", NOT_FOR_MANY.format(between[1]))
+    return Finding("ok", "worth it", f"It pays: {says}")

@@ -1,0 +1,183 @@
+"""Check-ups on the page: what they accept from a browser, their turn on the device, and their frames. What a check-up
+finds is tested in tests/doctor, the dialog in tests/browser/test_checkup.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.catalogue.catalogue import load
+from app.catalogue.limits import MAX_FILE_CHARS, MAX_PROMPT_CHARS
+from app.catalogue.request import CheckUpRequest, read_check_up
+from app.jobs.checkup import CheckUps
+from app.jobs.queue import RaceQueue
+from app.jobs.servers import ServersBackend, servers_catalogue
+from app.jobs.study import FAULT
+from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
+from engine.doctor.findings import Finding, report
+from engine.errors import UsageError
+from engine.spec import BASELINE
+from tests.helpers.loopback_language import Language, speaking
+from tests.helpers.machines import SMALL
+
+CATALOGUE = load(SMALL)
+SETTINGS = {"pair": CATALOGUE.default.id, "drafter": "ngram", "temperature": 0.5, "seed": 7}
+OK, FAULTY = Finding("ok", "files", "Fine."), Finding("fault", "drafts", "None is right.", "Change it", 1, 5)
+TURNS = "".join(json.dumps({"turns": [text]}) + "\n" for text in ("one", "two"))
+CHATS = json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})
+
+
+class Backend:
+    """Finds these, one after the other, each after `progress` was called for a while."""
+
+    def __init__(self, *findings: Finding | Exception, each_s: float = 0.02) -> None:
+        self._findings, self._each_s = findings, each_s
+        self.is_running = False
+
+    def examined(self, request: CheckUpRequest) -> dict[str, Any]:
+        return {"target": request.pair.target, "drafter": request.drafter}
+
+    def check_up(self, request: CheckUpRequest, progress: Any) -> Iterator[Finding]:
+        self.is_running = True
+        try:
+            for found in self._findings:
+                ends = time.monotonic() + self._each_s
+                while time.monotonic() < ends:
+                    progress("prompt 1 of 3", 0.3)
+                    time.sleep(0.002)
+                if isinstance(found, Exception):
+                    raise found
+                yield found
+        finally:
+            self.is_running = False
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.jobs.study.TICK_S", 0.005)
+
+
+def request(**asked: Any) -> CheckUpRequest:
+    return read_check_up(CATALOGUE, SETTINGS, asked)
+
+
+async def watch(check_ups: CheckUps, asked: CheckUpRequest, visitor: str = "a") -> list[dict[str, Any]]:
+    async with aclosing(check_ups.frames(visitor, f"at {visitor}", asked)) as frames:
+        return [json.loads(text) async for text in frames]
+
+
+def frames_of(*findings: Finding | Exception, asked: CheckUpRequest | None = None) -> list[dict[str, Any]]:
+    return asyncio.run(watch(CheckUps(Backend(*findings), RaceQueue()), asked or request()))
+
+
+def test_findings_come_one_by_one_and_say_where_they_show() -> None:
+    """A dialog that is silent until the end, names something else than the command to change first, or races another
+    prompt or seed than the check-up did."""
+    asked = request()
+    frames = frames_of(OK, FAULTY, asked=asked)
+    nums = [len(frame["report"]["findings"]) for frame in frames]
+    assert nums == sorted(nums) and {0, 1, 2} <= {*nums}
+    last = frames[-1]
+    assert (last["state"], last["share"]) == ("finished", None) and frames[1]["share"] is not None
+    assert last["report"] == report([OK, FAULTY], {"target": CATALOGUE.default.target, "drafter": "ngram"})
+    assert last["report"]["first"]["check"] == "drafts" and "prompt" not in last["report"]["findings"][0]
+    assert last["races"] == {
+        "1": {
+            "prompt": PROMPTS[1],
+            "chat": False,
+            "drafter": "ngram",
+            "k": "4",
+            "temperature": 0.5,
+            "top_p": 1.0,
+            "seed": 8,
+            "max_new_tokens": NUM_TOKENS,
+            "rule": "coupled",
+        }
+    }
+
+
+@pytest.mark.parametrize("chat", [True, False, None])
+def test_a_turn_is_raced_as_it_was_checked(chat: bool | None) -> None:
+    """A finding that leads to a race with the chat template instead of without it."""
+    asked = request(name="q.jsonl", text=TURNS)
+    asked = replace(asked, pair=replace(asked.pair, chat=chat))
+    found = frames_of(FAULTY, asked=asked)[-1]["races"]["1"]
+    assert found["chat"] is chat if chat is not None else found is None
+
+
+def test_a_check_up_waits_its_turn_and_gives_it_back() -> None:
+    """A check-up next to a race on one device; two of one visitor; a Stop that the device does not notice, or that
+    loses what was found."""
+    backend, queue = Backend(OK, *[FAULTY] * 999), RaceQueue()
+    check_ups = CheckUps(backend, queue)
+
+    async def all_of_it() -> dict[str, Any]:
+        race = queue.enter("b", "at b")
+        one = asyncio.create_task(watch(check_ups, request()))
+        await asyncio.sleep(0.03)
+        assert not backend.is_running
+        with pytest.raises(UsageError, match="already have a check-up running here; stop it first"):
+            await watch(check_ups, request())
+        race.leave()
+        while not backend.is_running:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.1)
+        check_ups.stop("a")
+        last = (await one)[-1]
+        assert queue.is_empty and not backend.is_running
+        return last
+
+    last = asyncio.run(all_of_it())
+    assert last["state"] == "stopped" and last["report"]["findings"]
+
+
+def test_what_cannot_be_checked_is_said() -> None:
+    """A traceback on the page, or findings that an error takes away."""
+    with pytest.raises(UsageError, match="no such model"):
+        frames_of(UsageError("no such model"))
+    last = frames_of(OK, UsageError("the drafter is gone"))[-1]
+    assert (last["state"], last["text"]) == ("failed", "The drafter is gone.") and last["report"]["findings"]
+    assert frames_of(OK, ValueError("a secret"))[-1]["text"] == FAULT
+
+
+def test_requests_are_checked() -> None:
+    """A visitor who examines what this page does not offer, or keeps it busy for hours."""
+    assert [each.text for each in request().prompts] == list(PROMPTS)
+    asked = request(name="mine.txt", text="\n".join(map(str, range(50))))
+    assert len(asked.prompts) == NUM_PROMPTS and asked.params.max_new_tokens == NUM_TOKENS
+    assert (asked.params.temperature, asked.params.top_p, asked.params.seed) == (0.5, 1.0, 7)
+    for settings, sent, words in (
+        ({"pair": "another"}, {}, "another"),
+        ({"drafter": "eagle3:/etc"}, {}, "unknown drafter"),
+        ({"drafter": "none"}, {}, "choose a drafter in Settings"),
+        ({"temperature": "hot"}, {}, "temperature"),
+        ({"seed": None}, {}, "seed is empty"),
+        ({}, {"text": 3}, f"at most {MAX_FILE_CHARS}"),
+        ({}, {"text": "", "name": "x"}, "no prompt"),
+        ({}, {"text": "x" * (MAX_PROMPT_CHARS + 1)}, f"at most {MAX_PROMPT_CHARS}"),
+        ({}, {"text": CHATS, "name": "c.jsonl"}, "flatten the chats"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            read_check_up(CATALOGUE, {**SETTINGS, **settings}, sent)
+    assert read_check_up(CATALOGUE, SETTINGS, [1]).prompts == request().prompts
+
+
+def test_two_servers_are_examined_and_not_named() -> None:
+    """The speculative server taken for the plain one; or visitors of a page learn where its servers are."""
+    with speaking(Language(), Language(k=3, shift=1)) as (plain, spec):
+        endpoints = [replace(spec, lane="speculative"), replace(plain, lane=BASELINE)]
+        backend = ServersBackend(endpoints, same_device=True)
+        catalogue = servers_catalogue(backend, chat=False)
+        asked = read_check_up(catalogue, {**SETTINGS, "pair": catalogue.default.id}, {})
+        frames = asyncio.run(watch(CheckUps(backend, RaceQueue()), asked))
+    found = frames[-1]["report"]
+    assert (found["lanes"], found["models"]) == ([BASELINE, "speculative"], [plain.model, spec.model])
+    assert found["first"]["check"] == "tokenizer" and found["first"]["level"] == "fault"
+    assert not any(secret in json.dumps(frames) for secret in (plain.url, plain.key, spec.url, "127.0.0.1"))

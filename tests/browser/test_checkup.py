@@ -1,0 +1,85 @@
+"""The dialog "Why is it not faster?" in a real browser: a head with a planted fault, examined on a real page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.dialogs import Dialog
+from tests.helpers.head_files import changed
+from tests.helpers.head_fixtures import HEADS
+from tests.helpers.page_browser import RACE_MS, SEEN, loaded, run_race, watched
+from tests.helpers.pageserver import TARGET, served
+from tests.helpers.trained import PROMPTS
+
+pytestmark = pytest.mark.browser
+OPENER = ".page-checkup-button"
+REMEDY = "Set norm_before_residual to true in the head's config.json"
+FILE = "".join(json.dumps({"prompt": text}) + "\n" for text in PROMPTS)
+STEP = """() => window.photofinish.state.state === "finished" && document.querySelector(".pf").dataset.tab === "onestep"
+    && document.querySelector("[data-ref=stepSays]").textContent"""
+
+START_AND_STOP = """async () => {
+    const part = name => document.querySelector(`#page-checkup [data-ref=${name}]`);
+    part("start").click();
+    while (!part("says").textContent.includes("1 of 2")) await new Promise(done => setTimeout(done, 20));
+    part("stop").click(); }"""
+"""Stop while it races, which a busy machine's clicks may miss."""
+
+
+def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: Any, tmp_path: Path) -> None:
+    """A visitor who lost a race finds no reason, or one for other prompts than theirs; a finding that leads to another
+    race, or to a step without the fault; a dialog that Back does not close; a Stop after which the device stays
+    taken."""
+    head = changed(HEADS["eagle3"], tmp_path / "head", lambda config: config.update(norm_before_residual=False))
+    pair = "--target", TARGET, "--dtype", "float32", "--drafter", f"eagle3:{head}"
+    with served(page_cache, *pair) as server:
+        context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce")
+        tab = watched(context.new_page(), server.url)
+        tab.set_default_timeout(RACE_MS)
+        tab.add_init_script(SEEN)
+        tab.goto(server.url)
+        loaded(tab)
+        pc = Dialog(tab, "#page-checkup")
+        tab.click("#page-study-button")
+        Dialog(tab, "#page-study").choose(FILE)
+        tab.click(f"#page-study {OPENER}")
+        pc.says("prompts", f"With your {len(PROMPTS)} prompts (mine.jsonl).")
+        tab.focus(pc["start"])
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector(f"{pc['save']}:enabled", timeout=RACE_MS)
+        assert pc.text("first") == f"Change first: {REMEDY}."
+        found = pc.saved()
+        assert (found["first"]["level"], found["first"]["check"]) == ("fault", "settings")
+        assert found["first"] in found["findings"] and len(found["findings"]) > 1
+        lines = tab.locator(f"{pc['list']} > li").all_inner_texts()
+        for each, line in zip(found["findings"], lines, strict=True):
+            assert each["level"] in line and each["says"] in line
+        tab.click(pc["copy"])
+        assert tab.evaluate("navigator.clipboard.readText()") == (
+            f"python -m engine doctor --target {TARGET} --drafter eagle3:{head} --prompts mine.jsonl"
+        )
+        pc.can_be_read()
+
+        before, place = tab.evaluate("window.photofinish.state.race"), found["first"]
+        tab.click(f"{pc['list']} button >> nth=0")
+        says = tab.wait_for_function(STEP, timeout=RACE_MS).json_value()
+        assert tab.evaluate("window.photofinish.state.race") != before and not tab.locator("dialog[open]").count()
+        assert tab.input_value("#page-prompt textarea") == PROMPTS[place["prompt"]]
+        assert "first guess was wrong" in says
+
+        tab.click("[data-tab=why]")
+        tab.click(f"#pf-panel-why {OPENER}")
+        tab.go_back()
+        tab.wait_for_selector("dialog[open]", state="detached")
+        tab.click(f"#pf-panel-why {OPENER}")
+        tab.evaluate(START_AND_STOP)
+        pc.says("says", "Stopped.")
+        assert pc.text("first") == "No fault so far."
+        tab.keyboard.press("Escape")
+        run_race(tab)
+        assert tab.problems == []
+        context.close()

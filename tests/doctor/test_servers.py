@@ -1,0 +1,220 @@
+"""Planted faults of servers, each of which the doctor must name first, and healthy pairs, on which it must find
+none."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from math import comb
+
+import pytest
+
+from engine.cli.main import main
+from engine.doctor.findings import Finding, first
+from engine.doctor.servers import check_servers, sampling
+from engine.doctor.servers.exact_test import cells, fisher
+from engine.errors import UsageError
+from engine.remote.endpoint import Endpoint, Question
+from engine.spec import SamplingParams
+from tests.helpers.loopback_language import Language, speaking
+
+PROMPTS = (Question("Once upon a time"), Question("def read(path):"))
+PARAMS = SamplingParams(max_new_tokens=16)
+PLAIN, SPEC = Language(step_s=0.006), Language(k=3, salt="spec", step_s=0.006)
+QUICK_PLAIN, QUICK = replace(PLAIN, step_s=0.0), replace(SPEC, step_s=0.0)
+
+
+def changed(*more: str, **its: object) -> Language:
+    return replace(QUICK, **its, ignores=frozenset(more))
+
+
+FAULTS: dict[str, tuple[Language, Language, str, str]] = {
+    "another model": (QUICK_PLAIN, changed(root="maker/other", model="o"), "model", "Serve the same model"),
+    "another tokenizer": (QUICK_PLAIN, changed(shift=1), "tokenizer", "--tokenizer"),
+    "another chat template": (QUICK_PLAIN, changed(template="<|user|>"), "chat template", "--chat-template"),
+    "chat on one side": (QUICK_PLAIN, changed(refuses=frozenset({"chat"})), "chat template", "--chat-template"),
+    "speculation off": (QUICK_PLAIN, replace(QUICK_PLAIN, salt="s"), "speculation", "--speculative-config"),
+    "off, SGLang": (
+        replace(QUICK_PLAIN, owner="sglang"), replace(QUICK_PLAIN, owner="sglang", step_s=0.001),
+        "speculation", "--speculative-algorithm",
+    ),
+    "off, llama.cpp": (
+        replace(QUICK_PLAIN, owner="llamacpp"), replace(QUICK_PLAIN, owner="llamacpp"), "speculation", "--model-draft",
+    ),
+    "a head that is never right": (QUICK_PLAIN, changed(keeps=0), "acceptance", "doctor --target"),
+    "the same by metrics alone": (QUICK_PLAIN, changed(keeps=0, reports=False), "acceptance", "doctor --target"),
+    "temperature ignored": (QUICK_PLAIN, changed("temperature"), "temperature", "temperatures above 0"),
+    "top_p ignored": (QUICK_PLAIN, changed("top_p"), "top_p", "top_p below 1"),
+    "one seed for all": (QUICK_PLAIN, changed("seeds"), "seed", "ignores the seed"),
+    "a wrong token": (QUICK_PLAIN, changed(second_at=frozenset({5})), "texts", "report this prefix"),
+    "other weights": (
+        QUICK_PLAIN, changed(second_at=frozenset({5}), from_here=True), "texts", "same weights",
+    ),
+    "JSON schema broken": (QUICK_PLAIN, changed("schema"), "JSON schema", "Turn speculation off"),
+    "JSON schema refused": (QUICK_PLAIN, changed(refuses=frozenset({"schema"})), "JSON schema", "Turn speculation off"),
+    "tool call broken": (QUICK_PLAIN, changed("tools"), "tool calls", "Turn speculation off"),
+}  # fmt: skip
+"""Name -> the plain server, the speculative one; the first finding's check; words of its remedy."""
+DOUBTS: dict[str, tuple[Language, Language, str, str]] = {
+    "seed ignored": (QUICK_PLAIN, changed("seed"), "seed", "Do not rely on seeds"),
+    "a plain server that drafts": (replace(QUICK, salt="p"), QUICK, "plain lane", "without speculation"),
+    "no log-probabilities": (
+        replace(QUICK_PLAIN, reports=False), changed(second_at=frozenset({5})), "texts", "log-probabilities",
+    ),
+    "no token ids": (
+        replace(QUICK_PLAIN, names_tokens=False), changed(second_at=frozenset({5}), names_tokens=False),
+        "texts", "name their tokens",
+    ),
+    "a plain server that contradicts itself": (
+        replace(QUICK_PLAIN, second_at=frozenset({5})), QUICK, "texts", "VLLM_BATCH_INVARIANT",
+    ),
+    "a prefix cache on one side": (QUICK_PLAIN, changed(caches=False), "prefix cache", "--enable-prefix-caching"),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def few_samples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough to see what is ignored where that is the test's subject."""
+    name = request.node.name
+    subject = any(words in name for words in ("temperature", "top_p", "[all]"))
+    monkeypatch.setattr(sampling, "NUM_SAMPLES", 48 if subject else 8)
+
+
+def until(found: Iterator[Finding], check: str) -> list[Finding]:
+    """The findings up to that check's, or to the first fault."""
+    done: list[Finding] = []
+    for each in found:
+        done.append(each)
+        if each.check == check or each.level == "fault":
+            break
+    return done
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_named_first(fault: str) -> None:
+    """A server that is broken, and its owner learns only that it is slow or that texts differ."""
+    plain, spec, check, remedy = FAULTS[fault]
+    with speaking(plain, spec) as endpoints:
+        found = first(until(check_servers(endpoints, PROMPTS, PARAMS), check))
+    assert found and (found.level, found.check) == ("fault", check), found
+    assert remedy in found.change, found
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_what_may_be_wrong_is_a_doubt(doubt: str) -> None:
+    """What real, healthy servers do as well would be called a fault, or pass in silence."""
+    plain, spec, check, remedy = DOUBTS[doubt]
+    with speaking(plain, spec) as endpoints:
+        found = first(until(check_servers(endpoints, PROMPTS, PARAMS), check))
+    assert found and (found.level, found.check) == ("doubt", check) and remedy in found.change, found
+
+
+@pytest.mark.parametrize(
+    ("plain", "spec"),
+    [
+        (PLAIN, SPEC),
+        (replace(PLAIN, salt="a"), replace(SPEC, keeps=2, salt="b", reports=False)),
+        (replace(PLAIN, refuses=frozenset({"schema", "tools", "chat"})),
+         replace(SPEC, salt="c", refuses=frozenset({"schema", "tools", "chat"}))),
+    ],
+    ids=["all", "by metrics", "refusing"],
+)  # fmt: skip
+def test_a_healthy_pair_has_neither_fault_nor_doubt(plain: Language, spec: Language) -> None:
+    """A false alarm, or a key or an address in a report that is passed on."""
+    with speaking(plain, spec) as endpoints:
+        found = list(check_servers(endpoints, PROMPTS, PARAMS))
+    assert first(found) is None, first(found)
+    assert found[-1].check == "worth it" and "with 1, 2, 4 and 8 users" in found[-1].says
+    assert not any(secret in repr(found) for secret in ("127.0.0.1", "key-of"))
+
+
+@pytest.mark.parametrize(
+    ("plain", "spec", "words"),
+    [
+        (replace(QUICK_PLAIN, margin=0.0), changed(margin=0.0, second_at=frozenset({5})), "exact tie"),
+        (replace(QUICK_PLAIN, margin=0.1), changed(margin=0.1, second_at=frozenset({5})), "near tie"),
+    ],
+    ids=["exact tie", "near tie"],
+)
+def test_rounding_is_no_fault_of_speculation(plain: Language, spec: Language, words: str) -> None:
+    """Every pair of real servers that round would look broken."""
+    with speaking(plain, spec) as endpoints:
+        found = until(check_servers(endpoints, PROMPTS, PARAMS), "texts")
+    assert first(found) is None and found[-1].check == "texts" and words in found[-1].says, found[-1]
+
+
+def test_one_server_alone_is_examined() -> None:
+    """Whoever has one server could not use the doctor; or it would be blamed for lacking a second."""
+    with speaking(SPEC) as endpoints:
+        found = list(check_servers(endpoints, PROMPTS, PARAMS))
+    assert first(found) is None and {"speculation", "repeats", "seed", "speed"} <= {each.check for each in found}
+    with speaking(changed(keeps=0)) as endpoints:
+        named = first(until(check_servers(endpoints, PROMPTS, PARAMS), "acceptance"))
+    assert named and named.check == "acceptance"
+
+
+def test_a_server_that_cannot_be_reached_is_all_that_is_said() -> None:
+    """A wall of errors, or the address of a server in it."""
+    with speaking(QUICK_PLAIN) as (there,):
+        gone = Endpoint("spec", "m", "http://127.0.0.1:9/v1", "key-of-spec")
+        (found,) = check_servers([there, gone], PROMPTS, PARAMS)
+    assert (found.level, found.check) == ("fault", "reachable") and "lane spec" in found.change
+    assert "127.0.0.1" not in repr(found) and "key" not in found.says
+    with pytest.raises(UsageError, match="1 or 2 servers and at least one prompt, not 3 and 2"):
+        next(check_servers([gone] * 3, PROMPTS, PARAMS))
+
+
+def test_it_stops_when_progress_gives_up() -> None:
+    """A visitor who presses Stop would wait for a minute, and the servers go on writing."""
+
+    class Enough(BaseException):
+        pass
+
+    def progress(text: str, share: float | None) -> None:
+        if "sampling" in text:
+            raise Enough
+
+    with speaking(QUICK_PLAIN, QUICK) as endpoints, pytest.raises(Enough):
+        list(check_servers(endpoints, PROMPTS, PARAMS, progress))
+
+
+def test_the_command_names_the_first_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    """A script could not act on it, or would be handed a key or an address."""
+    plain, spec, check, _ = FAULTS["another tokenizer"]
+    with speaking(plain, spec) as (one, two):
+        lanes = [f"--lane=spec=openai:{two.url}", f"--lane=plain=openai:{one.url}"]
+        assert main(["doctor", *lanes, "--model", "m", "--json"]) == 1
+        report = json.loads(capsys.readouterr().out)
+        assert report["lanes"] == ["plain", "spec"] and report["first"]["check"] == check
+        assert main(["doctor", *lanes, "--model", "m"]) == 1
+    said = "".join(capsys.readouterr())
+    assert "Change first: Start both servers" in said and "127.0.0.1" not in said
+
+
+def test_two_servers_of_one_distribution_are_seldom_called_different() -> None:
+    """A healthy server would be blamed for its sampling: one study in 10,000 may be."""
+    draw, least = random.Random(1), 1.0
+    for _ in range(40):
+        answers = [
+            [draw.choices("abcdefghij", [30, 20, 10, 5, 5, 5, 5, 5, 5, 5], k=3) for _ in range(60)] for _ in "12"
+        ]
+        found = list(cells(*answers))
+        least = min(least, *(cell.chance * len(found) for cell in found))
+    assert least > 1e-3
+    always = [["a", "a", "a"]] * 60
+    assert min(cell.chance for cell in cells(answers[0], always)) < 1e-12
+    assert not list(cells(always, always))
+
+
+def test_the_exact_test_is_exact() -> None:
+    """Its chance of a false alarm would not be what the report says."""
+    for num_one, num_other in product((3, 5), (4, 6)):
+        for total in range(num_one + num_other + 1):
+            ways = {a: comb(num_one, a) * comb(num_other, total - a) for a in range(num_one + 1) if total - a >= 0}
+            for a in (a for a, num in ways.items() if num):
+                tails = [sum(n for i, n in ways.items() if keep(i)) for keep in (a.__le__, a.__ge__)]
+                wanted = min(1, 2 * min(tails) / comb(num_one + num_other, total))
+                assert fisher(a, total - a, num_one, num_other) == pytest.approx(wanted)

@@ -1,0 +1,264 @@
+"""A small language model on a loopback server that answers like vLLM: a fixed table of next-token probabilities, true
+sampling by seed, drafts or none, log-probabilities, JSON schemas and tool calls; and each thing that servers do
+wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.remote.endpoint import Endpoint
+from tests.helpers.loopback import HEAD, Body, Loopback, http, lists, refusal, servers, sse
+
+NUM_TOKENS = 12
+FIRST_ID = 1000
+"""Ids of the model's own tokens begin here; a prompt's characters have ids below."""
+WORDS = [f" {chr(ord('a') + i)}{chr(ord('a') + i)}" for i in range(NUM_TOKENS)]
+MARGIN = 0.7
+"""Between the likeliest two tokens everywhere, in nats, unless a test says otherwise."""
+SCHEMA_ANSWER = {"animal": "cat", "legs": 4, "is_pet": True}
+BLOCK = 16
+
+
+def table(margin: float = MARGIN) -> list[list[float]]:
+    """The log-probabilities of the next token, by the last one. The likeliest two differ by `margin`."""
+    rows, draw = [], random.Random(3)
+    for _ in range(NUM_TOKENS):
+        order = draw.sample(range(NUM_TOKENS), NUM_TOKENS)
+        logits = [0.0] * NUM_TOKENS
+        for rank, token in enumerate(order):
+            logits[token] = 2.0 if rank == 0 else 2.0 - margin if rank == 1 else 0.9 - 0.25 * rank
+        total = math.log(sum(map(math.exp, logits)))
+        rows.append([each - total for each in logits])
+    return rows
+
+
+@dataclass
+class Language:
+    """What a server is, and what it does wrong.
+
+    k: tokens of a draft; 0 is plain. keeps: of each draft.
+    step_s: seconds of a step.
+    margin: of its table.
+    second_at: positions at which it writes its second likeliest token at temperature 0; from_here: whether it gives
+        that token the first one's probability when asked again.
+    ignores: of temperature, top_p, seed (draws anew), seeds (draws the same for all), schema, tools.
+    refuses: of schema, tools, chat.
+    caches: whether it has a prefix cache. reports: whether it counts its drafts in answers, names its tokens and gives
+        log-probabilities. counts: whether its metrics count drafts."""
+
+    k: int = 0
+    keeps: int = 99
+    step_s: float = 0.0
+    margin: float = MARGIN
+    second_at: frozenset[int] = frozenset()
+    from_here: bool = False
+    ignores: frozenset[str] = frozenset()
+    refuses: frozenset[str] = frozenset()
+    caches: bool = True
+    reports: bool = True
+    names_tokens: bool = True
+    counts: bool = True
+    shift: int = 0
+    """Of the ids of a prompt: another tokenizer."""
+    template: str = "<user>"
+    model: str = "m"
+    root: str = "maker/model"
+    owner: str = "vllm"
+    salt: str = "plain"
+    num_drafts: int = 0
+    num_accepted: int = 0
+    num_queries: int = 0
+    num_hits: int = 0
+    cached: set[tuple[int, ...]] = field(default_factory=set)
+    num_asked: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows = table(self.margin)
+
+    # ---- the model
+
+    def ids_of(self, body: Body) -> list[int]:
+        prompt = body.get("prompt")
+        if isinstance(prompt, list):
+            return prompt
+        if prompt is None:
+            prompt = "".join(f"{self.template}{each['content']}" for each in body["messages"])
+        return [(ord(character) + self.shift) % FIRST_ID for character in prompt]
+
+    def row(self, ids: Sequence[int]) -> list[float]:
+        last = ids[-1]
+        return self.rows[(last - FIRST_ID if last >= FIRST_ID else last - self.shift) % NUM_TOKENS]
+
+    def ranked(self, ids: Sequence[int]) -> list[int]:
+        row = self.row(ids)
+        return sorted(range(NUM_TOKENS), key=lambda token: (-row[token], token))
+
+    def next_token(self, ids: Sequence[int], position: int, body: Body) -> int:
+        temperature = 1.0 if "temperature" in self.ignores and body["temperature"] else body["temperature"]
+        order, row = self.ranked(ids), self.row(ids)
+        if not temperature or ("temperature" in self.ignores and self.k):
+            return order[1 if position in self.second_at else 0]
+        weights = [math.exp(row[token] / temperature) for token in order]
+        total, mass, num = sum(weights), 0.0, 0
+        top_p = 1.0 if "top_p" in self.ignores else body.get("top_p", 1.0)
+        while num < NUM_TOKENS and mass < top_p - 1e-9:
+            mass += weights[num] / total
+            num += 1
+        self.num_asked += 1
+        seed = self.num_asked if "seed" in self.ignores else 7 if "seeds" in self.ignores else body["seed"]
+        draw = random.Random(f"{self.salt} {seed} {position}")
+        return draw.choices(order[:num], weights[:num])[0]
+
+    def write(self, ids: Sequence[int], body: Body) -> list[int]:
+        written: list[int] = []
+        for position in range(body["max_tokens"]):
+            written.append(FIRST_ID + self.next_token([*ids, *written], position, body))
+        return written
+
+    # ---- the server
+
+    async def answer(self, path: str, body: Body) -> AsyncIterator[bytes]:
+        is_chat = path.endswith("/chat/completions")
+        wants = ["schema"] * ("response_format" in body) + ["tools"] * ("tools" in body) + ["chat"] * is_chat
+        if body["model"] != self.model:
+            yield refusal(404, error(f"The model `{body['model']}` does not exist."))
+            return
+        if refused := self.refuses.intersection(wants):
+            yield refusal(400, error(f"{sorted(refused)[0]} is not supported"))
+            return
+        ids = self.ids_of(body)
+        self._cache(ids)
+        if "tools" in wants:
+            yield HEAD
+            for event in self._tool_call():
+                yield http(sse(event))
+            yield b"0\r\n\r\n"
+        elif not body.get("stream"):
+            yield whole(self._schema() if "schema" in wants else self._likely(ids, body))
+        else:
+            yield HEAD
+            async for event in self._stream(ids, body, is_chat):
+                yield http(sse(event))
+            yield b"0\r\n\r\n"
+
+    async def _stream(self, ids: Sequence[int], body: Body, is_chat: bool) -> AsyncIterator[Any]:
+        written, at, accepted, drafted = self.write(ids, body), 0, list[int](), list[int]()
+        while at < len(written):
+            num_kept = min(self.keeps, self.k, len(written) - at - 1) if at else 0
+            if self.k and at:
+                accepted.append(num_kept)
+                drafted.append(self.k)
+            part = written[at : at + num_kept + 1]
+            text = "".join(WORDS[token - FIRST_ID] for token in part)
+            choice: Body = {"index": 0, "finish_reason": None}
+            choice |= {"delta": {"content": text}} if is_chat else {"text": text}
+            event: Body = {"choices": [choice]}
+            if self.names_tokens:
+                choice["token_ids"] = part
+                (event if is_chat else choice).update({} if at else {"prompt_token_ids": list(ids)})
+            at += len(part)
+            if at == len(written):
+                choice["finish_reason"] = "length"
+            if self.step_s:
+                await asyncio.sleep(self.step_s)
+            yield {**event, "usage": {"prompt_tokens": len(ids), "completion_tokens": at}}
+        self.num_drafts += len(drafted)
+        self.num_accepted += sum(accepted)
+        said = lists(accepted, drafted) if self.k and self.reports else {}
+        yield {"choices": [], "usage": {"prompt_tokens": len(ids), "completion_tokens": at}, **said}
+        yield "[DONE]"
+
+    def _likely(self, ids: Sequence[int], body: Body) -> Body:
+        """An answer of one token, with log-probabilities where they are wanted."""
+        choice: Body = {"text": WORDS[self.ranked(ids)[0]]}
+        if body.get("logprobs") and self.reports:
+            odds = {token: self.row(ids)[token] for token in range(NUM_TOKENS)}
+            if self.from_here:
+                first, second = self.ranked(ids)[:2]
+                odds[first], odds[second] = odds[second], odds[first]
+            choice["logprobs"] = {
+                "top_logprobs": [{f"token_id:{FIRST_ID + token}": each for token, each in odds.items()}]
+            }
+        return {"choices": [choice], "usage": {"prompt_tokens": len(ids), "completion_tokens": 1}}
+
+    def _schema(self) -> Body:
+        said = "The animal is a cat." if "schema" in self.ignores else json.dumps(SCHEMA_ANSWER)
+        return {"choices": [{"message": {"content": said}, "finish_reason": "stop"}]}
+
+    def _tool_call(self) -> Iterator[Any]:
+        """In pieces; one that speculates sends several tokens of the arguments at once, and may lose the first."""
+        parts = ['{"city"', ': "Paris"', ', "days": 2}'] if not self.k else ['{"city": "Paris"', ', "days": 2}']
+        if "tools" in self.ignores:
+            parts = parts[1:]
+        for i, part in enumerate(["", *parts]):
+            call = {"index": 0, "function": {"arguments": part} | ({} if i else {"name": "get_weather"})}
+            yield {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+        yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+        yield "[DONE]"
+
+    def _cache(self, ids: Sequence[int]) -> None:
+        self.num_queries += len(ids)
+        whole_blocks = tuple(ids[: len(ids) // BLOCK * BLOCK])
+        if self.caches and whole_blocks in self.cached:
+            self.num_hits += len(whole_blocks)
+        self.cached.add(whole_blocks)
+
+    # ---- what it lists
+
+    def metrics(self) -> str:
+        lines = ["# TYPE", "vllm:num_requests_running 0.0", f"vllm:prefix_cache_queries_total {self.num_queries}.0"]
+        lines.append(f"vllm:prefix_cache_hits_total {self.num_hits}.0")
+        if self.k and self.counts:
+            lines.append(f"vllm:spec_decode_num_drafts_total {self.num_drafts}.0")
+            lines.append(f"vllm:spec_decode_num_accepted_tokens_total {self.num_accepted}.0")
+        return "\n".join(lines) + "\n"
+
+
+class Pages(dict[str, bytes]):
+    """What a GET of a path is answered with, as of now."""
+
+    def __init__(self, language: Language) -> None:
+        super().__init__()
+        self.language = language
+
+    def get(self, path: str, default: Any = None) -> Any:
+        its = self.language
+        if path == "/v1/models":
+            return whole({"data": [{"id": its.model, "owned_by": its.owner, "root": its.root}]})
+        if path == "/metrics" and its.owner == "vllm":
+            body = its.metrics().encode()
+            return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        return default
+
+
+def whole(value: Any) -> bytes:
+    body = json.dumps(value).encode()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def error(message: str) -> bytes:
+    return json.dumps({"error": {"message": message}}).encode()
+
+
+@contextmanager
+def speaking(*languages: Language) -> Iterator[list[Endpoint]]:
+    """Servers of these, as the lanes `plain` and `spec`."""
+    with servers(*(each.answer for each in languages)) as found:
+        for server, language in zip(found, languages, strict=True):
+            server.pages = Pages(language)
+        yield endpoints_of(found, languages)
+
+
+def endpoints_of(found: Sequence[Loopback], languages: Sequence[Language]) -> list[Endpoint]:
+    names = ["plain", "spec"][: len(found)]
+    return [
+        Endpoint(name, language.model, server.url, f"key-of-{name}")
+        for name, server, language in zip(names, found, languages, strict=True)
+    ]
