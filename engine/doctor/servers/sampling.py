@@ -28,7 +28,7 @@ FALSE_ALARM = 1e-4
 FIRST_OTHER_SEED = 1_000_000
 REPORT = "Report it to the server's developers; until then use {0} without speculation"
 BATCHES = "Expect it where other requests share a batch; vLLM's VLLM_BATCH_INVARIANT=1 avoids it on some GPUs"
-UNSTABLE = "Do not rely on seeds with speculation (vLLM 0.32 does not keep them there), or decode plainly"
+UNSTABLE = "Do not rely on seeds with speculation, or decode plainly"
 IGNORED = {
     "temperature": "Speculation changes what is sampled. " + REPORT.format("temperatures above 0"),
     "top_p": "Speculation changes what is sampled. " + REPORT.format("top_p below 1"),
