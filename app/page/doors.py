@@ -78,7 +78,10 @@ class Doors:
         if len(found) == len(seen) and this == self._num_tried:  # else others were tried meanwhile
             self._can_race = ServersBackend(found, asked.get("same_device") is True)
             self._chat = any(each.chat for each in seen)
+        drafts = [each.reply is not None and each.reply.drafted is not None for each in seen]
         told = [each.sentence if len(seen) == 1 else f"{i}. {each.sentence}" for i, each in enumerate(seen, 1)]
+        if drafts == [True, False]:
+            told.append("The first one drafts and the second one does not: are they swapped?")
         return {"sentences": told, "can_race": len(found) == len(seen)}
 
     def choose(self, name: str, catalogue: Catalogue, pair: Pair) -> Pair:

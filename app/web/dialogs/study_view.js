@@ -10,7 +10,7 @@ import { dialog, refs } from "./box.js";
 import { chosen, connect, drawControls, isLost, promptsOption, read, runs, start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { loadWords, MEANS, promptTable, raceWords, savedWords, strips, verdictWords } from "./results.js";
+import { loadWords, MEANS, nextWords, promptTable, raceWords, savedWords, strips, verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
 const BUTTON = "#page-study-button";
@@ -83,13 +83,16 @@ function draw() {
   refs.scope.textContent = oneLine(report?.said.scope ?? frame.target).slice(0, 300);
   refs.verdict.textContent = report ? verdictWords(report) : "The verdict comes at the end";
   refs.result.dataset.verdict = !report ? "" : report.doubtful ? "unclear" : report.verdict;
-  refs.money.textContent = best ? `${savedWords(best)}.` : "";
+  refs.money.textContent = !report ? "" : nextWords(report) || (best ? `${savedWords(best)}.` : "");
   refs.load.textContent = report ? loadWords(report) : "";
-  refs.reason.textContent = report ? oneLine(report.reason) : "Each dot is a finished prompt.";
+  refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :
+    "Each dot is a finished prompt.";
   refs.serve.replaceChildren(...(best && best.k !== null ? commands(report.target, best) : []));
   refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
-  refs.means.textContent = report ? MEANS : "";
+  refs.means.textContent = report ? MEANS
+    + (rows.some((row) => row.loops || row.disturbed) ? " Hollow dots: the text repeats itself, or the machine was "
+    + "disturbed." : "") : "";
   refs.tableBox.hidden = !report;
   const [drafters, kinds] = report ? heatMap(report.summary, raceWords) : [null, []];
   refs.heads.replaceChildren(...(drafters ? [drafters] : []));
@@ -100,7 +103,7 @@ function draw() {
   refs.all.replaceChildren(...all);
   refs.circumstances.textContent = report ? [...(report.said.ribbons ?? []), report.said.circumstances].filter(Boolean)
     .map(oneLine).join(". ") : "";
-  refs.save.disabled = !report;
+  refs.save.disabled = refs.copyAnswer.disabled = !report;
   refs.copy.disabled = !report || !isOwn();
   refs.copy.hidden = report?.best?.k === null;      // no command studies prompts on servers
   const num = disturbedLines().size;
@@ -174,6 +177,12 @@ function command() {
   return `${before}python -m engine study-prompts ${optionWords(options)}${refs.flatten.checked ? " --flatten" : ""}`;
 }
 
+// The answer as text, to be sent on.
+const answerText = () => ["scope", "verdict", "reason", "money", "load", "circumstances"].map((name) =>
+  refs[name].textContent.trim()).filter(Boolean).join("\n");
+refs.copyAnswer.addEventListener("click", async () => {
+  if (!await copy(refs.copyAnswer, answerText())) refs.copyAnswer.textContent = "This browser blocks copying";
+});
 refs.limit.max = MAX_PROMPTS;
 refs.length.max = MAX_NEW_TOKENS;
 // A saved study is shown; anything else is prompts.

@@ -35,8 +35,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("worth it", races),
     ("worth it", worth),
 )
-FAILED = "Look into the server's log: it did not answer a request of this check"
 """In the order of causes: an earlier fault explains later ones."""
+FAILED = "Look into the server's log: it did not answer a request of this check"
 
 
 def check_servers(
