@@ -24,10 +24,15 @@ STEP = """() => window.photofinish.state.state === "finished" && document.queryS
 
 START_AND_STOP = """async () => {
     const part = name => document.querySelector(`#page-checkup [data-ref=${name}]`);
-    part("start").click();
-    while (!part("says").textContent.includes("1 of 2")) await new Promise(done => setTimeout(done, 20));
-    part("stop").click(); }"""
-"""Stop while it races, which a busy machine's clicks may miss."""
+    for (let attempt = 0; attempt < 5; attempt++) {
+      part("start").click();
+      while (part("start").disabled) {
+        await new Promise(done => setTimeout(done, 20));
+        if (part("says").textContent.includes("1 of 2")) { part("stop").click(); return true; }
+      }
+    }
+    return false; }"""
+"""Stop while it races; again if a busy browser first hears of a check-up when it is over."""
 
 
 def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: Any, tmp_path: Path) -> None:
@@ -76,7 +81,7 @@ def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: An
         tab.go_back()
         tab.wait_for_selector("dialog[open]", state="detached")
         tab.click(f"#pf-panel-why {OPENER}")
-        tab.evaluate(START_AND_STOP)
+        assert tab.evaluate(START_AND_STOP)
         pc.says("says", "Stopped.")
         assert pc.text("first") == "No fault so far."
         tab.keyboard.press("Escape")
