@@ -137,7 +137,7 @@ export function metricsOf(lane, n) {
 }
 
 const DISTURBED = 3;
-const BUSY = 0.2;
+const BUSY = 0.4;
 const MIN_STEPS_TO_JUDGE = 20;
 
 // Twin of disturbance() in engine/analysis/metrics.py: a sentence if the race waited for a core too long or, among steps

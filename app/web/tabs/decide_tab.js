@@ -2,7 +2,7 @@
 // input stays in this browser.
 
 import { copy, makeButton, tableRow } from "../base/dom.js";
-import { isElsewhere, sum } from "../base/model.js";
+import { isElsewhere, isOfServers, sum } from "../base/model.js";
 import { DECIDE_KEY, remember, rememberedJson } from "../base/storage.js";
 import { make, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
@@ -67,7 +67,7 @@ function drawDecide() {
     "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.");
   if (!answer) return;
   const inputs = entered(), shared = sharedBy(S.header, answer.subject.steps), load = loadOf(shared, inputs.users);
-  for (const box of loadBoxes) box.hidden = !shared.length;      // of servers no load can be computed
+  for (const box of loadBoxes) box.hidden = isOfServers(S.header);       // of these no load can be computed
   drawAnswer(answer, inputs, load);
   drawMoney(answer, inputs, load);
   const made = productionOf(S.header, answer.subject);
