@@ -16,7 +16,7 @@ const OVER_KEY = "photofinish.over";          // the last one that is over
 const RECORDING_KEY = "photofinish.recording";       // its recording
 const LOOK_AGAIN_MS = 300;
 const LOOKS = 200;
-const FILLED_MS = 6000;       // how long to wait until an example's prompt and settings are filled in
+const FILLED_MS = 1000;       // after it an example has been filled in, even if that did not change the prompt
 const POLL_MS = 50;
 const panel = () => document.getElementById("page-panel");
 
@@ -82,15 +82,21 @@ function keepSettings(raced) {
 }
 on("header", () => { if (!S.ribbon.includes("RECORDED")) keepSettings(racedSettings()); });
 
+// The example chosen last, unless something was typed since; the prompt before, and when.
+let chosen = null;
+const typedPrompt = () => document.querySelector("#page-prompt textarea")?.value;
+
 // The prompt typed here is restored at the next visit, unless an example took its place.
 document.addEventListener("input", (event) => {
   if (!event.target.closest?.("#page-prompt")) return;
+  chosen = null;
   remember("photofinish.prompt", event.target.value);
   document.getElementById("page-presets")?.classList.add("page-own");     // hides the example's sentence
 });
 document.addEventListener("click", (event) => {
   const example = examples().find((button) => button.contains(event.target));
   if (!example) return;
+  chosen = { name: example.textContent.trim(), before: typedPrompt(), at: performance.now() };
   remember("photofinish.prompt", null);
   remember(RACE_KEY, null, true);
   keepSettings(null);
@@ -101,14 +107,13 @@ refs.alertClose.addEventListener("click", () => board.alert(""));
 // An opened file's race is run again as recorded. For an example, its button fills in the settings first.
 refs.liveHere.addEventListener("click", () => {
   if (S.fromFile) return ask("retry");
-  const wanted = S.header?.prompt.text, ends = performance.now() + FILLED_MS;
-  const isFilled = () => (document.querySelector("#page-prompt textarea")?.value ?? wanted) === wanted;
+  const { name, header } = S, wanted = header?.prompt.text;
+  if ((typedPrompt() ?? wanted) === wanted) return pageButton("race")?.click();
+  if (chosen?.name !== name) examples().find((each) => each.textContent.trim() === name)?.click();
   const race = () => {
-    if (isFilled()) pageButton("race")?.click();
-    else if (performance.now() < ends) setTimeout(race, POLL_MS);
-    else board.alert("The example's prompt was not filled in. Choose the example, then Race.");
+    if (typedPrompt() === chosen?.before && performance.now() < chosen.at + FILLED_MS) setTimeout(race, POLL_MS);
+    else pageButton("race")?.click();
   };
-  if (!isFilled()) examples().find((each) => each.textContent.trim() === S.name)?.click();
   return race();
 });
 // The page's buttons may appear later than the race, much later on a busy machine. An exported race has none.
