@@ -110,7 +110,8 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     assert re.sub(r"(\d)x\b", r"\1×", found["reason"]) in shown and found["said"]["scope"] in shown
     said = f"n-gram (copies earlier text), k = {best['k']}, {at_best:.2f}× at the median (computed)"
     assert said in ps.text("verdict")
-    assert ("Not certain" if found["doubtful"] else found["verdict"]) in ps.text("verdict").replace("Unclear", "unclear")
+    word = "Not certain" if found["doubtful"] else found["verdict"]
+    assert word in ps.text("verdict").replace("Unclear", "unclear")
     is_certain = not found["doubtful"] and found["verdict"] != "unclear"
     says = f"{abs(100 * best['saving']):.1f} %" if is_certain else "To be certain"
     assert says in ps.text("money") and "$" not in shown
