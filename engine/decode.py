@@ -128,7 +128,7 @@ def _by_rows(
 
 
 def _decided(rows: Tensor, acceptance: Acceptance) -> Tensor:
-    """Of a step's rows those that decided the committed tokens, in order."""
+    """The rows of a step that decided the committed tokens, in order."""
     return rows[list(acceptance.rows)] if acceptance.rows else rows[: len(acceptance.token_ids)]
 
 

@@ -73,10 +73,10 @@ class Step:
     parents: tuple[int, ...] = ()
     """See `interfaces.Draft`. () for a chain."""
     sources: tuple[int, ...] = ()
-    """Of each token of a tree, the place in the text that it was copied from; -1: from none. The text is the prompt,
+    """For each token of a tree, the place in the text that it was copied from; -1: from none. The text is the prompt,
     the completion so far and the draft's path to the token. () for a chain, which has `copied`."""
     chances: tuple[float, ...] = ()
-    """Of each drafted token, the chance of being kept that its drafter gave it. () if unknown."""
+    """For each drafted token, the chance of being kept that its drafter gave it. () if unknown."""
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -92,12 +92,12 @@ class Step:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Of each committed token, the row that decided it."""
+        """For each committed token, the row that decided it."""
         return (0, *(i + 1 for i in self.kept))[: len(self.token_ids)]
 
     @property
     def follows(self) -> tuple[int, ...]:
-        """Of each drafted token, the row that it follows."""
+        """For each drafted token, the row that it follows."""
         return self.parents or tuple(range(len(self.drafted)))
 
     @property
@@ -119,7 +119,7 @@ class Step:
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Of each drafted token, the place in the text that it was copied from; -1: from none, or unknown."""
+        """For each drafted token, the place in the text that it was copied from; -1: from none, or unknown."""
         if not self.copied:
             return self.sources or (-1,) * len(self.drafted)
         first, start = self.copied

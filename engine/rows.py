@@ -22,7 +22,7 @@ def row_after(parents: Sequence[int], token_ids: Sequence[int], row: int, token:
 
 
 def paths(parents: Sequence[int]) -> list[tuple[int, ...]]:
-    """Of each row, the draft tokens that lead to it, by number, its own last; () for row 0."""
+    """For each row, the draft tokens that lead to it, by number, its own last; () for row 0."""
     found: list[tuple[int, ...]] = [()]
     for i, row in enumerate(parents):
         found.append((*found[row], i))

@@ -176,7 +176,7 @@ def auto(groups: int) -> Iterator[dict[str, Any]]:
 
 
 def costs(table: Table, num: int, first: float, another: float) -> tuple[float, ...]:
-    """Of drafts of 0, 1, ... tokens: as many passes as they are deep, on average; copies take none."""
+    """The cost of drafts of 0, 1, ... tokens: as many passes as they are deep, on average; copies take none."""
     if table.drafter == "ngram":
         return 0.0, *[LOOKUP] * (num - 1)
     trees = [replace(draft, parents=draft.parents or tuple(range(len(draft)))) for draft in table.drafts]

@@ -11,4 +11,4 @@ PROMPTS = (
     "Question: Why do leaves change their colour in autumn?\nAnswer: In autumn the days",
 )
 KINDS = ("prose", "code", "answer")
-"""Of these prompts."""
+"""The kinds of these prompts."""

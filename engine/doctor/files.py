@@ -80,7 +80,7 @@ def _of_folder(folder: Path) -> dict[str, TensorInfo]:
 
 
 def _of_safetensors(path: Path) -> dict[str, TensorInfo]:
-    """Of a file: 8 bytes for the header's length, the header in JSON, the numbers."""
+    """The tensors of a file: 8 bytes with the length of the header, the header in JSON, then the numbers."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > MAX_HEADER_BYTES:

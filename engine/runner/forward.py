@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Tree:
-    """Of a step's rows which row each follows: int32 [width], or None if each follows the one before."""
+    """Which row each row of a step follows: int32 [width], or None if each follows the one before."""
 
     parents: Tensor | None = None
 

@@ -20,7 +20,7 @@ from ..heads.layers import Rope
 from .features import Batch
 
 TEMPERATURE = 0.8
-"""Of p and q: the temperature at which heads are evaluated."""
+"""p and q are compared at it; it is the temperature at which heads are evaluated."""
 CROSS_ENTROPY = 0.3
 """Its weight relative to the negative log acceptance."""
 TINY = 1e-6

@@ -42,7 +42,7 @@ TOOL = {
     },
 }
 CHOICES = ("auto", "required")
-"""Of a tool call; vLLM refuses the first without --enable-auto-tool-choice."""
+"""Values of `tool_choice`; vLLM refuses the first without --enable-auto-tool-choice."""
 MAX_TOKENS, TIMEOUT_S = 96, 30.0
 OFF = "Turn speculation off for such requests, and report it to the server's developers"
 Try = Callable[[Server, str], Awaitable[bool | None]]
@@ -71,7 +71,7 @@ async def tools(pair: Pair) -> list[Finding]:
 
 
 async def _tried(pair: Pair, fits: Try, about: Sequence[str]) -> list[list[bool | None] | str]:
-    """Of each server whether each answer fits, or the words with which it refused."""
+    """For each server, whether each answer fits, or the words with which it refused."""
 
     async def one(server: Server) -> list[bool | None] | str:
         try:

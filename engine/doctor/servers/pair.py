@@ -22,7 +22,7 @@ NUM_AT_ONCE = 16
 """Requests to a server at a time, where a check sends many."""
 PATIENCE = Patience(40.0, 60.0)
 MAX_PROMPTS, MAX_TOKENS = 4, 64
-"""Of the answers at temperature 0."""
+"""Limits of the answers at temperature 0."""
 
 
 @dataclass

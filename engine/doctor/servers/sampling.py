@@ -16,7 +16,7 @@ UNCERTAIN = Question(f"Random digits from 0 to 9: {DIGITS}")
 UNCERTAIN_CHAT = Question(messages=(("user", f"Go on with random digits, nothing else: {DIGITS}"),))
 """What comes next is uncertain, in every one of the next tokens."""
 NUM_TOKENS = 6
-"""Of a sampled answer. Speculation acts from the second on."""
+"""Tokens of a sampled answer. Speculation acts from the second one on."""
 NUM_SEEDS = 8
 """Each is asked twice."""
 NUM_SAMPLES = 128

@@ -23,7 +23,7 @@ from .pair import PATIENCE, Pair
 LEVELS: tuple[int, ...] = (1, 2, 4, 8)
 """Numbers of users."""
 NUM_REQUESTS, NUM_TOKENS = 8, 32
-"""Of each level, and of each answer."""
+"""Requests of each level, and tokens of each answer."""
 MAX_STUDIES = 3
 NUM_RACED = 3
 FEWER = "Draft fewer tokens (vLLM: num_speculative_tokens), take another drafter, or decode plainly"

@@ -18,10 +18,10 @@ SWITCH = "PHOTOFINISH_TRITON"
 slowly, to try them out."""
 DTYPES = (torch.bfloat16, torch.float16)
 MOST_ROWS = 16
-"""Of a step on these kernels: one tile of the tensor cores. Any smaller number takes the same path, so a row's bits do
-not depend on the width."""
+"""Rows of a step on these kernels: one tile of the tensor cores. Any smaller number takes the same path, so a row's
+bits do not depend on the width."""
 LEAST_CAPABILITY = (8, 0)
-"""Of the device: asynchronous copies and bfloat16 products."""
+"""What the device must have: asynchronous copies and bfloat16 products."""
 LINEARS, ATTENTION, DELTA, DECODER, SAMPLER = PARTS = ("linears", "attention", "delta rule", "decoder", "sampler")
 """Parts that can be left out separately. A decoder, a whole layer in few launches, needs all the parts before it."""
 
