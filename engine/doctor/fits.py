@@ -19,6 +19,8 @@ from .files import Files
 from .findings import Finding
 
 MAX_IDS = 12
+FEW_DIFFER = 0.9
+"""From this share of equal ids on, the tokenizers are taken for two versions of one."""
 
 
 def target_findings(target: Files) -> Iterator[Finding]:
@@ -48,7 +50,9 @@ def model_findings(draft: Files, target: Files) -> Iterator[Finding]:
         "vocabulary",
         f"The tokenizers differ: token {i} is {token!r} for the target and {there} for the draft model"
         f"{f', which has {token!r} as {theirs[token]}' if moved else ''}; {num_same:,} of {len(ours):,} ids agree.",
-        "Choose a draft model of the target's own family, with the same tokenizer.json.",
+        "If the draft model was trained with the target's tokenizer, copy the target's tokenizer.json to it"
+        if num_same >= FEW_DIFFER * len(ours)
+        else "Choose a draft model with the target's own tokenizer, as a rule one of its family",
     )
 
 
@@ -130,8 +134,10 @@ def _fault(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> 
     reduced = spec.draft_vocab_size is not None and not may_be_padding(spec.draft_vocab_size, num_words)
     has_own = reduced or spec.layers.hidden_size != size or (spec.kind == "eagle3" and own is not None)
     if output is None and has_own and not spec.tied_output:
-        change = "Export the head again with lm_head.weight: servers fill it with random numbers and keep no guess"
-        says = "lm_head.weight is missing, and this head cannot borrow the target's."
+        change = (
+            "Export the head again with lm_head.weight: without it servers load random numbers, and reject its guesses"
+        )
+        says = "lm_head.weight is missing, and the target's does not fit: this head has words or a size of its own."
         return Finding("fault", "output layer", says, change)
     num_rows = spec.draft_vocab_size or 0 if output is None else output.shape[0]
     if reduced and not any(each in tensors for each in TABLES):

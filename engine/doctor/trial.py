@@ -157,10 +157,9 @@ def draft_findings(trial: Trial, tried: Sequence[Variant], untrained: Callable[[
         yield Finding("doubt", "drafts", "It proposed nothing, so nothing can be said about it.", "Try longer prompts")
         return
     own, num = share(right), len(right)
-    best = max(tried, key=lambda each: share(trial.right(each.drafter)), default=None)
-    if best and is_better(trial.right(best.drafter), right):
+    if best := _likeliest(trial, tried, right):
         changed = share(trial.right(best.drafter))
-        says = f"Its first guess is right at {own:.0%} of {num} positions; with this change at {changed:.0%} of them."
+        says = f"Its first guess is right at {own:.0%} of {num} positions, and at {changed:.0%} if {best.what}."
         yield Finding("fault", "settings", says, best.change)
         return
     written = trial.written
@@ -186,6 +185,15 @@ def draft_findings(trial: Trial, tried: Sequence[Variant], untrained: Callable[[
         yield Finding("doubt", "acceptance", says, FOREIGN)
         return
     yield Finding("ok", "acceptance", f"Guesses 1 to {K} of a chain are right at {by_depth} of {num} positions.")
+
+
+def _likeliest(trial: Trial, tried: Sequence[Variant], right: Sequence[bool]) -> Variant | None:
+    """The first variant that is better than the head, and that no other one is clearly better than."""
+    better = [each for each in tried if is_better(trial.right(each.drafter), right)]
+    best = max(better, key=lambda each: share(trial.right(each.drafter)), default=None)
+    return next(
+        (each for each in better if best and not is_better(trial.right(best.drafter), trial.right(each.drafter))), None
+    )
 
 
 def covered(trial: Trial, words: set[int] | None) -> Iterator[Finding]:

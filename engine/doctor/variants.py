@@ -28,11 +28,14 @@ THETA = "rope_theta"
 
 @dataclass(frozen=True)
 class Variant:
-    """drafter: how the head with the change is named. change: what to change in the given one, as an instruction.
+    """drafter: how the head with the change is named.
+    change: what to change in the given one, as an instruction.
+    what: what is other about it, after "if".
     is_reversed: it reads the same hidden states in reverse order."""
 
     drafter: str
     change: str
+    what: str = "that is changed"
     is_reversed: bool = False
 
 
@@ -44,7 +47,9 @@ def variants(kind: str, name: HeadName, folder: Path, head: Files, target: Files
     found = [
         Variant(
             f"{kind}:{folder}#aux={_comma(ids)}",
-            f"Read the hidden states {_comma(ids)}: #aux={_comma(ids)}, or in config.json{why}",
+            f"{_in_config(head.config, spec.hidden_layers, ids)}{why}; to try it first, put #aux={_comma(ids)} after "
+            "the head's name",
+            f"it reads hidden states {_comma(ids)} instead of {_comma(spec.hidden_layers)}",
             ids == spec.hidden_layers[::-1],
         )
         for ids, why in _tapped(spec.hidden_layers, num_layers)
@@ -66,14 +71,29 @@ def variants(kind: str, name: HeadName, folder: Path, head: Files, target: Files
         yield found
 
 
+def _in_config(config: Mapping[str, Any], ids: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """What to write for the hidden states `wanted` where the configuration has `ids`, in its own numbers."""
+    places = [config, *(each for each in config.values() if isinstance(each, Mapping))]
+    for place in places:
+        for name, value in place.items():
+            if name.endswith("layer_ids") and isinstance(value, list) and len(value) == len(ids):
+                shift = {a - b for a, b in zip(value, ids, strict=True) if isinstance(a, int)}
+                if len(shift) == 1:
+                    new = [i + min(shift) for i in wanted]
+                    return f"In the head's config.json set {name} to {new} instead of {value}"
+    return f"Let the head read hidden states {_comma(wanted)} instead of {_comma(ids)}"
+
+
 def _tapped(ids: tuple[int, ...], num_layers: int) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Other hidden states, and why they may be the right ones."""
+    """Other hidden states, and why they may be the right ones; the likelier mistakes first."""
+    if (ordered := tuple(sorted(ids))) != ids:
+        yield ordered, " (they are out of order)"
     for step, why in ((1, "its ids count layers, from 0"), (-1, "its ids count hidden states, from 0")):
         moved = tuple(i + step for i in ids)
         if all(0 <= i <= num_layers for i in moved):
             yield moved, f" ({why})"
     if 1 < len(ids) <= MAX_PERMUTED:
-        yield from ((each, " (in another order)") for each in permutations(ids) if each != ids)
+        yield from ((each, " (in another order)") for each in permutations(ids) if each not in (ids, ordered))
 
 
 def _edited(head: Files, target: Files, spec: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Tensor]]]:

@@ -54,15 +54,17 @@ async def seeds(pair: Pair) -> list[Finding]:
     same = [sum(a == b for a, b in zip(*its[:2], strict=True)) for its in said]
     num_others = [len(set(its[0])) for its in said]
     says = "; ".join(
-        f"lane {server.endpoint.lane}: {same[i]} of {NUM_SEEDS} seeds give the same answer twice, and all together "
-        f"{num_others[i]} different ones"
+        f"lane {server.endpoint.lane}: {same[i]} of {NUM_SEEDS} seeds give the same answer twice, and {num_others[i]} "
+        f"different answer{'s' if num_others[i] > 1 else ''} in all"
         for i, server in enumerate(pair.servers)
     )
     says = f"{says[0].upper()}{says[1:]}."
     is_certain = num_others[0] <= 2
     if is_certain:
         return [Finding("ok", "seed", f"{says} The answer is too certain for seeds to show.")]
-    if num_others[-1] == 1 and said[-1][0][0] != said[-1][2][0]:
+    if num_others[-1] == 1 and said[-1][0][0] == said[-1][2][0]:
+        return [Finding("doubt", "seed", f"{says} It is that of temperature 0.", "See what is said of the temperature")]
+    if num_others[-1] == 1:
         return [Finding("fault", "seed", says, f"Speculation ignores the seed. {REPORT.format('seeds')}")]
     if same[0] == NUM_SEEDS and same[-1] < NUM_SEEDS:
         return [Finding("doubt", "seed", says, UNSTABLE)]
@@ -108,10 +110,10 @@ def _judged(pair: Pair, found: Sequence[tuple[int, Cell]], num_samples: int) -> 
             continue
         a, b = worst.counts
         says = (
-            f"At temperature {temperature:g} and top_p {top_p:g}, {unit} {worst.position + 1} of {num_samples} answers "
-            f"is {_shown(worst.symbol)} {a} times on lane {pair.plain.endpoint.lane} and {b} times on lane "
-            f"{pair.drafting.endpoint.lane}; by chance alone that happens once in {1 / max(worst.chance, 1e-99):.1g} "
-            "times."
+            f"At temperature {temperature:g} and top_p {top_p:g}, {unit} {worst.position + 1} is "
+            f"{_shown(worst.symbol)} in {a} of {num_samples} answers of lane {pair.plain.endpoint.lane}, and in {b} of "
+            f"{num_samples} of lane {pair.drafting.endpoint.lane}: by chance that happens less than once in "
+            f"{min(1e6, 1 / max(worst.chance, 1e-99)):,.0f} such comparisons."
         )
         return [Finding("fault", setting, says, IGNORED[setting])]
     least = min(cell.chance for _, cell in found)
