@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.cli.doctor import PROMPTS as OWN
 from engine.cli.main import main
 from engine.doctor.checkup import Checkup
+from engine.doctor.defaults import PROMPTS as OWN
 from engine.doctor.findings import Finding, first, is_faulty
 from engine.heads.compact import restored
 from engine.loading.loading import LoadedModel, load
