@@ -50,7 +50,8 @@ def model_findings(draft: Files, target: Files) -> Iterator[Finding]:
         "vocabulary",
         f"The tokenizers differ: token {i} is {token!r} for the target and {there} for the draft model"
         f"{f', which has {token!r} as {theirs[token]}' if moved else ''}; {num_same:,} of {len(ours):,} ids agree.",
-        "If the draft model was trained with the target's tokenizer, copy the target's tokenizer.json to it"
+        "If the draft model was trained with the target's tokenizer, copy the target's tokenizer.json into its folder; "
+        "otherwise use another one, and if you do not know, ask its publisher"
         if num_same >= FEW_DIFFER * len(ours)
         else "Choose a draft model with the target's own tokenizer, as a rule one of its family",
     )

@@ -17,7 +17,7 @@ from tests.helpers.loopback import Answer, Body, refusal, servers, sse
 from tests.helpers.loopback_models import WORDS, lists_models, writes
 from tests.helpers.pageserver import WITHOUT_TORCH, Visitor, served
 
-NUM_KEYS, RACE_EVERY = 1_000, 50
+NUM_KEYS, RACE_EVERY = 300, 50
 SIGNS = string.ascii_letters + string.digits + "-_./+=\"'\\{}"
 FORMS = ("json", "csv", "html")
 
