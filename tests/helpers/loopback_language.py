@@ -66,7 +66,7 @@ class Language:
     names_tokens: bool = True
     counts: bool = True
     shift: int = 0
-    """Of the ids of a prompt: another tokenizer."""
+    """Added to every id of a prompt, as another tokenizer would."""
     template: str = "<user>"
     model: str = "m"
     root: str = "maker/model"

@@ -46,7 +46,7 @@ class Difference:
     kind: one of KINDS.
     position: of the token (or character) from 0.
     margin: by how many nats the plain server prefers its own token; None if unknown.
-    says: where it is, and what either server says of both tokens."""
+    says: where it is, how both texts go on, and how likely the plain server calls both tokens."""
 
     kind: str
     position: int
@@ -56,7 +56,8 @@ class Difference:
 
 def classify(tokens: Sequence[int], plain: Likely | None, drafting: Likely | None) -> tuple[str, float | None]:
     """One of KINDS, and the margin. tokens: what the plain server wrote, and what the speculative one wrote in its
-    place. plain, drafting: what each says of both when asked for the next token alone, which nobody drafts."""
+    place. plain, drafting: the log-probabilities of both from each server, for an answer of one token, which nobody
+    drafts."""
     if plain is None:
         return UNKNOWN, None
     margin = plain.of[0] - plain.of[1]
