@@ -218,6 +218,17 @@ class Handlers:
             **preset_values(self.catalogue, preset, self._pair(pair_id)),
         }
 
+    def opened(self, names: Sequence[str], pair_id: object, *values: Any) -> dict[str, Any]:
+        """The values with these names of a race that may come from another page, by name; what the chosen pair does not
+        have, a drafter or a chat template, becomes the pair's own. The request comes last."""
+        *given, _ = values
+        brought, pair = dict(zip(names, given, strict=True)), self._pair(pair_id)
+        try:
+            self.catalogue.drafter(pair, brought["drafter"])
+        except UsageError:
+            brought.update(drafter=pair.drafter, k=str(pair.k))
+        return {**brought, "chat": brought["chat"] is True and pair.chat is not False}
+
     def _pair(self, pair_id: object) -> Pair:
         with as_gradio_errors():
             return self.catalogue.pair(pair_id)

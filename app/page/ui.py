@@ -52,9 +52,9 @@ START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
 """The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js."""
 RACE_JS = '() => { document.getElementById("page-race-button").click(); }'
-OPENED_JS = f"() => {json.dumps(BROUGHT)}.map(name => window.photofinish.raced[name] ?? '')"
-"""The prompt and the settings of a race that was opened from its file, or in which a finding shows; see `openFile` in
-app/web/files/files.js and `race` in app/web/dialogs/checkup_view.js."""
+OPENED_JS = f"pair => [pair, ...{json.dumps(BROUGHT)}.map(name => window.photofinish.raced[name] ?? '')]"
+"""The chosen pair, then the prompt and the settings of a race that was opened from its file, or in which a finding
+shows; see `openFile` in app/web/files/files.js and `race` in app/web/dialogs/checkup_view.js."""
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
@@ -140,8 +140,9 @@ def build(
             components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
         brought = _named(BROUGHT, components)
         page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
-        race.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
-        filled = checkup.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
+        opened = _by_name(partial(handlers.opened, BROUGHT), components), [pair, *brought], brought
+        race.edit(*opened, js=OPENED_JS, queue=False, **PRIVATE)
+        filled = checkup.edit(*opened, js=OPENED_JS, queue=False, **PRIVATE)
         filled.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
         if handlers.doors is not None:
