@@ -17,8 +17,8 @@ from engine.recordings.recording import Recording
 from engine.recordings.steps_csv import steps_csv
 
 from ..catalogue.limits import MAX_PROMPT_CHARS, check_file
-from ..web.player.player import player
 from .doors import read_asked
+from .exported import exported
 from .gate import address_of
 from .handlers import Handlers
 
@@ -27,7 +27,7 @@ FAULT = "This failed because of a bug in Photofinish; its log has the kind of er
 FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
     "json": ("application/json", lambda recording: recording.text),
     "csv": ("text/csv", steps_csv),
-    "html": ("text/html", lambda recording: player(recording.text.encode())),
+    "html": ("text/html", exported),
 }
 """File name extension -> media type, and what makes the file."""
 

@@ -103,7 +103,7 @@ def test_a_table_is_text() -> None:
     assert "${" not in html and "{{" not in html
     assert chart_table("x", (), behind=True) == ""
     linked = chart_table("x", [["source"], [f"{THREAD}; <b>"]], behind=False)
-    assert f'<a href="{ADDRESSES[THREAD]}"' in linked and "&lt;b&gt;" in linked
+    assert f'<a href="{ADDRESSES[THREAD]}"' in linked and "&#60;b&#62;" in linked
 
 
 def verdict(index: int, **changes: Any) -> Claim:
