@@ -203,6 +203,7 @@ if __name__ == "__main__":
         if options.under_load and not isinstance(backend, ServersBackend):
             raise UsageError("--under-load is for pages whose lanes are all on servers: call one plain or baseline")
         # Gradio takes 3 s to import: mistakes in the arguments are reported first
+        from app.page.ending import serve_until_signal
         from app.page.ui import build, launch
 
         demo = build(at_first, backend, check, options.under_load, own_names)
@@ -214,4 +215,4 @@ if __name__ == "__main__":
         backend.loader.start(at_first.default.target)
     else:
         check.start()
-    demo.block_thread()
+    serve_until_signal(demo.ends)

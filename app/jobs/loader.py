@@ -82,7 +82,7 @@ class Loader:
                 self._finish(ModelStatus(target, "failed", str(error), note=self._note()), error=error)
             else:
                 self._finish(ModelStatus(target, "ready", f"{target} is ready", note=self._note()), loaded)
-        except Exception as error:
+        except BaseException as error:  # or races would wait for this thread for ever
             log.exception("loading %s failed", target)
             why = NO_MEMORY if is_out_of_memory(error) else FAULT
             self._finish(ModelStatus(target, "failed", why), error=RaceError(why))

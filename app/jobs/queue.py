@@ -18,10 +18,14 @@ PER_ADDRESS = 12
 one."""
 MAX_RACES = 50
 REMEMBERED = 5
+RESTARTS = "the page is being restarted; race again in a minute"
+HANGS = "a race hangs and cannot be ended, so no other can start until the page is restarted; try again later"
 
 
 class RaceQueue:
-    """Races in order of arrival. The first has the device until it leaves."""
+    """Races in order of arrival. The first has the device until it leaves.
+
+    is_closed: the page ends, and no race starts any more."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -29,14 +33,28 @@ class RaceQueue:
         self._tickets: list[Ticket] = []
         self._durations: deque[float] = deque(maxlen=REMEMBERED)
         self._since = 0.0
+        self.is_closed = False
 
     @property
     def is_empty(self) -> bool:
         return not self._tickets
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the race that has the device no longer shows signs of life: see `Ticket.sign`."""
+        with self._lock:
+            return bool(self._tickets) and self._clock() > self._tickets[0].due
+
+    @property
+    def why_closed(self) -> str:
+        """Why no race can start, in a sentence; "" if races can."""
+        return RESTARTS if self.is_closed else HANGS if self.is_stalled else ""
+
     def enter(self, visitor: str, address: str, patient: bool = False) -> Ticket:
         """Join the end of the queue. patient: does not count as waiting. Raises UsageError if the visitor or the
-        address has too many races, or the queue is full."""
+        address has too many races, if the queue is full, or if no race can start any more."""
+        if why := self.why_closed:
+            raise UsageError(why)
         with self._lock:
             if sum(ticket.visitor == visitor for ticket in self._tickets) >= PER_VISITOR:
                 raise UsageError(
@@ -62,6 +80,16 @@ class Ticket:
     def __init__(self, queue: RaceQueue, visitor: str, address: str, patient: bool = False) -> None:
         self._queue, self.visitor, self.address, self.patient = queue, visitor, address, patient
         self.over_at: float | None = None
+        self.due = math.inf
+
+    def sign(self, within_s: float) -> None:
+        """A sign of life from whoever has the device: the next one follows within this many seconds, or it hangs."""
+        self.due = self._queue._clock() + within_s
+
+    @property
+    def why_closed(self) -> str:
+        """As of the queue."""
+        return self._queue.why_closed
 
     @property
     def place(self) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -11,11 +12,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
-from engine.errors import UsageError
+from engine.errors import UsageError, sentence
 from engine.progress import Progress
 
 from ..catalogue.request import RaceRequest
-from .frames import Ended, News, RaceView, Waiting, fold_all, frame, frame_json
+from .frames import Ended, Extras, News, RaceView, Waiting, fold_all, frame, frame_json
 from .queue import RaceQueue, Ticket
 from .shelf import Shelf
 from .worker import STOPPED_TEXT, Race, Worker
@@ -28,6 +29,8 @@ POLL_S = 0.01
 """How soon news is noticed after a pause longer than a frame's interval. Steps slower than a frame are shown when
 they are over, not at a tick."""
 METRICS_FRAMES = 5
+END_S = 2.0
+"""When the page ends, a race has so long to end by itself; then its visitors see it end without a recording."""
 GRACE_S = 5.0
 """How long an unwatched race goes on: a reloaded page reconnects to its race after a second or two, or later if the
 race keeps the browser's cores busy."""
@@ -52,7 +55,8 @@ class _Run:
     seen_to_end: for each visitor who saw its end, the view they have and the number of their frames.
     leaving: the timer that ends it if nobody watches."""
 
-    def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket) -> None:
+    def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket, clock: Callable[[], float]) -> None:
+        self._clock, self._ends_at = clock, math.inf
         self.view = RaceView(secrets.token_hex(8), request.name)
         prepare = partial(backend.prepare, request)
         self.ticket, self.worker = ticket, Worker(prepare, backend.extras, ticket, request.recorded)
@@ -63,19 +67,31 @@ class _Run:
 
     def look(self) -> RaceView:
         """The view, with what has happened since."""
-        place = self.ticket.place
-        if place == 0 and not self._started:
+        place, closed = self.ticket.place, sentence(self.ticket.why_closed)
+        if closed and not self._started:
+            self.ticket.leave()
+        elif place == 0 and not self._started:
             self._started = True
             self.worker.start()
         news: list[News]
         if self._started:
-            news = self.worker.take()
+            news = self.worker.take() + (self._closing(closed) if closed else [])
+        elif closed:
+            news = [Ended("failed", closed)]
         elif place is None:
             news = [Ended("stopped", STOPPED_TEXT)]
         else:
             news = [Waiting(place, self.ticket.expected_s)]
         self.view = fold_all(self.view, news)
         return self.view
+
+    def _closing(self, why: str) -> list[News]:
+        """Stop the race, because none can go on. A worker that does not end by itself within END_S is left alone, and
+        the visitors see the end that this returns."""
+        if self._ends_at == math.inf:
+            self._ends_at = self._clock() + END_S
+            self.worker.stop(why=why)
+        return [Ended("failed", why), Extras(None)] if self._clock() >= self._ends_at else []
 
     def stop(self, unwatched: bool = False) -> None:
         """End within one step, or leave the queue. For a race that is over: stop making its extras."""
@@ -109,12 +125,23 @@ class Stage:
         self.queue = RaceQueue(clock)
         self._runs: dict[str, _Run] = {}
 
+    @property
+    def stalled(self) -> bool:
+        """Whether a race or a study hangs. Python cannot end its thread, which has the device: nothing can be raced
+        until the process is restarted."""
+        return self.queue.is_stalled
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a browser watches any race."""
+        return any(run.watchers for run in list(self._runs.values()))
+
     def frames(self, visitor: str, address: str, request: RaceRequest) -> AsyncGenerator[str, None]:
         """Run a race; its frames as JSON text. If this generator is closed, and nobody resumes the race within the
         grace time, the race ends within one step after it. Raises UsageError if the visitor or the address already has
-        too many races."""
+        too many races, or if no race can start any more."""
         ticket = self.queue.enter(visitor, address)
-        run = _Run(self._backend, request, ticket)
+        run = _Run(self._backend, request, ticket, self._clock)
         self._runs[run.view.race] = run
         self._leave_alone(run)
         return self.resume(visitor, run.view.race)

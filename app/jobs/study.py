@@ -4,7 +4,6 @@ waits anew for every prompt, so that others race in between."""
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -22,6 +21,7 @@ from engine.studies.prompts.study_file import SavedStudy, result
 from ..catalogue.request import Look, StudyRequest
 from .frames import ENDED, Waiting, frame_json, waiting_text
 from .queue import RaceQueue, Ticket
+from .worker import QUIET_S, words_of
 
 TICK_S, HEARTBEAT_S = 0.2, 2.0
 """Seconds between checks for news, and between frames at most: only at a frame does the server notice that a browser
@@ -32,8 +32,6 @@ FAULT = "This failed because of a bug in Photofinish; see its log."
 ANEW = "The earlier results came from other weights or another machine, so all prompts are raced again."
 LINE = attrgetter("line")
 Raced = tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]
-
-log = logging.getLogger(__name__)
 
 
 class Backend(Protocol):
@@ -58,6 +56,7 @@ class Study(ABC):
         self.share: float | None = None
         self.stopped = threading.Event()
         self._error: PhotofinishError | None = None
+        self._ticket: Ticket | None = None
 
     @abstractmethod
     def frame(self) -> dict[str, Any]: ...
@@ -69,6 +68,8 @@ class Study(ABC):
     def _progress(self, text: str, share: float | None) -> None:
         if self.stopped.is_set():
             raise Halt
+        if self._ticket is not None:
+            self._ticket.sign(QUIET_S)
         self.state, self.text, self.share = "racing", sentence(text), share
 
     def stop(self) -> None:
@@ -93,9 +94,12 @@ class Study(ABC):
     async def _turn(self, ticket: Ticket) -> AsyncGenerator[None, None]:
         """Wait for the device, then work."""
         over, is_running = threading.Event(), False
+        self._ticket = ticket
         sent, sent_at = None, 0.0
         try:
             while not over.is_set():
+                if closed := ticket.why_closed:
+                    raise RaceError(closed)
                 if not is_running:
                     if self.stopped.is_set():
                         return
@@ -122,11 +126,8 @@ class Study(ABC):
             self.work()
         except Halt:
             pass
-        except PhotofinishError as error:
-            self._error = error
-        except Exception:
-            log.exception("a study failed")
-            self._error = RaceError(FAULT)
+        except BaseException as error:  # whatever ends this thread, the visitor reads why
+            self._error = error if isinstance(error, PhotofinishError) else RaceError(words_of(error, "a study", FAULT))
         finally:
             ticket.leave()
             over.set()
@@ -140,6 +141,11 @@ class StudiesOf:
     def __init__(self, make: Callable[[Any], Study], queue: RaceQueue) -> None:
         self._make, self._queue = make, queue
         self._studies: dict[str, Study] = {}
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is any."""
+        return bool(self._studies)
 
     async def frames(self, visitor: str, address: str, request: Any) -> AsyncGenerator[str, None]:
         """Run a study; its frames as JSON text. Closing this generator ends it within one step. Raises UsageError if

@@ -26,6 +26,9 @@ from .queue import Ticket
 
 FAULT = "The race failed because of a bug in Photofinish; see its log."
 STOPPED_TEXT = "Stopped."
+QUIET_S, STEP_S = 900.0, 180.0
+"""A worker hangs if it reports no progress for QUIET_S, or takes longer than STEP_S for a step, or for what a server
+sends next (at most `Patience.silence_s`)."""
 POLL_S = 0.01
 """Interval for checking whether a browser has the end of a race."""
 
@@ -63,15 +66,16 @@ class Worker:
         self._news: deque[News] = deque()
         self._stop, self._shown = threading.Event(), threading.Event()
         self._unwatched = self._is_running = False
+        self._why = STOPPED_TEXT
         self._stage, self._since, self._share = "", 0.0, 0.0
         self._thread = threading.Thread(target=self._run, name="race", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, unwatched: bool = False) -> None:
-        """End within one step. unwatched: nobody waits for the result, so it is not computed."""
-        self._unwatched = self._unwatched or unwatched
+    def stop(self, unwatched: bool = False, why: str = STOPPED_TEXT) -> None:
+        """End within one step. unwatched: nobody waits for the result, so it is not computed. why: a sentence."""
+        self._unwatched, self._why = self._unwatched or unwatched, why
         self._stop.set()
 
     def shown(self) -> None:
@@ -95,15 +99,9 @@ class Worker:
         try:
             race, ended = self._race()
         except _Halt:
-            ended = Ended("stopped", STOPPED_TEXT)
-        except PhotofinishError as error:
-            ended = Ended("failed", sentence(str(error)))
-        except Exception as error:
-            log.exception("a race failed")
-            ended = Ended("failed", sentence(NO_MEMORY) if is_out_of_memory(error) else FAULT)
-        except BaseException:
-            self._device.leave()
-            raise
+            ended = Ended("stopped", self._why)
+        except BaseException as error:  # whatever ends this thread, the device is free and the visitor reads why
+            ended = Ended("failed", sentence(words_of(error, "a race", FAULT)))
         if race is None or ended.state != "finished":
             race = None  # its memory is free before the next race is set up
             self._device.leave()
@@ -121,6 +119,7 @@ class Worker:
         """The extras of the race; {} if there are none, or if the job was given up."""
 
         def go_on(text: str, share: float | None) -> None:
+            self._device.sign(QUIET_S)
             if self._stop.is_set() or self._device.is_waited_for:
                 raise _Halt
 
@@ -131,8 +130,8 @@ class Worker:
             return self._extras(race, go_on)
         except (_Halt, PhotofinishError):
             return {}
-        except Exception:
-            log.exception("the extras of a race failed")
+        except BaseException as error:
+            words_of(error, "what is added to a race", FAULT)
             return {}
 
     def _race(self) -> tuple[Race, Ended]:
@@ -144,6 +143,7 @@ class Worker:
         pending: list[News] = [Prepared(header)]  # until every lane has read its prompt, which reports progress
         with closing(race.events()) as source:  # type: ignore[type-var]
             for event in source:
+                self._device.sign(STEP_S)
                 events.append(event)
                 pending.append(event)
                 if not isinstance(event.event, Started):
@@ -155,15 +155,17 @@ class Worker:
         self._news += pending
         if self._unwatched:
             raise _Halt
+        self._device.sign(QUIET_S)
         result = race.result()
         if self._stop.is_set():
             stopped = build(header, events, {**result, "stopped": True})
-            return race, Ended("stopped", STOPPED_TEXT, stopped)
+            return race, Ended("stopped", self._why, stopped)
         recording = build(header, events, result)
         again = told_again(self._recorded, recording) if self._recorded else ""
         return race, Ended("finished", finished_text(events), recording, again)
 
     def _progress(self, text: str, share: float | None) -> None:
+        self._device.sign(QUIET_S)
         if self._is_running:  # lanes run one after the other, and a later one reads its prompt
             return
         if self._stop.is_set():
@@ -177,6 +179,17 @@ class Worker:
             self._stage, self._since, self._share = text, now, share or 0.0
         done = (share or 0.0) - self._share
         return (now - self._since) * (1 - self._share - done) / done if done > 0 else None
+
+
+def words_of(error: BaseException, what: str, fault: str) -> str:
+    """What a visitor reads about an error that ended some work. Anything but this project's own errors is logged.
+
+    what: failed, for the log.
+    fault: the words for a bug."""
+    if isinstance(error, PhotofinishError):
+        return str(error)
+    log.error("%s failed", what, exc_info=error)
+    return NO_MEMORY if is_out_of_memory(error) else fault
 
 
 def told_again(recorded: Recording, here: Recording) -> str:

@@ -87,6 +87,17 @@ class Handlers:
         """Whether no race has the device or waits for it."""
         return self.stage.queue.is_empty
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a browser follows a race, a study or a check-up."""
+        studies = self._studies, self._check_ups, self.loads
+        return self.stage.is_watched or any(each is not None and each.is_watched for each in studies)
+
+    def close(self) -> None:
+        """The page is about to end: no race starts any more, and all that run or wait end, with a sentence. To be
+        called from any thread."""
+        self.stage.queue.is_closed = True
+
     async def checked(self) -> None:
         """Wait until the check of what this machine can run is over."""
         while self._check is not None and self._check.found is None:

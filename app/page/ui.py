@@ -158,7 +158,7 @@ def build(
         resumed = page.load(handlers.resume, race, race, js=RESUME_JS, **PRIVATE)
         resumed.then(handlers.extras, None, race, **PRIVATE)
     mend(page, handlers.is_idle)
-    page.own_routes, page.own_names = routes(handlers), own
+    page.own_routes, page.own_names, page.ends = routes(handlers), own, handlers
     return page
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from app.jobs import worker as worker_module
 from app.jobs.frames import Preparing
-from app.jobs.queue import PER_VISITOR
+from app.jobs.queue import PER_VISITOR, RaceQueue
 from app.jobs.races import FRAME_S, HEARTBEAT_FRAMES, Stage
 from app.jobs.worker import Worker
 from engine.errors import RaceError, UsageError
@@ -162,7 +162,8 @@ def test_a_race_is_gone_before_its_place_on_the_device_is_free(stopped) -> None:
         gone.append(ref(race))
         return race
 
-    device = SimpleNamespace(is_waited_for=False, race_over=lambda: None, leave=lambda: gone.append(gone[0]() is None))
+    device = RaceQueue().enter("a", "at a")
+    device.leave = lambda: gone.append(gone[0]() is None)
     worker = Worker(prepare, backend.extras, device)
     worker.start()
     worker.shown()
@@ -186,7 +187,7 @@ def test_what_is_left_of_a_preparation_follows_its_pace(paces, known) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-        worker = Worker(prepare, StagedBackend(RACE).extras, SimpleNamespace(leave=lambda: None))
+        worker = Worker(prepare, StagedBackend(RACE).extras, RaceQueue().enter("a", "at a"))
         worker.start()
         assert worker.join(5)
         told = [news for news in worker.take() if isinstance(news, Preparing) and news.text == "one stage"]

@@ -7,9 +7,9 @@ export function remembered(key, inTab = false) {
 export const DECIDE_KEY = "photofinish.decide";         // what was entered in the tab Decide
 
 // The value of a key whose text is JSON; null if there is none. An exported page has what was kept where it was made.
-export function rememberedJson(key) {
+export function rememberedJson(key, inTab = false) {
   const brought = document.getElementById("remembered");
-  try { return JSON.parse(brought?.textContent ?? "{}")[key] ?? JSON.parse(remembered(key)); } catch { return null; }
+  try { return JSON.parse(brought?.textContent ?? "{}")[key] ?? JSON.parse(remembered(key, inTab)); } catch { return null; }
 }
 
 // null forgets the key.

@@ -1,4 +1,5 @@
-// The dialog "Your prompts". Finished prompts are kept in this browser, so that a study can be resumed.
+// The dialog "Your prompts". Finished prompts are kept in this browser, so that a study can be resumed; its prompts and
+// its result are kept in the tab, which shows them again when it is reloaded.
 
 import { MAX_NEW_TOKENS, MAX_PROMPTS, THRESHOLD, trigger } from "../host.js";
 import { copy, makeButton } from "../base/dom.js";
@@ -13,6 +14,9 @@ import { promptAt } from "./prompts.js";
 import { loadWords, MEANS, nextWords, promptTable, raceWords, savedWords, strips, verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
+const PROMPTS_KEY = "photofinish.study.prompts";
+const FRAME_KEY = "photofinish.study.frame";       // the last frame, without rows
+const OVER = ["finished", "stopped", "failed"];
 const BUTTON = "#page-study-button";
 const PASTED = "pasted text";
 const SAVED = /^[^]{0,200}"format":\s*"photofinish-study"/;
@@ -36,7 +40,10 @@ function keptRun() {
 // kept: what the server need not race again, if it belongs to the same study.
 function order(kept = keptRun()) {
   const { name, text, isWhole } = study.source;
+  const how = { limit: refs.limit.value, length: refs.length.value, flatten: refs.flatten.checked };
   Object.assign(results, { rows: new Map(), of: nameOf() });
+  remember(FRAME_KEY, null, true);
+  remember(PROMPTS_KEY, JSON.stringify({ name, text, isWhole, ...how }), true);
   return { name, text, whole: isWhole, flatten: refs.flatten.checked, limit: Number(refs.limit.value),
     max_new_tokens: Number(refs.length.value), kept: kept && JSON.stringify(kept) };
 }
@@ -47,9 +54,28 @@ function heard(frame) {
     rows.clear();
   const before = rows.size;
   for (const row of frame.report?.rows ?? frame.rows ?? []) rows.set(`${row.line} ${row.drafter}`, row);
-  if (frame.key && (rows.size !== before || ["finished", "stopped", "failed"].includes(frame.state)))
-    remember(KEPT_KEY, frame.state === "finished" ? null :
-      JSON.stringify({ of, key: frame.key, ran_on: frame.ran_on, rows: [...rows.values()] }));
+  if (!frame.key || (rows.size === before && !OVER.includes(frame.state))) return;
+  remember(KEPT_KEY, frame.state === "finished" ? null :
+    JSON.stringify({ of, key: frame.key, ran_on: frame.ran_on, rows: [...rows.values()] }));
+  remember(FRAME_KEY, JSON.stringify({ ...frame, rows: [] }), true);
+}
+
+// Show the study of this tab again, which the server may not even know any more.
+function comeBack() {
+  const source = rememberedJson(PROMPTS_KEY, true), frame = rememberedJson(FRAME_KEY, true);
+  if (!source || !frame) return;
+  refs.limit.value = source.limit;
+  refs.length.value = source.length;
+  refs.flatten.checked = source.flatten;
+  if (source.name === PASTED) {
+    refs.paste.value = source.text;
+    refs.perLine.checked = !source.isWhole;
+  }
+  chosen(source.name, source.text, source.isWhole);
+  const isOver = OVER.includes(frame.state), text = "Interrupted: the page was loaded again, or restarted.";
+  Object.assign(study, { state: isOver ? frame.state : "stopped", frame: isOver ? frame : { ...frame, text } });
+  results.of = nameOf();
+  for (const row of frame.report?.rows ?? keptRun()?.rows ?? []) results.rows.set(`${row.line} ${row.drafter}`, row);
 }
 
 // Lines whose race was disturbed.
@@ -154,7 +180,7 @@ function commands(target, best) {
 function drawProgress(rows) {
   const { frame, state } = study, { num_done: done, num_prompts: all } = frame ?? {}, lost = isLost();
   drawControls(["start", "open", "paste", "limit", "length", "perLine", "flatten"], BUTTON,
-    runs() && all ? `Your prompts ${done}/${all}` : "Your prompts");
+    done < all ? `Your prompts ${done}/${all}` : "Your prompts");
   if (all) refs.progress.value = done / all; else refs.progress.removeAttribute("value");
   const says = lost ? "The server is not responding. Finished prompts are saved: reload the page and choose the same "
     + "prompts to continue." : state === "asked" ? "Contacting the server." : state === "finished" ? "" : frame?.text;
@@ -193,6 +219,7 @@ async function take(file) {
   results.whyNot = "";
   if (SAVED.test(text ?? "")) {
     study.source = null;
+    results.rows = new Map();
     refs.found.textContent = `${oneLine(name).slice(0, 80)}: a saved study.`;
     start({ saved: text });
   } else if (numChats)
@@ -211,5 +238,6 @@ dialog.addEventListener("drop", (event) => {
   if (!runs()) take(event.dataTransfer.files[0]);
 });
 
+comeBack();
 connect({ order, draw, heard, looked, take, result: () => study.frame.report, command }, BUTTON,
   "photofinish_study.json");

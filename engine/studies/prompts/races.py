@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import closing
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ...loading.loading import LoadedModel
     from ...session import TorchRace
 
+log = logging.getLogger(__name__)
 SYNTHETIC = "synthetic"
 SPREAD = 4
 """A cache may be this many times as long as its prompt needs, so that prompts share a length."""
@@ -75,14 +77,18 @@ class Study:
 
     def races(self, done: Container[int] = (), progress: Progress = silent) -> Iterator[tuple[Row, ...]]:
         """Race every prompt whose line is not in `done`, and yield its rows, one per drafter. May be closed at any
-        time. Raises RaceError if a prompt cannot be decoded at all; failures of a drafter's lane are in its row."""
+        time. What fails, a drafter's lane or all of a prompt's race, is in the rows, and the next prompt is raced."""
         began, total = time.monotonic(), len(self._prompts)
         left = [i for i, prompt in enumerate(self._prompts) if prompt.line not in done]
         for num_raced, i in enumerate(left):
             where = f"prompt {i + 1} of {total}"
             if num_raced:
                 where += f", {_left((time.monotonic() - began) / num_raced * (len(left) - num_raced))}"
-            yield self._race(i, partial(_tell, progress, where, i / total))
+            try:
+                yield self._race(i, partial(_tell, progress, where, i / total))
+            except RaceError as error:
+                log.warning("a prompt of a study could not be raced", exc_info=True)
+                yield failed_rows(self._prompts[i], self._spec.named(SPECULATIVE), str(error))
 
     def _race(self, i: int, progress: Progress) -> tuple[Row, ...]:
         from ...session import TorchRace
@@ -97,10 +103,10 @@ class Study:
 
 
 def rows_of(race: TorchRace, events: Sequence[LaneEvent], prompt: FilePrompt) -> tuple[Row, ...]:
-    """The rows of a finished race, one per drafter."""
+    """The rows of a finished race, one per drafter. Raises RaceError if plain decoding failed."""
     failed = {e.lane: e.event.message for e in events if isinstance(e.event, Failed)}
     if broken := [f"lane {lane} failed: {failed[lane]}" for lane in (PLAIN, BASELINE) if lane in failed]:
-        raise RaceError(f"line {prompt.line}: {'; '.join(broken)}")
+        raise RaceError("; ".join(broken))
     gains, verdicts = race_speedups(events, race.spec.lanes), race.result()["verdicts"]
     computed = {} if failed else _computed(race, list(gains))
     loops = loop_sentence(token_ids(events, BASELINE)) is not None
@@ -133,6 +139,13 @@ def rows_of(race: TorchRace, events: Sequence[LaneEvent], prompt: FilePrompt) ->
             )
         )
     return tuple(rows)
+
+
+def failed_rows(prompt: FilePrompt, drafters: Sequence[str], why: str) -> tuple[Row, ...]:
+    """The rows of a prompt that could not be raced, one per drafter."""
+    about = prompt.line, prompt.label, prompt.kind
+    fault = f"line {prompt.line}: {why}"
+    return tuple(Row(*about, drafter, AUTO, None, None, None, None, 0, False, fault=fault) for drafter in drafters)
 
 
 def _computed(race: TorchRace, drafters: Sequence[str]) -> dict[str, dict[str, float]]:

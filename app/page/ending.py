@@ -1,0 +1,50 @@
+"""How the page ends: SIGTERM and SIGINT end all races first, so that every browser reads why its race is over."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from typing import NoReturn, Protocol
+
+POLL_S = 0.05
+CLOSE_S, SENT_S = 3.5, 0.5
+"""At most for races to end, and for Gradio to send what it has. Docker and systemd wait 10 s or more before they kill a
+process."""
+
+
+class Ends(Protocol):
+    """What ends with the page: see `Handlers`."""
+
+    @property
+    def is_watched(self) -> bool: ...
+    def close(self) -> None: ...
+
+
+def serve_until_signal(ends: Ends) -> NoReturn:
+    """Block until SIGTERM or SIGINT, end all races, and exit with status 0; a second signal ends the process at once.
+    Call it in the main thread, once the page is up.
+
+    The interpreter is not shut down in order: it would wait for threads, and a step that hangs cannot be ended."""
+    signals: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        signals.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, note)
+    while not signals:
+        time.sleep(POLL_S)
+    was_watched, last = ends.is_watched, time.monotonic() + CLOSE_S
+    ends.close()
+    while ends.is_watched and time.monotonic() < last:
+        time.sleep(POLL_S)
+    if was_watched:
+        time.sleep(SENT_S)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,54 @@
+"""The server is restarted under a visitor's race and study, in a real Chromium: what the visitor had comes back."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.jobs.queue import RESTARTS
+from tests.helpers.dialogs import Dialog
+from tests.helpers.page_browser import RACE_MS, open_tab, run_race, settings
+from tests.helpers.pageserver import WITHOUT_TORCH, free_port, served
+
+pytestmark = pytest.mark.browser
+NUM = 20
+FILE = "".join(json.dumps({"prompt": f"def f{i}(x):\n    return"}) + "\n" for i in range(NUM))
+MINE = "def mine(a):\n    return a"
+
+
+def test_a_restart_loses_nothing_of_a_visitor(browser: Any, page_cache: Path) -> None:
+    """A stream that breaks off without a word; a process that does not end; a prompt, a race or a study that is gone
+    with the server, or a study that begins anew."""
+    port, tab = free_port(), browser.new_page()
+    study = Dialog(tab, "#page-study")
+    with served(page_cache, port=port) as before:
+        open_tab(tab, before)
+        settings(tab, Maximum_length="1000")
+        tab.fill("#page-prompt textarea", MINE)
+        tab.click("#page-study-button")
+        study.choose(FILE)
+        study.fill(length="32")
+        tab.click(study["start"])
+        study.says("says", f"1 of {NUM} prompts finished")
+        tab.keyboard.press("Escape")
+        run_race(tab, "running")
+        began = time.monotonic()
+        before.process.terminate()
+        assert before.process.wait(5) == 0 and time.monotonic() - began < 5
+        tab.wait_for_selector('.pf[data-state="stopped"]', timeout=RACE_MS)
+        assert RESTARTS[4:] in tab.text_content("[data-ref=statusText]")
+        study.says("says", RESTARTS[4:])
+    race = tab.evaluate("window.photofinish.state.race")
+    with served(page_cache, port=port, script=WITHOUT_TORCH):
+        tab.reload()
+        tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race, timeout=RACE_MS)
+        assert tab.input_value("#page-prompt textarea") == MINE
+        tab.click("#page-study-button:has-text('Your prompts ')")
+        num = len({row["line"] for row in study.saved()["rows"]})
+        assert 0 < num < NUM and study.text("start") == "Continue"
+        assert f"{num} of {NUM} prompts finished" in study.text("says")
+    tab.close()
