@@ -5,9 +5,9 @@
 
 A segment is a process of its own: a target (the default model in every third one, else a fixture), a dtype, with or
 without compiled kernels, and random races. In a race are a baseline and six to eight drafting lanes of different
-drafters, draft lengths and rules; temperature, prompt, its length (inside the sliding window, across its end, beyond it) and the number
-of threads differ from race to race. The segment's number decides all of it. Only what is measured may differ when it
-runs again: how much `auto` drafts, and which class of widths is raced.
+drafters, draft lengths and rules; temperature, prompt, its length (inside the sliding window, across its end, beyond
+it) and the number of threads differ from race to race. The segment's number decides all of it. Only what is measured
+may differ when it runs again: how much `auto` drafts, and which class of widths is raced.
 
 Sampled tokens under rule rejection are not promised to be equal, and are counted as `tokens_by_chance`. Their rows of
 logits are compared up to the first other token: they depend on the tokens before alone. Where no width is exact nothing
@@ -58,6 +58,7 @@ MORE = {
 }
 """Each target's drafters with weights."""
 CHAINS, TREES = (1, 2, 3, 5, 7), ("tree:3", "tree:7", "tree:15", "auto", "auto")
+MOST_OF_DFLASH = 5
 TEMPERATURES = (0.0, 0.0, 0.3, 0.7, 1.0, 1.2)
 ROOMS = {DEFAULT_TARGET: (224, 736), "fixture": (480, 992), "sliding": (480, 992)}
 """Tokens of a race, prompt included: few lengths, because every length of the cache is probed."""
@@ -117,6 +118,7 @@ def random_race(draw: random.Random, segment: Segment, tokenizer: Any, all_texts
     lanes = [LaneSpec(BASELINE)]
     for i, drafter in enumerate(draw.sample(drafters, draw.randint(6, len(drafters)))):
         k = draw.choice(CHAINS if draw.random() < 0.4 else TREES)
+        k = min(k, MOST_OF_DFLASH) if isinstance(k, int) and "dflash" in drafter else k
         rule = "coupled" if tree_size(k) or draw.random() < 0.8 else "rejection"
         lanes.append(LaneSpec(f"{i}", drafter, k, rule=rule))
     return RaceSpec(tuple(lanes), params, audit=True), Prompt("", tuple(ids))
