@@ -4,15 +4,15 @@
     python -m tools.soak --segment 17          # that segment again: its races, a JSON line for each drafting lane
 
 A segment is a process of its own: a target (the default model in every third one, else a fixture), a dtype, with or
-without compiled kernels, and random races. In a race are a baseline and six to eight drafting lanes of different
-drafters, draft lengths and rules; temperature, prompt, its length (inside the sliding window, across its end, beyond
-it) and the number of threads differ from race to race. The segment's number decides all of it. Only what is measured
-may differ when it runs again: how much `auto` drafts, and which class of widths is raced.
+without compiled kernels, and random races. A race has a baseline and at least six drafting lanes with different
+drafters, draft lengths and rules. Temperature, prompt, its length (inside the sliding window, across its end, beyond
+it) and the number of threads differ from race to race. The segment's number decides all of it, and the commit, whose
+texts are the prompts; but how much `auto` drafts, and which class of widths is raced, is measured.
 
-Sampled tokens under rule rejection are not promised to be equal, and are counted as `tokens_by_chance`. Their rows of
-logits are compared up to the first other token: they depend on the tokens before alone. Where no width is exact nothing
-is promised: `tokens_without_promise`. A difference, a lane that fails and a process that ends early stop nothing. They
-are recorded with the race and its segment.
+Sampled tokens under rule rejection are not promised to be equal: `tokens_by_chance`. Their rows of logits are compared
+up to the first other token. Where no width is exact nothing is promised: `tokens_without_promise`. A difference, a lane
+that fails and a process that ends early stop nothing; they are recorded with the race and its segment. A file can be
+continued at another commit: `earlier` has the sums of each time before.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from engine.hardware import environment
 from engine.kernels.choose import choose
 from engine.kernels.cpu.build import OFF
 from engine.loading.loading import DEFAULT_TARGET, LoadedModel, load
+from engine.progress import silent
 from engine.session import TorchRace
 from engine.spec import BASELINE, LaneSpec, RaceSpec, SamplingParams, tree_size
 
@@ -51,20 +52,14 @@ WINDOWS = {DEFAULT_TARGET: 512, "fixture": 0, "sliding": 16}
 """Tokens that a sliding layer of each target sees; 0: it has none."""
 HEADS = [f"{name}:{TRAINED / name}" for name in ("eagle3", "dflash")]
 DRAFT = f"draft_model:{TRAINED / 'draft'}"
-MORE = {
-    DEFAULT_TARGET: ["eagle3", "dflash", "hybrid:ngram+eagle3", "hybrid:ngram:2+dflash"],
-    "fixture": [*HEADS, DRAFT, f"hybrid:ngram:2+{HEADS[0]}", f"hybrid:ngram+{DRAFT}"],
-    "sliding": [*HEADS, DRAFT, f"hybrid:ngram:2+{HEADS[1]}", f"hybrid:ngram+{DRAFT}"],
-}
-"""Each target's drafters with weights."""
-CHAINS, TREES = (1, 2, 3, 5, 7), ("tree:3", "tree:7", "tree:15", "auto", "auto")
-MOST_OF_DFLASH = 5
+DRAFTERS = ["ngram", "synthetic:0.9", "synthetic:0.5"]
+SMALL = [*DRAFTERS, *HEADS, DRAFT, *(f"hybrid:ngram:2+{each}" for each in (*HEADS, DRAFT))]
+LARGE = [*DRAFTERS, "eagle3", "dflash", "hybrid:ngram+eagle3", "hybrid:ngram:2+dflash"]
+CHAINS, TREES, MOST_OF_DFLASH = (1, 2, 3, 5, 7), ("tree:3", "tree:7", "tree:15", "auto", "auto"), 5
 TEMPERATURES = (0.0, 0.0, 0.3, 0.7, 1.0, 1.2)
 ROOMS = {DEFAULT_TARGET: (224, 736), "fixture": (480, 992), "sliding": (480, 992)}
 """Tokens of a race, prompt included: few lengths, because every length of the cache is probed."""
-MAX_NEW = {DEFAULT_TARGET: 256, "fixture": 960, "sliding": 960}
-SEGMENT_TOKENS, SEGMENT_S = 10_000, 900.0
-SAVED_EVERY_S = 60.0
+SEGMENT_TOKENS, SEGMENT_S, SAVED_EVERY_S = 10_000, 900.0, 60.0
 COUNTED = "tokens", "tokens_different", "rows_compared", "rows_different"
 
 
@@ -113,9 +108,9 @@ def random_race(draw: random.Random, segment: Segment, tokenizer: Any, all_texts
     start = draw.randrange(max(1, len(text) - 8 * num_prompt))
     ids = tokenizer(text[start : start + 8 * num_prompt], add_special_tokens=False)["input_ids"][:num_prompt]
     chosen = draw.choice(TEMPERATURES), draw.choice((0, 0, 20)), draw.choice((1.0, 1.0, 0.9)), draw.randrange(2**32)
-    params = SamplingParams(*chosen, max_new_tokens=min(room - len(ids), MAX_NEW[segment.target]))
-    drafters = ["ngram", "synthetic:0.9", "synthetic:0.5", *MORE[segment.target]]
-    lanes = [LaneSpec(BASELINE)]
+    is_large = segment.target == DEFAULT_TARGET
+    params = SamplingParams(*chosen, max_new_tokens=min(room - len(ids), 256 if is_large else 960))
+    drafters, lanes = LARGE if is_large else SMALL, [LaneSpec(BASELINE)]
     for i, drafter in enumerate(draw.sample(drafters, draw.randint(6, len(drafters)))):
         k = draw.choice(CHAINS if draw.random() < 0.4 else TREES)
         k = min(k, MOST_OF_DFLASH) if isinstance(k, int) and "dflash" in drafter else k
@@ -126,15 +121,14 @@ def random_race(draw: random.Random, segment: Segment, tokenizer: Any, all_texts
 
 def counts(race: TorchRace, name: str) -> dict[str, int]:
     """What one lane wrote, next to the baseline. From the first token that differs on, all count as different."""
-    lane = race.lanes[name]
-    found = part(race.lanes[BASELINE].steps, lane.steps)
+    lane, found = race.lanes[name], part(race.lanes[BASELINE].steps, race.lanes[name].steps)
     own, longer = len(found.tokens_b), max(len(found.tokens_a), len(found.tokens_b))
     rows = {"rows_compared": found.num_rows, "rows_different": found.rows_different or 0}
     if not race.widths.plan.exact:
         return {"tokens_without_promise": own}
     if lane.accept.guarantee == "same distribution":
         return {"tokens_by_chance": own, **rows}
-    same = found.first if found.first is not None else min(len(found.tokens_a), own)
+    same = min(len(found.tokens_a), own) if found.first is None else found.first
     trees = sum(bool(step.parents) for step in lane.steps)
     return {"tokens": own, "trees": trees, "tokens_different": longer - same, **rows}
 
@@ -186,21 +180,16 @@ class Totals:
     def __init__(self, path: Path, earlier: bool) -> None:
         self.path, self.saved = path, time.monotonic()
         kernels = choose(torch.device("cpu"))
-        kernels.get_ready(lambda *_: None)
-        self.file: dict[str, Any] = {
-            **dict.fromkeys((*COUNTED, "tokens_by_chance", "tokens_without_promise", "next_segment", "seconds"), 0),
-            "commit": environment.commit(),
-            "device": kernels.about_device(),
-            "versions": environment.versions(kernels.describe()),
-            "by": {},
-            "problems": [],
-        }
+        kernels.get_ready(silent)
+        about = {"commit": environment.commit(), "device": kernels.about_device()}
+        about["versions"] = environment.versions(kernels.describe())
+        counted = dict.fromkeys((*COUNTED, "tokens_by_chance", "tokens_without_promise", "next_segment", "seconds"), 0)
+        self.file: dict[str, Any] = {**counted, **about, "by": {}, "problems": []}
         if earlier:
             known = json.loads(path.read_text())
-            since = ["git", "-C", str(ROOT), "diff", "--quiet", known["commit"].rstrip("+"), "--", "engine"]
-            if subprocess.run(since).returncode:
-                sys.exit(f"{path} is of commit {known['commit']}, and engine/ has changed since; start another file")
-            self.file = known
+            before = {name: known[name] for name in (*COUNTED, "commit", "seconds")}
+            known["earlier"] = [*known.get("earlier", []), before]
+            self.file = known | about
 
     def add(self, row: dict[str, Any]) -> None:
         groups = [self.file["by"].setdefault(kind, {}).setdefault(str(of), {}) for kind, of in row["kinds"].items()]
@@ -248,7 +237,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1_000_000, help="stop after so many compared tokens")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after so long")
     parser.add_argument("--out", type=Path, default=ROOT / "assets/results/soak.json")
-    parser.add_argument("--continue", action="store_true", dest="earlier", help="add to the file, of the same engine/")
+    parser.add_argument("--continue", action="store_true", dest="earlier", help="add to what the file has")
     parser.add_argument("--segment", type=int, help="race one segment again and print its rows")
     options = parser.parse_args()
     if options.segment is not None:
