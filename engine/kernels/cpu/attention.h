@@ -17,7 +17,7 @@ typedef struct {
 
 /* parents [rows]: of each row but the first an earlier one. Returns 0 where there are too many rows, or a parent is not
    an earlier row. */
-static int as_tree(const int32_t *parents, int64_t rows, Tree *tree) {
+static __attribute__((unused)) int as_tree(const int32_t *parents, int64_t rows, Tree *tree) {
     if (rows > MAX_TREE) return 0;
     for (int64_t row = 0; row < rows; row++) {
         if (row && (parents[row] < 0 || parents[row] >= row)) return 0;
@@ -131,7 +131,8 @@ INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 
             if (of->path[i] && column + LANES > of->at) {
                 there = most(1, least(LANES, of->to[i] - column)); /* a row that has none of them is masked below */
                 for (int64_t j = 0; j < there; j++)
-                    memcpy(own + j * dim, keys + (column + j < of->to[i] ? place(of, i, column + j) : 0) * dim, 2 * dim);
+                    memcpy(own + j * dim, keys + (column + j < of->to[i] ? place(of, i, column + j) : 0) * dim,
+                        2 * dim);
                 first = own;
             }
             Floats product = there >= LANES ? products(of->query[i], first, LANES, dim) :
@@ -195,8 +196,8 @@ INLINE int together(const Attention *a, int64_t first, int64_t end) {
 }
 
 /* Thread `id`: its share of the rows of all heads. query [num, heads, dim] at a stride, out [num, heads, dim]. */
-static void attend_all(const Attention *a, const bf16 *query, int64_t stride, bf16 *out, float *scores, int id,
-    int threads) {
+static __attribute__((unused)) void attend_all(const Attention *a, const bf16 *query, int64_t stride, bf16 *out,
+    float *scores, int id, int threads) {
     int64_t total = a->heads * a->num, end = total * (id + 1) / threads;
     for (int64_t first = total * id / threads; first < end;) {
         const int rows = together(a, first, end);

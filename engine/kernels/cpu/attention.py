@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .build import INT, NUMBER, POINTER, fields, library
+from .tensors import address, check_heads
 
 TOGETHER, LANES = 4, 16
 
@@ -37,19 +38,16 @@ def attend_rows(
 def attend_natively(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float) -> Tensor:
     """query [n, heads, dim] at positions from `at` on, keys and values [1, kv_heads, S, dim], all bfloat16 and
     contiguous -> [n, heads, dim]. A row sees the columns up to its own, at most `window` of them. dim is a multiple of
-    32."""
+    32. Raises ValueError for what is not so."""
     num, heads, dim = query.shape
     _, kv, length, _ = keys.shape
-    assert (
-        dim % 32 == 0
-        and at + num <= length
-        and all(t.dtype == torch.bfloat16 and t.is_contiguous() for t in (query, keys, values))
-    )
+    check_heads(heads, kv, dim)
+    if not 0 <= at <= length - num:
+        raise ValueError(f"{num} rows from position {at} on do not fit a cache of {length}")
     threads = torch.get_num_threads()
     out, scores = torch.empty_like(query), torch.empty(threads, TOGETHER, length + LANES)
-    arguments = AttentionArguments(
-        keys.data_ptr(), values.data_ptr(), heads, kv, dim, length, window or 0, num, at, scale, None
-    )
-    pointers = (POINTER(t.data_ptr()) for t in (query, out, scores))
-    library().photofinish_attention(ctypes.byref(arguments), *pointers, INT(threads))
+    sides = (address(side, torch.bfloat16, 1, kv, length, dim) for side in (keys, values))
+    arguments = AttentionArguments(*sides, heads, kv, dim, length, window or 0, num, at, scale, None)
+    rows = (POINTER(address(each, torch.bfloat16, num, heads, dim)) for each in (query, out))
+    library().photofinish_attention(ctypes.byref(arguments), *rows, POINTER(scores.data_ptr()), INT(threads))
     return out

@@ -65,6 +65,10 @@ typedef struct {
 
 INLINE Rounded round_group(const int bytes, const bf16 *x, int64_t num, int8_t *to) {
     const float size = largest_size(x, num), most = bytes == 1 ? MOST_BYTE : MOST_BYTES;
+    if (!(size < INFINITY)) { /* no integer is near what is no number, and a sum of such would overflow */
+        memset(to, 0, (size_t)(bytes * GROUP));
+        return (Rounded){NAN, 0};
+    }
     const Floats factor = all(size > 1e-30f ? most / size : 0);
     __m512i sum = _mm512_setzero_si512();
     for (int64_t i = 0; i < num; i += LANES) {
@@ -78,7 +82,7 @@ INLINE Rounded round_group(const int bytes, const bf16 *x, int64_t num, int8_t *
             _mm_storeu_si128((void *)(to + GROUP + i), _mm512_cvtepi32_epi8(q));
         }
     }
-    return (Rounded){size < INFINITY ? size / most : NAN, -MORE * _mm512_reduce_add_epi32(sum)};
+    return (Rounded){size / most, -MORE * _mm512_reduce_add_epi32(sum)};
 }
 
 /* x [rows, k] -> groups of k, each [rows, bytes, 64], and of each what its units are. */

@@ -13,8 +13,6 @@ from .build import has
 from .linear import BLOCK, LANES, NativeLinear, reason_against
 
 GROUP = 64
-MOST_INPUTS = 2**16
-"""Per row, which is on the stack."""
 SCALE_BYTES = 2
 
 
@@ -55,8 +53,4 @@ def reason_against_bytes(linear: Any) -> str | None:
     if not has("photofinish_pack_bytes"):
         return "there is no compiled kernel for weights of 8 bits here"
     k = linear.in_features
-    return (
-        None
-        if k % LANES == 0 and k <= MOST_INPUTS
-        else f"its {k} inputs are no multiple of {LANES}, or more than {MOST_INPUTS}"
-    )
+    return f"its {k} inputs are no multiple of {LANES}" if k % LANES else None

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .build import NUMBER, POINTER, fields, library
+from .tensors import address
 
 
 class ChooserArguments(ctypes.Structure):
@@ -31,7 +32,8 @@ class Chooser:
     def __init__(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> None:
         self._tokens, self._constants = tokens.contiguous(), (seed, temperature, max_noise, near)
         themselves = torch.equal(tokens, torch.arange(len(tokens), dtype=tokens.dtype))
-        self._address = None if themselves else self._tokens.data_ptr()
+        tokens_at = address(self._tokens, torch.int32, None)
+        self._address = None if themselves else tokens_at
         self._arguments = ChooserArguments()
         self._choose = library().photofinish_choose
         self._choose.restype = NUMBER

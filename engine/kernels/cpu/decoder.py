@@ -16,6 +16,7 @@ from ...layers.step import StepState
 from .build import INT, NUMBER, POINTER, fields, library
 from .bytes import packed
 from .linear import LANES, LinearArguments, reason_against
+from .tensors import MOST_DIM, address, check_heads
 
 ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}
 """Classes of transformers and torch -> linear.h."""
@@ -45,13 +46,17 @@ class DecoderArguments(ctypes.Structure):
 
 
 class Caches:
-    """Keys and values of one sequence, for `step.c`."""
+    """Keys and values of one sequence, for `step.c`: of each layer bfloat16 [1, kv_heads, S, dim]. Raises ValueError
+    for others than the decoder's."""
 
-    def __init__(self, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
+    def __init__(self, kv: Sequence[tuple[Tensor, Tensor]], decoder: DecoderArguments) -> None:
         self._kept_alive = list(kv)
-        self.num_layers, self.size = len(kv), tuple(kv[0][0].shape[1:])  # heads, length, their size
-        self.length = self.size[1]
-        self.addresses = (POINTER * (2 * len(kv)))(*(side.data_ptr() for layer in kv for side in layer))
+        if len(kv) != decoder.num_layers:
+            raise ValueError(f"a decoder of {decoder.num_layers} layers needs as many caches, not {len(kv)}")
+        self.num_layers, self.length = len(kv), kv[0][0].shape[2]
+        self.size = decoder.kv, self.length, decoder.dim
+        sides = (address(side, torch.bfloat16, 1, *self.size) for layer in kv for side in layer)
+        self.addresses = (POINTER * (2 * len(kv)))(*sides)
 
 
 class NativeDecoder(StepDecoder):
@@ -89,6 +94,7 @@ class NativeDecoder(StepDecoder):
         first = layers[0]
         attention = first.self_attn
         num_kv = attention.num_turned - attention.num_heads
+        check_heads(attention.num_heads, num_kv, attention.head_dim)
         self._hidden, self._dim = attention.o_proj.out_features, attention.head_dim
         sizes = (len(layers), self._hidden, attention.num_heads, num_kv, self._dim, first.mlp.down_proj.in_features)
         self._kept_alive.append(arguments)
@@ -114,9 +120,10 @@ class NativeDecoder(StepDecoder):
         """The step's tokens follow one another."""
         if state.seen is not None:
             state.seen.update(self.windows)
-        embedded, caches, at = self.embed_tokens(input_ids), Caches(state.kv), int(state.at[0])
+        embedded, caches, at = self.embed_tokens(input_ids), Caches(state.kv, self.arguments), int(state.at[0])
         x = embedded.clone().contiguous()
         num_rows = x.shape[1]
+        x_at = POINTER(address(x, torch.bfloat16, 1, num_rows, self._hidden))
         span = self.span(caches.length, at, num_rows)
         kept = torch.empty(caches.num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if all_states else None
         tables = self.tables_for(caches.length)  # kept alive here: another thread may make longer ones meanwhile
@@ -124,7 +131,7 @@ class NativeDecoder(StepDecoder):
             ctypes.byref(self.arguments),
             caches.addresses,
             tables[1],
-            POINTER(x.data_ptr()),
+            x_at,
             None if kept is None else POINTER(kept.data_ptr()),
             None,
             *span,
@@ -189,8 +196,9 @@ def reason_against_decoder(fused: Any) -> str | None:
             attention.head_dim % (2 * LANES)
             or mlp.down_proj.in_features % LANES
             or attention.o_proj.out_features % LANES
+            or attention.head_dim > MOST_DIM
         ):
-            return f"its sizes are no multiples of {LANES}, or its heads' of {2 * LANES}"
+            return f"its sizes are no multiples of {LANES}, or its heads' of {2 * LANES} up to {MOST_DIM}"
         if any(norm.eps != fused.norm.eps for norm in (*layer.norms, *attention.norms)):
             return "its norms differ in eps"
     if len({_sizes(layer) for layer in layers}) > 1:

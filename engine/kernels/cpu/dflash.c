@@ -128,7 +128,7 @@ int photofinish_block(const Block *b, bf16 *const *cache, const float *cos, cons
             }
 #pragma omp barrier
             if (!left) continue;
-            const Attention attention = {keys, values, b->heads, b->kv, dim, S, 0, left, 0, b->scale};
+            const Attention attention = {keys, values, b->heads, b->kv, dim, S, 0, left, 0, b->scale, 0, 0};
             attend_block(b, layer, &attention, start, rows, from, s.query, s.mixed, scores, id, num);
 #pragma omp barrier
             const SecondHalf half = {&layer->o, &layer->gate_up, &layer->down, layer->inner_norm, (int)b->act, b->eps};

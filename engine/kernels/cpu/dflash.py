@@ -12,6 +12,7 @@ from torch import Tensor
 from .build import INT, NUMBER, POINTER, fields
 from .heads import HeadRows, reason_against_rows
 from .linear import LinearArguments
+from .tensors import address
 
 
 class BlockLayerArguments(ctypes.Structure):
@@ -62,13 +63,9 @@ class NativeDFlashRows(HeadRows):
         takes = (*[POINTER] * 5, *[NUMBER] * 7, POINTER, POINTER, INT, POINTER)
         super().__init__(head, keys, values, rope, most, ("photofinish_block", takes), sizes)
         self._views = [None if self._logits is None else self._logits[:num] for num in range(most + 1)]
-        assert (
-            states.dtype == torch.bfloat16
-            and states.shape == (self._length, head.fc.in_features)
-            and states.is_contiguous()
-        )
+        self._states_at = address(states, torch.bfloat16, self._length, head.fc.in_features)
         self._kept_alive.append(states)
-        self._states_at, self._row_bytes = states.data_ptr(), states.shape[1] * states.element_size()
+        self._row_bytes = states.shape[1] * states.element_size()
 
     def _of(self, output: LinearArguments) -> BlockArguments:
         head, spec = self.head, self.head.spec

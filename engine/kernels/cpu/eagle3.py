@@ -13,6 +13,7 @@ from torch import Tensor
 from .build import INT, NUMBER, POINTER, fields
 from .heads import HeadRows, reason_against_rows
 from .linear import LinearArguments
+from .tensors import address
 
 
 class HeadLayerArguments(ctypes.Structure):
@@ -101,13 +102,9 @@ class NativeEagle3Rows(HeadRows):
         return self.head.logits(self._last[:num]) if self._logits is None else self._logits[:num]
 
     def _take(self, token_ids: Tensor, states: Tensor, first: int, outputs: Any) -> None:
-        assert (
-            states.dtype == torch.bfloat16
-            and states.shape == (len(token_ids), self.head.fc.in_features)
-            and states.is_contiguous()
-            and token_ids.is_contiguous()
-        )
-        self._run(token_ids.data_ptr(), states.data_ptr(), None, 0, len(token_ids), first, outputs)
+        num = len(token_ids)
+        states_at = address(states, torch.bfloat16, num, self.head.fc.in_features)
+        self._run(address(token_ids, torch.long, num), states_at, None, 0, num, first, outputs)
 
     def _run(
         self, tokens: int, features: int | None, parents: int | None, base: int, num: int, at: int, outputs: Any

@@ -15,6 +15,7 @@ from ...layers.layers import is_stock
 from .build import NUMBER, POINTER, fields
 from .decoder import Caches, NativeDecoder
 from .linear import NativeLinear
+from .tensors import address
 
 SCALED_EMBEDDINGS = {"Gemma3TextScaledWordEmbedding"}
 """transformers' classes that multiply what they look up by `embed_scale`."""
@@ -35,11 +36,13 @@ class NativeForward:
     once; logits stay in one place, overwritten by the next call."""
 
     def __init__(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
-        self._decoder, self._head, self._caches = model.get_decoder(), model.lm_head, Caches(kv)
+        self._decoder, self._head = model.get_decoder(), model.lm_head
+        self._caches = Caches(kv, self._decoder.arguments)
         embedding = self._decoder.embed_tokens
         self._embeddings = weight = embedding.weight.detach().contiguous()
         scale = float(embedding.embed_scale.to(weight.dtype)) if type(embedding).__name__ in SCALED_EMBEDDINGS else 0.0
-        pointers = ctypes.addressof(self._decoder.arguments), ctypes.addressof(self._head.arguments), weight.data_ptr()
+        weights_at = address(weight, torch.bfloat16, None, self._decoder.arguments.hidden)
+        pointers = ctypes.addressof(self._decoder.arguments), ctypes.addressof(self._head.arguments), weights_at
         self._arguments = ModelArguments(*pointers, *weight.shape, self._caches.num_layers, scale)
         self._arguments_at = ctypes.byref(self._arguments)
         self._logits = torch.empty(0, self._head.out_features, dtype=weight.dtype)
@@ -58,12 +61,13 @@ class NativeForward:
     ) -> tuple[Tensor | None, Tensor | None]:
         """ids [1, n] from position `at` on -> logits [n, vocab] and transformers' hidden states [layers + 1, n,
         hidden], if wanted. Records each layer's window in `seen`. parents [n], int32: see `Forward`. Raises IndexError
-        for invalid ids or parents."""
+        for invalid ids or parents, ValueError for tensors of other types or sizes."""
         if seen is not None:
             seen.update(self._decoder.windows)
         num_rows, length, hidden = ids.shape[1], self._caches.length, self._arguments.hidden
         span = self._decoder.span(length, at, num_rows)
-        assert ids.dtype == torch.long and ids.is_contiguous()
+        ids_at = POINTER(address(ids, torch.long, 1, num_rows))
+        parents_at = None if parents is None else POINTER(address(parents, torch.int32, num_rows))
         if want_logits:
             x, logits, x_at, logits_at = self._places.get(num_rows) or self._place(num_rows)
         else:
@@ -75,11 +79,11 @@ class NativeForward:
             self._arguments_at,
             self._caches.addresses,
             tables[1],
-            POINTER(ids.data_ptr()),
+            ids_at,
             POINTER(x_at),
             None if kept is None else POINTER(kept.data_ptr()),
             POINTER(logits_at),
-            None if parents is None else POINTER(parents.data_ptr()),
+            parents_at,
             *span,
         )
         if not done:
@@ -87,7 +91,13 @@ class NativeForward:
         return logits, kept
 
     def keep(self, at: int, rows: Sequence[int]) -> None:
-        """See `Forward`."""
+        """See `Forward`. Raises ValueError for rows that are not ascending, or beyond the cache."""
+        if any(after <= row for row, after in zip((-1, *rows), rows, strict=False)) or not (
+            0 <= at <= self._caches.length - 1 - max(rows, default=-1)
+        ):
+            raise ValueError(
+                f"rows {list(rows)} from position {at} on do not ascend in a cache of {self._caches.length}"
+            )
         path = (ctypes.c_int32 * len(rows))(*rows)
         sizes = map(NUMBER, (self._caches.num_layers, *self._caches.size))
         self._keep(self._caches.addresses, *sizes, NUMBER(at), path, NUMBER(len(rows)))

@@ -15,6 +15,7 @@ from .build import INT, NUMBER, POINTER, has, library
 from .bytes import packed
 from .decoder import ACTIVATIONS
 from .linear import BLOCK, LANES, LinearArguments, NativeLinear, reason_against
+from .tensors import address, check_heads
 
 
 class GatedMLP(nn.Module):
@@ -81,9 +82,11 @@ class HeadRows(ABC):
     ) -> None:
         self.head, self._length, self._num_kv = head, keys[0].shape[1], len(keys[0])
         self._dim = head.layers[0].self_attn.dim
+        check_heads(head.layers[0].self_attn.o_proj.in_features // self._dim, self._num_kv, self._dim)
         cache = [side for layer in zip(keys, values, strict=True) for side in layer]
         angles = [part[:, : self._dim // 2].float().contiguous() for part in rope]
-        sides = (POINTER * len(cache))(*(side.data_ptr() for side in cache))
+        sizes_of_a_side = self._num_kv, self._length, self._dim
+        sides = (POINTER * len(cache))(*(address(side, torch.bfloat16, *sizes_of_a_side) for side in cache))
         self._kept_alive: list[Any] = [cache, angles, sides]
         output = self._output()
         self._arguments = self._of(LinearArguments() if output is None else output.arguments)
@@ -97,7 +100,7 @@ class HeadRows(ABC):
         self._constants = (
             ctypes.addressof(self._arguments),
             ctypes.addressof(sides),
-            *(part.data_ptr() for part in angles),
+            *(address(part, torch.float32, self._length, self._dim // 2) for part in angles),
         )
         self._sizes, self._room, self._room_at, self._room_for = sizes, torch.empty(0, dtype=torch.uint8), 0, (-1, 0)
 

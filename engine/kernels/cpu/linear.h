@@ -89,6 +89,7 @@ INLINE void half_tile(const int rows, const Input *x, int64_t k, const bf16 *w, 
 INLINE void tiles_in_parts(int64_t rows, const int act, const Input *x, const bf16 *w, const float *bias, int64_t k,
     bf16 *out, int64_t stride, int64_t num_out) {
     Floats all_sums[2 * MOST_ROWS];
+    (void)x; /* where the registers hold every row, there is no case below */
     start(all_sums, rows, bias);
     const int64_t tiles = (rows + HALF_ROWS - 1) / HALF_ROWS, parts = (k + PART - 1) / PART, part =
         (k / parts + 2) & ~(int64_t)1, step = 2 * BLOCK / tiles;

@@ -11,8 +11,11 @@ from torch import Tensor, nn
 
 from ...layers.linear import StepLinear
 from .build import INT, NUMBER, POINTER, NoKernels, fields, library
+from .tensors import address
 
 BLOCK, LANES = 32, 16
+MOST_INPUTS = 2**16
+"""Of a row, which some processors' kernels hold on the stack."""
 
 
 class LinearArguments(ctypes.Structure):
@@ -33,6 +36,8 @@ def reason_against(linear: Any) -> str | None:
         return f"its weights are {weight.dtype} on {weight.device.type}, not bfloat16 on the CPU"
     if weight.shape[1] % 2:
         return f"it has an odd number of inputs, {weight.shape[1]}"
+    if not 0 < weight.shape[1] <= MOST_INPUTS:
+        return f"it has {weight.shape[1]} inputs, not from 2 to {MOST_INPUTS}"
     try:
         library()
     except NoKernels as why:
@@ -42,7 +47,7 @@ def reason_against(linear: Any) -> str | None:
 
 class NativeLinear(StepLinear):
     """See StepLinear: weights [num, k] in the blocks of linear.h. With an `act` of linear.h the first half of the
-    outputs are gates, the other half values, and the result is act(gate) * value. Raises AssertionError for rows of
+    outputs are gates, the other half values, and the result is act(gate) * value. Raises ValueError for rows of
     another dtype or size."""
 
     row_bytes = 0
@@ -73,17 +78,15 @@ class NativeLinear(StepLinear):
             INT(self.act is not None),
             INT(torch.get_num_threads()),
         )
-        pack(POINTER(weight.data_ptr()), POINTER(packed.data_ptr()), *sizes)
+        pack(POINTER(address(weight, torch.bfloat16, None, None)), POINTER(packed.data_ptr()), *sizes)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in] -> [..., out]."""
-        assert x.dtype == torch.bfloat16 and x.shape[-1] == self.in_features, (
-            f"bfloat16 rows of {self.in_features} are due, not {x.dtype} of {x.shape[-1]}"
-        )
         x = x.contiguous()
+        x_at = address(x, torch.bfloat16, *x.shape[:-1], self.in_features)
         out = torch.empty(*x.shape[:-1], self.out_features, dtype=x.dtype)
         num_rows, threads = NUMBER(x.numel() // self.in_features), INT(torch.get_num_threads())
-        rows = self._self, POINTER(x.data_ptr()), POINTER(out.data_ptr()), num_rows
+        rows = self._self, POINTER(x_at), POINTER(out.data_ptr()), num_rows
         if self.act is None:
             self._linear(*rows, threads)
         else:

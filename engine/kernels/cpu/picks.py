@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ...errors import NOT_NUMBERS, RaceError
 from .build import NUMBER, POINTER, library
+from .tensors import address
 
 
 class NativePicks:
@@ -31,7 +33,8 @@ class NativePicks:
         num = len(positions)
         best, scores = (NUMBER * (num * num_best))(), (ctypes.c_float * (num * num_best))()
         at = (NUMBER * num)(*positions)
-        if self._pick(rows.data_ptr(), num, *self._constants, at, num_best, *self._room, best, scores) < num:
+        rows_at = address(rows, torch.bfloat16, num, self._constants[1])
+        if self._pick(rows_at, num, *self._constants, at, num_best, *self._room, best, scores) < num:
             raise RaceError(NOT_NUMBERS)
         pairs = list(zip(best, scores, strict=True))
         return [[pair for pair in pairs[i : i + num_best] if pair[0] >= 0] for i in range(0, num * num_best, num_best)]
