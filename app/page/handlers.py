@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from engine.errors import UsageError
+from engine.errors import UsageError, sentence
 from engine.recordings.recording import Recording, checked
 from engine.text import encode_prompt
 
@@ -21,7 +21,7 @@ from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
 from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
 from ..catalogue.load_request import read_load
-from ..catalogue.request import read_again, read_check_up, read_request, read_study
+from ..catalogue.request import RaceRequest, read_again, read_check_up, read_request, read_study
 from ..figures.charts import charts
 from ..figures.inflate import cheats
 from ..figures.plots import Chart
@@ -30,6 +30,7 @@ from ..jobs.backend import TorchBackend
 from ..jobs.checkup import CheckUps
 from ..jobs.load import LoadStudies
 from ..jobs.loader import ModelStatus
+from ..jobs.meters import Meters
 from ..jobs.pool import Jobs
 from ..jobs.races import Stage, first_frame
 from ..jobs.recorded import recorded_view
@@ -71,11 +72,16 @@ class Handlers:
         """By preset id: the frame that shows its recorded race, or None."""
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
         self._raced = catalogue.default
-        self.stage = Stage(backend, shelf=self.shelf)
+        self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
+        self.meters = Meters(self.stage.queue)
+        self.stage.over = self.meters.race_over
         self._jobs = Jobs()
         self._studies = Studies(backend, self.stage.queue)
         self._check_ups = CheckUps(backend, self.stage.queue)
         self.loads = LoadStudies(self.stage.queue) if under_load or self.doors is not None else None
+        for kind, all_of in (("prompts", self._studies), ("check-up", self._check_ups), ("load", self.loads)):
+            if all_of is not None:
+                all_of.over = partial(self.meters.study_over, kind)
 
     @property
     def catalogue(self) -> Catalogue:
@@ -98,6 +104,27 @@ class Handlers:
         called from any thread."""
         self.stage.queue.is_closed = True
 
+    def health(self) -> dict[str, Any]:
+        """Whether races can be run, as JSON. `ready`: the default model is loaded, or would be for a race. `model`: the
+        one that is loaded, or was last, and its state: checking, idle, loading, ready or failed. `reason`: why it is
+        not ready, a sentence. `queue_length`, `racing`: races that wait, and whether one has the device."""
+        queue, default, status = self.stage.queue, self.catalogue.default, self._status(self.catalogue.default)
+        is_checking = self._check is not None and self._check.found is None
+        state = "checking" if is_checking else "idle" if status is None else status.state
+        reason = queue.why_closed
+        if is_checking:
+            reason = reason or "finding out what this machine can run"
+        elif status is not None and status.target == default.target and status.state != "ready":
+            reason = reason or status.text.partition(". ")[0]
+        return {
+            "ready": not reason,
+            "model": default.target if status is None else status.target,
+            "state": state,
+            "reason": sentence(reason),
+            "queue_length": queue.num_waiting,
+            "racing": not queue.is_empty,
+        }
+
     async def checked(self) -> None:
         """Wait until the check of what this machine can run is over."""
         while self._check is not None and self._check.found is None:
@@ -115,17 +142,30 @@ class Handlers:
     @streamed
     async def race(self, request: gr.Request, **values: Any) -> Frames:
         """Run a race."""
-        asked = read_request(self.catalogue, values)
-        self._raced = asked.pair
-        return self.stage.frames(_visitor(request), address_of(request), asked)
+        with self._counting(values["pair"]):
+            return self._begin(read_request(self.catalogue, values), request)
 
     @streamed
     async def again(self, event: gr.EventData, request: gr.Request) -> Frames:
         """Run the race of a recording once more; the browser names the recording."""
         named = partial(self._named, event._data)
-        asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
+        with self._counting(""):
+            asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
+            return self._begin(asked, request)
+
+    def _begin(self, asked: RaceRequest, request: gr.Request) -> Frames:
         self._raced = asked.pair
         return self.stage.frames(_visitor(request), address_of(request), asked)
+
+    @contextmanager
+    def _counting(self, pair_id: object) -> Iterator[None]:
+        """Count a refusal. pair_id: what a visitor sent."""
+        try:
+            yield
+        except UsageError:
+            known = (pair.id for pair in self.catalogue.runnable)
+            self.meters.refused(next((each for each in known if each == pair_id), ""))
+            raise
 
     async def stop(self, request: gr.Request) -> None:
         """End the visitor's races. Runs in the event loop, as the stage requires."""
@@ -162,7 +202,8 @@ class Handlers:
         assert self.loads is not None and isinstance(servers, ServersBackend)
         settings = dict(zip(LOAD_SETTINGS, values, strict=True))
         whose = "" if self.doors is None else servers.id
-        of = servers.endpoints, not servers.same_device, settings, event._data, whose
+        most = self.catalogue.limits.max_new_tokens
+        of = servers.endpoints, not servers.same_device, settings, event._data, whose, most
         asked = await self._jobs.run(address_of(request), read_load, *of)
         return self.loads.frames(_visitor(request), address_of(request), asked)
 

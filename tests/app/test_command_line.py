@@ -61,7 +61,7 @@ def test_help_names_every_option(run) -> None:
         (["--lane", f"a={ONE}", "--model", "m", "--chat"], "a box in Settings"),
         (["--same-device"], "give --lane"),
         (["--own", "--pairs", "loaded"], "--own is for a page that only you can reach"),
-        (["--own", "--lane", f"a={ONE}", "--model", "m"], "without --lane and --pairs"),
+        (["--own", "--lane", f"a={ONE}", "--model", "m"], "without --lane, --pairs and --limits"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
