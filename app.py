@@ -225,7 +225,6 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
 
 if __name__ == "__main__":
     options = arguments()
-    set_up(options.log == "json")
     try:
         _check_port(options.host, options.port)
         own_names = _own_names(options)
@@ -236,6 +235,7 @@ if __name__ == "__main__":
         from app.page.ending import serve_until_signal
         from app.page.ui import build, launch
 
+        set_up(options.log == "json")
         demo = build(at_first, backend, check, options.under_load, own_names)
         launch(demo, options.host, options.port, options.log == "json")
     except (UsageError, OSError) as error:

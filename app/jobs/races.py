@@ -245,9 +245,9 @@ class Stage:
 
     def _forget(self, run: _Run) -> None:
         run.stop(unwatched=True)
+        del self._runs[run.view.race]
         view = run.look()
         run.ended(view if view.ended else replace(view, state="stopped"))
-        del self._runs[run.view.race]
 
     async def _text(self, sent: RaceView | None, view: RaceView, seq: int) -> str:
         """A frame as JSON. The first and the last one can contain a whole race, so they are made in a thread."""

@@ -107,7 +107,7 @@ class Handlers:
     def health(self) -> dict[str, Any]:
         """Whether races can be run, as JSON. `ready`: the default model is loaded, or would be for a race. `model`: the
         one that is loaded, or was last, and its state: checking, idle, loading, ready or failed. `reason`: why it is
-        not ready, a sentence. `queue_length`, `racing`: races that wait, and whether one has the device."""
+        not ready, a sentence. `queue_length`, `device_busy`: races that wait, and whether one has the device."""
         queue, default, status = self.stage.queue, self.catalogue.default, self._status(self.catalogue.default)
         is_checking = self._check is not None and self._check.found is None
         state = "checking" if is_checking else "idle" if status is None else status.state
@@ -122,7 +122,7 @@ class Handlers:
             "state": state,
             "reason": sentence(reason),
             "queue_length": queue.num_waiting,
-            "racing": not queue.is_empty,
+            "device_busy": not queue.is_empty,
         }
 
     async def checked(self) -> None:

@@ -16,22 +16,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.catalogue.catalogue import load
 from app.catalogue.limits import Limits, read_limits
+from app.catalogue.request import read_request
 from app.jobs.backend import TorchBackend
 from app.jobs.loader import ModelStatus
 from app.jobs.logs import NOT_OURS, JsonLines, Quoted
 from app.jobs.meters import Meters
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Over, Stage
-from app.jobs.study import Studies
+from app.jobs.study import StudiesOf, Study
 from app.page.handlers import Handlers
-from engine.errors import UsageError
-from tests.app.test_study_page import Backend as StudyBackend
-from tests.app.test_study_page import request as study_request
-from tests.app.test_study_page import watch as watch_study
+from engine.errors import RaceError, UsageError
 from tests.helpers.machines import SMALL
+from tests.helpers.pageserver import ORDER as VALUES
 from tests.helpers.pageserver import TARGET, Refused, Server, served
 from tests.helpers.races import fixed_race
-from tests.helpers.staged import ORDER, StagedBackend, in_loop, watch
+from tests.helpers.staged import StagedBackend, in_loop, watch
 
 MARKER = "zq7-heron-lantern"
 FILE = """
@@ -103,7 +102,8 @@ def test_what_is_not_allowed_is_not_shown(page: Server) -> None:
     config = httpx.get(f"{page.url}/config").json()
     parts = {each["props"].get("label") or each["props"].get("elem_id"): each["props"] for each in config["components"]}
     assert parts["Maximum length"]["maximum"] == 64 and parts["Maximum length"]["value"] <= 64
-    assert parts["More lanes"]["visible"] is False and [each[1] for each in parts["Model"]["choices"]] == ["command-line"]
+    assert parts["More lanes"]["visible"] is False
+    assert [value for _, value in parts["Model"]["choices"]] == ["command-line"]
     ids = {each["props"].get("elem_id") for each in config["components"]}
     assert "race" in ids and not ids & {"page-study", "page-checkup", "page-load"}
     assert "page-study-button" not in json.dumps([each["props"].get("value") for each in config["components"]])
@@ -132,9 +132,8 @@ def test_what_is_not_allowed_cannot_be_called(page: Server, changes: dict[str, A
 @pytest.mark.slow
 def test_a_race_is_counted_and_logged_without_its_prompt(page: Server) -> None:
     """An operator would see nothing of a race; or, in metrics and logs that others can read, what a visitor wrote."""
-    assert page.visitor("warm").race(drafter="none")[-1]["state"] == "finished"
     before, num_lines = counted(page), len(lines(page))
-    frames = page.visitor(MARKER).race(prompt=f"{MARKER} = {MARKER} + ", drafter="synthetic:0.8134")
+    frames = page.visitor(MARKER).race(prompt=f"{MARKER} = {MARKER} + ", drafter="synthetic:0.8134", max_new_tokens=16)
     assert frames[-1]["state"] == "finished"
     after = counted(page)
     delta = {key: after[key] - before.get(key, 0) for key in after}
@@ -174,30 +173,27 @@ def test_health_is_for_everybody_and_metrics_are_not(page: Server) -> None:
             break
         assert answer.status_code == 503 and answer.json()["reason"].endswith(".")
         time.sleep(0.1)
-    found = {"ready": True, "model": TARGET, "state": "ready", "reason": "", "queue_length": 0, "racing": False}
-    assert answer.json() == found
+    found = {"ready": True, "model": TARGET, "state": "ready", "reason": "", "queue_length": 0}
+    assert answer.json() == found | {"device_busy": answer.json()["device_busy"]}
     refused = httpx.get(f"{page.url}/metrics", headers=proxied)
     assert refused.status_code == 403 and "photofinish" not in refused.text
 
 
-@pytest.mark.parametrize(
-    ("status", "ready", "reason"),
-    [
+def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
+    """A balancer would send visitors to a page whose model cannot be loaded, or none to one where somebody tried
+    another model."""
+    backend = TorchBackend()
+    handlers = Handlers(load(SMALL, target="the default"), backend)
+    for status, ready, reason in (
         (None, True, ""),
         (ModelStatus("the default", "loading", "reading the weights"), False, "Reading the weights."),
         (ModelStatus("the default", "failed", "it has no weights. Try another"), False, "It has no weights."),
         (ModelStatus("another", "failed", "it has no weights"), True, ""),
         (ModelStatus("another", "loading", "reading the weights"), True, ""),
-    ],
-)
-def test_a_page_is_ready_if_its_default_can_be_raced(status: ModelStatus | None, ready: bool, reason: str) -> None:
-    """A balancer would send visitors to a page whose model cannot be loaded, or none to one where somebody tried
-    another model."""
-    backend = TorchBackend()
-    handlers = Handlers(load(SMALL, target="the default"), backend)
-    backend.loader.status = status
-    found = handlers.health()
-    assert (found["ready"], found["reason"]) == (ready, reason)
+    ):
+        backend.loader.status = status
+        found = handlers.health()
+        assert (found["ready"], found["reason"]) == (ready, reason), status
 
 
 @pytest.mark.parametrize("error", [ValueError(MARKER), UnicodeDecodeError("utf-8", b"\xff", 0, 1, MARKER)])
@@ -235,13 +231,27 @@ async def test_a_race_that_takes_too_long_is_ended() -> None:
     assert over.view.state == "stopped" and over.lasted_s is not None and 0.3 <= over.lasted_s < 2
 
 
-def test_a_study_that_takes_too_long_is_ended() -> None:
+class Endless(Study):
+    """A study that goes on until it is stopped."""
+
+    def work(self) -> None:
+        while True:
+            self._progress("racing", None)
+            time.sleep(0.01)
+
+    def frame(self) -> dict[str, Any]:
+        return {"state": self.state}
+
+
+@in_loop
+async def test_a_study_that_takes_too_long_is_ended() -> None:
     """The limit on a race could be got round by a study of one prompt."""
-    backend, queue = StudyBackend(race_s=60), RaceQueue(limits=Limits(race_s=0.3))
-    studies, states = Studies(backend, queue), list[str]()
+    queue = RaceQueue(limits=Limits(race_s=0.3))
+    studies, states = StudiesOf(lambda _: Endless(()), queue), list[str]()
     studies.over = states.append
-    with pytest.raises(Exception, match="Ended after 0.3 seconds"):
-        asyncio.run(watch_study(studies, "a", study_request(3)))
+    with pytest.raises(RaceError, match="Ended after"):
+        async for _ in studies.frames("a", "at a", None):
+            pass
     assert queue.is_empty and states == ["failed"]
 
 
@@ -251,7 +261,9 @@ async def test_a_race_that_nobody_watches_is_counted_once() -> None:
     stage = Stage(StagedBackend(fixed_race(), step_s=0.05), grace_s=0.1)
     meters = Meters(stage.queue)
     stage.over = meters.race_over
-    running, waiting = stage.frames("a", "a", ORDER), stage.frames("b", "b", ORDER)
+    catalogue = load(SMALL)
+    order = read_request(catalogue, {**VALUES, "pair": catalogue.default.id})
+    running, waiting = stage.frames("a", "a", order), stage.frames("b", "b", order)
     await anext(running)
     await anext(waiting)
     assert b"photofinish_queue_length 1.0" in meters.text()
