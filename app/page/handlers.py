@@ -106,20 +106,18 @@ class Handlers:
 
     def health(self) -> dict[str, Any]:
         """Whether races can be run, as JSON. `ready`: the default model is loaded, or would be for a race. `model`: the
-        one that is loaded, or was last, and its state: checking, idle, loading, ready or failed. `reason`: why it is
+        one that is loaded, or was last, and its state: starting, loading, ready or failed. `reason`: why it is
         not ready, a sentence. `queue_length`, `device_busy`: races that wait, and whether one has the device."""
         queue, default, status = self.stage.queue, self.catalogue.default, self._status(self.catalogue.default)
-        is_checking = self._check is not None and self._check.found is None
-        state = "checking" if is_checking else "idle" if status is None else status.state
         reason = queue.why_closed
-        if is_checking:
+        if status is None:
             reason = reason or "finding out what this machine can run"
-        elif status is not None and status.target == default.target and status.state != "ready":
+        elif status.target == default.target and status.state != "ready":
             reason = reason or status.text.partition(". ")[0]
         return {
             "ready": not reason,
             "model": default.target if status is None else status.target,
-            "state": state,
+            "state": "starting" if status is None else status.state,
             "reason": sentence(reason),
             "queue_length": queue.num_waiting,
             "device_busy": not queue.is_empty,

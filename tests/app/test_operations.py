@@ -185,7 +185,7 @@ def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
     backend = TorchBackend()
     handlers = Handlers(load(SMALL, target="the default"), backend)
     for status, ready, reason in (
-        (None, True, ""),
+        (None, False, "Finding out what this machine can run."),
         (ModelStatus("the default", "loading", "reading the weights"), False, "Reading the weights."),
         (ModelStatus("the default", "failed", "it has no weights. Try another"), False, "It has no weights."),
         (ModelStatus("another", "failed", "it has no weights"), True, ""),
