@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from .errors import DrafterError, PhotofinishError
 from .events import Event, Failed, Finished, Started, Step
 from .interfaces import Acceptance, AcceptRule, Draft, Drafter, Target, Verify, WholeStepTarget
-from .rows import is_tree
+from .spec import is_tree
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,8 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Union
 
 from .errors import UsageError, choices, kind, short
-from .rows import is_tree, paths, row_after
-from .spec import MAX_K, MAX_NEW_TOKENS
+from .spec import MAX_K, MAX_NEW_TOKENS, is_tree, paths, row_after
 from .strict_json import TEXT, AtMost, IfThere, Maybe, Shape, fits
 
 FINISH_REASONS = ("stop", "stop_string", "length")
@@ -45,7 +44,7 @@ class Step:
     """One verification step. The first `num_accepted` of `token_ids` are the drafted tokens that were `kept`: the first
     ones of a chain, a path from the root of a tree. The rest is the target's own token, unless a stop cut it off.
 
-    Rows are numbered as in `rows.py`; the properties below treat chains and trees alike.
+    Rows are numbered as in `spec.py`; the properties below treat chains and trees alike.
 
     A server may report only the number of drafts: then `drafted` is empty. Its step of unknown width without drafts may
     be several steps at once, and commit any number of tokens."""

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from .rows import row_after
-from .spec import MAX_K
+from .spec import MAX_K, row_after
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +17,7 @@ Guarantee = Literal["same tokens", "same distribution"]
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Up to k proposed tokens: a tree, whose rows `rows.py` numbers.
+    """Up to k proposed tokens: a tree, whose rows `spec.py` numbers.
 
     logits: [k, vocab], only from drafters whose rule needs their distribution.
     copied, sources, chances: see `events.Step`; only readers use them.

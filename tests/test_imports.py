@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = (
     ("engine.errors", "engine.progress"),
-    ("engine.cache", "engine.layers", "engine.rows", "engine.spec", "engine.strict_json"),
+    ("engine.cache", "engine.layers", "engine.spec", "engine.strict_json"),
     ("engine.events", "engine.heads", "engine.interfaces", "engine.kernels"),
     ("engine.analysis", "engine.race", "engine.remote", "engine.sampling", "engine.text"),
     ("engine.decode", "engine.recordings", "engine.runner"),

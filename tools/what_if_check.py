@@ -35,9 +35,8 @@ from engine.events import Step
 from engine.hardware import environment
 from engine.kernels.choose import choose
 from engine.loading.loading import load
-from engine.rows import paths
 from engine.session import TorchRace
-from engine.spec import AUTO, LaneSpec, RaceSpec, SamplingParams
+from engine.spec import AUTO, LaneSpec, RaceSpec, SamplingParams, paths
 from engine.text import encode_prompt
 from engine.what_if.ask import what_if
 from engine.what_if.auto import auto_steps

@@ -10,6 +10,8 @@ from engine.analysis.metrics import is_noise, ratio_noise
 
 THREAD, TORTOISE = "Red Hat AI's thread", "a hare-and-tortoise guide"
 SPECULATORS, POCKET = "Red Hat's introduction of Speculators", "a pocket guide for self-hosters"
+ADDRESSES = {THREAD: "https://bittide.aicompass.dev/article/9fcfa483-a451-4a7c-8cee-88bac44e0f0b"}
+"""Where a source can be read without an account; for the others no address is known."""
 VERDICTS = DISAGREES, AGREES, UNTESTED = "✗ not in this race", "✓ also in this race", "– not tested by this race"
 SUITED, SHIPPED = 1.5, 1.3
 SMALL_BYTES = 14e9

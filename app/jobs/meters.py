@@ -6,14 +6,17 @@ values; what a visitor types is never one."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from engine.analysis.metrics import lane_metrics
+from engine.errors import UsageError
 from engine.events import Failed
 from engine.spec import SERVER, SPECULATIVE
 
+from ..catalogue.catalogue import Catalogue
 from ..catalogue.request import RaceRequest
 from .logs import RUNNING
 from .queue import RaceQueue
@@ -59,9 +62,16 @@ class Meters:
         """All metrics, as Prometheus reads them."""
         return generate_latest(self._registry)
 
-    def refused(self, pair: str) -> None:
-        """Count a request for a race that was refused. pair: its id, "" for one that is not on offer."""
-        self._races.labels("refused", pair).inc()
+    @contextmanager
+    def refusals(self, pair_id: object, catalogue: Catalogue) -> Iterator[None]:
+        """Count a request for a race that is refused inside. pair_id: what was sent; the label is empty if it is not on
+        offer."""
+        try:
+            yield
+        except UsageError:
+            offered = (pair.id for pair in catalogue.runnable)
+            self._races.labels("refused", next((each for each in offered if each == pair_id), "")).inc()
+            raise
 
     def study_over(self, kind: str, state: str) -> None:
         """Count a study of a kind that ended in a state of `frames.ENDED`."""

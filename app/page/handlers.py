@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 import gradio as gr
 
-from engine.errors import UsageError, sentence
+from engine.errors import UsageError
 from engine.recordings.recording import Recording, checked
 from engine.text import encode_prompt
 
@@ -104,25 +104,6 @@ class Handlers:
         called from any thread."""
         self.stage.queue.is_closed = True
 
-    def health(self) -> dict[str, Any]:
-        """Whether races can be run, as JSON. `ready`: the default model is loaded, or would be for a race. `model`: the
-        one that is loaded, or was last, and its state: starting, loading, ready or failed. `reason`: why it is
-        not ready, a sentence. `queue_length`, `device_busy`: races that wait, and whether one has the device."""
-        queue, default, status = self.stage.queue, self.catalogue.default, self._status(self.catalogue.default)
-        reason = queue.why_closed
-        if status is None:
-            reason = reason or "finding out what this machine can run"
-        elif status.target == default.target and status.state != "ready":
-            reason = reason or status.text.partition(". ")[0]
-        return {
-            "ready": not reason,
-            "model": default.target if status is None else status.target,
-            "state": "starting" if status is None else status.state,
-            "reason": sentence(reason),
-            "queue_length": queue.num_waiting,
-            "device_busy": not queue.is_empty,
-        }
-
     async def checked(self) -> None:
         """Wait until the check of what this machine can run is over."""
         while self._check is not None and self._check.found is None:
@@ -140,30 +121,20 @@ class Handlers:
     @streamed
     async def race(self, request: gr.Request, **values: Any) -> Frames:
         """Run a race."""
-        with self._counting(values["pair"]):
+        with self.meters.refusals(values["pair"], self.catalogue):
             return self._begin(read_request(self.catalogue, values), request)
 
     @streamed
     async def again(self, event: gr.EventData, request: gr.Request) -> Frames:
         """Run the race of a recording once more; the browser names the recording."""
         named = partial(self._named, event._data)
-        with self._counting(""):
+        with self.meters.refusals("", self.catalogue):
             asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
             return self._begin(asked, request)
 
     def _begin(self, asked: RaceRequest, request: gr.Request) -> Frames:
         self._raced = asked.pair
         return self.stage.frames(_visitor(request), address_of(request), asked)
-
-    @contextmanager
-    def _counting(self, pair_id: object) -> Iterator[None]:
-        """Count a refusal. pair_id: what a visitor sent."""
-        try:
-            yield
-        except UsageError:
-            known = (pair.id for pair in self.catalogue.runnable)
-            self.meters.refused(next((each for each in known if each == pair_id), ""))
-            raise
 
     async def stop(self, request: gr.Request) -> None:
         """End the visitor's races. Runs in the event loop, as the stage requires."""
@@ -232,7 +203,7 @@ class Handlers:
         if default.lanes is None:
             loader.start(default.target)
         while self.catalogue.default == default:
-            status = self._status(default)
+            status = self.status(default)
             if (line := model_line(status)) != shown:
                 shown = line
                 yield line
@@ -251,9 +222,10 @@ class Handlers:
 
     def model_now(self) -> str:
         """The status line of the servers raced last, or of the loaded model: a race may have loaded another one."""
-        return model_line(self._status(self._raced))
+        return model_line(self.status(self._raced))
 
-    def _status(self, pair: Pair) -> ModelStatus | None:
+    def status(self, pair: Pair) -> ModelStatus | None:
+        """Of the servers of this pair, or of the model that is loaded here."""
         if pair.lanes is None or not isinstance(self.backend, MixedBackend):
             return self.backend.loader.status
         return self.backend.servers.loader.status
@@ -268,6 +240,17 @@ class Handlers:
             **preset_values(self.catalogue, preset, self._pair(pair_id)),
         }
 
+    def opened(self, names: Sequence[str], pair_id: object, *values: Any) -> dict[str, Any]:
+        """The values with these names of a race that may come from another page, by name; what the chosen pair does not
+        have, a drafter or a chat template, becomes the pair's own. The request comes last."""
+        *given, _ = values
+        brought, pair = dict(zip(names, given, strict=True)), self._pair(pair_id)
+        try:
+            self.catalogue.drafter(pair, brought["drafter"])
+        except UsageError:
+            brought.update(drafter=pair.drafter, k=str(pair.k))
+        return {**brought, "chat": brought["chat"] is True and pair.chat is not False}
+
     def _pair(self, pair_id: object) -> Pair:
         with as_gradio_errors():
             return self.catalogue.pair(pair_id)
@@ -280,7 +263,7 @@ class Handlers:
         here: dict[str, Any] = {} if self.doors is None else {"visible": pair.lanes is None}
         return {
             **{name: gr.update(**here) for name in OF_THE_ENGINE},
-            "model": gr.skip() if self.doors is None else model_line(self._status(pair)),
+            "model": gr.skip() if self.doors is None else model_line(self.status(pair)),
             "drafter": gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter, **here),
             "k": gr.update(value=str(pair.k), **here),
             "more": gr.update(choices=more_choices(self.catalogue, pair), value=[], **here),

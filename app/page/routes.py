@@ -18,8 +18,9 @@ from engine.recordings.recording import Recording
 from engine.recordings.steps_csv import steps_csv
 
 from ..catalogue.limits import MAX_PROMPT_CHARS, check_file
-from ..web.player.player import player
+from ..jobs.health import health
 from .doors import read_asked
+from .exported import exported
 from .gate import HEALTH, METRICS, address_of
 from .handlers import Handlers
 from .own import is_inside
@@ -30,7 +31,7 @@ FAULT = "This failed because of a bug in Photofinish; its log has the kind of er
 FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
     "json": ("application/json", lambda recording: recording.text),
     "csv": ("text/csv", steps_csv),
-    "html": ("text/html", lambda recording: player(recording.text.encode())),
+    "html": ("text/html", exported),
 }
 """File name extension -> media type, and what makes the file."""
 
@@ -65,8 +66,9 @@ def routes(handlers: Handlers) -> list[Route]:
         except (UsageError, ValueError, RecursionError) as error:
             return JSONResponse({"detail": str(error)}, 400)
 
-    async def health(request: Request) -> Response:
-        found = handlers.health()
+    async def healthy(request: Request) -> Response:
+        default = handlers.catalogue.default
+        found = health(handlers.stage.queue, default.target, handlers.status(default))
         return JSONResponse(found, 200 if found["ready"] else 503)
 
     async def metrics(request: Request) -> Response:
@@ -75,7 +77,7 @@ def routes(handlers: Handlers) -> list[Route]:
         return Response(handlers.meters.text(), media_type=CONTENT_TYPE_LATEST)
 
     found = [
-        Route(HEALTH, health),
+        Route(HEALTH, healthy),
         Route(METRICS, metrics),
         Route("/tokens", count, methods=["POST"]),
         Route("/recordings", take, methods=["POST"]),

@@ -13,6 +13,7 @@ from engine.spec import RANDOM
 
 from ..catalogue.catalogue import Offer, Pair, Preset
 from ..catalogue.fits import SERVER
+from ..figures.claims import ADDRESSES
 from ..jobs.loader import ModelStatus
 
 TITLE = "Photofinish"
@@ -151,12 +152,20 @@ def chart_sentence(text: str) -> str:
     return f'<p class="page-chart-sentence">{safe(text)}</p>'
 
 
+def _linked(cell: str) -> str:
+    """HTML in which the names of sources with an address are links."""
+    for name, address in ADDRESSES.items():
+        link = f'<a href="{address}" target="_blank" rel="noopener noreferrer">{safe(name)}</a>'
+        cell = cell.replace(safe(name), link)
+    return cell
+
+
 def chart_table(title: str, rows: Sequence[Sequence[str]], behind: bool) -> str:
     """A table whose first row is its head; nothing without rows. behind: it belongs to a figure and is folded away."""
     if not rows:
         return ""
     head, *body = (
-        "<tr>" + "".join(f"<{tag}>{safe(cell)}</{tag}>" for cell in row) + "</tr>"
+        "<tr>" + "".join(f"<{tag}>{_linked(safe(cell))}</{tag}>" for cell in row) + "</tr>"
         for tag, row in zip(["th", *["td"] * len(rows)], rows, strict=False)
     )
     table = (

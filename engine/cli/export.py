@@ -12,7 +12,7 @@ from ..recordings.steps_csv import steps_csv
 from .arguments import Command, not_empty, setting
 from .options import FILE
 
-PLAYER = "app.web.player.player:player"
+PLAYER = "app.page.exported:exported_file"
 """Makes the page from a recording's bytes and its name in errors. It consists of the page's own files, so this is the
 one place where the engine names the app: by a string, like every table of plug-ins."""
 

@@ -58,7 +58,7 @@ class ByRateDrafter(Drafter):
         self._learn(len(token_ids) - self._num_tokens)
         self._num_tokens = len(token_ids)
         k = min(k, len(self._step_s) - 1, self.drafter.max_k)
-        num = self._best_length(k) or min(k, self._num_idle >= PATIENCE)
+        num = self._best_length(k) or min(k, int(self._num_idle >= PATIENCE))
         draft = self._draft(token_ids, hidden, num)
         self._num_drafted, self._num_idle = len(draft), 0 if num else self._num_idle + 1
         self._last_s = (self.draft_s(len(draft)) if num else 0.0) + self._step_s[len(draft)]

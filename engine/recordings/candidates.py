@@ -3,7 +3,7 @@ that decided. Standard library only.
 
     {"seeds": [own, other, ...], "pieces": {id: text}, "lanes": {lane: [a list of rows for each step]}}
 
-A row is {"ids", "logits", "log_z", "noise"}; `engine/rows.py` says which row comes after which drafted tokens. Logits
+A row is {"ids", "logits", "log_z", "noise"}; `engine/spec.py` says which row comes after which drafted tokens. Logits
 descend; they are what the lane's rule sees, after temperature, top-k and top-p (raw at temperature 0), and
 exp(logit - log_z) is a token's probability. `noise`, one list per seed, is present in rows of committed tokens if the
 rule chooses by it: the token with the largest logit + noise in the whole vocabulary wins.

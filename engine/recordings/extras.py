@@ -13,8 +13,7 @@ from typing import Any
 
 from ..errors import UsageError, short
 from ..events import MAX_SECONDS, Step
-from ..rows import is_tree
-from ..spec import AUTO, BASELINE, MAX_K, MAX_WIDTH, RaceSpec, tree_size
+from ..spec import AUTO, BASELINE, MAX_K, MAX_WIDTH, RaceSpec, is_tree, tree_size
 from ..strict_json import COUNT, MAX_NAME, NAMES, NUMBER, OBJECT, AtMost, IfThere, Shape, fits
 from .candidates import SHAPE, check_candidates
 

@@ -16,8 +16,7 @@ from ..errors import UsageError
 from ..events import Step
 from ..interfaces import Draft, Drafter
 from ..progress import Progress, silent
-from ..rows import paths
-from ..spec import AUTO, BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, tree_size
+from ..spec import AUTO, BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, paths, tree_size
 from ..text import Pieces
 from .costs import Costs, draft_costs, verify_costs
 from .judged import WhatIf

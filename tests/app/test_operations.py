@@ -7,6 +7,8 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.catalogue.catalogue import load
 from app.catalogue.limits import Limits, read_limits
-from app.catalogue.request import read_request
-from app.jobs.backend import TorchBackend
+from app.catalogue.load_request import read_load
+from app.catalogue.request import read_again, read_request
+from app.jobs.health import health
 from app.jobs.loader import ModelStatus
 from app.jobs.logs import NOT_OURS, JsonLines, Quoted
 from app.jobs.meters import Meters
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Over, Stage
+from app.jobs.recorded import RACES
 from app.jobs.study import StudiesOf, Study
-from app.page.handlers import Handlers
 from engine.errors import RaceError, UsageError
+from engine.recordings.recording import read
+from engine.remote.endpoint import endpoints_of
 from tests.helpers.machines import SMALL
 from tests.helpers.pageserver import ORDER as VALUES
 from tests.helpers.pageserver import TARGET, Refused, Server, served
@@ -129,6 +134,20 @@ def test_what_is_not_allowed_cannot_be_called(page: Server, changes: dict[str, A
     assert counted(page)[key] - before.get(key, 0) == 1
 
 
+def test_neither_an_answer_under_load_nor_a_recording_exceeds_the_limits() -> None:
+    """What a race refuses would be had by another way."""
+    two = endpoints_of([("plain", "openai:http://localhost:1/v1"), ("x", "openai:http://localhost:2/v1")], ["m"], {})
+    asked = {"users": "1", "requests": 4, "dollars": None, "text": None, "words": 9, "kept": None}
+    settings = {"temperature": 0, "seed": 0, "chat": False}
+    for num in (64, 65):
+        with pytest.raises(UsageError, match="from 1 to 64, not 65") if num > 64 else nullcontext():
+            read_load(two, False, settings, asked | {"max_new_tokens": num}, max_new_tokens=64)
+    recorded = next(each for path in sorted(RACES.glob("*.json")) if len((each := read(path)).spec.lanes) > 3)
+    read_again(load(SMALL), recorded)
+    with pytest.raises(UsageError, match="2 lanes with guesses; at most 1 can be"):
+        read_again(replace(load(SMALL), limits=Limits(max_more_lanes=0)), recorded)
+
+
 @pytest.mark.slow
 def test_a_race_is_counted_and_logged_without_its_prompt(page: Server) -> None:
     """An operator would see nothing of a race; or, in metrics and logs that others can read, what a visitor wrote."""
@@ -182,8 +201,6 @@ def test_health_is_for_everybody_and_metrics_are_not(page: Server) -> None:
 def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
     """A balancer would send visitors to a page whose model cannot be loaded, or none to one where somebody tried
     another model."""
-    backend = TorchBackend()
-    handlers = Handlers(load(SMALL, target="the default"), backend)
     for status, ready, reason in (
         (None, False, "Finding out what this machine can run."),
         (ModelStatus("the default", "loading", "reading the weights"), False, "Reading the weights."),
@@ -191,8 +208,7 @@ def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
         (ModelStatus("another", "failed", "it has no weights"), True, ""),
         (ModelStatus("another", "loading", "reading the weights"), True, ""),
     ):
-        backend.loader.status = status
-        found = handlers.health()
+        found = health(RaceQueue(), "the default", status)
         assert (found["ready"], found["reason"]) == (ready, reason), status
 
 

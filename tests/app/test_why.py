@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.figures.claims import AGREES, DISAGREES, UNTESTED, Claim, claims
+from app.figures.claims import ADDRESSES, AGREES, DISAGREES, THREAD, UNTESTED, Claim, claims
 from app.figures.inflate import cheats, eager
 from app.figures.why import NO_RATIO, NOT_KNOWN, compared_of, why
 from app.jobs.recorded import RACES
@@ -102,6 +102,8 @@ def test_a_table_is_text() -> None:
     }
     assert "${" not in html and "{{" not in html
     assert chart_table("x", (), behind=True) == ""
+    linked = chart_table("x", [["source"], [f"{THREAD}; <b>"]], behind=False)
+    assert f'<a href="{ADDRESSES[THREAD]}"' in linked and "&#60;b&#62;" in linked
 
 
 def verdict(index: int, **changes: Any) -> Claim:

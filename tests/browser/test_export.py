@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from app.figures.why import FIGURES
 from app.jobs.recorded import RACES
-from app.web.player.player import describe, player
+from app.page.exported import exported_file
+from app.web.player.player import describe
 from engine.events import steps
 from engine.recordings.recording import loads
 from engine.recordings.steps_csv import steps_csv
@@ -37,7 +39,7 @@ def exported(browser: Any, tmp_path: Path) -> Iterator[Any]:
 
     def make(recording: bytes, remembered: str = "{}", **options: Any) -> Any:
         file = tmp_path / "race.html"
-        file.write_text(player(recording).replace(EMPTY, EMPTY[:-2] + remembered, 1), encoding="utf-8")
+        file.write_text(exported_file(recording, "it").replace(EMPTY, EMPTY[:-2] + remembered, 1), encoding="utf-8")
         context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}, **options)
         opened.append(watched(context.new_page(), "file:"))
         opened[-1].goto(file.as_uri())
@@ -80,6 +82,8 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     page.keyboard.press("Escape")
     page.click("#pf-tab-why")
     assert words(page, "whySays").endswith(f" plain ones: {words(page, 'ratio')}.")
+    assert [head.text_content() for head in page.locator(".player-why h3").all()] == list(FIGURES)
+    assert page.is_visible(".player-why [aria-label='What others say, and this race']")
     page.click("#pf-tab-decide")
     assert page.input_value("[data-decide=dollars]") == "2.50"
     page.click("#pf-tab-whatif")
@@ -181,7 +185,7 @@ def test_the_page_gives_the_files_that_the_command_makes(tab: Any) -> None:
         tab.press("[data-ref=whatIfK]", "Home")
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         page = download(tab, "[data-ref=savePage]").path().read_bytes().decode()
-        assert page == player(text.encode()).replace(EMPTY, EMPTY[:-2] + PRICE, 1)
+        assert page == exported_file(text.encode(), "it").replace(EMPTY, EMPTY[:-2] + PRICE, 1)
         assert gzip.decompress(b64decode(PACKED.findall(page)[0])) == text.encode()
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         assert download(tab, "[data-ref=saveSteps]").path().read_bytes().decode() == steps_csv(loads(text.encode()))

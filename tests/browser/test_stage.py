@@ -300,7 +300,7 @@ def test_a_server_that_fails_and_one_that_is_started_again(browser: Any, page_ca
         loaded(tab, "model")
         on_stage(tab)
         live(tab)
-        server.process.kill()
+        server.process.terminate()
         since = time.monotonic()
         instead(tab, since)
     with served(page_cache, script=WITHOUT_TORCH, port=port) as server:

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.drafters import make
 from engine.drafters.auto import AutoDrafter
-from engine.drafters.by_rate import ByRateDrafter
+from engine.drafters.by_rate import PATIENCE, ByRateDrafter
 from engine.drafters.chances import of_scores, sharpness
 from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
@@ -29,7 +30,7 @@ from engine.spec import MAX_AUTO_K, LaneSpec, RaceSpec, SamplingParams, standard
 from engine.text import encode_prompt
 from tests.helpers.auto_races import COSTS, TEXTS, auto_of, decode_s, recorded, text
 from tests.helpers.fakes import VOCAB, FakeClock, FakeTarget, Random, run, sample_with, tokens_of
-from tests.helpers.trained import PROMPTS, text_of, trained
+from tests.helpers.trained import PROMPTS, context, text_of, trained
 
 FIXED = (0, 1, 2, 3, 5, 7, 15)
 Make = Callable[[FakeClock], Any]
@@ -328,6 +329,16 @@ def test_a_length_by_rate_depends_on_numbers_alone():
         inner = SyntheticDrafter([t + shift for t in truth], 0.6, 3, 2000)
         drafted.append(decode_s(ByRateDrafter(inner, COSTS, clock), clock, [1], [t + shift for t in truth], 15)[1])
     assert drafted[0] == drafted[1] and len(set(drafted[0])) > 1
+
+
+def test_a_drafter_that_does_not_pay_is_tried_again_with_a_number():
+    """A draft model that keeps distributions makes tensors of k rows, and its lane would end."""
+    prompt_ids = encode_prompt(trained().tokenizer, PROMPTS[1], False).token_ids
+    loser = make(text_of("draft_model"), replace(context(prompt_ids, temperature=0.8), keep_logits=True))
+    drafter = ByRateDrafter(loser, [float(1 + 100 * num) for num in range(4)])  # each guess costs a hundred steps
+    drafter.prefill(prompt_ids, None)
+    texts = ((*prompt_ids, *[5] * num) for num in range(2 * PATIENCE))
+    assert [len(draft.logits) for draft in (drafter.propose(ids, None, 3) for ids in texts) if draft.token_ids] == [1]
 
 
 # Widths

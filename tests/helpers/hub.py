@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import pytest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_a_token_that_may"
+SILENT_S = 0.6
 
 
 def _tag(body: bytes) -> str:
@@ -29,7 +31,8 @@ class ConfigHub:
     """`repositories`: name -> its config.json, as a value or as it stands. `gated`: those that want TOKEN; another
     token is refused with 403. `folders`: name -> all files of a repository, at COMMIT, which is main and v1. `asked`:
     (repository, the rest of the path) of every request. `sent`: bytes of each file of a folder, by (repository,
-    name)."""
+    name). `fault`: what it does with files of a folder other than config.json: "drops" the connection in the middle, or
+    "is silent" from there on."""
 
     repositories: Mapping[str, Any]
     gated: frozenset[str] = frozenset()
@@ -37,6 +40,7 @@ class ConfigHub:
     asked: list[tuple[str, str]] = field(default_factory=list)
     sent: Counter[tuple[str, str]] = field(default_factory=Counter)
     address: str = ""
+    fault: str = ""
 
 
 @contextmanager
@@ -84,8 +88,21 @@ def config_hub(
                 body = body[start:end]
             if self.command == "GET" and kind == "resolve":
                 hub.sent[repository, name] += len(body)
+                if hub.fault and name != "config.json":
+                    return self._fail(body, status, more)
             self._answer(body, status, more)
             return None
+
+        def _fail(self, body: bytes, status: int, headers: dict[str, str]) -> None:
+            """Send half of it."""
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body[: len(body) // 2])
+            self.close_connection = True
+            if hub.fault == "is silent":
+                time.sleep(SILENT_S)
 
         def _answer(self, body: bytes, status: int, headers: dict[str, str]) -> None:
             self.send_response(status)

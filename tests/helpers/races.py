@@ -15,8 +15,18 @@ from engine.analysis.verdict import Difference, compare
 from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, steps, token_ids
 from engine.race import race
 from engine.recordings.recording import Recording, build
-from engine.rows import paths
-from engine.spec import BASELINE, HERE, SERVER, SPECULATIVE, THERE, RaceSpec, SamplingParams, lanes_of, standard_lanes
+from engine.spec import (
+    BASELINE,
+    HERE,
+    SERVER,
+    SPECULATIVE,
+    THERE,
+    RaceSpec,
+    SamplingParams,
+    lanes_of,
+    paths,
+    standard_lanes,
+)
 
 PIECES = (
     "The",

@@ -31,9 +31,8 @@ from engine.recordings.compare import compare
 from engine.recordings.recording import Recording, build, checked, read, write
 from engine.recordings.replay import replay
 from engine.recordings.steps_csv import steps_csv
-from engine.rows import paths
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.spec import RaceSpec, SamplingParams, paths, standard_lanes
 from engine.text import Pieces, encode_prompt
 from tests.helpers import races
 from tests.helpers.native_kernels import needs_kernels

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.events import Step
 from engine.interfaces import Draft
-from engine.rows import is_tree
+from engine.spec import is_tree
 from engine.what_if.auto import auto_steps
 from engine.what_if.costs import CUT, Costs, draft_costs, filled, verify_costs
 from engine.what_if.judged import WhatIf

@@ -1,4 +1,4 @@
-// One verification step: its rows and its tokens. Rows are numbered as in engine/rows.py: 0 is that of the last
+// One verification step: its rows and its tokens. Rows are numbered as in engine/spec.py: 0 is that of the last
 // committed token, i + 1 that of draft token i; a tree has `parents`, the row that each token follows. Pure: no DOM.
 // Twin of Step in engine/events.py; compared by test_a_step_of_the_page_is_the_engines.
 

@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 
 from engine.analysis.metrics import race_speedup
-from engine.recordings.recording import Recording, loads
+from engine.recordings.recording import Recording
 from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
 from .. import CONSTANTS, RACE_VIEW_CSS, RACE_VIEW_TEMPLATE
@@ -27,13 +27,16 @@ PROGRAM = f"""(({", ".join(GR_HTML)}) => {{
 {bundle("player/player.js", constants=CONSTANTS)}}})(document.getElementById("race"), {{}}, () => 0, () => 0);"""
 """A page without a server has no properties, no events and nothing to watch."""
 
+WHY = '<section class="pf-why-cheats"'
+"""The part of the tab Why that needs a server."""
 
-def player(recording: bytes, source: str = "the recording") -> str:
-    """The page that plays the race of this recording, which is the content of its file; `source` names it in errors.
-    Raises UsageError for anything that is no recording."""
-    title, says = describe(loads(recording, source))
-    race = b64encode(gzip.compress(recording, mtime=0)).decode("ascii")
-    return _filled(SHELL, title=escape(title), says=escape(says), race=race)
+
+def player(recording: Recording, data: bytes, why: str = "") -> str:
+    """The page that plays the race of this recording. data: the content of its file. why: HTML for the tab Why, below
+    its sentence."""
+    title, says = describe(recording)
+    race = b64encode(gzip.compress(data, mtime=0)).decode("ascii")
+    return _filled(SHELL, title=escape(title), says=escape(says), race=race, why=why)
 
 
 def describe(recording: Recording) -> tuple[str, str]:
@@ -65,11 +68,11 @@ def _shell() -> str:
     read = {name: (FOLDER / f"player.{name}").read_text(encoding="utf-8") for name in ("html", "css")}
     style = variables(":root") + RACE_VIEW_CSS + read["css"]
     policy = f"default-src 'none'; script-src {_hash(PROGRAM)}; style-src {_hash(style)}"
-    view = RACE_VIEW_TEMPLATE.replace(" data-served", " hidden")
+    view = RACE_VIEW_TEMPLATE.replace(" data-served", " hidden").replace(WHY, f"@@why@@{WHY}")
     return _filled(
         read["html"], policy=f"{policy}; base-uri 'none'; form-action 'none'", style=style, view=view, program=PROGRAM
     )
 
 
 SHELL = _shell()
-"""Every exported page, apart from @@title@@, @@says@@ and @@race@@."""
+"""Every exported page, apart from @@title@@, @@says@@, @@why@@ and @@race@@."""

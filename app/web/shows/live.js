@@ -21,15 +21,15 @@ const LOST = "the connection to the server was lost";
 const INSTEAD = "Live race not possible; this one was recorded";
 // timer: looks for faults, 0 off stage; example: the last one chosen; race: id of the live race, "" once it is
 // requested, null if there is none; asked, heard: when it was requested, and its last frame came; aside: ids of races
-// that a recorded one has replaced; unseen: one of them has had no frame yet; lost: Gradio has given up until the page
-// is loaded again; why: the last fault
+// that a recorded one has replaced; unseen: one of them has had no frame yet; stops: the presenter has stopped it;
+// lost: Gradio has given up until the page is loaded again; why: the last fault
 export const live = { timer: 0, example: "", race: null, asked: 0, heard: 0, unseen: false, aside: new Set(),
-  lost: false, why: "" };
+  stops: false, lost: false, why: "" };
 
 export function watchLive() {
   const goesOn = waiting !== null || (S.live && RACING.includes(S.state));
   Object.assign(live, { timer: setInterval(lookForFaults, LOOK_MS), example: "", why: "", heard: performance.now(),
-    race: goesOn ? waiting?.race ?? S.id : null });
+    stops: false, race: goesOn ? waiting?.race ?? S.id : null });
 }
 
 // Returns what went wrong meanwhile, as a sentence; "" if nothing did.
@@ -49,7 +49,8 @@ async function answers() {
 
 export async function raceLive() {
   if (live.race !== null) return board.announce("A race is on already: X stops it.");
-  Object.assign(live, { race: "", asked: performance.now(), heard: performance.now(), unseen: false });
+  Object.assign(live, { race: "", asked: performance.now(), heard: performance.now(), unseen: false,
+    stops: false });
   refs.stageNote.hidden = true;
   root.dataset.stage = "on";
   if (live.lost || !await answers()) return instead(LOST);
@@ -59,6 +60,7 @@ export async function raceLive() {
 export function stopLive() {
   const button = pageButton("stop");
   if (!button) return;
+  live.stops = true;
   button.disabled = false;          // it is, as long as the page has seen no frame
   button.click();
 }
@@ -129,7 +131,7 @@ on("frame", ({ race, state, ribbon, status }) => {
   if (live.aside.has(race)) return true;
   if (!live.timer || race === "none" || ribbon?.includes("RECORDED")) return false;
   Object.assign(live, { race: OVER.includes(state) ? null : race, heard: performance.now() });
-  if (state !== "failed") return false;
+  if (state !== "failed" && (state !== "stopped" || live.stops)) return false;        // a server that ends stops it
   live.aside.add(race);
   instead(oneLine(status?.text ?? "").slice(0, 300));
   return true;

@@ -39,9 +39,9 @@ const widthOf = (step) => step.width ?? numDrafted(step) + 1;
 const median = (steps) => percentile(steps.map((step) => step.verify_s), 0.5);
 
 // What a plain step spends on reading the weights, if the race's roofline tells.
-function readingWords() {
+function readingWords(plain_s) {
   const { bytes_per_step: bytes, bandwidth_bytes_per_s: speed } = S.recording.roofline ?? {};
-  const plain = duration(median((S.race.lane(S.first.plain) ?? shownLanes()[0]).steps));
+  const plain = duration(plain_s);
   return bytes > 0 && speed > 0 ? `Reading the weights (${(bytes / 1e6).toFixed(0)} MB) takes at least `
     + `${duration(bytes / speed)} of a plain step's ${plain}.` :
     `Every pass reads all the weights from memory; a plain one took ${plain}.`;
@@ -95,7 +95,7 @@ export const CARDS = [
     title: "Why checking many costs about as much as writing one",
     stage: ({ step }) => { choose("text"); replay.seek(step.clock_s); },
     target: ({ step }) => [shownStep(step.index)],
-    words: ({ step, right }) => `${readingWords()} One reading serves every position of a pass: ${widthOf(step)} took `
+    words: ({ step, right, plain_s }) => `${readingWords(plain_s)} One reading serves every position of a pass: ${widthOf(step)} took `
       + `${duration(median(right.steps.filter((each) => widthOf(each) === widthOf(step))))}. Guessing saves time, not `
       + `work: ${sum(right.steps.map((each) => numDrafted(each) - each.num_accepted))} guesses were checked in vain.`,
   },

@@ -112,7 +112,7 @@ class StudyFile:
             with open(self._path, "ab") as file:
                 file.write(_lines([row.to_json() for row in rows]))
         except OSError as error:
-            raise RaceError(f"cannot write {short(str(self._path))}: {error.strerror or error}") from error
+            raise RaceError(f"cannot write {str(self._path)!r}: {error.strerror or error}") from error
 
     def _refused(self, error: UsageError) -> UsageError:
         return UsageError(f"cannot go on with {short(str(self._path))}: {error}; choose another file to save to")

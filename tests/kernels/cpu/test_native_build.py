@@ -185,6 +185,7 @@ def of_another_key(path: Path) -> bytes:
 
 
 DAMAGE: dict[str, Callable[[Path], bytes]] = {
+    "empty": lambda path: b"",
     "half": lambda path: path.read_bytes()[: path.stat().st_size // 2],
     "noise": lambda path: random.Random(1).randbytes(path.stat().st_size),
     "a byte short": lambda path: path.read_bytes()[:-1],

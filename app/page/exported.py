@@ -1,0 +1,27 @@
+"""A race as one file that plays in any browser: the player, with what the page says about the race's speed."""
+
+from __future__ import annotations
+
+from engine.recordings.recording import Recording, loads
+
+from ..figures.why import why
+from ..web.player.player import player
+from .texts import chart_head, chart_sentence, chart_table
+
+
+def exported(recording: Recording, data: bytes | None = None) -> str:
+    """The page for this recording. The figures of the tab Why are in it as sentences and tables: drawing them takes a
+    library of several megabytes. data: the content of the recording's file, if it has one."""
+    parts = (
+        f"<section>{chart_head(each.title)}{chart_sentence(each.sentence)}"
+        f"{chart_table(each.title, each.table, behind=each.figure is not None)}</section>"
+        for each in why(recording)
+    )
+    data = recording.text.encode() if data is None else data
+    return player(recording, data, f'<div class="player-why">{"".join(parts)}</div>')
+
+
+def exported_file(data: bytes, source: str) -> str:
+    """The same for the content of a recording's file; `source` names it in errors. Raises UsageError for anything that
+    is no recording."""
+    return exported(loads(data, source), data)

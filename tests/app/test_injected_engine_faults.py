@@ -1,0 +1,344 @@
+"""Faults injected into the engine under the page: each ends in a sentence, and the next race of the same process runs.
+
+Damaged kernels, and compilers that are missing, fail or hang, are in tests/kernels/cpu/test_native_build.py; the cache
+of the default model, damaged or on a full disk, in tests/loading/test_default_model.py; damaged memories of widths in
+tests/exactness/test_memory.py; drafters that propose garbage in tests/engine/test_bad_drafters.py; servers in
+tests/remote/test_faults.py; hanging races and threads that end in test_injected_faults.py."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import random
+import resource
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.catalogue.catalogue import Pair
+from app.catalogue.request import RaceRequest, StudyRequest
+from app.jobs.backend import TorchBackend
+from app.jobs.loader import Loader
+from app.jobs.queue import RaceQueue
+from app.jobs.races import Stage
+from app.jobs.study import Studies
+from engine.cache import read_json, write_json
+from engine.errors import RaceError
+from engine.kernels.cpu import build
+from engine.loading.loading import load
+from engine.recordings.recording import Recording, read, write
+from engine.session import TorchRace
+from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.studies.prompts.prompts import FilePrompt
+from engine.studies.prompts.rows import Row
+from engine.studies.prompts.study_file import StudyFile
+from engine.text import StopAt
+from tests.helpers import ROOT
+from tests.helpers.hub import ask_at, config_hub
+from tests.helpers.races import fixed_race
+from tests.helpers.staged import after
+from tests.helpers.tiny import TRAINED
+from tests.helpers.trained import PROMPTS, text_of, trained
+
+NUM = 8
+
+
+class Backend(TorchBackend):
+    """The page's, on a target that is loaded once for all tests."""
+
+    def __init__(self, loaded: Callable[..., Any] = lambda target, progress: trained()) -> None:
+        super().__init__("float32", "cpu")
+        self.loader = Loader(loaded)
+
+
+def pair(target: str = str(TRAINED)) -> Pair:
+    return Pair("trained", "trained", target, "ngram", 3, "", False)
+
+
+def request(drafter: str = "ngram", target: str = str(TRAINED)) -> RaceRequest:
+    spec = RaceSpec(standard_lanes(drafter, 3), SamplingParams(max_new_tokens=NUM))
+    return RaceRequest("a race", PROMPTS[0], False, pair(target), spec)
+
+
+def raced(backend: TorchBackend, wanted: RaceRequest) -> dict[str, Any]:
+    """What the last frame of a race says, extras included; its recording is read."""
+
+    async def watch() -> dict[str, Any]:
+        stage = Stage(backend)
+        async with aclosing(stage.frames("a", "at a", wanted)) as frames:
+            seen = [json.loads(text) async for text in frames]
+        seen += await after(stage, "a")
+        recordings = [frame["recording"] for frame in seen if frame["recording"]]
+        return {**seen[-1], "recording": json.loads(recordings[-1]) if recordings else None}
+
+    return asyncio.run(watch())
+
+
+def is_good(last: dict[str, Any]) -> bool:
+    """Whether a race ran to its end with nothing to complain of."""
+    verdicts = last["recording"]["verdicts"].values()
+    return (last["state"], last["status"]["text"], last["complete"]) == ("finished", "Finished.", True) and all(
+        each["kind"].startswith("identical") for each in verdicts
+    )
+
+
+def raises(error: BaseException, after: int = 0) -> Callable[..., Any]:
+    """A function that raises this, from the call after so many on; those before return nothing."""
+    calls = iter(range(after))
+
+    def fail(*_: Any, **__: Any) -> None:
+        if next(calls, None) is None:
+            raise error
+
+    return fail
+
+
+def cut_then_raises(error: BaseException) -> Callable[..., Any]:
+    """`StopAt.cut`, until its third call raises this: the race has steps by then."""
+    right, fail = StopAt.cut, raises(error, 2)
+
+    def cut(self: StopAt, token_ids: Any) -> Any:
+        fail()
+        return right(self, token_ids)
+
+    return cut
+
+
+@contextmanager
+def not_numbers(model: Any) -> Iterator[None]:
+    """The model's embedding is NaN."""
+    weight = model.get_input_embeddings().weight.data
+    before = weight.clone()
+    weight.fill_(float("nan"))
+    try:
+        yield
+    finally:
+        weight.copy_(before)
+
+
+NO_MEMORY = RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory")
+SECRET = ValueError("a secret of the machine")
+FAULTS: dict[str, tuple[str, Any, str, str]] = {
+    "memory in set-up": (
+        "engine.session.set_up.choose_widths",
+        raises(NO_MEMORY),
+        "failed",
+        "not enough memory on cpu",
+    ),
+    "memory in a step": (
+        "engine.text.StopAt.cut",
+        cut_then_raises(MemoryError()),
+        "failed",
+        "not enough memory on cpu",
+    ),
+    "memory in the extras": ("engine.what_if.ask.members", raises(NO_MEMORY), "finished", "Finished."),
+    "the extras raise": ("engine.what_if.ask.members", raises(SECRET), "finished", "Finished."),
+    "a bug in set-up": ("engine.session.set_up.warm_up", raises(SECRET), "failed", "a bug in Photofinish"),
+    "a drafter at set-up": ("engine.session.lanes.make", raises(SECRET), "finished", "the drafter could not be made"),
+    "a drafter at the prompt": ("engine.drafters.ngram.NgramDrafter.prefill", raises(SECRET), "finished", "Lane spec"),
+    "a drafter in a draft": ("engine.drafters.ngram.NgramDrafter.propose", raises(SECRET), "finished", "Lane spec"),
+    "the tokenizer at the prompt": ("app.jobs.backend.encode_prompt", raises(SECRET), "failed", "a bug in Photofinish"),
+    "the tokenizer at a step": ("engine.text.Pieces.push", raises(SECRET), "failed", "a bug in Photofinish"),
+    "the thread ends in a step": ("engine.text.StopAt.cut", cut_then_raises(SystemExit(3)), "failed", "a bug in"),
+    "the verdict": ("engine.session.torch_race.compare", raises(SECRET), "failed", "a bug in Photofinish"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_a_sentence_and_the_next_race_runs(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A visitor would see a traceback, or a race that never ends; or all later ones would fail or wait."""
+    backend, (where, instead, state, words) = Backend(), FAULTS[fault]
+    with monkeypatch.context() as patch:
+        patch.setattr(where, instead)
+        last = raced(backend, request())
+    assert (last["state"], words in last["status"]["text"]) == (state, True), last["status"]
+    assert "Traceback" not in json.dumps(last)
+    assert is_good(raced(backend, request()))
+
+
+@pytest.mark.parametrize("whose", ["target", "drafter"])
+def test_logits_that_are_not_numbers_are_named(whose: str) -> None:
+    """NaN compares with nothing: a lane would write token 0 for ever, or both lanes agree on nonsense."""
+    backend, drafter = Backend(), text_of("draft_model" if whose == "drafter" else "ngram")
+    assert is_good(raced(backend, request(drafter)))
+    loaded = trained()
+    broken = loaded if whose == "target" else loaded.companions[0]
+    with not_numbers(broken.model):
+        last = raced(backend, request(drafter))
+    assert "not numbers (NaN)" in last["status"]["text"]
+    if whose == "drafter":
+        assert last["recording"]["verdicts"]["plain"]["kind"].startswith("identical"), "only its own lane ends"
+    assert is_good(raced(backend, request(drafter)))
+
+
+def test_a_model_that_was_cut_short_and_mended_is_loaded(tmp_path: Path) -> None:
+    """A download that was interrupted by hand would end every race of the page until it is restarted."""
+    folder = Path(shutil.copytree(TRAINED, tmp_path / "model"))
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[:100_000])
+    backend = Backend(lambda target, progress: load(target, "float32", "cpu", progress))
+    last = raced(backend, request(target=str(folder)))
+    assert last["state"] == "failed" and "cannot load" in last["status"]["text"].lower(), last["status"]
+    (folder / "model.safetensors").write_bytes(data)
+    assert is_good(raced(backend, request(target=str(folder))))
+
+
+@pytest.mark.parametrize("how", ["drops", "is silent"])
+def test_a_hub_that_fails_in_the_middle_of_a_download(how: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """The page would wait for ever, or take half a file for a model from then on."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+    monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda _: None))
+    backend = Backend(lambda target, progress: load(target, "float32", "cpu", progress))
+    with config_hub(monkeypatch, {}, folders={"owner/tiny": TRAINED}) as hub:
+        ask_at(monkeypatch, hub.address, tmp_path / "hub")
+        hub.fault = how
+        last = raced(backend, request(target="owner/tiny"))
+        assert last["state"] == "failed" and "cannot fetch 'owner/tiny' from the hub" in last["status"]["text"].lower()
+        hub.fault = ""
+        assert is_good(raced(backend, request(target="owner/tiny")))
+
+
+# Disks and caches
+
+
+@contextmanager
+def full_disk(num_bytes: int) -> Iterator[None]:
+    """Files of this process and its children end at so many bytes: writing more fails, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("cache", ["read-only home", "full disk", "damaged files", "empty files"])
+def test_a_cache_that_fails_costs_no_race(cache: str, tmp_path: Path, monkeypatch: Any, few_rows: None) -> None:
+    """A page whose disk is full, or whose home is read-only, would race nothing; a half-written file decide widths."""
+    monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path))
+    backend, lasting = Backend(), nullcontext()
+    if cache == "read-only home":
+        for name in ("PHOTOFINISH_CACHE", "XDG_CACHE_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HOME", "/proc")  # not even root can write there
+    elif cache == "full disk":
+        lasting = full_disk(0)
+    else:
+        raced(backend, request())
+        files = list(tmp_path.glob("*.json"))
+        assert files
+        for file in files:
+            file.write_bytes(file.read_bytes()[:20] if cache == "damaged files" else b"")
+    with lasting:
+        assert is_good(raced(backend, request()))
+    assert is_good(raced(backend, request()))
+
+
+def test_a_full_disk_keeps_what_was_saved(tmp_path: Path) -> None:
+    """A recording or a study that was on the disk would be gone, or half of one be there, which nothing can read."""
+    path, other = tmp_path / "race.json", tmp_path / "study.jsonl"
+    recording = Recording.of(fixed_race())
+    write(path, recording)
+    rows = [Row(i, "p", "k", "ngram", "auto", 2.0, 0.1, 0.5, 2.0, 8, True) for i in range(9)]
+    study = StudyFile(str(other), {"target": "a"}, 1)
+    study.begin({"weights": "w"}, {})
+    study.append(rows[:1])
+    with full_disk(len(other.read_bytes()) + 30):
+        with pytest.raises(RaceError, match=r"cannot write .*study\.jsonl"):
+            study.append(rows[1:])
+        with pytest.raises(RaceError, match=r"cannot write .*race\.json"):
+            write(path, recording.adding({"waited_share": 0.5}))
+    assert read(path) == recording and {each.name for each in tmp_path.iterdir()} == {"race.json", "study.jsonl"}
+    again = StudyFile(str(other), {"target": "a"}, 1)
+    assert again.rows == rows[:1]
+    again.begin({"weights": "w"}, {})
+    again.append(rows[1:])
+    assert StudyFile(str(other), {"target": "a"}, 1).rows == rows
+
+
+def test_a_full_disk_is_no_end_of_kernels(tmp_path: Path, monkeypatch: Any) -> None:
+    """The library would be written in half, and end the next process that loads it; or never be compiled again."""
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "answer.c").write_text("int answer(void) { return 42; }\n")
+    monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(build, "FOLDER", tmp_path / "sources")
+    monkeypatch.setattr(build, "processor_flags", lambda: frozenset(build.NEEDED["AVX2 and FMA"]))
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler here")
+    with full_disk(2000):
+        assert isinstance(build._found.__wrapped__(), str)
+    assert build._found.__wrapped__()[0].answer() == 42
+    assert [file.suffix for file in (tmp_path / "cache" / "native").iterdir()] == [".so"]
+
+
+def test_two_pages_share_a_cold_cache(tmp_path: Path, monkeypatch: Any) -> None:
+    """One would read half of what the other writes."""
+    monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cold"))
+    wanted = [{"widths": [number] * 20_000} for number in range(2)]
+    found: list[Any] = []
+
+    def page(number: int) -> None:
+        for _ in range(20):
+            write_json("value.json", wanted[number])
+            found.append(read_json("value.json"))
+
+    threads = [threading.Thread(target=page, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 40 and all(each in wanted for each in found)
+    assert [file.name for file in (tmp_path / "cold").iterdir()] == ["value.json"]
+
+
+# Clocks and studies
+
+
+def test_a_clock_that_jumps_changes_no_time(monkeypatch: Any) -> None:
+    """A server whose clock is set would show negative times, or wait for an hour."""
+    right, rng = time.time, random.Random(1)
+    monkeypatch.setattr(time, "time", lambda: right() + rng.choice((-3600.0, 0.0, 3600.0)))
+    last = raced(Backend(), request())
+    events = last["recording"]["events"]
+    assert is_good(last) and all(0 <= event["clock_s"] < 60 for event in events)
+    walls = [event["wall_s"] for event in events if "wall_s" in event]
+    assert walls == sorted(walls)
+
+
+def test_nothing_measures_with_a_clock_that_jumps() -> None:
+    """As above, wherever the race above does not come by."""
+    for path in [*ROOT.glob("engine/**/*.py"), *ROOT.glob("app/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            assert name not in ("time.time", "time.time_ns", "datetime.now", "datetime.datetime.now"), path
+
+
+def test_a_study_goes_on_after_a_prompt_that_fails(monkeypatch: Any) -> None:
+    """One prompt would cost the study, or be left out without a word."""
+    right = TorchRace.events
+
+    def events(race: TorchRace) -> Any:
+        if race.prompt.text == "second":
+            raise RaceError("the race failed on cpu: no luck")
+        return right(race)
+
+    monkeypatch.setattr(TorchRace, "events", events)
+    prompts = tuple(FilePrompt(i, "k", text) for i, text in enumerate(("def f(", "second", "import "), 1))
+    wanted = StudyRequest(prompts, pair(), ("ngram",), SamplingParams(max_new_tokens=NUM), "key")
+
+    async def watch() -> dict[str, Any]:
+        async with aclosing(Studies(Backend(), RaceQueue()).frames("a", "at a", wanted)) as frames:
+            return [json.loads(text) async for text in frames][-1]
+
+    last = asyncio.run(watch())
+    faults = [row["fault"] for row in last["report"]["rows"]]
+    assert last["state"] == "finished" and faults == ["", "line 2: the race failed on cpu: no luck", ""]
+    assert [row["speedup"] is None for row in last["report"]["rows"]] == [False, True, False]

@@ -1,0 +1,291 @@
+"""Races, studies and loads that hang, whose thread ends, or whose page ends: every visitor reads a sentence, and the
+next race of the same process runs where one can. Faults of the engine under the page are in
+test_injected_engine_faults.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from app.jobs import races, shelf, study, worker
+from app.jobs.loader import Loader
+from app.jobs.queue import HANGS, RESTARTS, RaceQueue
+from app.jobs.races import Stage
+from app.jobs.study import StudiesOf, Study
+from app.page import ending
+from engine.errors import PhotofinishError, RaceError, UsageError, sentence
+from engine.progress import silent
+from engine.recordings.recording import Recording
+from tests.helpers import ROOT
+from tests.helpers.races import fixed_race
+from tests.helpers.staged import StagedBackend, after, in_loop, watch
+
+RACE = fixed_race()
+SECRET = "a secret of the machine"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits of a test: what hangs does so within a moment."""
+    for module, name, value in (
+        (worker, "QUIET_S", 0.3),
+        (worker, "STEP_S", 0.3),
+        (study, "QUIET_S", 0.3),
+        (study, "TICK_S", 0.01),
+        (races, "END_S", 0.2),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+async def until(what: Any, seconds: float = 20) -> None:
+    ends = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < ends, "it never happened"
+        await asyncio.sleep(0.005)
+
+
+class Faulty(StagedBackend):
+    """Does `fault()` once, in one place: "set-up", "step", "result" or "extras"."""
+
+    def __init__(self, where: str, fault: Any, **more: Any) -> None:
+        super().__init__(RACE, **more)
+        self.where, self.fault = where, fault
+        self.fail = lambda: self.at("step")
+
+    def at(self, where: str) -> None:
+        if where == self.where:
+            self.where = ""
+            self.fault()
+
+    def prepare(self, order: Any, progress: Any) -> Any:
+        race = super().prepare(order, progress)
+        self.at("set-up")
+        right = race.result
+        race.result = lambda: (self.at("result"), right())[1]
+        return race
+
+    def extras(self, race: Any, progress: Any) -> Any:
+        self.at("extras")
+        return super().extras(race, progress)
+
+
+class Work(Study):
+    """A study of one prompt, which does `fault()` once."""
+
+    def __init__(self, fault: Any) -> None:
+        super().__init__(())
+        self.fault = fault
+
+    def work(self) -> None:
+        self._progress("racing", None)
+        fault, self.fault = self.fault, lambda: None
+        fault()
+        self.is_complete = True
+
+    def frame(self) -> dict[str, Any]:
+        return {"state": self.state, "text": self.text}
+
+
+async def studied(studies: StudiesOf, visitor: str, fault: Any) -> str:
+    """How a study ends for its visitor, in words."""
+    try:
+        async with aclosing(studies.frames(visitor, f"at {visitor}", fault)) as frames:
+            return str(json.loads([text async for text in frames][-1])["text"])
+    except PhotofinishError as error:
+        return str(error)
+
+
+def raising(error: BaseException) -> Any:
+    def fault() -> None:
+        raise error
+
+    return fault
+
+
+ENDS = {
+    "exit": SystemExit(3),
+    "interrupt": KeyboardInterrupt(),
+    "memory": MemoryError(SECRET),
+    "bug": ValueError(SECRET),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("where", ["set-up", "step", "result", "extras"])
+@in_loop
+async def test_whatever_ends_a_thread_its_visitor_reads_why(where: str, end: str) -> None:
+    """A stream that goes on for ever, and a device that nobody ever gets again."""
+    stage = Stage(Faulty(where, raising(ENDS[end])))
+    frames = [*await watch(stage, "a"), *await after(stage, "a")]
+    words = "not enough memory" if end == "memory" else "a bug in Photofinish"
+    assert frames[-1]["complete"] and SECRET not in json.dumps(frames)
+    if where == "extras":
+        assert frames[-1]["state"] == "finished"
+    else:
+        assert frames[-1]["state"] == "failed" and words in frames[-1]["status"]["text"]
+    assert (await watch(stage, "b"))[-1]["state"] == "finished"
+
+
+@pytest.mark.parametrize("end", ENDS)
+@in_loop
+async def test_whatever_ends_a_study_its_visitor_reads_why(end: str) -> None:
+    """The study would begin anew for ever, or keep the device."""
+    queue = RaceQueue()
+    studies = StudiesOf(Work, queue)
+    words = "not enough memory" if end == "memory" else "a bug in Photofinish"
+    assert words in await studied(studies, "a", raising(ENDS[end]))
+    assert queue.is_empty and await studied(studies, "a", lambda: None) == "Finished."
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_whatever_ends_a_load_races_do_not_wait_for_it(end: str) -> None:
+    """Every race would wait for a thread that is gone, until the server is restarted."""
+    faults = iter([raising(ENDS[end])])
+    loader = Loader(lambda target, progress: next(faults, lambda: "loaded")())
+    with pytest.raises(RaceError, match="not enough memory" if end == "memory" else "a bug in Photofinish"):
+        loader.get("a model", silent)
+    assert loader.get("a model", silent) == "loaded"
+
+
+# What hangs
+
+
+@pytest.mark.parametrize("where", ["set-up", "step", "result", "extras"])
+@in_loop
+async def test_a_race_that_hangs_is_said_to_everybody(where: str) -> None:
+    """All visitors would wait, without a word, for a thread that nobody can end; and whoever watches over the process
+    would take it for well. A race that goes on after all opens the page again."""
+    goes_on = threading.Event()
+    stage = Stage(Faulty(where, goes_on.wait))
+    try:
+        first = asyncio.create_task(watch(stage, "a"))
+        await until(lambda: stage.queue.is_stalled is False and not stage.queue.is_empty)
+        if where == "extras":
+            assert (await first)[-1]["state"] == "finished"
+        waiting = asyncio.create_task(watch(stage, "b"))
+        frames = await first
+        if where == "extras":
+            frames = await after(stage, "a")
+            assert frames[-1]["complete"] and frames[-1]["state"] == "finished"
+        else:
+            assert (frames[-1]["state"], frames[-1]["status"]["text"]) == ("failed", sentence(HANGS))
+        assert (await waiting)[-1]["status"]["text"] == sentence(HANGS) and stage.stalled
+        with pytest.raises(UsageError, match="a race hangs"):
+            await watch(stage, "c")
+    finally:
+        goes_on.set()
+    await until(lambda: stage.queue.is_empty)
+    assert not stage.stalled and (await watch(stage, "d"))[-1]["state"] == "finished"
+
+
+@in_loop
+async def test_a_study_that_hangs_is_said_to_everybody() -> None:
+    """As above: a study has the device too."""
+    goes_on, stage = threading.Event(), Stage(StagedBackend(RACE))
+    studies = StudiesOf(Work, stage.queue)
+    try:
+        first = asyncio.create_task(studied(studies, "a", goes_on.wait))
+        await until(lambda: not stage.queue.is_empty)
+        waiting = asyncio.create_task(watch(stage, "b"))
+        assert await first == HANGS and stage.stalled
+        assert (await waiting)[-1]["status"]["text"] == sentence(HANGS)
+    finally:
+        goes_on.set()
+    await until(lambda: stage.queue.is_empty)
+    assert await studied(studies, "a", lambda: None) == "Finished."
+
+
+@in_loop
+async def test_what_is_slow_does_not_hang() -> None:
+    """A long download, or a long race, would be ended for taking its time."""
+    backend = StagedBackend(RACE, prepare_s=0.5, step_s=0.03)
+    backend.num_positions, backend.position_s = 5, 0.1
+    stage = Stage(backend)
+    frames = [*await watch(stage, "a"), *await after(stage, "a")]
+    assert frames[-1]["state"] == "finished" and backend.asked == 5
+
+
+# The end of the page
+
+
+@pytest.mark.parametrize("where", ["step", "set-up that reports", "a step that hangs"])
+@in_loop
+async def test_the_end_of_the_page_is_an_end_for_everybody(where: str, monkeypatch: Any) -> None:
+    """Streams would break off without a word, or a hanging step keep the process; a race that ran would be lost."""
+    monkeypatch.setattr(worker, "STEP_S", 60.0)
+    goes_on = threading.Event()
+    backend = Faulty("step" if "hangs" in where else "", goes_on.wait, step_s=0.05)
+    backend.prepare_s = 60.0 if "set-up" in where else 0.0
+    stage = Stage(backend)
+    studies = StudiesOf(Work, stage.queue)
+    racing = asyncio.create_task(watch(stage, "a"))
+    await until(lambda: backend.running or (backend.prepare_s and backend.orders))
+    waiting, study_of = asyncio.create_task(watch(stage, "b")), asyncio.create_task(studied(studies, "c", print))
+    await asyncio.sleep(0.05)
+    assert stage.is_watched and studies.is_watched
+    began = time.monotonic()
+    stage.queue.is_closed = True
+    last = (await racing)[-1]
+    assert (await waiting)[-1]["status"]["text"] == sentence(RESTARTS) == last["status"]["text"]
+    assert await study_of == RESTARTS and time.monotonic() - began < 2
+    assert last["state"] == ("failed" if "hangs" in where else "stopped")
+    assert (last["recording"] is not None) == (where == "step")
+    assert len(backend.orders) == 1 and not (stage.is_watched or studies.is_watched)
+    with pytest.raises(UsageError, match="being restarted"):
+        await watch(stage, "d")
+    goes_on.set()
+
+
+ENDING = """
+import sys, threading, time
+from app.page import ending
+ending.CLOSE_S = 0.5
+class Page:
+    is_watched, closes_in_s = True, float(sys.argv[1])
+    def close(self):
+        print("closed")
+        threading.Timer(self.closes_in_s, lambda: setattr(self, "is_watched", False)).start()
+threading.Thread(target=time.sleep, args=(60,)).start()  # a step that hangs
+print("up", flush=True)
+ending.serve_until_signal(Page())
+"""
+
+
+@pytest.mark.parametrize(("closes_in_s", "number"), [(0.1, signal.SIGINT), (60.0, signal.SIGTERM)])
+def test_the_process_ends_whatever_hangs(closes_in_s: float, number: int) -> None:
+    """A supervisor would have to kill it, or take the end for a failure."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDING, str(closes_in_s)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "up\n"
+    time.sleep(0.1)
+    began = time.monotonic()
+    os.kill(process.pid, number)
+    assert process.wait(10) == 0 and time.monotonic() - began < 5 and ending.CLOSE_S + ending.SENT_S < 4.5
+    assert process.stdout.read() == "closed\n"
+
+
+# What is full
+
+
+@in_loop
+async def test_a_full_shelf_says_which_race_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A race too many would end the page's memory, or take the next race with it."""
+    monkeypatch.setattr(shelf, "MAX_BYTES", 4000)
+    stage = Stage(StagedBackend(RACE))
+    names = [(await watch(stage, "a"))[-1]["race"] for _ in range(5)]
+    with pytest.raises(UsageError, match="no longer on the server; open it from its file, or race again"):
+        stage.shelf.get(names[0])
+    assert stage.shelf.get(names[-1]) == Recording.of(RACE)
+    monkeypatch.setattr(shelf, "MAX_BYTES", 10)
+    assert (await watch(stage, "a"))[-1]["state"] == "finished", "not even one fits"
