@@ -49,8 +49,14 @@ def _message(record: logging.LogRecord) -> str:
     if record.name.partition(".")[0] not in OURS:
         return NOT_OURS
     given = record.args if isinstance(record.args, tuple) else ()
-    kept = tuple(type(each).__name__ if isinstance(each, (Quoted, BaseException)) else each for each in given)
+    kept = tuple(_kept(each) for each in given)
     return str(record.msg) % kept if kept else str(record.msg)
+
+
+def _kept(argument: object) -> object:
+    if isinstance(argument, BaseException):
+        return type(argument).__name__
+    return "…" if isinstance(argument, Quoted) else argument
 
 
 def _error(error: BaseException) -> dict[str, Any]:

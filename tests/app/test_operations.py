@@ -223,7 +223,7 @@ def test_lines_for_programs_leave_out_what_may_quote_a_visitor(error: Exception)
     except RuntimeError as raised:
         info = (type(raised), raised, raised.__traceback__)
     for name, words, arguments, expected in (
-        ("app.x", "it failed: %s, %s", (Quoted(MARKER), error), f"it failed: Quoted, {type(error).__name__}"),
+        ("app.x", "it failed: %s, %s", (Quoted(MARKER), error), f"it failed: …, {type(error).__name__}"),
         ("app.x", "100 % without arguments", (), "100 % without arguments"),
         ("some.library", f"cannot parse {MARKER}", (), NOT_OURS),
     ):
