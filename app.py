@@ -7,11 +7,14 @@ import logging
 import os
 import socket
 import sys
+from dataclasses import replace
 
 from app.catalogue import machine
 from app.catalogue.catalogue import Catalogue, load, on_hub
 from app.catalogue.hub import Check, look
+from app.catalogue.limits import Limits, read_limits
 from app.jobs.backend import TorchBackend
+from app.jobs.logs import set_up
 from app.jobs.servers import MixedBackend, ServersBackend, servers_catalogue
 from engine.errors import UsageError
 from engine.remote.endpoint import PREFIX, endpoints_of
@@ -32,6 +35,13 @@ def _port(text: str) -> int:
     if text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535:
         return int(text)
     raise argparse.ArgumentTypeError(f"must be an integer from 1 to 65535, not {text!r}")
+
+
+def _limits(path: str) -> Limits:
+    try:
+        return read_limits(path)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _check_port(host: str | None, port: int | None) -> None:
@@ -99,6 +109,20 @@ def arguments() -> argparse.Namespace:
         help="whoever opens this page is its owner, and may name models and servers there, as on a page that only this "
         "machine can reach: for a page behind a tunnel that only you can use",
     )
+    parser.add_argument(
+        "--limits",
+        metavar="FILE",
+        type=_limits,
+        help="what visitors may load and ask for, in TOML (docs/operate.md); such a page belongs to its operator, and "
+        "nobody who opens it is its owner",
+    )
+    parser.add_argument(
+        "--log",
+        metavar="FORM",
+        default="text",
+        choices=("text", "json"),
+        help="the log on standard error: text, or json for one object a line (default text)",
+    )
     servers = parser.add_argument_group("lanes on servers, next to the engine's own or instead of them")
     servers.add_argument(
         "--lane",
@@ -126,9 +150,9 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _servers(options: argparse.Namespace) -> tuple[ServersBackend | None, bool]:
-    """What races the lanes on servers, None where there are none; and whether this machine has lanes too. Raises
-    UsageError."""
+def _servers(options: argparse.Namespace, pairs: str | None) -> tuple[ServersBackend | None, bool]:
+    """What races the lanes on servers, None where there are none; and whether this machine has lanes too. pairs:
+    what the operator allows. Raises UsageError."""
     lanes = [(name, spec) for name, _, spec in (lane.partition("=") for lane in options.lane)]
     if not lanes:
         if options.model or options.same_device or options.chat:
@@ -141,7 +165,7 @@ def _servers(options: argparse.Namespace) -> tuple[ServersBackend | None, bool]:
     beside = not names & {PLAIN, BASELINE}
     if len(names) < len(lanes) or (len(lanes) == 1 and not beside):
         raise UsageError(f"a race of servers needs two lanes or more with different names, not {len(lanes)}")
-    if not beside and (options.target or options.drafter or options.pairs):
+    if not beside and (options.target or options.drafter or pairs):
         raise UsageError(
             f"a lane called {PLAIN} or {BASELINE} puts all lanes on servers: give it another name, or give "
             "it without --target, --drafter and --pairs"
@@ -155,12 +179,11 @@ def _servers(options: argparse.Namespace) -> tuple[ServersBackend | None, bool]:
 
 def _own_names(options: argparse.Namespace) -> frozenset[str] | None:
     """The names that a page is served as which only its owner can use; None for others. A proxy of one's own cannot be
-    detected; behind one, --pairs is given. Raises UsageError."""
-    if options.own and (machine.is_behind_proxy() or options.lane or options.pairs not in (None, "all")):
-        raise UsageError("--own is for a page that only you can reach, without --lane and --pairs")
-    if not options.own and (
-        not machine.is_own_page(options.host) or options.lane or options.pairs not in (None, "all")
-    ):
+    detected; behind one, --pairs or --limits is given. Raises UsageError."""
+    for_others = options.lane or options.limits is not None or options.pairs not in (None, "all")
+    if options.own and (machine.is_behind_proxy() or for_others):
+        raise UsageError("--own is for a page that only you can reach, without --lane, --pairs and --limits")
+    if not options.own and (not machine.is_own_page(options.host) or for_others):
         return None
     host = options.host or os.environ.get("GRADIO_SERVER_NAME") or ""
     return frozenset() if host in ANY_HOST else frozenset({f"[{host}]" if ":" in host else host.lower()})
@@ -169,13 +192,18 @@ def _own_names(options: argparse.Namespace) -> frozenset[str] | None:
 def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | ServersBackend, Check | None]:
     """The page's choices and backend, and the background check of what else this machine can run. Raises
     UsageError."""
-    servers, beside = _servers(options)
+    limits = options.limits or Limits()
+    if limits.pairs and options.pairs is not None:
+        raise UsageError("pairs are given both as --pairs and in the file of --limits; keep one")
+    named = limits.pairs or options.pairs
+    servers, beside = _servers(options, named)
     if servers is not None and not beside:
-        return servers_catalogue(servers, options.chat), servers, None
+        return replace(servers_catalogue(servers, options.chat), limits=limits), servers, None
     if sys.platform == "win32":
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)
-    pairs = options.pairs if options.pairs is not None else "all" if own_page or options.own else "loaded"
+    by_default = "all" if (own_page and options.limits is None) or options.own else "loaded"
+    pairs = by_default if named is None else named
     device = options.device
     if device == "auto" and machine.is_zero_gpu():
         logging.getLogger("app").warning(machine.NO_ZERO_GPU)
@@ -184,6 +212,7 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
 
     def offered(known: machine.Machine) -> Catalogue:
         found = load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype)
+        found = replace(found, limits=limits)
         return found if servers is None else found.beside_servers()
 
     def start(catalogue: Catalogue) -> None:
@@ -206,8 +235,9 @@ if __name__ == "__main__":
         from app.page.ending import serve_until_signal
         from app.page.ui import build, launch
 
+        set_up(options.log == "json")
         demo = build(at_first, backend, check, options.under_load, own_names)
-        launch(demo, options.host, options.port)
+        launch(demo, options.host, options.port, options.log == "json")
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)
         sys.exit(2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.drafters import check as check_drafter
@@ -21,6 +21,7 @@ from engine.loading.sources import DEFAULT_TARGET
 from engine.spec import check_length
 
 from . import fits
+from .limits import Limits
 from .machine import NOTES, Machine
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -83,7 +84,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Everything on offer, and the pair selected when the page opens.
+    """Everything on offer, within which limits, and the pair selected when the page opens.
 
     note: why this machine's GPU is not used, or a remark about its system; usually ""."""
 
@@ -91,6 +92,7 @@ class Catalogue:
     offers: tuple[Offer, ...]
     default: Pair
     note: str = ""
+    limits: Limits = field(default_factory=Limits)
 
     def adding(self, pairs: Iterable[Pair], default: Pair | None) -> Catalogue:
         """The same with more pairs, before the others, and perhaps another default."""

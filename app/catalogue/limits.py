@@ -1,14 +1,26 @@
 """Limits of the page, stricter than the engine's: other visitors wait for the same device, and json.loads keeps the
-interpreter lock."""
+interpreter lock. An operator's file can lower them further."""
 
 from __future__ import annotations
 
-from engine.errors import UsageError
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from engine.errors import UsageError, choices, short
 
 MAX_PROMPT_CHARS = 20_000
 MAX_NEW_TOKENS = 1_000
 MAX_MORE_LANES = 3
 """Lanes with guesses, besides the first one."""
+PER_VISITOR = 3
+"""One race running and two waiting."""
+PER_ADDRESS = 12
+"""A client chooses its visitor name, but not its address. Room for four visitors, because people behind a router share
+one."""
 MAX_FILE_CHARS, MAX_RECORDING_CHARS = 3_000_000, 5_000_000
 """Limits for a file of prompts and for a recording. The longest race of this page, audited and with all extras, has 4.5
 million."""
@@ -20,6 +32,71 @@ MAX_BODY_BYTES = 10_000_000
 """Limit for a request with such a file."""
 MAX_CALL_BYTES = 300_000
 """Limit for a request without one: the longest prompt, with every character escaped."""
+
+RANGES: Mapping[str, tuple[float, float]] = {
+    "max_new_tokens": (16, MAX_NEW_TOKENS),
+    "max_prompt_chars": (1_000, MAX_PROMPT_CHARS),
+    "max_more_lanes": (0, MAX_MORE_LANES),
+    "races_per_visitor": (1, 10),
+    "races_per_address": (1, 40),
+    "race_s": (1, 86_400),
+}
+"""What an operator may choose. The page's examples stay within the least number of characters. More tokens, characters
+or lanes would make files and requests that exceed the limits below; more races, the limits on calls in
+app/page/gradio_faults.py."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What visitors may load and ask for, and what that may cost.
+
+    pairs: as of `catalogue.load`; "": not decided here.
+    max_new_tokens: of each lane, also in studies.
+    max_prompt_chars: of each prompt, also in studies.
+    max_more_lanes: drafting lanes besides the first one.
+    races_per_visitor, races_per_address: running and waiting ones, studies included.
+    race_s: seconds that a race, a check-up, or a prompt of a study may keep the device; then it is ended.
+    studies: whether visitors may study and check up on their own prompts."""
+
+    pairs: str = ""
+    max_new_tokens: int = MAX_NEW_TOKENS
+    max_prompt_chars: int = MAX_PROMPT_CHARS
+    max_more_lanes: int = MAX_MORE_LANES
+    races_per_visitor: int = PER_VISITOR
+    races_per_address: int = PER_ADDRESS
+    race_s: float = math.inf
+    studies: bool = True
+
+
+def read_limits(path: str) -> Limits:
+    """The limits in a TOML file; keys that it leaves out keep their defaults. Raises UsageError with the key, the value
+    and the choices."""
+    try:
+        given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read the limits: {error.strerror}: {path}") from error
+    except ValueError as error:  # of TOML, or of UTF-8
+        raise UsageError(f"{path} is not TOML: {error}") from error
+    names = [field.name for field in fields(Limits)]
+    for name, value in given.items():
+        if name not in names:
+            raise choices("key", name, names)
+        _check(name, value)
+    return Limits(**given)
+
+
+def _check(name: str, value: Any) -> None:
+    if name == "pairs":
+        fine, wanted = isinstance(value, str) and value != "", 'a text: "all", "loaded" or ids of pairs with commas'
+    elif name == "studies":
+        fine, wanted = isinstance(value, bool), "true or false"
+    else:
+        least, most = RANGES[name]
+        kinds = (int, float) if name == "race_s" else (int,)
+        fine = type(value) in kinds and least <= value <= most
+        wanted = f"{'a number' if float in kinds else 'an integer'} from {least:g} to {most:g}"
+    if not fine:
+        raise UsageError(f"{name} must be {wanted}, not {short(value)}")
 
 
 def check_file(text: object, what: str, max_chars: int = MAX_FILE_CHARS) -> str:

@@ -38,7 +38,12 @@ class LoadRequest:
 
 
 def read_load(
-    endpoints: Sequence[Endpoint], separate: bool, values: Mapping[str, object], asked: object, whose: str = ""
+    endpoints: Sequence[Endpoint],
+    separate: bool,
+    values: Mapping[str, object],
+    asked: object,
+    whose: str = "",
+    max_new_tokens: int = MAX_NEW_TOKENS,
 ) -> LoadRequest:
     """Check a study. Raises UsageError.
 
@@ -46,11 +51,12 @@ def read_load(
     asked: `users`, such as 1,5,25; `requests` per level; `max_new_tokens` per answer; `dollars` per hour, or null; the
         prompts as `text` with the `name` of their file, or, if that is null, made up of `words` random words; `kept`,
         what the browser has kept of an earlier run, as a JSON string, or null.
-    whose: the servers' id, where a run with others is none to continue."""
+    whose: the servers' id, where a run with others is none to continue.
+    max_new_tokens: the page's limit on an answer."""
     asked = asked if isinstance(asked, dict) else {}
     users = _users(asked.get("users"))
     requests = _count("requests a level", asked.get("requests"), MAX_REQUESTS)
-    length = _count("tokens of each answer", asked.get("max_new_tokens"), MAX_NEW_TOKENS)
+    length = _count("tokens of each answer", asked.get("max_new_tokens"), max_new_tokens)
     dollars = asked.get("dollars")
     if dollars is not None and not (type(dollars) in (int, float) and 0 <= dollars <= 1e6):
         raise UsageError(f"dollars an hour must be a number from 0 to 1000000, not {str(dollars)[:40]}")

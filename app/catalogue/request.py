@@ -19,7 +19,7 @@ from engine.studies.prompts.study_file import SavedStudy, open_study
 from engine.text import check_prompt_text
 
 from .catalogue import Catalogue, Pair
-from .limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, check_file
+from .limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, Limits, check_file
 
 YOURS = "Your prompt"
 KEPT = "the earlier study saved in this browser"
@@ -64,8 +64,8 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     pair = catalogue.pair(values["pair"])
     values = values if pair.lanes is None else {**values, **OF_SERVERS}
     drafter = catalogue.drafter(pair, values["drafter"])
-    _check_prompt(values["prompt"])
-    params = _params(values)
+    _check_prompt(values["prompt"], catalogue.limits)
+    params = _params(values, catalogue.limits)
     k: Any = _decimal(values["k"])
     more = [(each, each, k) for each in _more(catalogue, pair, drafter, values["more"])]
     if CHAINS in values["more"] and drafter != NONE:  # type: ignore[operator]
@@ -97,8 +97,13 @@ def read_again(catalogue: Catalogue, recorded: Recording) -> RaceRequest:
     spec = recorded.spec.without_servers()
     for lane in spec.lanes:
         catalogue.drafter(pair, lane.drafter)
-    _check_prompt(prompt["text"])
-    _check_length(spec.params.max_new_tokens)
+    if len(drafting := spec.named(SPECULATIVE)) > catalogue.limits.max_more_lanes + 1:
+        raise UsageError(
+            f"this race has {len(drafting)} lanes with guesses; at most {catalogue.limits.max_more_lanes + 1} can be "
+            "raced on this page"
+        )
+    _check_prompt(prompt["text"], catalogue.limits)
+    _check_length(spec.params.max_new_tokens, catalogue.limits)
     preset = catalogue.preset_of(prompt["text"])
     return RaceRequest(
         preset.name if preset else YOURS, prompt["text"], prompt.get("chat", False), pair, spec, recorded
@@ -141,8 +146,8 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     pair, limit = catalogue.pair(values["pair"]), _whole(asked.get("limit"))
     if type(limit) is not int or not 1 <= limit <= MAX_PROMPTS:
         raise UsageError(f"a study takes 1 to {MAX_PROMPTS} prompts, not {str(limit)[:40]}")
-    prompts, why_not = _chosen(pair, asked, limit)
-    params = _params({**values, "max_new_tokens": asked.get("max_new_tokens")})
+    prompts, why_not = _chosen(pair, asked, limit, catalogue.limits)
+    params = _params({**values, "max_new_tokens": asked.get("max_new_tokens")}, catalogue.limits)
     if asked.get("look") is True:
         return Look(why_not)
     if why_not:
@@ -186,20 +191,24 @@ def read_check_up(catalogue: Catalogue, values: Mapping[str, object], asked: obj
         raise UsageError("the drafter is none, so there is nothing to check; choose a drafter in Settings")
     prompts = tuple(FilePrompt(i, *its) for i, its in enumerate(zip(KINDS, PROMPTS, strict=True), 1))
     if asked.get("text") is not None:
-        prompts, why_not = _chosen(pair, asked, NUM_PROMPTS)
+        prompts, why_not = _chosen(pair, asked, NUM_PROMPTS, catalogue.limits)
         if why_not:
             raise UsageError(why_not)
-    return CheckUpRequest(prompts, pair, drafter, _params({**values, "top_p": 1, "max_new_tokens": NUM_TOKENS}))
+    length = min(NUM_TOKENS, catalogue.limits.max_new_tokens)
+    params = _params({**values, "top_p": 1, "max_new_tokens": length}, catalogue.limits)
+    return CheckUpRequest(prompts, pair, drafter, params)
 
 
-def _chosen(pair: Pair, asked: Mapping[str, Any], limit: int) -> tuple[tuple[FilePrompt, ...], str]:
+def _chosen(pair: Pair, asked: Mapping[str, Any], limit: int, limits: Limits) -> tuple[tuple[FilePrompt, ...], str]:
     """At most `limit` prompts of those that a browser sends, and why they cannot be raced as they are, or ""."""
     how = {name: asked.get(name) is True for name in ("flatten", "whole")}
     text = check_prompts(asked.get("text"))
     prompts = choose(read_prompts(text, str(asked.get("name"))[:MAX_NAME], **how), limit)
     for prompt in prompts:
-        if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > MAX_PROMPT_CHARS:
-            raise UsageError(f"line {prompt.line} has {num} characters; at most {MAX_PROMPT_CHARS} are allowed here")
+        if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > limits.max_prompt_chars:
+            raise UsageError(
+                f"line {prompt.line} has {num} characters; at most {limits.max_prompt_chars} are allowed here"
+            )
     chats = any(prompt.messages and not prompt.is_turn for prompt in prompts)
     why_not = f"the model {pair.target} has no chat template: {FLATTEN}" if chats and pair.chat is False else ""
     return tuple(prompts), why_not
@@ -252,9 +261,9 @@ def are_short(rows: Sequence[object], max_rows: int) -> bool:
     return len(rows) <= max_rows and all(len(json.dumps(each)) <= MAX_ROW_CHARS for each in rows)
 
 
-def _params(values: Mapping[str, object]) -> SamplingParams:
+def _params(values: Mapping[str, object], limits: Limits) -> SamplingParams:
     length = _whole(_given(values, "max_new_tokens"))
-    _check_length(length)
+    _check_length(length, limits)
     return SamplingParams(
         temperature=_number(_given(values, "temperature")),  # type: ignore[arg-type]
         top_p=_number(_given(values, "top_p")),  # type: ignore[arg-type]
@@ -265,22 +274,23 @@ def _params(values: Mapping[str, object]) -> SamplingParams:
 
 def _more(catalogue: Catalogue, pair: Pair, drafter: str, more: object) -> list[str]:
     """The other drafters of the additional lanes."""
-    if not isinstance(more, list) or len(more) > MAX_MORE_LANES:
-        raise UsageError(f"more must be a list of at most {MAX_MORE_LANES} drafters, not {str(more)[:60]!r}")
+    most = catalogue.limits.max_more_lanes
+    if not isinstance(more, list) or len(more) > most:
+        raise UsageError(f"more must be a list of at most {most} drafters, not {str(more)[:60]!r}")
     given = [catalogue.drafter(pair, each) for each in more if each != CHAINS]
     return [each for each in dict.fromkeys(given) if each != drafter]
 
 
-def _check_length(length: object) -> None:
-    if isinstance(length, int) and not isinstance(length, bool) and length > MAX_NEW_TOKENS:
-        raise UsageError(f"max_new_tokens must be an integer from 1 to {MAX_NEW_TOKENS} on this page, not {length}")
+def _check_length(length: object, limits: Limits) -> None:
+    most = limits.max_new_tokens
+    if isinstance(length, int) and not isinstance(length, bool) and length > most:
+        raise UsageError(f"max_new_tokens must be an integer from 1 to {most} on this page, not {length}")
 
 
-def _check_prompt(prompt: object) -> None:
-    if isinstance(prompt, str) and len(prompt) > MAX_PROMPT_CHARS:
-        raise UsageError(
-            f"the prompt has {len(prompt)} characters; at most {MAX_PROMPT_CHARS} are allowed on this page"
-        )
+def _check_prompt(prompt: object, limits: Limits) -> None:
+    most = limits.max_prompt_chars
+    if isinstance(prompt, str) and len(prompt) > most:
+        raise UsageError(f"the prompt has {len(prompt)} characters; at most {most} are allowed on this page")
     check_prompt_text(prompt)  # type: ignore[arg-type]
 
 

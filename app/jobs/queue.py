@@ -11,11 +11,8 @@ from collections.abc import Callable
 
 from engine.errors import UsageError
 
-PER_VISITOR = 3
-"""One race running and two waiting."""
-PER_ADDRESS = 12
-"""A client chooses its visitor name, but not its address. Room for four visitors, because people behind a router share
-one."""
+from ..catalogue.limits import Limits
+
 MAX_RACES = 50
 REMEMBERED = 5
 RESTARTS = "the page is being restarted; race again in a minute"
@@ -25,10 +22,11 @@ HANGS = "a race hangs and cannot be ended, so no other can start until the page 
 class RaceQueue:
     """Races in order of arrival. The first has the device until it leaves.
 
+    limits: how many races a visitor and an address may have here, and how long each may have the device.
     is_closed: the page ends, and no race starts any more."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, limits: Limits | None = None) -> None:
+        self._clock, self._limits = clock, limits or Limits()
         self._lock = threading.Lock()
         self._tickets: list[Ticket] = []
         self._durations: deque[float] = deque(maxlen=REMEMBERED)
@@ -38,6 +36,11 @@ class RaceQueue:
     @property
     def is_empty(self) -> bool:
         return not self._tickets
+
+    @property
+    def num_waiting(self) -> int:
+        """How many races wait for the device."""
+        return max(0, len(self._tickets) - 1)
 
     @property
     def is_stalled(self) -> bool:
@@ -55,15 +58,13 @@ class RaceQueue:
         address has too many races, if the queue is full, or if no race can start any more."""
         if why := self.why_closed:
             raise UsageError(why)
+        most, most_there = self._limits.races_per_visitor, self._limits.races_per_address
         with self._lock:
-            if sum(ticket.visitor == visitor for ticket in self._tickets) >= PER_VISITOR:
+            if sum(ticket.visitor == visitor for ticket in self._tickets) >= most:
+                raise UsageError(f"you already have {_races(most)} here, running or waiting; stop one, or wait")
+            if sum(ticket.address == address for ticket in self._tickets) >= most_there:
                 raise UsageError(
-                    f"you already have {PER_VISITOR} races here, one running and {PER_VISITOR - 1} waiting; stop "
-                    "one, or wait"
-                )
-            if sum(ticket.address == address for ticket in self._tickets) >= PER_ADDRESS:
-                raise UsageError(
-                    f"your address already has {PER_ADDRESS} races in the queue, the limit; try again later"
+                    f"your address already has {_races(most_there)} in the queue, the limit; try again later"
                 )
             if len(self._tickets) >= MAX_RACES:
                 raise UsageError(f"the queue is full ({MAX_RACES} races); try again later")
@@ -115,6 +116,14 @@ class Ticket:
             return sum(longer) / len(longer) - lasted + (place - 1) * usual
 
     @property
+    def overtime(self) -> str:
+        """Why it must give up the device now, in a sentence; "" as long as it need not."""
+        queue, most = self._queue, self._queue._limits.race_s
+        with queue._lock:
+            is_late = queue._tickets[:1] == [self] and self.over_at is None and queue._clock() - queue._since > most
+        return f"Ended after {most:g} seconds, the limit on this page." if is_late else ""
+
+    @property
     def is_waited_for(self) -> bool:
         """Whether it has the device while another race, not a patient one, waits."""
         with self._queue._lock:
@@ -137,3 +146,7 @@ class Ticket:
                 queue._durations.append((self.over_at or now) - queue._since)
                 queue._since = now
             queue._tickets.remove(self)
+
+
+def _races(num: int) -> str:
+    return "1 race" if num == 1 else f"{num} races"

@@ -8,6 +8,7 @@ import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 from engine.errors import UsageError, sentence
 from engine.progress import Progress
 
+from ..catalogue.limits import Limits
 from ..catalogue.request import RaceRequest
 from .frames import Ended, Extras, News, RaceView, Waiting, fold_all, frame, frame_json
 from .queue import RaceQueue, Ticket
@@ -47,16 +49,40 @@ class Backend(Protocol):
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]: ...
 
 
+@dataclass(frozen=True)
+class Over:
+    """A race that has ended.
+
+    view: what is known about it; of an unwatched race without its last steps.
+    waited_s: for the device.
+    lasted_s: from when it had the device; None if it never had."""
+
+    request: RaceRequest
+    view: RaceView
+    waited_s: float
+    lasted_s: float | None
+
+
 class _Run:
     """One race, from the queue until it is complete.
 
+    over: called once, when it has ended.
     view: what was last known about it.
     watchers: the visitors who watch it.
     seen_to_end: for each visitor who saw its end, the view they have and the number of their frames.
     leaving: the timer that ends it if nobody watches."""
 
-    def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        request: RaceRequest,
+        ticket: Ticket,
+        clock: Callable[[], float],
+        over: Callable[[Over], None],
+    ) -> None:
         self._clock, self._ends_at = clock, math.inf
+        self._request, self._entered_at, self._began_at = request, clock(), math.inf
+        self._over: Callable[[Over], None] | None = over
         self.view = RaceView(secrets.token_hex(8), request.name)
         prepare = partial(backend.prepare, request)
         self.ticket, self.worker = ticket, Worker(prepare, backend.extras, ticket, request.recorded)
@@ -71,8 +97,10 @@ class _Run:
         if closed and not self._started:
             self.ticket.leave()
         elif place == 0 and not self._started:
-            self._started = True
+            self._started, self._began_at = True, self._clock()
             self.worker.start()
+        elif overtime := self.ticket.overtime:
+            self.worker.stop(why=overtime)
         news: list[News]
         if self._started:
             news = self.worker.take() + (self._closing(closed) if closed else [])
@@ -83,7 +111,18 @@ class _Run:
         else:
             news = [Waiting(place, self.ticket.expected_s)]
         self.view = fold_all(self.view, news)
+        if self.view.ended:
+            self.ended(self.view)
         return self.view
+
+    def ended(self, view: RaceView) -> None:
+        """Say once that it has ended, as this view shows."""
+        if self._over is None:
+            return
+        now, over = self._clock(), self._over
+        self._over = None
+        lasted_s = now - self._began_at if self._started else None
+        over(Over(self._request, view, min(now, self._began_at) - self._entered_at, lasted_s))
 
     def _closing(self, why: str) -> list[News]:
         """Stop the race, because none can go on. A worker that does not end by itself within END_S is left alone, and
@@ -111,7 +150,9 @@ class Stage:
     """All races of all visitors on one device. To be used from one event loop, the one that serves the page.
 
     grace_s: how long an unwatched race goes on.
-    shelf: gets the recordings of races that are over, by their ids."""
+    shelf: gets the recordings of races that are over, by their ids.
+    limits: see `RaceQueue`.
+    `over`: called with each race that has ended."""
 
     def __init__(
         self,
@@ -119,10 +160,12 @@ class Stage:
         clock: Callable[[], float] = time.monotonic,
         grace_s: float = GRACE_S,
         shelf: Shelf | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._backend, self._clock, self._grace_s = backend, clock, grace_s
         self.shelf = shelf or Shelf({})
-        self.queue = RaceQueue(clock)
+        self.queue = RaceQueue(clock, limits)
+        self.over: Callable[[Over], None] = lambda _: None
         self._runs: dict[str, _Run] = {}
 
     @property
@@ -141,7 +184,7 @@ class Stage:
         grace time, the race ends within one step after it. Raises UsageError if the visitor or the address already has
         too many races, or if no race can start any more."""
         ticket = self.queue.enter(visitor, address)
-        run = _Run(self._backend, request, ticket, self._clock)
+        run = _Run(self._backend, request, ticket, self._clock, self.over)
         self._runs[run.view.race] = run
         self._leave_alone(run)
         return self.resume(visitor, run.view.race)
@@ -203,6 +246,8 @@ class Stage:
     def _forget(self, run: _Run) -> None:
         run.stop(unwatched=True)
         del self._runs[run.view.race]
+        view = run.look()
+        run.ended(view if view.ended else replace(view, state="stopped"))
 
     async def _text(self, sent: RaceView | None, view: RaceView, seq: int) -> str:
         """A frame as JSON. The first and the last one can contain a whole race, so they are made in a thread."""

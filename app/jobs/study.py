@@ -72,6 +72,11 @@ class Study(ABC):
             self._ticket.sign(QUIET_S)
         self.state, self.text, self.share = "racing", sentence(text), share
 
+    @property
+    def waited(self) -> bool:
+        """Whether it has been in the queue."""
+        return self._ticket is not None
+
     def stop(self) -> None:
         """End within one step."""
         self.stopped.set()
@@ -100,6 +105,9 @@ class Study(ABC):
             while not over.is_set():
                 if closed := ticket.why_closed:
                     raise RaceError(closed)
+                if is_running and (overtime := ticket.overtime):
+                    self._error = RaceError(overtime)
+                    self.stop()
                 if not is_running:
                     if self.stopped.is_set():
                         return
@@ -134,12 +142,15 @@ class Study(ABC):
 
 
 class StudiesOf:
-    """All studies of one kind, one per visitor. To be used from the event loop that serves the page."""
+    """All studies of one kind, one per visitor. To be used from the event loop that serves the page.
+
+    `over`: called with the state in which each one ended that had waited for the device."""
 
     what = "a study"
 
     def __init__(self, make: Callable[[Any], Study], queue: RaceQueue) -> None:
         self._make, self._queue = make, queue
+        self.over: Callable[[str], None] = lambda _: None
         self._studies: dict[str, Study] = {}
 
     @property
@@ -152,14 +163,21 @@ class StudiesOf:
         the visitor already has one, or too many races."""
         if visitor in self._studies:
             raise UsageError(f"you already have {self.what} running here; stop it first")
-        study = self._studies[visitor] = self._make(request)
+        study, state = self._make(request), "stopped"
+        self._studies[visitor] = study
         try:
             async with aclosing(study.run(partial(self._queue.enter, visitor, address))) as news:
                 async for _ in news:
                     yield frame_json(study.frame())
+            state = study.state
+        except PhotofinishError:
+            state = "failed"
+            raise
         finally:
             study.stop()
             del self._studies[visitor]
+            if study.waited:
+                self.over(state)
         yield frame_json(await asyncio.to_thread(study.frame))
 
     def stop(self, visitor: str) -> None:

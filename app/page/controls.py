@@ -10,7 +10,6 @@ from typing import Any, Literal
 from engine.spec import MAX_AUTO_K, MAX_WIDTH, TREE
 
 from ..catalogue.catalogue import Catalogue, Pair, Preset
-from ..catalogue.limits import MAX_MORE_LANES, MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from ..catalogue.request import CHAINS
 from .texts import drafter_choices
 
@@ -40,7 +39,7 @@ RULE = (
     "Same tokens: keep a guess if the model picks that very token. Same probabilities: keep it by a random draw that "
     "leaves every token as likely as without guesses; the texts then differ. No difference at temperature 0."
 )
-MORE = f"Race up to {MAX_MORE_LANES} more drafters, each in its own lane, or the same drafter without trees."
+MORE = "Race up to {} more drafters, each in its own lane, or the same drafter without trees."
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,7 @@ class Control:
 def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str, Any]:
     """The values that a preset sets for this pair, by name of control."""
     drafter, k = catalogue.drafting(preset, pair)
+    limits = catalogue.limits
     return {
         "prompt": text_for(preset, pair),
         "chat": bool(pair.chat),
@@ -72,9 +72,9 @@ def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str,
         "temperature": preset.temperature,
         "top_p": 1,
         "seed": preset.seed,
-        "max_new_tokens": preset.max_new_tokens,
+        "max_new_tokens": min(preset.max_new_tokens, limits.max_new_tokens),
         "rule": "coupled",
-        "more": [*preset.more],
+        "more": [*preset.more][: limits.max_more_lanes],
     }
 
 
@@ -117,9 +117,9 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
 
 def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
     pair = catalogue.default
-    first = preset_values(catalogue, catalogue.presets[0], pair)
+    first, limits = preset_values(catalogue, catalogue.presets[0], pair), catalogue.limits
     prompt = {
-        "max_length": MAX_PROMPT_CHARS,
+        "max_length": limits.max_prompt_chars,
         "lines": 2,
         "max_lines": 10,
         "show_label": False,
@@ -128,7 +128,8 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
     }
     drafters = {"choices": drafter_choices(catalogue.drafters(pair)), "allow_custom_value": True}
     chat = {"interactive": pair.chat is not False}
-    length = _range(16, MAX_NEW_TOKENS, 16)
+    length = _range(16, limits.max_new_tokens, 16)
+    more = {"choices": more_choices(catalogue, pair), "visible": limits.max_more_lanes > 0}
     return (
         Control("prompt", "Textbox", first["prompt"], "Prompt", None, prompt),
         Control("pair", "Radio", pair.id, "Model", MODEL, {"choices": pair_choices(catalogue)}),
@@ -142,7 +143,7 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
         Control("audit", "Checkbox", True, "Audit", AUDIT, advanced=True),
         Control("chat", "Checkbox", first["chat"], "Chat template", chat_help(pair), chat, True),
         Control("rule", "Radio", "coupled", "Keep a guess if", RULE, {"choices": RULES}, True),
-        Control("more", "CheckboxGroup", [], "More lanes", MORE, {"choices": more_choices(catalogue, pair)}),
+        Control("more", "CheckboxGroup", [], "More lanes", MORE.format(limits.max_more_lanes), more),
     )
 
 

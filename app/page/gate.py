@@ -22,16 +22,19 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 READ, WRITE = ("GET", "HEAD"), ("POST",)
-FILES = re.compile(r"/(?:assets|static)(?:/[0-9A-Za-z_.@-]{1,100}){1,6}")
-"""Gradio's front end: some 40 files, which a browser behind an HTTP/2 proxy may request all at once."""
+FREE = re.compile(r"/healthz|/(?:assets|static)(?:/[0-9A-Za-z_.@-]{1,100}){1,6}")
+"""Not counted per address: Gradio's front end, some 40 files, which a browser behind an HTTP/2 proxy may request all at
+once; and whether the page works, since who asks may share an address with all visitors."""
 SMALL_BYTES = 4_000
 YOURS, YOURS_BYTES = "/yours/", 16_000
 """What the owner of the page names: see `doors.py`."""
+HEALTH, METRICS = "/healthz", "/metrics"
+"""For whoever runs the page: see `routes.py`."""
 MAX_QUOTES, MAX_OUTSIDE_BYTES = 10_000, 50_000
 """Limits on a body's structure: its quotes, and the bytes outside its strings. The page sends everything long as one
 string, because json.loads keeps the interpreter lock: 0.1 s for 1 MB of brackets, 0.001 s for 1 MB of text."""
 MAX_OPEN = 60
-"""Unanswered requests per address, streams included, FILES excluded."""
+"""Unanswered requests per address, streams included, FREE ones excluded."""
 MAX_INCOMING_BYTES = 3 * MAX_BODY_BYTES
 """Per address, of bodies that are still being received."""
 BODY_S = 60.0
@@ -59,6 +62,7 @@ class Gate:
         self._routes = [
             (methods, re.compile(pattern), max_bytes)
             for methods, pattern, max_bytes in (
+                (READ, METRICS, 0),
                 (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt", 0),
                 (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)", 0),
                 (WRITE, r"/recordings", MAX_BODY_BYTES),
@@ -81,7 +85,7 @@ class Gate:
             else:
                 await send({"type": "websocket.close", "code": 1008})
             return
-        if scope["type"] != "http" or (scope["method"] in READ and FILES.fullmatch(_path(scope))):
+        if scope["type"] != "http" or (scope["method"] in READ and FREE.fullmatch(_path(scope))):
             await self._app(scope, receive, send)
             return
         caller = network((scope.get("client") or ("",))[0])

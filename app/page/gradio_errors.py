@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -15,24 +16,27 @@ from gradio.route_utils import FnIndexInferError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from ..jobs.logs import Quoted
+
+log = logging.getLogger(__name__)
 SAME_ERROR_S = 60.0
-"""After its first traceback, one kind of error is printed at most this often."""
+"""After its first traceback, one kind of error is logged at most this often."""
 MAX_KINDS = 100
 """Kinds of errors to remember. A kind is a class and the line of code that raised it."""
 
 
 class Errors:
-    """Replaces `traceback` in Gradio's modules, so that a caller cannot fill the disk with errors: prints the whole
+    """Replaces `traceback` in Gradio's modules, so that a caller cannot fill the disk with errors: logs the whole
     traceback of each kind of error once, then at most one line every SAME_ERROR_S."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._printed: dict[tuple[str, str, int], list[float]] = {}
-        """By kind: when it was last printed, and how often it has occurred since."""
+        """By kind: when it was last logged, and how often it has occurred since."""
 
     def print_exc(self) -> None:
-        """Print the exception being handled."""
+        """Log the exception being handled."""
         error = sys.exc_info()[1]
         if error is None:
             return
@@ -47,10 +51,10 @@ class Errors:
                 del self._printed[next(iter(self._printed))]
             self._printed[kind] = [now, 0]
         if known is None:
-            traceback.print_exc()
+            log.error("a call failed", exc_info=error)
         else:
-            line = " ".join(f"{kind[0]}: {error}".split())[:300]
-            print(f"again, {int(known[1]) + 1} times since it was printed last: {line}", file=sys.stderr)
+            line = Quoted(" ".join(f": {error}".split())[:300])
+            log.error("again, %d times since it was logged last: %s%s", known[1] + 1, kind[0], line)
 
 
 def answers(page: gr.Blocks) -> dict[type[Exception], Any]:

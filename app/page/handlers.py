@@ -21,7 +21,7 @@ from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
 from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
 from ..catalogue.load_request import read_load
-from ..catalogue.request import read_again, read_check_up, read_request, read_study
+from ..catalogue.request import RaceRequest, read_again, read_check_up, read_request, read_study
 from ..figures.charts import charts
 from ..figures.inflate import cheats
 from ..figures.plots import Chart
@@ -30,6 +30,7 @@ from ..jobs.backend import TorchBackend
 from ..jobs.checkup import CheckUps
 from ..jobs.load import LoadStudies
 from ..jobs.loader import ModelStatus
+from ..jobs.meters import Meters
 from ..jobs.pool import Jobs
 from ..jobs.races import Stage, first_frame
 from ..jobs.recorded import recorded_view
@@ -71,11 +72,16 @@ class Handlers:
         """By preset id: the frame that shows its recorded race, or None."""
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
         self._raced = catalogue.default
-        self.stage = Stage(backend, shelf=self.shelf)
+        self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
+        self.meters = Meters(self.stage.queue)
+        self.stage.over = self.meters.race_over
         self._jobs = Jobs()
         self._studies = Studies(backend, self.stage.queue)
         self._check_ups = CheckUps(backend, self.stage.queue)
         self.loads = LoadStudies(self.stage.queue) if under_load or self.doors is not None else None
+        for kind, all_of in (("prompts", self._studies), ("check-up", self._check_ups), ("load", self.loads)):
+            if all_of is not None:
+                all_of.over = partial(self.meters.study_over, kind)
 
     @property
     def catalogue(self) -> Catalogue:
@@ -115,15 +121,18 @@ class Handlers:
     @streamed
     async def race(self, request: gr.Request, **values: Any) -> Frames:
         """Run a race."""
-        asked = read_request(self.catalogue, values)
-        self._raced = asked.pair
-        return self.stage.frames(_visitor(request), address_of(request), asked)
+        with self.meters.refusals(values["pair"], self.catalogue):
+            return self._begin(read_request(self.catalogue, values), request)
 
     @streamed
     async def again(self, event: gr.EventData, request: gr.Request) -> Frames:
         """Run the race of a recording once more; the browser names the recording."""
         named = partial(self._named, event._data)
-        asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
+        with self.meters.refusals("", self.catalogue):
+            asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
+            return self._begin(asked, request)
+
+    def _begin(self, asked: RaceRequest, request: gr.Request) -> Frames:
         self._raced = asked.pair
         return self.stage.frames(_visitor(request), address_of(request), asked)
 
@@ -162,7 +171,8 @@ class Handlers:
         assert self.loads is not None and isinstance(servers, ServersBackend)
         settings = dict(zip(LOAD_SETTINGS, values, strict=True))
         whose = "" if self.doors is None else servers.id
-        of = servers.endpoints, not servers.same_device, settings, event._data, whose
+        most = self.catalogue.limits.max_new_tokens
+        of = servers.endpoints, not servers.same_device, settings, event._data, whose, most
         asked = await self._jobs.run(address_of(request), read_load, *of)
         return self.loads.frames(_visitor(request), address_of(request), asked)
 
@@ -193,7 +203,7 @@ class Handlers:
         if default.lanes is None:
             loader.start(default.target)
         while self.catalogue.default == default:
-            status = self._status(default)
+            status = self.status(default)
             if (line := model_line(status)) != shown:
                 shown = line
                 yield line
@@ -212,9 +222,10 @@ class Handlers:
 
     def model_now(self) -> str:
         """The status line of the servers raced last, or of the loaded model: a race may have loaded another one."""
-        return model_line(self._status(self._raced))
+        return model_line(self.status(self._raced))
 
-    def _status(self, pair: Pair) -> ModelStatus | None:
+    def status(self, pair: Pair) -> ModelStatus | None:
+        """Of the servers of this pair, or of the model that is loaded here."""
         if pair.lanes is None or not isinstance(self.backend, MixedBackend):
             return self.backend.loader.status
         return self.backend.servers.loader.status
@@ -252,7 +263,7 @@ class Handlers:
         here: dict[str, Any] = {} if self.doors is None else {"visible": pair.lanes is None}
         return {
             **{name: gr.update(**here) for name in OF_THE_ENGINE},
-            "model": gr.skip() if self.doors is None else model_line(self._status(pair)),
+            "model": gr.skip() if self.doors is None else model_line(self.status(pair)),
             "drafter": gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter, **here),
             "k": gr.update(value=str(pair.k), **here),
             "more": gr.update(choices=more_choices(self.catalogue, pair), value=[], **here),

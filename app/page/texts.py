@@ -46,9 +46,11 @@ PANEL_HEAD = """
 """
 
 
-def header(under_load: bool) -> str:
-    """The top of the page; with a button for studies of servers in the place of the one for prompts."""
-    return HEADER.replace("@@study@@", UNDER_LOAD_BUTTON if under_load else STUDY_BUTTON)
+def header(under_load: bool, studies: bool) -> str:
+    """The top of the page. under_load: with a button for studies of servers in the place of the one for prompts, which
+    is there if there are `studies`."""
+    button = UNDER_LOAD_BUTTON if under_load else STUDY_BUTTON if studies else ""
+    return HEADER.replace("@@study@@", button)
 
 
 LETTER_PX = 7.6

@@ -14,6 +14,7 @@ HEAD = """<style>
 @media (max-width: 640px) { .gradio-container .fillable { padding-left: 0 !important; padding-right: 0 !important; } }
 @media (min-width: 2400px) { .gradio-container { zoom: 1.3; --zoom: 1.3; } }
 @media (min-width: 3200px) { .gradio-container { zoom: 1.8; --zoom: 1.8; } }
+.gradio-container:not(:has(#page-checkup)) .page-checkup-button { display: none; }
 @media (prefers-reduced-motion: reduce) {
   .gradio-container * { transition: none !important; animation: none !important; }
 }

@@ -20,6 +20,7 @@ from ..figures.charts import charts
 from ..figures.plots import Chart
 from ..figures.why import why
 from ..jobs.backend import TorchBackend
+from ..jobs.logs import RUNNING, take_over
 from ..jobs.memory import keep_from_collector
 from ..jobs.races import first_frame
 from ..jobs.servers import ServersBackend
@@ -68,12 +69,12 @@ def build(
     """The whole page, not yet served. Loads nothing. check: finds out in the background what else can run. under_load:
     whether visitors may put its servers under load. own: of a page that only its owner may use, the names that it is
     served as; the owner may name models and servers."""
-    handlers = Handlers(catalogue, backend, check, under_load, own is not None)
+    handlers, limits = Handlers(catalogue, backend, check, under_load, own is not None), catalogue.limits
     preset = catalogue.presets[0]
     prompt_control, *settings = described = controls(catalogue)
     with gr.Blocks(title=texts.TITLE, analytics_enabled=False, fill_width=True) as page:
         with gr.Row(elem_id="page-top"):
-            gr.HTML(texts.header(under_load))
+            gr.HTML(texts.header(under_load, limits.studies))
             model = gr.HTML(texts.model_line(backend.loader.status), elem_id="page-model")
             if os.environ.get("SPACE_ID"):
                 gr.DuplicateButton(size="sm", elem_id="page-duplicate")
@@ -93,10 +94,10 @@ def build(
         race = race_view(handlers.recorded[preset.id] or first_frame(None), elem_id="race")
         drawn = _figures("page-charts", charts(None))
         reasons = _figures("page-why", why(None))
-        study = study_view(elem_id="page-study")
-        checkup = checkup_view(elem_id="page-checkup")
+        study = study_view(limits.max_new_tokens, elem_id="page-study") if limits.studies else None
+        checkup = checkup_view(elem_id="page-checkup") if limits.studies else None
         separate = not backend.same_device if isinstance(backend, ServersBackend) else None
-        load = None if handlers.loads is None else load_view(separate, elem_id="page-load")
+        load = None if handlers.loads is None else load_view(separate, limits.max_new_tokens, elem_id="page-load")
         doors = {name: door_view(name, own is not None, elem_id=f"page-{name}") for name in (OWN, SERVERS)}
         gr.HTML(texts.footer())
         components = _settings(catalogue, settings)
@@ -118,12 +119,17 @@ def build(
             each.then(handlers.model_now, None, model, **PRIVATE)
             each.then(handlers.extras, None, race, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
-        settings_of_study = _named(STUDY_SETTINGS, components)
-        study.submit(handlers.study, settings_of_study, study, trigger_mode="once", **PRIVATE)
-        study.clear(handlers.stop_study, queue=False, **PRIVATE)
-        settings_of_checkup = _named(CHECK_UP_SETTINGS, components)
-        checkup.submit(handlers.check_up, settings_of_checkup, checkup, trigger_mode="once", **PRIVATE)
-        checkup.clear(handlers.stop_check_up, queue=False, **PRIVATE)
+        brought = _named(BROUGHT, components)
+        opened = _by_name(partial(handlers.opened, BROUGHT), components), [pair, *brought], brought
+        if study is not None and checkup is not None:
+            settings_of_study = _named(STUDY_SETTINGS, components)
+            study.submit(handlers.study, settings_of_study, study, trigger_mode="once", **PRIVATE)
+            study.clear(handlers.stop_study, queue=False, **PRIVATE)
+            settings_of_checkup = _named(CHECK_UP_SETTINGS, components)
+            checkup.submit(handlers.check_up, settings_of_checkup, checkup, trigger_mode="once", **PRIVATE)
+            checkup.clear(handlers.stop_check_up, queue=False, **PRIVATE)
+            filled = checkup.edit(*opened, js=OPENED_JS, queue=False, **PRIVATE)
+            filled.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
         if load is not None:
             load.submit(handlers.load, _named(LOAD_SETTINGS, components), load, trigger_mode="once", **PRIVATE)
             load.clear(handlers.stop_load, queue=False, **PRIVATE)
@@ -138,12 +144,8 @@ def build(
         components["drafter"].change(handlers.drafter_line, chosen, components["pair_line"], queue=False, **PRIVATE)
         for name in SETTLES:
             components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
-        brought = _named(BROUGHT, components)
         page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
-        opened = _by_name(partial(handlers.opened, BROUGHT), components), [pair, *brought], brought
         race.edit(*opened, js=OPENED_JS, queue=False, **PRIVATE)
-        filled = checkup.edit(*opened, js=OPENED_JS, queue=False, **PRIVATE)
-        filled.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
         if handlers.doors is not None:
             set_by_door = _named(("pair", *SET_BY_PAIR), components)
@@ -162,9 +164,9 @@ def build(
     return page
 
 
-def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
+def launch(page: gr.Blocks, host: str | None, port: int | None, json_log: bool = False) -> None:
     """Serve the page and return once it is up. Visitors never see a traceback: only a deliberate gr.Error has words for
-    them."""
+    them. json_log: print nothing but the log, see `set_up` in app/jobs/logs.py."""
     if os.environ.get("SPACE_ID"):  # all visitors come through its proxy, which has an address of its inner network
         os.environ.setdefault("FORWARDED_ALLOW_IPS", SPACE_PROXIES)
     sys.setswitchinterval(SWITCH_S)
@@ -186,7 +188,11 @@ def launch(page: gr.Blocks, host: str | None, port: int | None) -> None:
             "exception_handlers": answers(page),
         },
         prevent_thread_lock=True,
+        quiet=json_log,
     )
+    if json_log:
+        take_over("uvicorn", "uvicorn.error")
+        RUNNING.info("the page is up on port %d", page.server_port)
     keep_from_collector()
 
 

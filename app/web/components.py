@@ -12,7 +12,7 @@ from engine.doctor.defaults import NUM_PROMPTS
 from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.verdict import THRESHOLD
 
-from ..catalogue.limits import MAX_FILE_CHARS, MAX_NEW_TOKENS
+from ..catalogue.limits import MAX_FILE_CHARS
 from ..catalogue.load_request import MAX_REQUESTS, MAX_WORDS
 from . import CONSTANTS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from .bundle import FOLDER, bundle
@@ -23,7 +23,6 @@ EMPTY = "<div></div>"
 """Gradio compiles a component's template again at every frame, so it gets an empty one, and the program puts the real
 one in place, once."""
 IN_PLACE = '"use strict";\nelement.replaceChildren(document.createRange().createContextualFragment({}));\n'
-LIMITS = {"MAX_NEW_TOKENS": MAX_NEW_TOKENS, "MAX_FILE_CHARS": MAX_FILE_CHARS}
 
 
 def race_view(value: str, **arguments: Any) -> gr.HTML:
@@ -31,9 +30,11 @@ def race_view(value: str, **arguments: Any) -> gr.HTML:
     return _component(RACE_VIEW_TEMPLATE, RACE_VIEW_JS, value=value, **arguments)
 
 
-def study_view(**arguments: Any) -> gr.HTML:
-    """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.study`."""
-    return _dialog("study_view", arguments, MAX_PROMPTS=MAX_PROMPTS, THRESHOLD=THRESHOLD)
+def study_view(max_new_tokens: int, **arguments: Any) -> gr.HTML:
+    """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.study`. max_new_tokens: the page's
+    limit on an answer."""
+    constants = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_PROMPTS": MAX_PROMPTS, "THRESHOLD": THRESHOLD}
+    return _dialog("study_view", arguments, **constants)
 
 
 def checkup_view(**arguments: Any) -> gr.HTML:
@@ -41,10 +42,11 @@ def checkup_view(**arguments: Any) -> gr.HTML:
     return _dialog("checkup_view", arguments, NUM_PROMPTS=NUM_PROMPTS)
 
 
-def load_view(separate: bool | None, **arguments: Any) -> gr.HTML:
+def load_view(separate: bool | None, max_new_tokens: int, **arguments: Any) -> gr.HTML:
     """The dialog for a study of servers, closed. Its frames are those of `app.jobs.load`. separate: whether the servers
-    are asked at the same time; None: not known yet."""
-    return _dialog("load_view", arguments, MAX_REQUESTS=MAX_REQUESTS, MAX_WORDS=MAX_WORDS, SEPARATE=separate)
+    are asked at the same time; None: not known yet. max_new_tokens: the page's limit on an answer."""
+    constants = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_REQUESTS": MAX_REQUESTS, "MAX_WORDS": MAX_WORDS}
+    return _dialog("load_view", arguments, **constants, SEPARATE=separate)
 
 
 def door_view(name: str, own: bool, **arguments: Any) -> gr.HTML:
@@ -54,7 +56,8 @@ def door_view(name: str, own: bool, **arguments: Any) -> gr.HTML:
 
 def _dialog(name: str, arguments: dict[str, Any], **constants: Any) -> gr.HTML:
     template = (DIALOGS / f"{name}.html").read_text(encoding="utf-8")
-    return _component(template, bundle(f"dialogs/{name}.js", constants=CONSTANTS | LIMITS | constants), **arguments)
+    known = CONSTANTS | {"MAX_FILE_CHARS": MAX_FILE_CHARS} | constants
+    return _component(template, bundle(f"dialogs/{name}.js", constants=known), **arguments)
 
 
 def _component(template: str, program: str, **arguments: Any) -> gr.HTML:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.jobs.queue import PER_ADDRESS
+from app.catalogue.limits import PER_ADDRESS
 from app.jobs.races import GRACE_S
 from engine.recordings.recording import loads
 from tests.helpers import ROOT

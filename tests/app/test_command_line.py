@@ -38,9 +38,9 @@ def test_help_names_every_option(run) -> None:
     """An option without its default in the help is an option nobody dares to use."""
     status, printed = run("--help")
     text = " ".join(printed.split())
-    for name in ("--host", "--port", "--target", "--drafter", "--dtype", "--device", "--pairs"):
+    for name in ("--host", "--port", "--target", "--drafter", "--dtype", "--device", "--pairs", "--limits", "--log"):
         assert name in text
-    assert status == 0 and text.count("(default") == 7
+    assert status == 0 and text.count("(default") == 8
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_help_names_every_option(run) -> None:
         (["--lane", f"a={ONE}", "--model", "m", "--chat"], "a box in Settings"),
         (["--same-device"], "give --lane"),
         (["--own", "--pairs", "loaded"], "--own is for a page that only you can reach"),
-        (["--own", "--lane", f"a={ONE}", "--model", "m"], "without --lane and --pairs"),
+        (["--own", "--lane", f"a={ONE}", "--model", "m"], "without --lane, --pairs and --limits"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app.jobs.queue import PER_ADDRESS, PER_VISITOR, RaceQueue
+from app.catalogue.limits import PER_ADDRESS, PER_VISITOR
+from app.jobs.queue import RaceQueue
 from app.page.gate import address_of
 from app.page.ui import SPACE_PROXIES
 from engine.errors import UsageError

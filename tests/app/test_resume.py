@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.catalogue.catalogue import load
+from app.catalogue.limits import PER_ADDRESS, PER_VISITOR
 from app.catalogue.machine import Machine
 from app.jobs.backend import TorchBackend
-from app.jobs.queue import PER_ADDRESS, PER_VISITOR
 from app.jobs.races import GRACE_S, LOST, MAX_WATCHERS, Stage
 from app.page.handlers import Handlers
 from engine.errors import UsageError

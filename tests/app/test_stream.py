@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.catalogue.limits import PER_VISITOR
 from app.jobs import worker as worker_module
 from app.jobs.frames import Preparing
-from app.jobs.queue import PER_VISITOR, RaceQueue
+from app.jobs.queue import RaceQueue
 from app.jobs.races import FRAME_S, HEARTBEAT_FRAMES, Stage
 from app.jobs.worker import Worker
 from engine.errors import RaceError, UsageError

@@ -72,6 +72,7 @@ function command() {
 refs.turns.textContent = TURNS;
 refs.requests.max = MAX_REQUESTS;
 refs.length.max = MAX_NEW_TOKENS;
+refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
 refs.words.max = MAX_WORDS;
 refs.forget.addEventListener("click", () => { study.source = null; refs.found.textContent = ""; draw(); });
 const take = async (file) => { await read(file); draw(); };

@@ -211,6 +211,7 @@ refs.copyAnswer.addEventListener("click", async () => {
 });
 refs.limit.max = MAX_PROMPTS;
 refs.length.max = MAX_NEW_TOKENS;
+refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
 // A saved study is shown; anything else is prompts.
 async function take(file) {
   refs.paste.value = "";

@@ -1,0 +1,291 @@
+"""What the operator of a public page decides, watches and reads: limits, health, metrics, the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.catalogue.catalogue import load
+from app.catalogue.limits import Limits, read_limits
+from app.catalogue.load_request import read_load
+from app.catalogue.request import read_again, read_request
+from app.jobs.health import health
+from app.jobs.loader import ModelStatus
+from app.jobs.logs import NOT_OURS, JsonLines, Quoted
+from app.jobs.meters import Meters
+from app.jobs.queue import RaceQueue
+from app.jobs.races import Over, Stage
+from app.jobs.recorded import RACES
+from app.jobs.study import StudiesOf, Study
+from engine.errors import RaceError, UsageError
+from engine.recordings.recording import read
+from engine.remote.endpoint import endpoints_of
+from tests.helpers.machines import SMALL
+from tests.helpers.pageserver import ORDER as VALUES
+from tests.helpers.pageserver import TARGET, Refused, Server, served
+from tests.helpers.races import fixed_race
+from tests.helpers.staged import StagedBackend, in_loop, watch
+
+MARKER = "zq7-heron-lantern"
+FILE = """
+max_new_tokens = 64
+max_prompt_chars = 1000
+max_more_lanes = 0
+races_per_visitor = 1
+studies = false
+"""
+
+
+@pytest.fixture(scope="module")
+def page(page_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A page with narrow limits, which logs for programs."""
+    folder = tmp_path_factory.mktemp("operated")
+    (folder / "limits.toml").write_text(FILE, encoding="utf-8")
+    options = "--target", TARGET, "--dtype", "float32", "--limits", str(folder / "limits.toml"), "--log", "json"
+    with served(page_cache, *options, log=folder / "log") as running:
+        yield running
+
+
+def counted(page: Server) -> dict[tuple[str, ...], float]:
+    """Every sample of the page's metrics, by its name and its labels."""
+    answer = httpx.get(f"{page.url}/metrics")
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain; version=")
+    families = text_string_to_metric_families(answer.text)
+    return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+
+
+def lines(page: Server) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in page.log.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("pairs = 3", 'pairs must be a text: "all", "loaded" or ids of pairs with commas, not 3'),
+        ("max_new_tokens = 1001", "max_new_tokens must be an integer from 16 to 1000, not 1001"),
+        ("max_new_tokens = true", "max_new_tokens must be an integer from 16 to 1000, not True"),
+        ("max_prompt_chars = 10.5", "max_prompt_chars must be an integer from 1000 to 20000, not 10.5"),
+        ("max_more_lanes = -1", "max_more_lanes must be an integer from 0 to 3, not -1"),
+        ("races_per_visitor = 0", "races_per_visitor must be an integer from 1 to 10, not 0"),
+        ("races_per_address = '2'", "races_per_address must be an integer from 1 to 40, not '2'"),
+        ("race_s = nan", "race_s must be a number from 1 to 86400, not nan"),
+        ("studies = 0", "studies must be true or false, not 0"),
+        ("max_tokens = 5", "unknown key 'max_tokens'; choose one of: max_more_lanes, max_new_tokens,"),
+        ("studies", "is not TOML"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    """A page would be open although its operator believes that it is limited."""
+    (tmp_path / "limits.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as refused:
+        read_limits(str(tmp_path / "limits.toml"))
+    assert words in str(refused.value)
+
+
+def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
+    """A file with one line would turn other limits off."""
+    (tmp_path / "limits.toml").write_text("race_s = 90\npairs = 'loaded'\n", encoding="utf-8")
+    assert read_limits(str(tmp_path / "limits.toml")) == Limits(race_s=90, pairs="loaded")
+    with pytest.raises(UsageError, match="cannot read the limits: No such file"):
+        read_limits(str(tmp_path / "none.toml"))
+
+
+@pytest.mark.slow
+def test_what_is_not_allowed_is_not_shown(page: Server) -> None:
+    """A visitor would fill in a dialog and then be refused."""
+    config = httpx.get(f"{page.url}/config").json()
+    parts = {each["props"].get("label") or each["props"].get("elem_id"): each["props"] for each in config["components"]}
+    assert parts["Maximum length"]["maximum"] == 64 and parts["Maximum length"]["value"] <= 64
+    assert parts["More lanes"]["visible"] is False
+    assert [value for _, value in parts["Model"]["choices"]] == ["command-line"]
+    ids = {each["props"].get("elem_id") for each in config["components"]}
+    assert "race" in ids and not ids & {"page-study", "page-checkup", "page-load"}
+    assert "page-study-button" not in json.dumps([each["props"].get("value") for each in config["components"]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"max_new_tokens": 65}, "max_new_tokens must be an integer from 1 to 64 on this page, not 65"),
+        ({"prompt": "a" * 1001}, "at most 1000 are allowed"),
+        ({"more": ["ngram"]}, "a list of at most 0 drafters"),
+        ({"pair": "gemma3-270m-ngram"}, "has not allowed"),
+    ],
+)
+def test_what_is_not_allowed_cannot_be_called(page: Server, changes: dict[str, Any], words: str) -> None:
+    """Whoever calls the page from a program would have what its operator forbade."""
+    before = counted(page)
+    with pytest.raises(Refused, match=words):
+        page.visitor("refused").race(**changes)
+    pair = "" if "pair" in changes else "command-line"
+    key = ("photofinish_races_total", "refused", pair)
+    assert counted(page)[key] - before.get(key, 0) == 1
+
+
+def test_neither_an_answer_under_load_nor_a_recording_exceeds_the_limits() -> None:
+    """What a race refuses would be had by another way."""
+    two = endpoints_of([("plain", "openai:http://localhost:1/v1"), ("x", "openai:http://localhost:2/v1")], ["m"], {})
+    asked = {"users": "1", "requests": 4, "dollars": None, "text": None, "words": 9, "kept": None}
+    settings = {"temperature": 0, "seed": 0, "chat": False}
+    for num in (64, 65):
+        with pytest.raises(UsageError, match="from 1 to 64, not 65") if num > 64 else nullcontext():
+            read_load(two, False, settings, asked | {"max_new_tokens": num}, max_new_tokens=64)
+    recorded = next(each for path in sorted(RACES.glob("*.json")) if len((each := read(path)).spec.lanes) > 3)
+    read_again(load(SMALL), recorded)
+    with pytest.raises(UsageError, match="2 lanes with guesses; at most 1 can be"):
+        read_again(replace(load(SMALL), limits=Limits(max_more_lanes=0)), recorded)
+
+
+@pytest.mark.slow
+def test_a_race_is_counted_and_logged_without_its_prompt(page: Server) -> None:
+    """An operator would see nothing of a race; or, in metrics and logs that others can read, what a visitor wrote."""
+    before, num_lines = counted(page), len(lines(page))
+    frames = page.visitor(MARKER).race(prompt=f"{MARKER} = {MARKER} + ", drafter="synthetic:0.8134", max_new_tokens=16)
+    assert frames[-1]["state"] == "finished"
+    after = counted(page)
+    delta = {key: after[key] - before.get(key, 0) for key in after}
+    pair = "command-line"
+    for key in (
+        ("photofinish_races_total", "finished", pair),
+        ("photofinish_wait_seconds_count", pair),
+        ("photofinish_race_seconds_count", pair),
+        ("photofinish_tokens_per_second_count", "plain"),
+        ("photofinish_tokens_per_second_count", "baseline"),
+        ("photofinish_tokens_per_second_count", "speculative"),
+        ("photofinish_acceptance_rate_count", "synthetic"),
+        ("photofinish_tokens_per_step_count", "synthetic"),
+    ):
+        assert delta[key] == 1, key
+    numbers = frames[-1]["metrics"]
+    assert delta["photofinish_acceptance_rate_sum", "synthetic"] == numbers["speculative"]["acceptance_rate"]
+    assert delta["photofinish_failures_total", "lane"] == 0 and after[("photofinish_queue_length",)] == 0
+    assert not [key for key in after if "0.8134" in str(key) or MARKER in str(key)]
+    (line,) = [each for each in lines(page)[num_lines:] if "race" in each]
+    raced = line["race"]
+    assert {"time", "level", "logger", "message"} < set(line) and line["level"] == "INFO"
+    assert (raced["pair"], raced["drafters"], raced["state"]) == (pair, ["synthetic"], "finished")
+    assert raced["num_tokens"] == sum(each["num_tokens"] for each in numbers.values())
+    assert 0 <= raced["waited_s"] < raced["lasted_s"] and frames[-1]["race"] not in line["message"]
+    text = page.log.read_text(encoding="utf-8")
+    assert MARKER not in text and "127.0.0.1" not in text and "://" not in text
+
+
+@pytest.mark.slow
+def test_health_is_for_everybody_and_metrics_are_not(page: Server) -> None:
+    """A balancer behind a proxy could not look after the page; or any visitor read what it does for others."""
+    proxied = {"X-Forwarded-For": "203.0.113.7"}
+    for _ in range(100):
+        answer = httpx.get(f"{page.url}/healthz", headers=proxied)
+        if answer.status_code == 200:
+            break
+        assert answer.status_code == 503 and answer.json()["reason"].endswith(".")
+        time.sleep(0.1)
+    found = {"ready": True, "model": TARGET, "state": "ready", "reason": "", "queue_length": 0}
+    assert answer.json() == found | {"device_busy": answer.json()["device_busy"]}
+    refused = httpx.get(f"{page.url}/metrics", headers=proxied)
+    assert refused.status_code == 403 and "photofinish" not in refused.text
+
+
+def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
+    """A balancer would send visitors to a page whose model cannot be loaded, or none to one where somebody tried
+    another model."""
+    for status, ready, reason in (
+        (None, False, "Finding out what this machine can run."),
+        (ModelStatus("the default", "loading", "reading the weights"), False, "Reading the weights."),
+        (ModelStatus("the default", "failed", "it has no weights. Try another"), False, "It has no weights."),
+        (ModelStatus("another", "failed", "it has no weights"), True, ""),
+        (ModelStatus("another", "loading", "reading the weights"), True, ""),
+    ):
+        found = health(RaceQueue(), "the default", status)
+        assert (found["ready"], found["reason"]) == (ready, reason), status
+
+
+@pytest.mark.parametrize("error", [ValueError(MARKER), UnicodeDecodeError("utf-8", b"\xff", 0, 1, MARKER)])
+def test_lines_for_programs_leave_out_what_may_quote_a_visitor(error: Exception) -> None:
+    """A prompt in an error's message, in a library's warning, or in the argument of a message."""
+    try:
+        try:
+            raise error
+        except ValueError as cause:
+            raise RuntimeError(f"while reading {MARKER}") from cause
+    except RuntimeError as raised:
+        info = (type(raised), raised, raised.__traceback__)
+    for name, words, arguments, expected in (
+        ("app.x", "it failed: %s, %s", (Quoted(MARKER), error), f"it failed: …, {type(error).__name__}"),
+        ("app.x", "100 % without arguments", (), "100 % without arguments"),
+        ("some.library", f"cannot parse {MARKER}", (), NOT_OURS),
+    ):
+        record = logging.LogRecord(name, logging.ERROR, __file__, 1, words, arguments, info)
+        text = JsonLines().format(record)
+        assert MARKER not in text and "\n" not in text
+        line = json.loads(text)
+        assert line["message"] == expected and line["errors"][0]["type"] == "RuntimeError"
+        assert line["errors"][1]["at"][0].partition(":")[0].endswith("tests/app/test_operations.py")
+
+
+@in_loop
+async def test_a_race_that_takes_too_long_is_ended() -> None:
+    """One visitor's race would keep the device from all others."""
+    stage, seen = Stage(StagedBackend(fixed_race(), step_s=0.05), limits=Limits(race_s=0.3)), list[Over]()
+    stage.over = seen.append
+    last = (await watch(stage, "a"))[-1]
+    assert (last["state"], last["status"]["text"]) == ("stopped", "Ended after 0.3 seconds, the limit on this page.")
+    assert json.loads(last["recording"])["stopped"] is True
+    (over,) = seen
+    assert over.view.state == "stopped" and over.lasted_s is not None and 0.3 <= over.lasted_s < 2
+
+
+class Endless(Study):
+    """A study that goes on until it is stopped."""
+
+    def work(self) -> None:
+        while True:
+            self._progress("racing", None)
+            time.sleep(0.01)
+
+    def frame(self) -> dict[str, Any]:
+        return {"state": self.state}
+
+
+@in_loop
+async def test_a_study_that_takes_too_long_is_ended() -> None:
+    """The limit on a race could be got round by a study of one prompt."""
+    queue = RaceQueue(limits=Limits(race_s=0.3))
+    studies, states = StudiesOf(lambda _: Endless(()), queue), list[str]()
+    studies.over = states.append
+    with pytest.raises(RaceError, match="Ended after"):
+        async for _ in studies.frames("a", "at a", None):
+            pass
+    assert queue.is_empty and states == ["failed"]
+
+
+@in_loop
+async def test_a_race_that_nobody_watches_is_counted_once() -> None:
+    """Outcomes would not add up to the races that were begun."""
+    stage = Stage(StagedBackend(fixed_race(), step_s=0.05), grace_s=0.1)
+    meters = Meters(stage.queue)
+    stage.over = meters.race_over
+    catalogue = load(SMALL)
+    order = read_request(catalogue, {**VALUES, "pair": catalogue.default.id})
+    running, waiting = stage.frames("a", "a", order), stage.frames("b", "b", order)
+    await anext(running)
+    await anext(waiting)
+    assert b"photofinish_queue_length 1.0" in meters.text()
+    await running.aclose()
+    await waiting.aclose()
+    while not stage.queue.is_empty:
+        await asyncio.sleep(0.02)
+    races = [line for line in meters.text().decode().splitlines() if line.startswith("photofinish_races_total")]
+    assert [line.split()[-1] for line in races] == ["2.0"] and 'outcome="stopped"' in races[0]
