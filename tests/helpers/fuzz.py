@@ -32,9 +32,11 @@ READ_S, MAX_READ, SLOW_S = 0.25, 20_000_000, 10.0
 WARM_UP, REST_S = 2_000, 8.0
 NUM_ADDRESSES = 16
 """Callers with addresses of their own: one alone would soon be refused everything."""
+FAULTS = "Key|Type|Value|Attribute|Runtime|Index|Recursion|Assertion"
 FOUND = re.compile(
-    r'Traceback \(most|File \\?"[^"]+", line|site-packages|dist-packages|\b(?:Key|Type|Value|Attribute|Runtime|Index|Recursion|Assertion)Error(?:\(|: )|'
-    + "|".join(re.escape(each) for each in (str(ROOT), sys.prefix, sys.base_prefix, *PLANTED.values()))
+    r'Traceback \(most|File \\?"[^"]+", line|site-packages|dist-packages|'
+    + rf"\b(?:{FAULTS})Error(?:\(|: )|"
+    + "|".join(map(re.escape, (str(ROOT), sys.prefix, sys.base_prefix, *PLANTED.values())))
 )
 """What no answer may have."""
 

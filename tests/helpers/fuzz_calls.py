@@ -105,8 +105,8 @@ HEADERS: Sequence[dict[str, str]] = (
 )
 LOCAL = b" HTTP/1.1\r\nHost: localhost\r\n"
 BARE = (
-    *(b"\0\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /\0" + LOCAL + b"\r\n", b"\x16\x03\x01\x02\0\x01"),
-    *(b"GET /%00?%zz=%ff#\xff" + LOCAL + b"\r\n", b"GET /config" + LOCAL + b"Host: evil.example\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n"),
+    *(b"\0\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n", b"\x16\x03\x01\x02\0\x01"),
+    *(b"GET " + each + LOCAL + b"\r\n" for each in (b"/\0", b"/%00?%zz=%ff#\xff", b"/config HTTP/1.1\r\nHost: b")),
     *(b"POST /tokens" + LOCAL + each + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n" for each in (
         b"Content-Length: -1", b"Content-Length: 2\r\nTransfer-Encoding: chunked", b"Transfer-Encoding: chunked",
         b"Content-Length: 2\r\nContent-Length: 3", b"Content-Length: 9999999999999999999999", b"Expect: 100-continue",

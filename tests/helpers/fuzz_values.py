@@ -1,5 +1,5 @@
-"""Values for a page's functions, drawn by what the page says that they take: what it would send, what it nearly would, and
-what nobody should."""
+"""Values for a page's functions, drawn by what the page says that they take: what it would send, what it nearly would,
+and what nobody should."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ BYTES = (b"\0", b"\xff", b"[", b"{", b"[" * 5_000, b"NaN", b"1e999", b'"\\ud800"
 
 
 def recording(rng: random.Random) -> bytes:
-    """A recording, as it is or damaged: one value or a few replaced, dropped or repeated; or its bytes cut or changed."""
+    """A recording, as it is or damaged: a value or a few replaced, dropped or repeated; or its bytes cut or changed."""
     base = copy.deepcopy(rng.choices(BASES, (9, 9, 9, 1))[0])
     while rng.random() < 0.6:
         _damage(rng, base)
