@@ -16,7 +16,7 @@ from engine.studies.load.study import Key, Plan, Row, is_whole
 from engine.studies.load.study_file import checked_row
 
 from .limits import MAX_NEW_TOKENS
-from .request import are_short, check_prompts, read_kept
+from .request import are_short, check_prompts, number, read_kept
 
 MAX_LEVELS, MAX_USERS, MAX_REQUESTS, MAX_WORDS = 8, 200, 500, 2000
 TIMEOUT_S = 600.0
@@ -61,8 +61,7 @@ def read_load(
     if dollars is not None and not (type(dollars) in (int, float) and 0 <= dollars <= 1e6):
         raise UsageError(f"dollars an hour must be a number from 0 to 1000000, not {str(dollars)[:40]}")
     temperature, seed, chat = (values[name] for name in SETTINGS)
-    temperature = float(temperature) if type(temperature) is int else temperature
-    params = SamplingParams(temperature, seed=seed, max_new_tokens=length)  # type: ignore[arg-type]
+    params = SamplingParams(number(temperature), seed=seed, max_new_tokens=length)  # type: ignore[arg-type]
     num = len(users) * requests
     SamplingParams(seed=params.seed + num)
     text = asked.get("text")

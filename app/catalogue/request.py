@@ -265,8 +265,8 @@ def _params(values: Mapping[str, object], limits: Limits) -> SamplingParams:
     length = _whole(_given(values, "max_new_tokens"))
     _check_length(length, limits)
     return SamplingParams(
-        temperature=_number(_given(values, "temperature")),  # type: ignore[arg-type]
-        top_p=_number(_given(values, "top_p")),  # type: ignore[arg-type]
+        temperature=number(_given(values, "temperature")),  # type: ignore[arg-type]
+        top_p=number(_given(values, "top_p")),  # type: ignore[arg-type]
         seed=_whole(_given(values, "seed")),  # type: ignore[arg-type]
         max_new_tokens=length,  # type: ignore[arg-type]
     )
@@ -306,7 +306,8 @@ def _given(values: Mapping[str, object], name: str) -> object:
     return values[name]
 
 
-def _number(value: object) -> object:
+def number(value: object) -> object:
+    """JSON may send 1 for 1.0. An integer that no float holds exactly is left for the spec to refuse."""
     return float(value) if type(value) is int and abs(value) < 2**53 else value
 
 

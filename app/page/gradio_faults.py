@@ -14,7 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
+import gradio.processing_utils
 import gradio.routes
+from gradio.data_classes import GradioModel, GradioRootModel
 from gradio.queueing import Queue
 from gradio.state_holder import SessionState, StateHolder
 from gradio.utils import LRUCache
@@ -265,7 +267,15 @@ def mend_gradio() -> None:
     arguments = partial(_arguments, utils["construct_args"])
     gradio.routes.client_utils = SimpleNamespace(**{**utils, "construct_args": arguments})
     gradio.routes.StateHolder = Sessions
+    gradio.processing_utils.check_all_files_in_cache = lambda data: None
+    gradio.processing_utils.async_move_files_to_cache = _without_files
     gradio.route_utils.SessionState = Session  # for direct calls without a session
+
+
+async def _without_files(data: Any, *arguments: Any, **more: Any) -> Any:
+    """Gradio's `async_move_files_to_cache`, without its purpose: for every "path" in a caller's values it looks on the
+    disk, or downloads a URL of any size. This page takes no files through Gradio."""
+    return data.model_dump() if isinstance(data, (GradioModel, GradioRootModel)) else data
 
 
 def _arguments(original: Callable[..., Any], *given: Any) -> Any:

@@ -331,8 +331,8 @@ class Handlers:
         first. Raises UsageError."""
         sent = sent if isinstance(sent, dict) else {}
         request, key, lane = (sent.get(name) for name in ("request", "key", "lane"))
-        if not isinstance(request, str) or len(request) > MAX_ID_CHARS:
-            raise UsageError(f"request must be a text of at most {MAX_ID_CHARS} characters")
+        if not isinstance(request, str) or len(request) > MAX_ID_CHARS or not request.isascii():
+            raise UsageError(f"request must be a text of at most {MAX_ID_CHARS} ASCII characters")
         return request, self.shelf.get(str(key)).showing(str(lane))
 
 

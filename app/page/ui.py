@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -193,6 +194,8 @@ def launch(page: gr.Blocks, host: str | None, port: int | None, json_log: bool =
     if json_log:
         take_over("uvicorn", "uvicorn.error")
         RUNNING.info("the page is up on port %d", page.server_port)
+    # uvicorn warns of each malformed request in a line or two, with which a caller could fill the disk
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     keep_from_collector()
 
 

@@ -40,6 +40,8 @@ ORDER: dict[str, Any] = {
     "more": [],
 }
 LONG = {"max_new_tokens": 900, "temperature": 0.9}
+PLANTED = {"OPENAI_API_KEY": "sk-planted-3f9c2a71", "PHOTOFINISH_KEY_X": "pk-planted-b80d64e5"}
+"""Keys in the environment of every page here, which no answer of any may have."""
 WITHOUT_TORCH = (
     "-c",
     "import runpy, sys; sys.modules['torch'] = None; sys.argv[0] = 'app.py'; "
@@ -87,6 +89,7 @@ def served(
             partial.replace(copy)  # whole or not at all: another process's page may look for it
     port = port or free_port()
     environment = {
+        **PLANTED,
         **os.environ,
         "PHOTOFINISH_CACHE": str(cache),
         "HF_HUB_OFFLINE": "1",

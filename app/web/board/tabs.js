@@ -19,11 +19,18 @@ export function choose(name) {
     if (chosen) panels.forEach((panel) => { panel.hidden = panel.id !== shown; });
     tab.setAttribute("aria-selected", String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
+    if (chosen) inSight(tab);
   }
   if (name === FIRST) closed(toFirst); else if (!root.dataset.stage) opened(toFirst);
   showTexts();
   if (name === "steps" && !S.live && !replay.playing) Object.values(views).forEach((view) => view.toTop());
   emit("tab", name);
+}
+
+// On a phone the row of tabs scrolls.
+function inSight(tab) {
+  const row = tab.parentElement, left = tab.offsetLeft - row.offsetLeft;
+  row.scrollLeft = Math.min(Math.max(row.scrollLeft, left + tab.offsetWidth - row.clientWidth), left);
 }
 
 export function showTexts() {

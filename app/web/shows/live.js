@@ -19,6 +19,7 @@ const ANSWER_MS = 1100;         // a busy machine takes its time; the recorded r
 const BEGIN_MS = 4000;
 const LOST = "the connection to the server was lost";
 const INSTEAD = "Live race not possible; this one was recorded";
+const BACK = "The server is back: press Esc and reload the page to race live";
 // timer: looks for faults, 0 off stage; example: the last one chosen; race: id of the live race, "" once it is
 // requested, null if there is none; asked, heard: when it was requested, and its last frame came; aside: ids of races
 // that a recorded one has replaced; unseen: one of them has had no frame yet; stops: the presenter has stopped it;
@@ -53,7 +54,8 @@ export async function raceLive() {
     stops: false });
   refs.stageNote.hidden = true;
   root.dataset.stage = "on";
-  if (live.lost || !await answers()) return instead(LOST);
+  const isBack = await answers();
+  if (live.lost || !isBack) return instead(LOST, isBack ? BACK : INSTEAD);
   return live.race === "" && (refs.liveHere.hidden ? pageButton("race") : refs.liveHere)?.click();
 }
 
@@ -115,10 +117,10 @@ export async function showExample(button) {
   return true;
 }
 
-async function instead(why) {
+async function instead(why, note = INSTEAD) {
   live.why = why.replace(/\.$/, "");
   if (!await recordedInstead()) return;
-  write(refs.stageNote, INSTEAD);
+  write(refs.stageNote, note);
   refs.stageNote.hidden = false;
 }
 

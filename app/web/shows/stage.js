@@ -111,12 +111,13 @@ function listKeys() {
   }));
 }
 
-// The keys to begin with and a way out, for a few seconds.
+// The keys to begin with and a way out, for a few seconds. Where there is only touch they are buttons, and stay.
 function showHint() {
   clearTimeout(stage.hint);
+  root.dataset.touch = String(matchMedia("(hover: none)").matches);
   refs.stageLiveKey.hidden = !examples().length;
   refs.stageHint.hidden = false;
-  stage.hint = setTimeout(() => { refs.stageHint.hidden = true; }, HINT_MS);
+  if (root.dataset.touch === "false") stage.hint = setTimeout(() => { refs.stageHint.hidden = true; }, HINT_MS);
 }
 
 // A browser may forbid it or require a key press first.
@@ -198,6 +199,7 @@ window.addEventListener("keydown", (event) => {
   if (!found) return;
   const listed = !refs.stageKeys.hidden;
   if (name !== "?") refs.stageKeys.hidden = true;
+  refs.stageHint.hidden = true;
   if (name === "Escape" && listed) return;      // the first Escape closes the list alone
   if (name !== "Escape") fullScreen();
   stopAutoplay();
@@ -206,6 +208,12 @@ window.addEventListener("keydown", (event) => {
 // Without a keyboard: any click shows the list of keys, whose rows are buttons, and closes it.
 root.addEventListener("click", (event) => {
   if (!stage.kept || !event.isTrusted || event.target.closest("[data-leave]")) return;
+  const pressed = event.target.closest("[data-key]")?.dataset.key;
+  if (pressed) {
+    stopAutoplay();
+    keys().find(([names]) => names.includes(pressed))[3]();
+    return;
+  }
   refs.stageKeys.hidden = !refs.stageKeys.hidden;
 });
 root.querySelectorAll("[data-leave]").forEach((button) => button.addEventListener("click", () => endStage()));

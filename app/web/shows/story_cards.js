@@ -80,7 +80,7 @@ export const CARDS = [
     target: () => [opening.guess?.node],
     words: ({ step, lane }) => "The other lane guesses ahead. A fast drafter, here "
       + `${drafterName(lane.drafter)}, proposes ${plural(numDrafted(step), "token")}${step.parents ?
-        " in a tree, one path of which is" : ","} shown pale: a draft. It took `
+        " in a tree. One of its paths is" : ","} shown pale: a draft. It took `
       + `${duration(step.draft_s)}. Nothing is decided yet.`,
   },
   {
@@ -105,8 +105,7 @@ export const CARDS = [
     target: () => [refs.verdict],
     words: ({ left, params }) => "A guess is kept only if the model would pick that very token there. So both "
       + `lanes wrote the same ${left.tokens.at(-1)} tokens. With sampling, both use the same random numbers${
-        params.temperature > 0 ? ` (seed ${params.seed})` : ""}: stricter than usual, which keeps only the `
-      + "distribution.",
+        params.temperature > 0 ? ` (seed ${params.seed})` : ""}. Usually only the distribution is kept.`,
   },
   {
     title: "Why a guess is dropped",

@@ -27,6 +27,7 @@ NUM_REQUESTS, NUM_TOKENS = 8, 32
 MAX_STUDIES = 3
 NUM_RACED = 3
 FEWER = "Draft fewer tokens (vLLM: num_speculative_tokens), take another drafter, or decode plainly"
+AGAIN = "Check again while nothing else runs on the servers' machine"
 NOT_FOR_MANY = "Turn speculation off, or draft fewer tokens, where {} or more users share the server"
 
 
@@ -100,8 +101,12 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
     if lengths:
         length = statistics.mean(lengths)
         says += f" A step writes {length:.2f} tokens, and pays from {max(1, length / gain):.2f} on."
-    if gain < PAYS or rates[lanes[1], LEVELS[0]] <= rates[lanes[0], LEVELS[0]]:
+    if gain < PAYS:
         return Finding("doubt", "worth it", f"It does not pay: {says}", FEWER)
+    if rates[lanes[1], LEVELS[0]] <= rates[lanes[0], LEVELS[0]]:
+        return Finding(
+            "doubt", "worth it", f"Not certain, the two measurements of one user contradict each other: {says}", AGAIN
+        )
     won = [num for num in LEVELS if rates[lanes[1], num] > rates[lanes[0], num]]
     sure = [row for row in rows if row["concurrency"] in won or row["concurrency"] > max(won)]
     between = crossing(sure, *lanes)

@@ -81,14 +81,13 @@ async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], lis
                 raise warmed.failures[0]
     for index, num_users in enumerate(plan.concurrency):
         its = [endpoint for endpoint in plan.endpoints if (endpoint.lane, num_users) in left]
-        levels = [_level(plan, endpoint, index, begun, listener) for endpoint in its]
         if plan.separate:
             async with asyncio.TaskGroup() as group:
-                for level in levels:
-                    group.create_task(level)
+                for endpoint in its:
+                    group.create_task(_level(plan, endpoint, index, begun, listener))
         else:
-            for level in levels:
-                await level
+            for endpoint in its:
+                await _level(plan, endpoint, index, begun, listener)
 
 
 async def _level(plan: Plan, endpoint: Endpoint, index: int, begun: Collection[Key], listener: Listener) -> None:
