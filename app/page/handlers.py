@@ -240,16 +240,16 @@ class Handlers:
             **preset_values(self.catalogue, preset, self._pair(pair_id)),
         }
 
-    def opened(self, names: Sequence[str], pair_id: object, *values: Any) -> dict[str, Any]:
-        """The values with these names of a race that may come from another page, by name; what the chosen pair does not
-        have, a drafter or a chat template, becomes the pair's own. The request comes last."""
-        *given, _ = values
-        brought, pair = dict(zip(names, given, strict=True)), self._pair(pair_id)
+    def fitted(self, pair_id: object, drafter: object, chat: object) -> tuple[Any, Any, Any]:
+        """Drafter, k and chat template of a race that may come from another page: what the chosen pair does not have
+        becomes the pair's own."""
+        pair = self._pair(pair_id)
+        template = gr.skip() if pair.chat is not False or chat is not True else False
         try:
-            self.catalogue.drafter(pair, brought["drafter"])
+            self.catalogue.drafter(pair, drafter)
         except UsageError:
-            brought.update(drafter=pair.drafter, k=str(pair.k))
-        return {**brought, "chat": brought["chat"] is True and pair.chat is not False}
+            return pair.drafter, str(pair.k), template
+        return gr.skip(), gr.skip(), template
 
     def _pair(self, pair_id: object) -> Pair:
         with as_gradio_errors():

@@ -54,9 +54,9 @@ START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
 """The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js."""
 RACE_JS = '() => { document.getElementById("page-race-button").click(); }'
-OPENED_JS = f"pair => [pair, ...{json.dumps(BROUGHT)}.map(name => window.photofinish.raced[name] ?? '')]"
-"""The chosen pair, then the prompt and the settings of a race that was opened from its file, or in which a finding
-shows; see `openFile` in app/web/files/files.js and `race` in app/web/dialogs/checkup_view.js."""
+OPENED_JS = f"() => {json.dumps(BROUGHT)}.map(name => window.photofinish.raced[name] ?? '')"
+"""The prompt and the settings of a race that was opened from its file, or in which a finding shows; see `openFile` in
+app/web/files/files.js and `race` in app/web/dialogs/checkup_view.js."""
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 
@@ -121,7 +121,8 @@ def build(
             each.then(handlers.extras, None, race, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
         brought = _named(BROUGHT, components)
-        opened = _by_name(partial(handlers.opened, BROUGHT), components), [pair, *brought], brought
+        ours = _named(("drafter", "k", "chat"), components)
+        fitted = handlers.fitted, [pair, components["drafter"], components["chat"]], ours
         if study is not None and checkup is not None:
             settings_of_study = _named(STUDY_SETTINGS, components)
             study.submit(handlers.study, settings_of_study, study, trigger_mode="once", **PRIVATE)
@@ -129,8 +130,10 @@ def build(
             settings_of_checkup = _named(CHECK_UP_SETTINGS, components)
             checkup.submit(handlers.check_up, settings_of_checkup, checkup, trigger_mode="once", **PRIVATE)
             checkup.clear(handlers.stop_check_up, queue=False, **PRIVATE)
-            filled = checkup.edit(*opened, js=OPENED_JS, queue=False, **PRIVATE)
-            filled.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
+            filled = checkup.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
+            filled.success(*fitted, queue=False, **PRIVATE).success(
+                None, None, None, js=RACE_JS, queue=False, **PRIVATE
+            )
         if load is not None:
             load.submit(handlers.load, _named(LOAD_SETTINGS, components), load, trigger_mode="once", **PRIVATE)
             load.clear(handlers.stop_load, queue=False, **PRIVATE)
@@ -146,7 +149,8 @@ def build(
         for name in SETTLES:
             components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
         page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
-        race.edit(*opened, js=OPENED_JS, queue=False, **PRIVATE)
+        opened = race.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
+        opened.success(*fitted, queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)
         if handlers.doors is not None:
             set_by_door = _named(("pair", *SET_BY_PAIR), components)

@@ -102,12 +102,11 @@ def test_another_model_takes_the_prompt_along_in_its_own_form() -> None:
 def test_an_opened_race_of_another_model_leaves_settings_that_can_be_raced() -> None:
     """A race of another model would leave its drafter in Settings, and the next race of an own prompt be refused."""
     catalogue = load(SMALL)
-    names, pair = ("prompt", "chat", "drafter", "k"), catalogue.default
-    opened = Handlers(catalogue, TorchBackend()).opened
-    foreign = opened(names, pair.id, "mine", True, "eagle3:someone/head", "5", None)
-    assert foreign == {"prompt": "mine", "chat": False, "drafter": pair.drafter, "k": str(pair.k)}
-    read_request(catalogue, {**defaults(catalogue), **foreign})
-    assert opened(names, pair.id, "mine", False, "synthetic:0.8", "5", None)["drafter"] == "synthetic:0.8"
+    fitted, pair = Handlers(catalogue, TorchBackend()).fitted, catalogue.default
+    drafter, k, chat = fitted(pair.id, "eagle3:someone/head", True)
+    assert (drafter, k, chat) == (pair.drafter, str(pair.k), False)
+    read_request(catalogue, {**defaults(catalogue), "drafter": drafter, "k": k, "chat": chat})
+    assert fitted(pair.id, "synthetic:0.8", False) == (gr.skip(),) * 3
 
 
 def test_the_box_says_why_it_cannot_be_ticked() -> None:

@@ -132,6 +132,7 @@ function endStage() {
   const fault = unwatchLive();
   stage.kept = null;
   delete root.dataset.stage;
+  delete root.dataset.touch;
   clearTimeout(stage.hint);
   refs.stageHint.hidden = true;
   closed(endStage);

@@ -15,7 +15,7 @@ OPTIONS = {
     "llama.cpp": "--model-draft DRAFT.gguf --spec-draft-n-max 4",
 }
 """What turns speculation on, by the kind of server."""
-HEAD = "Examine the drafter alone: python -m engine doctor --target TARGET --drafter KIND:HEAD, KIND being eagle3, dflash or draft_model"
+HEAD = "Examine the drafter alone: python -m engine doctor --target TARGET --drafter eagle3:HEAD (or dflash:HEAD)"
 NOTHING = 0.03
 """Up to this share of accepted tokens a drafter knows nothing of its target: in a text that repeats itself even copies
 are right more often."""
