@@ -368,3 +368,9 @@ def test_a_load_that_cannot_be_held_is_refused_in_a_sentence(changes) -> None:
     with pytest.raises(UsageError) as error:
         read_load(endpoints, False, LOAD_SETTINGS, {**LOAD, **changes})
     assert 10 < len(str(error.value)) < 300
+
+
+def test_a_temperature_that_no_float_holds_is_refused() -> None:
+    """The page would log a fault of its own, and the visitor would read no reason."""
+    with pytest.raises(UsageError, match="temperature must be a number from 0 to 100"):
+        read_load([], False, {**LOAD_SETTINGS, "temperature": 10**400}, LOAD)
