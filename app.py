@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import socket
 import sys
@@ -176,11 +175,7 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)
     pairs = options.pairs if options.pairs is not None else "all" if own_page or options.own else "loaded"
-    device = options.device
-    if device == "auto" and machine.is_zero_gpu():
-        logging.getLogger("app").warning(machine.NO_ZERO_GPU)
-        device = "cpu"
-    here, backend = machine.probe(), MixedBackend(options.dtype, device, own_page, servers)
+    here, backend = machine.probe(), MixedBackend(options.dtype, options.device, own_page, servers)
 
     def offered(known: machine.Machine) -> Catalogue:
         found = load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype)
@@ -197,6 +192,7 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
 if __name__ == "__main__":
     options = arguments()
     try:
+        machine.enter_space()
         _check_port(options.host, options.port)
         own_names = _own_names(options)
         at_first, backend, check = _page(options)
