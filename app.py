@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import socket
 import sys
@@ -204,11 +203,7 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
     own_page = machine.is_own_page(options.host)
     by_default = "all" if (own_page and options.limits is None) or options.own else "loaded"
     pairs = by_default if named is None else named
-    device = options.device
-    if device == "auto" and machine.is_zero_gpu():
-        logging.getLogger("app").warning(machine.NO_ZERO_GPU)
-        device = "cpu"
-    here, backend = machine.probe(), MixedBackend(options.dtype, device, own_page, servers)
+    here, backend = machine.probe(), MixedBackend(options.dtype, options.device, own_page, servers)
 
     def offered(known: machine.Machine) -> Catalogue:
         found = load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype)
@@ -226,6 +221,7 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
 if __name__ == "__main__":
     options = arguments()
     try:
+        machine.enter_space()
         _check_port(options.host, options.port)
         own_names = _own_names(options)
         at_first, backend, check = _page(options)

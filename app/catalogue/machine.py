@@ -7,15 +7,21 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from engine.errors import UsageError
 from engine.kernels.usable import may_have_gpu
 
 GIB = 1024**3
 NO_ZERO_GPU = (
-    "ZeroGPU is not supported: it takes the GPU away between calls, but a race needs it throughout. Races run on the "
-    "CPU."
+    "ZeroGPU is not supported: it lends a GPU to single calls, and a race needs one throughout. Choose other hardware "
+    "in the Space's settings; CPU is enough"
 )
+STORAGE = Path("/data")
+"""Where a Space's owner mounts a bucket that outlives the container (docs/hosting.md)."""
+CACHES = {"HF_HOME": "huggingface", "PHOTOFINISH_CACHE": "photofinish", "TRITON_CACHE_DIR": "triton"}
+"""Environment variable -> folder of STORAGE, as in the Dockerfile."""
 NOTES = {
     "darwin": "This is a Mac: races run on its processor, without the compiled kernels, which are for x86 on Linux. "
     "Its GPU is used only with --device mps. Neither has been measured.",
@@ -47,9 +53,14 @@ def probe() -> Machine:
     return Machine(gpu=may_have_gpu())
 
 
-def is_zero_gpu() -> bool:
-    """Whether this is a Space on ZeroGPU, which lends a GPU for single calls."""
-    return os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
+def enter_space(storage: Path = STORAGE) -> None:
+    """On a Space, keep models, kernels and what was probed in `storage` if it can be written to, unless the environment
+    names other folders. Call it before anything reads those variables. Raises UsageError on ZeroGPU."""
+    if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):
+        raise UsageError(NO_ZERO_GPU)
+    if os.environ.get("SPACE_ID") and os.access(storage, os.W_OK | os.X_OK):
+        for variable, folder in CACHES.items():
+            os.environ.setdefault(variable, str(storage / folder))
 
 
 def is_own_address(host: str) -> bool:

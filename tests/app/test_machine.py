@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import subprocess
 import sys
 import time
@@ -12,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from app.catalogue.catalogue import load
-from app.catalogue.machine import NO_ZERO_GPU, NOTES, Machine, is_own_address, is_own_page, probe
+from app.catalogue.machine import CACHES, NO_ZERO_GPU, NOTES, Machine, enter_space, is_own_address, is_own_page, probe
 from app.page.texts import refused, safe
+from engine.cache import cache_dir
 from engine.kernels.usable import GPU_TOOL
 from engine.loading.sources import DEFAULT_TARGET
 from engine.session.threads import leave_a_core
@@ -46,17 +46,39 @@ def test_a_hidden_gpu_is_none(tool, hidden, monkeypatch) -> None:
     assert probe() == Machine()
 
 
-@pytest.mark.parametrize(("device", "used"), [("auto", "cpu"), ("cuda:0", "cuda:0")])
-def test_a_space_with_a_gpu_for_single_calls_races_on_its_processor(device, used, monkeypatch, caplog) -> None:
-    """Its owner would wait for a GPU that races cannot keep, and find no word of it in the log."""
-    program = runpy.run_path(str(ROOT / "app.py"))
-    monkeypatch.setattr("sys.argv", ["app.py", "--device", device])
-    for says, wanted in (("true", [NO_ZERO_GPU] if device == "auto" else []), ("", [])):
-        monkeypatch.setenv("SPACES_ZERO_GPU", says)
-        caplog.clear()
-        _, backend, _ = program["_page"](program["arguments"]())
-        assert [record.message for record in caplog.records if record.levelname == "WARNING"] == wanted
-        assert backend._device == (used if says else device)
+def test_a_space_that_lends_its_gpu_for_single_calls_is_refused() -> None:
+    """Hugging Face ends such a Space with "No @spaces.GPU function detected", and its owner looks for a fault here."""
+    done = subprocess.run(
+        [sys.executable, "app.py"],
+        cwd=ROOT,
+        env={**os.environ, "SPACES_ZERO_GPU": "true"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"app.py: {NO_ZERO_GPU}\n")
+
+
+def test_a_space_keeps_its_caches_in_its_storage(tmp_path, monkeypatch) -> None:
+    """Every restart of a Space would download its models and compile its kernels again; or a page on somebody's own
+    machine would write to a /data that is for something else; or the owner's own choice would be ignored."""
+    for name in (*CACHES, "SPACE_ID", "SPACES_ZERO_GPU"):
+        monkeypatch.setenv(name, "")  # so that what is set below is undone
+        monkeypatch.delenv(name)
+    enter_space(tmp_path)
+    monkeypatch.setenv("SPACE_ID", "owner/name")
+    enter_space(tmp_path / "missing")
+    assert not set(CACHES) & set(os.environ)
+    monkeypatch.setenv("HF_HOME", "/elsewhere")
+    enter_space(tmp_path)
+    assert cache_dir() == tmp_path / "photofinish" and os.environ["TRITON_CACHE_DIR"] == str(tmp_path / "triton")
+    assert os.environ["HF_HOME"] == "/elsewhere"
+
+
+def test_a_space_and_a_container_have_the_same_caches() -> None:
+    """A cache that the Dockerfile gains would be left in a Space's container, and lost at each restart."""
+    line = next(line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("ENV HF_HOME="))
+    assert [f"{name}=/data/{folder}" for name, folder in CACHES.items()] == line.split()[1:4]
 
 
 @pytest.mark.parametrize("system", ["darwin", "win32"])
