@@ -56,6 +56,11 @@ def read_load(
     asked = asked if isinstance(asked, dict) else {}
     users = _users(asked.get("users"))
     requests = _count("requests a level", asked.get("requests"), MAX_REQUESTS)
+    if requests < users[-1]:
+        raise UsageError(
+            f"{users[-1]} users need {users[-1]} requests per level or more, not {requests}: with fewer, they would never "
+            "all ask at once"
+        )
     length = _count("tokens of each answer", asked.get("max_new_tokens"), max_new_tokens)
     dollars = asked.get("dollars")
     if dollars is not None and not (type(dollars) in (int, float) and 0 <= dollars <= 1e6):

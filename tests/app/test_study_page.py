@@ -350,6 +350,7 @@ HOSTILE: list[dict[str, Any]] = [
     *({"users": each} for each in ("", "0", "5,1", "1,1", "1;2", "-1", "1e3", None, [], str(MAX_USERS + 1), "²")),
     {"users": ",".join(map(str, range(1, MAX_LEVELS + 2)))},
     *({"requests": each} for each in (0, 1.5, MAX_REQUESTS + 1, None, "4", True, 10**30)),
+    {"users": "1,5", "requests": 4},
     *({"max_new_tokens": each} for each in (0, 10**9, None, "8")),
     *({"words": each} for each in (0, 10**9, None, "9", 1)),
     *({"dollars": each} for each in (-1, "2", 1e9, True, float("nan"))),
