@@ -114,7 +114,7 @@ function listKeys() {
 // The keys to begin with and a way out, for a few seconds. Where there is only touch they are buttons, and stay.
 function showHint() {
   clearTimeout(stage.hint);
-  root.dataset.touch = String(matchMedia("(hover: none)").matches);
+  root.dataset.touch = String(window.matchMedia("(hover: none)").matches);
   refs.stageLiveKey.hidden = !examples().length;
   refs.stageHint.hidden = false;
   if (root.dataset.touch === "false") stage.hint = setTimeout(() => { refs.stageHint.hidden = true; }, HINT_MS);
