@@ -58,8 +58,8 @@ def read_load(
     requests = _count("requests a level", asked.get("requests"), MAX_REQUESTS)
     if requests < users[-1]:
         raise UsageError(
-            f"{users[-1]} users need {users[-1]} requests per level or more, not {requests}: with fewer, they would never "
-            "all ask at once"
+            f"{users[-1]} users need {users[-1]} requests per level or more, not {requests}: with fewer, they would "
+            "never all ask at once"
         )
     length = _count("tokens of each answer", asked.get("max_new_tokens"), max_new_tokens)
     dollars = asked.get("dollars")
