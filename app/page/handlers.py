@@ -225,7 +225,7 @@ class Handlers:
         return model_line(self.status(self._raced))
 
     def status(self, pair: Pair) -> ModelStatus | None:
-        """Of the servers of this pair, or of the model that is loaded here."""
+        """State of this pair's servers, or of the model that is loaded here."""
         if pair.lanes is None or not isinstance(self.backend, MixedBackend):
             return self.backend.loader.status
         return self.backend.servers.loader.status

@@ -12,7 +12,7 @@ from typing import Any
 from tests.helpers.fuzz_values import PROMPTS, TEXTS, Field, event, odd, recording, torn, value
 
 LONGEST_TOKENS = 48
-"""Of good races: the others cost too much time."""
+"""Races that run are short; long ones would take most of the time."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "get", "BREW", "X" * 70)
 SESSIONS = (*(f"fuzz-{i}" for i in range(9)),)
 ODD_SESSIONS = ("", " ", "a b", "é", "x" * 101, "x" * 9_000, None, 7, 1.5, [], {}, "\0", True)

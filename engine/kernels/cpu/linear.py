@@ -15,7 +15,7 @@ from .tensors import address
 
 BLOCK, LANES = 32, 16
 MOST_INPUTS = 2**16
-"""Of a row, which some processors' kernels hold on the stack."""
+"""The longest row; some processors' kernels keep one on the stack."""
 
 
 class LinearArguments(ctypes.Structure):
