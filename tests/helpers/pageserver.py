@@ -158,7 +158,7 @@ class Visitor:
                 raise Refused(str(output.get("error")))
             data = output.get("data")
             if message["msg"] == "process_generating" and data:
-                yield json.loads(_text(data[0]))
+                yield json.loads(text_of(data[0]))
 
     def race(self, **changes: Any) -> list[dict[str, Any]]:
         self.order(**changes)
@@ -197,7 +197,7 @@ class Watched(threading.Thread):
         raise AssertionError(f"never {state}: {[frame['state'] for frame in self.frames][-3:]}")
 
 
-def _text(data: Any) -> str:
+def text_of(data: Any) -> str:
     """A value as gradio streams it: whole, or as a list of edits of which ours is always one replacement of the
     whole."""
     if isinstance(data, str):
