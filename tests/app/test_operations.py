@@ -36,6 +36,8 @@ from tests.helpers.pageserver import ORDER as VALUES
 from tests.helpers.pageserver import TARGET, Refused, Server, served
 from tests.helpers.races import fixed_race
 from tests.helpers.staged import StagedBackend, in_loop, watch
+from tools.visitors import visitor
+from tools.visitors.__main__ import crowd
 
 MARKER = "zq7-heron-lantern"
 FILE = """
@@ -289,3 +291,13 @@ async def test_a_race_that_nobody_watches_is_counted_once() -> None:
         await asyncio.sleep(0.02)
     races = [line for line in meters.text().decode().splitlines() if line.startswith("photofinish_races_total")]
     assert [line.split()[-1] for line in races] == ["2.0"] and 'outcome="stopped"' in races[0]
+
+
+def test_several_visitors_at_once_lose_nothing_and_wait_their_turn(page: Server, monkeypatch) -> None:
+    """A race without an end, an error page, or somebody who goes first: as `python -m tools.visitors` looks for them
+    among 50 visitors for 10 minutes."""
+    monkeypatch.setattr(visitor, "HABITS", [habit for habit in visitor.HABITS if habit[0] != "leave"])  # takes GRACE_S
+    found = asyncio.run(crowd(page, 5, 2.5, think_s=0.2))
+    assert found["races"]["finished"] > 5 and found["lost"] == found["started out of turn"] == 0
+    assert found["problems"] == found["health"]["problems"] == [] and found["error pages"] == 0
+    assert found["log"]["others"] == [] and found["waits"]["places that rose"] == 0

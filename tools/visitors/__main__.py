@@ -32,7 +32,8 @@ from tests.helpers.pageserver import Server, served
 
 from .browsers import Browser, Tours
 from .report import report
-from .visitor import Seen, Visitor
+from .tab import Seen
+from .visitor import Visitor
 from .watch import Watch
 
 LIMITS = "races_per_visitor = 2\nraces_per_address = 8\nmax_new_tokens = 256\n"
@@ -47,7 +48,7 @@ async def crowd(
     while httpx.get(f"{server.url}/healthz").status_code != 200:
         await asyncio.sleep(0.1)
     seen, tours, watch, until = Seen(), Tours(), Watch(server), time.time() + seconds
-    watching = watch.start()
+    watching = asyncio.create_task(watch.run())
     threads = [
         threading.Thread(target=Browser(server.url, i, seed, until, tours).run, daemon=True) for i in range(browsers)
     ]
@@ -64,9 +65,8 @@ async def crowd(
         await asyncio.sleep(0.1)
     free_s = None if busy else round(time.time() - visited, 1)
     await asyncio.sleep(min(8.0, seconds))  # the page's own sweep
-    await watch.weigh()
-    for task in watching:
-        task.cancel()
+    watch.weigh()
+    watching.cancel()
     found = report(seen, watch, *watch.races())
     found["device free after the last visitor, s"] = free_s
     if browsers:

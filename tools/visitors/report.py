@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
-from .tab import Race
-from .visitor import Seen
-from .watch import Logged, Watch
+from .tab import Race, Seen
+from .watch import Watch
 
 LEAST_S = 3.0
 """An announced wait and a real one count as this long if they are shorter: nobody minds."""
@@ -79,12 +78,12 @@ def quantile(values: list[float], at: float) -> float:
     return sorted(values)[min(len(values) - 1, int(at * len(values)))] if values else 0.0
 
 
-def report(seen: Seen, watch: Watch, logged: dict[str, Logged], lines: list[str]) -> dict[str, Any]:
+def report(seen: Seen, watch: Watch, logged: dict[str, tuple[float | None, float]], lines: list[str]) -> dict[str, Any]:
     outcomes = Counter(race.outcome for race in seen.races)
     left = [race for race in seen.races if race.left and race.id]
-    freed = [logged[race.logged].over - race.left for race in left if race.logged in logged]  # type: ignore[operator]
-    starts = [each.begun for each in logged.values() if each.begun] + seen.turns
-    later = [mb for at, mb in watch.rss if at >= SETTLED_S] or [mb for _, mb in watch.rss]
+    freed = [logged[race.logged][1] - race.left for race in left if race.logged in logged]  # type: ignore[operator]
+    starts = [begun for begun, _ in logged.values() if begun] + seen.turns
+    later = [mb for at, mb in watch.memory if at >= SETTLED_S] or [mb for _, mb in watch.memory]
     held = [race.over - race.begun for race in seen.races if race.over and race.begun and race.outcome == "finished"]
     waited = [race.begun - race.queued for race in seen.races if race.begun and race.queued]
     return {
@@ -111,9 +110,9 @@ def report(seen: Seen, watch: Watch, logged: dict[str, Logged], lines: list[str]
                    "longest queue": max(watch.lengths, default=0)},
         "answered s": {
             name: {"p50": round(quantile(times, 0.5), 3), "p95": round(quantile(times, 0.95), 3), "num": len(times)}
-            for name, times in watch.asked.items()
+            for name, times in watch.answered.items()
         },
-        "rss mb": [mb for _, mb in watch.rss],
+        "rss mb": [mb for _, mb in watch.memory],
         "rss growth mb": {"to the end": round(later[-1] - later[0], 1), "to the most": round(max(later) - later[0], 1)},
         "log": {"bytes": watch.server.log.stat().st_size, "races": len(logged), "others": lines[:5],
                 "tracebacks": sum("Traceback" in line or '"errors"' in line for line in lines)},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import time
 from collections import Counter
@@ -24,7 +23,11 @@ TOO_OFTEN = (400, 429)
 
 
 class Gone(Exception):
-    """This visitor has left."""
+    """The page does not answer."""
+
+
+class Refused(Exception):
+    """What the page said instead."""
 
 
 @dataclass
@@ -72,33 +75,43 @@ class Race:
             self.outcome, self.why, self.over = outcome, why, time.time()
 
 
-class Tab:
-    """A session of the page. statuses, problems: of all its requests, shared by all tabs."""
+@dataclass
+class Seen:
+    """What all visitors have seen: races; turns: when prompts of studies had the device; problems: error pages, and
+    refusals without a sentence; did: how often each habit was followed."""
 
-    def __init__(self, client: httpx.AsyncClient, rng: random.Random, statuses: Counter[int], problems: list[str]):
-        self.client, self._statuses, self.problems = client, statuses, problems
-        self.session = f"{rng.getrandbits(55):011x}"
+    races: list[Race] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
+    studies: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[int] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    did: Counter[str] = field(default_factory=Counter)
+
+
+class Tab:
+    """A session of the page."""
+
+    def __init__(self, client: httpx.AsyncClient, session: str, seen: Seen):
+        self._client, self.session, self._seen = client, session, seen
         self.functions: dict[str, int] = {}
-        self.assets: list[str] = []
         self.pair = ""
 
     async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         """A request and its answer, which is noted if it is an error page."""
         try:
-            answer = await self.client.request(method, path, **more)
+            answer = await self._client.request(method, path, **more)
         except httpx.HTTPError as error:
-            self.problems.append(f"{method} {path}: {type(error).__name__}")
+            self._seen.problems.append(f"{method} {path}: {type(error).__name__}")
             raise Gone from error
-        self._statuses[answer.status_code] += 1
+        self._seen.statuses[answer.status_code] += 1
         if answer.status_code >= 500 or (answer.status_code >= 400 and answer.status_code not in TOO_OFTEN):
-            self.problems.append(f"{method} {path}: status {answer.status_code}: {answer.text[:200]}")
+            self._seen.problems.append(f"{method} {path}: status {answer.status_code}: {answer.text[:200]}")
         return answer
 
     async def open(self) -> None:
         """Load the page and what it loads, and look for a race of before."""
         found = (await self.ask("GET", "/")).text
-        self.assets = self.assets or re.findall(r'"\./(assets/[\w.-]+)"', found)[:4]
-        for asset in ("theme.css", *self.assets):
+        for asset in ("theme.css", *re.findall(r'"\./(assets/[\w.-]+)"', found)[:4]):
             await self.ask("GET", f"/{asset}")
         config = (await self.ask("GET", "/config")).json()
         self.functions = {each["api_name"]: each["id"] for each in config["dependencies"] if each["api_name"]}
@@ -120,8 +133,8 @@ class Tab:
     async def messages(self) -> AsyncIterator[dict[str, Any]]:
         """What the page says to this tab, until it has said everything. Closing this generator is closing the tab."""
         query = {"session_hash": self.session}
-        async with self.client.stream("GET", "/gradio_api/queue/data", params=query) as stream:
-            self._statuses[stream.status_code] += 1
+        async with self._client.stream("GET", "/gradio_api/queue/data", params=query) as stream:
+            self._seen.statuses[stream.status_code] += 1
             async for line in stream.aiter_lines():
                 if line.startswith("data:"):
                     message = json.loads(line[5:])
@@ -129,21 +142,19 @@ class Tab:
                         return
                     yield message
 
-    async def call(self, name: str, *data: Any, event: Any = None) -> None:
-        """A call through the queue, to its end. Raises Refused."""
+    async def values(self, name: str, *data: Any, event: Any = None) -> AsyncIterator[str]:
+        """The values of a call through the queue, to its end. Raises Refused."""
         number = await self.join(name, *data, event=event)
         async with aclosing(self.messages()) as messages:
             async for message in messages:
                 if message.get("event_id") == number:
-                    values_of(message)
+                    for value in values_of(message):
+                        yield value
 
-    async def frames(self, number: str) -> AsyncIterator[dict[str, Any]]:
-        """The frames of one call. Raises Refused."""
-        async with aclosing(self.messages()) as messages:
-            async for message in messages:
-                if message.get("event_id") == number:
-                    for text in values_of(message):
-                        yield json.loads(text)
+    async def call(self, name: str, *data: Any, event: Any = None) -> None:
+        """The same for whom the values are nothing."""
+        async for _ in self.values(name, *data, event=event):
+            pass
 
     async def follow(self, races: dict[str, Race]) -> AsyncIterator[Race]:
         """Read the frames of races, by the ids of their calls; yields the race after each. A race without an end is
@@ -160,13 +171,9 @@ class Tab:
                             race.end("lost" if race.queued else "refused", str(refused))
                         yield race
         except httpx.HTTPError as error:
-            self.problems.append(f"stream: {type(error).__name__}")
+            self._seen.problems.append(f"stream: {type(error).__name__}")
         for race in races.values():
             race.end("lost", f"no end after {race.state}")
-
-
-class Refused(Exception):
-    """What the page said instead."""
 
 
 def values_of(message: dict[str, Any]) -> list[Any]:

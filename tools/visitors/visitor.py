@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
 
 import httpx
 
 from tests.helpers import ROOT
 from tests.helpers.pageserver import ORDER
 
-from .tab import Gone, Race, Refused, Tab
+from .tab import Gone, Race, Refused, Seen, Tab
 
 PROMPTS = (
     ORDER["prompt"],
@@ -29,19 +28,6 @@ STUDY = {"name": "a.txt", "text": "la la la\nfa fa fa\n", "limit": 2, "max_new_t
 FILES = (*sorted((ROOT / "assets" / "races").glob("*.json"))[:3],)
 HABITS = (("race", 62), ("stop", 8), ("leave", 10), ("reload", 6), ("crowd", 4), ("study", 3), ("files", 7))
 """What a visitor does next, and how often. crowd: one race more than a tab may have."""
-
-
-@dataclass
-class Seen:
-    """What all visitors have seen: races; turns: when prompts of studies had the device; problems: error pages, and
-    refusals without a sentence; did: how often each habit was followed."""
-
-    races: list[Race] = field(default_factory=list)
-    turns: list[float] = field(default_factory=list)
-    statuses: Counter[int] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-    did: Counter[str] = field(default_factory=Counter)
-    studies: Counter[str] = field(default_factory=Counter)
 
 
 class Visitor:
@@ -72,7 +58,7 @@ class Visitor:
                 await asyncio.sleep(max(0, min(left, self._rng.expovariate(1 / self._think_s))))
 
     async def _new_tab(self) -> Tab:
-        tab = Tab(self._client, self._rng, self._seen.statuses, self._seen.problems)
+        tab = Tab(self._client, f"{self._rng.getrandbits(55):011x}", self._seen)
         await tab.open()
         return tab
 
@@ -153,19 +139,17 @@ class Visitor:
 
     async def _study(self, tab: Tab) -> None:
         """Two prompts of one's own."""
-        state, began, frame = "", False, {"text": ""}
-        number = await tab.join("study", tab.pair, "ngram", 0, 1, 0, [], event=STUDY)
-        async with aclosing(tab.frames(number)) as frames:
-            async for frame in frames:
-                if frame["state"] == "racing" and state != "racing":
-                    self._seen.turns.append(time.time())
-                    began = True
-                state = frame["state"]
-        self._seen.studies[state if began else "refused"] += 1
+        frame, began = {"state": "", "text": ""}, False
+        async for text in tab.values("study", tab.pair, "ngram", 0, 1, 0, [], event=STUDY):
+            before, frame = frame, json.loads(text)
+            if frame["state"] == "racing" != before["state"]:
+                self._seen.turns.append(time.time())
+                began = True
+        self._seen.studies[frame["state"] if began else "refused"] += 1
         if not began:
             self._check(frame["text"])
-        elif state != "finished":
-            self._seen.problems.append(f"a study ended {state}: {frame['text']}")
+        elif frame["state"] != "finished":
+            self._seen.problems.append(f"a study ended {frame['state']}: {frame['text']}")
 
     async def _files(self, tab: Tab) -> None:
         """Open a file, export it, save one's last race, look at a recorded one, count the tokens of a prompt."""
