@@ -14,6 +14,7 @@ from app.catalogue.hub import Check, look
 from app.catalogue.limits import Limits, read_limits
 from app.jobs.backend import TorchBackend
 from app.jobs.logs import set_up
+from app.jobs.memory import share_one_arena
 from app.jobs.servers import MixedBackend, ServersBackend, servers_catalogue
 from engine.errors import UsageError
 from engine.remote.endpoint import PREFIX, endpoints_of
@@ -220,6 +221,7 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
 
 if __name__ == "__main__":
     options = arguments()
+    share_one_arena()
     try:
         machine.enter_space()
         _check_port(options.host, options.port)

@@ -14,7 +14,9 @@ from engine.errors import UsageError
 from ..catalogue.limits import Limits
 
 MAX_RACES = 50
-REMEMBERED = 5
+REMEMBERED = 20
+"""Races whose durations say how long others will take. Of what 50 visitors read in ten minutes, 5.5 % was off by more
+than a factor of two with the last five, 1.9 % with twenty."""
 RESTARTS = "the page is being restarted; race again in a minute"
 HANGS = "a race hangs and cannot be ended, so no other can start until the page is restarted; try again later"
 
@@ -112,8 +114,9 @@ class Ticket:
             longer = [duration for duration in queue._durations if duration > lasted]
             if not longer:
                 return math.inf
-            usual = sum(queue._durations) / len(queue._durations)
-            return sum(longer) / len(longer) - lasted + (place - 1) * usual
+            ordered = sorted(queue._durations)
+            usual = ordered[1:-1] or ordered  # one race may have waited for a model to load
+            return sum(longer) / len(longer) - lasted + (place - 1) * sum(usual) / len(usual)
 
     @property
     def overtime(self) -> str:

@@ -95,3 +95,17 @@ def test_a_race_that_takes_longer_than_usual_is_not_about_to_end() -> None:
     for lasted, expected in ((0.0, 5.0), (3.0, 5.0), (7.0, 1.0), (9.0, math.inf)):
         now[0] = 10.0 + lasted
         assert second.expected_s == expected
+
+
+def test_one_race_that_took_very_long_is_no_rule() -> None:
+    """The first race waits for the model to load: the tenth in the queue would read minutes instead of seconds."""
+    now = [0.0]
+    queue = RaceQueue(lambda: now[0])
+    for seconds in (60.0, 2.0, 2.0, 2.0, 2.0):
+        ticket = queue.enter("a", "at a")
+        now[0] += seconds
+        ticket.leave()
+    waiting = [queue.enter(visitor, f"at {visitor}") for visitor in "abcdefghijk"]
+    now[0] += 1.9
+    ahead = waiting[-1].expected_s - waiting[1].expected_s
+    assert ahead == 9 * 2.0
