@@ -44,8 +44,9 @@ FOUND = re.compile(
 @dataclass
 class Report:
     """num_calls: and how many of them were answered with which status (0: the connection was closed). problems: the
-    first calls that went wrong, and how. rss_mb, log_bytes: by how much the page's process, after
-    every thousand calls and at rest, and its log have grown."""
+    first calls that went wrong, and how. rss_mb, log_bytes: by how much the page's process, after every thousand calls,
+    and its log have grown. rest_mb: the page's process afterwards, at rest as before: while calls come, freed memory is
+    not returned at once."""
 
     num_calls: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
@@ -54,6 +55,7 @@ class Report:
     slowest_s: float = 0.0
     slowest: str = ""
     rss_mb: list[float] = field(default_factory=list)
+    rest_mb: float = 0.0
     log_bytes: int = 0
 
     def note(self, call: Call, status: int, answer: str, took_s: float) -> None:
@@ -196,7 +198,7 @@ def main() -> None:
             time.sleep(REST_S)
             report = fuzzer.run(options.calls)
             time.sleep(REST_S)
-            report.rss_mb.append(fuzzer.growth_mb())
+            report.rest_mb = fuzzer.growth_mb()
             last = server.visitor("last").race(pair=fuzzer.pair)[-1]["state"]
             print(json.dumps({**vars(report), "last_race": last, "log": server.log.read_text()}, indent=1))
 
