@@ -18,7 +18,7 @@ RACE_MS = 300_000
 RACE = ROOT / "assets" / "races" / "csv_to_json.json"
 OF_ITS_OWN = "/recordings/recorded-"
 """What the page fetches in the background, once: the examples' races."""
-FREE = ("open", "replay", "slider", "story", "export", "save")
+FREE = "open", "replay", "slider", "story", "export", "save"
 """Phases that may not reach the queue; the first opens a file, and the fifth fetches one."""
 
 
@@ -85,7 +85,7 @@ class Browser:
             before = tab.evaluate("window.photofinish.state.race")
             tab.click("#page-race-button")
             tab.wait_for_function(
-                "before => { const { race, state, complete } = window.photofinish.state; return race !== before"
+                "before => { const { race, state } = window.photofinish.state; return race !== before"
                 " && ['finished', 'stopped', 'failed'].includes(state); }",
                 arg=before,
                 timeout=RACE_MS,
@@ -93,18 +93,11 @@ class Browser:
             self._tours.races[tab.evaluate("window.photofinish.state.state")] += 1
             tab.wait_for_selector("#page-race-button:enabled", timeout=LOAD_MS)
             tab.wait_for_timeout(1_500)  # its extras
-        self._in("open", tab, lambda: self._open(tab))
-        self._in("replay", tab, lambda: self._replay(tab))
-        self._in("slider", tab, lambda: self._slide(tab))
-        self._in("story", tab, lambda: self._story(tab))
-        for phase, button in (("export", "savePage"), ("save", "save")):
-            self._in(phase, tab, lambda button=button: self._saved(tab, button))
+        acts = self._open, self._replay, self._slide, self._story, self._export, self._save
+        for self._phase, act in zip(FREE, acts, strict=True):
+            act(tab)
+            tab.wait_for_timeout(self._rng.uniform(300, 2_000))
         self._phase = "leave"
-
-    def _in(self, phase: str, tab: Any, act: Any) -> None:
-        self._phase = phase
-        act()
-        tab.wait_for_timeout(self._rng.uniform(300, 2_000))
 
     def _open(self, tab: Any) -> None:
         tab.set_input_files("[data-ref=file]", RACE)
@@ -135,9 +128,12 @@ class Browser:
         tab.keyboard.press("Escape")
         tab.wait_for_selector("[data-ref=story]", state="hidden", timeout=LOAD_MS)
 
-    def _saved(self, tab: Any, button: str) -> None:
+    def _export(self, tab: Any) -> None:
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
+        self._save(tab, "savePage")
+        tab.evaluate("document.querySelector('[data-ref=share]').open = false")
+
+    def _save(self, tab: Any, button: str = "save") -> None:
         with tab.expect_download(timeout=LOAD_MS) as download:
             tab.click(f"[data-ref={button}]")
         assert Path(download.value.path()).stat().st_size > 10_000
-        tab.evaluate("document.querySelector('[data-ref=share]').open = false")
