@@ -299,8 +299,8 @@ def test_several_visitors_at_once_lose_nothing_and_wait_their_turn(page: Server,
     """A race without an end, an error page, or somebody who goes first: as `python -m tools.visitors` looks for them
     among 50 visitors for 10 minutes."""
     monkeypatch.setattr(visitor, "HABITS", [habit for habit in visitor.HABITS if habit[0] != "leave"])  # takes GRACE_S
-    found = asyncio.run(crowd(page, 5, 2.5, think_s=0.2))
-    assert found["races"]["finished"] > 5 and found["lost"] == found["started out of turn"] == 0
+    found = asyncio.run(crowd(page, 4, 1.5, think_s=0.2))
+    assert found["races"]["finished"] >= 4 and found["lost"] == found["started out of turn"] == 0
     assert found["problems"] == found["health"]["problems"] == [] and found["error pages"] == 0
     assert found["log"]["others"] == [] and found["waits"]["places that rose"] == 0
 
