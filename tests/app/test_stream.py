@@ -69,7 +69,7 @@ def test_frames_keep_their_rate() -> None:
 
 @in_loop
 async def test_whoever_waits_gets_few_frames() -> None:
-    """Forty who wait would cost a fifth of a core, which the race needs; without any frame, one who left would never be
+    """Each one costs time that the race needs, and forty wait; without any frame, one who left would never be
     noticed."""
     stage = Stage(StagedBackend(RACE, prepare_s=1.2))
     first = asyncio.create_task(watch(stage, "a"))
