@@ -207,6 +207,7 @@ def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
         (ModelStatus("the default", "failed", "it has no weights. Try another"), False, "It has no weights."),
         (ModelStatus("another", "failed", "it has no weights"), True, ""),
         (ModelStatus("another", "loading", "reading the weights"), True, ""),
+        (ModelStatus("another", "failed", "it hangs", hangs=True), False, "It hangs."),
     ):
         found = health(RaceQueue(), "the default", status)
         assert (found["ready"], found["reason"]) == (ready, reason), status
