@@ -275,7 +275,7 @@ async def test_a_study_that_takes_too_long_is_ended() -> None:
 @in_loop
 async def test_a_race_that_nobody_watches_is_counted_once() -> None:
     """Outcomes would not add up to the races that were begun."""
-    stage = Stage(StagedBackend(fixed_race(), step_s=0.05), grace_s=0.1)
+    stage = Stage(StagedBackend(fixed_race(), step_s=0.05), grace_s=0.3)
     meters = Meters(stage.queue)
     stage.over = meters.race_over
     catalogue = load(SMALL)
