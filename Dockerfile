@@ -16,4 +16,7 @@ USER racer
 ENV HF_HOME=/data/huggingface PHOTOFINISH_CACHE=/data/photofinish TRITON_CACHE_DIR=/data/triton PYTHONUNBUFFERED=1
 VOLUME /data
 EXPOSE 7860
+# unhealthy: no race can start (docs/operate.md); the first start may download a model
+HEALTHCHECK --interval=1m --timeout=10s --start-period=30m \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:7860/healthz', timeout=8)"]
 CMD ["python", "app.py", "--host", "0.0.0.0", "--port", "7860"]

@@ -23,7 +23,7 @@ def health(queue: RaceQueue, default: str, status: ModelStatus | None) -> dict[s
     reason = queue.why_closed
     if status is None:
         reason = reason or "finding out what this machine can run"
-    elif status.target == default and status.state != "ready":
+    elif status.hangs or (status.target == default and status.state != "ready"):
         reason = reason or status.text.partition(". ")[0]
     return {
         "ready": not reason,

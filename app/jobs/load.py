@@ -55,13 +55,16 @@ class _LoadStudy(Study):
         await run(self.request.plan, finished, frozenset(self.begun), listener)
 
     def _warming(self, lane: str) -> None:
+        self._sign()
         self.text = f"Warming {lane} up."
 
     def _begin(self, key: Key) -> None:
+        self._sign()
         self.begun.add(key)
         self._count(key, (0, 0))
 
     def _asked(self, key: Key, asked: Outcome) -> None:
+        self._sign()
         self._count(key, (len(asked.answers) + len(asked.failures), len(asked.failures)))
 
     def _add(self, row: Row) -> None:

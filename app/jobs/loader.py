@@ -13,6 +13,8 @@ from engine.errors import NO_MEMORY, PhotofinishError, RaceError, is_out_of_memo
 from engine.progress import Progress
 
 POLL_S = 0.05
+QUIET_S = 1800.0
+"""A load hangs if it reports no progress for so long. A download reports what has come, so even a slow one does not."""
 FAULT = "loading the model failed because of a bug in Photofinish; see its log"
 
 log = logging.getLogger(__name__)
@@ -20,35 +22,51 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """Loading status of a model: state, sentence, share done (None: unknown). note: why no GPU is used, once loaded."""
+    """Loading status of a model: state, sentence, share done (None: unknown). note: why no GPU is used, once loaded.
+    hangs: the load has failed because it hangs, so that no other model can be loaded either."""
 
     target: str
     state: Literal["loading", "ready", "failed"]
     text: str
     share: float | None = None
     note: str = ""
+    hangs: bool = False
 
 
 class Loader:
     """Keeps one model at a time. `load(target, progress)` does the work in a thread of its own; `note()`, called
-    there afterwards, returns the status line's note. status: None before the first `start`."""
+    there afterwards, returns the status line's note."""
 
-    def __init__(self, load: Callable[[str, Progress], Any], note: Callable[[], str] = lambda: "") -> None:
-        self._load, self._note = load, note
+    def __init__(
+        self,
+        load: Callable[[str, Progress], Any],
+        note: Callable[[], str] = lambda: "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._load, self._note, self._clock = load, note, clock
         self._lock = threading.Lock()
-        self.status: ModelStatus | None = None
+        self._status: ModelStatus | None = None
+        self._heard_at = 0.0
         self._loaded: Any = None
         self._error: PhotofinishError | None = None
+
+    @property
+    def status(self) -> ModelStatus | None:
+        """None before the first `start`. A load that hangs has failed, until it reports progress after all."""
+        now = self._status
+        if now is None or now.state != "loading" or self._clock() - self._heard_at <= QUIET_S:
+            return now
+        why = f"nothing has been heard of it for {QUIET_S / 60:.0f} minutes; it hangs, until the page is restarted"
+        return ModelStatus(now.target, "failed", why, hangs=True)
 
     def start(self, target: str) -> None:
         """Start loading a target, unless a model is loading or this one is ready. Releases the previous model first."""
         with self._lock:
-            if self.status and (
-                self.status.state == "loading" or (self.status.target, self.status.state) == (target, "ready")
-            ):
+            now = self._status
+            if now and (now.state == "loading" or (now.target, now.state) == (target, "ready")):
                 return
             self._loaded = self._error = None
-            self.status = ModelStatus(target, "loading", f"preparing {target}")
+            self._heard(ModelStatus(target, "loading", f"preparing {target}"))
             threading.Thread(target=self._run, args=(target,), name="load", daemon=True).start()
 
     @property
@@ -64,8 +82,10 @@ class Loader:
             while (status := self.status) and status.state == "loading":
                 progress(status.text, status.share)
                 time.sleep(POLL_S)
+            if status and status.hangs:
+                raise RaceError(f"{status.target} could not be loaded: {status.text}")
             with self._lock:
-                if self.status and self.status.target == target:
+                if self._status and self._status.target == target:
                     if self._error:
                         raise self._error
                     if self._loaded is not None:
@@ -73,7 +93,7 @@ class Loader:
 
     def _run(self, target: str) -> None:
         def progress(text: str, share: float | None) -> None:
-            self.status = ModelStatus(target, "loading", text, share)
+            self._heard(ModelStatus(target, "loading", text, share))
 
         try:
             try:
@@ -87,6 +107,9 @@ class Loader:
             why = NO_MEMORY if is_out_of_memory(error) else FAULT
             self._finish(ModelStatus(target, "failed", why), error=RaceError(why))
 
+    def _heard(self, status: ModelStatus) -> None:
+        self._status, self._heard_at = status, self._clock()
+
     def _finish(self, status: ModelStatus, loaded: Any = None, error: PhotofinishError | None = None) -> None:
         with self._lock:
-            self._loaded, self._error, self.status = loaded, error, status
+            self._loaded, self._error, self._status = loaded, error, status

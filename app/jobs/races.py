@@ -247,7 +247,7 @@ class Stage:
 
     def _forget(self, run: _Run) -> None:
         run.stop(unwatched=True)
-        del self._runs[run.view.race]
+        self._runs.pop(run.view.race, None)  # watched late, it is left alone twice
         view = run.look()
         run.ended(view if view.ended else replace(view, state="stopped"))
 

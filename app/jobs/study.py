@@ -68,9 +68,13 @@ class Study(ABC):
     def _progress(self, text: str, share: float | None) -> None:
         if self.stopped.is_set():
             raise Halt
+        self._sign()
+        self.state, self.text, self.share = "racing", sentence(text), share
+
+    def _sign(self) -> None:
+        """A sign of life from whoever has the device."""
         if self._ticket is not None:
             self._ticket.sign(QUIET_S)
-        self.state, self.text, self.share = "racing", sentence(text), share
 
     @property
     def waited(self) -> bool:

@@ -24,6 +24,7 @@ from starlette.exceptions import HTTPException
 
 from ..catalogue.limits import MAX_CALL_BYTES
 from ..jobs.memory import give_back
+from .connections import Connections
 from .gate import BODY_BYTES, REFUSED, address_of
 from .gradio_errors import Errors
 
@@ -37,7 +38,8 @@ SESSION_UNREAD, ADDRESS_UNREAD = 24_000_000, 48_000_000
 """Bytes of unread answers. The last frame of the longest race has about 8 million."""
 UNREAD_S, READER_S = 120.0, 15.0
 """A session without a reader for UNREAD_S loses its calls and answers. Gradio's streams read at least every 10 s."""
-SWEEP_S = 5.0
+SWEEP_S, CHECK_S = 5.0, 60.0
+"""Between two looks at the sessions, and at the connections."""
 RESTART_S = 1.0
 SESSION = re.compile(r"[!-~]{1,100}")
 """Names of sessions. Gradio's own clients send 11 to 36 letters, digits and dashes."""
@@ -189,10 +191,15 @@ class GuardedQueue(Queue):
                 task.cancel()
 
     async def _sweep(self) -> None:
-        """Forget abandoned sessions. Return memory to the system, but not while a race is being timed."""
+        """Forget abandoned sessions, close stuck connections. Return memory to the system, but not while a race is
+        being timed."""
         boxes, calls = self.pending_messages_per_session, self.pending_event_ids_session
+        connections, check_at = Connections(), time.monotonic() + CHECK_S
         while not self._closing:
             await asyncio.sleep(SWEEP_S)
+            if time.monotonic() > check_at and (server := getattr(self.blocks, "server", None)):
+                connections.check(server)
+                check_at = time.monotonic() + CHECK_S
             for session in [name for name, box in boxes.items() if box.is_abandoned]:
                 await self._forget(session)
             for session in calls.keys() - boxes.keys():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -88,8 +89,9 @@ def _race(options: Namespace) -> int:
 
     recording = run(make, screen, options.tables)
     try:
-        if options.save is not None:
-            recordings.write(options.save, recording)
+        if options.save is not None and (left_out := recordings.write(options.save, recording)):
+            words = f"{options.save}: without {', '.join(left_out)}, with which it would be too large to be read again"
+            print(words, file=sys.stderr)
     finally:
         _show_result(recording, out)
     check_outcome(recording)

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from app.jobs import races, shelf, study, worker
-from app.jobs.loader import Loader
+from app.jobs.loader import QUIET_S, Loader
 from app.jobs.queue import HANGS, RESTARTS, RaceQueue
 from app.jobs.races import Stage
 from app.jobs.study import StudiesOf, Study
@@ -158,6 +158,32 @@ def test_whatever_ends_a_load_races_do_not_wait_for_it(end: str) -> None:
 
 
 # What hangs
+
+
+def test_a_load_that_hangs_is_said_until_it_goes_on() -> None:
+    """Every race would show "loading" and wait for ever, and whoever watches over the process wait with it."""
+    goes_on, clock = threading.Event(), [0.0]
+
+    def load(target: str, progress: Any) -> str:
+        progress("reading", None)
+        goes_on.wait()
+        return "loaded"
+
+    loader = Loader(load, clock=lambda: clock[0])
+    loader.start("a model")
+    while loader.status.text != "reading":
+        time.sleep(0.001)
+    clock[0] = QUIET_S
+    assert loader.status.state == "loading"
+    clock[0] += 1
+    assert loader.status.state == "failed" and loader.status.hangs
+    for target in ("a model", "another"):
+        with pytest.raises(RaceError, match="a model could not be loaded: nothing has been heard"):
+            loader.get(target, silent)
+    goes_on.set()
+    while loader.status.state != "ready":
+        time.sleep(0.001)
+    assert loader.get("a model", silent) == "loaded"
 
 
 @pytest.mark.parametrize("where", ["set-up", "step", "result", "extras"])

@@ -211,6 +211,7 @@ def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
         (ModelStatus("the default", "failed", "it has no weights. Try another"), False, "It has no weights."),
         (ModelStatus("another", "failed", "it has no weights"), True, ""),
         (ModelStatus("another", "loading", "reading the weights"), True, ""),
+        (ModelStatus("another", "failed", "it hangs", hangs=True), False, "It hangs."),
     ):
         found = health(RaceQueue(), "the default", status)
         assert (found["ready"], found["reason"]) == (ready, reason), status
@@ -278,7 +279,7 @@ async def test_a_study_that_takes_too_long_is_ended() -> None:
 @in_loop
 async def test_a_race_that_nobody_watches_is_counted_once() -> None:
     """Outcomes would not add up to the races that were begun."""
-    stage = Stage(StagedBackend(fixed_race(), step_s=0.05), grace_s=0.1)
+    stage = Stage(StagedBackend(fixed_race(), step_s=0.05), grace_s=0.3)
     meters = Meters(stage.queue)
     stage.over = meters.race_over
     catalogue = load(SMALL)

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.catalogue.catalogue import load
-from app.catalogue.limits import MAX_FILE_BRACKETS, MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_PROMPT_CHARS
+from app.catalogue.limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_PROMPT_CHARS
 from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, LoadRequest, read_load
 from app.catalogue.request import StudyRequest, read_study
+from app.jobs import study
 from app.jobs.load import LoadStudies
-from app.jobs.queue import RaceQueue
+from app.jobs.queue import HANGS, RaceQueue
 from app.jobs.study import ANEW, FAULT, Studies, refused_study
 from engine.errors import RaceError, UsageError
 from engine.remote.endpoint import Endpoint
@@ -211,7 +212,7 @@ def test_what_goes_wrong_is_said(caplog) -> None:
         ({"text": None}, "must be a text"),
         ({"text": "a" * (MAX_FILE_CHARS + 1)}, f"at most {MAX_FILE_CHARS}"),
         ({"text": "a\n" * MAX_FILE_LINES}, f"{MAX_FILE_LINES + 1} lines"),
-        ({"text": '{"prompt": [' + "[]," * MAX_FILE_BRACKETS}, f"{MAX_FILE_BRACKETS + 2} brackets"),
+        ({"text": '{"prompt": [' + "[]," * (MAX_FILE_CHARS // 4)}, "brackets.* can be read"),
         ({"text": "a\n" + "b" * (MAX_PROMPT_CHARS + 1)}, f"line 2 has {MAX_PROMPT_CHARS + 1} characters"),
         ({"text": '{"prompt": 3}'}, "line 1"),
         ({"text": " \n"}, "holds no prompt"),
@@ -326,6 +327,13 @@ def test_a_study_of_servers_waits_stops_and_goes_on() -> None:
         rows = [(each["concurrency"], each["asked_before"]) for each in frames[-1]["rows"]]
         assert rows == [(1, False), (2, True)] and page.num_asked - num_asked == 2 + 4
         assert frames[-1]["report"]["levels"] == frames[-1]["rows"]
+
+
+def test_a_study_of_servers_that_hangs_is_said(monkeypatch) -> None:
+    """It would keep the device, and all visitors wait without a word."""
+    monkeypatch.setattr(study, "QUIET_S", 0.3)
+    with Page(Scheduled(pace=20)) as page, pytest.raises(RaceError, match=HANGS):
+        asyncio.run(page.frames(page.request()))
 
 
 def test_a_study_of_servers_ends_when_its_browser_leaves() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine import strict_json
 from engine.errors import RaceError, UsageError
 from engine.events import Failed, Finished, LaneEvent, to_json
 from engine.recordings import recording as recordings
@@ -72,6 +73,21 @@ def test_files_are_written_whole_or_not_at_all(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_could_not_be_read_again_is_left_out(tmp_path, monkeypatch):
+    """A long race would be lost with its extras, after it has been run."""
+    recording = Recording.of(races.fixed_race()).adding({"candidates": {"seeds": [], "pieces": {}, "lanes": {}}})
+    path, most = tmp_path / "race.json", len(recording.text)
+    assert recordings.write(path, recording) == ()
+    monkeypatch.setattr(recordings, "MAX_BYTES", most - 1)
+    monkeypatch.setattr(strict_json, "BRACKETS", 1)
+    monkeypatch.setattr(strict_json, "QUOTES", 1)
+    assert recordings.write(path, recording) == ("candidates",)
+    assert recordings.read(path) == races.fixed_race()
+    monkeypatch.setattr(recordings, "MAX_BYTES", 10)
+    with pytest.raises(RaceError, match="could not be read again"):
+        recordings.write(path, recording)
 
 
 def test_a_link_and_a_device_are_written_through(tmp_path):
@@ -140,7 +156,7 @@ def test_what_is_no_recording_is_named(data, words):
 
 def test_too_large_a_file_is_not_read_to_its_end(tmp_path):
     """A file beyond the limit (here an endless one) is refused after the limit."""
-    with pytest.raises(UsageError, match="larger than 64 MB"):
+    with pytest.raises(UsageError, match="larger than 16 MB"):
         recordings.read("/dev/zero")
     for bad in (tmp_path / "none.json", tmp_path, "a\0b"):
         with pytest.raises(UsageError, match="cannot read the recording"):

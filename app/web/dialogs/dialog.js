@@ -18,20 +18,29 @@ export const isLost = () => runs() && Date.now() - study.heardMs > LOST_MS;
 // isWhole: all of the text is one prompt, unless it is JSON. Twin of read_prompts in
 // engine/studies/prompts/prompts.py; compared by test_the_dialog_understands_what_the_server_reads.
 export function chosen(name, text, isWhole = false) {
-  const found = promptsIn(name, text, isWhole), isLong = text.length > MAX_FILE_CHARS, { num, how } = found;
-  study.source = num && !isLong ? { name, text, isWhole, ...found } : null;
-  refs.found.textContent = oneLine(name).slice(0, 80) + (isLong ?
-    ` has ${text.length} characters; at most ${MAX_FILE_CHARS} are allowed.` :
-    `: ${num ? plural(num, "prompt") + how : "no prompt"}.`);
+  if (text.length > MAX_FILE_CHARS)
+    return refuse(name, `has ${text.length} characters; at most ${MAX_FILE_CHARS} are allowed`);
+  const found = promptsIn(name, text, isWhole), { num, how } = found;
+  study.source = num ? { name, text, isWhole, ...found } : null;
+  refs.found.textContent = `${oneLine(name).slice(0, 80)}: ${num ? plural(num, "prompt") + how : "no prompt"}.`;
+  return undefined;
+}
+
+function refuse(name, why) {
+  study.source = null;
+  refs.found.textContent = `${oneLine(name).slice(0, 80)} ${why}.`;
 }
 
 export async function read(file) {
   if (!file) return;
+  if (file.size > 4 * MAX_FILE_CHARS) {
+    refuse(file.name, `has ${file.size} bytes; at most ${MAX_FILE_CHARS} characters are allowed`);
+    return;
+  }
   try {
     chosen(file.name, new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()));
   } catch {
-    study.source = null;
-    refs.found.textContent = `${oneLine(file.name).slice(0, 80)} is not UTF-8 text.`;
+    refuse(file.name, "is not UTF-8 text");
   }
 }
 

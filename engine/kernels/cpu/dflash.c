@@ -30,7 +30,7 @@ typedef struct {
 } Shared;
 
 /* Where everything lies from `base` on; returns where it ends. */
-static char *lay_out(const Block *b, int64_t context, int64_t rows, char *base, Shared *s) {
+static int64_t lay_out(const Block *b, int64_t context, int64_t rows, int64_t base, Shared *s) {
     const int64_t heads = b->heads * b->dim, both = context + rows;
     const int64_t sizes[] =
         {context * b->hidden, both * 2 * b->kv * b->dim, rows * heads, rows * heads, rows * b->hidden, rows * b->inner,
@@ -47,7 +47,7 @@ static int64_t own_bytes(const Block *b, int64_t context, int64_t rows, int64_t 
 /* What `photofinish_block` needs as `room`. */
 int64_t photofinish_block_room(const Block *b, int64_t context, int64_t rows, int64_t S, int threads) {
     Shared s;
-    return 64 + (lay_out(b, context, rows, (char *)0, &s) - (char *)0) + threads * own_bytes(b, context, rows, S);
+    return 64 + lay_out(b, context, rows, 0, &s) + threads * own_bytes(b, context, rows, S);
 }
 
 static void embed(const Block *b, int64_t word, bf16 *to) {
@@ -88,7 +88,7 @@ int photofinish_block(const Block *b, bf16 *const *cache, const float *cos, cons
                       int64_t at, int64_t S, bf16 *last, bf16 *logits, int threads, char *room) {
     const int64_t size = b->hidden, dim = b->dim, both = context + rows, start = at + context;
     Shared s;
-    char *own = lay_out(b, context, rows, (char *)ALIGNED((int64_t)room), &s);
+    char *own = (char *)lay_out(b, context, rows, ALIGNED((int64_t)room), &s);
     cos += at * dim / 2, sin += at * dim / 2;
     if (rows && (token < 0 || token >= b->words)) return 1;
 #pragma omp parallel num_threads(threads)

@@ -32,7 +32,7 @@ typedef struct {
 } Shared;
 
 /* Where everything lies from `base` on; returns where it ends. */
-static char *lay_out(const Head *h, int64_t rows, char *base, Shared *s) {
+static int64_t lay_out(const Head *h, int64_t rows, int64_t base, Shared *s) {
     const int64_t sizes[] =
         {h->hidden, (h->heads + 2 * h->kv) * h->dim, h->heads * h->dim, h->hidden, h->inner, h->hidden};
     bf16 **places[] = {&s->hidden, &s->qkv, &s->mixed, &s->added, &s->inner, &s->more};
@@ -47,7 +47,7 @@ static int64_t own_bytes(const Head *h, int64_t rows, int64_t S) { return scores
 /* What `photofinish_head` needs as `room`. */
 int64_t photofinish_head_room(const Head *h, int64_t rows, int64_t S, int threads) {
     Shared s;
-    return 64 + (lay_out(h, rows, (char *)0, &s) - (char *)0) + threads * own_bytes(h, rows, S);
+    return 64 + lay_out(h, rows, 0, &s) + threads * own_bytes(h, rows, S);
 }
 
 /* Norms a row of features -> out [features]. */
@@ -73,7 +73,7 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
     const int64_t size = h->hidden, dim = h->dim, num_heads = h->heads + 2 * h->kv, width = num_heads * dim;
     Shared s;
     Tree tree;
-    char *own = lay_out(h, rows, (char *)ALIGNED((int64_t)room), &s);
+    char *own = (char *)lay_out(h, rows, ALIGNED((int64_t)room), &s);
     for (int64_t row = 0; row < rows; row++)
         if (tokens[row] < 0 || tokens[row] >= h->words || (parents && parents[base + row] >= base)) return 1;
     if (parents && !as_tree(parents, base + rows, &tree)) return 1;

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from ...remote.counters import acceptance_length, read_counters
@@ -76,7 +77,8 @@ async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], lis
     for endpoint in plan.endpoints:
         if any(lane == endpoint.lane for lane, _ in left):
             listener.warming(endpoint.lane)
-            warmed = await ask_all(endpoint, plan.questions[-WARM_UP:], 1, plan.params, plan.timeout_s)
+            questions, news = plan.questions[-WARM_UP:], partial(_warms, listener, endpoint.lane)
+            warmed = await ask_all(endpoint, questions, 1, plan.params, plan.timeout_s, news)
             if not warmed.answers:
                 raise warmed.failures[0]
     for index, num_users in enumerate(plan.concurrency):
@@ -88,6 +90,10 @@ async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], lis
         else:
             for endpoint in its:
                 await _level(plan, endpoint, index, begun, listener)
+
+
+def _warms(listener: Listener, lane: str, _: Outcome) -> None:
+    listener.warming(lane)
 
 
 async def _level(plan: Plan, endpoint: Endpoint, index: int, begun: Collection[Key], listener: Listener) -> None:

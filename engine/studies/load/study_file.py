@@ -11,11 +11,11 @@ from typing import Any
 
 from ...errors import RaceError, UsageError
 from ...recordings.recording import OUTPUT_SCHEMA
-from ...strict_json import COUNT, FLAG, NAME, NUMBER, TEXT, Maybe, Shape, fits, parse, short
+from ...strict_json import COUNT, FLAG, NAME, NUMBER, TEXT, Maybe, Shape, fits, parse, read_quick, short
 from .metrics import HIGHER
 from .study import Key, Plan, Row, is_whole
 
-MAX_BYTES = 64 * 1024**2
+MAX_BYTES = 16 * 1024**2
 ROW = {
     "lane": NAME,
     "acceptance_from": Maybe(NAME),
@@ -62,9 +62,7 @@ class StudyFile:
         """Read the file's lines; remove a last one that was cut off."""
         if not self._path.exists() or not self._path.stat().st_size:
             return []
-        if self._path.stat().st_size > MAX_BYTES:
-            raise UsageError(f"it is larger than {MAX_BYTES // 1024**2} MB")
-        whole, _, rest = self._path.read_bytes().rpartition(b"\n")
+        whole, _, rest = read_quick(self._path, MAX_BYTES).rpartition(b"\n")
         if rest:
             with self._path.open("r+b") as file:
                 file.truncate(len(whole) + 1 if whole else 0)

@@ -14,12 +14,12 @@ from typing import Any
 from ...drafters import check as check_drafter
 from ...errors import RaceError, UsageError
 from ...recordings.recording import OUTPUT_SCHEMA, check_writable, write_bytes
-from ...strict_json import OBJECT, TEXT, IfThere, fits, parse, short
+from ...strict_json import OBJECT, TEXT, IfThere, fits, parse, read_quick, short
 from .rows import Row, row_of
 from .verdict import report
 
 FORMAT, SCHEMA = "photofinish-study", 1
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 16 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class StudyFile:
             return
         if not self._path.is_file():
             raise UsageError(f"cannot save to {short(path)}: a study goes on in a file, and that is none")
-        data = self._path.read_bytes()
-        if not data:
-            return
-        head, *lines = (data.rpartition(b"\n")[0] or data).split(b"\n")
         try:
+            data = read_quick(self._path, MAX_BYTES)
+            if not data:
+                return
+            head, *lines = (data.rpartition(b"\n")[0] or data).split(b"\n")
             self._was = parse(head, MAX_BYTES)
             fits(self._was, {"about": OBJECT})
             self._check_same(self._head)

@@ -1,0 +1,62 @@
+"""Closes connections that keep their place for nothing. uvicorn waits without a limit for a request, and for whoever
+does not read an answer, which it keeps in memory meanwhile."""
+
+from __future__ import annotations
+
+import math
+import socket
+import struct
+from typing import Any, NamedTuple
+
+LEAST_BYTES = 60_000
+"""A connection for which an answer waits must take so many bytes between two checks."""
+BYTES_ACKED = 120
+"""Where Linux's struct tcp_info has the number of bytes that the other end has confirmed."""
+
+
+class _Seen(NamedTuple):
+    """A connection at a check: whether it has ever asked, whether an answer waits, what it has taken."""
+
+    asked: bool
+    waits: bool
+    taken: float
+
+
+class Connections:
+    """Those of a uvicorn server, which `check` compares with what they were at the check before."""
+
+    def __init__(self) -> None:
+        self._before: dict[Any, _Seen] = {}
+
+    def check(self, server: Any) -> int:
+        """Abort connections that had not asked at the last check either, and those for which an answer waited both
+        times and that have hardly taken anything since. Returns how many. Call it in the server's event loop."""
+        now, num = {}, 0
+        for each in list(server.server_state.connections):
+            seen = _Seen(
+                getattr(each, "cycle", each) is not None,
+                each.transport.get_write_buffer_size() > 0,
+                _taken(each.transport),
+            )
+            before = self._before.get(each)
+            if before is None or not _is_stuck(before, seen):
+                now[each] = seen
+            else:
+                each.transport.abort()
+                num += 1
+        self._before = now
+        return num
+
+
+def _is_stuck(before: _Seen, now: _Seen) -> bool:
+    is_idle = not before.asked and not now.asked
+    return is_idle or (before.waits and now.waits and now.taken - before.taken < LEAST_BYTES)
+
+
+def _taken(transport: Any) -> float:
+    """What the other end has confirmed, in bytes; NaN if the system does not say, and then nobody is stuck."""
+    try:
+        info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_ACKED + 8)
+        return float(struct.unpack_from("Q", info, BYTES_ACKED)[0])
+    except (AttributeError, OSError, struct.error):
+        return math.nan
