@@ -11,7 +11,8 @@ import { dialog, refs } from "./box.js";
 import { chosen, connect, drawControls, isLost, promptsOption, read, runs, start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { loadWords, MEANS, nextWords, promptTable, raceWords, savedWords, strips, verdictWords } from "./results.js";
+import { loadWords, MEANS, nextWords, promptTable, raceWords, savedWords, strips, textsWords, verdictWords }
+  from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
 const PROMPTS_KEY = "photofinish.study.prompts";
@@ -113,6 +114,7 @@ function draw() {
   refs.load.textContent = report ? loadWords(report) : "";
   refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :
     "Each dot is a finished prompt.";
+  refs.texts.textContent = textsWords(rows);
   refs.serve.replaceChildren(...(best && best.k !== null ? commands(report.target, best) : []));
   refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
@@ -203,12 +205,6 @@ function command() {
   return `${before}python -m engine study-prompts ${optionWords(options)}${refs.flatten.checked ? " --flatten" : ""}`;
 }
 
-// The answer as text, to be sent on.
-const answerText = () => ["scope", "verdict", "reason", "money", "load", "circumstances"].map((name) =>
-  refs[name].textContent.trim()).filter(Boolean).join("\n");
-refs.copyAnswer.addEventListener("click", async () => {
-  if (!await copy(refs.copyAnswer, answerText())) refs.copyAnswer.textContent = "This browser blocks copying";
-});
 refs.limit.max = MAX_PROMPTS;
 refs.length.max = MAX_NEW_TOKENS;
 refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
@@ -240,5 +236,5 @@ dialog.addEventListener("drop", (event) => {
 });
 
 comeBack();
-connect({ order, draw, heard, looked, take, result: () => study.frame.report, command }, BUTTON,
-  "photofinish_study.json");
+connect({ order, draw, heard, looked, take, result: () => study.frame.report, command,
+  answer: ["scope", "verdict", "reason", "texts", "money", "load", "circumstances"] }, BUTTON, "photofinish_study.json");
