@@ -100,8 +100,8 @@ export const duration = known((value) => {
 export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 // "both servers, plain and speculative". Twin of the device's name in engine/remote/race.py.
-export const serversWords = (lanes) => `${{ 1: "one server", 2: "both servers" }[lanes.length] ?? `${lanes.length} servers`
-  }, ${lanes.join(" and ")}`;
+export const serversWords = (lanes) =>
+  `${["", "one server", "both servers"][lanes.length] ?? `${lanes.length} servers`}, ${lanes.join(" and ")}`;
 
 export function sentence(words) {
   const whole = words.charAt(0).toUpperCase() + words.slice(1);

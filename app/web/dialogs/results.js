@@ -53,10 +53,10 @@ export function textsWords(rows) {
   const others = its.filter(({ identical }) => !identical).sort((a, b) => a.line - b.line), [first] = others;
   const at = first?.differs_at ?? null;
   if (others.length === its.length && at === null) return "";
-  return `Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.${at === null ? "" :
-    ` Line ${first.line} is the first with two, which differ from character ${at} on.`}${others.length ? " The same text "
+  return [`Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`, at !== null
+    && `The texts of line ${first.line} are the first that differ, from character ${at} on.`, first && "The same text "
     + "means the same characters. Servers round differently, and above temperature 0 each uses its own random numbers, "
-    + "so two texts are by themselves no fault." : ""}`;
+    + "so two texts are by themselves no fault."].filter(Boolean).join(" ");
 }
 
 const row = (heads, values) => tableRow(heads.map(oneLine), values.map(oneLine));

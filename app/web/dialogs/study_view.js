@@ -11,8 +11,8 @@ import { dialog, refs } from "./box.js";
 import { chosen, connect, drawControls, isLost, promptsOption, read, runs, start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { loadWords, MEANS, nextWords, promptTable, raceWords, savedWords, strips, textsWords, verdictWords }
-  from "./results.js";
+import { loadWords, MEANS, nextWords, promptTable, raceWords, savedWords, strips, textsWords,
+  verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
 const PROMPTS_KEY = "photofinish.study.prompts";
@@ -236,5 +236,6 @@ dialog.addEventListener("drop", (event) => {
 });
 
 comeBack();
-connect({ order, draw, heard, looked, take, result: () => study.frame.report, command,
-  answer: ["scope", "verdict", "reason", "texts", "money", "load", "circumstances"] }, BUTTON, "photofinish_study.json");
+const answer = ["scope", "verdict", "reason", "texts", "money", "load", "circumstances"];
+connect({ order, draw, heard, looked, take, result: () => study.frame.report, command, answer }, BUTTON,
+  "photofinish_study.json");
