@@ -8,6 +8,7 @@ import { promptsIn } from "./prompts.js";
 
 const LOST_MS = 15000;      // the server's frames come every two seconds
 const LOOK_MS = 3000;
+export const PASTED = "pasted text";
 const RUNS = ["asked", "waiting", "racing", "running"];
 // source: {name, text, num} of the prompts, null if none are chosen; frame: the last one; servers: see your_servers.js.
 export const study = { source: null, frame: null, heardMs: 0, state: "idle", servers: null };
@@ -54,9 +55,9 @@ export function drawControls(inputs, button, label) {
 // How a command gets these prompts: as the option's value, and what stands before the command. No prompts: null, "".
 export function promptsOption(source) {
   if (!source) return { before: "", prompts: null };
-  const { name, text, isWhole, isJson } = source, isPiped = isWhole && !isJson;
-  return isPiped ? { before: `printf %s ${shellQuoted(JSON.stringify({ prompt: text }))} | `, prompts: "-" } :
-    { before: "", prompts: name };
+  const { name, text, isWhole, isJson } = source, isOne = isWhole && !isJson;
+  return !isOne && name !== PASTED ? { before: "", prompts: name } :
+    { before: `printf %s ${shellQuoted(isOne ? JSON.stringify({ prompt: text }) : text)} | `, prompts: "-" };
 }
 
 // A command on the study's servers: with their URLs if this tab's visitor named them, never with a key.

@@ -39,8 +39,8 @@ function draw() {
   refs.scope.textContent = oneLine(`${frame.model} on ${serversWords(frame.lanes)}, ${few === many ? "" :
     `${few} to `}${plural(many, "user")} at once`).slice(0, 300);
   const [verdict, ...details] = report.says.map((words) => oneLine(words).replace(/(\d)x\b/g, "$1\u00d7"));
-  refs.said.textContent = (runs() ? "So far: " : "") + (verdict ?? "Throughput by number of users");
-  refs.details.textContent = details.join(" ");
+  refs.said.textContent = (runs() ? "So far: " : "") + (verdict?.slice(0, -1) ?? "Throughput by number of users");
+  refs.details.textContent = details.join("\n");
   refs.charts.replaceChildren(legend(frame.lanes), ...DRAWN.map((name) => curve(name, report.levels, frame.lanes)));
   refs.heads.replaceChildren(headRow(metrics));
   refs.levels.replaceChildren(...levelRows(report, frame.lanes, metrics));

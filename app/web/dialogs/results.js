@@ -56,7 +56,7 @@ export function textsWords(rows) {
   return [`Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`, at !== null
     && `The texts of line ${first.line} are the first that differ, from character ${at} on.`, first && "The same text "
     + "means the same characters. Servers round differently, and above temperature 0 each uses its own random numbers, "
-    + "so two texts are by themselves no fault."].filter(Boolean).join(" ");
+    + "so two texts are by themselves no fault: \u201cWhy is it not faster?\u201d tells."].filter(Boolean).join(" ");
 }
 
 const row = (heads, values) => tableRow(heads.map(oneLine), values.map(oneLine));

@@ -8,7 +8,7 @@ import { make, oneLine, optionWords, plural, settingsOptions } from "../base/tex
 import { draftWords } from "../base/words.js";
 import { CHECKED, productionOf } from "../tabs/production.js";
 import { dialog, refs } from "./box.js";
-import { chosen, connect, drawControls, isLost, promptsOption, read, runs, start, study } from "./dialog.js";
+import { chosen, connect, drawControls, isLost, PASTED, promptsOption, read, runs, start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
 import { loadWords, MEANS, nextWords, promptTable, raceWords, savedWords, strips, textsWords,
@@ -19,7 +19,6 @@ const PROMPTS_KEY = "photofinish.study.prompts";
 const FRAME_KEY = "photofinish.study.frame";       // the last frame, without rows
 const OVER = ["finished", "stopped", "failed"];
 const BUTTON = "#page-study-button";
-const PASTED = "pasted text";
 const SAVED = /^[^]{0,200}"format":\s*"photofinish-study"/;
 // rows: by line and drafter; of: nameOf their prompts; whyNot: why the chosen chats cannot be raced as they are.
 const results = { rows: new Map(), of: "", whyNot: "" };
