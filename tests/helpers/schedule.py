@@ -14,16 +14,16 @@ FIRST_S, INTERVAL_S, TOKENS = 0.8, 0.1, 5
 
 
 class Scheduled:
-    """Answers with TOKENS tokens: the first after FIRST_S, the others INTERVAL_S apart, all `pace` times as slow. bad,
-    other: prompts that hold it are refused, or get another text. keep: whether connections stay open; without, they are
-    closed after an answer, and with `stale` nobody is told, until the next question. most: after so many questions it
-    closes its port and all connections. counters: whether /metrics has vLLM's, by which each answer is two drafts of
-    which three tokens were accepted.
+    """Answers with TOKENS tokens: the first after FIRST_S, the others INTERVAL_S apart, all `pace` times as slow. bad:
+    prompts that hold it are refused. other: prompts that get another text. keep: whether connections stay open, else
+    they are closed after an answer, and with `stale` nobody is told, until the next question. most: after so many
+    questions it closes its port and all connections. counters: whether /metrics has vLLM's, by which each answer is two
+    drafts of which three tokens were accepted.
 
     asked: the bodies of all questions; spans: when each began and ended; heads: of all requests, by connection."""
 
     def __init__(
-        self, pace: float = 0.01, bad: str = "", keep: bool = True, most: int = 10**9, other: str = ""
+        self, pace: float = 0.01, bad: str = "", keep: bool = True, most: int = 10**9, other: tuple[str, ...] = ()
     ) -> None:
         self.pace, self.bad, self.keep, self.most, self.counters, self.stale = pace, bad, keep, most, False, False
         self.other = other
@@ -50,7 +50,7 @@ class Scheduled:
             if self.bad and self.bad in body["prompt"]:
                 writer.write(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
                 continue
-            await self._stream(writer, began, "b" if self.other and self.other in body["prompt"] else "a")
+            await self._stream(writer, began, "b" if body["prompt"] in self.other else "a")
             self.spans.append((began, time.perf_counter()))
             if not self.keep:
                 return

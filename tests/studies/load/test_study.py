@@ -87,7 +87,8 @@ def test_answers_to_the_same_question_are_compared(tmp_path, capfd, separate) ->
     a file of a study from before texts were compared be refused."""
     path = tmp_path / "study.jsonl"
     more = ("--concurrency", "1,3", "--requests", "4", "--save", str(path), *(["--separate"] if separate else []))
-    with serving(Scheduled(0.02, bad="question 5.")) as one, serving(Scheduled(other="question 1.")) as two:
+    first, second = Scheduled(0.02, bad="question 5."), Scheduled(other=("question 1.", "question 5."))
+    with serving(first) as one, serving(second) as two:
         assert study(tmp_path, {"a": one, "b": two}, 10, *more) == 0
         found = json.loads(capfd.readouterr().out)
         counts = [(row["lane"], row["num_same_text"], row["num_compared"]) for row in found["levels"]]
