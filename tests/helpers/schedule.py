@@ -50,7 +50,7 @@ class Scheduled:
             if self.bad and self.bad in body["prompt"]:
                 writer.write(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
                 continue
-            await self._stream(writer, began, "b" if body["prompt"] in self.other else "a")
+            await self._stream(writer, began, "b" if body.get("prompt") in self.other else "a")
             self.spans.append((began, time.perf_counter()))
             if not self.keep:
                 return
