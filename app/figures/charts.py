@@ -13,7 +13,7 @@ from engine.drafters import label, short_label
 from engine.errors import UsageError, sentence
 from engine.events import LaneEvent, Step, steps
 from engine.recordings.recording import Recording
-from engine.spec import AUTO, BASELINE, PLAIN, SERVER, SPECULATIVE, TREE, LaneSpec
+from engine.spec import AUTO, BASELINE, PLAIN, SPECULATIVE, TREE, LaneSpec
 from engine.what_if.ask import queries_of
 from engine.what_if.judged import WhatIf
 from engine.what_if.read import what_if_of
@@ -33,6 +33,7 @@ NO_TABLES = (
 )
 
 NOT_ASKED = "Not available: a server does not reveal its guesses."
+ARRIVALS = "The time from one text's arrival here to the next; a server does not say how long it drafts."
 
 
 def charts(recording: Recording | None) -> tuple[Chart, Chart, Chart, Chart]:
@@ -45,21 +46,23 @@ def charts(recording: Recording | None) -> tuple[Chart, Chart, Chart, Chart]:
     times_of_plain = [] if recording.is_elsewhere(lane) else [step.seconds for step in steps(events, plain)]
     plain_step_s = percentile(times_of_plain, 0.5)
     bound = roofline(recording, events, plain)
-    of_steps = step_times(done, plain_step_s, bound.sentence if bound else "")
+    of_steps = step_times(done, plain_step_s, bound.sentence if bound else "", recording.is_on_server(lane))
     return of_steps, acceptance(events, lane), tokens_per_step(done), speed_over_k(recording)
 
 
-def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "") -> Chart:
+def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "", is_on_server: bool = False) -> Chart:
     """Each step's draft and verify time, stacked, with the plain lane's median step as a line. bound: a sentence on
-    what limits a plain step."""
+    what limits a plain step. is_on_server: a step's time is all that is known."""
     title = "Time of each step"
     if not done:
         return Chart(title, None, f"The speculative lane made no steps. {bound}".strip())
     drawn = done[:MAX_BARS]
     index = [step.index for step in drawn]
     figure = axes("step", "ms")
-    bars(figure, index, [step.verify_s * MS for step in drawn], "verify", VERIFY, "", "step %{x}: verify %{y:.1f} ms")
-    bars(figure, index, [step.draft_s * MS for step in drawn], "draft", DRAFT, "/", "step %{x}: draft %{y:.1f} ms")
+    name = "step" if is_on_server else "verify"
+    bars(figure, index, [step.verify_s * MS for step in drawn], name, VERIFY, "", f"step %{{x}}: {name} %{{y:.1f}} ms")
+    if not is_on_server:
+        bars(figure, index, [step.draft_s * MS for step in drawn], "draft", DRAFT, "/", "step %{x}: draft %{y:.1f} ms")
     figure.update_layout(barmode="stack", bargap=0.15)
     if plain_step_s is not None:
         ends = [index[0] - 0.5, index[-1] + 0.5]
@@ -68,7 +71,7 @@ def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = ""
     legend_below(figure)
     share = sum(step.draft_s for step in done) / (sum(step.seconds for step in done) or 1.0)
     cost = ratio(percentile([step.seconds for step in done], 0.5), plain_step_s)
-    sentence = f"Drafting took {percent(share)} of the lane's time."
+    sentence = ARRIVALS if is_on_server else f"Drafting took {percent(share)} of the lane's time."
     if cost is not None:
         sentence += (
             f" The median step takes {cost:.2f} times as long as a plain one, so it has to produce more than "
@@ -131,7 +134,7 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
 def speed_over_k(recording: Recording) -> Chart:
     """Tokens per second at every size of drafts in the tables, by drafter, with the raced lanes and the oracle."""
     shown_lane = recording.spec.first(SPECULATIVE)
-    if any(lane.name == shown_lane and lane.drafter == SERVER for lane in recording.spec.lanes):
+    if recording.is_on_server(shown_lane):
         return Chart(OVER_K, None, NOT_ASKED)
     try:
         if (found := what_if_of(recording)) is not None:

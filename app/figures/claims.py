@@ -135,7 +135,7 @@ def _ceiling(race: Compared) -> Claim:
         f"That gives {told:.3g} here. A step produces {most:.2f} tokens, so with free guesses and checks it would be "
         f"{most:.2f} times as fast."
         if told is not None
-        else "No guesses that took time.",
+        else "How long the guesses took is not known, or there were none.",
     )
 
 

@@ -111,12 +111,12 @@ def break_even(recording: Recording, race: Compared) -> Drawn:
 
 def losses(recording: Recording, race: Compared) -> Drawn:
     """The lane's time, split into the ideal and the losses."""
-    costs = race.costs()
+    costs, of_server = race.costs(), recording.is_on_server(recording.spec.first(SPECULATIVE))
     whole = sum(costs)
     parts = (
         ("ideal", costs.ideal_s, PLAIN_STEP, ""),
-        ("drafting", costs.drafting_s, DRAFT, "/"),
-        ("wider steps", costs.wider_s, VERIFY, ""),
+        *(() if of_server else (("drafting", costs.drafting_s, DRAFT, "/"),)),
+        ("drafting and wider steps" if of_server else "wider steps", costs.wider_s, VERIFY, ""),
         ("other work and noise", costs.rest_s, REACHED, "x"),
     )
     figure = _stacked(parts, "seconds", "%{x:.4f}")

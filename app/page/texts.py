@@ -78,8 +78,8 @@ def footer() -> str:
         '<a href="https://ai.google.dev/gemma/terms" target="_blank" rel="noopener">ai.google.dev/gemma/terms</a>',
     )
     return (
-        f'<footer class="page-footer"><p>{notice}.</p><p>All times are measured in the engine, step by step, '
-        "after the device has finished. Nothing is measured in the browser. "
+        f'<footer class="page-footer"><p>{notice}.</p><p>Times are measured in the engine, step by step, after the '
+        "device has finished; those of a server, when its text arrives there. Nothing is measured in the browser. "
         '<button type="button" data-glossary>Glossary</button></p></footer>'
     )
 

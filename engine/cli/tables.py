@@ -175,14 +175,16 @@ def _heat_style(gain: float | None) -> str:
 
 
 def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str]) -> None:
-    """Print a study of servers: each level, geometric means, improvement, where the curves cross; docs/load.md
-    defines the numbers. found: the object of --json."""
+    """Print a study of servers: each level, geometric means, improvement, the verdict; docs/load.md defines the
+    numbers. found: the object of --json."""
     for part in PARTS:
         metrics = [metric for metric in part if any(level[metric] is not None for level in found["levels"])]
         if metrics:
             console.print(_levels(found, lanes, metrics))
             console.print()
-    for note in _notes(found, lanes):
+    for i, sentence in enumerate(found["says"]):
+        _say(console, sentence, "" if i else "bold")
+    for note in _notes(found):
         _say(console, note)
 
 
@@ -202,12 +204,10 @@ def _levels(found: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[st
     return table
 
 
-def _notes(found: Mapping[str, Any], lanes: Sequence[str]) -> Iterator[str]:
+def _notes(found: Mapping[str, Any]) -> Iterator[str]:
     """Sentences below the tables."""
     levels = found["levels"]
     yield "TTFT, ITL and TPOT: 95th percentile of the requests; latency: median. mean: geometric, over all levels."
-    if between := found["crossing"]:
-        yield f"{lanes[1]} stops being better in output tokens/s between {between[0]} and {between[1]} users."
     if few := [level for level in levels if level["num_requests"] < level["concurrency"]]:
         num, most = few[-1]["num_requests"], few[-1]["concurrency"]
         yield f"{most} users sent {num} requests, so no more than that ran at once: give more --requests."

@@ -19,6 +19,7 @@ from ..spec import (
     MAX_LANES,
     MAX_STOP_STRINGS,
     MAX_WIDTH,
+    PLAIN,
     ROLES,
     SERVER,
     TREE,
@@ -262,7 +263,8 @@ def _check_events(recording: Mapping[str, Any], spec: RaceSpec, events: Sequence
     unfinished = [name for name, lane in lanes.items() if not lane.ended]
     if unfinished and not recording.get("stopped", False):
         raise UsageError(f"lane {short(unfinished[0])} never ends: the recording is incomplete")
-    baselines = spec.named(BASELINE)
+    on_servers = [lane.name for lane in spec.lanes if lane.role == PLAIN and lane.drafter == SERVER]
+    baselines = spec.named(BASELINE) or on_servers  # two servers may be called plain and anything
     for name, verdict in recording["verdicts"].items():
         if name not in lanes or name in baselines or not baselines:
             raise UsageError(f"it has a verdict on {short(name)}, which is no lane that is compared with a baseline")

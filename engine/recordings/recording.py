@@ -74,8 +74,11 @@ class Recording(Mapping[str, Any]):
     def is_elsewhere(self, lane: str) -> bool:
         """Whether this lane ran on a server and others did not: its seconds come from another clock and, as a rule,
         another device."""
-        on_server = any(each.name == lane and each.drafter == SERVER for each in self.spec.lanes)
-        return on_server and self["device"]["type"] != SERVER
+        return self.is_on_server(lane) and self["device"]["type"] != SERVER
+
+    def is_on_server(self, lane: str) -> bool:
+        """Whether this lane ran on a server: its times are those of its text's arrival."""
+        return any(each.name == lane and each.drafter == SERVER for each in self.spec.lanes)
 
 
 def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mapping[str, Any]) -> Recording:

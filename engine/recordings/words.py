@@ -29,8 +29,9 @@ def _escape(character: str) -> str:
 def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
     """The device and the versions of a recording or a bench, each in a few words."""
     device, versions = report["device"], report["versions"]
+    local = f"{device['type']}: {device['name']}, threads: {device['threads']}"
     return (
-        f"{device['type']}: {device['name']}" + ("" if device["type"] == SERVER else f", threads: {device['threads']}"),
+        device["name"] if device["type"] == SERVER else local,
         ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
     )
 

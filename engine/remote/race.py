@@ -12,7 +12,7 @@ import httpx
 
 from ..errors import UsageError
 from ..events import LaneEvent, Step, to_json
-from ..spec import AUTO, BASELINE, SERVER, LaneSpec, RaceSpec, SamplingParams
+from ..spec import AUTO, BASELINE, PLAIN, SERVER, LaneSpec, RaceSpec, SamplingParams
 from .client import Patience
 from .endpoint import Endpoint, Question
 from .lane import RemoteLane
@@ -55,7 +55,8 @@ class RemoteRace:
     def header(self) -> dict[str, Any]:
         """Everything known before the first token."""
         models = list(dict.fromkeys(each.model for each in self.endpoints.values()))
-        where = "one device, lane after lane" if self.spec.solo else "all lanes at once"
+        where = {1: "one server,", 2: "both servers,"}.get(len(self.lanes), f"{len(self.lanes)} servers,")
+        where = f"{where} {' and '.join(self.lanes)}" + ", in turns" * self.spec.solo
         text = self.question.text or "\n".join(content for _, content in self.question.messages)
         return {
             "model": {
@@ -109,7 +110,7 @@ class RemoteRace:
 
     def result(self) -> dict[str, Any]:
         """The events with their final steps, each server's own claims, and the verdicts on the lanes against the
-        baseline."""
+        baseline, or against the plain lane if there is none."""
         steps, promises = {}, {}
         for name, lane in self.lanes.items():
             steps[name], promises[name] = _told(lane, self.endpoints[name].model)
@@ -117,11 +118,11 @@ class RemoteRace:
         verdicts, t = {}, self.spec.params.temperature
         why = f"; at temperature {t:g} each server draws by its own dice" if t else ""
         answers = {name: answer_of(lane) for name, lane in self.lanes.items()}
-        for baseline in self.spec.named(BASELINE):
+        for baseline in [*self.spec.named(BASELINE), *self.spec.named(PLAIN)][:1]:
             for name in self.lanes:
                 if self.endpoints[name].model != self.endpoints[baseline].model:
                     promises[name] += "; another model than that of the baseline: the texts are not compared"
-                elif name != baseline and answers[baseline].text and answers[name].text:
+                elif name != baseline and all(each.text or each.is_over for each in (answers[baseline], answers[name])):
                     verdicts[name] = judge(answers[baseline], answers[name], why)
         events.sort(key=lambda event: event.wall_s or 0.0)
         return {"events": [to_json(event) for event in events], "verdicts": verdicts, "promises": promises}

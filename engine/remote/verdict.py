@@ -44,6 +44,15 @@ def answer_of(lane: RemoteLane) -> Answer:
     return Answer(lane.endpoint.lane, "".join(written.pieces), written.token_ids, written.has_ids, is_over, lane)
 
 
+def differs_at(a: Answer, b: Answer) -> int | None:
+    """The first character at which two texts differ; None if they are the same, as far as the shorter one goes if a
+    lane did not finish."""
+    shorter, longer = sorted((a.text, b.text), key=len)
+    at = next((i for i, (x, y) in enumerate(zip(shorter, longer, strict=False)) if x != y), len(shorter))
+    is_same = at == len(longer) or (at == len(shorter) and not (a.is_over and b.is_over))
+    return None if is_same else at
+
+
 def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     """The verdict on two lanes of one model, in a recording's form. If the texts differ it says where, how each
     continues, and `why`; if both token ids are known, servers that accept tokens as a prompt report the probability of
@@ -53,13 +62,13 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     ids = [a.token_ids, b.token_ids]
     num_common = min(map(len, ids))
     over = a.is_over and b.is_over
-    at = next((i for i, (x, y) in enumerate(zip(*texts, strict=False)) if x != y), min(map(len, texts)))
+    at = differs_at(a, b)
     known = a.has_ids and b.has_ids
     place = next((i for i, (x, y) in enumerate(zip(*ids, strict=False)) if x != y), None) if known else None
     difference = None
-    if at == max(map(len, texts)) or (at == min(map(len, texts)) and not over):
-        so_far = "" if over else ", up to the length of the shorter one"
-        kind, sentence = "same_text", f"the same text: {both} wrote the same {at} characters{so_far}"
+    if at is None:
+        so_far, num = ("" if over else ", up to the length of the shorter one"), min(map(len, texts))
+        kind, sentence = "same_text", f"the same text: {both} wrote the same {num} characters{so_far}"
         if known:
             sentence += f", in {'other' if place is not None else 'the same'} tokens"
     else:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 
 import pytest
 
 from app.catalogue.catalogue import load
 from app.catalogue.machine import Machine
 from app.catalogue.request import read_again, read_request, read_study
-from app.figures.charts import NOT_ASKED, charts
+from app.figures.charts import ARRIVALS, NOT_ASKED, charts
 from app.figures.why import NO_RATIO, compared_of, why
 from app.jobs.frames import MIXED_TEXT, Prepared, RaceView, fold
 from app.jobs.servers import NO_DRAFTS, ServersBackend, servers_catalogue
@@ -24,7 +25,7 @@ from engine.recordings.recording import Recording, loads
 from engine.remote.endpoint import endpoints_of
 from engine.spec import RaceSpec
 from tests.helpers.race_pages import TEXT, race_over, words_of
-from tests.helpers.races import beside_a_server
+from tests.helpers.races import beside_a_server, on_servers
 
 URLS = ("http://secret-host-a.example:8000/v1", "http://secret-host-b.example:8123/v1")
 LANES = [("baseline", f"openai:{URLS[0]}"), ("speculative", f"openai:{URLS[1]}")]
@@ -104,6 +105,16 @@ def test_nothing_is_worked_out_between_two_devices():
     assert "as long as a plain one" not in times.sentence and times.figure is not None
     assert acceptance.figure is not None and over_k.sentence == NOT_ASKED
     assert fold(RaceView("r"), Prepared(BOTH)).text == MIXED_TEXT
+
+
+def test_no_time_within_a_server_is_shown():
+    """A sentence on how long a server drafted, which nobody here has measured."""
+    fields = on_servers(ALONE.fields)
+    fields["device"]["type"] = "server"
+    recording = Recording.of(fields)
+    said = " ".join(each.sentence for each in (*charts(recording), *why(recording)))
+    assert "drafting and wider steps" in said and ARRIVALS in said
+    assert not re.search("Drafting took|drafting [0-9]|guesses that took", said)
 
 
 def test_such_a_race_is_run_again_without_its_server():

@@ -125,8 +125,8 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             assert not tab.locator("[data-ref=rightText] .pf-rejected").count()
             kept = sum(step.num_accepted > 0 for step in own)
             assert tab.locator("[data-ref=rightText] .pf-together").count() == kept > 3, "a highlight that is guessed"
-            for name in ("steps", "onestep", "whatif", "decide", "timing", "text"):
-                assert panel(tab, name), name
+            panels = {name: panel(tab, name) for name in ("steps", "onestep", "whatif", "decide", "timing", "text")}
+            assert all(panels.values()) and "0.0 ms" not in panels["onestep"], "times within a server"
             assert tab.evaluate(UNREADABLE) == []
             run_race(tab)
             shown = tab.inner_text("body")
@@ -176,7 +176,10 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
     with servers(writes(), writes(3)) as found, served(page_cache, "--target", TARGET, "--dtype", "float32") as server:
         for each in found:
             each.pages |= lists_models("a/model")
-        context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+        allowed = ["clipboard-read", "clipboard-write"]
+        context = browser.new_context(
+            viewport={"width": 1280, "height": 800}, reduced_motion="reduce", permissions=allowed
+        )
         tab = watched(context.new_page(), server.url)
         posted: list[str] = []
         tab.on("request", lambda request: posted.append(f"{request.url} {request.post_data or ''}"))
@@ -218,6 +221,9 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.wait_for_selector("#page-study [data-ref=says] >> text=3 of 3 prompts finished")
         tab.wait_for_selector("#page-study [data-ref=heads] >> text=server")
         assert not tab.is_visible("#page-study [data-ref=copy]")
+        assert tab.inner_text("#page-study [data-ref=texts]") == "Same text: 3 of 3 answers."
+        scope = "a/model on both servers, baseline and speculative, one user"
+        assert tab.inner_text("#page-study [data-ref=scope]") == scope
         tab.keyboard.press("Escape")
 
         tab.click("#page-servers-button")
@@ -228,6 +234,11 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.click("#page-load [data-ref=start]")
         tab.wait_for_selector("#page-load [data-ref=save]:enabled")
         assert "speculative" in tab.inner_text("#page-load [data-ref=levels]")
+        tab.click("#page-load [data-ref=copy]")
+        assert tab.evaluate("navigator.clipboard.readText()").startswith(
+            f'OPENAI_API_KEY="$OPENAI_API_KEY" python -m engine study --lane baseline=openai:{found[0].url} '
+            f"--lane speculative=openai:{found[1].url} --model a/model --concurrency 1,2"
+        )
         tab.keyboard.press("Escape")
 
         assert "a/model on 2 servers is ready" in tab.inner_text("#page-model"), "the line of the first model"

@@ -190,8 +190,12 @@ def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any)
                 assert f"{level['output_tokens_per_s']:.1f}" in line and f"{level['dollars_per_million']:.2f}" in line
                 assert f"{1000 * level['itl_p95_s']:.2f}" in line
             assert f"+{found['improvement_percent']['output_tokens_per_s']:.1f} %" in cells[-1]
-            assert "speculative is faster at every number of users" in pl.text("said")
-            assert pl.text("scope") == "m on 2 servers, 1 to 4 users at once"
+            said = "speculative writes more output tokens a second than baseline at every number of users."
+            assert f"{pl.text('said')}." == said == found["says"][0]
+            assert pl.text("scope") == "m on both servers, baseline and speculative, 1 to 4 users at once"
+            tab.click(pl["copyAnswer"])
+            answer = tab.evaluate("navigator.clipboard.readText()")
+            assert said[:-1] in answer and "Same text: 6 of 6 with 1 user, 6 of 6 with 4." in answer
             assert "counters" in pl.text("notes") and tab.locator("dialog.pl figure svg").count() == 6
             tab.click(pl["copy"])
             assert tab.evaluate("navigator.clipboard.readText()") == (

@@ -14,11 +14,12 @@ from app.web.bundle import bundle
 
 
 @contextmanager
-def pure_js(*modules: str) -> Iterator[Callable[..., Any]]:
+def pure_js(*modules: str, **constants: Any) -> Iterator[Callable[..., Any]]:
     """What calls a JavaScript function, given as text, with values of JSON, and returns its value; None for undefined.
-    It sees all that these modules declare and import; a module that needs an element of a page is refused."""
+    It sees all that these modules declare and import; a module that needs an element of a page is refused. constants:
+    of a dialog."""
     with mini_racer() as engine:
-        engine.eval(bundle(*modules, constants=CONSTANTS, given=()))
+        engine.eval(bundle(*modules, constants=CONSTANTS | constants, given=()))
 
         def call(function: str, *arguments: Any) -> Any:
             given = json.dumps(json.dumps(arguments))  # by JSON.parse: in a literal, __proto__ is no member

@@ -15,15 +15,18 @@ FIRST_S, INTERVAL_S, TOKENS = 0.8, 0.1, 5
 
 class Scheduled:
     """Answers with TOKENS tokens: the first after FIRST_S, the others INTERVAL_S apart, all `pace` times as slow. bad:
-    prompts that hold it are refused. keep: whether connections stay open; without, they are closed after an answer, and
-    with `stale` nobody is told, until the next question. most: after so many questions it closes its
-    port and all connections. counters: whether /metrics has vLLM's, by which each answer is two drafts of which three
-    tokens were accepted.
+    prompts that hold it are refused. other: prompts that get another text. keep: whether connections stay open, else
+    they are closed after an answer, and with `stale` nobody is told, until the next question. most: after so many
+    questions it closes its port and all connections. counters: whether /metrics has vLLM's, by which each answer is two
+    drafts of which three tokens were accepted.
 
     asked: the bodies of all questions; spans: when each began and ended; heads: of all requests, by connection."""
 
-    def __init__(self, pace: float = 0.01, bad: str = "", keep: bool = True, most: int = 10**9) -> None:
+    def __init__(
+        self, pace: float = 0.01, bad: str = "", keep: bool = True, most: int = 10**9, other: tuple[str, ...] = ()
+    ) -> None:
         self.pace, self.bad, self.keep, self.most, self.counters, self.stale = pace, bad, keep, most, False, False
+        self.other = other
         self.asked, self.spans, self.heads = list[dict[str, Any]](), list[tuple[float, float]](), list[list[str]]()
         self.port, self.listening = 0, None
 
@@ -47,18 +50,18 @@ class Scheduled:
             if self.bad and self.bad in body["prompt"]:
                 writer.write(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
                 continue
-            await self._stream(writer, began)
+            await self._stream(writer, began, "b" if body.get("prompt") in self.other else "a")
             self.spans.append((began, time.perf_counter()))
             if not self.keep:
                 return
 
-    async def _stream(self, writer: asyncio.StreamWriter, began: float) -> None:
+    async def _stream(self, writer: asyncio.StreamWriter, began: float, word: str) -> None:
         kept = "Transfer-Encoding: chunked" if self.keep else "Connection: close"
         writer.write(f"HTTP/1.1 200 OK\r\n{kept}\r\n\r\n".encode())
         for index in range(TOKENS):
             due = began + self.pace * (FIRST_S + index * INTERVAL_S)
             await asyncio.sleep(due - time.perf_counter())
-            writer.write(self._part({"choices": [{"text": "a"}]}))
+            writer.write(self._part({"choices": [{"text": word}]}))
         usage = {"prompt_tokens": 5, "completion_tokens": TOKENS}
         writer.write(self._part({"choices": [], "usage": usage}) + self._part("[DONE]"))
         if self.keep:

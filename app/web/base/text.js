@@ -99,6 +99,10 @@ export const duration = known((value) => {
 });
 export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
+// "both servers, plain and speculative". Twin of the device's name in engine/remote/race.py.
+export const serversWords = (lanes) =>
+  `${["", "one server", "both servers"][lanes.length] ?? `${lanes.length} servers`}, ${lanes.join(" and ")}`;
+
 export function sentence(words) {
   const whole = words.charAt(0).toUpperCase() + words.slice(1);
   return /[.!?]$/.test(whole) ? whole : `${whole}.`;

@@ -2,7 +2,7 @@
 
 import { clockWords, ELSEWHERE, isNoise, TWO_CLOCKS } from "../base/caveats.js";
 import { tableRow } from "../base/dom.js";
-import { isElsewhere, isOnServer, laneSpec, mayBranch, quotient, ruleOf, sum } from "../base/model.js";
+import { isElsewhere, isOfServers, isOnServer, laneSpec, mayBranch, quotient, ruleOf, sum } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
 import { ALONE, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
@@ -249,9 +249,9 @@ export class Board {
     const { model, device, widths, spec, created, commit } = header, params = spec?.params;
     const sampling = params ?
       [params.temperature > 0 ? `temperature ${params.temperature}, seed ${params.seed}` : "greedy (temperature 0)",
-      `rule ${ruleOf(header)}`, `at most ${params.max_new_tokens} tokens`] : [];
+      !isOfServers(header) && `rule ${ruleOf(header)}`, `at most ${params.max_new_tokens} tokens`] : [];
     const parts = [model && `${model.name} in ${model.dtype}`, device && `on ${device.name}`, ...sampling,
-      widths?.note,
+      !isOfServers(header) && widths?.note,
       ...Object.entries(header.promises ?? {}).map(([lane, words]) => `${laneTitle(lane, {})}: ${words}`),
       created, commit && `commit ${commit}`, model?.licence && `licence: ${model.licence}`];
     write(this.refs.facts, oneLine(parts.filter(Boolean).join("; ")).slice(0, 1200));

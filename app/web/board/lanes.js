@@ -221,7 +221,8 @@ function popoverNodes(step) {
   });
   const list = make("ol", "pf-pop-list");
   list.append(...rows);
-  const times = `guess ${duration(step.draft_s)}, check ${duration(step.verify_s)}, ${widthWords(step.width)}`;
+  const times = step.width === null && !step.draft_s ? `${duration(stepSeconds(step))} after the step before` :
+    `guess ${duration(step.draft_s)}, check ${duration(step.verify_s)}, ${widthWords(step.width)}`;
   const first = step.position + 1, last = step.position + step.token_ids.length;
   const where = `${first === last ? `token ${first}` : `tokens ${first} to ${last}`}, at ${seconds(step.clock_s)} s`;
   return [make("p", "pf-pop-head", stepWords(step)), list, make("p", "pf-pop-times", times),

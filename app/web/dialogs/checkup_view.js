@@ -2,10 +2,10 @@
 
 import { NUM_PROMPTS, trigger } from "../host.js";
 import { makeButton } from "../base/dom.js";
-import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, settingsOptions,
-  shellQuoted, startOf } from "../base/text.js";
+import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, serversWords,
+  settingsOptions, shellQuoted, startOf } from "../base/text.js";
 import { refs } from "./box.js";
-import { connect, drawControls, isLost, promptsOption, runs, study } from "./dialog.js";
+import { connect, drawControls, isLost, onServers, promptsOption, runs, study } from "./dialog.js";
 
 const BUTTON = ".page-checkup-button";
 const HEAD = "Why is it not faster?";
@@ -29,7 +29,7 @@ function draw() {
   refs.result.hidden = !report?.findings.length;
   if (refs.result.hidden) return;
   refs.scope.textContent = oneLine(report.lanes ? `${[...new Set(report.models)].join(" and ")} on `
-    + plural(report.lanes.length, "server") : `${report.target} with ${drafterName(report.drafter)}`).slice(0, 300);
+    + serversWords(report.lanes) : `${report.target} with ${drafterName(report.drafter)}`).slice(0, 300);
   refs.first.replaceChildren(...unbroken(firstWords(report)));
   refs.result.dataset.level = report.first?.level ?? (study.state === "finished" ? "ok" : "");
   refs.list.replaceChildren(...report.findings.map((finding) =>
@@ -96,10 +96,9 @@ function command() {
   const settings = settingsOptions({ ...params, target: target ?? DEFAULT_TARGET, top_p: 1 });
   const options = { target: settings.target, drafter: drafter ?? null, prompts, temperature: settings.temperature,
     seed: settings.seed };
-  const servers = (lanes ?? []).flatMap((lane, i) => [`--lane ${shellQuoted(lane)}=openai:URL`,
-    `--model ${shellQuoted(`${lane}=${models[i]}`)}`]);
-  return [`${before}python -m engine doctor`, ...servers, optionWords(options), ...(lanes && chat ? ["--chat"] : [])]
-    .filter(Boolean).join(" ");
+  const names = (lanes ?? []).map((lane, i) => `--model ${shellQuoted(`${lane}=${models[i]}`)}`);
+  return [before + (lanes ? onServers("doctor", lanes) : "python -m engine doctor"), ...names, optionWords(options),
+    ...(lanes && chat ? ["--chat"] : [])].filter(Boolean).join(" ");
 }
 
 connect({ order, draw, heard: () => {}, looked: () => {}, result: () => study.frame.report, command }, BUTTON,

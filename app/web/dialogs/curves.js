@@ -93,24 +93,3 @@ export function headRow(metrics) {
   metrics.forEach((name, i) => { row.children[i + 3].title = METRICS[name][3]; });
   return row;
 }
-
-const NOISE = 1.03;             // a level's rates differ by so much by chance
-
-// The study's result in a sentence.
-export function outcome(report, lanes, over) {
-  if (lanes.length !== 2) return over ? "Throughput by number of users" : "So far";
-  const rates = new Map(report.levels.map((row) => [`${row.lane} ${row.concurrency}`, row.output_tokens_per_s]));
-  const users = [...new Set(report.levels.map((row) => row.concurrency))].filter((num) =>
-    lanes.every((lane) => typeof rates.get(`${lane} ${num}`) === "number"));
-  const gain = (num) => rates.get(`${lanes[1]} ${num}`) / rates.get(`${lanes[0]} ${num}`);
-  const wins = users.filter((num) => gain(num) > NOISE);
-  const even = users.filter((num) => gain(num) >= 1 && gain(num) <= NOISE);
-  const name = oneLine(lanes[1]), begin = over ? "" : "So far: ";
-  if (!users.length) return over ? "No level was answered by both servers" : "So far no level is over on both servers";
-  if (report.crossing) return `${begin}${name} is faster up to ${report.crossing[0]} users, but not at `
-    + `${report.crossing[1]}`;
-  if (wins.length === users.length) return `${begin}${name} is faster at every number of users`;
-  if (!wins.length) return `${begin}${name} is not faster at any number of users`;
-  const same = even.length ? `, and no faster than by chance with ${even.join(", ")}` : "";
-  return `${begin}${name} is faster with ${wins.join(", ")} of ${users.join(", ")} users${same}`;
-}

@@ -8,9 +8,10 @@ import { promptsIn } from "./prompts.js";
 
 const LOST_MS = 15000;      // the server's frames come every two seconds
 const LOOK_MS = 3000;
+export const PASTED = "pasted text";
 const RUNS = ["asked", "waiting", "racing", "running"];
-// source: {name, text, num} of the prompts, null if none are chosen; frame: the last one.
-export const study = { source: null, frame: null, heardMs: 0, state: "idle" };
+// source: {name, text, num} of the prompts, null if none are chosen; frame: the last one; servers: see your_servers.js.
+export const study = { source: null, frame: null, heardMs: 0, state: "idle", servers: null };
 
 export const runs = () => RUNS.includes(study.state);
 export const isLost = () => runs() && Date.now() - study.heardMs > LOST_MS;
@@ -45,7 +46,8 @@ export async function read(file) {
 }
 
 export function start(order) {
-  Object.assign(study, { frame: null, state: "asked", heardMs: Date.now() });
+  const servers = window.photofinishServers ?? null;
+  Object.assign(study, { frame: null, state: "asked", heardMs: Date.now(), servers });
   trigger("submit", order);
 }
 
@@ -62,12 +64,21 @@ export function drawControls(inputs, button, label) {
 // How a command gets these prompts: as the option's value, and what stands before the command. No prompts: null, "".
 export function promptsOption(source) {
   if (!source) return { before: "", prompts: null };
-  const { name, text, isWhole, isJson } = source, isPiped = isWhole && !isJson;
-  return isPiped ? { before: `printf %s ${shellQuoted(JSON.stringify({ prompt: text }))} | `, prompts: "-" } :
-    { before: "", prompts: name };
+  const { name, text, isWhole, isJson } = source, isOne = isWhole && !isJson;
+  return !isOne && name !== PASTED ? { before: "", prompts: name } :
+    { before: `printf %s ${shellQuoted(isOne ? JSON.stringify({ prompt: text }) : text)} | `, prompts: "-" };
 }
 
-// does: {order, draw, heard(frame), looked(frame), take(file), result, command}, take only where a file can be chosen.
+// A command on the study's servers: with their URLs if this tab's visitor named them, never with a key.
+export function onServers(command, lanes) {
+  const { urls = [], hasKey } = study.servers ?? {};
+  const named = lanes.map((lane, i) => `--lane ${shellQuoted(`${lane}=openai:${urls.length === lanes.length ? urls[i] :
+    "URL"}`)}`);
+  return `${hasKey ? 'OPENAI_API_KEY="$OPENAI_API_KEY" ' : ""}python -m engine ${command} ${named.join(" ")}`;
+}
+
+// does: {order, draw, heard(frame), looked(frame), take(file), result, command, answer}, take only where a file can be
+// chosen; answer: names of what "Copy the answer" copies, a line each, where there is that button.
 // button: selector of what opens the dialog; name: of the saved file.
 export function connect(does, button, name) {
   refs.open?.addEventListener("click", () => refs.file.click());
@@ -82,6 +93,10 @@ export function connect(does, button, name) {
     saveAs(new Blob([JSON.stringify(does.result())], { type: "application/json" }), name));
   refs.copy.addEventListener("click", async () => {
     if (!await copy(refs.copy, does.command())) refs.copy.textContent = "This browser blocks copying";
+  });
+  refs.copyAnswer?.addEventListener("click", async () => {
+    const lines = does.answer.map((name) => refs[name].textContent.trim()).filter(Boolean);
+    if (!await copy(refs.copyAnswer, lines.join("\n"))) refs.copyAnswer.textContent = "This browser blocks copying";
   });
   openedBy(button, does.draw);
   setInterval(() => { if (isLost()) does.draw(); }, LOOK_MS);

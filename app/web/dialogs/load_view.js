@@ -2,16 +2,16 @@
 
 import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SEPARATE } from "../host.js";
 import { remember, remembered, rememberedJson } from "../base/storage.js";
-import { oneLine, optionWords, plural, sentence, shellQuoted } from "../base/text.js";
-import { curve, DRAWN, headRow, legend, levelRows, METRICS, outcome } from "./curves.js";
+import { oneLine, optionWords, plural, sentence, serversWords } from "../base/text.js";
+import { curve, DRAWN, headRow, legend, levelRows, METRICS } from "./curves.js";
 import { refs } from "./box.js";
-import { connect, drawControls, isLost, read, runs, study } from "./dialog.js";
+import { connect, drawControls, isLost, onServers, read, runs, study } from "./dialog.js";
 
 const KEPT_KEY = "photofinish.load";
 const BUTTON = "#page-load-button";
-const TURNS = SEPARATE === null ? "The servers run at the same time, or take turns if they share a device." :
-  SEPARATE ? "The servers run at the same time." :
-  "The servers take turns at each level, because they may share a device.";
+const TURNS = SEPARATE === null ? "The servers run at the same time (--separate in the command), or take turns if they "
+  + "share a device." : SEPARATE ? "The servers run at the same time, since they share no device (--separate in the "
+  + "command)." : "The servers take turns at each level, because they may share a device.";
 
 // The server decides whether kept levels belong to this study.
 const order = () => ({ users: refs.users.value, requests: Number(refs.requests.value),
@@ -36,14 +36,16 @@ function draw() {
   if (!report) return;
   const metrics = Object.keys(METRICS).filter((name) => report.levels.some((row) => typeof row[name] === "number"));
   const users = report.levels.map((row) => row.concurrency), few = Math.min(...users), many = Math.max(...users);
-  refs.scope.textContent = oneLine(`${frame.model} on ${plural(frame.lanes.length, "server")}, ${few === many ? "" :
+  refs.scope.textContent = oneLine(`${frame.model} on ${serversWords(frame.lanes)}, ${few === many ? "" :
     `${few} to `}${plural(many, "user")} at once`).slice(0, 300);
-  refs.said.textContent = outcome(report, frame.lanes, !runs());
+  const [verdict, ...details] = report.says.map((words) => oneLine(words).replace(/(\d)x\b/g, "$1\u00d7"));
+  refs.said.textContent = (runs() ? "So far: " : "") + (verdict?.slice(0, -1) ?? "Throughput by number of users");
+  refs.details.textContent = details.join("\n");
   refs.charts.replaceChildren(legend(frame.lanes), ...DRAWN.map((name) => curve(name, report.levels, frame.lanes)));
   refs.heads.replaceChildren(headRow(metrics));
   refs.levels.replaceChildren(...levelRows(report, frame.lanes, metrics));
   refs.notes.textContent = notes(report.levels);
-  refs.save.disabled = refs.copy.disabled = runs();
+  refs.save.disabled = refs.copy.disabled = refs.copyAnswer.disabled = runs();
 }
 
 function notes(levels) {
@@ -60,12 +62,12 @@ function notes(levels) {
 }
 
 function command() {
-  const { frame, source } = study, lanes = frame.lanes.map((lane) => `--lane ${shellQuoted(lane)}=openai:URL`);
+  const { frame, source } = study;
   const options = { model: frame.model, concurrency: refs.users.value.replaceAll(" ", ""),
     requests: refs.requests.value, data: source?.name ?? `synthetic:${refs.words.value},${refs.length.value}`,
     "max-new-tokens": source ? refs.length.value : null, dollars: refs.dollars.value || null,
     temperature: frame.temperature || null, seed: frame.seed || null };
-  return ["python -m engine study", ...lanes, optionWords(options), ...(frame.chat ? ["--chat"] : []),
+  return [onServers("study", frame.lanes), optionWords(options), ...(frame.chat ? ["--chat"] : []),
     ...(frame.separate ? ["--separate"] : [])].join(" ");
 }
 
@@ -76,4 +78,5 @@ refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
 refs.words.max = MAX_WORDS;
 refs.forget.addEventListener("click", () => { study.source = null; refs.found.textContent = ""; draw(); });
 const take = async (file) => { await read(file); draw(); };
-connect({ order, draw, heard, take, result: () => study.frame.report, command }, BUTTON, "photofinish_load.json");
+connect({ order, draw, heard, take, result: () => study.frame.report, command, answer: ["scope", "said", "details",
+  "notes"] }, BUTTON, "photofinish_load.json");

@@ -47,6 +47,18 @@ export function loadWords({ best, engine }) {
     && `This engine alone: ${atMedian(engine)}.`].filter(Boolean).join(" ");
 }
 
+// Whether the servers wrote the same texts; "" of lanes on this machine, and of servers of different models.
+export function textsWords(rows) {
+  const its = rows.filter(({ drafter, fault }) => asRaced(drafter).k === null && !fault);
+  const others = its.filter(({ identical }) => !identical).sort((a, b) => a.line - b.line), [first] = others;
+  const at = first?.differs_at ?? null;
+  if (others.length === its.length && at === null) return "";
+  return [`Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`, at !== null
+    && `The texts of line ${first.line} are the first that differ, from character ${at} on.`, first && "The same text "
+    + "means the same characters. Servers round differently, and above temperature 0 each uses its own random numbers, "
+    + "so two texts are by themselves no fault: \u201cWhy is it not faster?\u201d tells."].filter(Boolean).join(" ");
+}
+
 const row = (heads, values) => tableRow(heads.map(oneLine), values.map(oneLine));
 
 // What the dots and the table show: the verdict's drafter at its k, then what raced.
@@ -66,7 +78,8 @@ export function promptTable(rows, best, raceIt) {
   return [head, lines.map((line) => {
     const mine = byLine.get(line), its = of(line, shown[0]) ?? mine[0], faults = mine.filter(({ fault }) => fault);
     const notes = [its.loops && "repeats itself", its.disturbed && "machine disturbed",
-      mine.some(({ identical, fault }) => !identical && !fault) && "another text", ...faults.map(({ fault }) => fault)];
+      mine.some(({ identical, fault }) => !identical && !fault) && `another text${typeof its.differs_at === "number" ?
+        `, from character ${its.differs_at} on` : ""}`, ...faults.map(({ fault }) => fault)];
     const made = row([String(line), its.prompt], [...shown.map((each) => times(gain(line, each))),
       String(its.num_tokens), notes.filter(Boolean).join("; ")]);
     if (faults.length) made.className = "ps-fault";

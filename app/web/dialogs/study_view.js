@@ -8,17 +8,17 @@ import { make, oneLine, optionWords, plural, settingsOptions } from "../base/tex
 import { draftWords } from "../base/words.js";
 import { CHECKED, productionOf } from "../tabs/production.js";
 import { dialog, refs } from "./box.js";
-import { chosen, connect, drawControls, isLost, promptsOption, read, runs, start, study } from "./dialog.js";
+import { chosen, connect, drawControls, isLost, PASTED, promptsOption, read, runs, start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { loadWords, MEANS, nextWords, promptTable, raceWords, savedWords, strips, verdictWords } from "./results.js";
+import { loadWords, MEANS, nextWords, promptTable, raceWords, savedWords, strips, textsWords,
+  verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
 const PROMPTS_KEY = "photofinish.study.prompts";
 const FRAME_KEY = "photofinish.study.frame";       // the last frame, without rows
 const OVER = ["finished", "stopped", "failed"];
 const BUTTON = "#page-study-button";
-const PASTED = "pasted text";
 const SAVED = /^[^]{0,200}"format":\s*"photofinish-study"/;
 // rows: by line and drafter; of: nameOf their prompts; whyNot: why the chosen chats cannot be raced as they are.
 const results = { rows: new Map(), of: "", whyNot: "" };
@@ -113,6 +113,7 @@ function draw() {
   refs.load.textContent = report ? loadWords(report) : "";
   refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :
     "Each dot is a finished prompt.";
+  refs.texts.textContent = textsWords(rows);
   refs.serve.replaceChildren(...(best && best.k !== null ? commands(report.target, best) : []));
   refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
@@ -203,12 +204,6 @@ function command() {
   return `${before}python -m engine study-prompts ${optionWords(options)}${refs.flatten.checked ? " --flatten" : ""}`;
 }
 
-// The answer as text, to be sent on.
-const answerText = () => ["scope", "verdict", "reason", "money", "load", "circumstances"].map((name) =>
-  refs[name].textContent.trim()).filter(Boolean).join("\n");
-refs.copyAnswer.addEventListener("click", async () => {
-  if (!await copy(refs.copyAnswer, answerText())) refs.copyAnswer.textContent = "This browser blocks copying";
-});
 refs.limit.max = MAX_PROMPTS;
 refs.length.max = MAX_NEW_TOKENS;
 refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
@@ -240,5 +235,6 @@ dialog.addEventListener("drop", (event) => {
 });
 
 comeBack();
-connect({ order, draw, heard, looked, take, result: () => study.frame.report, command }, BUTTON,
+const answer = ["scope", "verdict", "reason", "texts", "money", "load", "circumstances"];
+connect({ order, draw, heard, looked, take, result: () => study.frame.report, command, answer }, BUTTON,
   "photofinish_study.json");

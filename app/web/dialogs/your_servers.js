@@ -7,6 +7,12 @@ import { choose, connect, send } from "./door.js";
 const KEPT = "kept in this program's memory";
 const text = (name) => refs[name].value.trim();
 
+// The URLs as they are sent to, without a password. Twin of _with_scheme in app/page/doors.py.
+const urls = () => ["url", "url2"].map(text).filter(Boolean).map((url) => {
+  const whole = (url.includes("://") ? url : `http://${url}`).replace(/\/+$/, "").replace(/\/\/[^/]*@/, "//");
+  return whole.split("/").length > 3 ? whole : `${whole}/v1`;
+});
+
 // What needs servers that were tried.
 function disable(isDisabled) {
   refs.load.disabled = isDisabled;
@@ -29,13 +35,14 @@ async function check() {
 // event: "submit" races them at once.
 async function use(event) {
   const answer = await send("servers", { use: true });
-  if (answer && !answer.detail) choose(event);
+  if (!answer || answer.detail) return;
+  window.photofinishServers = { urls: urls(), hasKey: refs.key.placeholder === KEPT };      // for copied commands
+  choose(event);
 }
 
 function command() {
-  const urls = ["url", "url2"].map(text).filter(Boolean), names = urls.length === 1 ? ["there"] :
-    ["baseline", "speculative"];
-  const shown = urls.length ? urls : ["http://localhost:8000/v1", "http://localhost:8001/v1"];
+  const named = urls(), names = named.length === 1 ? ["there"] : ["baseline", "speculative"];
+  const shown = named.length ? named : ["http://localhost:8000/v1", "http://localhost:8001/v1"];
   return joined(["python", "app.py", shown.map((url, i) => ["--lane", `${names[i]}=openai:${url}`]),
     "--model", text("model") || "NAME", ...(refs.same.checked ? ["--same-device"] : [])]);
 }

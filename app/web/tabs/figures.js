@@ -2,7 +2,7 @@
 // their tab is opened; and "How demos cheat": switches that inflate this race's ratio as some demos do. The server
 // computes the ratio for every combination (engine/analysis/inflate.py).
 
-import { isElsewhere, reasonsOf, sum } from "../base/model.js";
+import { isElsewhere, isOnServer, reasonsOf, sum } from "../base/model.js";
 import { make, oneLine, percent, times, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { refs } from "../board/screen.js";
@@ -51,7 +51,8 @@ function drawWhySays() {
     `${found.perStep.toFixed(2)} tokens per step, and a step costs ${found.cost.toFixed(2)} plain ones: ${
       times(found.speedup)}.`);
   write(refs.whyNote, !found ? "" : "Each step reads the model's weights from memory once, to write one token or to "
-    + `check many. Drafting is ${percent(found.drafting)} of the time.`);
+    + `check many. ${isOnServer(S.header, S.sides[1]) ? "Times are those of the text's arrival here: a server does not "
+    + "say how long it drafts." : `Drafting is ${percent(found.drafting)} of the time.`}`);
 }
 
 export function askForFigures() {

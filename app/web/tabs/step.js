@@ -1,7 +1,7 @@
 // One verification step in detail: each guess's source, confidence and outcome, the model's answer at every place, and
 // the cost. Pure: no DOM.
 
-import { isElsewhere, laneSpec, percentile } from "../base/model.js";
+import { isElsewhere, isOnServer, laneSpec, percentile } from "../base/model.js";
 import {
   depthsOf, followsOf, isRefuted, keptOf, likeliest, numDrafted, rowsOf, stepSeconds, tokensOf,
 } from "../base/steps.js";
@@ -20,7 +20,7 @@ export class Walk {
     const lane = race.lane(walked), { temperature = 0, top_k: topK, top_p: topP } = spec?.params ?? {};
     const { drafter = "", rule } = laneSpec(recording, walked) ?? {};
     Object.assign(this, { recording, lane, plain: race.lane(plain), candidates, temperature,
-      steps: lane?.steps ?? [], prompt: prompt ?? { text: "", token_ids: [] },
+      steps: lane?.steps ?? [], onServer: isOnServer(recording, walked), prompt: prompt ?? { text: "", token_ids: [] },
       filters: temperature > 0 && (topK > 0 || topP < 1), rejects: temperature > 0 && rule === "rejection",
       drafters: drafter.replace(/^hybrid:/, "").split("+") });
     this.pieces = this.steps.flatMap((step) => tokensOf(step).filter(({ kind }) => kind !== "rejected"));
@@ -162,6 +162,7 @@ export class Walk {
   silent() {
     const { recording } = this, unknown = "The other likely tokens are not recorded:";
     if (this.rows(this.lane?.name)) return "";
+    if (this.onServer) return `${unknown} a server does not send them.`;
     if (recording.stopped || !this.lane?.finished) return `${unknown} the race did not run to its end.`;
     return recording.spec?.audit ? `${unknown} this race was recorded without them.` :
       `${unknown} only audited races keep them.`;

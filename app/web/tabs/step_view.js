@@ -77,7 +77,7 @@ export function guessRow(walk, step, places, chosen, picked, hidden) {
   }
   show(chosen);
   return oneRow(1, "Guess", "draft: tokens proposed by something fast, before the model checks them",
-    duration(step.draft_s), places.length > 1 ? list : make("p", "pf-one-none", "no guess"), from);
+    walk.onServer ? "" : duration(step.draft_s), places.length > 1 ? list : make("p", "pf-one-none", "no guess"), from);
 }
 
 // The guesses in the order in which they are drawn: {r, line, up}. A guess is on the line of the one it follows, or
@@ -139,7 +139,7 @@ export function checkRow(walk, step, places, chosen, picked) {
   const legend = silent || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: `
     + `\u25b6 the model's choice, ? ${step.parents ? "a guess" : "the guess"}.`
     + (dropped ? " Grey: comes after a wrong guess or the end, so it is not used." : "");
-  return oneRow(2, "Check", CHECK_TERM, duration(step.verify_s), list,
+  return oneRow(2, "Check", CHECK_TERM, walk.onServer ? "" : duration(step.verify_s), list,
     make("p", "pf-note", `One pass of the model over ${over}. ${legend}`));
 }
 
@@ -187,7 +187,8 @@ export function keepRow(step) {
 
 export function costRow(walk, step, plainName) {
   const { seconds: spent, tokens, plain, saved } = walk.cost(step), numDropped = numDrafted(step) - step.num_accepted;
-  const line = make("p", "pf-one-cost-words", `${plural(tokens, "token")} in ${duration(spent)}.`
+  const line = make("p", "pf-one-cost-words", walk.onServer && !spent ? "No time of its own: it came with the first "
+    + "text, or with the step before." : `${plural(tokens, "token")} in ${duration(spent)}.`
     + (plain === null ? "" : ` ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)} `
       + `(median step). ${saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`}.`));
   const dropped = make("p", "pf-one-dropped");

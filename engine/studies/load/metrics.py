@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
+from .verdict import says
 
 HIGHER = {
     "output_tokens_per_s": True,
@@ -97,7 +98,8 @@ def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tu
 
 
 def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int) -> dict[str, Any]:
-    """The JSON object of --json. Means and improvement are over the levels that every lane has finished."""
+    """The JSON object of --json. Means and improvement are over the levels that every lane has finished; `says` is the
+    verdict, in sentences."""
     done = [{level["concurrency"] for level in levels if level["lane"] == lane} for lane in lanes]
     shared = set.intersection(*done) if done else set()
     its = {lane: [row for row in levels if row["lane"] == lane and row["concurrency"] in shared] for lane in lanes}
@@ -112,6 +114,7 @@ def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int) 
         "geomeans": means,
         "improvement_percent": gains,
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
+        "says": says(levels, lanes),
     }
 
 

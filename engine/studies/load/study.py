@@ -20,6 +20,8 @@ from .users import Outcome, ask_all, is_up
 
 Key = tuple[str, int]
 """A level of a lane: its name and the number of users."""
+Texts = asyncio.Future[dict[int, int]]
+"""An `Outcome.texts` that is to come."""
 Row = dict[str, Any]
 """The result of a level of a lane; an entry of `levels` in --json."""
 
@@ -83,20 +85,27 @@ async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], lis
                 raise warmed.failures[0]
     for index, num_users in enumerate(plan.concurrency):
         its = [endpoint for endpoint in plan.endpoints if (endpoint.lane, num_users) in left]
+        first = asyncio.get_running_loop().create_future()
+        if plan.endpoints[0] not in its:
+            first.set_result({})  # an earlier run measured it, and kept no texts
+        level = partial(_level, plan, index, begun, listener, first)
         if plan.separate:
             async with asyncio.TaskGroup() as group:
                 for endpoint in its:
-                    group.create_task(_level(plan, endpoint, index, begun, listener))
+                    group.create_task(level(endpoint))
         else:
             for endpoint in its:
-                await _level(plan, endpoint, index, begun, listener)
+                await level(endpoint)
 
 
 def _warms(listener: Listener, lane: str, _: Outcome) -> None:
     listener.warming(lane)
 
 
-async def _level(plan: Plan, endpoint: Endpoint, index: int, begun: Collection[Key], listener: Listener) -> None:
+async def _level(
+    plan: Plan, index: int, begun: Collection[Key], listener: Listener, first: Texts, endpoint: Endpoint
+) -> None:
+    """first: of the first lane at this level, which sets it."""
     key = (endpoint.lane, plan.concurrency[index])
     start = index * plan.num_requests
     questions = plan.questions[start : start + plan.num_requests]
@@ -106,7 +115,19 @@ async def _level(plan: Plan, endpoint: Endpoint, index: int, begun: Collection[K
     outcome = await ask_all(endpoint, questions, key[1], params, plan.timeout_s, lambda now: listener.asked(key, now))
     after = await read_counters(endpoint)
     row = row_of(key, outcome, acceptance_length(before, after), plan.dollars)
-    listener.row({**row, "asked_before": key in begun, "is_up": not outcome.failures or await is_up(endpoint)})
+    row |= {"asked_before": key in begun, "is_up": not outcome.failures or await is_up(endpoint)}
+    if endpoint is plan.endpoints[0]:
+        first.set_result(outcome.texts)
+    listener.row(row | _compared(plan, endpoint, await first, outcome.texts))
+
+
+def _compared(plan: Plan, endpoint: Endpoint, first: Mapping[int, int], texts: Mapping[int, int]) -> Row:
+    """num_compared, num_same_text: of the questions that both this lane and the first one answered; None for the first
+    one itself, for another model, and where nothing can be compared."""
+    both = first.keys() & texts.keys()
+    if endpoint is plan.endpoints[0] or endpoint.model != plan.endpoints[0].model or not both:
+        return {"num_compared": None, "num_same_text": None}
+    return {"num_compared": len(both), "num_same_text": sum(first[index] == texts[index] for index in both)}
 
 
 def row_of(key: Key, outcome: Outcome, server_wide: float | None, dollars: float | None) -> Row:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import RaceError, UsageError
 from ...recordings.recording import OUTPUT_SCHEMA
-from ...strict_json import COUNT, FLAG, NAME, NUMBER, TEXT, Maybe, Shape, fits, parse, read_quick, short
+from ...strict_json import COUNT, FLAG, NAME, NUMBER, TEXT, IfThere, Maybe, Shape, fits, parse, read_quick, short
 from .metrics import HIGHER
 from .study import Key, Plan, Row, is_whole
 
@@ -28,6 +28,7 @@ ROW = {
     "is_up": FLAG,
     **dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens", "num_timeouts"), COUNT),
     **{metric: Maybe(NUMBER) for metric in HIGHER},
+    **dict.fromkeys(("num_compared", "num_same_text"), IfThere(Maybe(COUNT))),
 }
 """The shape of a row."""
 

@@ -22,9 +22,11 @@ from .metrics import Answer
 
 @dataclass
 class Outcome:
-    """The answers of a level. wall_s: from the first request to the end of the last."""
+    """The answers of a level. texts: a hash of each answer's text, by the number of its question; to be compared within
+    this process. wall_s: from the first request to the end of the last."""
 
     answers: list[Answer] = field(default_factory=list)
+    texts: dict[int, int] = field(default_factory=dict)
     failures: list[RemoteError] = field(default_factory=list)
     wall_s: float = 0.0
 
@@ -60,6 +62,7 @@ async def ask_all(
                     # without extras: a server that rejects them would be asked twice, and usage counts the tokens
                     reply = await ask(client, endpoint, question, its, patience, with_extras=False)
                     outcome.answers.append(answer_of(reply))
+                    outcome.texts[index] = hash("".join(chunk.text for chunk in reply.chunks))
                 except RemoteError as error:
                     outcome.failures.append(error)
                 on_end(outcome)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ...spec import AUTO, MAX_K
-from ...strict_json import COUNT, FLAG, NUMBER, TEXT, Maybe, Shape, fits
+from ...strict_json import COUNT, FLAG, NUMBER, TEXT, IfThere, Maybe, Shape, fits
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Row:
     computed: the speed-up at each k of chains and, simulated, at `auto`, at the costs of this race.
     disturbed: whether the machine was busy with something else.
     fault: what went wrong, or "".
+    differs_at: the first character at which a server's text differs from the plain one's; None if it does not, or is
+        not compared by characters.
     """
 
     line: int
@@ -40,6 +42,7 @@ class Row:
     disturbed: bool = False
     fault: str = ""
     computed: Mapping[str, float] = field(default_factory=dict)
+    differs_at: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -57,10 +60,11 @@ _SHAPE = {
         "an object of numbers by k",
         lambda v: isinstance(v, dict) and v.keys() <= KS and all(map(GAIN.holds, v.values())),
     ),
+    "differs_at": IfThere(Maybe(COUNT)),
 }
 
 
 def row_of(value: Any) -> Row:
     """The inverse of `to_json`. Raises UsageError for anything else."""
     fits(value, _SHAPE)
-    return Row(**{name: value[name] for name in _SHAPE})
+    return Row(**{name: value[name] for name in _SHAPE if name in value})

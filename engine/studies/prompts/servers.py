@@ -15,6 +15,7 @@ from ...progress import Progress
 from ...recordings.recording import build, failures
 from ...remote.endpoint import Question
 from ...remote.race import RemoteRace
+from ...remote.verdict import answer_of, differs_at
 from ...spec import AUTO, BASELINE, PLAIN
 from .prompts import FilePrompt
 from .rows import Row
@@ -42,6 +43,7 @@ def rows_on_servers(
     if broken := [f"lane {lane} failed: {failed[lane]}" for lane in undrafted if lane in failed]:
         raise RaceError(f"line {prompt.line}: {'; '.join(broken)}")
     loops = any(race.lanes[lane].written.has_ids and loop_sentence(token_ids(events, lane)) for lane in undrafted[:1])
+    kinds = {lane: each["kind"] for lane, each in recording["verdicts"].items()}
     own = [*race.spec.named(PLAIN), ""][0], [*race.spec.named(BASELINE), ""][0]
     return tuple(
         Row(
@@ -54,9 +56,12 @@ def rows_on_servers(
             noise=ratio_noise(steps(events, fastest_plain(events, name, *own)), steps(events, name)),
             **_drafts(race, events, name),
             num_tokens=lane_metrics(events, name).num_tokens,
-            identical=recording["verdicts"].get(name, {}).get("kind") == "same_text",
+            identical=kinds.get(name) == "same_text",
             loops=loops,
             fault=f"line {prompt.line}: lane {name} failed: {failed[name]}" if name in failed else "",
+            differs_at=differs_at(*(answer_of(race.lanes[each]) for each in (undrafted[-1], name)))
+            if kinds.get(name) == "other_text"
+            else None,
         )
         for name, gain in race_speedups(events, race.spec.lanes).items()
     )

@@ -20,9 +20,11 @@ from engine.remote.endpoint import Endpoint, request_of
 from engine.spec import SamplingParams
 from engine.studies.load.data import WARM_UP, check_enough, read_data, read_questions
 from engine.studies.load.metrics import HIGHER, Answer, crossing, geomean, improvement_percent, level_metrics, report
+from engine.studies.load.verdict import says
 from tests.helpers import ROOT
 from tests.helpers.loopback import Answer as Answered
-from tests.helpers.loopback import Body, says, servers
+from tests.helpers.loopback import Body, servers
+from tests.helpers.loopback import says as says_so
 from tests.helpers.server_faults import GOOD, SAID, TEXT
 
 # Prompts
@@ -154,6 +156,34 @@ def test_the_crossing_is_where_the_second_stops_being_better() -> None:
     assert crossing(levels, "b", "a") is None
 
 
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        ((198, 300, 350, 380), "more output tokens a second than a up to 4 users, fewer with 8"),
+        ((150, 150, 250, 300), "more output tokens a second than a with 1 user, fewer from 2 on"),
+        ((150, 201, 299, 300), "more output tokens a second than a with 1 user, as many (within 3 %) with 2 and 4, "
+         "fewer with 8"),
+        ((98, 198, 303, 404), "as many output tokens a second as a (within 3 %) at every number of users"),
+        ((None, None, None, 300), "fewer output tokens a second than a with 8 users"),
+    ],
+)  # fmt: skip
+def test_the_verdict_is_on_each_level(rates, words) -> None:
+    """A mean would hide the levels at which a drafter loses, or a gain by chance count as one."""
+    rows = [
+        {"lane": lane, "concurrency": users, "output_tokens_per_s": rate, "ttft_p95_s": wait}
+        for lane, its, waits in (("a", (100, 200, 300, 400), (1, 1, 1, 1)), ("b", rates, (2, 1.05, 1, 0.5)))
+        for users, rate, wait in zip((1, 2, 4, 8), its, waits, strict=True)
+    ]
+    verdict, ratios, *waits = says(rows, ["a", "b"])
+    assert verdict == f"b writes {words}."
+    assert f"{rates[-1] / 400:.2f}x with 8" in ratios and ("1 user" in ratios) == (rates[0] is not None)
+    more = [f"{wait:.3f} s against 1.000 s with {users}" for users, wait, its in ((1, 2, rates[0]), (8, 0.5, 1)) if its]
+    assert waits == [
+        f"The wait for the first text (TTFT P95) says otherwise, b against a: {more[0]} user{'s' * (len(more) == 1)}"
+        f"{''.join(', ' + each for each in more[1:])}."
+    ]
+
+
 def test_the_published_study_is_recomputed() -> None:
     """Our definition of improvement would not be the study's, or the claim about its errors would be wrong."""
     counted, wrong = Counter[str](), set()
@@ -182,7 +212,7 @@ CASES = [case for case in SAID if case[0] not in NO_FAULT][::5]
 
 def after_warm_up(bad: Answered) -> Answered:
     """Good answers to the questions that warm up, then bad ones. A study asks for as many tokens each time."""
-    good, num_asked = says([GOOD]), 0
+    good, num_asked = says_so([GOOD]), 0
 
     async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
         nonlocal num_asked
@@ -197,7 +227,7 @@ def after_warm_up(bad: Answered) -> Answered:
 def test_a_fault_is_counted_in_its_lane_and_leaves_the_other_alone(tmp_path, capfd, bad, words) -> None:
     """A server's fault would hang a study, end it for the other server too, or be dropped from its level."""
     (tmp_path / "prompts.txt").write_text("\n".join(f"question {index}." for index in range(NUM + WARM_UP)))
-    with servers(says([GOOD]), after_warm_up(bad)) as (first, second):
+    with servers(says_so([GOOD]), after_warm_up(bad)) as (first, second):
         began = time.perf_counter()
         lanes = ["--lane", f"a=openai:{first.url}", "--lane", f"b=openai:{second.url}", "--model", "m"]
         asked = ["--concurrency", str(NUM), "--requests", str(NUM), "--max-new-tokens", str(len(TEXT))]

@@ -81,6 +81,29 @@ def test_lanes_take_turns_unless_they_are_separate(tmp_path, capfd, separate) ->
     assert (lanes[1][0] < lanes[0][1]) == separate
 
 
+@pytest.mark.parametrize("separate", [True, False])
+def test_answers_to_the_same_question_are_compared(tmp_path, capfd, separate) -> None:
+    """A drafter that changes texts would pass for a faster one, answers to two questions be held against each other, or
+    a file of a study from before texts were compared be refused."""
+    path = tmp_path / "study.jsonl"
+    more = ("--concurrency", "1,3", "--requests", "4", "--save", str(path), *(["--separate"] if separate else []))
+    first, second = Scheduled(0.02, bad="question 5."), Scheduled(other=("question 1.", "question 5."))
+    with serving(first) as one, serving(second) as two:
+        assert study(tmp_path, {"a": one, "b": two}, 10, *more) == 0
+        found = json.loads(capfd.readouterr().out)
+        counts = [(row["lane"], row["num_same_text"], row["num_compared"]) for row in found["levels"]]
+        assert counts == [("a", None, None), ("b", 3, 4), ("a", None, None), ("b", 3, 3)]
+        assert "Same text: 3 of 4 with 1 user, 3 of 3 with 3." in found["says"]
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            for name in ("num_same_text", "num_compared"):
+                line.get("row", {}).pop(name, None)
+        old = [line for line in lines if (line.get("row") or line.get("begun")) != lines[-1]["row"]]
+        path.write_text("".join(json.dumps(line) + "\n" for line in old))
+        assert study(tmp_path, {"a": one, "b": two}, 10, *more) == 0
+    assert not any("Same text" in sentence for sentence in json.loads(capfd.readouterr().out)["says"])
+
+
 def test_a_failed_request_is_counted_and_not_asked_again(tmp_path, capfd) -> None:
     """Errors would be dropped from the level, or hidden by asking again."""
     server = Scheduled(bad="question 1.")

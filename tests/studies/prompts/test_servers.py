@@ -1,0 +1,67 @@
+"""What a study of prompts on servers says of their texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from engine.progress import silent
+from engine.recordings.recording import build, loads
+from engine.remote.client import Patience
+from engine.remote.endpoint import Endpoint, Question
+from engine.remote.race import RemoteRace
+from engine.spec import SamplingParams
+from engine.studies.prompts.prompts import FilePrompt
+from engine.studies.prompts.rows import row_of
+from engine.studies.prompts.servers import rows_on_servers
+from tests.helpers.loopback import HEAD, Answer, Body, http, servers, sse, stream_of
+from tests.helpers.pure_js import pure_js
+
+WORDS = ["The", " cat", " sat", " on", " it", "."]
+TEXTS = {"one": WORDS, "two": [*WORDS[:3], " in", *WORDS[4:]], "three": ["A", *WORDS[1:]], "four": WORDS[:4]}
+"""What the speculative server writes after each prompt; the plain one always writes WORDS."""
+
+
+def writes(speculative: bool) -> Answer:
+    async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
+        words = (TEXTS.get(str(body["prompt"]), WORDS) if speculative else WORDS)[: body["max_tokens"]]
+        yield HEAD + http(sse(*stream_of([1] * len(words), words))) + b"0\r\n\r\n"
+
+    return answer
+
+
+@pytest.mark.parametrize("plain", ["plain", "baseline"])
+def test_rows_say_where_two_texts_differ(plain: str) -> None:
+    """A drafter that changes the text would look like one that does not; or lanes called as the user likes, plain and
+    spec, would have no verdict, and a recording that no one can open."""
+    rows, verdicts = [], []
+    params = SamplingParams(max_new_tokens=len(WORDS))
+    with servers(writes(False), writes(True)) as found:
+        endpoints = [Endpoint(name, "m", each.url) for name, each in zip((plain, "spec"), found, strict=True)]
+        for line, text in enumerate(TEXTS, 1):
+            race = RemoteRace(endpoints, Question(text), params, Patience(5.0, 10.0))
+            (row,) = rows_on_servers(race, {"spec": "server"}, FilePrompt(line, "prompts", text), silent)
+            rows.append(row.to_json())
+            recording = build(race.header(), (), race.result())
+            assert recording["device"]["name"] == f"both servers, {plain} and spec"
+            verdicts.append(loads(json.dumps(recording.fields).encode())["verdicts"]["spec"]["kind"])
+    assert [(row["identical"], row["differs_at"]) for row in rows] == [
+        (True, None),
+        (False, len("The cat sat ")),
+        (False, 0),
+        (False, len("The cat sat on")),
+    ]
+    assert verdicts == ["same_text", "other_text", "other_text", "other_text"]
+    assert row_of(rows[1]).differs_at == 12
+    old = {name: value for name, value in rows[0].items() if name != "differs_at"}
+    assert row_of(old).differs_at is None
+    local = {**rows[1], "drafter": "ngram"}
+    with pure_js("dialogs/results.js", THRESHOLD=1.3) as call:
+        said = [call("textsWords", its) for its in (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])]
+    assert said[0].startswith(
+        "Same text: 1 of 4 answers. The texts of line 2 are the first that differ, from character 12"
+    )
+    assert "from character 12 on" in said[0] and "no fault" in said[0]
+    assert said[1:] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
