@@ -269,13 +269,14 @@ def test_what_hangs_does_not_hold_up_what_does_not():
 @pytest.mark.parametrize("script", [("app.py",), WITHOUT_TORCH], ids=["with torch", "without torch"])
 def test_the_page_is_up_while_it_checks_and_stays(script, page_cache, tmp_path, monkeypatch):
     """A machine with a GPU that torch cannot use, and that reaches no hub: nobody waits for either, the log says why,
-    and what cannot load says so."""
+    and what cannot load says so. The bar for a page is 6 s on a machine with nothing else to do."""
     tool = tmp_path / GPU_TOOL
     tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 470.82.01, 9.0'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with served(page_cache, script=script) as server:
+        assert server.up_s < 30
         assert "is still being checked" in httpx.get(f"{server.url}/config").text
         last = server.visitor("early").race()[-1]
         assert last["state"] == ("finished" if script == ("app.py",) else "failed")

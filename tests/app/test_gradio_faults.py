@@ -33,8 +33,8 @@ from tests.helpers.staged import in_loop
 PAGE = build(load(Machine()), MixedBackend("auto", "auto", True), own=())
 """Its functions have the numbers of the served page's."""
 NUMBERS = {each.api_name: number for number, each in PAGE.fns.items()}
-LOADED, RACE, MODEL, CHARTS = (NUMBERS[name] for name in ("model_now", "race", "model", "charts"))
-"""Functions that go through the queue: the loaded model's line, a race, the default model's line, a race's charts."""
+LOADED, RACE, MODEL = (NUMBERS[name] for name in ("model_now", "race", "model"))
+"""Functions that go through the queue: the loaded model's line, a race, the default model's line."""
 EXAMPLE = NUMBERS["named"]
 """A function that does not: an example's button."""
 ODD_NAMES = (" ", "a b", "a\n", "\0", "é", "x" * 101, "x" * 100_000, 7, None, [], {}, True)
@@ -285,8 +285,7 @@ def test_programs_can_race_too(server) -> None:
 
 def test_an_error_is_told_whole_once_and_then_in_a_line(caplog) -> None:
     """An engineer would lose the traceback, or a new kind of error drown in an old one."""
-    moment = 0.0
-    errors = Errors(lambda: moment)
+    moment, errors = 0.0, Errors(lambda: moment)
 
     def fail(divisor: int) -> None:
         try:

@@ -59,6 +59,11 @@ def click(page: Any, what: str) -> None:
     page.evaluate(SETTLED)
 
 
+def reach(page: Any, name: str) -> None:
+    while page.evaluate(HELD)[0] != name:
+        page.keyboard.press("Tab")
+
+
 def says(page: Any) -> str:
     return str(page.text_content(".pf-dice-says"))
 
@@ -102,8 +107,7 @@ def test_steps_are_drawn_as_they_were(page: Any) -> None:
 
 
 def test_the_same_dice_in_both_lanes(page: Any) -> None:
-    """Bars of one lane drawn twice, or of another seed; dropped places with dice; dice where there are none. Which
-    token wins, and what is said of it: tests/app/test_steps.py."""
+    """Bars of one lane drawn twice, or of another seed; dropped places with dice; dice where there are none."""
     one = opened(page, SAMPLED)[0]
     lanes, seeds = SAMPLED["candidates"]["lanes"], SAMPLED["candidates"]["seeds"]
     baseline = [row for rows in lanes["baseline"] for row in rows]
@@ -125,8 +129,7 @@ def test_the_same_dice_in_both_lanes(page: Any) -> None:
     doctored["candidates"]["lanes"]["baseline"][0][0]["noise"][0][0] += 0.5
     opened(page, doctored)
     click(page, ".pf-one-verdict[data-place='0']")
-    assert page.text_content(".pf-dice-head") == "Not the same in both lanes"
-    assert page.locator(".pf-dice-odd").count()
+    assert page.text_content(".pf-dice-head") == "Not the same in both lanes" and page.locator(".pf-dice-odd").count()
     opened(page, GREEDY)
     assert "At temperature 0 the largest score wins" in says(page) and not page.locator("[data-die]").count()
 
@@ -137,9 +140,8 @@ def test_under_rejection_the_odds_are_the_same_and_the_draws_are_not(page: Any) 
     race["spec"]["lanes"][-1]["rule"] = "rejection"
     race["verdicts"]["speculative"] = {**race["verdicts"]["speculative"], "kind": "same_distribution"}
     lane = race["candidates"]["lanes"]["speculative"]
-    for rows in lane:
-        for row in rows:
-            row.pop("noise", None)
+    for row in (row for rows in lane for row in rows):
+        row.pop("noise", None)
     last = steps_of(race)[-1]
     r = len(last["token_ids"]) - 1
     other = next(t for t in lane[-1][r]["ids"] if t not in (last["token_ids"][r], *last["drafted"][r : r + 1]))
@@ -149,8 +151,8 @@ def test_under_rejection_the_odds_are_the_same_and_the_draws_are_not(page: Any) 
     assert "the probabilities are equal in both lanes" in says(page)
     click(page, "text=Go to the first difference")
     said = says(page)
-    assert said.startswith(f"Token {place + 1} ") and "Only the draws differ" in said
-    assert "From here on the texts differ" in said
+    assert said.startswith(f"Token {place + 1} ")
+    assert "Only the draws differ" in said and "From here on the texts differ" in said
     shown = page.evaluate(DICE)
     assert [[t for t, _, end in lane if end == "drawn"] for lane in shown] == [
         [[t for e in steps_of(race, "baseline") for t in e["token_ids"]][place]],
@@ -166,8 +168,8 @@ def test_a_race_that_keeps_no_answers_says_why(page: Any) -> None:
     unaudited = race_over(words_of(TEXT)[:30], audit=False)
     in_part = known_in_part(race_over(words_of(TEXT)[:60], seed=5), random.Random(2))
     del in_part["candidates"]
-    known = ((bare, "was recorded without them"), (unaudited, "only audited races keep them"))
-    for race, said in (*known, (in_part, "recorded without them")):
+    for race in (bare, unaudited, in_part):
+        said = "only audited races keep them" if race is unaudited else "recorded without them"
         opened(page, race)
         for _ in range(2):
             assert said in page.text_content(".pf-one-row:nth-of-type(2) .pf-note")
@@ -180,23 +182,14 @@ def test_a_race_that_keeps_no_answers_says_why(page: Any) -> None:
 
 def test_by_keys_alone(page: Any) -> None:
     """A step or a place that only a mouse reaches; focus that is lost when the picture is drawn anew."""
-    opened(page, GREEDY)
-    total = int(words(page, "stepHead").split()[-1])
+    total = len(opened(page, GREEDY))
     page.focus("#pf-tab-onestep")
-    while page.evaluate(HELD)[0] != "pf-one-guess":
-        page.keyboard.press("Tab")
-    for key, at in (
-        ("ArrowRight", 2),
-        ("ArrowRight", 3),
-        ("ArrowLeft", 2),
-        ("End", total),
-        ("Home", 1),
-        ("ArrowLeft", 1),
-    ):
+    reach(page, "pf-one-guess")
+    forth, back = "ArrowRight", "ArrowLeft"
+    for key, at in ((forth, 2), (forth, 3), (back, 2), ("End", total), ("Home", 1), (back, 1)):
         press(page, key)
         assert step(page) == at and page.evaluate(HELD)[0] == "pf-one-guess"
-    while page.evaluate(HELD)[0] != "pf-one-verdict":
-        page.keyboard.press("Tab")
+    reach(page, "pf-one-verdict")
     place = int(page.evaluate(HELD)[1])
     press(page, "ArrowUp", "ArrowUp", "ArrowDown")
     assert page.evaluate(HELD) == ["pf-one-verdict", str(place - 1)]
@@ -207,7 +200,7 @@ def test_by_keys_alone(page: Any) -> None:
     page.focus("[data-die='1']")
     press(page, "Enter")
     assert page.evaluate("document.activeElement.dataset.die") == "1" and "seed 12" in says(page)
-    page.mouse.click(*(page.locator("[data-ref=stepSays]").bounding_box()[side] + 3 for side in ("x", "y")))
+    page.click("[data-ref=stepSays]", position={"x": 3, "y": 3})
     press(page, "ArrowRight")
     assert step(page) == 2
 
@@ -215,20 +208,19 @@ def test_by_keys_alone(page: Any) -> None:
 def test_the_way_in_from_a_token_and_back(page: Any) -> None:
     """Another step explained than the one that was pressed; a place in the walk that is lost with the tab."""
     opened(page, GREEDY, "text")
-    node = page.locator(".pf-lane[data-side=right] .pf-step >> nth=4")
-    node.click()
+    page.click(".pf-lane[data-side=right] .pf-step >> nth=4")
     click(page, "text=Explain this step")
     assert step(page) == 5 and page.get_attribute(".pf", "data-tab") == "onestep"
     assert page.evaluate("document.activeElement.dataset.ref") == "stepHead"
-    page.click("#pf-tab-text")
-    click(page, "#pf-tab-onestep")
+    for name in ("text", "onestep"):
+        click(page, f"#pf-tab-{name}")
     assert step(page) == 5
     page.click("#pf-tab-text")
-    page.locator(".pf-lane[data-side=right] .pf-step >> nth=2").focus()
+    page.focus(".pf-lane[data-side=right] .pf-step >> nth=2")
     press(page, "Enter")
     assert step(page) == 3
     page.click("#pf-tab-text")
-    page.locator(".pf-lane[data-side=left] .pf-step >> nth=2").click()
+    page.click(".pf-lane[data-side=left] .pf-step >> nth=2")
     assert page.is_visible("[data-ref=pop]") and not page.locator("text=Explain this step").count()
     opened(page, SAMPLED)
     assert step(page) == 1
@@ -244,8 +236,9 @@ def test_a_quiz_takes_bets(page: Any) -> None:
         answer = one["num_accepted"] if len(one["token_ids"]) > one["num_accepted"] < len(one["drafted"]) else None
         if one["drafted"]:
             hidden = page.locator(".pf-one-verdict, .pf-one-answer, .pf-one-kept, .pf-one-cost-words, .pf-dice")
-            assert hidden.count() == 0 and page.locator(".pf-one-guess").count() == len(one["drafted"])
-            assert page.locator("#pf-panel-onestep .pf-accepted, #pf-panel-onestep .pf-rejected").count() == 0
+            marked = page.locator("#pf-panel-onestep :is(.pf-accepted, .pf-rejected)")
+            assert not hidden.count() and not marked.count()
+            assert page.locator(".pf-one-guess").count() == len(one["drafted"])
             page.focus(".pf-one-guess >> nth=0")
             press(page, "ArrowDown", "ArrowUp")
             assert "first wrong one" in words(page, "stepSays"), "looking is no bet"
@@ -268,8 +261,8 @@ def test_a_quiz_takes_bets(page: Any) -> None:
 def is_of(event: dict[str, Any], kind: str) -> bool:
     if event["type"] != "step" or len(event["token_ids"]) == event["num_accepted"]:
         return False
-    drafted = len(event["drafted"])
-    return kind == ("empty" if not drafted else "all" if event["num_accepted"] == drafted else "wrong")
+    all_kept = event["num_accepted"] == len(event["drafted"])
+    return kind == ("empty" if not event["drafted"] else "all" if all_kept else "wrong")
 
 
 def test_it_finds_and_it_plays(open_page: Any) -> None:
@@ -289,8 +282,7 @@ def test_it_finds_and_it_plays(open_page: Any) -> None:
     page.clock.pause_at(page.evaluate("Date.now() / 1000 + 0.1"))
     page.click("[data-ref=stepPlay]")
     page.clock.run_for(3000)
-    assert step(page) == 2
-    assert words(page, "stepPlay") == "Pause"
+    assert step(page) == 2 and words(page, "stepPlay") == "Pause"
     page.clock.resume()
     page.focus("[data-ref=stepHead]")
     press(page, " ")
@@ -306,8 +298,7 @@ def test_nothing_above_moves_and_the_replay_stops(open_page: Any) -> None:
     click(page, "#pf-tab-onestep")
     assert not page.evaluate(STATE)["playing"] and page.evaluate(ABOVE) == before
     assert len({round(tab["y"]) for tab in (each.bounding_box() for each in page.locator(".pf-tab").all())}) == 1
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
-    assert page.problems == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280 and page.problems == []
 
 
 def test_it_is_read_on_every_screen(page: Any) -> None:
@@ -326,9 +317,7 @@ def test_it_is_read_on_every_screen(page: Any) -> None:
 
 def test_texts_of_strangers_stay_texts(page: Any) -> None:
     """A token's text that runs, that is lost, or that breaks the page."""
-    race = taken_apart(race_over(HOSTILE * 2, seed=9, k=5, hit=0.7), words=tuple(HOSTILE))
-    opened(page, race)
-    for event in (e for e in race["events"] if e["type"] == "step" and e["lane"] == "speculative"):
+    for event in opened(page, taken_apart(race_over(HOSTILE * 2, seed=9, k=5, hit=0.7), words=tuple(HOSTILE))):
         assert page.locator(".pf-one-guess .pf-one-word").all_text_contents() == event["drafted_pieces"]
         assert page.locator(".pf-one-kept .pf-token").all_text_contents() == event["pieces"]
         assert page.evaluate("document.documentElement.scrollWidth") <= 1280
@@ -339,11 +328,9 @@ def test_texts_of_strangers_stay_texts(page: Any) -> None:
 
 def test_sixteen_rows_are_drawn_in_a_frame(page: Any) -> None:
     """A walk that stutters in front of a class."""
-    words_16 = [f" w{i % 9}" for i in range(90)]
-    race = race_over(words_16, seed=3, k=15, hit=0.8)
-    for event in race["events"]:
-        if event["type"] == "step":
-            event["width"] = 16
+    race = race_over([f" w{i % 9}" for i in range(90)], seed=3, k=15, hit=0.8)
+    for event in (each for each in race["events"] if each["type"] == "step"):
+        event["width"] = 16
     opened(page, taken_apart(race))
     click(page, "[data-find=wrong]")
     assert page.locator(".pf-one-place").count() == 16
@@ -351,8 +338,8 @@ def test_sixteen_rows_are_drawn_in_a_frame(page: Any) -> None:
     devtools.send("Performance.enable", {"timeDomain": "threadTicks"})  # processor time: the machine may be busy
 
     def spent_s() -> float:
-        found = {each["name"]: each["value"] for each in devtools.send("Performance.getMetrics")["metrics"]}
-        return float(found["TaskDuration"])
+        found = devtools.send("Performance.getMetrics")["metrics"]
+        return next(float(each["value"]) for each in found if each["name"] == "TaskDuration")
 
     each_s = [1.0]
     while min(each_s) >= 0.016 and len(each_s) < 12:  # a core that is shared is slower in processor time too

@@ -6,6 +6,7 @@ import io
 import re
 import time
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,8 +17,10 @@ from rich.console import Console
 from engine.cli.report import print_report
 from engine.cli.terminal import ProgressLine, Screen, marked
 from engine.events import Failed, LaneEvent, Started, Step
+from engine.race import race
 from engine.recordings.recording import Recording, summary
 from engine.recordings.words import clean
+from engine.spec import RaceSpec, SamplingParams, lanes_of
 from tests.helpers import races
 from tests.helpers.races import events_of
 
@@ -35,14 +38,16 @@ def output(on: Console) -> str:
     return on.file.getvalue()  # type: ignore[attr-defined]
 
 
-def step(
-    drafted: tuple[int, ...],
-    accepted: int,
-    committed: tuple[int, ...],
-    pieces: tuple[str, ...],
-    drafted_pieces: tuple[str, ...],
-) -> Step:
-    return Step(0, 0, drafted, accepted, committed, 0.1, 0.1, 8, pieces, drafted_pieces)
+def race_of(*names: str) -> dict[str, Any]:
+    """One race with speculative lanes of these names, each with one step of one token."""
+    spec = RaceSpec(lanes_of((name, "ngram", 3) for name in names), SamplingParams(max_new_tokens=1))
+    lanes = {lane.name: races.a_step(seconds=0.1 + 0.1 * i) for i, lane in enumerate(spec.lanes)}
+    played = {name: iter([Started(1, 0.5), *races.finished("length", [step])]) for name, step in lanes.items()}
+    return races.recording(spec, [1], list(race(played)))
+
+
+def step(drafted: tuple[int, ...], accepted: int, committed: tuple[int, ...], *pieces: tuple[str, ...]) -> Step:
+    return Step(0, 0, drafted, accepted, committed, 0.1, 0.1, 8, *pieces)
 
 
 @given(st.text() | st.text(st.characters(categories=["Cc", "Cf", "Cs", "Zl", "Zp", "Zs", "Co", "Cn"])))
@@ -144,7 +149,7 @@ def test_a_report_at_80_columns_names_everything():
 @pytest.mark.parametrize("width", [60, 80, 240])
 def test_every_number_of_every_lane_is_whole(width):
     """Of seven lanes beside each other at 80 columns the numbers would end in ellipses."""
-    recording = races.race_of(["ngram", "hybrid", "draft model", "a name of forty characters, no fewer ...", "e"])
+    recording = race_of("ngram", "hybrid", "draft model", "a name of forty characters, no fewer ...", "e")
     on = console(False, width)
     print_report(on, Recording.of(recording))
     text = output(on)
@@ -159,7 +164,7 @@ def test_every_number_of_every_lane_is_whole(width):
 
 def test_lanes_that_do_not_fit_beside_each_other_stand_below():
     """Six panels in 80 columns would leave 9 letters a line; and all must be on the screen at once."""
-    screen = Screen(races.race_of(["a", "b", "c", "d", "e"]), console(True, 80, 40))
+    screen = Screen(race_of(*"abcde"), console(True, 80, 40))
     with screen.console.capture() as captured:
         screen.console.print(screen.frame())
     rows = OWN_CODES.sub("", captured.get()).splitlines()

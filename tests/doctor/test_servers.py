@@ -24,6 +24,7 @@ from tests.helpers.loopback_language import Language, speaking
 PROMPTS = (Question("Once upon a time"), Question("def read(path):"))
 PARAMS = SamplingParams(max_new_tokens=16)
 PLAIN, SPEC = Language(step_s=0.006), Language(k=3, salt="spec", step_s=0.006)
+REFUSED = frozenset({"schema", "tools", "chat"})
 QUICK_PLAIN, QUICK = replace(PLAIN, step_s=0.0), replace(SPEC, step_s=0.0)
 
 
@@ -116,12 +117,10 @@ def test_what_may_be_wrong_is_a_doubt(doubt: str) -> None:
     ("plain", "spec"),
     [
         (PLAIN, SPEC),
-        (replace(PLAIN, salt="a"), replace(SPEC, keeps=2, salt="b", reports=False)),
-        (replace(PLAIN, refuses=frozenset({"schema", "tools", "chat"})),
-         replace(SPEC, salt="c", refuses=frozenset({"schema", "tools", "chat"}))),
+        (replace(PLAIN, salt="a", refuses=REFUSED), replace(SPEC, keeps=2, salt="b", reports=False, refuses=REFUSED)),
     ],
-    ids=["all", "by metrics", "refusing"],
-)  # fmt: skip
+    ids=["all", "by metrics, refusing"],
+)
 def test_a_healthy_pair_has_neither_fault_nor_doubt(plain: Language, spec: Language) -> None:
     """A false alarm, or a key or an address in a report that is passed on."""
     with speaking(plain, spec) as endpoints:

@@ -22,6 +22,7 @@ import httpx
 
 from engine.kernels.cpu.build import has_kernels, library
 from tests.helpers import ROOT
+from tests.helpers.preloaded import Page
 
 TARGET = "tests/fixtures/trained/target"
 ORDER: dict[str, Any] = {
@@ -56,7 +57,7 @@ class Server:
 
     url: str
     up_s: float
-    process: subprocess.Popen
+    process: subprocess.Popen | Page
     log: Path
 
     def visitor(self, name: str) -> Visitor:
@@ -73,11 +74,12 @@ def free_port() -> int:
 def served(
     cache: Path,
     *arguments: str,
-    script: Sequence[str] = ("app.py",),
+    script: Sequence[str] = (),
     log: Path | None = None,
     port: int | None = None,
 ) -> Iterator[Server]:
-    """`python app.py` until the block ends. `up_s`: seconds from the command to the page. `log`: where its output goes.
+    """A page until the block ends. script: run by a Python of its own; without, `app.py` with its imports done.
+    `up_s`: seconds from the command to the page. `log`: where its output goes.
     Compiled kernels are put into the cache, if there are any: compiling them once more in every fresh one is half a
     minute of both cores, and tests/kernels/cpu/test_native_build.py's business."""
     if has_kernels():
@@ -95,13 +97,16 @@ def served(
         "HF_HUB_OFFLINE": "1",
         "GRADIO_ANALYTICS_ENABLED": "False",
     }
-    command = [sys.executable, *script, "--port", str(port), *(arguments or ("--target", TARGET, "--dtype", "float32"))]
+    options = ["--port", str(port), *(arguments or ("--target", TARGET, "--dtype", "float32"))]
     started = time.monotonic()
     log_path = log or cache / f"log-{port}"
-    output = log_path.open("w")
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, text=True
-    )
+    process: subprocess.Popen | Page
+    if script:
+        with log_path.open("w") as output:
+            places = {"cwd": ROOT, "env": environment, "stdin": subprocess.PIPE, "stdout": output, "stderr": output}
+            process = subprocess.Popen([sys.executable, *script, *options], text=True, **places)
+    else:
+        process = Page(options, environment, str(log_path))
     try:
         url = f"http://127.0.0.1:{port}"
         while not _answers(url):
@@ -111,7 +116,6 @@ def served(
     finally:
         process.terminate()
         process.wait(10)
-        output.close()
 
 
 def _answers(url: str) -> bool:

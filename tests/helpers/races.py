@@ -1,5 +1,4 @@
-"""Races that never ran, but could have: valid by construction, random in everything else. For tests of what
-reads them."""
+"""Races that never ran, but could have: valid by construction, random in all else; for tests of what reads them."""
 
 from __future__ import annotations
 
@@ -28,22 +27,8 @@ from engine.spec import (
     standard_lanes,
 )
 
-PIECES = (
-    "The",
-    " cat",
-    "\n",
-    "",
-    " [bold]x[/]",
-    "\x1b[31m",
-    "\u202e",
-    "é",
-    " 猫",
-    "\t",
-    "👩\u200d💻",
-    "{{${",
-    "]",
-    "\r",
-)
+PIECES = ("The", " cat", "", " [bold]x[/]", "\x1b[31m", "\u202e", " 猫", "👩\u200d💻", "{{${", *"\n\t\ré]")
+WIDTHS = {"width": 8, "widths_class": [2, 4, 8], "plain_width": 1}
 seconds = st.floats(1e-4, 0.5)
 K = 7
 MOST = 15
@@ -89,26 +74,12 @@ def lane_steps(draw: st.DrawFn, token_ids: list[int], k: int, audit: bool) -> li
         right = draw(st.integers(0, min(num_drafted, len(left))))
         wrong = [(left[right] if right < len(left) else 0) + 1 + i for i in range(num_drafted - right)]
         committed = left[: right + 1]
-        n = len(committed)
-        pieces = tuple(map(piece, committed))
         drafted = (*left[:right], *wrong)
         checksums = tuple((token * 2**40 + position + i) % 2**64 for i, token in enumerate(committed)) if audit else ()
-        out.append(
-            Step(
-                len(out),
-                position,
-                drafted,
-                right,
-                tuple(committed),
-                draw(seconds),
-                draw(seconds),
-                draw(st.integers(num_drafted + 1, 8)),
-                pieces,
-                tuple(map(piece, drafted)),
-                checksums,
-            )
-        )
-        position += n
+        done = (len(out), position, drafted, right, tuple(committed))
+        cost = (draw(seconds), draw(seconds), draw(st.integers(num_drafted + 1, 8)))
+        out.append(Step(*done, *cost, tuple(map(piece, committed)), tuple(map(piece, drafted)), checksums))
+        position += len(committed)
     return out
 
 
@@ -119,21 +90,16 @@ def recordings(draw: st.DrawFn, failing: bool = False, names: tuple[str, ...] = 
     audit, solo = draw(st.booleans()), draw(st.booleans())
     token_ids = draw(st.lists(st.integers(0, 300_000), min_size=1, max_size=40))
     prompt = draw(st.lists(st.integers(0, 300_000), min_size=1, max_size=5))
-    params = SamplingParams(
-        temperature=draw(st.sampled_from([0.0, 0.8])),
-        seed=draw(st.integers(0, 2**63 - 1)),
-        max_new_tokens=len(token_ids),
-    )
+    temperature, seed = draw(st.sampled_from([0.0, 0.8])), draw(st.integers(0, 2**63 - 1))
+    params = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=len(token_ids))
     spec = RaceSpec(lanes_of((name, "ngram", K) for name in names), params, audit, solo)
     lanes: dict[str, list[Event]] = {}
     for lane in spec.lanes:
         started = Started(len(prompt), draw(seconds))
         done = draw(lane_steps(token_ids, lane.k, audit))
         if failing and lane is spec.lanes[-1]:
-            lanes[lane.name] = [
-                *draw(st.sampled_from([[], [started], [started, *done[:1]]])),
-                Failed("the drafter failed: [bold]\x1b[31m"),
-            ]
+            begun = draw(st.sampled_from([[], [started], [started, *done[:1]]]))
+            lanes[lane.name] = [*begun, Failed("the drafter failed: [bold]\x1b[31m")]
         else:
             lanes[lane.name] = [started, *finished("length", done)]
     return recording(spec, prompt, list(race({name: iter(events) for name, events in lanes.items()}, solo)))
@@ -147,17 +113,8 @@ def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
 
 
 OF_EVENTS = ("num_drafted", "wall_s", "copied")
-BESIDE = (
-    "tables",
-    "table_parents",
-    "table_chances",
-    "table_pieces",
-    "costs",
-    "oracles",
-    "candidates",
-    "promises",
-    "drafter_bytes",
-)
+OF_TABLES = ("tables", "table_parents", "table_chances", "table_pieces")
+BESIDE = (*OF_TABLES, "costs", "oracles", "candidates", "promises", "drafter_bytes")
 """Fields that an event, and a recording of schema 2, may have."""
 
 
@@ -249,12 +206,9 @@ def with_trees(race: dict[str, Any], rng: random.Random, name: str = "ngram@tree
 
 def _add_trees(race: dict[str, Any], name: str, text: list[int], rng: random.Random) -> None:
     """A table of trees, most of which have a path that continues the text."""
-    drafts: list[list[int]] = []
-    rows: list[list[int]] = []
+    drafts, rows = list[list[int]](), list[list[int]]()
     for position in range(len(text)):
-        ids: list[int] = []
-        parents: list[int] = []
-        depths = [0]
+        ids, parents, depths = list[int](), list[int](), [0]
         for _ in range(rng.randrange(MOST + 1)):
             parent = rng.choice([len(ids), rng.randrange(len(ids) + 1)])
             true = text[position + depths[parent] : position + depths[parent] + 1]
@@ -265,9 +219,8 @@ def _add_trees(race: dict[str, Any], name: str, text: list[int], rng: random.Ran
                 depths.append(depths[parent] + 1)
         drafts.append(ids)
         rows.append([] if parents == [*range(len(ids))] else parents)
-    race["tables"][name] = drafts
-    race["table_parents"] = {name: rows}
-    race["table_chances"] = {name: [sorted((rng.random() for _ in ids), reverse=True) for ids in drafts]}
+    chances = [sorted((rng.random() for _ in ids), reverse=True) for ids in drafts]
+    race["tables"][name], race["table_parents"], race["table_chances"] = drafts, {name: rows}, {name: chances}
 
 
 def as_trees(recorded: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
@@ -286,7 +239,8 @@ def as_trees(recorded: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
 def _branch(event: dict[str, Any], text: list[int], rng: random.Random) -> None:
     """Make a step's chain a tree."""
     num = event["num_accepted"] if rng.random() < 0.3 else len(event["drafted"])  # without: the path ends with a leaf
-    nodes = [(token, piece, i) for i, (token, piece) in enumerate(zip(*_drafted(event), strict=True))][:num]
+    drafted = zip(event["drafted"], event["drafted_pieces"], range(len(event["drafted"])), strict=True)
+    nodes = list(drafted)[:num]
     for number in range(rng.randrange(MOST - num)):
         nodes.append((230_000 + number, f" or{number}", rng.randrange(len(nodes) + 1)))
     order: list[int] = []
@@ -310,10 +264,6 @@ def _branch(event: dict[str, Any], text: list[int], rng: random.Random) -> None:
             sources.append(rng.choice([-1, *(i for i, each in enumerate(known) if each == token)]))
         if max(sources) >= 0:
             event["sources"] = sources
-
-
-def _drafted(event: Mapping[str, Any]) -> tuple[list[int], list[str]]:
-    return event["drafted"], event["drafted_pieces"]
 
 
 def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:
@@ -341,51 +291,22 @@ def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def race_of(names: list[str]) -> dict[str, Any]:
-    """One race with speculative lanes of these names, each with one step of one token."""
-    spec = RaceSpec(lanes_of((name, "ngram", 3) for name in names), SamplingParams(max_new_tokens=1))
-    lanes = {lane.name: a_step(seconds=0.1 + 0.1 * i) for i, lane in enumerate(spec.lanes)}
-    played = {name: iter([Started(1, 0.5), *finished("length", [step])]) for name, step in lanes.items()}
-    return recording(spec, [1], list(race(played)))
-
-
 def fixed_race() -> dict[str, Any]:
     """One race drawn by nobody, audited: five tokens, a step with two right drafts of three, then two without a draft;
     a stop string at the end."""
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=5, stop=("end",)), audit=True)
     words = {10: "a", 11: "b", 12: "c", 13: "d", 14: "end", 9: "x"}
 
-    def one(
-        index: int,
-        position: int,
-        drafted: tuple[int, ...],
-        num_accepted: int,
-        token_ids: tuple[int, ...],
-        draft_s: float,
-    ) -> Step:
-        pieces, drafted_pieces = tuple(words[t] for t in token_ids), tuple(words[t] for t in drafted)
-        return Step(
-            index,
-            position,
-            drafted,
-            num_accepted,
-            token_ids,
-            draft_s,
-            0.2,
-            4,
-            pieces,
-            drafted_pieces,
-            tuple(2**63 + t for t in token_ids),
-        )
+    def one(index: int, position: int, ids: tuple[int, ...], draft_s: float, drafted: tuple[int, ...] = ()) -> Step:
+        pieces, drafted_pieces = (tuple(words[token] for token in tokens) for tokens in (ids, drafted))
+        done, checksums = (index, position, drafted, len(ids) - 1, ids), tuple(2**63 + token for token in ids)
+        return Step(*done, draft_s, 0.2, 4, pieces, drafted_pieces, checksums)
 
-    plain = [one(i, i, (), 0, (10 + i,), 0.0) for i in range(5)]
-    drafted = [one(0, 0, (10, 11, 9), 2, (10, 11, 12), 0.1), one(1, 3, (), 0, (13,), 0.1), one(2, 4, (), 0, (14,), 0.1)]
+    plain = [one(i, i, (10 + i,), 0.0) for i in range(5)]
+    drafted = [one(0, 0, (10, 11, 12), 0.1, (10, 11, 9)), one(1, 3, (13,), 0.1), one(2, 4, (14,), 0.1)]
     lanes = {"plain": plain, "baseline": plain, "speculative": drafted}
-    return recording(
-        spec,
-        [1, 2],
-        list(race({name: iter([Started(2, 0.5), *finished("stop_string", done)]) for name, done in lanes.items()})),
-    )
+    played = {name: iter([Started(2, 0.5), *finished("stop_string", done)]) for name, done in lanes.items()}
+    return recording(spec, [1, 2], list(race(played)))
 
 
 def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dict[str, Any]:
@@ -396,33 +317,20 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
         "versions": {"python": "3.11.7", "torch": "2.13.0"},
         "commit": "0123456789ab",
         "created": "2026-01-02T03:04:05Z",
-        "widths": {
-            "width": 8,
-            "widths_class": [2, 4, 8],
-            "plain_width": 1,
-            "exact": True,
-            "cache_length": 64,
-            "note": "steps run at widths 2, 4 and 8",
-        },
+        "widths": WIDTHS | {"exact": True, "cache_length": 64, "note": "steps run at widths 2, 4 and 8"},
         "synthetic": [],
         "spec": asdict(spec),
         "prompt": {"text": "a prompt", "token_ids": prompt},
     }
     lanes = {lane.name: steps(events, lane.name) for lane in spec.lanes}
     ended = {e.lane for e in events if isinstance(e.event, Finished)}
-
     baseline = spec.named(BASELINE)[0]
+    circumstances: dict[str, Any] = {"same_class": True, "dtype": "float32", "explain": unexplained}
 
     def judge(second: str) -> dict[str, Any]:
-        return compare(
-            lanes[baseline],
-            lanes[second],
-            names=(baseline, second),
-            same_class=True,
-            dtype="float32",
-            explain=unexplained,
-            finished={baseline, second} <= ended,
-        ).to_json()
+        names = (baseline, second)
+        texts = (lanes[name] for name in names)
+        return compare(*texts, names=names, finished={*names} <= ended, **circumstances).to_json()
 
     return build(header, events, {"verdicts": {name: judge(name) for name in lanes if name != baseline}}).fields
 

@@ -1,5 +1,4 @@
-"""Every kernel that computes rows, compiled or in Triton's interpreter, for tests/kernels/test_row_bits.py: those of
-`ROWS` compute each row from that row alone, those of `SEQUENCES` read and write a cache."""
+"""Every kernel that computes rows, compiled or interpreted: of `ROWS` from the row alone, of `SEQUENCES` in a cache."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def is_alive(pid: int) -> bool:
 def test_a_part_that_dies_or_hangs_costs_no_other(tmp_path, capsys):
     """Ten minutes on a GPU would be lost: errors of CUDA stay with their process, and kernels can hang for good."""
     names = ("finds", "raises", "is_killed", "hangs", "is_wrong")
-    parts = {name: one(name, 5 if name == "hangs" else 60) for name in names} | {"last": one("finds")}
+    parts = {name: one(name, 2 if name == "hangs" else 60) for name in names} | {"last": one("finds")}
     status, ended, rows = run(tmp_path, parts, "--seconds", "120")
     states = {name: part["state"] for name, part in ended.items()}
     assert status == 1

@@ -21,7 +21,6 @@ NOTHING = 0.03
 are right more often."""
 MIN_DRAFTED = 12
 """Drafted tokens below which nothing is said about them."""
-COUNTS = "num_accepted", "num_drafts"
 SEVERAL, ONE = 1.2, 1.02
 """Tokens per chunk from which a server that reports nothing speculates, and up to which it does not."""
 

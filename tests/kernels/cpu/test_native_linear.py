@@ -108,8 +108,7 @@ def test_rows_of_many_inputs_are_taken_some_at_a_time(variant):
 @EACH_VARIANT
 @pytest.mark.parametrize("act", [None, 0, 1])
 def test_infinities_and_nan_are_kept(variant, act):
-    """A model that has overflowed would go on writing text as if nothing had happened; large numbers
-    are no overflow."""
+    """A model that has overflowed would go on writing text as if nothing had happened; large numbers are none."""
     plain = linear_of(64, 32)
     plain.weight.copy_(plain.weight.abs() + 1)
     linear, sign = native(plain, act, variant), torch.ones(1, 32, dtype=torch.bfloat16)
