@@ -51,7 +51,7 @@ document.addEventListener("click", (event) => {
 on("frame", ({ race, ribbon, recording, state }) => {
   if (state === "lost") return lost();
   if (race === "none" || ribbon?.includes("RECORDED")) return undefined;
-  remember(RACE_KEY, race, true);
+  if (remembered(RACE_KEY, true) !== race) remember(RACE_KEY, race, true);
   if (!recording) return undefined;
   remember(OVER_KEY, race, true);
   remember(RECORDING_KEY, null, true);       // there may be no room for the new one
