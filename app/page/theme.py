@@ -12,15 +12,25 @@ from ..web.colours import BLUES, COLOURS, INKS, WHITE, variables
 PAGE_CSS = variables(".gradio-container") + (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 HEAD = """<style>
 @media (max-width: 640px) { .gradio-container .fillable { padding-left: 0 !important; padding-right: 0 !important; } }
+@media (min-width: 941px) and (max-width: 1480px) {
+  html[data-settings] #page-top > :first-child { flex: 1 0 max-content; }
+}
+@media (max-width: 1480px) {
+  html[data-settings] :is(.page-header p, #page-stage-button),
+    html[data-settings] #page-presets > :not(button):not(#page-examples) { display: none; }
+  html[data-settings] #page-examples { padding-right: 28px;
+    mask-image: linear-gradient(90deg, currentcolor calc(100% - 28px), transparent); }
+}
 @media (min-width: 2400px) { .gradio-container { zoom: 1.3; --zoom: 1.3; } }
 @media (min-width: 3200px) { .gradio-container { zoom: 1.8; --zoom: 1.8; } }
-.gradio-container:not(:has(#page-checkup)) .page-checkup-button { display: none; }
 @media (prefers-reduced-motion: reduce) {
   .gradio-container * { transition: none !important; animation: none !important; }
 }
 </style>"""
 """Rules for the whole page under a condition: in `launch(css=...)` Gradio would put `.gradio-container` before each of
 them once more."""
+NO_CHECK_UPS = "<style>.page-checkup-button { display: none; }</style>"
+"""Where visitors may not check up on their pairs."""
 
 
 LIGHT_DARK = {

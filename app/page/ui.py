@@ -35,7 +35,7 @@ from .gradio_errors import answers
 from .gradio_faults import MAX_SESSIONS, mend, mend_gradio, named
 from .handlers import CHECK_UP_SETTINGS, STUDY_SETTINGS, Handlers
 from .routes import routes
-from .theme import HEAD, PAGE_CSS, theme
+from .theme import HEAD, NO_CHECK_UPS, PAGE_CSS, theme
 
 SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
 SWITCH_S = 5e-4
@@ -86,7 +86,7 @@ def build(
                     one.id: gr.Button(one.name, size="sm", elem_id=f"page-example-{one.id}")
                     for one in catalogue.presets
                 }
-            expectation = gr.HTML(texts.preset_line(preset))
+            expectation = gr.HTML(texts.preset_line(preset), elem_id="page-expectation")
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
         with gr.Row(elem_id="page-go"):
             prompt = _component(prompt_control)
@@ -181,7 +181,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None, json_log: bool =
         server_port=port,
         theme=theme(),
         css=RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS,
-        head=HEAD,
+        head=HEAD if page.ends.catalogue.limits.studies else HEAD + NO_CHECK_UPS,
         show_error=False,
         run_history=False,
         footer_links=["api"],

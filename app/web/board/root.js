@@ -25,6 +25,10 @@ export function on(name, listener) {
   });
 }
 
+// Say something about the whole page, for rules about what is outside the race view. They could use `:has`, but then
+// the browser searches the page again for every word of a race.
+export function mark(name, holds) { document.documentElement.toggleAttribute(`data-${name}`, holds); }
+
 // True if any listener returned true.
 export function emit(name, detail) {
   return !root.dispatchEvent(new CustomEvent(`photofinish:${name}`, { bubbles: true, cancelable: true, detail }));

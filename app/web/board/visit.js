@@ -6,7 +6,7 @@ import { autoplay } from "./deck.js";
 import { onFrame } from "./frames.js";
 import { examples, pageButton, racedSettings, updatePageButtons } from "./page.js";
 import "./prompt.js";
-import { on } from "./root.js";
+import { mark, on } from "./root.js";
 import { board, refs } from "./screen.js";
 import { ask } from "./served.js";
 import { S } from "./state.js";
@@ -35,6 +35,7 @@ document.addEventListener("keydown", (event) => {
 function toggleSettings() {
   const opens = !panel().classList.contains("open"), button = pageButton("settings");
   panel().querySelector(".toggle-button").click();
+  mark("settings", opens);
   button?.focus();
   if (!opens) return closed(toggleSettings);
   opened(toggleSettings);
@@ -50,7 +51,7 @@ document.addEventListener("click", (event) => {
 on("frame", ({ race, ribbon, recording, state }) => {
   if (state === "lost") return lost();
   if (race === "none" || ribbon?.includes("RECORDED")) return undefined;
-  remember(RACE_KEY, race, true);
+  if (remembered(RACE_KEY, true) !== race) remember(RACE_KEY, race, true);
   if (!recording) return undefined;
   remember(OVER_KEY, race, true);
   remember(RECORDING_KEY, null, true);       // there may be no room for the new one

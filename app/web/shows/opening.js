@@ -6,7 +6,7 @@ import { numDrafted, tokensOf } from "../base/steps.js";
 import { remember, remembered } from "../base/storage.js";
 import { make, makeUnheard, putText, seconds } from "../base/text.js";
 import { announcement, showVerdict } from "../board/paint.js";
-import { emit, on, root } from "../board/root.js";
+import { emit, mark, on, root } from "../board/root.js";
 import { board, refs, replay, still, views } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
 import { showTexts } from "../board/tabs.js";
@@ -62,6 +62,7 @@ function enter(act) {
   const [next, ms] = ACTS[act] ?? [];
   clearTimeout(opening.cue);
   root.dataset.opening = opening.act = act;
+  mark("opened", act === "done");
   if (act === "meet") meet();
   if (next) opening.cue = setTimeout(() => enter(next), ms);
   if (act !== "done") return;
@@ -81,6 +82,7 @@ function meet() {
 export function skipOpening() {
   if (opening.act) endOpening();
   delete root.dataset.opening;
+  mark("opened", false);
 }
 
 // Leave the race at its end, as after any replay.

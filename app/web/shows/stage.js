@@ -6,7 +6,7 @@ import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
 import { examples, isLinked } from "../board/page.js";
 import { paint, showVerdict } from "../board/paint.js";
-import { on, root } from "../board/root.js";
+import { mark, on, root } from "../board/root.js";
 import { board, countNow, refs, replay, views } from "../board/screen.js";
 import { S, session, shownLanes, verdictOn } from "../board/state.js";
 import { choose, showTexts } from "../board/tabs.js";
@@ -64,6 +64,7 @@ function beginStage() {
     focused: document.activeElement, scroll: [window.scrollX, window.scrollY],
     texts: textBoxes().map((box) => box.scrollTop), follows: Object.values(views).map((view) => view.follows) };
   showView("on");
+  mark("stage", true);
   choose("whatif");             // same texts as the tab Text, and keys may change the length
   document.activeElement?.blur();
   Object.values(views).forEach((view) => { view.follows = true; });
@@ -132,6 +133,7 @@ function endStage() {
   const fault = unwatchLive();
   stage.kept = null;
   delete root.dataset.stage;
+  mark("stage", false);
   delete root.dataset.touch;
   clearTimeout(stage.hint);
   refs.stageHint.hidden = true;

@@ -7,7 +7,7 @@ import { controls, stopAutoplay } from "../board/deck.js";
 import { clear, onFrame, setHeader } from "../board/frames.js";
 import { isLinked, pageButton } from "../board/page.js";
 import { paint } from "../board/paint.js";
-import { on, root } from "../board/root.js";
+import { mark, on, root } from "../board/root.js";
 import { board, popover, refs, replay } from "../board/screen.js";
 import { S, session } from "../board/state.js";
 import { choose } from "../board/tabs.js";
@@ -48,6 +48,7 @@ function beginStory() {
   Object.assign(story, { on: true, tale: taleOf() });
   refs.marks.setAttribute("aria-pressed", "true");
   refs.story.hidden = refs.spot.hidden = false;
+  mark("story", true);
   opened(endStory);
   tellCard(Math.min(Number(remembered(STORY_KEY)) || 0, CARDS.length - 1));
   refs.storyNext.focus({ preventScroll: true });
@@ -124,6 +125,7 @@ export function endStory(done = false) {
   popover.close();
   land();
   refs.story.hidden = refs.spot.hidden = true;
+  mark("story", false);
   if (done) remember(STORY_KEY, "0");
   refs.marks.setAttribute("aria-pressed", marks);
   choose(tab);
