@@ -191,7 +191,7 @@ def main() -> None:
                 each.pages |= lists_models("m")
             arguments = [f"--lane={name}=openai:{each.url}" for name, each in zip(("plain", "x"), found, strict=True)]
             arguments += ["--model", "m", "--under-load"]
-        with served(Path(folder), *arguments) as server, fuzzed(server, options.seed) as fuzzer:
+        with served(Path(folder), *arguments, script=("app.py",)) as server, fuzzed(server, options.seed) as fuzzer:
             server.visitor("first").race(pair=fuzzer.pair)
             fuzzer.run(WARM_UP)  # what is loaded once, and recordings that are kept until others take their place
             fuzzer.report = Report()

@@ -22,12 +22,12 @@ class Page:
     """`python app.py` with these arguments; what it says goes into the file `log`. Has what tests use of Popen."""
 
     def __init__(self, arguments: list[str], environment: dict[str, str], log: str) -> None:
-        self.pid = _asked(arguments=arguments, environment=environment, log=log)
+        self.pid = _answer(arguments=arguments, environment=environment, log=log)
         self.status: int | None = None
 
     def poll(self) -> int | None:
         if self.status is None:
-            self.status = _asked(pid=self.pid)
+            self.status = _answer(pid=self.pid)
         return self.status
 
     def wait(self, timeout_s: float) -> int:
@@ -49,7 +49,7 @@ def _parent() -> Any:
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def _asked(**request: Any) -> Any:
+def _answer(**request: Any) -> Any:
     parent = _parent()
     print(json.dumps(request), file=parent.stdin, flush=True)
     return json.loads(parent.stdout.readline())

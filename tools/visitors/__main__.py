@@ -99,7 +99,7 @@ def main() -> int:
         limits = Path(folder, "limits.toml")
         limits.write_text(LIMITS)
         arguments = "--target", options.target, "--limits", str(limits), "--log", "json"
-        with served(cache_dir(), *arguments, log=Path(folder, "log")) as server:
+        with served(cache_dir(), *arguments, script=("app.py",), log=Path(folder, "log")) as server:
             of = options.visitors, 60 * options.minutes, options.seed, options.think, options.browsers
             found = asyncio.run(crowd(server, *of))
     text = json.dumps({**about, **found}, indent=1)
