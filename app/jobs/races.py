@@ -25,9 +25,8 @@ from .worker import STOPPED_TEXT, Race, Worker
 
 FRAME_S = 0.05
 HEARTBEAT_FRAMES = 4
-WAITING_FRAMES = 10
-"""After this many intervals a frame is sent even without news, or while the race waits: only at a frame does the server
-notice that a visitor has left. Each who waits costs 0.5 % of a core (0.6 % with as many frames as a race)."""
+"""After this many intervals a frame is sent even without news: only at a frame does the server notice that
+a visitor has left."""
 POLL_S = 0.01
 """How soon news is noticed after a pause longer than a frame's interval. Steps slower than a frame are shown when
 they are over, not at a tick."""
@@ -215,8 +214,7 @@ class Stage:
             sent_at = self._clock()
             while sent is None or not is_over(sent):
                 view, now = run.look(), self._clock()
-                most = WAITING_FRAMES if view.state == "waiting" else HEARTBEAT_FRAMES
-                if view != sent or now - sent_at >= most * FRAME_S:
+                if view != sent or now - sent_at >= HEARTBEAT_FRAMES * FRAME_S:
                     yield await self._text(sent, view, shown)
                     sent, shown, sent_at = view, shown + 1, now
                 if not is_over(view):

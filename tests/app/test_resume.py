@@ -74,7 +74,7 @@ async def test_where_nobody_comes_back_nothing_is_left(left) -> None:
     await asyncio.sleep(0.01)
     frames = stage.frames("b", "at b", ORDER)
     if left != "not even begun":
-        await seen(frames, 1 if left == "waiting" else 4)
+        await seen(frames, 4)
     await frames.aclose()
     closed = time.monotonic()
     await asyncio.sleep(0.15)

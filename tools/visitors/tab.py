@@ -109,7 +109,7 @@ class Tab:
         return answer
 
     async def open(self) -> None:
-        """Load the page and what it loads, and look for a race of before."""
+        """Load the page and what it loads."""
         found = (await self.ask("GET", "/")).text
         for asset in ("theme.css", *re.findall(r'"\./(assets/[\w.-]+)"', found)[:4]):
             await self.ask("GET", f"/{asset}")
@@ -117,8 +117,6 @@ class Tab:
         self.functions = {each["api_name"]: each["id"] for each in config["dependencies"] if each["api_name"]}
         shown = {each["props"].get("label"): each["props"].get("value") for each in config["components"]}
         self.pair = shown["Model"]
-        await self.call("model")
-        await self.call("resume", "")
 
     async def join(self, name: str, *data: Any, event: Any = None) -> str:
         """Put a call into the page's queue; the id of its messages. Raises Refused."""

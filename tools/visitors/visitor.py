@@ -57,9 +57,15 @@ class Visitor:
                 left = self._until - time.time()
                 await asyncio.sleep(max(0, min(left, self._rng.expovariate(1 / self._think_s))))
 
-    async def _new_tab(self) -> Tab:
+    async def _new_tab(self, raced: Race | None = None) -> Tab:
+        """Open the page. raced: goes on there, and is watched to its end."""
         tab = Tab(self._client, f"{self._rng.getrandbits(55):011x}", self._seen)
         await tab.open()
+        if raced is None:
+            await tab.call("resume", "")
+        else:
+            await self._follow(tab, {await tab.join("resume", raced.id): raced}, lambda race: False)
+        await tab.call("model")
         return tab
 
     def _check(self, refusal: str) -> None:
@@ -132,10 +138,7 @@ class Visitor:
         races: dict[str, Race] = {}
         race = await self._order(tab, races)
         left = await self._follow(tab, races, self._moment())
-        tab = await self._new_tab()
-        if left:
-            await self._follow(tab, {await tab.join("resume", race.id): race}, lambda race: False)
-        return tab
+        return await self._new_tab(race if left else None)
 
     async def _study(self, tab: Tab) -> None:
         """Two prompts of one's own."""
