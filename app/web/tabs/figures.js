@@ -52,7 +52,7 @@ function drawWhySays() {
       times(found.speedup)}.`);
   write(refs.whyNote, !found ? "" : "Each step reads the model's weights from memory once, to write one token or to "
     + `check many. ${isOnServer(S.header, S.sides[1]) ? "Times are those of the text's arrival here: a server does not "
-    + "say how long it drafts." : `Drafting is ${percent(found.drafting)} of the time.`}`);
+    + "say how long it drafts." : `Drafting is ${percent(found.drafting)} of the time.`}${S.pace ? ` ${S.pace.whole}` : ""}`);
 }
 
 export function askForFigures() {
