@@ -37,7 +37,7 @@ function drawPicture() {
   if (!refs.ribbon.hidden) say(refs.ribbon.dataset.words.replaceAll(",", " "), right, 84, 24, "ribbon",
     { weight: 700, align: "right", room: 500 });
   say(`${words("titleName")}: ${words("titleFacts")}`, SHOT.pad, 126, 26, "board-soft");
-  const ink = root.dataset.sense === "slower" || root.hasAttribute("data-doubtful") ? "caution" : "board-ink";
+  const ink = root.dataset.sense === "slower" || root.hasAttribute("data-doubted") ? "caution" : "board-ink";
   const wide = say(words("ratio"), SHOT.pad - 8, 288, 176, ink, { weight: 700 });
   words("ratioWords").split(/[,;] /).toReversed().forEach((line, i) =>
     say(line, SHOT.pad + wide + 24, 288 - 40 * i, 30, "board-ink"));
