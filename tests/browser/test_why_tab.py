@@ -131,9 +131,9 @@ def test_figures_requested_while_others_are_drawn_come_too(tab: Any) -> None:
         tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
         tab.wait_for_timeout(300)
         assert held or num
-    tab.unroute("**/queue/join*")
     for route in held:
         route.continue_()
+    tab.unroute("**/queue/join*")
     tab.wait_for_function(SHOWN, timeout=10_000)
     assert words(tab, "cheatRatio") == f"{cheats(compared_of(read(file)))['ratios'][0]:.2f}×"
 
