@@ -137,8 +137,8 @@ def build(
         if load is not None:
             load.submit(handlers.load, _named(LOAD_SETTINGS, components), load, trigger_mode="once", **PRIVATE)
             load.clear(handlers.stop_load, queue=False, **PRIVATE)
-        race.submit(handlers.charts, None, drawn, **PRIVATE)
-        race.expand(handlers.why, None, reasons, **PRIVATE)
+        for event, figures, places in ((race.submit, handlers.charts, drawn), (race.expand, handlers.why, reasons)):
+            event(figures, None, places, trigger_mode="multiple", **PRIVATE)  # extras ask anew in the middle
         for preset_id, button in presets.items():
             fill = partial(handlers.preset, preset_id)
             button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), queue=False, **PRIVATE)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ..events import LaneEvent, Step, steps
 from ..spec import BASELINE, PLAIN, SPECULATIVE
-from .loops import loop_start
+from .loops import loop_start, with_counters
 from .metrics import fastest_plain, lane_metrics, num_tokens_of, percentile, speedup
 
 MAX_SPEEDUP = 1e6
@@ -139,7 +139,7 @@ class Compared:
 
     def before_the_loop(self) -> tuple[int, float | None] | None:
         """For a looping text, the number of tokens before the loop and the speed-up over them; None for any other."""
-        start = loop_start([token for step in self.lane for token in step.token_ids])
+        start = loop_start(with_counters(self.lane))
         return None if start is None else (start, speedup(_until(self.plain, start), self.lane))
 
 

@@ -3,14 +3,44 @@ app/web/base/caveats.js."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import accumulate
+
+from ..events import Step
 
 SHORTEST = 8
 """Tokens in the shortest copy that counts."""
 LOOPS_ABOVE = 1 / 3
+NUMBER = re.compile(" *[0-9]+")
+MOST_DIGITS = 3
+"""Of a number that counts the rounds of a loop; longer ones are times and keys."""
+COUNTER = -1
 LOOKED_AT = 10_000
 """Tokens of a text that are searched for copies, ten times the limit of a race on the page."""
+
+
+def with_counters(done: Sequence[Step]) -> list[int]:
+    """The tokens of these steps, for the functions below. Those of a small number that counts up, so that the number
+    before it in the text is one less, or the next one more, are all COUNTER: "item 17", "item 18" and so on is a loop.
+    All other numbers are data (docs/metrics.md)."""
+    ids = [token for step in done for token in step.token_ids]
+    pieces = [piece for step in done for piece in step.pieces or [""] * len(step.token_ids)]
+    numbers = list[list[int]]()
+    for i, piece in enumerate(pieces if any(ids) else ()):
+        if NUMBER.fullmatch(piece) is None:
+            continue
+        if numbers and numbers[-1][-1] == i - 1 and piece[0] != " ":
+            numbers[-1].append(i)
+        else:
+            numbers.append([i])
+    texts = ["".join(pieces[i] for i in number).strip() for number in numbers]
+    values = [int(text) if len(text) <= MOST_DIGITS else None for text in texts]
+    for number, before, value, after in zip(numbers, [None, *values], values, [*values[1:], None], strict=False):
+        if value is not None and (before == value - 1 or after == value + 1):
+            for i in number:
+                ids[i] = COUNTER
+    return ids
 
 
 def repeated_share(token_ids: Sequence[int]) -> float:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.loops import loop_sentence
+from ..analysis.loops import loop_sentence, with_counters
 from ..analysis.metrics import LaneMetrics, disturbance, is_noise, lane_metrics, race_speedups, ratio_noise
 from ..analysis.roofline import amount, roofline
 from ..events import Finished, steps, text_of
@@ -96,7 +96,7 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
         else:
             speed = _ratio(value, ratio_noise(steps(events, plain), done))
         console.print(Text(f"{which}{speed}{same and f'; {same}'}", style))
-        if (loop := loop_sentence([token for step in done for token in step.token_ids])) is not None:
+        if (loop := loop_sentence(with_counters(done))) is not None:
             console.print(Text(f"{which}{loop}", CAUTION))
     if (disturbed := disturbance(events, recording.get("waited_share"))) is not None:
         console.print(Text(clean(disturbed.sentence), CAUTION))

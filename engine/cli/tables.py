@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.loops import loop_sentence
+from ..analysis.loops import loop_sentence, with_counters
 from ..analysis.metrics import disturbance, lane_metrics, ratio
 from ..analysis.roofline import Roofline
-from ..events import token_ids
+from ..events import steps
 from ..recordings.recording import Recording
 from ..recordings.words import circumstances, clean, ran_on, ribbons
 from ..spec import AUTO, BASELINE, PLAIN
@@ -88,7 +88,7 @@ def print_sweep(console: Console, report: Mapping[str, Any], best: Mapping[str, 
     if gain is not None and reached is not None and limit is not None:
         headline += f", {times(best['speedup'])} as fast as plain ({how}); the oracle {times(gain * limit)}"
     _say(console, headline, "bold")
-    if (loop := loop_sentence(token_ids(events, BASELINE))) is not None:
+    if (loop := loop_sentence(with_counters(steps(events, BASELINE)))) is not None:
         _say(console, loop, CAUTION)
     if (disturbed := disturbance(events, recording.get("waited_share"))) is not None:
         _say(console, disturbed.sentence, CAUTION)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from itertools import groupby
 
 import pytest
@@ -12,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.jobs.recorded import RACES
-from engine.analysis.loops import LOOKED_AT, LOOPS_ABOVE, SHORTEST, loop_sentence, loop_start, repeated_share
+from engine.analysis.loops import (
+    LOOKED_AT,
+    LOOPS_ABOVE,
+    SHORTEST,
+    loop_sentence,
+    loop_start,
+    repeated_share,
+    with_counters,
+)
 from engine.analysis.metrics import is_noise, ratio_noise
 from engine.events import Step, steps
 from engine.recordings.recording import read
@@ -36,8 +45,30 @@ def test_loops_are_told_as_a_person_told_them() -> None:
 @pytest.mark.parametrize("path", sorted(RACES.glob("*.json")), ids=lambda path: path.stem)
 def test_no_shipped_race_is_a_loop(path) -> None:
     """The first thing that a visitor sees must not be the easiest text there is."""
-    done = steps(events_of(read(path)), "speculative")
-    assert loop_sentence([token for step in done for token in step.token_ids]) is None
+    assert loop_sentence(with_counters(steps(events_of(read(path)), "speculative"))) is None
+
+
+COUNTS = {
+    "".join(f"{i}. Look at the first one again.\n" for i in range(1, 14)): True,
+    "".join(f"item {i}, and then the other one\n" for i in range(95, 108)): True,
+    "".join(f'{{"event": "click", "target": "buy", "ts": {i}}}\n' for i in range(1716842, 1716855)): False,
+    "".join(
+        f"{word},{i},red,small\n" for i, word in enumerate(("ash", "elm", "fig", "oak", "yew", "gum", "bay"))
+    ): False,
+    "".join(f"WHERE day >= '{year}-01-01' AND day < '{year + 1}-01-01';\n" for year in range(2014, 2027)): False,
+    "".join(f"7 times {i} is {7 * i}, as they say here\n" for i in range(2, 15)): False,
+}
+
+
+@pytest.mark.parametrize("text", COUNTS, ids=lambda text: text[:12])
+@pytest.mark.parametrize("num_digits", [1, 3])
+def test_a_loop_may_count_its_rounds(text: str, num_digits: int) -> None:
+    """A list whose items are one item sells itself as 9x; data in rows would be called a loop."""
+    pieces = re.findall(rf"\d{{1,{num_digits}}}| ?\w+|[^\w]", text)
+    ids = {piece: i for i, piece in enumerate(dict.fromkeys(pieces), 1)}
+    done = [Step(i, i, (), 0, (ids[piece],), 0.0, 0.1, 1, (piece,)) for i, piece in enumerate(pieces)]
+    assert (loop_sentence(with_counters(done)) is not None) == COUNTS[text]
+    assert loop_sentence([ids[piece] for piece in pieces]) is None
 
 
 @given(

@@ -157,6 +157,26 @@ def test_race_and_stop_stay_in_sight(tab: Any) -> None:
     tab.click("#page-presets button:has-text('CSV to JSON')", force=True)
 
 
+ANSWERS = {"onestep": ".pf-one-row >> nth=1", "whatif": ".pf-whatif", "why": ".pf-why-says"}
+"""What a person opens a tab for."""
+
+
+def test_on_a_low_screen_a_tabs_answer_is_in_sight(tab: Any) -> None:
+    """On a projector's screen one scrolled at every step; a higher screen, or Text, must stay where it is."""
+    for height, names in ((720, ANSWERS), (800, ANSWERS), (720, ["steps"])):
+        tab.set_viewport_size({"width": 1280, "height": height})
+        for name in names:
+            tab.click("[role=tab][data-tab=text]")
+            tab.evaluate("scrollTo(0, 0)")
+            tab.click(f"[role=tab][data-tab={name}]")
+            tab.evaluate(SETTLED)
+            assert (tab.evaluate("scrollY") > 0) == (height < 800 and name in ANSWERS), (height, name)
+            if height == 720 and name in ANSWERS:
+                box = tab.locator(ANSWERS[name]).bounding_box()
+                assert box["y"] >= 0 and box["y"] + box["height"] <= height, (name, box)
+    tab.click("[role=tab][data-tab=text]")
+
+
 SHIFTS = """() => { window.shifts = []; new PerformanceObserver(list => list.getEntries().forEach(entry =>
     window.shifts.push([entry.startTime, entry.value]))).observe({ type: 'layout-shift' }); }"""
 ROWS = """() => [...document.querySelectorAll('.pf-text')].map(box => {

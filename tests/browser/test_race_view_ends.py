@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.analysis.loops import loop_sentence
+from engine.analysis.loops import loop_sentence, with_counters
 from engine.analysis.metrics import disturbance
 from engine.errors import UsageError
 from engine.events import LaneEvent, Step, steps, text_of, to_json
@@ -74,7 +74,7 @@ def test_a_disturbed_machine_is_said_in_the_engines_words(page: Any) -> None:
         feed(page, recorded, race_id=lane, every=90)
         assert words(page, "disturbed") == found.sentence
         assert page.get_attribute("[data-ref=caution]", "title").startswith(found.sentence)
-        loop = loop_sentence([token for step in steps(events_of(recorded), "speculative") for token in step.token_ids])
+        loop = loop_sentence(with_counters(steps(events_of(recorded), "speculative")))
         assert (loop or "") in words(page, "caution"), "one warning in the place of the other"
         assert page.is_visible("[data-ref=caution]") and "do not quote" in words(page, "caution")
     feed(page, {**SHORT, "waited_share": 0.62}, race_id="overloaded")
@@ -82,6 +82,37 @@ def test_a_disturbed_machine_is_said_in_the_engines_words(page: Any) -> None:
     assert found is not None and words(page, "disturbed") == found.sentence
     feed(page, SHORT, race_id="quiet")
     assert disturbance(events_of(SHORT)) is None and words(page, "disturbed") == words(page, "caution") == ""
+
+
+def test_a_doubtful_ratio_looks_doubtful(page: Any) -> None:
+    """The largest figure in white, above a sentence not to quote it."""
+    colours = []
+    for name, words_, share in (
+        ("quiet", TEXT, 0.0),
+        ("overloaded", TEXT, 0.62),
+        ("loop", "one two three four.\n" * 30, 0),
+    ):
+        feed(page, {**race_over(words_of(words_)[:80], seed=5), "waited_share": share}, race_id=name, every=90)
+        colours.append(page.evaluate("getComputedStyle(document.querySelector('[data-ref=ratio]')).color"))
+    assert colours[0] != colours[1] == colours[2]
+
+
+def test_another_pace_than_the_recordings_is_said(page: Any) -> None:
+    """Half the recorded tokens per second, and nothing says that this is the machine."""
+    slow = slowed(SHORT, "plain", every=1, factor=2.0)
+    page.evaluate(
+        """text => { window.fetch = async () => ({ ok: true, text: async () => text });
+        document.body.insertAdjacentHTML('beforeend',
+          '<div id="page-presets"><button id="page-example-a">A</button></div>'); }""",
+        json.dumps(SHORT),
+    )
+    for race, says in ((slow, True), (SHORT, False)):
+        sent = frames(race, race_id=f"live {says}", every=90)
+        show(page, [{**frame, "name": "A"} for frame in sent])
+        page.wait_for_timeout(100)  # the recording arrives later
+        said = re.findall(r"at (\d\.\d\d)× its speed", words(page, "paceNote"))
+        assert (float(said[0]) if said else None) == (pytest.approx(0.5, abs=0.02) if says else None)
+        assert ("the recording's speed" in words(page, "statusText")) == says
 
 
 def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:

@@ -217,6 +217,19 @@ def test_each_word_of_the_field_is_explained_where_it_stands(page: Any) -> None:
 LOOKS = [(360, 740, True), (360, 740, False), (768, 1024, False), (1280, 800, True), (3840, 2160, False)]
 
 
+def test_a_phone_shares_and_warns_first(page: Any) -> None:
+    """A file that goes where nobody finds it, or a link with the prompt that says so once it is sent."""
+    feed(page, SHORT, every=90)
+    page.evaluate("""() => { window.matchMedia = () => ({ matches: true });
+        navigator.canShare = ({ files }) => files[0].type === "image/png";
+        navigator.share = async ({ files }) => { window.shared = files[0].name; }; }""")
+    page.click(".pf-share summary")
+    note, link = (page.locator(name).bounding_box() for name in ("[data-ref=linkNote]", "[data-copy=link]"))
+    assert note["y"] + note["height"] <= link["y"] and "contains the prompt" in words(page, "linkNote")
+    page.click("[data-ref=picture]")
+    page.wait_for_function("window.shared?.endsWith('.png')")
+
+
 def test_no_size_scrolls_sideways(page: Any) -> None:
     """From a small phone to 4K, on every tab, with a ribbon, hostile words and a popover open; text that is cut."""
     feed(page, race_over([*HOSTILE, *words_of(TEXT)], seed=4), ribbon="RECORDED", every=90)

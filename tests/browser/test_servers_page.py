@@ -201,6 +201,11 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.wait_for_selector(f"{form} [data-ref=use]:enabled")
         assert "speculation is on" in tab.inner_text(f"{form} [data-ref=says]")
         assert tab.input_value(f"{form} [data-ref=key]") == ""
+        tab.press(f"{form} [data-ref=model]", "x")
+        assert tab.inner_text(f"{form} [data-ref=says]") == "", "said of other servers than those in the boxes"
+        tab.fill(f"{form} [data-ref=model]", "")
+        tab.click(f"{form} [data-ref=check]")
+        tab.wait_for_selector(f"{form} [data-ref=use]:enabled")
         before = tab.evaluate("window.photofinish.state.race")
         click(f"{form} [data-ref=use]")
         new_race(tab, before, "running", missed=True)
@@ -220,10 +225,12 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.click("#page-study [data-ref=start]")
         tab.wait_for_selector("#page-study [data-ref=says] >> text=3 of 3 prompts finished")
         tab.wait_for_selector("#page-study [data-ref=heads] >> text=server")
-        assert not tab.is_visible("#page-study [data-ref=copy]")
+        assert not tab.is_visible("#page-study [data-ref=copy]") and tab.is_hidden("#page-study [data-ref=opened]")
         assert tab.inner_text("#page-study [data-ref=texts]") == "Same text: 3 of 3 answers."
         scope = "a/model on both servers, baseline and speculative, one user"
         assert tab.inner_text("#page-study [data-ref=scope]") == scope
+        tab.fill("#page-study [data-ref=paste]", "four")
+        assert "of the prompts and limits before" in tab.inner_text("#page-study [data-ref=opened]")
         tab.keyboard.press("Escape")
 
         tab.click("#page-servers-button")

@@ -126,6 +126,24 @@ def test_a_script_by_keyboard_alone(tab: Any) -> None:
     assert not tab.evaluate(STATE)["race"].startswith("recorded"), "the race that was run here stays"
 
 
+def test_a_prompt_from_the_audience(tab: Any) -> None:
+    """Letters of the prompt that work as keys, another prompt in the race, or no way back."""
+    tab.focus("#page-stage-button")
+    press(tab, "Enter")
+    for last in ("Escape", "Enter"):
+        before = tab.evaluate(STATE)["race"]
+        press(tab, "T")
+        assert tab.is_visible("[data-ref=stagePrompt]")
+        tab.keyboard.press("Control+A")
+        tab.keyboard.type("nvx?")
+        press(tab, last)
+        assert tab.locator(".pf[data-stage]").count() and tab.is_hidden("[data-ref=stagePrompt]"), last
+        assert last == "Enter" or tab.evaluate(STATE)["race"] == before
+    new_race(tab, before)
+    assert words(tab, "titleName") == "Your prompt" and tab.input_value("#page-prompt textarea") == "nvx?"
+    press(tab, "Escape")
+
+
 def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None:
     """A key of the list without effect, or one that works off the stage; a moment, hidden marks or a scrolled text that
     the stage forgets."""
@@ -202,7 +220,8 @@ def instead(tab: Any, since: float) -> None:
     tab.wait_for_function(SHOWN_INSTEAD, timeout=LOAD_MS)
     assert time.monotonic() - since < AIM_S
     assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and "RECORDED" in words(tab, "ribbon")
-    assert words(tab, "stageNote") == "Live race not possible; this one was recorded"
+    note = words(tab, "stageNote")
+    assert re.fullmatch(r"Live race not possible\. Recorded race: CSV to JSON, .+, \d{4}-\d\d-\d\d", note), note
     assert not tab.locator(".toast-wrap:visible, .pf-alert:visible").count()
 
 

@@ -120,6 +120,24 @@ def test_switches_belong_to_one_race(tab: Any, tmp_path: Path) -> None:
     assert tab.is_hidden(f"{SENTENCES} >> nth=0")
 
 
+def test_figures_requested_while_others_are_drawn_come_too(tab: Any) -> None:
+    """Extras arrive, or another race, while Gradio waits for the last figures: these would never come."""
+    held: list[Any] = []
+    tab.click("[role=tab][data-tab=why]")
+    tab.route("**/queue/join*", lambda route: held.append(route))
+    for num, file in enumerate((RACES / "sql.json", RACES / "chat.json")):
+        with tab.expect_response("**/recordings/*.json"):  # the last thing before the figures are requested
+            tab.set_input_files("[data-ref=file]", file)
+        tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
+        tab.wait_for_timeout(300)
+        assert held or num
+    for route in held:
+        route.continue_()
+    tab.unroute("**/queue/join*")
+    tab.wait_for_function(SHOWN, timeout=10_000)
+    assert words(tab, "cheatRatio") == f"{cheats(compared_of(read(file)))['ratios'][0]:.2f}×"
+
+
 def test_a_race_of_a_stranger_and_one_without_a_ratio(tab: Any, tmp_path: Path) -> None:
     """A name from a file that becomes markup; switches that inflate nothing, or a number of the race before."""
     race = a_race([(3, 2)] * 4)

@@ -8,6 +8,9 @@ import { oneLine } from "./text.js";
 const SHORTEST = 8;
 const LOOPS_ABOVE = 1 / 3;
 const LOOKED_AT = 10000;
+const NUMBER = /^ *[0-9]+$/;
+const MOST_DIGITS = 3;
+const COUNTER = -1;
 const NORMAL_95 = 1.96;
 
 function repeatedShare(allIds) {
@@ -49,6 +52,23 @@ function matchesOf(start, text) {
     found[i] = num;
   }
   return found.subarray(start.length + 1);
+}
+
+// The tokens of these steps, those of small numbers that count up all alike.
+export function withCounters(steps) {
+  const ids = steps.flatMap((step) => step.token_ids), numbers = [];
+  const pieces = ids.some(Boolean) ? steps.flatMap((step) => step.pieces) : [];
+  for (const [i, piece] of pieces.entries()) {
+    if (!NUMBER.test(piece)) continue;
+    if (numbers.at(-1)?.at(-1) === i - 1 && piece[0] !== " ") numbers.at(-1).push(i); else numbers.push([i]);
+  }
+  const texts = numbers.map((number) => number.map((i) => pieces[i]).join("").trim());
+  const values = texts.map((text) => (text.length <= MOST_DIGITS ? Number(text) : null));
+  for (const [n, number] of numbers.entries()) {
+    const counts = values[n] !== null && (values[n - 1] === values[n] - 1 || values[n + 1] === values[n] + 1);
+    for (const i of counts ? number : []) ids[i] = COUNTER;
+  }
+  return ids;
 }
 
 export function loopSentence(ids) {

@@ -42,6 +42,14 @@ export async function copy(button, text) {
   return true;
 }
 
+// Type a text into a box of Gradio's, which has read it after TYPED_MS.
+export const TYPED_MS = 100;
+export function typeInto(box, text) {
+  box.value = text;
+  box.dispatchEvent(new Event("input", { bubbles: true }));
+  box.dispatchEvent(new Event("blur"));
+}
+
 export function saveAs(blob, name) {
   const url = URL.createObjectURL(blob);
   Object.assign(make("a"), { href: url, download: name }).click();

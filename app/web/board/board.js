@@ -169,7 +169,7 @@ export class Board {
     write(this.refs.disturbed, oneLine(disturbed));
     write(this.refs.caution, [disturbed && "The machine was disturbed: do not quote this ratio.", loop].filter(Boolean)
       .join(" "));
-    this.refs.verdict.toggleAttribute("data-doubted", Boolean(disturbed || loop));
+    this.root.toggleAttribute("data-doubted", Boolean(disturbed || loop));
     this.refs.caution.title = oneLine([disturbed, loop].filter(Boolean).join(" "));
   }
 

@@ -1,6 +1,6 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
-import { loopSentence, ratioNoise } from "../base/caveats.js";
+import { loopSentence, ratioNoise, withCounters } from "../base/caveats.js";
 import { isElsewhere, laneSpec, metricsOf, raceSpeedup, sides, unseenAtTheEnd } from "../base/model.js";
 import { oneLine, plural, RANDOM_WEIGHTS, seconds, write } from "../base/text.js";
 import { ALONE, VERDICTS } from "../base/words.js";
@@ -80,7 +80,7 @@ function drawNumbers(lanes, counts, tokens, t) {
   const [leftTitle, rightTitle] = titles();
   const judged = !live || counts.right % 8 === 0;        // a running race shares its cores with this page
   const written = live ? done(lanes.right) : lanes.right?.steps ?? [];
-  const loop = judged ? loopSentence(written.flatMap((step) => step.token_ids)) : S.shown?.loop ?? "";
+  const loop = judged ? loopSentence(withCounters(written)) : S.shown?.loop ?? "";
   S.shown = { metrics, speedup, noise, loop };
   board.figures(metrics, whole ? speedup : null, S.sides, S.first, noise, !whole && S.timed);
   S.timed ||= whole;
@@ -129,8 +129,10 @@ function showStatus() {
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "Your race";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
   const status = S.state === "preparing" ? "" : S.status?.text;
-  const words = status || WORDS[S.state] || "", shown = root.dataset.stage ? words.replace(/(?<=[.!?]) .*/, "") : words;
+  const words = [status || WORDS[S.state], S.pace?.short].filter(Boolean).join(" ");
+  const shown = root.dataset.stage ? words.replace(/(?<=[.!?]) .*/, "") : words;
   const text = replay.playing ? `${source}, replayed ${speed}.` : shown;
+  write(refs.paceNote, S.pace?.whole ?? "");
   board.status(S.state, S.holes && S.live ? `${text} Some updates were lost; the full race follows at the end.` : text);
   showCard();
   const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"],

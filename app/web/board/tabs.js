@@ -2,10 +2,14 @@
 
 import { closed, opened } from "../base/back.js";
 import { emit, root } from "./root.js";
-import { popover, refs, replay, views } from "./screen.js";
+import { popover, refs, replay, still, views } from "./screen.js";
 import { S } from "./state.js";
 
 const FIRST = "text";
+const LOW_PX = 800;
+// What is at the top of a small screen when a person opens a tab; the texts of the others fit as they are.
+const TOPS = { onestep: ".pf-tabs", whatif: ".pf-board", why: ".pf-tabs", charts: ".pf-tabs", decide: ".pf-tabs",
+  timing: ".pf-tabs" };
 const tabs = [...root.querySelectorAll("[role=tab]:not([hidden])")];
 const panels = [...root.querySelectorAll("[role=tabpanel]")];
 const toFirst = () => choose(FIRST);
@@ -25,6 +29,13 @@ export function choose(name) {
   showTexts();
   if (name === "steps" && !S.live && !replay.playing) Object.values(views).forEach((view) => view.toTop());
   emit("tab", name);
+}
+
+// On a low or narrow screen, scroll so that the tab's answer is in sight, once it is drawn.
+export function panelInSight() {
+  const top = TOPS[root.dataset.tab], isSmall = window.innerHeight < LOW_PX || root.dataset.size === "narrow";
+  if (top && isSmall) requestAnimationFrame(() =>
+    root.querySelector(top).scrollIntoView({ block: "start", behavior: still.matches ? "auto" : "smooth" }));
 }
 
 // On a phone the row of tabs scrolls.
@@ -60,13 +71,14 @@ export function pressable(button, then) {
 }
 
 tabs.forEach((tab, i) => {
-  tab.addEventListener("click", () => choose(tab.dataset.tab));
+  tab.addEventListener("click", () => { choose(tab.dataset.tab); panelInSight(); });
   tab.addEventListener("keydown", (event) => {
     const to = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: tabs.length - 1 }[event.key];
     if (to === undefined || !tabs[to]) return;
     event.preventDefault();
     tabs[to].focus();
     choose(tabs[to].dataset.tab);
+    panelInSight();
   });
 });
 pressable(refs.marks, () => { popover.close(); showTexts(); });

@@ -39,7 +39,12 @@ export function choose(event) {
 export function connect({ check, use, command }, button) {
   openedBy(button);
   for (const node of dialog.querySelectorAll("[data-own]")) if ((node.dataset.own === "true") !== OWN) node.remove();
-  const written = () => { refs.command.textContent = command(); refs.use.disabled = true; };
+  const written = () => {
+    last += 1;                    // what is said belongs to what was typed before
+    refs.says.replaceChildren();
+    refs.command.textContent = command();
+    refs.use.disabled = true;
+  };
   refs.form.addEventListener("input", written);
   refs.form.addEventListener("submit", (event) => {
     event.preventDefault();

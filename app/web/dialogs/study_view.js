@@ -2,7 +2,7 @@
 // its result are kept in the tab, which shows them again when it is reloaded.
 
 import { MAX_NEW_TOKENS, MAX_PROMPTS, THRESHOLD, trigger } from "../host.js";
-import { copy, makeButton } from "../base/dom.js";
+import { copy, makeButton, typeInto, TYPED_MS } from "../base/dom.js";
 import { remember, rememberedJson } from "../base/storage.js";
 import { make, oneLine, optionWords, plural, settingsOptions } from "../base/text.js";
 import { draftWords } from "../base/words.js";
@@ -19,6 +19,7 @@ const PROMPTS_KEY = "photofinish.study.prompts";
 const FRAME_KEY = "photofinish.study.frame";       // the last frame, without rows
 const OVER = ["finished", "stopped", "failed"];
 const BUTTON = "#page-study-button";
+const OTHERS = "These results are of the prompts and limits before. Start races those above.";
 const SAVED = /^[^]{0,200}"format":\s*"photofinish-study"/;
 // rows: by line and drafter; of: nameOf their prompts; whyNot: why the chosen chats cannot be raced as they are.
 const results = { rows: new Map(), of: "", whyNot: "" };
@@ -104,8 +105,8 @@ function draw() {
   refs.start.disabled ||= !source;
   refs.result.hidden = !rows.length;
   if (!rows.length) return;
-  refs.opened.hidden = !frame.opened;
-  refs.opened.textContent = frame.opened ? frame.text : "";
+  refs.opened.textContent = frame.opened ? frame.text : runs() || isOwn() ? "" : OTHERS;
+  refs.opened.hidden = !refs.opened.textContent;
   refs.scope.textContent = oneLine(report?.said.scope ?? frame.target).slice(0, 300);
   refs.verdict.textContent = report ? verdictWords(report) : "The verdict comes at the end";
   refs.result.dataset.verdict = !report ? "" : report.doubtful ? "unclear" : report.verdict;
@@ -158,10 +159,8 @@ function racing(line) {
   const box = document.querySelector("#page-prompt textarea");
   return text === null || !box ? null : () => {
     dialog.close();
-    box.value = text;
-    box.dispatchEvent(new Event("input", { bubbles: true }));
-    box.dispatchEvent(new Event("blur"));
-    setTimeout(() => document.getElementById("page-race-button")?.click(), 100);
+    typeInto(box, text);
+    setTimeout(() => document.getElementById("page-race-button")?.click(), TYPED_MS);
   };
 }
 

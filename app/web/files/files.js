@@ -25,6 +25,15 @@ export function download(blob, suffix, button) {
   board.announce("Saved.");
 }
 
+// Where there is only touch, give a file to the share sheet; if there is none, save it.
+export async function handOver(blob, suffix, button) {
+  const [type] = blob.type.split(";"), file = new window.File([blob], fileName(suffix), { type });
+  if (!window.matchMedia("(hover: none)").matches || !navigator.canShare?.({ files: [file] }))
+    return download(blob, suffix, button);
+  return navigator.share({ files: [file] }).catch((error) =>
+    (error.name === "AbortError" ? null : download(blob, suffix, button)));         // aborted by the visitor
+}
+
 // Show a recording that was checked by the server, or when its page was exported.
 export function show(text, name = "the file", key = "") {
   const recording = JSON.parse(text);
@@ -72,7 +81,8 @@ async function saveServed(form, button) {
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const typed = JSON.stringify({ [DECIDE_KEY]: rememberedJson(DECIDE_KEY) }).replaceAll("<", "\\u003c");
     const text = (await answer.text()).replace('id="remembered">{}', () => `id="remembered">${typed}`);
-    return download(new Blob([text], { type: answer.headers.get("Content-Type") }), form, button);
+    const file = new Blob([text], { type: answer.headers.get("Content-Type") });
+    return form === "html" ? await handOver(file, form, button) : download(file, form, button);
   } catch {
     return board.alert("The server is not responding. Save the race as a file and run \u201cpython -m engine export "
       + "FILE\u201d later to get a web page or a table.");

@@ -7,7 +7,7 @@ import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
 import { S, shownLanes } from "../board/state.js";
-import { download } from "./files.js";
+import { handOver } from "./files.js";
 
 const SHOT = { width: 1200, height: 630, pad: 64 };
 
@@ -37,7 +37,7 @@ function drawPicture() {
   if (!refs.ribbon.hidden) say(refs.ribbon.dataset.words.replaceAll(",", " "), right, 84, 24, "ribbon",
     { weight: 700, align: "right", room: 500 });
   say(`${words("titleName")}: ${words("titleFacts")}`, SHOT.pad, 126, 26, "board-soft");
-  const ink = root.dataset.sense === "slower" ? "caution" : "board-ink";
+  const ink = root.dataset.sense === "slower" || root.hasAttribute("data-doubted") ? "caution" : "board-ink";
   const wide = say(words("ratio"), SHOT.pad - 8, 288, 176, ink, { weight: 700 });
   words("ratioWords").split(/[,;] /).toReversed().forEach((line, i) =>
     say(line, SHOT.pad + wide + 24, 288 - 40 * i, 30, "board-ink"));
@@ -61,5 +61,5 @@ function drawPicture() {
 }
 
 refs.picture.addEventListener("click", () => {
-  if (S.raw) drawPicture().toBlob((blob) => download(blob, "png", refs.picture), "image/png");
+  if (S.raw) drawPicture().toBlob((blob) => handOver(blob, "png", refs.picture), "image/png");
 });

@@ -48,8 +48,10 @@ function linkOf({ target, ...settings }) {
   return `${location.origin}${location.pathname}?${new URLSearchParams(settings)}`;
 }
 
-write(refs.linkNote, `Contains the prompt and the settings, not the result.${
-  /^(localhost|127\.|\[::1\])/.test(location.hostname) ? " This page's address opens on this machine only." : ""}`);
+const WHERE = [[/^(localhost|127\.|\[::1\])/, " It opens on this machine only."],
+  [/^(10\.|192\.168\.|172\.(1[6-9]|2\d|3[01])\.)|\.local$/, " It opens in this network only."]];
+write(refs.linkNote, `A link contains the prompt and the settings, not the result.${
+  WHERE.find(([names]) => names.test(location.hostname))?.[1] ?? ""}`);
 document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") refs.share.open = false; });
 for (const button of root.querySelectorAll("[data-copy]"))

@@ -2,6 +2,7 @@
 // takes its place. Gradio's messages are kept for later: they would be over the race, and "Connection Lost" reloads the
 // page.
 
+import { typeInto, TYPED_MS } from "../base/dom.js";
 import { oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
 import { autoplay } from "../board/deck.js";
@@ -18,8 +19,8 @@ const SILENT_MS = 600;          // frames of a race come at least every 200 ms
 const ANSWER_MS = 1100;         // a busy machine takes its time; the recorded race must begin within 2 s
 const BEGIN_MS = 4000;
 const LOST = "the connection to the server was lost";
-const INSTEAD = "Live race not possible; this one was recorded";
-const BACK = "The server is back: press Esc and reload the page to race live";
+const INSTEAD = "Live race not possible";
+const BACK = "The server is back: Esc, then reload";
 // timer: looks for faults, 0 off stage; example: the last one chosen; race: id of the live race, "" once it is
 // requested, null if there is none; asked, heard: when it was requested, and its last frame came; aside: ids of races
 // that a recorded one has replaced; unseen: one of them has had no frame yet; stops: the presenter has stopped it;
@@ -48,7 +49,8 @@ async function answers() {
   }
 }
 
-export async function raceLive() {
+// own: a prompt to race; the page's prompt box and Settings have the rest.
+export async function raceLive(own = "") {
   if (live.race !== null) return board.announce("A race is on already: X stops it.");
   Object.assign(live, { race: "", asked: performance.now(), heard: performance.now(), unseen: false,
     stops: false });
@@ -56,7 +58,10 @@ export async function raceLive() {
   root.dataset.stage = "on";
   const isBack = await answers();
   if (live.lost || !isBack) return instead(LOST, isBack ? BACK : INSTEAD);
-  return live.race === "" && (refs.liveHere.hidden ? pageButton("race") : refs.liveHere)?.click();
+  if (live.race !== "") return undefined;
+  if (!own) return (refs.liveHere.hidden ? pageButton("race") : refs.liveHere)?.click();
+  typeInto(document.querySelector("#page-prompt textarea"), own);
+  return setTimeout(() => pageButton("race")?.click(), TYPED_MS);
 }
 
 export function stopLive() {
@@ -120,7 +125,8 @@ export async function showExample(button) {
 async function instead(why, note = INSTEAD) {
   live.why = why.replace(/\.$/, "");
   if (!await recordedInstead()) return;
-  write(refs.stageNote, note);
+  const { name, header: { device, created } } = S;
+  write(refs.stageNote, oneLine(`${note}. Recorded race: ${name}, ${device.name}, ${String(created).slice(0, 10)}`));
   refs.stageNote.hidden = false;
 }
 

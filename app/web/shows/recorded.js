@@ -1,11 +1,15 @@
 // The examples' recorded races, fetched in the background so that they can be shown when the server is gone.
 
+import { firstByRole, metricsOf, Race } from "../base/model.js";
+import { oneLine, times } from "../base/text.js";
+import { refresh } from "../board/deck.js";
 import { onFrame } from "../board/frames.js";
 import { examples, RACING } from "../board/page.js";
 import { on } from "../board/root.js";
 import { S, session } from "../board/state.js";
 
 const LATER_MS = 3000;          // the page's own start comes first
+const OTHER_PACE = 1.25;
 const texts = new Map();        // null: there is none
 let fetching = false;
 
@@ -46,4 +50,27 @@ on("painted", () => {
   if (begun || !S.header || !examples().length) return;
   begun = true;
   setTimeout(fetchRecorded, LATER_MS);
+});
+
+// After a live race of an example: how fast plain decoding was here and in the recording, if that differs much. A short
+// sentence and a whole one; null if there is nothing to say.
+function paceOf({ model, device, spec, events }, { header, metrics, first }) {
+  const race = new Race(), { plain } = firstByRole(spec.lanes);
+  events.filter(({ lane }) => lane === plain).forEach((event) => race.add(event));
+  const lane = race.lane(plain), recorded = lane && metricsOf(lane, lane.steps.length).tokens_per_s;
+  const pace = metrics?.[first.plain]?.tokens_per_s / recorded;
+  const isSame = model.name === header.model.name && model.dtype === header.model.dtype;
+  if (!isSame || !(pace > OTHER_PACE || pace < 1 / OTHER_PACE)) return null;
+  return { short: `Plain runs at ${times(pace)} the recording's speed here.`, whole: oneLine("The recording of this "
+    + `example was made on ${device.name}. This machine writes plain text at ${times(pace)} its speed, so compare the `
+    + "ratios, not the tokens per second.") };
+}
+
+on("over", () => {
+  const now = S, button = examples().find((each) => nameOf(each) === now.name);
+  if (!button || now.ribbon.includes("RECORDED") || !now.recording) return;
+  textOf(keyOf(button)).then((text) => {
+    now.pace = text && paceOf(JSON.parse(text), now);
+    if (now === S) refresh();
+  }).catch(() => null);
 });

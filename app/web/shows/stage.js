@@ -44,6 +44,7 @@ const WITH_EXAMPLES = [
   [["p", "PageUp"], "P", "previous example", () => turnTo(-1)],
   [["Enter"], "Enter", "race it live", () => raceLive()],
   [["r"], "R", "its recorded race instead", () => recordedInstead()],
+  [["t"], "T", "type a prompt to race", () => openPrompt()],
   [["x", "."], "X", "stop the live race", () => stopLive()],
 ];
 // kept: what the page showed before, null when off stage; byLink: the page's address opens the stage; played: whether
@@ -116,9 +117,37 @@ function listKeys() {
 function showHint() {
   clearTimeout(stage.hint);
   root.dataset.touch = String(window.matchMedia("(hover: none)").matches);
-  refs.stageLiveKey.hidden = !examples().length;
+  refs.stageLiveKey.hidden = refs.stageTypeKey.hidden = !examples().length;
   refs.stageHint.hidden = false;
   if (root.dataset.touch === "false") stage.hint = setTimeout(() => { refs.stageHint.hidden = true; }, HINT_MS);
+}
+
+// The box for a prompt of the presenter's or the audience's own.
+function openPrompt() {
+  const { value = "", maxLength = 0 } = document.querySelector("#page-prompt textarea") ?? {};
+  if (maxLength > 0) refs.stageTyped.maxLength = maxLength;
+  refs.stageTyped.value = value;
+  refs.stagePrompt.hidden = false;
+  refs.stageTyped.select();
+  refs.stageTyped.focus();
+}
+
+function closePrompt() {
+  refs.stagePrompt.hidden = true;
+  refs.stageTyped.blur();
+}
+
+function racePrompt() {
+  closePrompt();
+  if (refs.stageTyped.value) raceLive(refs.stageTyped.value);
+}
+
+function promptKey(event) {
+  const act = event.isComposing || event.shiftKey ? null : { Enter: racePrompt, Escape: closePrompt }[event.key];
+  if (!act) return;
+  event.preventDefault();
+  event.stopImmediatePropagation();
+  act();
 }
 
 // A browser may forbid it or require a key press first.
@@ -138,7 +167,7 @@ function endStage() {
   clearTimeout(stage.hint);
   refs.stageHint.hidden = true;
   closed(endStage);
-  refs.stageKeys.hidden = true;
+  refs.stageKeys.hidden = refs.stagePrompt.hidden = true;
   if (document.fullscreenElement) document.exitFullscreen();
   replay.pause();
   replay.setSpeed(kept.speed);
@@ -193,24 +222,29 @@ function changeLength(by) {
 }
 
 window.addEventListener("keydown", (event) => {
-  if (!stage.kept || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (!refs.stagePrompt.hidden) return promptKey(event);
+  if (!stage.kept || event.ctrlKey || event.metaKey || event.altKey) return undefined;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const found = keys().find(([names]) => names.includes(name));
-  if (!found && name !== "Tab") return;
+  if (!found && name !== "Tab") return undefined;
   event.preventDefault();
   event.stopImmediatePropagation();
-  if (!found) return;
+  if (!found) return undefined;
   const listed = !refs.stageKeys.hidden;
   if (name !== "?") refs.stageKeys.hidden = true;
   refs.stageHint.hidden = true;
-  if (name === "Escape" && listed) return;      // the first Escape closes the list alone
+  if (name === "Escape" && listed) return undefined;      // the first Escape closes the list alone
   if (name !== "Escape") fullScreen();
   stopAutoplay();
-  found[3]();
+  return found[3]();
 }, true);
 // Without a keyboard: any click shows the list of keys, whose rows are buttons, and closes it.
 root.addEventListener("click", (event) => {
-  if (!stage.kept || !event.isTrusted || event.target.closest("[data-leave]")) return;
+  if (!stage.kept || !event.isTrusted || event.target.closest("[data-leave], .pf-stage-prompt")) return;
+  if (!refs.stagePrompt.hidden && !event.target.closest(".pf-stage-key")) {
+    closePrompt();
+    return;
+  }
   const pressed = event.target.closest("[data-key]")?.dataset.key;
   if (pressed) {
     stopAutoplay();
@@ -223,7 +257,12 @@ root.querySelectorAll("[data-leave]").forEach((button) => button.addEventListene
 root.addEventListener("pointermove", ({ movementX, movementY }) => {
   if (stage.kept && (movementX || movementY)) showHint();
 });
-document.addEventListener("fullscreenchange", () => { if (!document.fullscreenElement) endStage(); });
+refs.stageRace.addEventListener("click", racePrompt);
+// Escape leaves the full screen without a key press that a page sees.
+document.addEventListener("fullscreenchange", () => {
+  if (document.fullscreenElement) return;
+  if (refs.stagePrompt.hidden) endStage(); else closePrompt();
+});
 document.addEventListener("click", (event) => { if (event.target.closest?.("#page-stage-button")) beginStage(); });
 on("painted", () => {
   if (stage.byLink && (S.header || isLinked())) beginStage();

@@ -1,7 +1,7 @@
 // The answer of a race: what could be deployed, at its best fixed length, and how fast that was. Verdict, money,
 // command and the sentence of "What if" all take it from here (docs/decide.md). Pure: no DOM.
 
-import { isNoise, loopSentence, ratioNoise } from "../base/caveats.js";
+import { isNoise, loopSentence, ratioNoise, withCounters } from "../base/caveats.js";
 import { isElsewhere, isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
 import { oneLine, percent, RANDOM_WEIGHTS } from "../base/text.js";
 import { draftWords } from "../base/words.js";
@@ -63,7 +63,7 @@ function* measured(header, race, first, plain, numbers) {
 function judged(header, plain, { drafter, ratio, lane, steps }, options, disturbed) {
   const like = options.find((each) => each.lane === lane && lane) ?? options.find((each) => each.drafter === drafter
     && each.isMeasured) ?? options[0], noise = ratioNoise(plain.steps, like.steps), isEven = isNoise(ratio, noise);
-  const loop = loopSentence(steps.flatMap((step) => step.token_ids));
+  const loop = loopSentence(withCounters(steps));
   const kind = header.verdicts?.[like.lane]?.kind ?? "", isOther = ["different", "near_tie"].includes(kind);
   const caution = [isEven && `The difference is within the noise (\u00b1${(100 * noise).toFixed(0)} %).`,
     disturbed && "The machine was disturbed: do not quote these figures.", loop,

@@ -50,9 +50,10 @@ function drawWhySays() {
   write(refs.whySays, !found ? S.live ? "The answer comes after the race." : "There is nothing to compare." :
     `${found.perStep.toFixed(2)} tokens per step, and a step costs ${found.cost.toFixed(2)} plain ones: ${
       times(found.speedup)}.`);
+  const drafting = !found || isOnServer(S.header, S.sides[1]) ? "Times are those of the text's arrival here: a server "
+    + "does not say how long it drafts." : `Drafting is ${percent(found.drafting)} of the time.`;
   write(refs.whyNote, !found ? "" : "Each step reads the model's weights from memory once, to write one token or to "
-    + `check many. ${isOnServer(S.header, S.sides[1]) ? "Times are those of the text's arrival here: a server does not "
-    + "say how long it drafts." : `Drafting is ${percent(found.drafting)} of the time.`}`);
+    + `check many. ${[drafting, S.pace?.whole].filter(Boolean).join(" ")}`);
 }
 
 export function askForFigures() {

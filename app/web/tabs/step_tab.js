@@ -8,7 +8,7 @@ import { schedule } from "../board/paint.js";
 import { on, root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
 import { S, titles } from "../board/state.js";
-import { choose, pressable } from "../board/tabs.js";
+import { choose, panelInSight, pressable } from "../board/tabs.js";
 import { diceSection, partsAt } from "./dice.js";
 import { askedPlace, betSays, stepSays, Walk, whyStruck } from "./step.js";
 import { CHECK_TERM, checkRow, costRow, guessRow, keepRow, oneRow } from "./step_view.js";
@@ -45,7 +45,8 @@ function pauseForSteps() {
 export function openStep(index) {
   goTo(index);
   choose("onestep");
-  refs.stepHead.focus();
+  refs.stepHead.focus({ preventScroll: true });
+  panelInSight();
 }
 
 function goTo(index) {

@@ -9,11 +9,11 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.loops import loop_sentence
+from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise, speedup
 from ...drafters import parse, serves_every_k
 from ...errors import RaceError, UsageError
-from ...events import Failed, LaneEvent, Step, steps, token_ids
+from ...events import Failed, LaneEvent, Step, steps
 from ...hardware import environment
 from ...progress import Progress, silent
 from ...recordings.check import IDENTICAL
@@ -109,7 +109,7 @@ def rows_of(race: TorchRace, events: Sequence[LaneEvent], prompt: FilePrompt) ->
         raise RaceError("; ".join(broken))
     gains, verdicts = race_speedups(events, race.spec.lanes), race.result()["verdicts"]
     computed = {} if failed else _computed(race, list(gains))
-    loops = loop_sentence(token_ids(events, BASELINE)) is not None
+    loops = loop_sentence(with_counters(steps(events, BASELINE))) is not None
     disturbed = disturbance(events, race.waited_share) is not None
     rows = []
     for name, gain in gains.items():

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from ...analysis.loops import loop_sentence
+from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, race_speedups, ratio, ratio_noise
 from ...errors import RaceError
-from ...events import LaneEvent, steps, token_ids
+from ...events import LaneEvent, steps
 from ...progress import Progress
 from ...recordings.recording import build, failures
 from ...remote.endpoint import Question
@@ -42,7 +42,9 @@ def rows_on_servers(
     undrafted = [*race.spec.named(PLAIN), *race.spec.named(BASELINE)]
     if broken := [f"lane {lane} failed: {failed[lane]}" for lane in undrafted if lane in failed]:
         raise RaceError(f"line {prompt.line}: {'; '.join(broken)}")
-    loops = any(race.lanes[lane].written.has_ids and loop_sentence(token_ids(events, lane)) for lane in undrafted[:1])
+    loops = any(
+        race.lanes[lane].written.has_ids and loop_sentence(with_counters(steps(events, lane))) for lane in undrafted[:1]
+    )
     kinds = {lane: each["kind"] for lane, each in recording["verdicts"].items()}
     own = [*race.spec.named(PLAIN), ""][0], [*race.spec.named(BASELINE), ""][0]
     return tuple(
