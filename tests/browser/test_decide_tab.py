@@ -30,7 +30,8 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     """Figures of another race; dollars without a price; a price that is forgotten; a button that copies nothing; a tab
     that sends the race away, scrolls sideways, or cannot be read or reached."""
     tab = visit()
-    tab.set_input_files("[data-ref=file]", CHAINS / "csv_to_json.json")
+    with tab.expect_response(lambda answer: "/run/" in answer.url):  # settings that fit the file's race
+        tab.set_input_files("[data-ref=file]", CHAINS / "csv_to_json.json")
     tab.wait_for_function("window.photofinish.state.race === 'file:csv_to_json.json'")
     sent: list[str] = []
     tab.on("request", lambda request: sent.append(request.url))

@@ -138,7 +138,7 @@ def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
     for content, why in (
         (wrong.encode(), "nobody"),
         (b"", "not JSON"),
-        (b"[" * 200_000, "brackets"),
+        (b"[" * 300_000, "brackets"),
         (b"\xff\xfe", "not UTF-8"),
         (b" " * 11_000_000, "larger than"),
     ):

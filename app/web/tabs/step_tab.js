@@ -46,6 +46,10 @@ export function openStep(index) {
   goTo(index);
   choose("onestep");
   refs.stepHead.focus({ preventScroll: true });
+}
+
+function explain(step) {
+  openStep(step.index);
   panelInSight();
 }
 
@@ -177,7 +181,7 @@ function toPartButton(walk, position) {
 const canExplain = (step) => !S.live && !S.computed && step.lane === S.sides[1];
 
 function explainButton(step) {
-  const button = makeButton("pf-button pf-pop-explain", "Explain this step", () => openStep(step.index));
+  const button = makeButton("pf-button pf-pop-explain", "Explain this step", () => explain(step));
   button.tabIndex = -1;         // by keyboard: Enter on the step
   button.title = "Enter";
   return button;
@@ -186,7 +190,7 @@ function explainButton(step) {
 root.addEventListener("keydown", (event) => {
   const node = event.key === "Enter" && event.target.closest?.(".pf-text .pf-step");
   const step = node && S.race.lane(node.dataset.lane)?.steps[node.dataset.step];
-  if (step && canExplain(step)) openStep(step.index);
+  if (step && canExplain(step)) explain(step);
 });
 
 const STEP_KEYS = { ArrowRight: () => goTo(stand().index + 1), ArrowLeft: () => goTo(stand().index - 1),
