@@ -127,18 +127,23 @@ def test_a_script_by_keyboard_alone(tab: Any) -> None:
 
 
 def test_a_prompt_from_the_audience(tab: Any) -> None:
-    """Letters of the prompt that work as keys, another prompt in the race, or no way back."""
+    """Letters of the prompt that work as keys, another prompt in the race, also by the bar's button, or no way back."""
     tab.focus("#page-stage-button")
     press(tab, "Enter")
-    for last in ("Escape", "Enter"):
+    for last in ("Escape", "race live"):
         before = tab.evaluate(STATE)["race"]
         press(tab, "T")
         assert tab.is_visible("[data-ref=stagePrompt]")
         tab.keyboard.press("Control+A")
         tab.keyboard.type("nvx?")
-        press(tab, last)
+        if last == "Escape":
+            press(tab, last)
+        else:
+            tab.mouse.move(400, 300)
+            tab.mouse.move(420, 300)
+            tab.click("[data-ref=stageLiveKey]")
         assert tab.locator(".pf[data-stage]").count() and tab.is_hidden("[data-ref=stagePrompt]"), last
-        assert last == "Enter" or tab.evaluate(STATE)["race"] == before
+        assert last != "Escape" or tab.evaluate(STATE)["race"] == before
     new_race(tab, before)
     assert words(tab, "titleName") == "Your prompt" and tab.input_value("#page-prompt textarea") == "nvx?"
     press(tab, "Escape")

@@ -241,17 +241,13 @@ window.addEventListener("keydown", (event) => {
 // Without a keyboard: any click shows the list of keys, whose rows are buttons, and closes it.
 root.addEventListener("click", (event) => {
   if (!stage.kept || !event.isTrusted || event.target.closest("[data-leave], .pf-stage-prompt")) return;
-  if (!refs.stagePrompt.hidden && !event.target.closest(".pf-stage-key")) {
-    closePrompt();
-    return;
-  }
-  const pressed = event.target.closest("[data-key]")?.dataset.key;
-  if (pressed) {
+  const pressed = event.target.closest("[data-key]")?.dataset.key, typed = !refs.stagePrompt.hidden;
+  if (typed) closePrompt();
+  if (typed && pressed === "Enter") racePrompt();
+  else if (pressed) {
     stopAutoplay();
     keys().find(([names]) => names.includes(pressed))[3]();
-    return;
-  }
-  refs.stageKeys.hidden = !refs.stageKeys.hidden;
+  } else if (!typed) refs.stageKeys.hidden = !refs.stageKeys.hidden;
 });
 root.querySelectorAll("[data-leave]").forEach((button) => button.addEventListener("click", () => endStage()));
 root.addEventListener("pointermove", ({ movementX, movementY }) => {

@@ -80,7 +80,7 @@ function loadRows(inputs, { users, tokensPerS, gain, hasDollars }, isGpu) {
 }
 
 const MEASURED = "measure your servers: Under load, in \u201cYour servers\u201d";
-const MEASURE = `Dollars need a load: enter how many users share the machine, or ${MEASURED}.`;
+const MEASURE = `Dollars need a load: enter how many users share the machine (2 or more), or ${MEASURED}.`;
 
 // What `users` users at once would change: {users, gain, tokensPerS of plain and the other lane (null: one user, or not
 // known), hasDollars, words}. shared: of sharing.js, for 1, 2, ... users; users: null if not entered.
