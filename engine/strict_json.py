@@ -18,14 +18,15 @@ MAX_TEXT = 1_000_000
 MAX_DIGITS = 20
 """Digits of a checksum, the largest integer in a recording."""
 BRACKETS, QUOTES, COMMAS = 20, 10, 4
-"""A file may have one for so many of the bytes that it may have. The longest race of the page has one for 38, 13 and 10
-of its own; a file of nothing else takes a hundred times as long to parse as one long text."""
+"""A file may have one bracket for each 20 bytes of its size limit, one quote for each 10, one comma for each 4. The
+page's longest race has one for each 38, 13 and 10 bytes; a file of nothing else takes a hundred times as long to parse
+as one long text."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def check_quick(data: bytes, most: int, what: str = "it") -> None:
-    """Raise UsageError for more than `most` bytes, and for so many values that parsing would be slow. Whatever else is
-    in 16 MB, they are parsed or refused in 0.6 s and 0.2 GB. `what` names them in the error."""
+    """Raise UsageError if a file is larger than `most` bytes, or has so many values that parsing would be slow. What
+    passes takes at most 0.6 s and 0.2 GB to parse or refuse, if `most` is 16 MB. `what` names the file in the error."""
     if len(data) > most:
         raise UsageError(f"{what} is larger than {most / 1024**2:g} MB")
     found = data.count(b"[") + data.count(b"{"), data.count(b'"'), data.count(b",")
@@ -39,7 +40,7 @@ def check_quick(data: bytes, most: int, what: str = "it") -> None:
 
 
 def read_quick(path: Path, most: int) -> bytes:
-    """The content of a file of lines for `parse`. Raises UsageError as it does, before anything is parsed."""
+    """The content of a file whose lines are to be parsed. Raises UsageError if `check_quick` refuses it."""
     with path.open("rb") as file:
         data = file.read(most + 1)
     check_quick(data, most)

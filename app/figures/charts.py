@@ -33,7 +33,7 @@ NO_TABLES = (
 )
 
 NOT_ASKED = "Not available: a server does not reveal its guesses."
-ARRIVALS = "The time from one text's arrival here to the next; a server does not say how long it drafts."
+ARRIVALS = "The time between two arrivals of text from the server, which does not say how long it drafts."
 
 
 def charts(recording: Recording | None) -> tuple[Chart, Chart, Chart, Chart]:

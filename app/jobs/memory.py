@@ -6,12 +6,13 @@ import ctypes
 import gc
 
 M_ARENA_MAX = -8
-"""Of glibc's malloc.h."""
+"""The parameter's number in glibc's malloc.h."""
 
 
 def share_one_arena() -> None:
-    """Let all threads allocate from one arena of glibc's malloc. By default there are eight per core, and each keeps
-    what a race has freed in it: 700 MB after thirty races on two cores. Call it before there are threads."""
+    """Let all threads allocate from one arena of glibc's malloc. By default there are up to eight per core,
+    and each keeps what a race has freed in it: a page grew by 428 MB in ten minutes with fifty visitors. Call it before
+    there are threads."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_ARENA_MAX, 1)

@@ -15,8 +15,8 @@ from ..catalogue.limits import Limits
 
 MAX_RACES = 50
 REMEMBERED = 20
-"""Races whose durations say how long others will take. Of what 50 visitors read in ten minutes, 5.5 % was off by more
-than a factor of two with the last five, 1.9 % with twenty."""
+"""How many of the last races predict how long the next ones take. With five, 5.5 % of the waits announced to 50
+visitors were off by more than a factor of two; with twenty, 1.9 %."""
 RESTARTS = "the page is being restarted; race again in a minute"
 HANGS = "a race hangs and cannot be ended, so no other can start until the page is restarted; try again later"
 

@@ -1,5 +1,5 @@
-"""Closes connections that keep their place for nothing. uvicorn waits without a limit for a request, and for whoever
-does not read an answer, which it keeps in memory meanwhile."""
+"""Closes connections that send no request, or do not read their answer. uvicorn would wait for them without a limit,
+and keep the answer in memory meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 from typing import Any, NamedTuple
 
 LEAST_BYTES = 60_000
-"""A connection for which an answer waits must take so many bytes between two checks."""
+"""While an answer waits, a connection must take at least this much of it between two checks."""
 BYTES_ACKED = 120
 """Where Linux's struct tcp_info has the number of bytes that the other end has confirmed."""
 
@@ -23,7 +23,7 @@ class _Seen(NamedTuple):
 
 
 class Connections:
-    """Those of a uvicorn server, which `check` compares with what they were at the check before."""
+    """The connections of a uvicorn server. Each `check` compares them with their state at the check before."""
 
     def __init__(self) -> None:
         self._before: dict[Any, _Seen] = {}

@@ -39,7 +39,7 @@ SESSION_UNREAD, ADDRESS_UNREAD = 24_000_000, 48_000_000
 UNREAD_S, READER_S = 120.0, 15.0
 """A session without a reader for UNREAD_S loses its calls and answers. Gradio's streams read at least every 10 s."""
 SWEEP_S, CHECK_S = 5.0, 60.0
-"""Between two looks at the sessions, and at the connections."""
+"""Seconds between two checks of the sessions, and of the connections."""
 RESTART_S = 1.0
 SESSION = re.compile(r"[!-~]{1,100}")
 """Names of sessions. Gradio's own clients send 11 to 36 letters, digits and dashes."""

@@ -79,7 +79,8 @@ def footer() -> str:
     )
     return (
         f'<footer class="page-footer"><p>{notice}.</p><p>Times are measured in the engine, step by step, after the '
-        "device has finished; those of a server, when its text arrives there. Nothing is measured in the browser. "
+        "device has finished. A server's times are those at which its text reached the engine. Nothing is measured "
+        "in the browser. "
         '<button type="button" data-glossary>Glossary</button></p></footer>'
     )
 

@@ -14,15 +14,15 @@ SHORTEST = 8
 LOOPS_ABOVE = 1 / 3
 NUMBER = re.compile(" *[0-9]+")
 MOST_DIGITS = 3
-"""Of a number that counts the rounds of a loop; longer ones are times and keys."""
+"""Longer numbers are times and keys; they do not count a loop's rounds."""
 COUNTER = -1
 LOOKED_AT = 10_000
 """Tokens of a text that are searched for copies, ten times the limit of a race on the page."""
 
 
 def with_counters(done: Sequence[Step]) -> list[int]:
-    """The tokens of these steps, for the functions below. Those of a small number that counts up, so that the number
-    before it in the text is one less, or the next one more, are all COUNTER: "item 17", "item 18" and so on is a loop.
+    """The tokens of these steps, for the functions below, with COUNTER for each token of a small number that counts up:
+    the number before it in the text is one less, or the next one is one more. So "item 17", "item 18", ... is a loop.
     All other numbers are data (docs/metrics.md)."""
     ids = [token for step in done for token in step.token_ids]
     pieces = [piece for step in done for piece in step.pieces or [""] * len(step.token_ids)]

@@ -24,7 +24,10 @@ OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "library"
 TEXT = "1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 1 2 3 4 5"
 """It repeats itself, so that even a drafter that only copies has something to draft."""
 TOKENS = SamplingParams(max_new_tokens=16)
-NO_COUNT = "it does not say how many tokens each piece of its answer has, so it cannot race"
+NO_COUNT = (
+    "it does not say how many tokens each piece of its answer has, so it cannot race. It was requested by "
+    "stream_options.continuous_usage_stats, which vLLM answers"
+)
 DRAFTED = "speculation is on: it drafted {} tokens for a short answer and kept {}"
 ON = "speculation is on, by its counters"
 IDLE = "speculation seems to be on, but it drafted nothing for a short answer"

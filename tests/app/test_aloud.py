@@ -26,18 +26,21 @@ def pure() -> Iterator[Callable[..., Any]]:
     tokens=st.tuples(st.integers(0, 400), st.integers(0, 400)),
     ratio=st.floats(0.1, 20),
     per_step=st.floats(1, 16) | st.just(0),
+    loops=st.booleans(),
 )
-def test_the_line_says_what_the_board_says(pure: Callable[..., Any], moment, sense, kind, tokens, ratio, per_step):
-    """A speaker who reads out "undefined", a gain that is a loss, or that two texts are the same which are not."""
+def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, tokens, ratio, per_step, loops):
+    """A speaker who reads out "undefined", a gain that is a loss or a loop's, or that texts are the same which are
+    not."""
     shown = f"{ratio:.2f}×"
     race = {"moment": moment, "sense": sense, "kind": kind, "tokens": tokens, "total": max(tokens), "ratio": shown,
-            "perStep": per_step}  # fmt: skip
+            "perStep": per_step, "loops": loops}  # fmt: skip
     said = pure("aloud", race)
     assert said.endswith((".", "?")) and not re.search("undefined|NaN|null", said)
     assert ("slower" in said) == (moment == "over" and sense == "slower" and per_step > 0)
     if moment == "over":
         assert said.startswith("Not the same text") == (kind in ("near_tie", ""))
         assert (f"{shown} as fast" in said) == (sense in ("faster", "slower") and per_step > 0)
+        assert ("repeats itself" in said) == (loops and sense == "faster" and per_step > 0)
     numbers = {float(each) for each in re.findall(r"\d+(?:\.\d+)?", said)}
     known = {*map(float, tokens), float(max(tokens)), float(shown[:-1]), round(per_step, 2)}
     known.add(round(per_step / float(shown[:-1]), 2))

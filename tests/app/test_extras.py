@@ -14,7 +14,7 @@ from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
 from engine.errors import RaceError, UsageError
 from tests.helpers.races import fixed_race
-from tests.helpers.staged import ORDER, StagedBackend, after, in_loop, watch
+from tests.helpers.staged import ORDER, StagedBackend, after, in_loop, until, watch
 
 RACE = fixed_race()
 MEMBERS = {"tables": {"ngram": [[1, 2]] * 5}, "oracles": {}}
@@ -32,13 +32,6 @@ def asking(num_positions: int, recording: dict[str, Any] = RACE, **more: Any) ->
 def sent(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The recordings in these frames."""
     return [json.loads(frame["recording"]) for frame in frames if frame["recording"]]
-
-
-async def until(holds: Any) -> None:
-    started = time.monotonic()
-    while not holds():
-        assert time.monotonic() - started < 2, "it never happened"
-        await asyncio.sleep(0.005)
 
 
 @in_loop

@@ -28,7 +28,7 @@ from engine.progress import silent
 from engine.recordings.recording import Recording
 from tests.helpers import ROOT
 from tests.helpers.races import fixed_race
-from tests.helpers.staged import StagedBackend, after, in_loop, watch
+from tests.helpers.staged import StagedBackend, after, in_loop, until, watch
 
 RACE = fixed_race()
 SECRET = "a secret of the machine"
@@ -45,13 +45,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         (races, "END_S", 0.2),
     ):
         monkeypatch.setattr(module, name, value)
-
-
-async def until(what: Any, seconds: float = 20) -> None:
-    ends = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < ends, "it never happened"
-        await asyncio.sleep(0.005)
 
 
 class Faulty(StagedBackend):

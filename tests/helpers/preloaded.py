@@ -1,5 +1,5 @@
-"""Pages whose imports are done: those take six seconds, and are the same for all. Run as a program, this is a process
-that has done them and forks a page at each request."""
+"""Starts pages without the six seconds of imports that each would need: this module, run as a program, is a process
+that has imported everything and forks a page at each request."""
 
 from __future__ import annotations
 

@@ -14,12 +14,14 @@ FIRST_S, INTERVAL_S, TOKENS = 0.8, 0.1, 5
 
 
 class Scheduled:
-    """Answers with TOKENS tokens: the first after FIRST_S, the others INTERVAL_S apart, all `pace` times as slow. bad:
-    prompts that hold it are refused. other: prompts that get another text. keep: whether connections stay open, else
-    they are closed after an answer, and with `stale` nobody is told, until the next question. most: after so many
-    questions it closes its port and all connections. counters: whether /metrics has vLLM's, by which each answer is two
-    drafts of which three tokens were accepted.
+    """Answers with TOKENS tokens: the first after FIRST_S, the others INTERVAL_S apart, all `pace` times as slow.
 
+    bad: prompts that contain it are refused.
+    keep: whether connections stay open after an answer.
+    most: after so many questions it closes its port and all connections.
+    other: prompts that get another text.
+    counters: whether /metrics has vLLM's, by which each answer is two drafts of which three tokens were accepted.
+    stale: a connection takes one more question after its first answer, and closes without answering it.
     asked: the bodies of all questions; spans: when each began and ended; heads: of all requests, by connection."""
 
     def __init__(

@@ -111,3 +111,11 @@ async def after(stage: Stage, visitor: str) -> list[dict[str, Any]]:
     """All frames that come after the end of the race that this visitor has watched."""
     async with aclosing(stage.extras(visitor)) as frames:
         return [json.loads(text) async for text in frames]
+
+
+async def until(holds: Callable[[], Any], seconds: float = 20) -> None:
+    """Return once `holds()` is true, which it must become within this time."""
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends, "it never happened"
+        await asyncio.sleep(0.005)

@@ -66,8 +66,8 @@ class Watch:
         return bool(found["queue_length"] or found["device_busy"])
 
     def races(self) -> tuple[dict[str, tuple[float | None, float]], list[str]]:
-        """Of each race that the log names, by its name there: when it had the device (None: never), and when it was
-        over. And the other lines."""
+        """(races, others): for each race in the log, by its id, when it got the device (None: never) and when it ended;
+        and the log's other lines."""
         found, others = {}, []
         for line in self.server.log.read_text(encoding="utf-8").splitlines():
             record = json.loads(line) if line.startswith("{") else {}

@@ -54,7 +54,8 @@ function matchesOf(start, text) {
   return found.subarray(start.length + 1);
 }
 
-// The tokens of these steps, those of small numbers that count up all alike.
+// The tokens of these steps, with COUNTER for those of small numbers that count up. Twin of with_counters in
+// engine/analysis/loops.py.
 export function withCounters(steps) {
   const ids = steps.flatMap((step) => step.token_ids), numbers = [];
   const pieces = ids.some(Boolean) ? steps.flatMap((step) => step.pieces) : [];

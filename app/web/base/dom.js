@@ -42,7 +42,7 @@ export async function copy(button, text) {
   return true;
 }
 
-// Type a text into a box of Gradio's, which has read it after TYPED_MS.
+// Type a text into one of Gradio's text boxes. Gradio has read it after TYPED_MS.
 export const TYPED_MS = 100;
 export function typeInto(box, text) {
   box.value = text;

@@ -85,6 +85,7 @@ export class Board {
   title(name, header) {
     const { prompt, spec } = header ?? {}, params = spec?.params;
     const sampled = params?.temperature > 0, facts = [
+      isOfServers(header) && header.model?.name,
       prompt?.token_ids?.length > 0 && `${prompt.token_ids.length}-token prompt`, prompt?.chat && "as a chat message",
       params && (sampled ? `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy"),
       sampled && ruleOf(header) === "rejection" && "same probabilities (rejection)"].filter(Boolean).join(", ");

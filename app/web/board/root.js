@@ -25,8 +25,8 @@ export function on(name, listener) {
   });
 }
 
-// Say something about the whole page, for rules about what is outside the race view. They could use `:has`, but then
-// the browser searches the page again for every word of a race.
+// Set an attribute on <html>, for style rules about what is outside the race view. With `:has` instead, the browser
+// would search the whole page again for every word of a race.
 export function mark(name, holds) { document.documentElement.toggleAttribute(`data-${name}`, holds); }
 
 // True if any listener returned true.

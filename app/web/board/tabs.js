@@ -7,7 +7,7 @@ import { S } from "./state.js";
 
 const FIRST = "text";
 const LOW_PX = 800;
-// What is at the top of a small screen when a person opens a tab; the texts of the others fit as they are.
+// Tab -> what scrolls to the top of a small screen when somebody opens it. The other tabs fit as they are.
 const TOPS = { onestep: ".pf-tabs", whatif: ".pf-board", why: ".pf-tabs", charts: ".pf-tabs", decide: ".pf-tabs",
   timing: ".pf-tabs" };
 const tabs = [...root.querySelectorAll("[role=tab]:not([hidden])")];

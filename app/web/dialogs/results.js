@@ -28,10 +28,12 @@ const gainAt = (row, k) =>
   (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 
 export function verdictWords({ verdict, doubtful, best }) {
-  if (!doubtful) return best ? `${WORDS[verdict]}: ${atMedian(best)}` : WORDS[verdict];
+  const other = best?.num_other_texts;
+  const texts = other ? `, but ${other === 1 ? "one text differs" : `${other} texts differ`}` : "";
+  if (!doubtful) return best ? `${WORDS[verdict]}: ${atMedian(best)}${texts}` : WORDS[verdict];
   const { num_prompts: num, median_speedup: median } = best.without;
   return `Not certain: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose text does `
-    + "not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was disturbed"}`;
+    + "not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was disturbed"}${texts}`;
 }
 
 // What would make it clearer; "" if it is clear.

@@ -109,7 +109,7 @@ function draw() {
   refs.opened.hidden = !refs.opened.textContent;
   refs.scope.textContent = oneLine(report?.said.scope ?? frame.target).slice(0, 300);
   refs.verdict.textContent = report ? verdictWords(report) : "The verdict comes at the end";
-  refs.result.dataset.verdict = !report ? "" : report.doubtful ? "unclear" : report.verdict;
+  refs.result.dataset.verdict = !report ? "" : report.doubtful || best?.num_other_texts ? "unclear" : report.verdict;
   refs.money.textContent = !report ? "" : nextWords(report) || (best ? `${savedWords(best)}.` : "");
   refs.load.textContent = report ? loadWords(report) : "";
   refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :

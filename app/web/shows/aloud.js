@@ -3,8 +3,10 @@
 const SAME = /^(identical|same_text)/;
 
 // moment: before, waiting, running or over; tokens: of both lanes so far; ratio: of their speeds, as the board shows
-// it; sense: faster, slower, even or none; kind: of the verdict; perStep: tokens a step of the lane with guesses.
-export function aloud({ moment, tokens: [left, right], total, ratio, sense, kind, perStep }) {
+// it; sense: faster, slower, even or none; kind: of the verdict; perStep: tokens a step of the lane with guesses;
+// loops: its text repeats itself.
+export function aloud({ moment, tokens: [left, right], total, ratio, sense, kind, perStep,
+  loops = false }) {
   if (moment === "waiting") return "Now live, on this machine. It is about to start.";
   if (moment === "before") return `One model writes ${total ? `the same ${total} tokens` : "the same text"} twice: `
     + "left one token at a time, right with guesses that it checks. Which lane is done first?";
@@ -13,6 +15,8 @@ export function aloud({ moment, tokens: [left, right], total, ratio, sense, kind
   const times = Number.parseFloat(ratio);
   if (sense === "none" || !perStep) return `${same}.`;
   if (sense === "even") return `${same}, and no difference in speed.`;
+  if (sense === "faster" && loops)
+    return `${same}, ${ratio} as fast, but the text repeats itself, which is easy to guess: expect less elsewhere.`;
   return sense === "faster" ?
     `${same}, ${ratio} as fast: a step of the model gave ${perStep.toFixed(2)} tokens instead of one.` :
     `${same}, but slower: ${ratio} as fast. A step gave ${perStep.toFixed(2)} tokens and took as long as `

@@ -208,7 +208,7 @@ function moment() {
   return { moment: before ? (S.live ? "waiting" : "before") : over ? "over" : "running", total: Math.max(...whole),
     tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
     sense: root.dataset.sense, kind: verdictOn(S.sides[1])?.kind ?? "",
-    perStep: S.shown?.metrics?.[S.sides[1]]?.mean_acceptance_length ?? 0 };
+    perStep: S.shown?.metrics?.[S.sides[1]]?.mean_acceptance_length ?? 0, loops: Boolean(S.shown?.loop) };
 }
 
 // Show the race at the next longer or shorter k; from an automatic length, at the shortest or longest.

@@ -47,7 +47,7 @@ def check_enough(num: int, num_levels: int, num_requests: int) -> None:
     if num < needed:
         raise UsageError(
             f"{num_levels} levels of {num_requests} requests and {WARM_UP} to warm up need {needed} different prompts; "
-            f"there are {num}. Give more prompts, or fewer requests per level (--requests)"
+            f"there are {num}. Give more prompts, or fewer requests per level"
         )
 
 

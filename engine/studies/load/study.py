@@ -21,7 +21,7 @@ from .users import Outcome, ask_all, is_up
 Key = tuple[str, int]
 """A level of a lane: its name and the number of users."""
 Texts = asyncio.Future[dict[int, int]]
-"""An `Outcome.texts` that is to come."""
+"""The `Outcome.texts` of a level that may not have ended."""
 Row = dict[str, Any]
 """The result of a level of a lane; an entry of `levels` in --json."""
 
@@ -105,7 +105,7 @@ def _warms(listener: Listener, lane: str, _: Outcome) -> None:
 async def _level(
     plan: Plan, index: int, begun: Collection[Key], listener: Listener, first: Texts, endpoint: Endpoint
 ) -> None:
-    """first: of the first lane at this level, which sets it."""
+    """first: the first lane's texts at this level; set here if `endpoint` is that lane."""
     key = (endpoint.lane, plan.concurrency[index])
     start = index * plan.num_requests
     questions = plan.questions[start : start + plan.num_requests]

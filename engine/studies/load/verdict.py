@@ -7,13 +7,13 @@ from itertools import groupby
 from typing import Any
 
 NOISE, WAIT_NOISE = 1.03, 1.1
-"""A level's rates, and its 95th percentiles, differ by so much by chance."""
+"""Smaller ratios, of a level's rates and of its 95th percentiles, are chance."""
 WORDS = {
     1: ("more output tokens a second than {}", "more"),
     0: ("as many output tokens a second as {} (within 3 %)", "as many (within 3 %)"),
     -1: ("fewer output tokens a second than {}", "fewer"),
 }
-"""What the verdict calls a rank first, and after that."""
+"""Rank -> its words in a sentence, at its first place and at later ones."""
 OTHER_TEXTS = (
     "The same text means the same characters. Batches change how a server rounds, so under load texts that differ at "
     "temperature 0 are usual for bfloat16, and by themselves no fault (doctor tells); above temperature 0 each server "

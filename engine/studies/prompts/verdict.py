@@ -38,7 +38,8 @@ def report(rows: Sequence[Row], target: str) -> dict[str, Any]:
     best: what the verdict is about: a drafter that a server can run for this target, at its best fixed k, or a lane
         that was measured on a server, whose k is None. None if no row has either. median_speedup is computed, or
         measured if the rows were raced at that k; saving is the share of machine time that it saves at the median
-        prompt; without: the verdict on the prompts whose text does not loop and whose race was not disturbed.
+        prompt; without: the verdict on the prompts whose text does not loop and whose race was not disturbed;
+        num_other_texts: prompts on which its text differs from plain decoding's.
     engine: the fastest that only this engine can do, if it is faster than `best`, else None.
     doubtful: the verdict would be another one without loops and disturbed races."""
     drafters = list(dict.fromkeys(row.drafter for row in rows))
@@ -162,6 +163,7 @@ def _best(rows: Sequence[Row], drafter: str, k: int | None) -> dict[str, Any]:
         "interval": interval(values),
         "share_above_1_3": sum(value > THRESHOLD for value in values) / len(values),
         "saving": 1 - 1 / median,
+        "num_other_texts": sum(not row.identical and not row.fault for row in rows),
         "without": {
             "num_prompts": len(clean),
             "median_speedup": statistics.median(clean) if clean else None,
@@ -201,6 +203,8 @@ def _reason(rows: Sequence[Row], best: dict[str, Any], verdict: str, doubtful: b
     even = sum(outcome(row, k) == "even" for row in rows)
     second = f"{_counted(rows, 'gains', k)} faster, {even} within the noise, {_counted(rows, 'loses', k)} slower"
     loops, disturbed = sum(row.loops for row in rows), sum(row.disturbed for row in rows)
+    if other := best["num_other_texts"]:
+        second += f"; {other} of {len(rows)} texts differ from plain decoding's"
     if loops:
         second += f"; {loops} of {len(rows)} texts repeat themselves, which is easy to guess"
     if disturbed:

@@ -253,6 +253,14 @@ def test_it_is_said_where_disturbed_races_carry_the_verdict():
     assert found["verdict"] == "ship" and found["doubtful"] and "14 of 20 races were disturbed" in found["reason"]
 
 
+def test_texts_that_differ_are_part_of_the_verdict():
+    """A server that writes something else would be shipped for its speed."""
+    same, other = rows([2.0] * 9, "spec"), rows([2.0] * 3, "spec", identical=False)
+    found = report([*same, *(replace(row, line=row.line + 9) for row in other)], TARGET)
+    assert found["best"]["num_other_texts"] == 3 and "3 of 12 texts differ from plain decoding's" in found["reason"]
+    assert report(same, TARGET)["best"]["num_other_texts"] == 0
+
+
 @pytest.mark.parametrize("hub", [False, True])
 def test_the_verdict_is_about_the_best_that_a_server_can_run(hub):
     """ "Ship" for a drafter that no server has; or for automatic lengths, which none has either."""
