@@ -224,7 +224,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.check("#page-study [data-ref=perLine]")
         tab.click("#page-study [data-ref=start]")
         tab.wait_for_selector("#page-study [data-ref=says] >> text=3 of 3 prompts finished")
-        tab.wait_for_selector("#page-study [data-ref=heads] >> text=server")
+        tab.wait_for_selector("#page-study [data-ref=heads] >> text=speculation")
         assert not tab.is_visible("#page-study [data-ref=copy]") and tab.is_hidden("#page-study [data-ref=opened]")
         assert tab.inner_text("#page-study [data-ref=texts]") == "Same text: 3 of 3 answers."
         scope = "a/model on both servers, baseline and speculative, one user"

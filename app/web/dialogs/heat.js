@@ -28,7 +28,7 @@ export function heatMap(summary, nameOf) {
     of(summary[each]).num_prompts)), "prompt")}`], drafters.map((each) => cellOf(of(summary[each]))));
   const head = tableRow(["kind", ...drafters.map(nameOf)], []);
   for (const cell of head.children) cell.scope = "col";
-  const rows = kinds.map((kind) => row(kind, (its) => its.by_kind[kind]));
+  const rows = kinds.map((kind) => row(kinds.length > 1 ? kind : "all", (its) => its.by_kind[kind]));
   if (kinds.length > 1) rows.push(row("all", (its) => its));
   for (const { firstChild } of rows) firstChild.scope = "row";
   return [head, rows];

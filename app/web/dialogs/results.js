@@ -14,12 +14,13 @@ export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not wor
 const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
 
 // What a drafter at k is called; k null: a lane of a server, which drafts as it likes.
-const shortWords = ({ drafter, k }) => (k === null ? oneLine(drafter) :
+const ofServer = (drafter) => (drafter === "server" ? "speculation" : oneLine(drafter));
+const shortWords = ({ drafter, k }) => (k === null ? ofServer(drafter) :
   draftWords({ drafter, k }).replace(drafterName(drafter), shortDrafter(drafter)));
 const asRaced = (drafter) =>
   ({ drafter, k: Object.hasOwn(DRAFTER_WORDS, drafter.split(":")[0]) ? "auto" : null });
 export const raceWords = (drafter) => shortWords(asRaced(drafter));
-const longWords = (its) => (its.k === null ? `speculation (${oneLine(its.drafter)})` : draftWords(its));
+const longWords = (its) => (its.k === null ? ofServer(its.drafter) : draftWords(its));
 const atMedian = (its) => `${longWords(its)}, ${times(its.median_speedup)} at the median (${its.measured ?
   "measured" : "computed"})`;
 
@@ -40,7 +41,8 @@ export function verdictWords({ verdict, doubtful, best }) {
 export const nextWords = ({ verdict, doubtful }) => (doubtful || verdict === "unclear" ?
   "To be certain: more prompts, on a machine with nothing else to do." : "");
 
-export const savedWords = (best) => wasteWords(best.median_speedup, " machine time at the median prompt");
+export const savedWords = (best) => wasteWords(best.median_speedup,
+  `${best.k === null ? " time per answer" : " machine time"} at the median prompt`);
 
 // What only this engine can do, and what to measure to get dollars.
 export function loadWords({ best, engine }) {

@@ -3,7 +3,7 @@
 const SAME = /^(identical|same_text)/;
 
 // moment: before, waiting, running or over; tokens: of both lanes so far; ratio: of their speeds, as the board shows
-// it; sense: faster, slower, even or none; kind: of the verdict; perStep: tokens a step of the lane with guesses;
+// it; sense: faster, slower, even or none; kind: of the verdict; perStep: tokens a step of the lane with guesses, 0 if unknown;
 // loops: its text repeats itself.
 export function aloud({ moment, tokens: [left, right], total, ratio, sense, kind, perStep,
   loops = false }) {
@@ -13,10 +13,11 @@ export function aloud({ moment, tokens: [left, right], total, ratio, sense, kind
   if (moment === "running") return `So far ${right} tokens with guesses, ${left} without.`;
   const same = SAME.test(kind) ? `The same ${right} tokens` : "Not the same text";
   const times = Number.parseFloat(ratio);
-  if (sense === "none" || !perStep) return `${same}.`;
+  if (sense === "none") return `${same}.`;
   if (sense === "even") return `${same}, and no difference in speed.`;
   if (sense === "faster" && loops)
     return `${same}, ${ratio} as fast, but the text repeats itself, which is easy to guess: expect less elsewhere.`;
+  if (!perStep) return `${same}, ${sense === "slower" ? "but slower: " : ""}${ratio} as fast.`;
   return sense === "faster" ?
     `${same}, ${ratio} as fast: a step of the model gave ${perStep.toFixed(2)} tokens instead of one.` :
     `${same}, but slower: ${ratio} as fast. A step gave ${perStep.toFixed(2)} tokens and took as long as `

@@ -1,6 +1,7 @@
 // Stage mode: the race in full screen with large text, controlled by keys. Only racing an example live changes the
 // page's prompt and settings; leaving restores what the page showed before.
 
+import { isOnServer } from "../base/model.js";
 import { make, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
@@ -204,11 +205,13 @@ function turnTo(by) {
 function moment() {
   const lanes = shownLanes(), whole = lanes.map((lane) => lane?.tokens.at(-1) ?? 0);
   const before = S.live ? waiting || S.state !== "running" : replay.t === 0;
-  const over = !S.live && replay.t >= replay.duration;
+  const over = !S.live && replay.t >= replay.duration, lane = S.shown?.metrics?.[S.sides[1]];
+  // what a server sends at once need not be what it wrote in one step
+  const hasSteps = lane?.per_step_drafted.some(Boolean) || !isOnServer(S.header, S.sides[1]);
   return { moment: before ? (S.live ? "waiting" : "before") : over ? "over" : "running", total: Math.max(...whole),
     tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
     sense: root.dataset.sense, kind: verdictOn(S.sides[1])?.kind ?? "",
-    perStep: S.shown?.metrics?.[S.sides[1]]?.mean_acceptance_length ?? 0, loops: Boolean(S.shown?.loop) };
+    perStep: hasSteps ? lane?.mean_acceptance_length ?? 0 : 0, loops: Boolean(S.shown?.loop) };
 }
 
 // Show the race at the next longer or shorter k; from an automatic length, at the shortest or longest.

@@ -16,7 +16,7 @@ from typing import Any
 from ...analysis.metrics import is_noise, percentile
 from ...drafters import DRAFTERS, label
 from ...drafters.served import is_served
-from ...spec import AUTO
+from ...spec import AUTO, SERVER
 from .rows import Row
 
 THRESHOLD = 1.3
@@ -194,7 +194,8 @@ def _reason(rows: Sequence[Row], best: dict[str, Any], verdict: str, doubtful: b
     if len(values) < LEAST:
         return f"A verdict takes at least {LEAST} measured prompts; there are {len(values)}."
     where = {SHIP: "above", DO_NOT_SHIP: "below", UNCLEAR: "on both sides of"}[verdict]
-    what = best["drafter"] if k is None else f"at k = {k}, {label(best['drafter'])}"
+    own = "speculation" if best["drafter"] == SERVER else best["drafter"]
+    what = own if k is None else f"at k = {k}, {label(best['drafter'])}"
     first = (
         f"{what[0].upper()}{what[1:]} is {'measured' if best['measured'] else 'computed'} at "
         f"{best['median_speedup']:.2f}x the speed of plain decoding at the median of {len(values)} prompts; the 95 % "
