@@ -37,20 +37,24 @@ def operator_classes(prepared: Prepared, widths: Sequence[int], progress: Progre
     same bits for the same rows. Unstable: widths at which a linear gives a row other bits at another place among the
     same rows."""
     generator = torch.Generator().manual_seed(SEED)
-    groups, unstable = [tuple(widths)], set()
+    groups = [tuple(widths)]
+    unstable: set[int] = set()
+
+    def at_width(width: int) -> Tensor:
+        found = _in_blocks(rows, width, linear)
+        if not same_bits(found, _in_blocks(rolled, width, linear).roll(-1, 0)):
+            unstable.add(width)
+        return found
+
     linears = _linears(prepared)
     for done, linear in enumerate(linears):
         progress("one-time check for this model: do both lanes round alike?", done / len(linears))
         num_rows = max(LINEAR_ROWS[0], min(LINEAR_ROWS[1], LINEAR_VALUES // linear.out_features))
         rows = torch.randn(num_rows, linear.in_features, generator=generator).to(prepared.device, prepared.dtype)
-        unstable |= {
-            w
-            for w in widths
-            if not same_bits(_in_blocks(rows, w, linear), _in_blocks(rows.roll(1, 0), w, linear).roll(-1, 0))
-        }
-        groups = split(groups, partial(_in_blocks, rows, call=linear))
-    for at_width in _delta_rule_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator):
+        rolled = rows.roll(1, 0)
         groups = split(groups, at_width)
+    for over_delta_rule in _delta_rule_at_widths(prepared.model, prepared.dtype, DELTA_ROWS, generator):
+        groups = split(groups, over_delta_rule)
     classes = (tuple(w for w in group if w not in unstable) for group in groups)
     return WidthClasses(tuple(filter(None, classes)), tuple(sorted(unstable)))
 

@@ -204,7 +204,7 @@ SHOWN_INSTEAD = f"""() => {STATE}.race?.startsWith('recorded-') && document.quer
 AIM_S = 2.0
 
 
-LONG = "/?prompt=Once&max_new_tokens=1000&temperature=0.9"
+LONG = "/?prompt=Once&max_new_tokens=400&temperature=0.9"
 
 
 def on_stage(tab: Any) -> Any:
