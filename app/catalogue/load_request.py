@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from engine.errors import UsageError
 from engine.remote.endpoint import Endpoint
 from engine.spec import SamplingParams
-from engine.studies.load.data import SYNTHETIC, WARM_UP, check_enough, read_data, read_questions
+from engine.studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data, read_questions
 from engine.studies.load.study import Key, Plan, Row, is_whole
 from engine.studies.load.study_file import checked_row
 
@@ -72,12 +72,13 @@ def read_load(
     text = asked.get("text")
     if text is None:
         words = _count("words of each prompt", asked.get("words"), MAX_WORDS)
-        questions, _ = read_data(f"{SYNTHETIC}{words},{length}", chat is True, num + WARM_UP, params.seed)
+        data = f"{SYNTHETIC}{words},{length}"
+        questions, _ = read_data(data, chat is True, num + WARM_UP, params.seed)
     else:
-        questions = read_questions(check_prompts(text), str(asked.get("name"))[:200], chat is True)
-        check_enough(len(questions), len(users), requests)
-    its = (*questions[:num], *questions[-WARM_UP:])
-    plan = Plan(tuple(endpoints), its, tuple(users), requests, params, TIMEOUT_S, dollars, separate)
+        data = str(asked.get("name"))[:200]
+        questions = read_questions(check_prompts(text), data, chat is True)
+    of = (dealt(questions, num), tuple(users), requests, params, TIMEOUT_S, dollars, separate, name_of(data))
+    plan = Plan(tuple(endpoints), *of)
     key = hashlib.sha256((whose + json.dumps(plan.about(), sort_keys=True)).encode()).hexdigest()
     return LoadRequest(plan, key, *_kept(read_kept(asked.get("kept")), key, plan))
 

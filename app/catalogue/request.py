@@ -115,6 +115,7 @@ class StudyRequest:
     """A study that can run.
 
     key: hash of everything its rows depend on, except weights and machine.
+    name: of the prompts' file.
     kept, kept_on: rows of an earlier run with that key, and what it ran on; see `engine.studies.prompts.study_file`."""
 
     prompts: tuple[FilePrompt, ...]
@@ -122,6 +123,7 @@ class StudyRequest:
     drafters: tuple[str, ...]
     params: SamplingParams
     key: str
+    name: str
     kept: tuple[Row, ...] = ()
     kept_on: Mapping[str, object] | None = None
 
@@ -161,7 +163,8 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     of = [pair.target, drafters, asdict(params), digest(prompts)]
     key = hashlib.sha256(json.dumps(of).encode()).hexdigest()
     kept, kept_on = _kept(read_kept(asked.get("kept")), key, {prompt.line for prompt in prompts}, drafters)
-    return StudyRequest(prompts, pair, tuple(drafters), params, key, kept, kept_on)
+    name = str(asked.get("name"))[:MAX_NAME]
+    return StudyRequest(prompts, pair, tuple(drafters), params, key, name, kept, kept_on)
 
 
 @dataclass(frozen=True)

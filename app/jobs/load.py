@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from engine.recordings.recording import OUTPUT_SCHEMA
+from engine.remote.look import kinds_of
 from engine.studies.load.metrics import report
 from engine.studies.load.study import Key, Listener, Row, is_whole, run
 from engine.studies.load.users import Outcome
@@ -28,6 +29,7 @@ class _LoadStudy(Study):
         super().__init__(request.rows, request.begun)
         self.request = request
         self._now: dict[Key, tuple[int, int]] = {}
+        self._kinds: dict[str, str] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -50,6 +52,7 @@ class _LoadStudy(Study):
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         if self.stopped.is_set():
             raise Halt
+        self._kinds = await kinds_of(self.request.plan.endpoints)
         finished = [(row["lane"], row["concurrency"]) for row in self.rows]
         listener = Listener(self._warming, self._begin, self._asked, self._add)
         await run(self.request.plan, finished, frozenset(self.begun), listener)
@@ -102,5 +105,5 @@ class _LoadStudy(Study):
             "separate": plan.separate,
             "rows": rows,
             "begun": [list(key) for key in sorted(self.begun)],
-            "report": report(rows, lanes, OUTPUT_SCHEMA) if rows else None,
+            "report": report(rows, lanes, OUTPUT_SCHEMA, plan.said(self._kinds)) if rows else None,
         }

@@ -3,21 +3,23 @@ machine's lanes. Visitors cannot name servers, and no URL or key leaves the endp
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
 from typing import Any
 
 from engine.doctor.findings import Finding, about_servers
 from engine.errors import UsageError
 from engine.progress import Progress
-from engine.recordings.words import said
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
+from engine.remote.look import kinds_of
 from engine.remote.mixed import MixedRace
 from engine.remote.race import RemoteRace
-from engine.spec import BASELINE, PLAIN, SERVER
 from engine.studies.prompts.prompts import FilePrompt
-from engine.studies.prompts.servers import question_of, rows_on_servers
+from engine.studies.prompts.servers import ServersStudy, drafting_lanes, question_of
 
 from ..catalogue.catalogue import Catalogue, Offer, Pair, load_presets
 from ..catalogue.request import CheckUpRequest, RaceRequest, StudyRequest
@@ -27,7 +29,6 @@ from .study import Raced
 from .worker import Race
 
 NOTE = "Both lanes run on servers, which choose their own drafter and draft length."
-NO_DRAFTS = "no lane of these servers drafts, so there is nothing to study; name one speculative"
 NO_SERVERS = "name a server first, under \u201cYour servers\u201d"
 
 
@@ -52,9 +53,12 @@ class ServersBackend:
         self.endpoints, self.same_device = tuple(endpoints), same_device
         self.model = " and ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
         self.loader = Ready(f"{self.model} on {len(endpoints)} servers")
-        drafting = [each.lane for each in endpoints if each.lane not in (PLAIN, BASELINE)]
-        self.lanes = {lane: SERVER if len(drafting) == 1 else lane for lane in drafting}
+        self.lanes = drafting_lanes(endpoints)
         self.id = secrets.token_hex(8)
+
+    @cached_property
+    def _kinds(self) -> Mapping[str, str]:
+        return asyncio.run(kinds_of(self.endpoints))
 
     def pair(self, name: str, chat: bool | None) -> Pair:
         """What a visitor chooses to race them. chat: as of `Pair`."""
@@ -63,11 +67,8 @@ class ServersBackend:
 
     def prepare(self, request: RaceRequest, progress: Progress) -> RemoteRace:
         """The requested race. Raises UsageError."""
-        return self._race(FilePrompt(0, "", request.prompt), request.chat, request)
-
-    def _race(self, prompt: FilePrompt, chat: bool, request: RaceRequest | StudyRequest) -> RemoteRace:
-        params = request.spec.params if isinstance(request, RaceRequest) else request.params
-        return RemoteRace(self.endpoints, question_of(prompt, chat), params, Patience(), self.same_device)
+        question = question_of(FilePrompt(0, "", request.prompt), request.chat)
+        return RemoteRace(self.endpoints, question, request.spec.params, Patience(), self.same_device)
 
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:
         """{}: servers do not say what their drafters would have proposed elsewhere."""
@@ -75,13 +76,11 @@ class ServersBackend:
 
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
         """As of `TorchBackend`. A prompt is sent as a message if it is one, or the pair's are."""
-        if not self.lanes:
-            raise UsageError(NO_DRAFTS)
-        number, prompt = next((i, each) for i, each in enumerate(request.prompts) if each.line not in done)
-        race, where = self._race(prompt, request.pair.chat is True, request), f"prompt {number + 1}"
-        rows = rows_on_servers(race, self.lanes, prompt, lambda text, _: progress(f"{where}: {text}", None))
-        about = race.header()
-        return rows, {"weights": self.model, "machine": self.id}, {**about, "said": said(about) | {"on_servers": True}}
+        chat = request.pair.chat is True
+        of = request.prompts, request.params, self.same_device, chat, self._kinds
+        study, ran_on = ServersStudy(self.endpoints, *of), {"weights": self.model, "machine": self.id}
+        with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
+            return next(races), ran_on, study.about()
 
     def examined(self, request: CheckUpRequest) -> dict[str, Any]:
         """As of `TorchBackend`."""

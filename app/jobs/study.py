@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from engine.errors import PhotofinishError, RaceError, UsageError, sentence
 from engine.progress import Progress
 from engine.studies.prompts.rows import Row
-from engine.studies.prompts.study_file import SavedStudy, result
+from engine.studies.prompts.study_file import SavedStudy, dated, result
 
 from ..catalogue.request import Look, StudyRequest
 from .frames import ENDED, Waiting, frame_json, waiting_text
@@ -268,14 +268,15 @@ class _PromptsStudy(Study):
         if not self.num_raced and self.rows and self.request.kept_on != ran_on:
             self.rows, self.note = [], ANEW
         self.rows += rows
-        self.ran_on, self.about = ran_on, about
+        self.ran_on, self.about = ran_on, about or {}
         self.raced_s += time.monotonic() - began
         self.num_raced += 1
         self.is_complete = len(self.done) == len(self.request.prompts)
 
     def frame(self) -> dict[str, Any]:
         request, num_done, over = self.request, len(self.done), self.state in ENDED
-        left, params, said = len(request.prompts) - num_done, request.params, (self.about or {}).get("said", {})
+        left, params, spec = len(request.prompts) - num_done, request.params, self.about.get("spec", {})
+        said = dated(self.about.get("said", {}), len(request.prompts), request.name)
         return {
             "key": request.key,
             "state": self.state,
@@ -287,6 +288,9 @@ class _PromptsStudy(Study):
             "left_s": self.raced_s / self.num_raced * left if self.num_raced and not over else None,
             "target": request.pair.target,
             "drafters": list(request.drafters),
+            "lanes": [lane["name"] for lane in spec.get("lanes", ())],
+            "chat": request.pair.chat is True,
+            "same_device": spec.get("solo", False),
             "params": {name: getattr(params, name) for name in ("temperature", "top_p", "seed", "max_new_tokens")},
             "rows": [] if over else [row.to_json() for row in self.rows[-LATEST * len(request.drafters) :]],
             "ran_on": self.ran_on,

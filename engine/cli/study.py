@@ -11,8 +11,9 @@ from ..errors import RaceError, UsageError
 from ..progress import Progress
 from ..recordings.recording import OUTPUT_SCHEMA
 from ..remote.endpoint import PREFIX, Endpoint, endpoint_of
+from ..remote.look import kinds_of
 from ..spec import SamplingParams
-from ..studies.load.data import HUMAN_EVAL, SYNTHETIC, WARM_UP, check_enough, read_data
+from ..studies.load.data import HUMAN_EVAL, SYNTHETIC, WARM_UP, dealt, name_of, read_data
 from ..studies.load.metrics import report
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
 from ..studies.load.study_file import StudyFile
@@ -43,18 +44,15 @@ def _endpoints(given: Sequence[str], model: str) -> list[Endpoint]:
 
 def _plan(options: Namespace) -> Plan:
     """The study that the options define, with all its prompts. Raises UsageError before any request."""
-    endpoints, num_levels = _endpoints(options.lane, options.model), len(options.concurrency)
-    num = num_levels * options.requests
+    endpoints, num = _endpoints(options.lane, options.model), len(options.concurrency) * options.requests
     SamplingParams(seed=options.seed + num)  # the last seed must be valid too
     try:
         questions, num_tokens = read_data(options.data, options.chat, num + WARM_UP, options.seed)
-        check_enough(len(questions), num_levels, options.requests)
     except UsageError as error:
         raise UsageError(f"cannot study {shown(options.data)}: {error}") from error
     params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=num_tokens or options.max_new_tokens)
-    its = (*questions[:num], *questions[-WARM_UP:])
-    more = (options.timeout, options.dollars, options.separate)
-    return Plan(tuple(endpoints), its, tuple(options.concurrency), options.requests, params, *more)
+    more = (options.timeout, options.dollars, options.separate, name_of(options.data))
+    return Plan(tuple(endpoints), dealt(questions, num), tuple(options.concurrency), options.requests, params, *more)
 
 
 def _listener(plan: Plan, progress: Progress, rows: list[Row], saved: StudyFile | None) -> Listener:
@@ -84,6 +82,7 @@ def _study(options: Namespace) -> int:
     saved = StudyFile(options.save, plan) if options.save else None
     rows, interrupted = list(saved.rows if saved else ()), False
     finished, before = [(row["lane"], row["concurrency"]) for row in rows], set(saved.begun) if saved else set()
+    kinds = asyncio.run(kinds_of(plan.endpoints))
     try:
         with progress_line() as progress:
             asyncio.run(run(plan, finished, before, _listener(plan, progress, rows, saved)))
@@ -93,7 +92,7 @@ def _study(options: Namespace) -> int:
         interrupted = True
     lanes = [endpoint.lane for endpoint in plan.endpoints]
     rows.sort(key=lambda row: plan.keys.index((row["lane"], row["concurrency"])))
-    found = report(rows, lanes, OUTPUT_SCHEMA)
+    found = report(rows, lanes, OUTPUT_SCHEMA, plan.said(kinds))
     if options.json:
         print_json(found)
     else:
@@ -155,7 +154,8 @@ STUDY = Command(
     "Example: python -m engine study --lane baseline=openai:http://localhost:8000/v1 --lane "
     "speculative=openai:http://localhost:8001/v1 --model NAME --concurrency 1,5,25 --data prompts.jsonl --chat. Keys "
     "come from OPENAI_API_KEY, or PHOTOFINISH_KEY_<LANE>. Lanes run one after the other at each level (with "
-    "--separate at once), with the same prompts in the same order, and no prompt is used twice within a lane. A failed "
-    "request is counted and not repeated. Exit status: 0 finished; 1 a server answered nothing at a level; 2 the "
-    "arguments or the file cannot be used; 130 interrupted, after the results of the finished levels were printed.",
+    "--separate at once), with the same prompts in the same order. A file with too few prompts is used again, which "
+    "the result says. A failed request is counted and not repeated. Exit status: 0 finished; 1 a server answered "
+    "nothing at a level; 2 the arguments or the file cannot be used; 130 interrupted, after the results of the "
+    "finished levels were printed.",
 )

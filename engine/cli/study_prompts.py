@@ -3,21 +3,30 @@ checked before anything heavy is imported."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import closing, redirect_stdout
 
 from ..drafters import check as check_drafter
 from ..drafters import serves_every_k
 from ..errors import RaceError, UsageError
 from ..loading.sources import DEFAULT_TARGET
-from ..spec import AUTO, RaceSpec, SamplingParams, lanes_of
-from ..studies.prompts.prompts import MAX_PROMPTS, choose, digest, read_prompts
+from ..progress import Progress
+from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
+from ..remote.look import kinds_of
+from ..spec import AUTO, BASELINE, PLAIN, RaceSpec, SamplingParams, lanes_of
+from ..studies.load.data import name_of
+from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
 from ..studies.prompts.races import Study
-from ..studies.prompts.study_file import StudyFile, result
+from ..studies.prompts.servers import ServersStudy, drafting_lanes
+from ..studies.prompts.study_file import StudyFile, dated, result
 from ..studies.prompts.verdict import DO_NOT_SHIP, SHIP
-from .arguments import Command, integer, list_of, not_empty, setting, shown, switch
+from .arguments import Command, integer, list_of, not_empty, setting, shown, switch, words
 from .commands import read_prompts_file
+from .lanes import given_lane
 from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
 from .output import console, first_of, print_json, progress_line
 from .run import load_ready
@@ -27,16 +36,41 @@ WITH_ITS_HEAD = (NGRAM, "hybrid:ngram+eagle3")
 """Default drafters for the default target, whose head is bundled; any other gets n-gram alone."""
 
 
+LOCAL = ("target", "drafter", "dtype", "device", "threads")
+"""Options for a model on this machine."""
+
+
+def _endpoints(options: Namespace) -> list[Endpoint]:
+    """The servers of --lane; [] without it. Raises UsageError."""
+    if not options.lane:
+        if options.model or options.chat or options.same_device:
+            raise UsageError(f"--model, --chat and --same-device are for servers: --lane NAME={PREFIX}URL")
+        return []
+    if given := [name for name in LOCAL if getattr(options, name) not in (None, "auto")]:
+        raise UsageError(f"--{given[0]} is for a model on this machine: give it without --lane")
+    lanes = [(name, spec) for name, spec, _ in options.lane]
+    names = [name for name, _ in lanes]
+    if not all(spec.startswith(PREFIX) for _, spec in lanes) or len(set(names)) < len(names):
+        raise UsageError(f"--lane must be NAME={PREFIX}http://HOST:PORT/v1, each NAME once")
+    if not {PLAIN, BASELINE} & set(names):
+        raise UsageError(f"one lane must be called {PLAIN} or {BASELINE}, not {' and '.join(names)}")
+    return endpoints_of(lanes, [options.model] if options.model else [], os.environ)
+
+
 def _study(options: Namespace) -> int:
-    target = options.target or DEFAULT_TARGET
-    drafters = options.drafter or (list(WITH_ITS_HEAD) if target == DEFAULT_TARGET else [NGRAM])
-    for drafter in drafters:
-        check_drafter(drafter)
-        serves_every_k(drafter)
+    endpoints = _endpoints(options)
+    target = options.model if endpoints else options.target or DEFAULT_TARGET
     params = SamplingParams(
         options.temperature, top_p=options.top_p, seed=options.seed, max_new_tokens=options.max_new_tokens
     )
-    RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
+    if endpoints:
+        drafters = list(drafting_lanes(endpoints).values())
+    else:
+        drafters = options.drafter or (list(WITH_ITS_HEAD) if target == DEFAULT_TARGET else [NGRAM])
+        for drafter in drafters:
+            check_drafter(drafter)
+            serves_every_k(drafter)
+        RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
     try:
         text = read_prompts_file(options.prompts)
         prompts = choose(read_prompts(text, options.prompts, options.flatten), options.limit)
@@ -60,11 +94,11 @@ def _study(options: Namespace) -> int:
         if len(done) < len(prompts):
             set_threads(options.threads)
             with redirect_stdout(sys.stderr), progress_line() as progress:
-                loaded = load_ready(options.target, options.dtype, options.device, progress, options.threads is None)
-                study = Study(loaded, prompts, drafters, params)
+                study, weights = _ready(options, endpoints, prompts, drafters, params, progress)
                 about = study.about()
+                about["said"] = dated(about["said"], len(prompts), name_of(options.prompts))
                 if saved:
-                    saved.begin({"weights": loaded.info.digest, "machine": about["device"]["name"]}, about)
+                    saved.begin({"weights": weights, "machine": about["device"]["name"]}, about)
                 with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
                     for raced in races:
                         rows += raced
@@ -88,6 +122,22 @@ def _study(options: Namespace) -> int:
     return 0
 
 
+def _ready(
+    options: Namespace,
+    endpoints: Sequence[Endpoint],
+    prompts: Sequence[FilePrompt],
+    drafters: Sequence[str],
+    params: SamplingParams,
+    progress: Progress,
+) -> tuple[Study | ServersStudy, str | None]:
+    """The study, ready to race, and the digest or the name of what it races."""
+    if endpoints:
+        kinds = asyncio.run(kinds_of(endpoints))
+        return ServersStudy(endpoints, prompts, params, options.same_device, options.chat, kinds), options.model
+    loaded = load_ready(options.target, options.dtype, options.device, progress, options.threads is None)
+    return Study(loaded, prompts, drafters, params), loaded.info.digest
+
+
 STUDY = Command(
     (
         setting(
@@ -98,6 +148,17 @@ STUDY = Command(
             required=True,
         ),
         TARGET,
+        setting(
+            "--lane NAME=openai:URL",
+            given_lane,
+            f"instead of a model here, a server, two or more of them: one lane is called {PLAIN} or {BASELINE}, the "
+            "others draft as their servers like",
+            [],
+            action="append",
+        ),
+        setting("--model NAME", words, "servers: the model, as they call it"),
+        switch("--chat", "servers: send each prompt as a user's message, to the chat endpoint"),
+        switch("--same-device", "servers: they share a device, so lanes run one after the other"),
         setting(
             "--drafter D[,D]",
             list_of,

@@ -16,7 +16,7 @@ from ..analysis.roofline import Roofline
 from ..events import steps
 from ..recordings.recording import Recording
 from ..recordings.words import circumstances, clean, ran_on, ribbons
-from ..spec import AUTO, BASELINE, PLAIN
+from ..spec import AUTO, BASELINE, PLAIN, SERVER
 from ..studies.prompts.rows import Row
 from ..studies.prompts.verdict import gain_at, outcome
 from .output import number, times
@@ -116,12 +116,15 @@ def print_prompts(
     best = report["best"]
     _say(console, report["said"].get("scope", report["target"]))
     verdict = report["verdict"].upper() + (" (doubtful)" if report["doubtful"] else "")
-    saving = (
-        f", {100 * abs(best['saving']):.1f} % {'less' if best['saving'] >= 0 else 'more'} machine time" if best else ""
-    )
+    of = "machine time" if best and best["k"] is not None else "time per answer"
+    saving = f", {100 * abs(best['saving']):.1f} % {'less' if best['saving'] >= 0 else 'more'} {of}" if best else ""
     _say(console, f"{verdict}: {_at_median(best)}{saving}" if best else verdict, "bold")
     _say(console, report["reason"])
-    if best:
+    for row in rows:
+        if row.ways:
+            before, plain, own = (" ".join(way.split()) for way in row.ways)
+            _say(console, f"line {row.line} goes on after \u201c{before}\u201d: plain {plain!r}, {row.drafter} {own!r}")
+    if best and best["k"] is not None:
         _say(console, "Commands to serve it: open what --save or --json wrote on the page, in Your prompts")
     if report["engine"] and report["engine"]["median_speedup"]:
         _say(console, f"This engine alone: {_at_median(report['engine'])}")
@@ -137,11 +140,17 @@ def print_prompts(
         _say(console, f"loses: {times(gain_at(row, k))}, {row.kind}, line {row.line}: {row.prompt}")
     if len(losers) > MOST_LOSERS:
         _say(console, f"and {len(losers) - MOST_LOSERS} more that lose")
-    _ending(console, about)
+    _say(console, report["said"].get("circumstances", ""), "dim")
+    for ribbon in report["said"].get("ribbons", ()):
+        _say(console, ribbon, "bold reverse")
 
 
 def _at_median(found: Mapping[str, Any]) -> str:
     how = "measured" if found["measured"] else "computed"
+    if found["k"] is None:
+        how += " by time only" * found["by_time_only"]
+        what = "speculation" if found["drafter"] == SERVER else found["drafter"]
+        return f"{what}, {times(found['median_speedup'])} at the median ({how})"
     return f"{found['drafter']} at k = {found['k']}, {times(found['median_speedup'])} at the median ({how})"
 
 
@@ -186,6 +195,7 @@ def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str])
         _say(console, sentence, "" if i else "bold")
     for note in _notes(found):
         _say(console, note)
+    _say(console, found["said"]["circumstances"], "dim")
 
 
 def _levels(found: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[str]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -65,6 +66,12 @@ def ribbons(recording: Mapping[str, Any], recorded: bool) -> list[str]:
     if recording["model"]["name"].startswith(RANDOM):
         ribbons.append(" RANDOM WEIGHTS: step times fit this shape; text and acceptance mean nothing ")
     return [ribbon for ribbon in ribbons if ribbon]
+
+
+def prompts_words(num: int, name: str) -> tuple[str, str]:
+    """Now, as ISO 8601 has it; and `12 prompts (mine.jsonl), 2026-11-27 03:10 UTC`."""
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return created, f"{num} prompt{'s' * (num != 1)} ({name}), {created[:10]} {created[11:16]} UTC"
 
 
 def said(about: Mapping[str, Any]) -> dict[str, Any]:

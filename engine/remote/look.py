@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,6 +108,27 @@ async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[s
     kind = next((OWNERS[owner] for owner in owners if owner in OWNERS), "")
     roots = {each["id"]: endpoint.redact(str(each.get("root") or ""))[:MAX_NAME] for each in models}
     return roots, kind or ("llama.cpp" if "llama.cpp" in server else "")
+
+
+async def kinds_of(endpoints: Sequence[Endpoint]) -> dict[str, str]:
+    """Which server each lane is on, by what its list of models says: a value of OWNERS, or "" if it says nothing."""
+
+    async def kind_of(endpoint: Endpoint) -> str:
+        try:
+            async with asyncio.timeout(CONNECT_S), new_client() as client:
+                return (await _models(client, endpoint))[1]
+        except (TimeoutError, RemoteError):
+            return ""
+
+    kinds = await asyncio.gather(*map(kind_of, endpoints))
+    return {endpoint.lane: kind for endpoint, kind in zip(endpoints, kinds, strict=True)}
+
+
+def servers_say(kinds: Mapping[str, str]) -> str:
+    """`baseline says that it is vLLM, speculative does not say what it is`."""
+    return ", ".join(
+        f"{lane} {f'says that it is {it}' if it else 'does not say what it is'}" for lane, it in kinds.items()
+    )
 
 
 def _speculation(reply: Reply, metrics: str) -> str:

@@ -111,7 +111,9 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
     backend = Backend()
     frames = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(14)))
     last, rows = frames[-1], [row(i, "ngram") for i in range(1, 15)]
-    assert last["report"] == json.loads(json.dumps(result(rows, CATALOGUE.default.target, {})))
+    said = last["report"]["said"]
+    assert last["report"] == json.loads(json.dumps(result(rows, CATALOGUE.default.target, said)))
+    assert said["circumstances"].startswith(f"14 prompts (mine.txt), {said['created'][:10]} ")
     assert last["num_done"] == 14 and last["rows"] == []
     last["rows"] = last["report"]["rows"]
     assert [f["num_done"] for f in frames] == sorted(f["num_done"] for f in frames)

@@ -120,6 +120,8 @@ export class Board {
       write(refs[`${side}Figure`], rate(lane?.tokens_per_s));
       refs[`${side}Figure`].classList.toggle("pf-none", !lane?.tokens_per_s);
     }
+    this.root.toggleAttribute("data-unmarked", this.root.hasAttribute("data-servers")
+      && (right?.acceptance_rate ?? null) === null);           // its server reports no drafts, or not yet
     const fastest = plainIsFaster(metrics, sideNames, first) ? plain : left;
     const value = speedup ?? quotient(right?.tokens_per_s ?? null, fastest?.tokens_per_s ?? null);
     const even = value !== null && (this.elsewhere || Math.abs(value - 1) < 0.005 || isNoise(value, noise));

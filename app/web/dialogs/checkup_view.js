@@ -5,7 +5,7 @@ import { makeButton } from "../base/dom.js";
 import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, serversWords,
   settingsOptions, shellQuoted, startOf } from "../base/text.js";
 import { refs } from "./box.js";
-import { connect, drawControls, isLost, onServers, promptsOption, runs, study } from "./dialog.js";
+import { connect, drawControls, fileName, isLost, onServers, promptsOption, runs, study } from "./dialog.js";
 
 const BUTTON = ".page-checkup-button";
 const HEAD = "Why is it not faster?";
@@ -102,4 +102,4 @@ function command() {
 }
 
 connect({ order, draw, heard: () => {}, looked: () => {}, result: () => study.frame.report, command }, BUTTON,
-  "photofinish_doctor.json");
+  ({ target, models }) => fileName("checkup", target ?? models[0]));

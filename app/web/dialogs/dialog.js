@@ -69,18 +69,24 @@ export function promptsOption(source) {
     { before: `printf %s ${shellQuoted(isOne ? JSON.stringify({ prompt: text }) : text)} | `, prompts: "-" };
 }
 
+// What a result of that kind is saved as: with the model's own name and the day.
+export function fileName(kind, model, created) {
+  const name = model.split("/").at(-1).replace(/[^\w.-]+/g, "-").slice(0, 60);
+  return `${[kind, name, created?.slice(0, 10)].filter(Boolean).join("_")}.json`;
+}
+
 // A command on the study's servers: with their URLs if this tab's visitor named them, never with a key.
 export function onServers(command, lanes) {
   const { urls = [], hasKey } = study.servers ?? {};
   const named = lanes.map((lane, i) => `--lane ${shellQuoted(`${lane}=openai:${urls.length === lanes.length ? urls[i] :
-    "URL"}`)}`);
+    `URL_${i + 1}`}`)}`);
   return `${hasKey ? 'OPENAI_API_KEY="$OPENAI_API_KEY" ' : ""}python -m engine ${command} ${named.join(" ")}`;
 }
 
 // does: {order, draw, heard(frame), looked(frame), take(file), result, command, answer}, take only where a file can be
 // chosen; answer: names of what "Copy the answer" copies, a line each, where there is that button.
-// button: selector of what opens the dialog; name: of the saved file.
-export function connect(does, button, name) {
+// button: selector of what opens the dialog; nameOf(result): of the saved file.
+export function connect(does, button, nameOf) {
   refs.open?.addEventListener("click", () => refs.file.click());
   refs.file?.addEventListener("change", async () => {
     const [file] = refs.file.files;
@@ -90,7 +96,7 @@ export function connect(does, button, name) {
   refs.start.addEventListener("click", () => { start(does.order()); does.draw(); });
   refs.stop.addEventListener("click", () => { refs.stop.disabled = true; trigger("clear"); });
   refs.save.addEventListener("click", () =>
-    saveAs(new Blob([JSON.stringify(does.result())], { type: "application/json" }), name));
+    saveAs(new Blob([JSON.stringify(does.result())], { type: "application/json" }), nameOf(does.result())));
   refs.copy.addEventListener("click", async () => {
     if (!await copy(refs.copy, does.command())) refs.copy.textContent = "This browser blocks copying";
   });

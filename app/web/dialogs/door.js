@@ -11,7 +11,7 @@ const LOST = "The page's server is not responding.";
 // Send what was typed. Returns the answer, with `detail` if it was refused, or null if something else was sent since.
 let last = 0;
 export async function send(route, asked) {
-  const number = ++last;
+  const number = ++last, before = [[...refs.says.childNodes], refs.use.disabled];
   refs.says.textContent = "One moment.";
   refs.use.disabled = true;
   let answer = { detail: LOST };
@@ -20,7 +20,12 @@ export async function send(route, asked) {
     answer = await answered.json();
   } catch { /* LOST */ }
   if (number !== last) return null;
-  refs.says.replaceChildren(...(answer.sentences ?? [answer.detail ?? ""]).map((words) => {
+  if (!answer.sentences && !answer.detail) {        // they were only chosen: what was said of them still holds
+    refs.says.replaceChildren(...before[0]);
+    refs.use.disabled = before[1];
+    return answer;
+  }
+  refs.says.replaceChildren(...(answer.sentences ?? [answer.detail]).map((words) => {
     const line = document.createElement("span");
     line.textContent = oneLine(words);
     return line;

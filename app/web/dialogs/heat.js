@@ -13,7 +13,8 @@ function cellOf(its) {
   const cell = make("td", "ps-heat"), gain = its.median_speedup, slower = gain !== null && gain < 1;
   cell.style.setProperty("--heat", heat(gain).toFixed(3));
   if (slower) cell.classList.add("ps-slower");
-  const lines = [gain !== null && `${times(its.p25)} to ${times(its.p75)}`,
+  const lines = [its.interval && `95 % interval ${its.interval.map(times).join(" to ")}`,
+    gain !== null && `quartiles ${times(its.p25)} to ${times(its.p75)}`,
     its.mean_acceptance_length !== null && `${its.mean_acceptance_length.toFixed(2)} a step, ${
       percent(its.acceptance_rate)} kept`, `${its.num_gain} faster, ${its.num_lose} slower`].filter(Boolean);
   cell.append(make("strong", "", gain === null ? "\u2013" : `${times(gain)}${slower ? " (slower)" : ""}`),
@@ -28,8 +29,8 @@ export function heatMap(summary, nameOf) {
     of(summary[each]).num_prompts)), "prompt")}`], drafters.map((each) => cellOf(of(summary[each]))));
   const head = tableRow(["kind", ...drafters.map(nameOf)], []);
   for (const cell of head.children) cell.scope = "col";
-  const rows = kinds.map((kind) => row(kinds.length > 1 ? kind : "all", (its) => its.by_kind[kind]));
-  if (kinds.length > 1) rows.push(row("all", (its) => its));
+  const rows = kinds.length > 1 ? kinds.map((kind) => row(kind, (its) => its.by_kind[kind])) : [];
+  rows.push(row("all", (its) => its));
   for (const { firstChild } of rows) firstChild.scope = "row";
   return [head, rows];
 }

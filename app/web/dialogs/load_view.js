@@ -1,23 +1,32 @@
 // The dialog "Under load". Finished levels are kept in this browser, so that a study can be resumed.
 
-import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SEPARATE } from "../host.js";
+import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SEPARATE, WARM_UP } from "../host.js";
 import { remember, remembered, rememberedJson } from "../base/storage.js";
 import { oneLine, optionWords, plural, sentence, serversWords } from "../base/text.js";
 import { curve, DRAWN, headRow, legend, levelRows, METRICS } from "./curves.js";
 import { refs } from "./box.js";
-import { connect, drawControls, isLost, onServers, read, runs, study } from "./dialog.js";
+import { connect, drawControls, fileName, isLost, onServers, read, runs, study } from "./dialog.js";
 
 const KEPT_KEY = "photofinish.load";
 const BUTTON = "#page-load-button";
-const TURNS = SEPARATE === null ? "The servers run at the same time (--separate in the command), or take turns if they "
-  + "share a device." : SEPARATE ? "The servers run at the same time, since they share no device (--separate in the "
-  + "command)." : "The servers take turns at each level, because they may share a device.";
+const TURNS = SEPARATE === null ? "The servers run at the same time, or take turns if they share a device." :
+  SEPARATE ? "The servers run at the same time, since they share no device." : "The servers take turns at each level, because they may share a device.";
 
 // The server decides whether kept levels belong to this study.
 const order = () => ({ users: refs.users.value, requests: Number(refs.requests.value),
   max_new_tokens: Number(refs.length.value), dollars: refs.dollars.value === "" ? null : Number(refs.dollars.value),
   words: Number(refs.words.value), name: study.source?.name ?? null, text: study.source?.text ?? null,
   kept: Array.isArray(rememberedJson(KEPT_KEY)?.rows) ? remembered(KEPT_KEY) : null });
+
+// What the chosen file means for the numbers above it. The result says the same: REPEATS in engine/studies/load/study.py.
+function needWords({ entries }) {
+  const levels = refs.users.value.split(",").filter((each) => each.trim()).length;
+  const num = levels * Number(refs.requests.value) + WARM_UP, asked = `${num} requests to each server`;
+  const has = new Set([...entries.values()].map((value) => JSON.stringify(value))).size;
+  return has >= num ? `Enough for ${asked}, each with a prompt of its own.` : `${asked} need ${num} different prompts `
+    + `for each to have its own. This file has ${has}, so they will be repeated: a server that caches prompts answers a `
+    + "repeated one faster, whichever lane it is.";
+}
 
 function heard({ key, rows, begun, state }) {
   if (key) remember(KEPT_KEY, state === "finished" && !begun.length ? null : JSON.stringify({ key, rows, begun }));
@@ -29,6 +38,7 @@ function draw() {
     runs() && frame ? `Under load ${Math.floor(100 * share)} %` : "Under load");
   refs.words.disabled ||= study.source !== null;
   refs.forget.hidden = study.source === null;
+  refs.need.textContent = study.source ? needWords(study.source) : "";
   refs.says.textContent = isLost() ? "The server is not responding. Finished levels are saved: reload the page and "
     + "start the same study to continue." : state === "asked" ? "Contacting the server." : oneLine(frame?.text ?? "");
   refs.progress.value = share;
@@ -45,6 +55,7 @@ function draw() {
   refs.heads.replaceChildren(headRow(metrics));
   refs.levels.replaceChildren(...levelRows(report, frame.lanes, metrics));
   refs.notes.textContent = notes(report.levels);
+  refs.circumstances.textContent = oneLine(report.said.circumstances);
   refs.save.disabled = refs.copy.disabled = refs.copyAnswer.disabled = runs();
 }
 
@@ -76,7 +87,8 @@ refs.requests.max = MAX_REQUESTS;
 refs.length.max = MAX_NEW_TOKENS;
 refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
 refs.words.max = MAX_WORDS;
+for (const name of ["users", "requests"]) refs[name].addEventListener("input", draw);
 refs.forget.addEventListener("click", () => { study.source = null; refs.found.textContent = ""; draw(); });
 const take = async (file) => { await read(file); draw(); };
 connect({ order, draw, heard, take, result: () => study.frame.report, command, answer: ["scope", "said", "details",
-  "notes"] }, BUTTON, "photofinish_load.json");
+  "notes", "circumstances"] }, BUTTON, ({ said }) => fileName("load", said.model, said.created));

@@ -12,6 +12,10 @@ export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not wor
   + "maintenance. The 95 % interval shows how certain the median is; the quartiles contain the middle half of the "
   + "prompts. With few prompts the two can be equal.";
 const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
+const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/studies/prompts/servers.py
+const CAUSES = "Usual causes: two tokens are nearly tied and the servers round differently, which may change with every "
+  + "restart; above temperature 0, each server's own random numbers; or a wrong setup of speculation, which is likely "
+  + "where most texts part, or within a few words.";
 
 // What a drafter at k is called; k null: a lane of a server, which drafts as it likes.
 const ofServer = (drafter) => (drafter === "server" ? "speculation" : oneLine(drafter));
@@ -22,7 +26,7 @@ const asRaced = (drafter) =>
 export const raceWords = (drafter) => shortWords(asRaced(drafter));
 const longWords = (its) => (its.k === null ? ofServer(its.drafter) : draftWords(its));
 const atMedian = (its) => `${longWords(its)}, ${times(its.median_speedup)} at the median (${its.measured ?
-  "measured" : "computed"})`;
+  `measured${its.by_time_only ? " by time only" : ""}` : "computed"})`;
 
 // A row's speed-up at this k. Twin of gain_at in engine/studies/prompts/verdict.py.
 const gainAt = (row, k) =>
@@ -54,13 +58,30 @@ export function loadWords({ best, engine }) {
 // Whether the servers wrote the same texts; "" of lanes on this machine, and of servers of different models.
 export function textsWords(rows) {
   const its = rows.filter(({ drafter, fault }) => asRaced(drafter).k === null && !fault);
-  const others = its.filter(({ identical }) => !identical).sort((a, b) => a.line - b.line), [first] = others;
-  const at = first?.differs_at ?? null;
-  if (others.length === its.length && at === null) return "";
-  return [`Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`, at !== null
-    && `The texts of line ${first.line} are the first that differ, from character ${at} on.`, first && "The same text "
-    + "means the same characters. Servers round differently, and above temperature 0 each uses its own random numbers, "
-    + "so two texts are by themselves no fault: \u201cWhy is it not faster?\u201d tells."].filter(Boolean).join(" ");
+  const others = its.filter(({ identical }) => !identical);
+  if (others.length === its.length && !others.some(({ differs_at: at }) => typeof at === "number")) return "";
+  const same = `Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`;
+  return others.length ? `${same} ${CAUSES}` : same;
+}
+
+// Where texts part, in the order of the prompts; all but the first few are folded.
+export function partings(rows) {
+  const its = rows.filter(({ ways }) => ways).sort((a, b) => a.line - b.line).map(parting);
+  const rest = its.splice(MOST_WAYS), box = make("details");
+  box.append(make("summary", "", `${rest.length} more`), ...rest);
+  return rest.length ? [...its, box] : its;
+}
+
+function parting({ line, prompt, drafter, differs_at: at, ways: [before, ...ways] }) {
+  const box = make("div", "ps-parting");
+  box.append(make("p", "", `Line ${line}: ${oneLine(prompt)}`), ...["plain", ofServer(drafter)].map((name, i) => {
+    const way = make("p", "ps-way"), words = make("span", "", `${at > WAY ? "\u2026" : ""}${oneLine(before)}`);
+    words.append(make("strong", "", ways[i] ? oneLine(ways[i]) : " (nothing more)"),
+      [...ways[i]].length < WAY ? "" : "\u2026");
+    way.append(make("span", "ps-whose", name), words);
+    return way;
+  }));
+  return box;
 }
 
 const row = (heads, values) => tableRow(heads.map(oneLine), values.map(oneLine));

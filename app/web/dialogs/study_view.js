@@ -8,10 +8,11 @@ import { make, oneLine, optionWords, plural, settingsOptions } from "../base/tex
 import { draftWords } from "../base/words.js";
 import { CHECKED, productionOf } from "../tabs/production.js";
 import { dialog, refs } from "./box.js";
-import { chosen, connect, drawControls, isLost, PASTED, promptsOption, read, runs, start, study } from "./dialog.js";
+import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, read, runs,
+  start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { loadWords, MEANS, nextWords, promptTable, raceWords, savedWords, strips, textsWords,
+import { loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords, strips, textsWords,
   verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
@@ -115,6 +116,7 @@ function draw() {
   refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :
     "Each dot is a finished prompt.";
   refs.texts.textContent = textsWords(rows);
+  refs.partings.replaceChildren(...partings(rows));
   refs.serve.replaceChildren(...(best && best.k !== null ? commands(report.target, best) : []));
   refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
@@ -133,7 +135,6 @@ function draw() {
     .map(oneLine).join(". ") : "";
   refs.save.disabled = refs.copyAnswer.disabled = !report;
   refs.copy.disabled = !report || !isOwn();
-  refs.copy.hidden = report?.best?.k === null;      // no command studies prompts on servers
   const num = disturbedLines().size;
   refs.again.hidden = !report || runs() || !num || !isOwn();
   refs.again.textContent = `Race ${plural(num, "disturbed prompt")} again`;
@@ -197,10 +198,14 @@ function drawProgress(rows) {
 }
 
 function command() {
-  const { drafters, params } = study.frame, { target, ...settings } = settingsOptions({ ...study.frame, ...params });
-  const { before, prompts } = promptsOption(study.source);
-  const options = { target, prompts, limit: refs.limit.value, drafter: drafters.join(","), ...settings };
-  return `${before}python -m engine study-prompts ${optionWords(options)}${refs.flatten.checked ? " --flatten" : ""}`;
+  const { drafters, params, lanes, chat, same_device: isInTurns, report } = study.frame;
+  const { target, ...settings } = settingsOptions({ ...study.frame, ...params });
+  const { before, prompts } = promptsOption(study.source), isOnServers = report.said.on_servers;
+  const options = { ...(isOnServers ? { model: report.target } : { target }), prompts, limit: refs.limit.value,
+    drafter: isOnServers ? null : drafters.join(","), ...settings };
+  return [before + (isOnServers ? onServers("study-prompts", lanes) : "python -m engine study-prompts"),
+    optionWords(options), isOnServers && chat && "--chat", isOnServers && isInTurns && "--same-device",
+    refs.flatten.checked && "--flatten"].filter(Boolean).join(" ");
 }
 
 refs.limit.max = MAX_PROMPTS;
@@ -236,4 +241,4 @@ dialog.addEventListener("drop", (event) => {
 comeBack();
 const answer = ["scope", "verdict", "reason", "texts", "money", "load", "circumstances"];
 connect({ order, draw, heard, looked, take, result: () => study.frame.report, command, answer }, BUTTON,
-  "photofinish_study.json");
+  ({ target, said }) => fileName("study", target, said.created));

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from importlib import import_module
+from itertools import cycle, islice
+from pathlib import Path
 
 from ...errors import UsageError
 from ...remote.endpoint import Question
@@ -41,14 +44,19 @@ def read_questions(text: str, name: str, chat: bool) -> list[Question]:
     return _questions(pairs, chat)
 
 
-def check_enough(num: int, num_levels: int, num_requests: int) -> None:
-    """Raises UsageError if there are too few prompts for every request to have its own."""
-    needed = num_levels * num_requests + WARM_UP
-    if num < needed:
-        raise UsageError(
-            f"{num_levels} levels of {num_requests} requests and {WARM_UP} to warm up need {needed} different prompts; "
-            f"there are {num}. Give more prompts, or fewer requests per level"
-        )
+def dealt(questions: Sequence[Question], num: int) -> tuple[Question, ...]:
+    """A question for each of `num` requests, and WARM_UP more: all different if there are enough of them, else each in
+    turn, again and again."""
+    if len(questions) >= num + WARM_UP:
+        return (*questions[:num], *questions[-WARM_UP:])
+    return tuple(islice(cycle(questions), num + WARM_UP))
+
+
+def name_of(data: str) -> str:
+    """What --data is called next to the results, without the folder of a file."""
+    if data.startswith(SYNTHETIC):
+        return f"{data.removeprefix(SYNTHETIC).partition(',')[0]} random words each"
+    return "standard input" if data == "-" else Path(data).name
 
 
 def _questions(pairs: list[tuple[str, tuple[tuple[str, str], ...]]], chat: bool) -> list[Question]:
@@ -77,7 +85,7 @@ def _synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Questio
     draw, words = random.Random(seed), WORDS.split()
     texts = dict.fromkeys(" ".join(draw.choices(words, k=num_words)) for _ in range(num))
     if len(texts) < num:
-        raise UsageError(f"prompts of {num_words} words are not all different: give a longer INPUT")
+        raise UsageError(f"{num} prompts of {num_words} random words are not all different: give them more words")
     whole = (
         (Question(messages=(("user", each),), to_the_end=True) if chat else Question(each, (), True)) for each in texts
     )

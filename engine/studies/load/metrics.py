@@ -97,9 +97,11 @@ def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tu
     return None
 
 
-def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int) -> dict[str, Any]:
+def report(
+    levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int, said: Mapping[str, Any]
+) -> dict[str, Any]:
     """The JSON object of --json. Means and improvement are over the levels that every lane has finished; `says` is the
-    verdict, in sentences."""
+    verdict, in sentences. said: see `Plan.said`."""
     done = [{level["concurrency"] for level in levels if level["lane"] == lane} for lane in lanes]
     shared = set.intersection(*done) if done else set()
     its = {lane: [row for row in levels if row["lane"] == lane and row["concurrency"] in shared] for lane in lanes}
@@ -110,11 +112,12 @@ def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int) 
         gains = {metric: improvement_percent(metric, first[metric], second[metric]) for metric in HIGHER}
     return {
         "schema": schema,
+        "said": said,
         "levels": list(levels),
         "geomeans": means,
         "improvement_percent": gains,
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
-        "says": says(levels, lanes),
+        "says": [*says(levels, lanes), *filter(None, [said["repeats"]])],
     }
 
 

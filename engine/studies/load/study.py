@@ -11,13 +11,19 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+from ...recordings.words import clean, prompts_words
 from ...remote.counters import acceptance_length, read_counters
 from ...remote.endpoint import Endpoint, Question
+from ...remote.look import servers_say
 from ...spec import SamplingParams
 from .data import WARM_UP
 from .metrics import level_metrics
 from .users import Outcome, ask_all, is_up
 
+REPEATS = (
+    "Prompts were repeated: {} different ones for {} requests to each server. A server that caches prompts answers a "
+    "repeated one faster, whichever lane it is."
+)
 Key = tuple[str, int]
 """A level of a lane: its name and the number of users."""
 Texts = asyncio.Future[dict[int, int]]
@@ -30,7 +36,7 @@ Row = dict[str, Any]
 class Plan:
     """Level i takes num_requests questions from the i-th multiple of that on; the last WARM_UP questions warm up.
     timeout_s: of a request. dollars: per hour of a lane's machine. separate: whether lanes share no device, and run at
-    once."""
+    once. data: what the prompts are called next to the results."""
 
     endpoints: tuple[Endpoint, ...]
     questions: tuple[Question, ...]
@@ -40,6 +46,7 @@ class Plan:
     timeout_s: float = 600.0
     dollars: float | None = None
     separate: bool = False
+    data: str = ""
 
     @property
     def keys(self) -> list[Key]:
@@ -58,6 +65,21 @@ class Plan:
             "timeout_s": self.timeout_s,
             "dollars": self.dollars,
             "separate": self.separate,
+        }
+
+    def said(self, kinds: Mapping[str, str]) -> dict[str, Any]:
+        """What the study says of itself next to its figures, now. kinds: of the servers, see `look.kinds_of`. repeats:
+        a sentence if it uses prompts more than once, else ""."""
+        num, different, params = len(self.questions), len(set(self.questions)), self.params
+        models = dict.fromkeys(endpoint.model for endpoint in self.endpoints)
+        created, prompts = prompts_words(different, self.data)
+        settings = f"temperature {params.temperature:g}, seed {params.seed}, up to {params.max_new_tokens} tokens"
+        parts = (" and ".join(models), servers_say(kinds), settings, f"{self.num_requests} requests a level", prompts)
+        return {
+            "model": ", ".join(models),
+            "created": created,
+            "circumstances": clean("; ".join(filter(None, parts))),
+            "repeats": REPEATS.format(different, num) if different < num else "",
         }
 
 

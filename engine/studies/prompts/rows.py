@@ -25,6 +25,8 @@ class Row:
     fault: what went wrong, or "".
     differs_at: the first character at which a server's text differs from the plain one's; None if it does not, or is
         not compared by characters.
+    ways: where the texts part: up to 60 characters before that place, then those with which the plain text and this one
+        go on.
     """
 
     line: int
@@ -43,6 +45,7 @@ class Row:
     fault: str = ""
     computed: Mapping[str, float] = field(default_factory=dict)
     differs_at: int | None = None
+    ways: list[str] | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,6 +64,9 @@ _SHAPE = {
         lambda v: isinstance(v, dict) and v.keys() <= KS and all(map(GAIN.holds, v.values())),
     ),
     "differs_at": IfThere(Maybe(COUNT)),
+    "ways": IfThere(
+        Maybe(Shape("three texts", lambda v: isinstance(v, list) and len(v) == 3 and all(map(TEXT.holds, v))))
+    ),
 }
 
 

@@ -3,22 +3,76 @@ of drafts, the texts compared, and nothing of bits, widths or other draft length
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, race_speedups, ratio, ratio_noise
-from ...errors import RaceError
+from ...errors import RaceError, UsageError
 from ...events import LaneEvent, steps
 from ...progress import Progress
 from ...recordings.recording import build, failures
-from ...remote.endpoint import Question
+from ...recordings.words import clean, said
+from ...remote.client import Patience
+from ...remote.endpoint import Endpoint, Question
+from ...remote.look import servers_say
 from ...remote.race import RemoteRace
 from ...remote.verdict import answer_of, differs_at
-from ...spec import AUTO, BASELINE, PLAIN
+from ...spec import AUTO, BASELINE, PLAIN, SERVER, SamplingParams
 from .prompts import FilePrompt
 from .rows import Row
+
+NO_DRAFTS = "no lane of these servers drafts, so there is nothing to study; name one speculative"
+PART = 60
+"""Characters of a text before and after the place where it differs."""
+
+
+def drafting_lanes(endpoints: Sequence[Endpoint]) -> dict[str, str]:
+    """What rows of a study call the drafters of the lanes that draft, by lane."""
+    lanes = [each.lane for each in endpoints if each.lane not in (PLAIN, BASELINE)]
+    return {lane: SERVER if len(lanes) == 1 else lane for lane in lanes}
+
+
+class ServersStudy:
+    """Races of many prompts on servers, as `Study` of races.py has them on this machine. same_device: lanes take turns.
+    chat: texts are sent as messages. kinds: see `look.kinds_of`. Raises UsageError if no lane drafts."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        prompts: Sequence[FilePrompt],
+        params: SamplingParams,
+        same_device: bool,
+        chat: bool,
+        kinds: Mapping[str, str],
+    ) -> None:
+        self._endpoints, self._prompts, self._how = endpoints, prompts, (params, Patience(), same_device)
+        self._chat, self._kinds, self.names = chat, kinds, drafting_lanes(endpoints)
+        if not self.names:
+            raise UsageError(NO_DRAFTS)
+
+    def about(self) -> dict[str, Any]:
+        """As of `Study`."""
+        about = self._race(self._prompts[0]).header()
+        words = said(about)
+        words["circumstances"] = clean(f"{words['circumstances']}; {servers_say(self._kinds)}")
+        return {**about, "said": words | {"on_servers": True}}
+
+    def races(self, done: Container[int], progress: Progress) -> Iterator[tuple[Row, ...]]:
+        """As of `Study`. Raises RaceError if a lane without drafts fails."""
+        for i, prompt in enumerate(self._prompts, 1):
+            if prompt.line not in done:
+                where = f"prompt {i} of {len(self._prompts)}"
+                yield rows_on_servers(self._race(prompt), self.names, prompt, partial(_tell, progress, where))
+
+    def _race(self, prompt: FilePrompt) -> RemoteRace:
+        return RemoteRace(self._endpoints, question_of(prompt, self._chat), *self._how)
+
+
+def _tell(progress: Progress, where: str, stage: str, share: float | None) -> None:
+    progress(f"{where}: {stage}", share)
 
 
 def question_of(prompt: FilePrompt, chat: bool) -> Question:
@@ -61,12 +115,19 @@ def rows_on_servers(
             identical=kinds.get(name) == "same_text",
             loops=loops,
             fault=f"line {prompt.line}: lane {name} failed: {failed[name]}" if name in failed else "",
-            differs_at=differs_at(*(answer_of(race.lanes[each]) for each in (undrafted[-1], name)))
-            if kinds.get(name) == "other_text"
-            else None,
+            **(_parting(race, undrafted[-1], name) if kinds.get(name) == "other_text" else {}),
         )
         for name, gain in race_speedups(events, race.spec.lanes).items()
     )
+
+
+def _parting(race: RemoteRace, plain: str, name: str) -> dict[str, Any]:
+    """Where two texts part, and a little of both around it."""
+    a, b = (answer_of(race.lanes[each]) for each in (plain, name))
+    at = differs_at(a, b)
+    if at is None:
+        return {}
+    return {"differs_at": at, "ways": [a.text[max(0, at - PART) : at], a.text[at : at + PART], b.text[at : at + PART]]}
 
 
 def _drafts(race: RemoteRace, events: Sequence[LaneEvent], name: str) -> dict[str, Any]:

