@@ -60,11 +60,13 @@ class Doors:
         return {"sentences": told}
 
     async def servers(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What one or two servers are, a sentence each, and whether they can race; with `use`, those last tried can be
-        chosen from now on. Without a key, a server tried before gets the key that it had. Raises UsageError."""
+        """What one or two servers are, a sentence each, whether they can race, and the number of this try; with `use`,
+        those last tried, if that is `tried`, can be chosen from now on. Without a key, a server tried before gets the key that it had. Raises UsageError."""
         if asked.get("use") is True:
             if self._can_race is None:
                 raise UsageError("try the servers first")
+            if asked.get("tried", self._num_tried) != self._num_tried:
+                raise UsageError("another tab of this page has tried servers since; try these again")
             self._backend.servers = self._can_race
             return {}
         urls = [_with_scheme(url) for name in ("url", "url2") if (url := _text(asked, name))]
@@ -85,7 +87,7 @@ class Doors:
         told = [each.sentence if len(seen) == 1 else f"{i}. {each.sentence}" for i, each in enumerate(seen, 1)]
         if drafts == [True, False]:
             told.append("The first one drafts and the second one does not: are they swapped?")
-        return {"sentences": told, "can_race": len(found) == len(seen)}
+        return {"sentences": told, "can_race": len(found) == len(seen), "tried": this}
 
     def seen(self, tab: str) -> None:
         """This tab knows what has been chosen so far."""
@@ -96,7 +98,8 @@ class Doors:
     def news(self, tab: str, pair: Pair) -> str:
         """A sentence, once, if another tab has chosen anew what this one is about to race; else ""."""
         is_news = self._choices.get(pair.id, 0) > self._seen.get(tab, self._num_choices)
-        self.seen(tab)
+        if is_news:
+            self.seen(tab)
         return NEWS.format(pair.title) if is_news else ""
 
     def choose(self, name: str, catalogue: Catalogue, pair: Pair, tab: str) -> Pair:

@@ -147,7 +147,7 @@ class Handlers:
     def _say_news(self, pair: Pair, request: gr.Request) -> None:
         """Say, once, that another tab of the owner has chosen what this one is about to race."""
         if self.doors is not None and (news := self.doors.news(_visitor(request), pair)):
-            gr.Info(safe(news), title="Chosen elsewhere")
+            gr.Info(safe(news))
 
     def _begin(self, asked: RaceRequest, request: gr.Request) -> Frames:
         self._raced = asked.pair

@@ -125,10 +125,14 @@ async def kinds_of(endpoints: Sequence[Endpoint]) -> dict[str, str]:
 
 
 def servers_say(kinds: Mapping[str, str]) -> str:
-    """`baseline says that it is vLLM, speculative does not say what it is`."""
-    return ", ".join(
-        f"{lane} {f'says that it is {it}' if it else 'does not say what it is'}" for lane, it in kinds.items()
-    )
+    """`plain and fast say that they are vLLM, there does not say what it is`. kinds: by lane."""
+    parts = []
+    for kind in dict.fromkeys(kinds.values()):
+        lanes = [lane for lane, its in kinds.items() if its == kind]
+        says, it_is = ("say", "they are") if len(lanes) > 1 else ("says", "it is")
+        what = f"{says} that {it_is} {kind}" if kind else f"do{'es' * (len(lanes) == 1)} not say what {it_is}"
+        parts.append(f"{' and '.join(lanes)} {what}")
+    return ", ".join(parts)
 
 
 def _speculation(reply: Reply, metrics: str) -> str:

@@ -237,9 +237,14 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     with pytest.raises(UsageError, match=NO_SERVERS):
         doors.choose(SERVERS, base, base.default, "tab")
     tried(doors, *(each.url for each in two))
-    asyncio.run(doors.servers({"use": True}))
+    asyncio.run(doors.servers({"use": True, "tried": 1}))
+    doors.seen("other")
     doors.choose(SERVERS, base, base.default, "tab")
     catalogue = doors.added_to(base)
+    told = [doors.news(tab, catalogue.pair(SERVERS)) for tab in ("tab", "other", "other")]
+    assert told == ["", "Another tab of this page chose a/model on 2 servers: this tab races it too.", ""]
+    with pytest.raises(UsageError, match="another tab of this page has tried servers since"):
+        asyncio.run(doors.servers({"use": True, "tried": 0}))
     assert pair_choices(catalogue)[0] == ("a/model on 2 servers", SERVERS) and pair_choices(base)[0][1] != SERVERS
     values = {each.name: each.default for each in controls(base)} | {"pair": SERVERS}  # as they stand in the page
     race = backend.prepare(read_request(catalogue, values), silent)

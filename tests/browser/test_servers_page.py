@@ -4,6 +4,7 @@ lanes here and there."""
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from engine.events import steps
 from engine.recordings.recording import loads
 from tests.helpers import ROOT
 from tests.helpers.loopback import Answer, lists, refusal, says, servers, sse, stream_of
+from tests.helpers.loopback_models import WORDS as WRITTEN
 from tests.helpers.loopback_models import lists_models, writes
 from tests.helpers.page_browser import SEEN, UNREADABLE, copied, loaded, new_race, run_race, saved, to_end, watched
 from tests.helpers.pageserver import TARGET, served
@@ -30,6 +32,7 @@ MAX_CLICKS, MAX_S = 5, 30.0
 STORED = "JSON.stringify([{...localStorage}, {...sessionStorage}, location.href, history.state])"
 STATE = "window.photofinish.state"
 WORDS = [f" word{i}" if i % 2 else "\n" for i in range(40)]
+OTHER = [*WRITTEN[:5], " <b>x</b>", *WRITTEN[6:]]
 ACCEPTED = [3] * 9 + [2]
 ROWS = """() => [...document.querySelectorAll('.pf-track-right, .pf-track-more')].map(row =>
     [row.querySelector('.pf-track-name').textContent, row.querySelector('.pf-track-count').textContent])"""
@@ -60,6 +63,17 @@ def busy_at_its_second_race() -> Answer:
                 yield part
         else:
             yield refusal(429, b'{"error": {"message": "busy, said %s"}}' % KEY.encode(), "Retry-After: 7\r\n")
+
+    return answer
+
+
+def differs_at_two() -> Answer:
+    """Writes with drafts, and something else in the middle after the prompt "two"."""
+    same, other = writes(3), writes(3, words=OTHER)
+
+    async def answer(path: str, body: dict[str, Any]) -> AsyncIterator[bytes]:
+        async for part in (other if body.get("prompt") == "two" else same)(path, body):
+            yield part
 
     return answer
 
@@ -128,7 +142,9 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             panels = {name: panel(tab, name) for name in ("steps", "onestep", "whatif", "decide", "timing", "text")}
             assert all(panels.values()) and "0.0 ms" not in panels["onestep"], "times within a server"
             assert tab.evaluate(UNREADABLE) == []
+            assert tab.is_visible(".pf-lanes") and tab.is_visible(".pf-legend")
             run_race(tab)
+            assert tab.is_hidden(".pf-legend"), "a legend of marks that no text has"
             shown = tab.inner_text("body")
             assert "answered 429" in shown and "ask again in 7 s" in shown, "which lane failed, and why"
             assert tab.evaluate(f"{STATE}.counts.left") > 0, "the other lane ran"
@@ -173,7 +189,10 @@ def test_a_lane_on_a_server_beside_those_of_this_machine(browser: Any, page_cach
 def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_cache: Any) -> None:
     """The owner would have to restart the page, look for the door, or find the key in the browser afterwards; a race,
     a study or a load would go elsewhere; or there would be no way back to this machine."""
-    with servers(writes(), writes(3)) as found, served(page_cache, "--target", TARGET, "--dtype", "float32") as server:
+    with (
+        servers(writes(), differs_at_two()) as found,
+        served(page_cache, "--target", TARGET, "--dtype", "float32") as server,
+    ):
         for each in found:
             each.pages |= lists_models("a/model")
         allowed = ["clipboard-read", "clipboard-write"]
@@ -225,12 +244,29 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.click("#page-study [data-ref=start]")
         tab.wait_for_selector("#page-study [data-ref=says] >> text=3 of 3 prompts finished")
         tab.wait_for_selector("#page-study [data-ref=heads] >> text=speculation")
-        assert not tab.is_visible("#page-study [data-ref=copy]") and tab.is_hidden("#page-study [data-ref=opened]")
-        assert tab.inner_text("#page-study [data-ref=texts]") == "Same text: 3 of 3 answers."
+        assert tab.is_hidden("#page-study [data-ref=opened]")
+        assert tab.inner_text("#page-study [data-ref=texts]").startswith("Same text: 2 of 3 answers. Usual causes")
+        parting = tab.inner_text("#page-study [data-ref=partings]")
+        assert "Line 2: two" in parting and f"{OTHER[4]}{OTHER[5]}" in parting and WRITTEN[5] in parting
+        tab.click("#page-study [data-ref=copy]")
+        command = tab.evaluate("navigator.clipboard.readText()")
+        assert (
+            f"study-prompts --lane baseline=openai:{found[0].url} --lane speculative=openai:{found[1].url}" in command
+        )
+        with tab.expect_download() as download:
+            tab.click("#page-study [data-ref=save]")
+        assert re.fullmatch(r"study_model_\d{4}-\d\d-\d\d\.json", download.value.suggested_filename)
+        file = Path(download.value.path()).read_text(encoding="utf-8")
+        says = "baseline and speculative say that they are vLLM; 3 prompts (pasted text), 20"
+        assert says in file and found[0].url not in file
         scope = "a/model on both servers, baseline and speculative, one user"
         assert tab.inner_text("#page-study [data-ref=scope]") == scope
         tab.fill("#page-study [data-ref=paste]", "four")
         assert "of the prompts and limits before" in tab.inner_text("#page-study [data-ref=opened]")
+        chosen = {"name": "study.json", "mimeType": "text/plain", "buffer": file.encode()}
+        tab.set_input_files("#page-study [data-ref=file]", chosen)
+        tab.wait_for_selector("#page-study [data-ref=opened] >> text=Opened from a file")
+        assert tab.inner_text("#page-study [data-ref=partings]") == parting
         tab.keyboard.press("Escape")
 
         tab.click("#page-servers-button")
@@ -238,9 +274,13 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.fill("#page-load [data-ref=users]", "1,2")
         tab.fill("#page-load [data-ref=requests]", "4")
         tab.fill("#page-load [data-ref=length]", "8")
+        chosen = {"name": "three.txt", "mimeType": "text/plain", "buffer": b"one\ntwo\nthree"}
+        tab.set_input_files("#page-load [data-ref=file]", chosen)
+        tab.wait_for_selector("#page-load [data-ref=need] >> text=10 requests to each server, and 3 different prompts")
         tab.click("#page-load [data-ref=start]")
         tab.wait_for_selector("#page-load [data-ref=save]:enabled")
         assert "speculative" in tab.inner_text("#page-load [data-ref=levels]")
+        assert "3 different ones for 10 requests" in tab.inner_text("#page-load [data-ref=details]")
         tab.click("#page-load [data-ref=copy]")
         assert tab.evaluate("navigator.clipboard.readText()").startswith(
             f'OPENAI_API_KEY="$OPENAI_API_KEY" python -m engine study --lane baseline=openai:{found[0].url} '
@@ -248,6 +288,9 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         )
         tab.keyboard.press("Escape")
 
+        tab.click("#page-servers-button")
+        assert tab.is_enabled(f"{form} [data-ref=use]") and "vLLM" in tab.inner_text(f"{form} [data-ref=says]")
+        tab.keyboard.press("Escape")
         assert "a/model on 2 servers is ready" in tab.inner_text("#page-model"), "the line of the first model"
         tab.click("#page-model-button")
         tab.keyboard.type(TARGET)

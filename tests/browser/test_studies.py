@@ -195,11 +195,12 @@ def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any)
             assert pl.text("scope") == "m on both servers, baseline and speculative, 1 to 4 users at once"
             tab.click(pl["copyAnswer"])
             answer = tab.evaluate("navigator.clipboard.readText()")
+            assert "do not say what they are; temperature 0, seed" in answer and "random words each), 20" in answer
             assert said[:-1] in answer and "Same text: 6 of 6 with 1 user, 6 of 6 with 4." in answer
             assert "counters" in pl.text("notes") and tab.locator("dialog.pl figure svg").count() == 6
             tab.click(pl["copy"])
             assert tab.evaluate("navigator.clipboard.readText()") == (
-                "python -m engine study --lane baseline=openai:URL --lane speculative=openai:URL --model m "
+                "python -m engine study --lane baseline=openai:URL_1 --lane speculative=openai:URL_2 --model m "
                 "--concurrency 1,4 --requests 6 --data synthetic:100,128 --dollars 3.6 --chat"
             )
             pl.can_be_read()

@@ -116,6 +116,11 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         (f"--prompts FILE --save STUDY --drafter {HYBRID}", "its drafters is ngram"),
         ("--prompts OTHER --save STUDY --drafter ngram", "its prompts is"),
         ("--prompts FILE --save STUDY --drafter ngram --temperature 0.5", "its temperature is 0.0, not 0.5"),
+        ("--prompts FILE --chat", "--model, --chat and --same-device are for servers"),
+        ("--prompts FILE --lane plain=openai:http://h/v1 --model m --dtype float32", "--dtype is for a model on this"),
+        ("--prompts FILE --lane a=openai:http://h/v1 --model m", "one lane must be called plain or baseline, not a"),
+        ("--prompts FILE --lane plain=openai:http://h/v1", "lane 'plain' is a server: give --model NAME"),
+        ("--prompts FILE --lane plain=openai:http://h/v1 --model m", "no lane of these servers drafts"),
     ],
     "bench": [
         ("--kinds poems", "--kinds: must be one of humaneval, json, sql, summary, chat, creative, not 'poems'"),

@@ -18,14 +18,19 @@ const order = () => ({ users: refs.users.value, requests: Number(refs.requests.v
   words: Number(refs.words.value), name: study.source?.name ?? null, text: study.source?.text ?? null,
   kept: Array.isArray(rememberedJson(KEPT_KEY)?.rows) ? remembered(KEPT_KEY) : null });
 
-// What the chosen file means for the numbers above it. The result says the same: REPEATS in engine/studies/load/study.py.
-function needWords({ entries }) {
+// Say what the chosen file means for the numbers above it. The result says the same: REPEATS in
+// engine/studies/load/study.py.
+function drawNeed() {
+  const { entries } = study.source ?? {};
+  refs.need.textContent = "";
+  if (!entries) return;
   const levels = refs.users.value.split(",").filter((each) => each.trim()).length;
   const num = levels * Number(refs.requests.value) + WARM_UP, asked = `${num} requests to each server`;
   const has = new Set([...entries.values()].map((value) => JSON.stringify(value))).size;
-  return has >= num ? `Enough for ${asked}, each with a prompt of its own.` : `${asked} need ${num} different prompts `
-    + `for each to have its own. This file has ${has}, so they will be repeated: a server that caches prompts answers a `
-    + "repeated one faster, whichever lane it is.";
+  refs.need.className = has >= num ? "pf-note" : "ps-caution";
+  refs.need.textContent = has >= num ? `Enough for ${asked}, each with a prompt of its own.` : `${asked}, and ${
+    plural(has, "different prompt")} in this file: they will be repeated. A server that caches prompts answers a `
+    + `repeated one faster, whichever lane it is. ${num} prompts would avoid it.`;
 }
 
 function heard({ key, rows, begun, state }) {
@@ -38,7 +43,7 @@ function draw() {
     runs() && frame ? `Under load ${Math.floor(100 * share)} %` : "Under load");
   refs.words.disabled ||= study.source !== null;
   refs.forget.hidden = study.source === null;
-  refs.need.textContent = study.source ? needWords(study.source) : "";
+  drawNeed();
   refs.says.textContent = isLost() ? "The server is not responding. Finished levels are saved: reload the page and "
     + "start the same study to continue." : state === "asked" ? "Contacting the server." : oneLine(frame?.text ?? "");
   refs.progress.value = share;

@@ -5,6 +5,7 @@ import { refs } from "./box.js";
 import { choose, connect, send } from "./door.js";
 
 const KEPT = "kept in this program's memory";
+let tried;                    // the number of the last try: other tabs of the owner try servers too
 const text = (name) => refs[name].value.trim();
 
 // The URLs as they are sent to, without a password. Twin of _with_scheme in app/page/doors.py.
@@ -27,6 +28,7 @@ async function check() {
   const answer = await send("servers", { url: text("url"), url2: text("url2"), model: text("model"), key,
     same_device: refs.same.checked });
   if (!answer) return;
+  tried = answer.tried;
   refs.use.disabled = !answer.can_race;
   disable(!answer.can_race);
   if (answer.can_race) refs.use.focus();
@@ -34,7 +36,7 @@ async function check() {
 
 // event: "submit" races them at once.
 async function use(event) {
-  const answer = await send("servers", { use: true });
+  const answer = await send("servers", { use: true, tried });
   if (!answer || answer.detail) return;
   window.photofinishServers = { urls: urls(), hasKey: refs.key.placeholder === KEPT };      // for copied commands
   choose(event);

@@ -16,8 +16,8 @@ WORDS = {
 """Rank -> its words in a sentence, at its first place and at later ones."""
 OTHER_TEXTS = (
     "The same text means the same characters. Batches change how a server rounds, so under load texts that differ at "
-    "temperature 0 are usual for bfloat16, and by themselves no fault (doctor tells); above temperature 0 each server "
-    "uses its own random numbers."
+    "temperature 0 are usual for bfloat16, and by themselves no fault; above temperature 0 each server uses its own "
+    "random numbers."
 )
 Level = Mapping[str, Any]
 

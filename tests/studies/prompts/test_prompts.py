@@ -259,6 +259,9 @@ def test_texts_that_differ_are_part_of_the_verdict():
     found = report([*same, *(replace(row, line=row.line + 9) for row in other)], TARGET)
     assert found["best"]["num_other_texts"] == 3 and "3 of 12 texts differ from plain decoding's" in found["reason"]
     assert report(same, TARGET)["best"]["num_other_texts"] == 0
+    assert not found["best"]["by_time_only"] and "by time only" not in found["reason"]
+    silent = report([replace(row, mean_acceptance_length=None) for row in same], TARGET)
+    assert silent["best"]["by_time_only"] and "by time only since its server reports no drafts" in silent["reason"]
 
 
 @pytest.mark.parametrize("hub", [False, True])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
+from engine.cli.main import main
 from engine.errors import UsageError
 from engine.progress import silent
 from engine.recordings.recording import build, loads
@@ -17,6 +19,7 @@ from engine.spec import SamplingParams
 from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import row_of
 from engine.studies.prompts.servers import rows_on_servers
+from engine.studies.prompts.study_file import open_study
 from tests.helpers.loopback import HEAD, Answer, Body, http, servers, sse, stream_of
 from tests.helpers.pure_js import pure_js
 
@@ -66,3 +69,23 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
         said = [call("textsWords", its) for its in (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])]
     assert said[0].startswith("Same text: 1 of 4 answers. Usual causes: two tokens are nearly tied")
     assert said[1:] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
+
+
+def test_the_command_studies_servers_and_never_says_where_they_are(
+    tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    """The page would copy a command that does something else; or its file name a server."""
+    (tmp_path / "mine.txt").write_text("\n".join(TEXTS))
+    with servers(writes(False), writes(True)) as found:
+        lanes = [part for name, each in zip(("plain", "spec"), found, strict=True)
+                 for part in ("--lane", f"{name}=openai:{each.url}")]  # fmt: skip
+        more = ["--max-new-tokens", str(len(WORDS)), "--save", str(tmp_path / "study.jsonl"), "--json"]
+        asked = ["study-prompts", "--prompts", str(tmp_path / "mine.txt"), *lanes, "--model", "m", *more]
+        assert main(asked) == main(asked) == 0, "the second one goes on where nothing is left"
+        num_asked = [sum(body["max_tokens"] > 1 for body in each.asked) for each in found]
+    out, err = capfd.readouterr()
+    said, saved = json.loads(out[: len(out) // 2]), open_study((tmp_path / "study.jsonl").read_text())
+    assert num_asked == [len(TEXTS)] * 2 and [row["identical"] for row in said["rows"]] == [True, False, False, False]
+    assert [row.to_json() for row in saved.rows] == said["rows"] and saved.said == said["said"]
+    assert "plain and spec do not say what they are; 4 prompts (mine.txt), 20" in said["said"]["circumstances"]
+    assert "127.0.0.1" not in out + err + (tmp_path / "study.jsonl").read_text()
