@@ -61,7 +61,8 @@ class Doors:
 
     async def servers(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What one or two servers are, a sentence each, whether they can race, and the number of this try; with `use`,
-        those last tried, if that is `tried`, can be chosen from now on. Without a key, a server tried before gets the key that it had. Raises UsageError."""
+        those last tried, if that is `tried`, can be chosen from now on. Without a key, a server tried before gets the
+        key that it had. Raises UsageError."""
         if asked.get("use") is True:
             if self._can_race is None:
                 raise UsageError("try the servers first")

@@ -139,6 +139,7 @@ def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     plain.pages |= counts_drafts("vllm:num_requests_running 0.0")
     found = tried(doors, plain.url.removeprefix("http://").removesuffix("/v1"), drafting.url)
     assert found == {
+        "tried": 1,
         "can_race": True,
         "sentences": [
             "1. vLLM with a/model; speculation is off: its metrics count no drafts.",
