@@ -115,17 +115,17 @@ class StudyRequest:
     """A study that can run.
 
     key: hash of everything its rows depend on, except weights and machine.
-    name: of the prompts' file.
-    kept, kept_on: rows of an earlier run with that key, and what it ran on; see `engine.studies.prompts.study_file`."""
+    kept, kept_on: rows of an earlier run with that key, and what it ran on; see `engine.studies.prompts.study_file`.
+    name: of the prompts' file."""
 
     prompts: tuple[FilePrompt, ...]
     pair: Pair
     drafters: tuple[str, ...]
     params: SamplingParams
     key: str
-    name: str
     kept: tuple[Row, ...] = ()
     kept_on: Mapping[str, object] | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     key = hashlib.sha256(json.dumps(of).encode()).hexdigest()
     kept, kept_on = _kept(read_kept(asked.get("kept")), key, {prompt.line for prompt in prompts}, drafters)
     name = str(asked.get("name"))[:MAX_NAME]
-    return StudyRequest(prompts, pair, tuple(drafters), params, key, name, kept, kept_on)
+    return StudyRequest(prompts, pair, tuple(drafters), params, key, kept, kept_on, name)
 
 
 @dataclass(frozen=True)

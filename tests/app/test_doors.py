@@ -150,7 +150,8 @@ def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     plain.pages |= counts_drafts("vllm:spec_decode_num_drafts_total 4\nvllm:spec_decode_num_accepted_tokens_total 5")
     assert "on, by its counters" in tried(doors, plain.url)["sentences"][0]
     plain.pages = lists_models("a", "b", owner="llamacpp")
-    assert tried(doors, plain.url) == {"can_race": False, "sentences": ["It serves 2 models: a, b. Name one."]}
+    found = tried(doors, plain.url)
+    assert found == {"tried": 3, "can_race": False, "sentences": ["It serves 2 models: a, b. Name one."]}
     assert tried(doors, plain.url, model="b")["sentences"] == [
         "llama.cpp with b; whether it speculates is not known: it reports nothing about drafts."
     ]

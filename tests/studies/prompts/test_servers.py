@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -71,9 +70,7 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert said[1:] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
 
 
-def test_the_command_studies_servers_and_never_says_where_they_are(
-    tmp_path: Path, capfd: pytest.CaptureFixture
-) -> None:
+def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, capfd) -> None:
     """The page would copy a command that does something else; or its file name a server."""
     (tmp_path / "mine.txt").write_text("\n".join(TEXTS))
     with servers(writes(False), writes(True)) as found:
