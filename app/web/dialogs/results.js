@@ -15,7 +15,7 @@ const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
 const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/studies/prompts/servers.py
 const CAUSES = "Usual causes: two tokens are nearly tied and the servers round differently, which may change with every "
   + "restart; above temperature 0, each server's own random numbers; or a wrong setup of speculation, which is likely "
-  + "where most texts part, or within a few words.";
+  + "where most texts part, or within a few words";
 
 // What a drafter at k is called; k null: a lane of a server, which drafts as it likes.
 const ofServer = (drafter) => (drafter === "server" ? "speculation" : oneLine(drafter));
@@ -61,7 +61,7 @@ export function textsWords(rows) {
   const others = its.filter(({ identical }) => !identical);
   if (others.length === its.length && !others.some(({ differs_at: at }) => typeof at === "number")) return "";
   const same = `Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`;
-  return others.length ? `${same} ${CAUSES}` : same;
+  return others.length ? `${same} ${CAUSES}${2 * others.length > its.length ? ": here most do" : ""}.` : same;
 }
 
 // Where texts part, in the order of the prompts; all but the first few are folded.
@@ -72,12 +72,13 @@ export function partings(rows) {
   return rest.length ? [...its, box] : its;
 }
 
+// Texts are cut between words, where there are words.
 function parting({ line, prompt, drafter, differs_at: at, ways: [before, ...ways] }) {
-  const box = make("div", "ps-parting");
+  const box = make("div", "ps-parting"), begin = at > WAY ? `\u2026${before.replace(/^\S*(?=\s)/, "")}` : before;
   box.append(make("p", "", `Line ${line}: ${oneLine(prompt)}`), ...["plain", ofServer(drafter)].map((name, i) => {
-    const way = make("p", "ps-way"), words = make("span", "", `${at > WAY ? "\u2026" : ""}${oneLine(before)}`);
-    words.append(make("strong", "", ways[i] ? oneLine(ways[i]) : " (nothing more)"),
-      [...ways[i]].length < WAY ? "" : "\u2026");
+    const way = make("p", "ps-way"), words = make("span", "", oneLine(begin)), isWhole = [...ways[i]].length < WAY;
+    const its = isWhole ? ways[i] : ways[i].replace(/(\S)\s\S*$/, "$1");
+    words.append(make("strong", "", its ? oneLine(its) : " (nothing more)"), isWhole ? "" : "\u2026");
     way.append(make("span", "ps-whose", name), words);
     return way;
   }));

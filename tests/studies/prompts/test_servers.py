@@ -67,6 +67,7 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     with pure_js("dialogs/results.js", THRESHOLD=1.3) as call:
         said = [call("textsWords", its) for its in (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])]
     assert said[0].startswith("Same text: 1 of 4 answers. Usual causes: two tokens are nearly tied")
+    assert said[0].endswith("within a few words: here most do.")
     assert said[1:] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
 
 
