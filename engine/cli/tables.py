@@ -193,7 +193,7 @@ def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str])
             console.print()
     for i, sentence in enumerate(found["says"]):
         _say(console, sentence, "" if i else "bold")
-    for note in _notes(found):
+    for note in filter(None, (found["said"]["repeats"], *_notes(found))):
         _say(console, note)
     _say(console, found["said"]["circumstances"], "dim")
 

@@ -79,7 +79,7 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     reload(tab)
     tab.click("#page-study-button")
     ps.choose("print(1)\n", "other.txt")
-    assert ps.text("start") == "Start"
+    ps.says("start", "Start")
     ps.choose(FILE)
     ps.fill(length=str(NUM_TOKENS))
     ps.says("start", "Continue")

@@ -117,7 +117,7 @@ def report(
         "geomeans": means,
         "improvement_percent": gains,
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
-        "says": [*says(levels, lanes), *filter(None, [said["repeats"]])],
+        "says": says(levels, lanes),
     }
 
 

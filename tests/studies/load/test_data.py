@@ -144,7 +144,7 @@ def test_means_need_every_level() -> None:
         {"lane": lane, "concurrency": 1, **dict.fromkeys(HIGHER, value)} for lane, value in (("a", 2.0), ("b", 3.0))
     ]
     extra = {"lane": "a", "concurrency": 5, **dict.fromkeys(HIGHER, 99.0)}
-    found = report([*rows, extra], ["a", "b"], 1, {"repeats": ""})
+    found = report([*rows, extra], ["a", "b"], 1, {})
     assert found["geomeans"]["a"]["ttft_p95_s"] == pytest.approx(2)
     assert all((gain > 0) == HIGHER[metric] for metric, gain in found["improvement_percent"].items())
 
