@@ -31,6 +31,8 @@ NO_RATIO = (
     "There is nothing to compare: this needs a plain and a speculative lane on one device, each with at least one "
     "token."
 )
+NO_IDS = "Whether the text loops is not known: its server does not name its tokens."
+NO_DRAFTS = "Not known: its server reports no drafts."
 NOT_KNOWN = "Not known: this recording does not say which guesses were copies."
 
 
@@ -53,6 +55,8 @@ def token_origins(recording: Recording, race: Compared) -> Drawn:
     the speed comes from a loop in the text."""
     around, name = _around(race), recording.spec.first(SPECULATIVE)
     lane = next(each for each in recording.spec.lanes if each.name == name)
+    if recording.is_on_server(name) and not any(step.num_drafted for step in race.lane):
+        return None, f"{NO_DRAFTS} {around}", ()
     found = origins(steps(recording.events, name), len(recording["prompt"]["token_ids"]), lane.drafter)
     if found is None:
         return None, f"{NOT_KNOWN} {around}", ()
@@ -74,6 +78,8 @@ def token_origins(recording: Recording, race: Compared) -> Drawn:
 
 
 def _around(race: Compared) -> str:
+    if not any(token for step in race.lane for token in step.token_ids):
+        return NO_IDS
     found = race.before_the_loop()
     if found is None:
         return LOOP

@@ -15,14 +15,20 @@ from hypothesis import strategies as st
 
 from app.figures.claims import ADDRESSES, AGREES, DISAGREES, THREAD, UNTESTED, Claim, claims
 from app.figures.inflate import cheats, eager
-from app.figures.why import NO_RATIO, NOT_KNOWN, compared_of, why
+from app.figures.why import NO_DRAFTS, NO_IDS, NO_RATIO, NOT_KNOWN, compared_of, why
 from app.jobs.recorded import RACES
 from app.page.texts import chart_table
 from engine.analysis.breakdown import compared
 from engine.analysis.inflate import CHUNK_S, SWITCHES, inflated
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.events import steps
-from engine.recordings.recording import Recording, read
+from engine.recordings.recording import Recording, build, read
+from engine.remote.client import Patience
+from engine.remote.endpoint import Endpoint, Question
+from engine.remote.race import RemoteRace
+from engine.spec import SamplingParams
+from tests.helpers.loopback import says as says_so
+from tests.helpers.loopback import servers, sse, stream_of
 from tests.helpers.made_races import a_race
 from tests.helpers.races import events_of, recordings, servers_races, with_tables
 
@@ -56,6 +62,18 @@ def test_the_shipped_races_are_told_with_their_own_numbers(path) -> None:
         assert sum(trace.x[0] for trace in origin.figure.data) == numbers.num_tokens
         assert sum(trace.x[0] for trace in origin.figure.data[:3]) == sum(numbers.per_step_accepted)
     assert told.figure is None and len(told.table) == 1 + len(claims(compared(events)))
+
+
+def test_of_a_server_that_reports_neither_tokens_nor_drafts_nothing_is_made_up() -> None:
+    """Tokens without ids would be a loop from the first one on, and all of them the model's own."""
+    words = [f" word{i}" for i in range(8)]
+    parts = [[sse(event) for event in stream_of(sizes, words, ids=False)] for sizes in ([1] * 8, [2] * 4)]
+    with servers(*(says_so(each, 0.002) for each in parts)) as found:
+        lanes = [Endpoint(name, "m", each.url) for name, each in zip(("baseline", "spec"), found, strict=True)]
+        race = RemoteRace(lanes, Question("x"), SamplingParams(max_new_tokens=8), Patience(5, 10))
+        assert len(list(race.events()))
+        origin, *_ = why(build(race.header(), (), race.result()))
+    assert (origin.figure, origin.sentence) == (None, f"{NO_DRAFTS} {NO_IDS}")
 
 
 def test_a_race_without_copies_or_lanes_says_so() -> None:
