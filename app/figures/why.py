@@ -55,7 +55,7 @@ def token_origins(recording: Recording, race: Compared) -> Drawn:
     the speed comes from a loop in the text."""
     around, name = _around(race), recording.spec.first(SPECULATIVE)
     lane = next(each for each in recording.spec.lanes if each.name == name)
-    if recording.is_on_server(name) and not any(step.num_drafted for step in race.lane):
+    if not _has_steps(recording, race):
         return None, f"{NO_DRAFTS} {around}", ()
     found = origins(steps(recording.events, name), len(recording["prompt"]["token_ids"]), lane.drafter)
     if found is None:
@@ -77,6 +77,13 @@ def token_origins(recording: Recording, race: Compared) -> Drawn:
     return figure, f"{words} {around}", table
 
 
+def _has_steps(recording: Recording, race: Compared) -> bool:
+    """Whether the lane's steps are the model's: what a server sends at once need not be, unless it reports its
+    drafts."""
+    name = recording.spec.first(SPECULATIVE)
+    return not recording.is_on_server(name) or any(step.num_drafted for step in race.lane)
+
+
 def _around(race: Compared) -> str:
     if not any(token for step in race.lane for token in step.token_ids):
         return NO_IDS
@@ -92,6 +99,8 @@ def _around(race: Compared) -> str:
 
 def break_even(recording: Recording, race: Compared) -> Drawn:
     """Speed-up over tokens per step, at this race's mean step cost."""
+    if not _has_steps(recording, race):
+        return None, NO_DRAFTS, ()
     own, even = race.tokens_per_step, race.break_even
     most = math.ceil(1.2 * max(own, even)) + 1
     figure = axes("tokens a step", "times as fast as plain", is_tall=True)
@@ -117,6 +126,8 @@ def break_even(recording: Recording, race: Compared) -> Drawn:
 
 def losses(recording: Recording, race: Compared) -> Drawn:
     """The lane's time, split into the ideal and the losses."""
+    if not _has_steps(recording, race):
+        return None, NO_DRAFTS, ()
     costs, of_server = race.costs(), recording.is_on_server(recording.spec.first(SPECULATIVE))
     whole = sum(costs)
     parts = (

@@ -85,6 +85,9 @@ export function laneSpec(header, name) { return header?.spec?.lanes?.find((lane)
 export function isOnServer(header, name) { return laneSpec(header, name)?.drafter === "server"; }
 export function isElsewhere(header, name) { return isOnServer(header, name) && !isOfServers(header); }
 
+// Whether a lane's steps are the model's: what a server sends at once need not be, unless it reports its drafts.
+export function hasSteps(header, lane) { return lane.steps.some(numDrafted) || !isOnServer(header, lane.name); }
+
 // Whether the drafts of a lane may be trees.
 export function mayBranch(header, name) {
   return typeof laneSpec(header, name)?.k === "string" && !isOnServer(header, name);

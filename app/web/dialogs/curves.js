@@ -79,7 +79,7 @@ export function levelRows(report, lanes, metrics) {
     tableRow([oneLine(lane), "mean", ""], values(its)));
   const gains = report.improvement_percent;
   if (!Object.keys(gains).length) return [...rows, ...means];
-  const better = tableRow([`Improvement of ${oneLine(lanes[1])}`, "", ""], metrics.map((metric) => {
+  const better = tableRow([`Improvement of ${oneLine(lanes[1])}`, "of the means", ""], metrics.map((metric) => {
     const gain = gains[metric];
     return typeof gain !== "number" ? "–" : gain < 0 ? `−${(-gain).toFixed(1)} %` :
       make("td", "pl-better", `+${gain.toFixed(1)} %`);

@@ -2,7 +2,7 @@
 // their tab is opened; and "How demos cheat": switches that inflate this race's ratio as some demos do. The server
 // computes the ratio for every combination (engine/analysis/inflate.py).
 
-import { isElsewhere, isOnServer, reasonsOf, sum } from "../base/model.js";
+import { hasSteps, isElsewhere, isOnServer, reasonsOf, sum } from "../base/model.js";
 import { make, oneLine, percent, times, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { refs } from "../board/screen.js";
@@ -48,6 +48,8 @@ function drawWhySays() {
   const lane = S.live || isElsewhere(S.header, S.sides[1]) ? null : S.race.lane(S.sides[1]);
   const found = reasonsOf(S.race, S.first, lane);
   write(refs.whySays, !found ? S.live ? "The answer comes after the race." : "There is nothing to compare." :
+    !hasSteps(S.header, lane) ? `${times(found.speedup)}, by when text arrived here. The server reports no drafts, so `
+      + "tokens per step and what a step costs are not known." :
     `${found.perStep.toFixed(2)} tokens per step, and a step costs ${found.cost.toFixed(2)} plain ones: ${
       times(found.speedup)}.`);
   const drafting = !found || isOnServer(S.header, S.sides[1]) ? "Times are those of the text's arrival here: a server "

@@ -1,7 +1,7 @@
 // One verification step in detail: each guess's source, confidence and outcome, the model's answer at every place, and
 // the cost. Pure: no DOM.
 
-import { isElsewhere, isOnServer, laneSpec, percentile } from "../base/model.js";
+import { hasSteps, isElsewhere, isOnServer, laneSpec, percentile } from "../base/model.js";
 import {
   depthsOf, followsOf, isRefuted, keptOf, likeliest, numDrafted, rowsOf, stepSeconds, tokensOf,
 } from "../base/steps.js";
@@ -200,7 +200,8 @@ export function stepSays(walk, step) {
       + `guessed there; the other ${guesses(drafted - kept)} ${drafted - kept === 1 ? "is" : "are"} dropped.`,
     cut: `The text ends within this tree of ${drafted} guesses: a path of ${kept} kept, the others dropped.`,
   };
-  const says = kind === "empty" ? "No guess in this step: the model writes one token, as in plain decoding." :
+  const says = !hasSteps(walk.recording, walk.lane) ? "What the server sent at once. It does not say which of it was "
+    + "guessed." : kind === "empty" ? "No guess in this step: the model writes one token, as in plain decoding." :
     (step.parents ? tree : chain)[kind];
   const { reason } = step.index === walk.steps.length - 1 ? walk.lane.finished ?? {} : {};
   const end = { length: `End of the race: the limit of ${plural(walk.pieces.length, "token")} is reached.`,
