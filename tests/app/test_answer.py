@@ -150,7 +150,7 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         length = "" if on_server else f", k = {k}" if type(k) is int else ", automatic length" if k == "auto" else (
             f", trees of up to {k.removeprefix('tree:')}")  # fmt: skip
         gain = f"{ratio:.2f}× as fast as Plain ({'measured' if its['isMeasured'] else 'computed'})"
-        than = f"{abs(100 * (1 - 1 / ratio)):.1f} % {'less' if ratio >= 1 else 'more'}"
+        than = f"{abs(100 * (1 - 1 / ratio)):.1f}\u00a0% {'less' if ratio >= 1 else 'more'}"
         chosen = " (chosen in What if)" if got["isChosen"] else ""
         loops = not got["isEvidence"]  # then its gain is nobody's saving
         assert not loops or (ratio > 1 and "repeats itself" in got["caution"])

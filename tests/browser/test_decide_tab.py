@@ -105,6 +105,9 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     assert words(page, "decideSays").startswith("No evidence: the text repeats itself. ")
     assert "machine time" not in words(page, "decideSays") and table(page)["machine time"][2] == "no evidence"
     assert words(page, "ratioWords").startswith("no evidence: the text repeats itself; ")
+    with page.expect_download() as loop:
+        page.click("[data-ref=save]")
+    assert re.fullmatch(r"photofinish_a-model_[a-z-]+_[\d-]{10}\.json", loop.value.suggested_filename), "no ratio"
     assert "has no tables" in words(page, "answerElse") and words(page, "moneyHead") == "Money"
     assert page.get_attribute("[data-ref=answer]", "data-tone") == "doubtful"
     assert page.input_value("[data-decide=dollars]") == "3.99" and words(page, "priceSource").startswith("about")

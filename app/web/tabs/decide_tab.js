@@ -3,13 +3,13 @@
 
 import { copy, makeButton, tableRow } from "../base/dom.js";
 import { isElsewhere, isOfServers, sum } from "../base/model.js";
-import { DECIDE_KEY, remember, rememberedJson } from "../base/storage.js";
+import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
 import { make, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
 import { choiceWords, othersWords, servedWords, verdictWords } from "./answer.js";
-import { listPrice, loadOf, moneyRows, sourceFigures } from "./money.js";
+import { listPrice, loadOf, moneyRows, sourceFigures, yearWords } from "./money.js";
 import { bytesOf, CHECKED, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
 import { sharedBy } from "./sharing.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
@@ -34,7 +34,7 @@ function fillBoxes() {
 
 function keepBox({ target }) {
   if (target.value === "") delete typed[target.dataset.decide]; else typed[target.dataset.decide] = target.value;
-  remember(DECIDE_KEY, JSON.stringify(typed));
+  rememberJson(DECIDE_KEY, typed);
   decided = [];
   drawDecide();
 }
@@ -79,6 +79,16 @@ function drawDecide() {
   drawMemory(answer.subject, made.servers.length > 0, inputs.users ?? 1);
 }
 
+// What the entered load would save a year; "" where no dollars are allowed.
+export function yearNow() {
+  if (S.header?.device.type !== "cuda" || S.live || isBeingMade() || isElsewhere(S.header, S.sides[1])) return "";
+  const answer = answerNow();
+  if (answer?.tone !== "pays") return "";
+  fillBoxes();
+  const inputs = entered(), load = loadOf(sharedBy(S.header, answer.subject.steps), inputs.users);
+  return load.hasDollars ? `${yearWords(inputs, load)} with ${choiceWords(answer.subject)}.` : "";
+}
+
 // Verdict, caveats, what a load would change, and what only this engine can do.
 function drawAnswer(answer, inputs, load) {
   refs.answer.dataset.tone = answer.subject.canServe ? answer.tone : "doubtful";
@@ -115,7 +125,7 @@ function drawMoney(answer, inputs, load) {
   write(refs.decideOther, choiceWords(answer.subject));
   write(refs.moneyHead, type === "cpu" ? "Money, measured on a CPU" : "Money");
   write(refs.moneyBasis, type === "cpu" ? "Take the percentages. For dollars a year, race on the GPU that you would "
-    + "rent, and enter how many users share it." : "");
+    + "rent." : "");
   refs.decideRows.replaceChildren(...moneyRows(answer, inputs, load, type === "cuda").map(
     ([words, term, ...cells]) => rowOf(words, term, cells)));
   write(refs.decideFormula, load.hasDollars ? "$ per 1,000,000 tokens = 1,000,000 / tok/s of all users \u00d7 $ per "

@@ -81,6 +81,13 @@ function loadRows(inputs, { users, tokensPerS, gain, hasDollars, isMeasured }, i
   ].map(([words, ...rest]) => [basis ? `${words} (${basis})` : words, ...rest]);
 }
 
+// "$12,345 less a year with 8 users at once, at $3.99 per hour billed by the second (computed)", for a load that gains.
+export function yearWords(inputs, { users, tokensPerS, isMeasured }) {
+  const { byWorkYear } = savedBy(...tokensPerS.map((speed) => dayOf(speed, inputs)));
+  return `${dollarWords(byWorkYear)} less a year with ${users} users at once, at ${dollarWords(inputs.dollars)} per hour `
+    + `billed by the second (computed${isMeasured ? "" : ", extrapolated"})`;
+}
+
 const MEASURED = "measure your servers: Under load, in \u201cYour servers\u201d";
 const MEASURE = `Dollars need a load: enter how many users share the machine (2 or more), or ${MEASURED}.`;
 
@@ -153,7 +160,7 @@ export function dollarWords(value) {
 }
 
 function perThousand(perMillion) { return `$${(perMillion / 1000).toFixed(5)}`; }
-export function percent1(share) { return `${(100 * share).toFixed(1)} %`; }
+export function percent1(share) { return `${(100 * share).toFixed(1)}\u00a0%`; }
 export function hourWords(hours) { return `${hours.toFixed(1)} h`; }
 
 // "1.71": rounded up, so that it is enough.
