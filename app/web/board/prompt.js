@@ -32,8 +32,9 @@ function hint(text, shows) {
   const node = shown ?? block.appendChild(make("p", "page-continues"));
   node.setAttribute("role", "status");
   const words = `: \u201c${answerStart(text)}\u201d`;
-  return node.textContent.endsWith(words) ? undefined : node.replaceChildren("This model continues texts",
-    make("span", "", "; it does not answer"), ". Start the answer", make("span", "", " yourself"), words);
+  return node.textContent.endsWith(words) ? undefined : node.replaceChildren(make("span", "", "This model "),
+    "continues texts", make("span", "", "; it does not answer"), ". Start the answer", make("span", "", " yourself"),
+    words);
 }
 
 async function look() {

@@ -35,7 +35,7 @@ export function resultWords() {
   if (!result) return "";
   const { ratio, isEven, loops } = result, saved = !isEven && !loops && !S.disturbed && `, ${wasteWords(ratio)}`;
   const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1];
-  return oneLine([`${header.synthetic?.length ? "SYNTHETIC: " : ""}${header.model.name} with speculative decoding (${
+  return oneLine([`${header.synthetic?.length ? "SYNTHETIC: " : ""}Speculative decoding (${
     guessWords(laneSpec(header, S.sides[1]))}): ${isEven ? "no difference in speed" : `${times(ratio)} as fast as `
     + `without${ratio < 1 ? ", so slower" : ""}`}${saved || ""}.`,
   loops && sentence(NO_EVIDENCE), S.disturbed && "The machine was disturbed: do not quote this.",
