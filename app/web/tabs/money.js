@@ -43,14 +43,14 @@ export function savedBy(plain, other) {
 // The table of savings: [words, what it means, plain, other, savings]. answer: of answer.js; load: of loadOf; inputs:
 // what was entered.
 export function moneyRows({ plain, subject, isEvidence }, inputs, load, isGpu) {
+  const speeds = ["tokens per second", "one text at a time", rate(plain.tokensPerS), rate(subject.tokensPerS),
+    `${subject.ratio.toFixed(2)}\u00d7`], time = ["machine time", "for the same tokens, one text at a time", "100 %"];
+  if (!isEvidence) return [speeds, [...time, "\u2013", "no evidence"]];
   const inTime = [plain, subject].map((lane) => secondsFor(lane, inputs.goalTokens));
-  const goal = (time) => `${time.toFixed(2)} s: ${time <= inputs.goalS ? "yes" : "no"}`;
+  const goal = (seconds) => `${seconds.toFixed(2)} s: ${seconds <= inputs.goalS ? "yes" : "no"}`;
   const need = speedupNeeded(plain, subject.prefillS, inputs.goalTokens, inputs.goalS);
   return [
-    ["tokens per second", "one text at a time", rate(plain.tokensPerS), rate(subject.tokensPerS),
-      `${subject.ratio.toFixed(2)}\u00d7`],
-    ["machine time", "for the same tokens, one text at a time", "100 %", isEvidence ? percent1(1 / subject.ratio) :
-      "\u2013", isEvidence ? wasteWords(subject.ratio, "") : "no evidence"],
+    speeds, [...time, percent1(1 / subject.ratio), wasteWords(subject.ratio, "")],
     [`${inputs.goalTokens} tokens under ${inputs.goalS} s`, "latency: reading the prompt, then this many tokens",
       goal(inTime[0]), goal(inTime[1]), need === null ? "impossible: reading the prompt already takes longer" :
         inTime[0] <= inputs.goalS ? "Plain is enough" : `needs ${needWords(need)}\u00d7`],
@@ -96,7 +96,8 @@ const MEASURE = `Dollars need a load: enter how many users share the machine (2 
 // not entered; isEvidence: of the answer.
 export function loadOf(shared, users, isEvidence = true) {
   const none = { users, gain: null, tokensPerS: null, hasDollars: false, isMeasured: true };
-  if (!isEvidence) return { ...none, words: "Nothing follows from it: race a text that does not repeat itself." };
+  if (!isEvidence) return { ...none, words: "Nothing follows from it: race a text that does not repeat itself. Prose "
+    + "needs a temperature, such as 0.8 in Settings." };
   if (!shared.length)
     return { ...none, words: `One text at a time; servers batch, which shrinks the gain. Dollars need a load: ${
       MEASURED}.` };
