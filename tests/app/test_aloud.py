@@ -51,7 +51,7 @@ def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, token
 def test_a_text_to_continue_is_no_task(pure: Any) -> None:
     """A hint over code, over the examples, or once the answer is begun; none where a base model will only loop."""
     tasks = ("Write a friendly mail to Ms Smith", "please be brief", "What is the capital of France", "Is it?",
-             "Some notes.\nSummarise them in two lines.", "Can you help me with my tax return", "tell me a joke ")  # fmt: skip
+             "Notes.\nSummarise them in two lines.", "Can you help me with my tax", "tell me a joke ")  # fmt: skip
     texts = ("def write(a):", "list = [1, 2]", "Write a mail to her.\n\nDear Ms Smith,", "What a day it was, she said",
              "", "The Roman Empire began when", "Translate to French:", "help(x)", "Q: Is it?\nA:")  # fmt: skip
     texts += tuple(each.prompt for each in load_presets())

@@ -10,6 +10,7 @@ import { S, shownLanes } from "../board/state.js";
 import { yearNow } from "../tabs/decide_tab.js";
 import { wasteWords } from "../tabs/money.js";
 import { handOver } from "./files.js";
+import { deployable } from "./result.js";
 
 const SHOT = { width: 1200, height: 630, pad: 64 };
 
@@ -59,7 +60,7 @@ function drawPicture() {
   else if (saves) say([`${sentence(wasteWords(Number.parseFloat(words("ratio"))))} One user.`, yearNow()].join(" "),
     SHOT.pad, 558, 24, "board-ink", { weight: 700 });
   const { model, device, created } = S.header ?? {};
-  say(words("rightKind"), SHOT.pad, 588, 20, "board-soft");
+  say([`${words("rightKind")}.`, saves && deployable()].filter(Boolean).join(" "), SHOT.pad, 588, 20, "board-soft");
   const where = [model && `${model.name} in ${model.dtype}`, device?.name, String(created ?? "").slice(0, 10)];
   say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, 612, 20, "board-soft");
   return canvas;

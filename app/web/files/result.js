@@ -5,9 +5,10 @@ import { isElsewhere, laneSpec } from "../base/model.js";
 import { oneLine, sentence, times } from "../base/text.js";
 import { guessWords, VERDICTS } from "../base/words.js";
 import { S, verdictOn } from "../board/state.js";
-import { answerOf, scopeOf } from "../tabs/answer.js";
+import { answerOf, choiceWords, gainWords, scopeOf } from "../tabs/answer.js";
 import { yearNow } from "../tabs/decide_tab.js";
 import { wasteWords } from "../tabs/money.js";
+import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
 
 // {ratio, isEven: within the noise, loops: the text repeats itself} of the lane on the right; null without a ratio.
 function resultNow() {
@@ -24,12 +25,20 @@ const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").rep
 export function fileName(suffix) {
   const { model, created, prompt, synthetic } = S.recording ?? S.header ?? {}, result = resultNow();
   const says = result && !result.isEven && !result.loops;
-  const about = says ? `${result.ratio.toFixed(1)}x` : part(prompt?.text?.trim().split(/\s+/, 4).join(" ")).slice(0, 30);
+  const about = says ? `${result.ratio.toFixed(1)}x` :
+    part(prompt?.text?.trim().split(/\s+/, 4).join(" ")).slice(0, 30);
   return ["photofinish", part(model?.name), about, part(created).slice(0, 10), synthetic?.length ? "SYNTHETIC" : ""]
     .filter(Boolean).join("_") + `.${suffix}`;
 }
 
-// The result in three sentences, to be pasted into a mail; "" without a ratio.
+// What of it a server could run, if that is not what raced; "" as long as it is not known.
+export function deployable() {
+  const answer = isBeingMade() ? null : answerNow(), best = answer?.best;
+  if (!answer?.isEvidence || best?.lane === S.sides[1]) return "";
+  return best ? `A server can run ${choiceWords(best)}: ${gainWords(best)}.` : "No server runs this drafter.";
+}
+
+// The result in a few sentences, to be pasted into a mail; "" without a ratio.
 export function resultWords() {
   const result = resultNow(), header = S.recording;
   if (!result) return "";
@@ -39,7 +48,7 @@ export function resultWords() {
     guessWords(laneSpec(header, S.sides[1]))}): ${isEven ? "no difference in speed" : `${times(ratio)} as fast as `
     + `without${ratio < 1 ? ", so slower" : ""}`}${saved || ""}.`,
   loops && sentence(NO_EVIDENCE), S.disturbed && "The machine was disturbed: do not quote this.",
-  verdict && `${verdict}.`, yearNow(),
+  verdict && `${verdict}.`, deployable(), yearNow(),
   `Measured by Photofinish with ${scopeOf(header)}, one prompt, ${String(header.created).slice(0, 10)}.`]
     .filter(Boolean).join(" "));
 }

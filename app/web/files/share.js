@@ -1,4 +1,5 @@
-// Copies a race: its result as a sentence, as a command, as Python, as JSON, its proof, or a link to this page with its settings.
+// Copies a race: its result in words, as a command, as Python, as JSON, its proof, or a link to this page with its
+// settings.
 
 import { copy } from "../base/dom.js";
 import { DEFAULT_TARGET, optionWords, settingsOptions, shellQuoted, write } from "../base/text.js";

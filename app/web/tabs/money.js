@@ -84,8 +84,8 @@ function loadRows(inputs, { users, tokensPerS, gain, hasDollars, isMeasured }, i
 // "$12,345 less a year with 8 users at once, at $3.99 per hour billed by the second (computed)", for a load that gains.
 export function yearWords(inputs, { users, tokensPerS, isMeasured }) {
   const { byWorkYear } = savedBy(...tokensPerS.map((speed) => dayOf(speed, inputs)));
-  return `${dollarWords(byWorkYear)} less a year with ${users} users at once, at ${dollarWords(inputs.dollars)} per hour `
-    + `billed by the second (computed${isMeasured ? "" : ", extrapolated"})`;
+  return `${dollarWords(byWorkYear)} less a year with ${users} users at once, at ${dollarWords(inputs.dollars)} per `
+    + `hour billed by the second (computed${isMeasured ? "" : ", extrapolated"})`;
 }
 
 const MEASURED = "measure your servers: Under load, in \u201cYour servers\u201d";
@@ -110,8 +110,8 @@ export function loadOf(shared, users, isEvidence = true) {
   const its = shared[users - 1];
   if (!its) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
   const tokensPerS = [users / its.plainS, its.gain * users / its.plainS];
-  return { users, gain: its.gain, tokensPerS, hasDollars: its.gain > 1, isMeasured: its.isMeasured, words: `${first} With ${users} users: `
-    + `${its.gain.toFixed(2)}\u00d7, ${wasteWords(its.gain)}${its.isMeasured ? "" : "; extrapolated beyond the widths "
+  return { users, gain: its.gain, tokensPerS, hasDollars: its.gain > 1, isMeasured: its.isMeasured,
+    words: `${first} With ${users} users: ` + `${its.gain.toFixed(2)}\u00d7, ${wasteWords(its.gain)}${its.isMeasured ? "" : "; extrapolated beyond the widths "
     + "that were measured"}.${its.gain > 1 ? "" : " So there is nothing to save in dollars."}` };
 }
 
