@@ -276,12 +276,12 @@ def test_dollars_need_a_load_that_still_gains_and_a_year_needs_a_gpu(pure: Call)
         recording.events.forEach(event => race.add(event));
         const found = answerOf(recording, race, first), load = loadOf(sharedBy(recording, found.subject.steps), users);
         const inputs = { users, dollars: 2, tokens: 1e7, hours: 24, goalTokens: 200, goalS: 2 };
-        return { ...load, rows: moneyRows(found, inputs, load, isGpu) };
+        return { ...load, year: load.hasDollars ? yearWords(inputs, load) : "",
+            rows: moneyRows(found, inputs, load, isGpu) };
     }"""
     seen = set()
     for _ in range(120):
-        race = a_race([(rng.randrange(1, 8), 1)] * 9)
-        flat = rng.random()
+        race, flat = a_race([(rng.randrange(1, 8), 1)] * 9), rng.random()
         race["widths"]["step_s"] = {str(w): 0.01 * (1 + (1 - flat) * w / 8) for w in (1, 2, 4, 8, 16)}
         users, is_gpu = rng.choice((None, 1, 2, 4, 16, 64, 65, 900)), rng.random() < 0.5
         got = pure(money, race, users, is_gpu)
@@ -295,11 +295,11 @@ def test_dollars_need_a_load_that_still_gains_and_a_year_needs_a_gpu(pure: Call)
             basis = [*["on this CPU"] * (not is_gpu), *["extrapolated"] * (not got["isMeasured"])]
             marked = [row[0] for row in got["rows"][3:] if row[0].endswith(f" ({', '.join(basis)})")]
             assert len(marked) == (6 if basis else 0), "what it rests on is in every row"
+            assert not is_gpu or f", {got['year'].split(' less')[0]} a year" in got["rows"][7][4]
             (speed,) = (row for row in got["rows"] if row[0].startswith(f"tokens per second, {users} users"))
             assert float(speed[3]) / float(speed[2]) == pytest.approx(got["gain"], rel=0.02)
         seen.add((pays, is_gpu))
-    assert len(seen) == 4
-    assert re.search(r"\d", got["words"])
+    assert len(seen) == 4 and re.search(r"\d", got["words"])
 
 
 PUBLISHED = [

@@ -111,8 +111,9 @@ export function loadOf(shared, users, isEvidence = true) {
   if (!its) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
   const tokensPerS = [users / its.plainS, its.gain * users / its.plainS];
   return { users, gain: its.gain, tokensPerS, hasDollars: its.gain > 1, isMeasured: its.isMeasured,
-    words: `${first} With ${users} users: ` + `${its.gain.toFixed(2)}\u00d7, ${wasteWords(its.gain)}${its.isMeasured ? "" : "; extrapolated beyond the widths "
-    + "that were measured"}.${its.gain > 1 ? "" : " So there is nothing to save in dollars."}` };
+    words: `${first} With ${users} users: ${its.gain.toFixed(2)}\u00d7, ${wasteWords(its.gain)}${its.isMeasured ? "" :
+      "; extrapolated beyond the widths that were measured"}.${its.gain > 1 ? "" :
+      " So there is nothing to save in dollars."}` };
 }
 
 // The machine time saved at this ratio: "46.5 % less machine time for the same tokens".
