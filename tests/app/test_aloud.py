@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.catalogue.catalogue import load_presets
 from tests.helpers.pure_js import pure_js
 
 
 @pytest.fixture(scope="module")
 def pure() -> Iterator[Callable[..., Any]]:
-    with pure_js("shows/aloud.js", "base/task.js") as call:
+    with pure_js("shows/aloud.js") as call:
         yield call
 
 
@@ -46,14 +45,3 @@ def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, token
     known = {*map(float, tokens), float(max(tokens)), float(shown[:-1]), round(per_step, 2)}
     known.add(round(per_step / float(shown[:-1]), 2))
     assert all(any(abs(number - other) < 0.011 for other in known) for number in numbers), said
-
-
-def test_a_text_to_continue_is_no_task(pure: Any) -> None:
-    """A hint over code, over the examples, or once the answer is begun; none where a base model will only loop."""
-    tasks = ("Write a friendly mail to Ms Smith", "please be brief", "What is the capital of France", "Is it?",
-             "Notes.\nSummarise them in two lines.", "Can you help me with my tax", "tell me a joke ")  # fmt: skip
-    texts = ("def write(a):", "list = [1, 2]", "Write a mail to her.\n\nDear Ms Smith,", "What a day it was, she said",
-             "", "The Roman Empire began when", "Translate to French:", "help(x)", "Q: Is it?\nA:")  # fmt: skip
-    texts += tuple(each.prompt for each in load_presets())
-    assert [text for text in tasks if not pure("asks", text)] == []
-    assert [text for text in texts if pure("asks", text)] == []
