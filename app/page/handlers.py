@@ -331,14 +331,14 @@ class Handlers:
         """What `make` returns for the recording with this key. Raises UsageError if there is none."""
         return await self._jobs.run(address, lambda: make(self.shelf.get(key)))
 
-    async def count(self, address: str, text: str) -> int | None:
-        """How many tokens the loaded model reads this text as; None while there is none, or if servers read it. Raises
-        UsageError if the address has too many jobs."""
+    async def count(self, address: str, text: str) -> dict[str, Any]:
+        """How many tokens the loaded model reads this text as, and whether it has a chat template; no values while
+        there is none, or if servers read it. Raises UsageError if the address has too many jobs."""
         loaded = self.backend.loader.loaded
         if loaded is None or self.catalogue.default.lanes is not None:
-            return None
+            return {"count": None}
         prompt = await self._jobs.run(address, encode_prompt, loaded.tokenizer, text)
-        return len(prompt.token_ids)
+        return {"count": len(prompt.token_ids), "chat": bool(getattr(loaded.tokenizer, "chat_template", None))}
 
     def _take(self, data: bytes) -> str:
         check_file(data.decode("utf-8", "replace"), "it", MAX_RECORDING_CHARS)

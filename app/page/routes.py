@@ -62,7 +62,7 @@ def routes(handlers: Handlers) -> list[Route]:
     async def count(request: Request) -> Response:
         try:
             text = check_file(json.loads(await request.body()), "it", MAX_PROMPT_CHARS)
-            return JSONResponse({"count": await handlers.count(address_of(request), text)})
+            return JSONResponse(await handlers.count(address_of(request), text))
         except (UsageError, ValueError, RecursionError) as error:
             return JSONResponse({"detail": str(error)}, 400)
 

@@ -26,6 +26,7 @@ SHEETS = (
     "shows/story.css",
     "tabs/decide.css",
     "tabs/guess.css",
+    "board/touch.css",
     "shows/stage.css",
 )
 

@@ -49,6 +49,7 @@ ANSWER = """(recording, choose) => {
     const { steps, ...subject } = found.subject, made = productionOf(recording, found.subject);
     const load = loadOf(sharedBy(recording, steps), null);
     return { subject, plain: found.plain.tokensPerS, tone: found.tone, caution: found.caution, isChosen: found.isChosen,
+        isEvidence: found.isEvidence,
         says: verdictWords(found), others: othersWords(found), served: servedWords(found),
         whatIf: bestWords(found, lane, 0.9), rows: moneyRows(found, inputs, load, false),
         commands: made.servers.map(({ name, command }) => [name, command]).filter(([, command]) => command) };
@@ -130,7 +131,7 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         plain, options = options_of(race)
         its, target = got["subject"], race["model"]["name"]
         drafter, k, ratio = its["drafter"], its["k"], its["ratio"]
-        kinds.add((its["canServe"], its["isMeasured"], got["isChosen"], got["tone"]))
+        kinds.add((its["canServe"], its["isMeasured"], got["isChosen"], got["tone"], got["isEvidence"]))
         on_server = drafter == "server"
         served = {
             option: value
@@ -149,20 +150,21 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         length = "" if on_server else f", k = {k}" if type(k) is int else ", automatic length" if k == "auto" else (
             f", trees of up to {k.removeprefix('tree:')}")  # fmt: skip
         gain = f"{ratio:.2f}× as fast as Plain ({'measured' if its['isMeasured'] else 'computed'})"
-        than = f"{abs(100 * (1 - 1 / ratio)):.1f} % {'less' if ratio >= 1 else 'more'}"
+        than = f"{abs(100 * (1 - 1 / ratio)):.1f}\u00a0% {'less' if ratio >= 1 else 'more'}"
         chosen = " (chosen in What if)" if got["isChosen"] else ""
-        assert got["says"].endswith(f": {name}{length}{chosen}: {gain}, {than} machine time for the same tokens.")
+        loops = not got["isEvidence"]  # then its gain is nobody's saving
+        assert not loops or (ratio > 1 and "repeats itself" in got["caution"])
+        saved = "" if loops else f", {than} machine time for the same tokens"
+        assert got["says"].endswith(f"{name}{length}{chosen}: {gain}{saved}.")
+        assert got["says"].startswith("No evidence: the text repeats itself. ") == loops
         first, time = got["rows"][:2]
-        assert (
-            first[4] == f"{ratio:.2f}×"
-            and time[4] == than
-            and float(first[3]) == pytest.approx(its["tokensPerS"], abs=0.06)
-        )
+        assert first[4] == f"{ratio:.2f}×" and time[4] == ("no evidence" if loops else than)
+        assert float(first[3]) == pytest.approx(its["tokensPerS"], abs=0.06)
         assert not any("$" in cell or "GPU" in cell for row in got["rows"] for cell in row), "dollars without a load"
         if its["canServe"] and not got["isChosen"]:
             assert f"Best that a server can run: {name}{length}, {gain}." in got["whatIf"]
         if not its["canServe"]:
-            assert got["commands"] == [] and got["says"].startswith("No command for this: ")
+            assert got["commands"] == [] and (loops or got["says"].startswith("No command for this: "))
         assert bool(got["commands"]) == (its["canServe"] and not on_server)
         for server, command in got["commands"]:
             assert lengths(server, shlex.split(command)) <= {k} and f"{name}{length}: {gain}, " in got["served"]
@@ -172,8 +174,8 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
                 assert wanted[inside] in command and "hybrid" not in drafter
             if inside == "ngram":
                 assert "ngram" in command.lower()
-    assert {"pays", "doubtful", "even", "loses"} == {tone for *_, tone in kinds}
-    assert {(s, m, c) for s, m, c, _ in kinds} == {(s, m, c) for s in (True, False) for m in (True, False)
+    assert {"pays", "doubtful", "even", "loses"} == {tone for *_, tone, _ in kinds}
+    assert {(s, m, c) for s, m, c, *_ in kinds} == {(s, m, c) for s in (True, False) for m in (True, False)
                                                   for c in (True, False)}, "what the races did not try"  # fmt: skip
 
 
@@ -274,12 +276,12 @@ def test_dollars_need_a_load_that_still_gains_and_a_year_needs_a_gpu(pure: Call)
         recording.events.forEach(event => race.add(event));
         const found = answerOf(recording, race, first), load = loadOf(sharedBy(recording, found.subject.steps), users);
         const inputs = { users, dollars: 2, tokens: 1e7, hours: 24, goalTokens: 200, goalS: 2 };
-        return { gain: load.gain, words: load.words, rows: moneyRows(found, inputs, load, isGpu) };
+        return { ...load, year: load.hasDollars ? yearWords(inputs, load) : "",
+            rows: moneyRows(found, inputs, load, isGpu) };
     }"""
     seen = set()
     for _ in range(120):
-        race = a_race([(rng.randrange(1, 8), 1)] * 9)
-        flat = rng.random()
+        race, flat = a_race([(rng.randrange(1, 8), 1)] * 9), rng.random()
         race["widths"]["step_s"] = {str(w): 0.01 * (1 + (1 - flat) * w / 8) for w in (1, 2, 4, 8, 16)}
         users, is_gpu = rng.choice((None, 1, 2, 4, 16, 64, 65, 900)), rng.random() < 0.5
         got = pure(money, race, users, is_gpu)
@@ -290,11 +292,14 @@ def test_dollars_need_a_load_that_still_gains_and_a_year_needs_a_gpu(pure: Call)
         assert got["words"].startswith("One text at a time")
         assert ("Dollars need a load" in got["words"]) == (users is None or not 2 <= users <= 64)
         if pays:
-            (speed,) = (row for row in got["rows"] if row[0] == f"tokens per second, {users} users")
+            basis = [*["on this CPU"] * (not is_gpu), *["extrapolated"] * (not got["isMeasured"])]
+            marked = [row[0] for row in got["rows"][3:] if row[0].endswith(f" ({', '.join(basis)})")]
+            assert len(marked) == (6 if basis else 0), "what it rests on is in every row"
+            assert not is_gpu or f", {got['year'].split(' less')[0]} a year" in got["rows"][7][4]
+            (speed,) = (row for row in got["rows"] if row[0].startswith(f"tokens per second, {users} users"))
             assert float(speed[3]) / float(speed[2]) == pytest.approx(got["gain"], rel=0.02)
         seen.add((pays, is_gpu))
-    assert len(seen) == 4
-    assert re.search(r"\d", got["words"])
+    assert len(seen) == 4 and re.search(r"\d", got["words"])
 
 
 PUBLISHED = [

@@ -23,11 +23,11 @@ CLAIMS = {
     "100 tokens/s at $5 an hour": "$0.01389 / 1k, $13.89 / 1M",
     "250 tokens/s at $5 an hour": "$0.00556 / 1k, $5.56 / 1M",
     "10M tokens a day": "$138.89 → $55.56",
-    "saved a year": "$30,417 (60.0 % stands)",
+    "saved a year": "$30,417 (60.0\u00a0% stands)",
     "GPUs needed, 24 hours": "1.16 → 0.46 (27.8 h → 11.1 h)",
     "rented whole": "2 → 1 GPUs: $240.00 → $120.00 a day, $43,800 a year",
-    "145 → 424 tokens/s at $5 an hour": "$9.58 → $3.28 / 1M, 65.8 % less",
-    "gpt-oss-120b, EAGLE-3 at $41.62 an hour": "right: $4.41 → $3.56, 19.4 % less. But that is the price of eight "
+    "145 → 424 tokens/s at $5 an hour": "$9.58 → $3.28 / 1M, 65.8\u00a0% less",
+    "gpt-oss-120b, EAGLE-3 at $41.62 an hour": "right: $4.41 → $3.56, 19.4\u00a0% less. But that is the price of eight "
     "GPUs, and the study used one: about $0.55 → $0.44",
 }
 """The sources' figures, corrected by hand: what the page's own functions must come to."""

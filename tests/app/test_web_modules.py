@@ -21,7 +21,7 @@ BELOW: dict[str, set[str]] = {
     "base": set(),
     "board": {"base"},
     "tabs": {"base", "board"},
-    "files": {"base", "board"},
+    "files": {"base", "board", "tabs"},
     "shows": {"base", "board", "tabs"},
     "dialogs": {"base", "tabs"},
     "": {"base", "board", "tabs", "files", "shows"},  # main.js

@@ -156,6 +156,20 @@ def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
     tab.locator(PROMPT).fill("def add(a, b):")
     num = len(tokenizer_of("byte level")("def add(a, b):")["input_ids"])
     tab.wait_for_selector(f".page-count:not([data-wrong]):has-text('{num} tokens')", timeout=LOAD_MS)
+    with tab.expect_response("**/tokens") as answer:
+        tab.locator(PROMPT).fill("Write a friendly mail to Ms Smith.")
+    assert answer.value.json()["chat"] is True and not tab.locator(".page-continues").count()
+    tab.route("**/tokens", lambda route: route.fulfill(json={"count": 9, "chat": False}))  # as of a base model
+    tab.locator(PROMPT).fill("Write a friendly mail to Mr Smith.")
+    tab.wait_for_selector(".page-continues:has-text('does not answer')", timeout=LOAD_MS)
+    for width in (1280, 390):
+        tab.set_viewport_size({"width": width, "height": 800})
+        box = tab.locator(".page-continues").bounding_box()
+        assert box["height"] < 25 and box["x"] + box["width"] <= width, "one line"
+        race = tab.locator("#page-race-button").bounding_box()
+        assert race["x"] > box["x"] + box["width"] or race["y"] >= box["y"] + box["height"], "it covers Race"
+    tab.locator(PROMPT).fill("Write a friendly mail to Ms Smith.\n\nDear Ms Smith,")
+    tab.wait_for_selector(".page-continues", state="detached", timeout=LOAD_MS)
 
 
 @pytest.mark.smoke

@@ -222,3 +222,41 @@ def test_everything_is_in_sight_and_nothing_moves(visit: Any) -> None:
                 assert box["y"] >= 0 and box["y"] + box["height"] <= height, (moment, selector)
         shifted = windows(tab.evaluate("window.shifts"))
         assert shifted <= 0.011, (width, shifted)
+
+
+SMALL = """() => [...document.querySelectorAll("button, a[href], summary, input, select, textarea")].flatMap(node => {
+    const option = ["checkbox", "radio"].includes(node.type) && node.closest("label");
+    const { width, height } = (option || node).getBoundingClientRect(), seen = { visibilityProperty: true };
+    const skipped = ".pf-sr, .pf-text, .wrap-inner, .js-plotly-plot, footer[aria-label]";      // or inside a larger one
+    return !node.checkVisibility(seen) || node.closest(skipped) || width < 2 || (width >= 44 && height >= 43.9) ? [] :
+      [[node.outerHTML.slice(0, 60), width, height]]; })"""
+PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+def test_fingers(visit: Any) -> None:
+    """A button that a thumb misses, a page that scrolls sideways for it, or a stage that asks for keys."""
+    tab = visit(until="race", **PHONE)
+
+    def look(where: str) -> None:
+        tab.evaluate(SETTLED)
+        assert (tab.evaluate(SMALL), tab.evaluate(OVERFLOW)) == ([], 0), where
+
+    look("the page")
+    for name in tab.locator("[role=tab]:visible").evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
+        tab.evaluate("name => document.getElementById(`pf-tab-${name}`).click()", name)
+        look(name)
+    tab.evaluate("document.querySelector('[data-ref=share]').open = true")
+    look("share")
+    open_settings(tab)
+    tab.evaluate("document.querySelector('#page-advanced > button').click()")
+    look("settings")
+    close_settings(tab)
+    tab.tap("#page-stage-button")
+    look("the stage")
+    assert all(tab.is_visible(f"[data-side={side}] .pf-lane-head") for side in ("left", "right")), "which text is whose"
+    assert tab.locator(".pf-stage-hint kbd:visible").count() == 0 and "Esc" not in tab.inner_text(".pf-stage-hint")
+    before = tab.evaluate("window.photofinish.state.race")
+    tab.tap("[data-key=n]")
+    tab.wait_for_function("race => window.photofinish.state.race !== race", arg=before, timeout=LOAD_MS)
+    tab.tap("[data-key='?']")
+    look("what else the stage can do")

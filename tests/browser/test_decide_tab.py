@@ -15,7 +15,7 @@ from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
 from tests.helpers.made_races import a_race
 from tests.helpers.page_browser import UNREADABLE, reload
-from tests.helpers.race_pages import SETTLED, SLIDE, feed, opened, words
+from tests.helpers.race_pages import SETTLED, SLIDE, feed, frames, opened, show, words
 from tests.helpers.races import events_of
 
 pytestmark = pytest.mark.browser
@@ -65,14 +65,16 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     tab.fill("[data-decide=dollars]", "41.62")
     tab.fill("[data-decide=users]", "2")
     loaded, (gain_at_2,) = table(tab), re.findall(r"With 2 users: ([\d.]+)×", words(tab, "answerBatch"))
-    slow, quick, _ = loaded["tokens per second, 2 users"]
+    slow, quick, _ = loaded["tokens per second, 2 users (on this CPU)"]
     assert float(quick) / float(slow) == pytest.approx(float(gain_at_2), abs=0.01) and float(gain_at_2) > 1
-    cost = [float(cell.removeprefix("$")) for cell in loaded["1,000,000 tokens"][:2]]
+    cost = [float(cell.removeprefix("$")) for cell in loaded["1,000,000 tokens (on this CPU)"][:2]]
     assert cost == pytest.approx([cost_per_million(float(each), 41.62) for each in (slow, quick)], rel=0.002)
     assert "a year" not in tab.inner_text("[data-ref=decideRows]")
     assert words(tab, "memoryWords") == "The drafter takes no memory: no weights, no cache."
     tab.fill("[data-decide=users]", "64")
-    assert "nothing to save in dollars" in words(tab, "answerBatch") and "1,000,000 tokens" not in table(tab)
+    assert "nothing to save in dollars" in words(tab, "answerBatch") and "$" not in words(tab, "decideRows")
+    assert "tokens per second, 64 users (on this CPU, extrapolated)" in table(tab)
+    assert words(tab, "moneyHead") == "Money, measured on a CPU" and "on the GPU" in words(tab, "moneyBasis")
     for button in tab.locator("[data-ref=serve] button").all():
         button.click()
         shown = button.locator("xpath=ancestor::section[1]//pre").text_content()
@@ -100,7 +102,13 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     gpu = {"type": "cuda", "name": "NVIDIA H100 80GB HBM3", "threads": None}
     feed(page, a_race([(3, 3)] * 12, token_ids=[1, 2, 3, 50] * 12, header={"device": gpu}), race_id="loop")
     assert "repeats itself" in words(page, "decideCaution")
-    assert words(page, "decideSays").startswith("Doubtful: ") and "has no tables" in words(page, "answerElse")
+    assert words(page, "decideSays").startswith("No evidence: the text repeats itself. ")
+    assert "machine time" not in words(page, "decideSays") and table(page)["machine time"][2] == "no evidence"
+    assert words(page, "ratioWords").startswith("no evidence: the text repeats itself; ")
+    with page.expect_download() as loop:
+        page.click("[data-ref=save]")
+    assert re.fullmatch(r"photofinish_a-model_[a-z-]+_[\d-]{10}\.json", loop.value.suggested_filename), "no ratio"
+    assert "has no tables" in words(page, "answerElse") and words(page, "moneyHead") == "Money"
     assert page.get_attribute("[data-ref=answer]", "data-tone") == "doubtful"
     assert page.input_value("[data-decide=dollars]") == "3.99" and words(page, "priceSource").startswith("about")
     even, rng = a_race([(1, 0)] * 30, plain_s=0.01, step_s=0.01), random.Random(2)
@@ -125,6 +133,20 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     assert name in page.text_content("[data-ref=serve] pre >> nth=0")
     assert page.locator("#pf-panel-decide img").count() == 0 and page.evaluate("window.ran") is None
     assert page.problems == []
+
+
+def test_no_figure_changes_once_it_is_shown(page: Any) -> None:
+    """The best that raced as the verdict, and another one a moment later, when the tables are there."""
+    *before, last = frames(dict(read(CHAINS / "csv_to_json.json")), every=99)
+    raced = json.loads(last["recording"])
+    del raced["tables"], raced["costs"]
+    page.click("#pf-tab-decide")
+    show(page, [*before, {**last, "recording": json.dumps(raced), "complete": False}])
+    assert words(page, "decideWaits").startswith("Still computing")
+    assert page.is_hidden("[data-ref=answer]") and page.is_hidden("[data-ref=decide]")
+    show(page, [{**last, "seq": last["seq"] + 1}])
+    assert words(page, "decideWaits") == "" and words(page, "decideSays").startswith("Pays: ")
+    assert page.is_visible("[data-ref=decide]")
 
 
 def test_what_was_chosen_in_what_if_is_what_decide_is_about(page: Any) -> None:

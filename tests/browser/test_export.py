@@ -29,6 +29,7 @@ from tests.helpers.races import with_tables
 pytestmark = pytest.mark.browser
 RACE = RACES / "story.json"
 EMPTY, PRICE = 'id="remembered">{}', '{"photofinish.decide":{"dollars":"2.50"}}'
+STYLE_AND_SCRIPTS = re.compile(r"<(style|script)[^>]*>(.*?)</\1>", re.DOTALL)
 PACKED = re.compile(r'(?<=id="recording">)[^<]*(?=</script>)')
 
 
@@ -144,6 +145,30 @@ def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme:
     assert page.evaluate("getComputedStyle(document.querySelector('.pf')).color") == page.evaluate(
         "getComputedStyle(document.body).color"
     )
+
+
+def test_an_exported_page_opens_on_the_money_and_sends_itself(exported: Any) -> None:
+    """A customer who gets code where the money was, or who cannot pass the page on; a page that sends what its program
+    has made of it, or an old price."""
+    kept = '{"photofinish.decide":{"dollars":"2.50"},"photofinish.tab":"decide"}'
+    phone: Any = {"has_touch": True, "is_mobile": True, "permissions": ["clipboard-read", "clipboard-write"]}
+    page = exported(RACE.read_bytes(), kept, reduced_motion="reduce", **phone)
+    assert page.is_visible("[data-ref=decideSays]") and page.input_value("[data-decide=dollars]") == "2.50"
+    page.fill("[data-decide=dollars]", "7")
+    page.evaluate("""() => { navigator.canShare = () => true; navigator.share = async ({ files: [file], text }) => {
+        window.sent = [file.name, await file.text(), text]; }; }""")
+    page.click("#page-send-button")
+    page.wait_for_function("window.sent")
+    name, sent, words_ = page.evaluate("window.sent")
+    assert re.fullmatch(r"photofinish_gemma-3-270m_[\d.]+x_[\d-]{10}\.html", name)
+    assert "% less machine time for the same tokens. Identical, bit for bit. " in words_
+    made = exported_file(RACE.read_bytes(), "it").replace(EMPTY, EMPTY[:-2] + kept.replace("2.50", "7"), 1)
+    assert (PACKED.findall(sent), sent.count("<script")) == (PACKED.findall(made), made.count("<script"))
+    assert STYLE_AND_SCRIPTS.findall(sent) == STYLE_AND_SCRIPTS.findall(made), "their hashes are in its policy"
+    page.evaluate("navigator.canShare = () => false")
+    page.click("#page-send-button")
+    page.wait_for_selector("#page-send-button:has-text('Copied')")
+    assert page.evaluate("navigator.clipboard.readText()") == words_
 
 
 def test_a_strangers_race_runs_nothing(exported: Any) -> None:

@@ -210,6 +210,9 @@ def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
     assert saved.suffix == ".png" and data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) > 10_000
     assert [int.from_bytes(data[at : at + 4]) for at in (16, 20)] == [1200, 630]
     said = page.evaluate("window.said")
+    saves = 100 * (1 - 1 / float(words(page, "ratio").rstrip("×")))
+    assert f"{saves:.1f}\u00a0% less machine time for the same tokens. One user." in [each.strip() for each in said]
+    assert re.fullmatch(r"photofinish_a-model_[\d.]+x_\d{4}-\d\d-\d\d\.png", saved.name), saved.name
     for name in ("ratio", "verdictWord", "verdictRows"):
         assert page.inner_text(f"[data-ref={name}]").strip() in said, name
     assert set(re.split("[,;] ", page.inner_text("[data-ref=ratioWords]"))) <= set(said)

@@ -79,6 +79,8 @@ export function loopSentence(ids) {
       + "guess.";
 }
 
+export const NO_EVIDENCE = "no evidence: the text repeats itself";
+
 export function ratioNoise(plain, other) {
   const errors = [relativeError(plain), relativeError(other)];
   return errors.includes(null) ? null : NORMAL_95 * Math.hypot(...errors);

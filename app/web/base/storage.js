@@ -5,6 +5,7 @@ export function remembered(key, inTab = false) {
 }
 
 export const DECIDE_KEY = "photofinish.decide";         // what was entered in the tab Decide
+export const TAB_KEY = "photofinish.tab";        // the tab on which an exported page opens
 
 // The value of a key whose text is JSON; null if there is none. An exported page has what was kept where it was made.
 export function rememberedJson(key, inTab = false) {
@@ -18,4 +19,11 @@ export function remember(key, text, inTab = false) {
     const storage = inTab ? sessionStorage : localStorage;
     if (text === null) storage.removeItem(key); else storage.setItem(key, text);
   } catch { /* forbidden, or no room */ }
+}
+
+// Keep a value of rememberedJson, in an exported page also for those that are made of it.
+export function rememberJson(key, value) {
+  const brought = document.getElementById("remembered");
+  if (brought) brought.textContent = JSON.stringify({ ...JSON.parse(brought.textContent), [key]: value });
+  remember(key, JSON.stringify(value));
 }

@@ -1,6 +1,6 @@
 // Everything around the texts: figures, ratio, track, verdict, acceptance, facts.
 
-import { clockWords, ELSEWHERE, isNoise, TWO_CLOCKS } from "../base/caveats.js";
+import { clockWords, ELSEWHERE, isNoise, NO_EVIDENCE, TWO_CLOCKS } from "../base/caveats.js";
 import { tableRow } from "../base/dom.js";
 import { isElsewhere, isOfServers, isOnServer, laneSpec, mayBranch, quotient, ruleOf, sum } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
@@ -113,8 +113,8 @@ export class Board {
   }
 
   // speedup: the engine's, once the race is over, else null; noise: ratioNoise of it, null if unknown; final: the
-  // timing table is already final.
-  figures(metrics, speedup, sideNames, first, noise = null, final = false) {
+  // timing table is already final; loops: the text repeats itself.
+  figures(metrics, speedup, sideNames, first, { noise = null, final = false, loops = false } = {}) {
     const [left, right, plain] = [...sideNames, first.plain].map((name) => metrics?.[name]), { refs } = this;
     for (const [side, lane] of [["left", left], ["right", right]]) {
       write(refs[`${side}Figure`], rate(lane?.tokens_per_s));
@@ -132,11 +132,12 @@ export class Board {
     write(refs.ratio, times(value));
     write(refs.ratioWords, this.elsewhere ? ELSEWHERE : value === null ? "as fast as plain" : [
       even && noise > 0 && `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %; `,
-      sense === "slower" && "slower: ",
+      sense === "slower" && "slower: ", loops && sense === "faster" && `${NO_EVIDENCE}; `,
       `${rate(right?.tokens_per_s)} against ${rate(fastest?.tokens_per_s)} tok/s`,
-      plain && plain !== left && ", the faster of two plain runs",
+      plain && plain !== left && !loops && ", the faster of two plain runs",
       isWhole && counts[0] !== counts[1] && `, over the ${Math.min(...counts)} tokens that both wrote`,
-      !isWhole && ", so far", withPrompt && `; ${times(withPrompt)} with reading the prompt`].filter(Boolean).join(""));
+      !isWhole && ", so far", withPrompt && !loops && `; ${times(withPrompt)} with reading the prompt`]
+      .filter(Boolean).join(""));
     refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "How many times as fast as plain decoding: tokens per second "
       + "divided, after reading the prompt. From unrounded times. Plain runs twice, once at its fastest width, and the "
       + "faster run counts (see Timing).";

@@ -82,7 +82,8 @@ function drawNumbers(lanes, counts, tokens, t) {
   const written = live ? done(lanes.right) : lanes.right?.steps ?? [];
   const loop = judged ? loopSentence(withCounters(written)) : S.shown?.loop ?? "";
   S.shown = { metrics, speedup, noise, loop };
-  board.figures(metrics, whole ? speedup : null, S.sides, S.first, noise, !whole && S.timed);
+  board.figures(metrics, whole ? speedup : null, S.sides, S.first,
+    { noise, final: !whole && S.timed, loops: Boolean(loop) });
   S.timed ||= whole;
   board.cautions(S.disturbed, loop);
   const spec = laneSpec(S.header, S.sides[1]);

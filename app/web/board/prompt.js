@@ -1,8 +1,10 @@
 // The prompt box: how much is in it, counted by the server's tokenizer once the model is loaded, and what is wrong with
-// it, said before a race is requested.
+// it, said before a race is requested; and a hint if it asks something of a model that only continues text.
 
+import { answerStart, asks } from "../base/task.js";
 import { make, plural, write } from "../base/text.js";
 import { RACING } from "./page.js";
+import { mark } from "./root.js";
 import { S } from "./state.js";
 
 const COUNT_MS = 700;
@@ -22,16 +24,32 @@ function note(words, isWrong = false) {
   write(node, words);
 }
 
+// One line below the box, on a phone without the parts in <span>.
+function hint(text, shows) {
+  const block = document.getElementById("page-prompt"), shown = block.querySelector(".page-continues");
+  mark("continues", shows);
+  if (!shows) return shown?.remove();
+  const node = shown ?? block.appendChild(make("p", "page-continues"));
+  node.setAttribute("role", "status");
+  const words = `: \u201c${answerStart(text)}\u201d`;
+  return node.textContent.endsWith(words) ? undefined : node.replaceChildren(make("span", "", "This model "),
+    "continues texts", make("span", "", "; it does not answer"), ". Start the answer", make("span", "", " yourself"),
+    words);
+}
+
 async function look() {
   const text = box()?.value, racing = RACING.includes(S.state), now = `${isReady()} ${racing} ${text}`;
   if (text === undefined || document.hidden || now === prompt.seen) return;
   prompt.seen = now;
   if (prompt.problem?.text === text) return note(prompt.problem.words, true);
   if (!racing || !text) note(text ? counted(text.length, "character") : "");
+  if (!text || !asks(text)) hint(text, false);
   if (!text || racing || !isReady()) return undefined;
   const answer = await fetch("tokens", { method: "POST", body: JSON.stringify(text) }).catch(() => null);
-  const { count = null } = answer?.ok ? await answer.json() : {};
-  return count !== null && prompt.seen === now ? note(counted(count, "token")) : undefined;
+  const { count = null, chat } = answer?.ok ? await answer.json() : {};
+  if (count === null || prompt.seen !== now) return undefined;
+  hint(text, chat === false && asks(text));
+  return note(counted(count, "token"));
 }
 
 function complain(words) {

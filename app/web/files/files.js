@@ -3,20 +3,16 @@
 
 import { trigger } from "../host.js";
 import { saveAs, sayOn } from "../base/dom.js";
-import { DECIDE_KEY, rememberedJson } from "../base/storage.js";
+import { DECIDE_KEY, rememberedJson, TAB_KEY } from "../base/storage.js";
 import { oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
 import { clear, over, setRecording } from "../board/frames.js";
 import { racedSettings } from "../board/page.js";
+import { root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { ask, send, served } from "../board/served.js";
 import { S } from "../board/state.js";
-
-export function fileName(suffix) {
-  const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").slice(-60);
-  return ["photofinish", part(S.header?.model?.name), part(S.header?.created), S.header?.synthetic?.length ?
-    "SYNTHETIC" : ""].filter(Boolean).join("_") + `.${suffix}`;
-}
+import { fileName, resultWords } from "./result.js";
 
 // button: says that it saved.
 export function download(blob, suffix, button) {
@@ -25,13 +21,17 @@ export function download(blob, suffix, button) {
   board.announce("Saved.");
 }
 
-// Where there is only touch, give a file to the share sheet; if there is none, save it.
-export async function handOver(blob, suffix, button) {
+// Where there is only touch, give a file to the share sheet. Returns whether there is one.
+export async function shared(blob, suffix) {
   const [type] = blob.type.split(";"), file = new window.File([blob], fileName(suffix), { type });
-  if (!window.matchMedia("(hover: none)").matches || !navigator.canShare?.({ files: [file] }))
-    return download(blob, suffix, button);
-  return navigator.share({ files: [file] }).catch((error) =>
-    (error.name === "AbortError" ? null : download(blob, suffix, button)));         // aborted by the visitor
+  if (!window.matchMedia("(hover: none)").matches || !navigator.canShare?.({ files: [file] })) return false;
+  return navigator.share({ files: [file], text: resultWords() }).then(() => true, (error) =>
+    error.name === "AbortError");         // by the visitor
+}
+
+// The same, or save it.
+export async function handOver(blob, suffix, button) {
+  if (!await shared(blob, suffix)) download(blob, suffix, button);
 }
 
 // Show a recording that was checked by the server, or when its page was exported.
@@ -74,15 +74,21 @@ async function openFile(file) {
   }
 }
 
+// An exported page with what was entered under Decide, to open there if that is what is on the screen.
+export function withOwn(page) {
+  const kept = { [DECIDE_KEY]: rememberedJson(DECIDE_KEY), ...(root.dataset.tab === "decide" ? { [TAB_KEY]: "decide" } :
+    {}) };
+  return page.replace(/(?<=id="remembered">)[^<]*/, () => JSON.stringify(kept).replaceAll("<", "\\u003c"));
+}
+
 async function saveServed(form, button) {
   if (!S.raw) return undefined;
   try {
     const answer = await fetch(`recordings/${await served()}.${form}`);
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    const typed = JSON.stringify({ [DECIDE_KEY]: rememberedJson(DECIDE_KEY) }).replaceAll("<", "\\u003c");
-    const text = (await answer.text()).replace('id="remembered">{}', () => `id="remembered">${typed}`);
-    const file = new Blob([text], { type: answer.headers.get("Content-Type") });
-    return form === "html" ? await handOver(file, form, button) : download(file, form, button);
+    const text = await answer.text(), type = answer.headers.get("Content-Type");
+    return form === "html" ? await handOver(new Blob([withOwn(text)], { type }), form, button) :
+      download(new Blob([text], { type }), form, button);
   } catch {
     return board.alert("The server is not responding. Save the race as a file and run \u201cpython -m engine export "
       + "FILE\u201d later to get a web page or a table.");

@@ -1,13 +1,16 @@
 // A picture of a race, 1200 by 630 for link previews: the board's words at the finish, and the progress of both lanes
 // when the right one finished.
 
-import { make, oneLine } from "../base/text.js";
+import { make, oneLine, sentence } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
 import { S, shownLanes } from "../board/state.js";
+import { yearNow } from "../tabs/decide_tab.js";
+import { wasteWords } from "../tabs/money.js";
 import { handOver } from "./files.js";
+import { deployable } from "./result.js";
 
 const SHOT = { width: 1200, height: 630, pad: 64 };
 
@@ -52,9 +55,12 @@ function drawPicture() {
   box(SHOT.pad, 478, SHOT.width - 2 * SHOT.pad, 1, "board-line");
   const verdict = say(words("verdictWord"), SHOT.pad, 522, 30, "board-ink", { weight: 700 });
   say(words("verdictRows"), SHOT.pad + verdict + 20, 522, 20, "board-soft");
-  say(words("caution"), SHOT.pad, 558, 24, "caution", { weight: 700 });
+  const saves = ["faster", "slower"].includes(root.dataset.sense) && !root.hasAttribute("data-servers");
+  if (words("caution")) say(words("caution"), SHOT.pad, 558, 24, "caution", { weight: 700 });
+  else if (saves) say([`${sentence(wasteWords(Number.parseFloat(words("ratio"))))} One user.`, yearNow()].join(" "),
+    SHOT.pad, 558, 24, "board-ink", { weight: 700 });
   const { model, device, created } = S.header ?? {};
-  say(words("rightKind"), SHOT.pad, 588, 20, "board-soft");
+  say([`${words("rightKind")}.`, saves && deployable()].filter(Boolean).join(" "), SHOT.pad, 588, 20, "board-soft");
   const where = [model && `${model.name} in ${model.dtype}`, device?.name, String(created ?? "").slice(0, 10)];
   say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, 612, 20, "board-soft");
   return canvas;

@@ -7,7 +7,7 @@ import { make, oneLine, plural, sentence, write } from "../base/text.js";
 import { on } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S, shownLanes, titles, verdictOn } from "../board/state.js";
-import { fileName } from "./files.js";
+import { fileName } from "./result.js";
 
 const OF_IDS = "SHA-256 of the token ids: decimal, with commas between them, as in \u201c2,34,1546\u201d.";
 const OF_TEXT = "SHA-256 of the text in UTF-8.";

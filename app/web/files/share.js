@@ -1,4 +1,5 @@
-// Copies a race: as a command, as Python, as JSON, its proof, or a link to this page with its settings.
+// Copies a race: its result in words, as a command, as Python, as JSON, its proof, or a link to this page with its
+// settings.
 
 import { copy } from "../base/dom.js";
 import { DEFAULT_TARGET, optionWords, settingsOptions, shellQuoted, write } from "../base/text.js";
@@ -8,6 +9,7 @@ import { root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
 import { proofText } from "./proof.js";
+import { resultWords } from "./result.js";
 
 // Commands and scripts leave servers out.
 const ownLanes = () => guessing().filter(({ drafter }) => drafter !== "server");
@@ -58,11 +60,13 @@ for (const button of root.querySelectorAll("[data-copy]"))
   button.addEventListener("click", async () => {
     const raced = racedSettings();
     const { copy: what } = button.dataset;
-    const textOf = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw, proof: proofText }[what];
+    const textOf = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw, proof: proofText,
+      sentence: resultWords }[what];
     if (!S.raw) return undefined;
     if (what === "proof" && !verdictOn(S.sides[1]))
       return board.alert("There is no verdict, so there is nothing to prove.");
-    if (!raced && !["json", "proof"].includes(what))
+    if (what === "sentence" && !resultWords()) return board.alert("There is no ratio to speak of.");
+    if (!raced && !["json", "proof", "sentence"].includes(what))
       return board.alert("A race on servers does not contain their addresses, so only its JSON can be copied.");
     return await copy(button, await textOf(raced)) ? board.announce("Copied.") :
       board.alert("This browser blocks copying. Save the race instead.");

@@ -14,7 +14,9 @@ from hashlib import sha256
 from html import escape
 from pathlib import Path
 
+from engine.analysis.loops import loop_sentence, with_counters
 from engine.analysis.metrics import race_speedup
+from engine.events import steps
 from engine.recordings.recording import Recording
 from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
@@ -47,6 +49,8 @@ def describe(recording: Recording) -> tuple[str, str]:
     ratio = race_speedup(recording.events, name, plain, baseline)
     title = "SYNTHETIC: " if recording.get("synthetic") else ""
     title += recording["model"]["name"] + drafter + ("" if ratio is None else f": {ratio:.2f}× as fast as plain")
+    if ratio is not None and loop_sentence(with_counters(steps(recording.events, name))) is not None:
+        title += "; no evidence: the text repeats itself"
     verdict = recording["verdicts"].get(name, {"sentence": "no verdict"})["sentence"]
     return title, (
         f"A recorded race of Photofinish: {title}; {verdict}. Recorded {recording['created']} on "

@@ -118,7 +118,7 @@ function listKeys() {
 function showHint() {
   clearTimeout(stage.hint);
   root.dataset.touch = String(window.matchMedia("(hover: none)").matches);
-  refs.stageLiveKey.hidden = refs.stageTypeKey.hidden = !examples().length;
+  refs.stageLiveKey.hidden = refs.stageTypeKey.hidden = refs.stageNextKey.hidden = !examples().length;
   refs.stageHint.hidden = false;
   if (root.dataset.touch === "false") stage.hint = setTimeout(() => { refs.stageHint.hidden = true; }, HINT_MS);
 }

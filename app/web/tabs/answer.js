@@ -1,9 +1,9 @@
 // The answer of a race: what could be deployed, at its best fixed length, and how fast that was. Verdict, money,
 // command and the sentence of "What if" all take it from here (docs/decide.md). Pure: no DOM.
 
-import { isNoise, loopSentence, ratioNoise, withCounters } from "../base/caveats.js";
+import { isNoise, loopSentence, NO_EVIDENCE, ratioNoise, withCounters } from "../base/caveats.js";
 import { isElsewhere, isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
-import { oneLine, percent, RANDOM_WEIGHTS } from "../base/text.js";
+import { oneLine, percent, RANDOM_WEIGHTS, sentence } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { wasteWords } from "./money.js";
 import { canServe } from "./production.js";
@@ -16,8 +16,8 @@ const TONES = { __proto__: null, pays: "Pays", doubtful: "Doubtful", even: "No d
 //
 // {plain, options, best, engine, subject, isChosen, caution, tone, scope}. best: the fastest option that a server can
 // run; engine: the fastest of the others, if it is faster; subject: what verdict, money and command are about: the
-// option chosen in "What if", else `best`, else `engine`. tone: "pays", "doubtful", "even" or "loses". null if the race
-// has no plain lane, or nothing to compare with it.
+// option chosen in "What if", else `best`, else `engine`. tone: "pays", "doubtful", "even" or "loses"; isEvidence: its
+// gain is not that of a text that repeats itself. null if the race has no plain lane, or nothing to compare with it.
 //
 // race: lanes as run; first: by role; metrics: the server's, if any; whatIf: null without tables; chosen: {drafter, k}.
 export function answerOf(header, race, first, { metrics = null, whatIf = null, chosen = null, disturbed = "" } = {}) {
@@ -72,7 +72,8 @@ function judged(header, plain, { drafter, ratio, lane, steps }, options, disturb
       + "save.",
     RANDOM_WEIGHTS.test(header.model.name) && "These are random weights: which guesses were kept means nothing."]
     .filter(Boolean).join(" ");
-  return { caution, tone: isEven ? "even" : ratio < 1 ? "loses" : caution ? "doubtful" : "pays" };
+  const tone = isEven ? "even" : ratio < 1 ? "loses" : caution ? "doubtful" : "pays";
+  return { caution, tone, isEvidence: !(loop && tone === "doubtful") };
 }
 
 // What the answer holds for: "gemma-3-270m on a CPU (AMD EPYC, 2 cores), one user". Twin of `scope` in
@@ -94,9 +95,10 @@ export function gainWords({ ratio, isMeasured }) {
 }
 
 // The verdict in one sentence.
-export function verdictWords({ subject, isChosen, tone }) {
-  return `${subject.canServe ? TONES[tone] : "No command for this"}: ${choiceWords(subject)}${isChosen ?
-    " (chosen in What if)" : ""}: ${gainWords(subject)}, ${wasteWords(subject.ratio)}.`;
+export function verdictWords({ subject, isChosen, tone, isEvidence }) {
+  const word = isEvidence ? `${subject.canServe ? TONES[tone] : "No command for this"}:` : sentence(NO_EVIDENCE);
+  return `${word} ${choiceWords(subject)}${isChosen ? " (chosen in What if)" : ""}: ${gainWords(subject)}${
+    isEvidence ? `, ${wasteWords(subject.ratio)}` : ""}.`;
 }
 
 // What the verdict is not about: the best that a server can run if another option was chosen, and this engine's best.
@@ -107,9 +109,9 @@ export function othersWords({ subject, best, engine }) {
 }
 
 // What the commands serve.
-export function servedWords({ subject, isChosen }) {
+export function servedWords({ subject, isChosen, isEvidence }) {
   return `${choiceWords(subject)}: ${gainWords(subject)}, ${isChosen ? "chosen in What if" :
-    "the fastest that a server can run"}.`;
+    "the fastest that a server can run"}.${isEvidence ? "" : ` ${sentence(NO_EVIDENCE)}`}`;
 }
 
 // The sentence at What if's slider. raced: the lane on the right; share: how much of the oracle's speed it reached.

@@ -3,16 +3,16 @@
 
 import { copy, makeButton, tableRow } from "../base/dom.js";
 import { isElsewhere, isOfServers, sum } from "../base/model.js";
-import { DECIDE_KEY, remember, rememberedJson } from "../base/storage.js";
+import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
 import { make, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
 import { choiceWords, othersWords, servedWords, verdictWords } from "./answer.js";
-import { listPrice, loadOf, moneyRows, sourceFigures } from "./money.js";
+import { listPrice, loadOf, moneyRows, sourceFigures, yearWords } from "./money.js";
 import { bytesOf, CHECKED, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
 import { sharedBy } from "./sharing.js";
-import { answerNow, whatIfOf } from "./whatif_tab.js";
+import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
 
 const ENTERED = { users: "", dollars: "1", tokens: "10000000", hours: "24", goalTokens: "200", goalSeconds: "2" };
 const loadBoxes = root.querySelectorAll("[data-load]");
@@ -28,12 +28,13 @@ function fillBoxes() {
     const value = typeof typed[name] === "string" ? typed[name] : usual[name];
     if (box !== document.activeElement && box.value !== value) box.value = value;
   }
-  write(refs.priceSource, typed.dollars ? "your price" : price ? `about; ${price.source}` : "an example: enter yours");
+  const example = S.header?.device.type === "cpu" ? "an example, of a CPU: enter yours" : "an example: enter yours";
+  write(refs.priceSource, typed.dollars ? "your price" : price ? `about; ${price.source}` : example);
 }
 
 function keepBox({ target }) {
   if (target.value === "") delete typed[target.dataset.decide]; else typed[target.dataset.decide] = target.value;
-  remember(DECIDE_KEY, JSON.stringify(typed));
+  rememberJson(DECIDE_KEY, typed);
   decided = [];
   drawDecide();
 }
@@ -55,24 +56,37 @@ function entered() {
 
 function drawDecide() {
   if (root.dataset.tab !== "decide") return;
-  const now = [S.race, S.sides[1], S.header, S.recording, S.live, S.metrics, S.chosen];
+  const now = [S.race, S.sides[1], S.header, S.recording, S.live, S.metrics, S.chosen, S.complete];
   if (now.every((value, i) => value === decided[i]) && decided.length) return;
   decided = now;
   fillBoxes();
-  const answer = S.live || isElsewhere(S.header, S.sides[1]) ? null : answerNow();
+  const isEarly = S.live || isBeingMade();         // the tables may bring a better option
+  const answer = isEarly || isElsewhere(S.header, S.sides[1]) ? null : answerNow();
   refs.answer.hidden = refs.decide.hidden = !answer;
-  write(refs.decideWaits, answer ? "" : S.live ? "Shown after the race." :
+  write(refs.decideWaits, answer ? "" : S.live ? "Shown after the race." : isEarly ? "Still computing what other draft "
+    + "lengths would give. Verdict, money and commands follow when the figures are final." :
     isElsewhere(S.header, S.sides[1]) ? "The right lane ran on a server and Plain ran here. Savings can only be "
       + "computed for one program on one device." :
     "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.");
   if (!answer) return;
-  const inputs = entered(), shared = sharedBy(S.header, answer.subject.steps), load = loadOf(shared, inputs.users);
+  const inputs = entered(), shared = sharedBy(S.header, answer.subject.steps);
+  const load = loadOf(shared, inputs.users, answer.isEvidence);
   for (const box of loadBoxes) box.hidden = isOfServers(S.header);       // of these no load can be computed
   drawAnswer(answer, inputs, load);
   drawMoney(answer, inputs, load);
   const made = productionOf(S.header, answer.subject);
   drawProduction(answer, made);
   drawMemory(answer.subject, made.servers.length > 0, inputs.users ?? 1);
+}
+
+// What the entered load would save a year; "" where no dollars are allowed.
+export function yearNow() {
+  if (S.header?.device.type !== "cuda" || S.live || isBeingMade() || isElsewhere(S.header, S.sides[1])) return "";
+  const answer = answerNow();
+  if (answer?.tone !== "pays") return "";
+  fillBoxes();
+  const inputs = entered(), load = loadOf(sharedBy(S.header, answer.subject.steps), inputs.users);
+  return load.hasDollars ? `${yearWords(inputs, load)} with ${choiceWords(answer.subject)}.` : "";
 }
 
 // Verdict, caveats, what a load would change, and what only this engine can do.
@@ -107,8 +121,12 @@ function rowOf(words, term, cells) {
 }
 
 function drawMoney(answer, inputs, load) {
+  const { type } = S.header.device;
   write(refs.decideOther, choiceWords(answer.subject));
-  refs.decideRows.replaceChildren(...moneyRows(answer, inputs, load, S.header.device.type === "cuda").map(
+  write(refs.moneyHead, type === "cpu" ? "Money, measured on a CPU" : "Money");
+  write(refs.moneyBasis, type === "cpu" ? "Take the percentages. For dollars a year, race on the GPU that you would "
+    + "rent." : "");
+  refs.decideRows.replaceChildren(...moneyRows(answer, inputs, load, type === "cuda").map(
     ([words, term, ...cells]) => rowOf(words, term, cells)));
   write(refs.decideFormula, load.hasDollars ? "$ per 1,000,000 tokens = 1,000,000 / tok/s of all users \u00d7 $ per "
     + "hour / 3,600." : "");

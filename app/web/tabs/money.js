@@ -42,15 +42,15 @@ export function savedBy(plain, other) {
 
 // The table of savings: [words, what it means, plain, other, savings]. answer: of answer.js; load: of loadOf; inputs:
 // what was entered.
-export function moneyRows({ plain, subject }, inputs, load, isGpu) {
+export function moneyRows({ plain, subject, isEvidence }, inputs, load, isGpu) {
+  const speeds = ["tokens per second", "one text at a time", rate(plain.tokensPerS), rate(subject.tokensPerS),
+    `${subject.ratio.toFixed(2)}\u00d7`], time = ["machine time", "for the same tokens, one text at a time", "100 %"];
+  if (!isEvidence) return [speeds, [...time, "\u2013", "no evidence"]];
   const inTime = [plain, subject].map((lane) => secondsFor(lane, inputs.goalTokens));
-  const goal = (time) => `${time.toFixed(2)} s: ${time <= inputs.goalS ? "yes" : "no"}`;
+  const goal = (seconds) => `${seconds.toFixed(2)} s: ${seconds <= inputs.goalS ? "yes" : "no"}`;
   const need = speedupNeeded(plain, subject.prefillS, inputs.goalTokens, inputs.goalS);
   return [
-    ["tokens per second", "one text at a time", rate(plain.tokensPerS), rate(subject.tokensPerS),
-      `${subject.ratio.toFixed(2)}\u00d7`],
-    ["machine time", "for the same tokens, one text at a time", "100 %", percent1(1 / subject.ratio),
-      wasteWords(subject.ratio, "")],
+    speeds, [...time, percent1(1 / subject.ratio), wasteWords(subject.ratio, "")],
     [`${inputs.goalTokens} tokens under ${inputs.goalS} s`, "latency: reading the prompt, then this many tokens",
       goal(inTime[0]), goal(inTime[1]), need === null ? "impossible: reading the prompt already takes longer" :
         inTime[0] <= inputs.goalS ? "Plain is enough" : `needs ${needWords(need)}\u00d7`],
@@ -58,11 +58,13 @@ export function moneyRows({ plain, subject }, inputs, load, isGpu) {
   ];
 }
 
-// What the entered load costs. Dollars only where guessing still gains; those of a year only from a GPU.
-function loadRows(inputs, { users, tokensPerS, gain, hasDollars }, isGpu) {
+// What the entered load costs. Dollars only where guessing still gains; those of a year only from a GPU. Each row says
+// what it rests on, if that is a CPU or steps wider than those that were measured.
+function loadRows(inputs, { users, tokensPerS, gain, hasDollars, isMeasured }, isGpu) {
   const [a, b] = tokensPerS.map((speed) => dayOf(speed, inputs)), saved = savedBy(a, b);
   const machines = ({ machines: n, whole }) => `${n.toFixed(2)}: rent ${whole}`;
   const year = (day, whole) => `${dollarWords(day)}${isGpu ? `, ${dollarWords(whole)} a year` : ""}`;
+  const basis = [!isGpu && "on this CPU", !isMeasured && "extrapolated"].filter(Boolean).join(", ");
   return [
     [`tokens per second, ${users} users`, "of all users together, computed", ...tokensPerS.map(rate),
       `${gain.toFixed(2)}\u00d7`],
@@ -76,16 +78,26 @@ function loadRows(inputs, { users, tokensPerS, gain, hasDollars }, isGpu) {
         dollarWords(b.byWork), year(saved.byWork, saved.byWorkYear)],
       ["per day, rented by the hour", "whole machines for all hours per day", dollarWords(a.rented),
         dollarWords(b.rented), year(saved.rented, saved.rentedYear)]] : [],
-  ];
+  ].map(([words, ...rest]) => [basis ? `${words} (${basis})` : words, ...rest]);
+}
+
+// "$12,345 less a year with 8 users at once, at $3.99 per hour billed by the second (computed)", for a load that gains.
+export function yearWords(inputs, { users, tokensPerS, isMeasured }) {
+  const { byWorkYear } = savedBy(...tokensPerS.map((speed) => dayOf(speed, inputs)));
+  return `${dollarWords(byWorkYear)} less a year with ${users} users at once, at ${dollarWords(inputs.dollars)} per `
+    + `hour billed by the second (computed${isMeasured ? "" : ", extrapolated"})`;
 }
 
 const MEASURED = "measure your servers: Under load, in \u201cYour servers\u201d";
 const MEASURE = `Dollars need a load: enter how many users share the machine (2 or more), or ${MEASURED}.`;
 
 // What `users` users at once would change: {users, gain, tokensPerS of plain and the other lane (null: one user, or not
-// known), hasDollars, words}. shared: of sharing.js, for 1, 2, ... users; users: null if not entered.
-export function loadOf(shared, users) {
-  const none = { users, gain: null, tokensPerS: null, hasDollars: false };
+// known), hasDollars, isMeasured: not extrapolated, words}. shared: of sharing.js, for 1, 2, ... users; users: null if
+// not entered; isEvidence: of the answer.
+export function loadOf(shared, users, isEvidence = true) {
+  const none = { users, gain: null, tokensPerS: null, hasDollars: false, isMeasured: true };
+  if (!isEvidence) return { ...none, words: "Nothing follows from it: race a text that does not repeat itself. Prose "
+    + "needs a temperature, such as 0.8 in Settings." };
   if (!shared.length)
     return { ...none, words: `One text at a time; servers batch, which shrinks the gain. Dollars need a load: ${
       MEASURED}.` };
@@ -98,9 +110,10 @@ export function loadOf(shared, users) {
   const its = shared[users - 1];
   if (!its) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
   const tokensPerS = [users / its.plainS, its.gain * users / its.plainS];
-  return { users, gain: its.gain, tokensPerS, hasDollars: its.gain > 1, words: `${first} With ${users} users: `
-    + `${its.gain.toFixed(2)}\u00d7, ${wasteWords(its.gain)}${its.isMeasured ? "" : "; extrapolated beyond the widths "
-    + "that were measured"}.${its.gain > 1 ? "" : " So there is nothing to save in dollars."}` };
+  return { users, gain: its.gain, tokensPerS, hasDollars: its.gain > 1, isMeasured: its.isMeasured,
+    words: `${first} With ${users} users: ${its.gain.toFixed(2)}\u00d7, ${wasteWords(its.gain)}${its.isMeasured ? "" :
+      "; extrapolated beyond the widths that were measured"}.${its.gain > 1 ? "" :
+      " So there is nothing to save in dollars."}` };
 }
 
 // The machine time saved at this ratio: "46.5 % less machine time for the same tokens".
@@ -149,7 +162,7 @@ export function dollarWords(value) {
 }
 
 function perThousand(perMillion) { return `$${(perMillion / 1000).toFixed(5)}`; }
-export function percent1(share) { return `${(100 * share).toFixed(1)} %`; }
+export function percent1(share) { return `${(100 * share).toFixed(1)}\u00a0%`; }
 export function hourWords(hours) { return `${hours.toFixed(1)} h`; }
 
 // "1.71": rounded up, so that it is enough.

@@ -31,6 +31,9 @@ export function whatIfOf() {
   return S.whatIf = whatIf.offered.size ? whatIf : NO_TABLES;
 }
 
+// Whether its tables are still to come.
+export function isBeingMade() { return whatIfOf() === BEING_MADE; }
+
 // The race's answer, as run; null if there is none.
 export function answerNow() {
   const whatIf = whatIfOf(), { race, metrics } = S.computed ? S.raced : S, now = [race, whatIf, S.chosen, metrics];
