@@ -95,9 +95,9 @@ export const CARDS = [
     title: "Why checking many costs about as much as writing one",
     stage: ({ step }) => { choose("text"); replay.seek(step.clock_s); },
     target: ({ step }) => [shownStep(step.index)],
-    words: ({ step, right, plain_s }) => `${readingWords(plain_s)} One reading serves every position of a pass: ${widthOf(step)} took `
-      + `${duration(median(right.steps.filter((each) => widthOf(each) === widthOf(step))))}. Guessing saves time, not `
-      + `work: ${sum(right.steps.map((each) => numDrafted(each) - each.num_accepted))} guesses were checked in vain.`,
+    words: ({ step, right, plain_s }) => `${readingWords(plain_s)} One reading serves every position of a pass: `
+      + `${widthOf(step)} took ${duration(median(right.steps.filter((each) => widthOf(each) === widthOf(step))))}. `
+      + `Guessing saves time, not work: ${sum(right.steps.map((each) => numDrafted(each) - each.num_accepted))} guesses were checked in vain.`,
   },
   {
     title: "Why the text stays the same",
