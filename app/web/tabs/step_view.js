@@ -189,8 +189,8 @@ export function costRow(walk, step, plainName) {
   const { seconds: spent, tokens, plain, saved } = walk.cost(step), numDropped = numDrafted(step) - step.num_accepted;
   const line = make("p", "pf-one-cost-words", walk.onServer && !spent ? "No time of its own: it came with the first "
     + "text, or with the step before." : `${plural(tokens, "token")} in ${duration(spent)}.`
-    + (plain === null ? "" : ` ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)} `
-      + `(median step). ${saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`}.`));
+    + (plain === null ? "" : ` ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)}. ${
+      saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`}.`));
   const dropped = make("p", "pf-one-dropped");
   if (numDropped > 0) {
     const term = abbreviation("", `Dropped, ${guesses(numDropped)}:`,
