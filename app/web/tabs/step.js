@@ -9,7 +9,7 @@ import { oneLine, plural } from "../base/text.js";
 
 const SOURCES = { __proto__: null, ngram: "copied", eagle3: "EAGLE-3 head", dflash: "DFlash head",
   draft_model: "draft model", synthetic: "made up" };
-const NUM_SHOWN = 5;          // answers per place, besides the guess and the choice
+const NUM_SHOWN = 3;          // answers per place, besides the guess and the choice
 const CONTEXT_TOKENS = 14;
 const CONTEXT_LETTERS = 48;
 
