@@ -253,11 +253,12 @@ class Handlers:
     def preset(self, preset_id: str, pair_id: object, request: gr.Request) -> dict[str, Any]:
         """Its recorded race, unless the visitor's own is running; what to expect; its settings, by name."""
         preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
+        pair = self._pair(pair_id)
         recorded = self.recorded[preset_id]
         return {
             "race": gr.skip() if recorded is None or self.stage.racing(_visitor(request)) else recorded,
-            "expectation": preset_line(preset),
-            **preset_values(self.catalogue, preset, self._pair(pair_id)),
+            "expectation": preset_line(preset, pair),
+            **preset_values(self.catalogue, preset, pair),
         }
 
     def fitted(self, pair_id: object, drafter: object, chat: object) -> tuple[Any, Any, Any]:
@@ -277,7 +278,8 @@ class Handlers:
 
     def pair(self, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
         """The drafters on offer, k, whether there is a chat template, and the text of a preset in the form that suits
-        the target, by name. Settings that servers choose for themselves are hidden."""
+        the target, by name. Settings that servers choose for themselves are hidden; what a preset's sentence says may
+        not hold for another pair."""
         pair = self._pair(pair_id)
         preset = self.catalogue.preset_of(prompt)
         here: dict[str, Any] = {} if self.doors is None else {"visible": pair.lanes is None}
@@ -289,6 +291,7 @@ class Handlers:
             "more": gr.update(choices=more_choices(self.catalogue, pair), value=[], **here),
             "chat": gr.update(value=bool(pair.chat), interactive=pair.chat is not False, info=chat_help(pair)),
             "prompt": text_for(preset, pair) if preset else gr.skip(),
+            "expectation": "",
         }
 
     def door(self, name: str, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:

@@ -112,9 +112,11 @@ def _device(note: str) -> str:
     return f'<p class="page-device">Races run on the CPU. {told}</p>'
 
 
-def preset_line(preset: Preset) -> str:
-    """What to look for in a preset's race, and the setting that a visitor would not expect to be changed."""
-    words = safe(f"Temperature {preset.temperature:g}. {preset.expect}" if preset.temperature else preset.expect)
+def preset_line(preset: Preset, pair: Pair) -> str:
+    """What to look for in a preset's race, if this pair's target is the one it was recorded with, and the setting that
+    a visitor would not expect to be changed."""
+    expect = preset.expect if pair.lanes is None and pair.target == NAME else ""
+    words = safe(f"Temperature {preset.temperature:g}. {expect}" if preset.temperature else expect)
     return f'<p class="page-expect" style="min-width: {LETTER_PX / 2 * len(words):.0f}px">{words}</p>'
 
 

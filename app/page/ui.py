@@ -46,7 +46,7 @@ SET_BY_PRESET = (
     *("race", "expectation", "prompt", "chat", "drafter", "k"),
     *("temperature", "top_p", "seed", "max_new_tokens", "rule", "more"),
 )
-SET_BY_PAIR = (*OF_THE_ENGINE, "chat", "prompt", "model")
+SET_BY_PAIR = (*OF_THE_ENGINE, "chat", "prompt", "model", "expectation")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
 """A preset's sentence is about these: it disappears when the visitor changes one."""
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation", "more")), "expectation")
@@ -86,7 +86,7 @@ def build(
                     one.id: gr.Button(one.name, size="sm", elem_id=f"page-example-{one.id}")
                     for one in catalogue.presets
                 }
-            expectation = gr.HTML(texts.preset_line(preset), elem_id="page-expectation")
+            expectation = gr.HTML(texts.preset_line(preset, catalogue.default), elem_id="page-expectation")
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
         with gr.Row(elem_id="page-go"):
             prompt = _component(prompt_control)

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from tests.helpers.pure_js import pure_js
 
+BETS = (1.0, 1.5, 2.0, 3.0)
+
 
 @pytest.fixture(scope="module")
 def pure() -> Iterator[Callable[..., Any]]:
@@ -29,19 +31,27 @@ def pure() -> Iterator[Callable[..., Any]]:
     loops=st.booleans(),
 )
 def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, tokens, ratio, per_step, loops):
-    """A speaker who reads out "undefined", a gain that is a loss or a loop's, or that texts are the same which are
-    not."""
+    """A speaker who reads out "undefined", the result before the audience has bet, a gain that is a loss or a loop's,
+    that texts are the same which are not, or a bet that another one was nearer than."""
     shown = f"{ratio:.2f}×"
-    race = {"moment": moment, "sense": sense, "kind": kind, "tokens": tokens, "total": max(tokens), "ratio": shown,
-            "perStep": per_step, "loops": loops}  # fmt: skip
+    race = {"moment": moment, "sense": sense, "kind": kind, "tokens": tokens, "ratio": shown, "perStep": per_step,
+            "cost": per_step / ratio, "loops": loops}  # fmt: skip
     said = pure("aloud", race)
-    assert said.endswith((".", "?")) and not re.search("undefined|NaN|null", said)
-    assert ("slower" in said) == (moment == "over" and sense == "slower")
-    if moment == "over":
-        assert said.startswith("Not the same text") == (kind in ("near_tie", ""))
+    assert said.endswith(".") and not re.search("undefined|NaN|null", said)
+    over = moment == "over" and kind != ""
+    assert ("slower" in said) == (over and sense == "slower")
+    if moment in ("before", "waiting"):
+        assert said.endswith("Raise hands: no gain, 1.5×, 2×, 3× or more.") and len(said) < 120
+    bet = re.search(r" Nearest bet: (?:no gain|([\d.]+)×(?: or more)?)\.$", said)
+    assert bool(bet) == (over and sense != "none")
+    if bet:
+        value = 1.0 if sense == "even" else float(shown[:-1])
+        assert abs(float(bet[1] or 1) - value) == min(abs(each - value) for each in BETS)
+        said = said.removesuffix(bet[0])
+    if over:
+        assert said.startswith("Not the same text") == (kind == "near_tie")
         assert (f"{shown} as fast" in said) == (sense in ("faster", "slower"))
         assert ("repeats itself" in said) == (loops and sense == "faster")
-    numbers = {float(each) for each in re.findall(r"\d+(?:\.\d+)?", said)}
-    known = {*map(float, tokens), float(max(tokens)), float(shown[:-1]), round(per_step, 2)}
-    known.add(round(per_step / float(shown[:-1]), 2))
-    assert all(any(abs(number - other) < 0.011 for other in known) for number in numbers), said
+    numbers = {f"{float(each):g}" for each in re.findall(r"\d+(?:\.\d+)?", said)}
+    known = [*tokens, float(shown[:-1]), round(per_step, 2), round(per_step / ratio, 2), *BETS]
+    assert all(any(abs(float(number) - other) < 0.011 for other in known) for number in numbers), said

@@ -13,7 +13,7 @@ from app.catalogue.request import RaceRequest, read_request
 from app.jobs.backend import TorchBackend
 from app.page.controls import controls, pair_choices, preset_values
 from app.page.handlers import Handlers
-from app.page.texts import safe
+from app.page.texts import preset_line, safe
 from app.page.ui import build
 from engine.errors import UsageError
 from tests.helpers import ROOT
@@ -89,7 +89,8 @@ def test_a_preset_suits_the_model() -> None:
 
 
 def test_another_model_takes_the_prompt_along_in_its_own_form() -> None:
-    """The model would change and the box keep the other kind's prompt. What the visitor wrote stays."""
+    """The model would change and the box keep the other kind's prompt, or the line what was seen of another model. What
+    the visitor wrote stays."""
     handlers = Handlers(load(LARGE), TorchBackend())
     preset = handlers.catalogue.presets[1]
     to_tuned = handlers.pair(TUNED.id, preset.prompt, None)
@@ -97,6 +98,8 @@ def test_another_model_takes_the_prompt_along_in_its_own_form() -> None:
     to_base = handlers.pair(BASE.id, preset.message, None)
     assert to_base["prompt"] == preset.prompt and not to_base["chat"]["value"] and not to_base["chat"]["interactive"]
     assert handlers.pair(TUNED.id, "my own", None)["prompt"] == gr.skip()
+    assert to_tuned["expectation"] == "" and preset.expect not in preset_line(preset, TUNED)
+    assert preset.expect in preset_line(preset, load(SMALL).default)
 
 
 def test_an_opened_race_of_another_model_leaves_settings_that_can_be_raced() -> None:

@@ -38,7 +38,8 @@ def pure() -> Iterator[Call]:
 
 @given(PIECES, st.data())
 def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str], data: st.DataObject) -> None:
-    """A right guess struck out, a wrong one kept, letters that vanish, or text that is not the recorded one."""
+    """A right guess struck out, also for spaces or line breaks that nobody sees; a wrong one kept, letters that vanish,
+    or text that is not the recorded one."""
     start = data.draw(st.integers(0, len(pieces) - 1))
     right = st.integers(0, len(pieces)).map(lambda n: "".join(pieces[start : start + n]))
     typed = data.draw(st.lists(right | st.text("a bc\nx", max_size=6) | PIECES.map("".join), max_size=12))
@@ -46,12 +47,15 @@ def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str]
     at = start
     for step, given_ in zip(played["steps"], typed, strict=False):
         drafted, kept, rest = step["drafted"], step["num_accepted"], pieces[at:]
-        assert f" {given_}".startswith("".join(drafted)) or given_.startswith("".join(drafted))
+        assert "".join(given_.split()).startswith("".join("".join(drafted).split()))
         assert drafted[:kept] == rest[:kept] and (kept == len(drafted) or drafted[kept] != rest[kept])
         assert step["pieces"] == rest[: kept + 1] and step["position"] == at
         at += len(step["pieces"])
     assert played["at"] == at and len(played["steps"]) <= 10
     assert played["over"] == (len(played["steps"]) == 10 or at == len(pieces))
+    rest = pieces[start:][: data.draw(st.integers(1, 9))]
+    (bare,) = pure(PLAY, pieces, start, ["".join(piece.strip() for piece in rest) or "\n"])["steps"]
+    assert bare["num_accepted"] >= len(rest) or not any(piece.strip() for piece in rest[bare["num_accepted"] :])
     assert played["tally"] == {
         "kept": sum(step["num_accepted"] for step in played["steps"]),
         "guessed": sum(len(step["drafted"]) for step in played["steps"]),

@@ -56,7 +56,7 @@ def pure() -> Iterator[Call]:
 @pytest.mark.parametrize("recording", [GREEDY, SAMPLED, TREES], ids=["greedy", "sampled", "trees"])
 def test_every_place_is_the_recordings(pure: Call, recording: dict[str, Any]) -> None:
     """A verdict, a chance or a time that the recording does not have."""
-    plain = statistics.median(e["draft_s"] + e["verify_s"] for e in steps_of(recording, "baseline"))
+    plain = statistics.mean(e["draft_s"] + e["verify_s"] for e in steps_of(recording, "baseline"))
     rows = recording["candidates"]["lanes"]["speculative"]
     events = steps(events_of(recording), "speculative")
     for step, event, row, told in zip(steps_of(recording), events, rows, pure(WALK, recording), strict=True):
@@ -73,7 +73,7 @@ def test_every_place_is_the_recordings(pure: Call, recording: dict[str, Any]) ->
             assert [(each["id"], each["guess"], each["chosen"]) for each in place["answers"]] == [
                 (token, token in guesses, token in chosen)
                 for i, token in enumerate(of["ids"])
-                if i < 5 or token in guesses or token in chosen
+                if i < 3 or token in guesses or token in chosen
             ]
             chances = dict(zip(of["ids"], (math.exp(logit - of["log_z"]) for logit in of["logits"]), strict=True))
             assert [each["chance"] for each in place["answers"]] == [

@@ -145,6 +145,8 @@ def test_the_room_and_the_ways_out(visit) -> None:
     page = visit(read(CHAINS / "csv_to_json.json"))
     page.click("[data-ref=gameBegin]")
     assert words(page, "gameRoomLine") == "", "another race's room"
+    page.go_back()
+    page.wait_for_selector(".pf-lanes", state="visible")
     page = visit(recording)
     page.click("[data-ref=gameBegin]")
     play(page, "x")

@@ -88,8 +88,8 @@ def fits(page: Any, where: str) -> None:
 
 
 def test_a_script_by_keyboard_alone(tab: Any) -> None:
-    """A key that does nothing, a sentence that is not true of the race on the screen, or letters that the back row
-    cannot read."""
+    """A key that does nothing, an example that shows its result before the audience has bet, a sentence that is not
+    true of the race on the screen, or letters that the back row cannot read."""
     tab.set_viewport_size(HALL)
     for name, race in (("SQL", "recorded-sql"), ("CSV to JSON", "recorded-csv-to-json")):
         tab.click(f"#page-presets button:has-text('{name}')")
@@ -104,10 +104,13 @@ def test_a_script_by_keyboard_alone(tab: Any) -> None:
         for key in keys:
             race = tab.evaluate(STATE)["race"]
             press(tab, key)
-            if key in ("N", "P", "Enter"):
+            if key in ("N", "P"):
                 tab.wait_for_function("race => window.photofinish.state.race !== race", arg=race, timeout=RACE_MS)
+                tab.evaluate(SETTLED)
+                assert tab.evaluate(STATE)["t"] == 0 and "Raise hands" in words(tab, "stageSays")
+                assert not re.search(r"Identical|\d×|\d %", tab.evaluate(SHOWN))
             if key == "Enter":
-                tab.wait_for_selector('.pf[data-state="finished"]', timeout=RACE_MS)
+                new_race(tab, race)
                 raced = True
         if "Esc" in keys:
             break
@@ -133,6 +136,10 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
     press(tab, "Enter")
     for by_bar in (False, True):
         before = tab.evaluate(STATE)["race"]
+        if not by_bar:
+            for view in ("verdict", "texts"):
+                assert words(tab, "stageView") == f"the {view}"
+                tab.click("[data-ref=stageView]")
         press(tab, "T")
         assert tab.is_visible("[data-ref=stagePrompt]")
         tab.keyboard.type("nvx?")

@@ -36,6 +36,12 @@ export function draftWords({ drafter, k }) {
   return oneLine(`${drafterName(drafter)}, ${length}`).slice(0, 140);
 }
 
+// How much a lane drafts, if that is the same in every step; copies may be shorter.
+export function fixedWords(lane) {
+  return Number.isInteger(lane?.k) && lane.k > 0 && !/^(none|server)$|ngram/.test(lane.drafter) ?
+    `always ${lane.k} ${lane.k === 1 ? "guess" : "guesses"} a step` : "";
+}
+
 export function guessWords(lane) {
   if (lane.drafter === "server") return "on a server";
   const words = drafterName(lane.drafter), tree = /^tree:(.*)$/s.exec(lane.k)?.[1], num = tree ?? lane.k;

@@ -2,10 +2,12 @@
 
 import { clockWords, ELSEWHERE, isNoise, NO_EVIDENCE, TWO_CLOCKS } from "../base/caveats.js";
 import { tableRow } from "../base/dom.js";
-import { isElsewhere, isOfServers, isOnServer, laneSpec, mayBranch, quotient, ruleOf, sum } from "../base/model.js";
+import {
+  isElsewhere, isOfServers, isOnServer, laneSpec, mayBranch, quotient, ruleOf, sides, sum,
+} from "../base/model.js";
 import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
-import { ALONE, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
+import { ALONE, fixedWords, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
 
 // The times on the board: name, metric, words, the technical term.
 const TIMES = [
@@ -86,6 +88,7 @@ export class Board {
     const { prompt, spec } = header ?? {}, params = spec?.params;
     const sampled = params?.temperature > 0, facts = [
       isOfServers(header) && header.model?.name,
+      fixedWords(laneSpec(header, sides(spec?.lanes ?? [])[1])),
       prompt?.token_ids?.length > 0 && `${prompt.token_ids.length}-token prompt`, prompt?.chat && "as a chat message",
       params && (sampled ? `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy"),
       sampled && ruleOf(header) === "rejection" && "same probabilities (rejection)"].filter(Boolean).join(", ");

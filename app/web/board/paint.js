@@ -2,7 +2,7 @@
 
 import { loopSentence, ratioNoise, withCounters } from "../base/caveats.js";
 import { isElsewhere, laneSpec, metricsOf, raceSpeedup, sides, unseenAtTheEnd } from "../base/model.js";
-import { oneLine, plural, RANDOM_WEIGHTS, seconds, write } from "../base/text.js";
+import { oneLine, plural, RANDOM_WEIGHTS, seconds, times, write } from "../base/text.js";
 import { ALONE, VERDICTS } from "../base/words.js";
 import { plainIsFaster } from "./board.js";
 import { showCard } from "./card.js";
@@ -123,10 +123,10 @@ function finishWords(lanes, counts) {
 }
 
 function showStatus() {
-  const { speed: times } = replay, speed = times === 1 ? "at real speed" :
-    times < 1 ? `at 1/${1 / times} of real speed` : `at ${times}\u00d7 real speed`;
-  refs.pace.hidden = S.live || times === 1;
-  write(refs.pace, times === 1 ? "" : `${times < 1 ? `1/${1 / times}` : `${times}\u00d7`} speed`);
+  const { speed: pace } = replay, speed = pace === 1 ? "at real speed" :
+    pace < 1 ? `at 1/${1 / pace} of real speed` : `at ${pace}\u00d7 real speed`;
+  refs.pace.hidden = S.live || pace === 1;
+  write(refs.pace, pace === 1 ? "" : `${pace < 1 ? `1/${1 / pace}` : `${pace}\u00d7`} speed`);
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "Your race";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
   const status = S.state === "preparing" ? "" : S.status?.text;
@@ -146,7 +146,7 @@ export function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
   const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1] ?? "";
-  const ratio = typeof S.speedup === "number" ? `${refs.ratio.textContent} ${refs.ratioWords.textContent}.` : "";
+  const ratio = typeof S.speedup === "number" ? `${times(S.speedup)} ${refs.ratioWords.textContent}.` : "";
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""} ${oneLine(S.again)}`;
 }
 

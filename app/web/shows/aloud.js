@@ -1,25 +1,25 @@
 // One sentence to read aloud about a race, by its own figures. Pure: no DOM.
 
 const SAME = /^(identical|same_text)/;
+// What an audience can bet on, and up to which ratio each is the nearest.
+const BETS = [[1.25, "no gain"], [1.75, "1.5\u00d7"], [2.5, "2\u00d7"], [Infinity, "3\u00d7 or more"]];
+const ASKS = `How much faster will it be? Raise hands: ${BETS.map(([, bet]) => bet).join(", ")}.`;
 
 // moment: before, waiting, running or over; tokens: of both lanes so far; ratio: of their speeds, as the board shows
-// it; sense: faster, slower, even or none; kind: of the verdict; perStep: tokens a step of the lane with guesses, 0 if unknown;
-// loops: its text repeats itself.
-export function aloud({ moment, tokens: [left, right], total, ratio, sense, kind, perStep,
-  loops = false }) {
-  if (moment === "waiting") return "Now live, on this machine. It is about to start.";
-  if (moment === "before") return `One model writes ${total ? `the same ${total} tokens` : "the same text"} twice: `
-    + "left one token at a time, right with guesses that it checks. Which lane is done first?";
-  if (moment === "running") return `So far ${right} tokens with guesses, ${left} without.`;
-  const same = SAME.test(kind) ? `The same ${right} tokens` : "Not the same text";
-  const times = Number.parseFloat(ratio);
+// it; sense: faster, slower, even or none; kind: of the verdict, "" if there is none; perStep: tokens a step of the
+// lane with guesses, 0 if unknown; cost: what its step costs in plain ones; loops: its text repeats itself.
+export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perStep, cost, loops = false }) {
+  if (moment === "waiting") return `Now live. ${ASKS}`;
+  if (moment === "before") return `The right lane guesses, and the model checks. ${ASKS}`;
+  if (moment === "running" || !kind) return `So far ${right} tokens with guesses, ${left} without.`;
+  const same = SAME.test(kind) ? `The same ${right} tokens` : "Not the same text", value = Number.parseFloat(ratio);
   if (sense === "none") return `${same}.`;
-  if (sense === "even") return `${same}, and no difference in speed.`;
+  const [, bet] = BETS.find(([most]) => sense === "even" || value < most), nearest = `Nearest bet: ${bet}.`;
+  if (sense === "even") return `${same}, and no difference in speed. ${nearest}`;
+  const result = `${same}, ${sense === "slower" ? "but slower: " : ""}${ratio} as fast`;
   if (sense === "faster" && loops)
-    return `${same}, ${ratio} as fast, but the text repeats itself, which is easy to guess: expect less elsewhere.`;
-  if (!perStep) return `${same}, ${sense === "slower" ? "but slower: " : ""}${ratio} as fast.`;
-  return sense === "faster" ?
-    `${same}, ${ratio} as fast: a step of the model gave ${perStep.toFixed(2)} tokens instead of one.` :
-    `${same}, but slower: ${ratio} as fast. A step gave ${perStep.toFixed(2)} tokens and took as long as `
-      + `${(perStep / times).toFixed(2)} plain ones.`;
+    return `${result}, but the text repeats itself: expect less elsewhere. ${nearest}`;
+  if (!perStep) return `${result}. ${nearest}`;
+  return `${result}${sense === "faster" ? `: a step of the model gave ${perStep.toFixed(2)} tokens instead of one.` :
+    `. A step gave ${perStep.toFixed(2)} tokens and cost as much as ${cost.toFixed(2)} plain ones.`} ${nearest}`;
 }

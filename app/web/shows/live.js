@@ -5,9 +5,10 @@
 import { typeInto, TYPED_MS } from "../base/dom.js";
 import { oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
-import { autoplay } from "../board/deck.js";
+import { autoplay, stopAutoplay } from "../board/deck.js";
 import { OVER } from "../board/frames.js";
 import { examples, pageButton, RACING } from "../board/page.js";
+import { showVerdict } from "../board/paint.js";
 import { on, root } from "../board/root.js";
 import { board, refs, replay } from "../board/screen.js";
 import { S } from "../board/state.js";
@@ -27,6 +28,12 @@ const BACK = "The server is back: Esc, then reload";
 // lost: Gradio has given up until the page is loaded again; why: the last fault
 export const live = { timer: 0, example: "", race: null, asked: 0, heard: 0, unseen: false, aside: new Set(),
   stops: false, lost: false, why: "" };
+
+// on: board and texts; verdict: board and verdict.
+export function showView(name) {
+  root.dataset.stage = name;
+  write(refs.stageView, name === "verdict" ? "the texts" : "the verdict");
+}
 
 export function watchLive() {
   const goesOn = waiting !== null || (S.live && RACING.includes(S.state));
@@ -55,7 +62,7 @@ export async function raceLive(own = "") {
   Object.assign(live, { race: "", asked: performance.now(), heard: performance.now(), unseen: false,
     stops: false });
   refs.stageNote.hidden = true;
-  root.dataset.stage = "on";
+  showView("on");
   const isBack = await answers();
   if (live.lost || !isBack) return instead(LOST, isBack ? BACK : INSTEAD);
   if (live.race !== "") return undefined;
@@ -110,21 +117,31 @@ export async function recordedInstead() {
   return button ? showExample(button) : false;
 }
 
+// Ready to run: at its beginning, at real speed, its result hidden.
+export function armed() {
+  stopAutoplay();
+  replay.pause();
+  replay.setSpeed(1);
+  showView("on");
+  Object.assign(S, { met: false, verdictWaits: true });
+  replay.seek(0);
+  showVerdict();
+}
+
 export async function showExample(button) {
   setAside();
   if (!await showRecorded(button)) return board.announce("This recorded race could not be fetched.");
   live.example = nameOf(button);
   refs.stageNote.hidden = true;
   endWhatIf();
-  replay.setSpeed(1);
-  replay.seek(replay.duration);
-  autoplay(true);                 // not where motion is reduced
+  armed();
   return true;
 }
 
 async function instead(why, note = INSTEAD) {
   live.why = why.replace(/\.$/, "");
   if (!await recordedInstead()) return;
+  autoplay(true);                 // not where motion is reduced
   const { name, header: { device, created } } = S;
   write(refs.stageNote, oneLine(`${note}. Recorded race: ${name}, ${device.name}, ${String(created).slice(0, 10)}`));
   refs.stageNote.hidden = false;
@@ -148,7 +165,7 @@ on("over", () => {
   const lanes = [...S.race.lanes.values()], failed = lanes.find((lane) => lane.failed)?.failed;
   if (!live.timer || S.ribbon.includes("RECORDED")) return false;
   if (failed) instead(oneLine(failed.message).slice(0, 300));
-  else if (S.state === "finished") root.dataset.stage = "verdict";
+  else if (S.state === "finished") showView("verdict");
   return true;
 });
 window.navigation?.addEventListener("navigate", (event) => {

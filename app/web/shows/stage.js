@@ -1,7 +1,7 @@
 // Stage mode: the race in full screen with large text, controlled by keys. Only racing an example live changes the
 // page's prompt and settings; leaving restores what the page showed before.
 
-import { isOnServer } from "../base/model.js";
+import { hasSteps, isElsewhere, reasonsOf } from "../base/model.js";
 import { make, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
@@ -16,7 +16,9 @@ import { sizeOf, WhatIf } from "../tabs/whatif.js";
 import { chosenDrafter, endWhatIf, offerLengths, racedLane, showChosen, whatIfOf } from "../tabs/whatif_tab.js";
 import { aloud } from "./aloud.js";
 import { closed, opened } from "../base/back.js";
-import { live, raceLive, recordedInstead, showExample, stopLive, unwatchLive, watchLive } from "./live.js";
+import {
+  armed, live, raceLive, recordedInstead, showExample, showView, stopLive, unwatchLive, watchLive,
+} from "./live.js";
 import { skipOpening } from "./opening.js";
 import { fetchRecorded, nameOf } from "./recorded.js";
 import { bringBack, endStory } from "./story.js";
@@ -36,7 +38,7 @@ const STAGE_KEYS = [
   [["ArrowDown", "-"], "\u2193", "shorter draft (k \u2212 1)", () => changeLength(-1)],
   [["0"], "0", "as raced", () => endWhatIf()],
   [["m"], "M", "marks on or off", () => { showView("on"); refs.marks.click(); }],
-  [["v"], "V", "the verdict alone", () => showView(root.dataset.stage === "verdict" ? "on" : "verdict")],
+  [["v"], "V", "the verdict or the texts", () => showView(root.dataset.stage === "verdict" ? "on" : "verdict")],
   [["?"], "?", "these keys", () => { refs.stageKeys.hidden = !refs.stageKeys.hidden; }],
   [["Escape"], "Esc", "leave the stage", () => endStage()],
 ];
@@ -79,18 +81,6 @@ function beginStage() {
   fetchRecorded();
   opened(endStage);
   board.announce("Stage mode. Press ? for all keys, Esc to leave.");
-}
-
-function showView(name) { root.dataset.stage = name; }
-
-// Ready to run: at its beginning, at real speed.
-function armed() {
-  stopAutoplay();
-  replay.pause();
-  replay.setSpeed(1);
-  Object.assign(S, { met: false, verdictWaits: true });
-  replay.seek(0);
-  showVerdict();
 }
 
 // 0: to the start.
@@ -203,15 +193,23 @@ function turnTo(by) {
 
 // The race on the screen as `aloud` takes it.
 function moment() {
-  const lanes = shownLanes(), whole = lanes.map((lane) => lane?.tokens.at(-1) ?? 0);
+  const lanes = shownLanes(), [, right] = S.sides;
   const before = S.live ? waiting || S.state !== "running" : replay.t === 0;
-  const over = !S.live && replay.t >= replay.duration, lane = S.shown?.metrics?.[S.sides[1]];
-  // what a server sends at once need not be what it wrote in one step
-  const hasSteps = lane?.per_step_drafted.some(Boolean) || !isOnServer(S.header, S.sides[1]);
-  return { moment: before ? (S.live ? "waiting" : "before") : over ? "over" : "running", total: Math.max(...whole),
+  const over = !S.live && replay.t >= replay.duration;
+  const isKnown = over && lanes[1] && hasSteps(S.header, lanes[1]);
+  const { perStep = 0, cost = 0 } = (isKnown && reasonsOf(S.race, S.first, lanes[1])) || {};
+  return { moment: before ? (S.live ? "waiting" : "before") : over ? "over" : "running",
     tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
-    sense: root.dataset.sense, kind: verdictOn(S.sides[1])?.kind ?? "",
-    perStep: hasSteps ? lane?.mean_acceptance_length ?? 0 : 0, loops: Boolean(S.shown?.loop) };
+    sense: isElsewhere(S.header, right) ? "none" : root.dataset.sense, kind: verdictOn(right)?.kind ?? "",
+    perStep, cost, loops: Boolean(S.shown?.loop) };
+}
+
+// Until the race is over the audience bets.
+function hideResult() {
+  write(refs.ratio, "?");
+  write(refs.ratioWords, "as fast as plain");
+  write(refs.caution, "");
+  root.dataset.sense = "none";
 }
 
 // Show the race at the next longer or shorter k; from an automatic length, at the shortest or longest.
@@ -273,5 +271,7 @@ on("painted", () => {
     S.verdictWaits = false;
     showVerdict();
   }
-  write(refs.stageSays, aloud(moment()));
+  const now = moment();
+  if (now.moment !== "over" && (S.live || !S.met)) hideResult();
+  write(refs.stageSays, aloud(now));
 });

@@ -1,6 +1,6 @@
 // The story's cards: text, setup and target of each. Numbers come from the race on the screen. At most 40 words a card.
 
-import { laneSpec, metricsOf, percentile, sum } from "../base/model.js";
+import { laneSpec, metricsOf, sum } from "../base/model.js";
 import { likeliest, numDrafted, stepSeconds } from "../base/steps.js";
 import { drafterName, duration, oneLine, plural } from "../base/text.js";
 import { paint } from "../board/paint.js";
@@ -9,7 +9,7 @@ import { refs, replay, views } from "../board/screen.js";
 import { S, shownLanes, verdictOn } from "../board/state.js";
 import { choose } from "../board/tabs.js";
 import { openStep } from "../tabs/step_tab.js";
-import { laneOf, WhatIf } from "../tabs/whatif.js";
+import { WhatIf } from "../tabs/whatif.js";
 import { chosenDrafter, timesPlain } from "../tabs/whatif_tab.js";
 import { guessNow, opening } from "./opening.js";
 
@@ -18,7 +18,7 @@ const shownStep = (index) => views.right.nodes.find((node) => Number(node.datase
 // The dropped guess at the place where the text goes on; undefined if there is none.
 const struckPiece = (step) => step.drafted_pieces[likeliest(step)[0]];
 
-// What the story needs of a race: the median plain step time, a step with right and wrong guesses, and one that kept
+// What the story needs of a race: the time of a plain token, a step with right and wrong guesses, and one that kept
 // the fewest. null if the texts are not identical or no step has both.
 export function taleOf() {
   const [left, right] = shownLanes();
@@ -30,13 +30,13 @@ export function taleOf() {
   const clear = partly.find((step) => step.num_accepted > 1 && step.drafted.length > step.num_accepted + 1
     && step.drafted.length < 9 && [struckPiece(step), step.pieces.at(-1)].every((piece) => piece?.trim()));
   const drafts = right.steps.filter(numDrafted);
-  return partly.length ? { left, right, step: clear ?? partly[0], plain_s: percentile(left.steps.map(stepSeconds), 0.5),
+  return partly.length ? { left, right, step: clear ?? partly[0], plain_s: metricsOf(left, left.steps.length).tpot_s,
     poor: drafts.reduce((least, step) => (step.num_accepted < least.num_accepted ? step : least)),
     params: S.header.spec.params, lane: laneSpec(S.header, S.sides[1]) } : null;
 }
 
 const widthOf = (step) => step.width ?? numDrafted(step) + 1;
-const median = (steps) => percentile(steps.map((step) => step.verify_s), 0.5);
+const mean = (steps) => sum(steps.map((step) => step.verify_s)) / steps.length;
 
 // What a plain step spends on reading the weights, if the race's roofline tells.
 function readingWords(plain_s) {
@@ -54,7 +54,7 @@ function lengthWords(whatIf) {
   const drafter = chosenDrafter(), all = whatIf.all().filter((each) => each.drafter === drafter);
   const best = all.reduce((one, other) => (other.seconds < one.seconds ? other : one));
   const named = [...new Set([all[0], best, all.at(-1)])];
-  const sizes = [`k = ${laneOf(drafter, named[0].k).k}`, ...named.slice(1).map((each) => each.k)];
+  const sizes = [`k = ${named[0].k}`, ...named.slice(1).map((each) => each.k)];
   return named.map((each, i) => `${timesPlain(whatIf, each.seconds)} at ${sizes[i]}`
     + (each === best ? " (best)" : "")).join(", ");
 }
@@ -78,8 +78,8 @@ export const CARDS = [
       guessNow(right);
     },
     target: () => [opening.guess?.node],
-    words: ({ step, lane }) => "The other lane guesses ahead. A fast drafter, here "
-      + `${drafterName(lane.drafter)}, proposes ${plural(numDrafted(step), "token")}${step.parents ?
+    words: ({ step, lane }) => "The other lane guesses ahead. Something fast, the drafter "
+      + `(${drafterName(lane.drafter)}, see Glossary), proposes ${plural(numDrafted(step), "token")}${step.parents ?
         " in a tree. One of its paths is" : ","} shown pale: a draft. It took `
       + `${duration(step.draft_s)}. Nothing is decided yet.`,
   },
@@ -95,9 +95,9 @@ export const CARDS = [
     title: "Why checking many costs about as much as writing one",
     stage: ({ step }) => { choose("text"); replay.seek(step.clock_s); },
     target: ({ step }) => [shownStep(step.index)],
-    words: ({ step, right, plain_s }) => `${readingWords(plain_s)} One reading serves every position of a pass: ${widthOf(step)} took `
-      + `${duration(median(right.steps.filter((each) => widthOf(each) === widthOf(step))))}. Guessing saves time, not `
-      + `work: ${sum(right.steps.map((each) => numDrafted(each) - each.num_accepted))} guesses were checked in vain.`,
+    words: ({ step, right, plain_s }) => `${readingWords(plain_s)} One reading serves every position of a pass: `
+      + `${widthOf(step)} took ${duration(mean(right.steps.filter((each) => widthOf(each) === widthOf(step))))}. `
+      + `Guessing saves time, not work: ${sum(right.steps.map((each) => numDrafted(each) - each.num_accepted))} guesses were checked in vain.`,
   },
   {
     title: "Why the text stays the same",
@@ -105,7 +105,7 @@ export const CARDS = [
     target: () => [refs.verdict],
     words: ({ left, params }) => "A guess is kept only if the model would pick that very token there. So both "
       + `lanes wrote the same ${left.tokens.at(-1)} tokens. With sampling, both use the same random numbers${
-        params.temperature > 0 ? ` (seed ${params.seed})` : ""}. Usually only the distribution is kept.`,
+        params.temperature > 0 ? ` (seed ${params.seed})` : ""}: stricter than usual, which keeps only probabilities.`,
   },
   {
     title: "Why a guess is dropped",

@@ -5,17 +5,28 @@ import { keptIf, numDrafted } from "../base/steps.js";
 
 export const STEPS_A_ROUND = 10;
 
-// Split the input at the token boundaries of the text that follows (`pieces`), one guess per token it reaches. The
-// first word's leading space is optional; a trailing space is not a guess.
+// Split the input at the token boundaries of the text that follows (`pieces`), one guess per token it reaches. Spaces
+// and line breaks, which nobody sees, are filled in as far as the guess is right; at its end they are no guess.
 function guessesOf(typed, pieces) {
-  const guesses = [];
-  let rest = typed && typed[0] !== " " && /^ \S/.test(pieces[0] ?? "") ? ` ${typed}` : typed;
-  for (let i = 0; rest && i < pieces.length; i++) {
-    guesses.push(rest.slice(0, pieces[i].length));
-    rest = rest.slice(pieces[i].length);
+  const guesses = [], unseen = [];
+  let rest = typed, at = 0;
+  for (; rest && at < pieces.length; at++) {
+    const piece = pieces[at], seen = piece.trim(), ahead = rest.trimStart();
+    if (!ahead && seen) return guesses;
+    if (!seen && ahead && !rest.startsWith(piece)) unseen.push(piece);
+    else if (!ahead.startsWith(seen)) break;
+    else {
+      guesses.push(...unseen.splice(0), piece);
+      rest = !ahead ? "" : rest.startsWith(piece) ? rest.slice(piece.length) : ahead.slice(seen.length);
+    }
   }
-  const last = guesses.length - 1;
-  return guesses[last] === " " && pieces[last] !== " " ? guesses.slice(0, -1) : guesses;
+  at -= unseen.length;
+  if (rest && rest[0] !== " " && /^ \S/.test(pieces[at] ?? "")) rest = ` ${rest}`;
+  for (; rest && at < pieces.length; at++) {
+    guesses.push(rest.slice(0, pieces[at].length));
+    rest = rest.slice(pieces[at].length);
+  }
+  return guesses;
 }
 
 // One player's round: verification steps over `pieces`, the tokens of the whole text, starting at `from`.

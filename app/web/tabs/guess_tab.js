@@ -1,6 +1,7 @@
 // "Be the drafter" on the page, in place of the texts, which would give the answer away. The room's tally is kept in
 // this browser, by race.
 
+import { closed, opened } from "../base/back.js";
 import { tableRow } from "../base/dom.js";
 import { quotient } from "../base/model.js";
 import { tokensOf } from "../base/steps.js";
@@ -19,7 +20,7 @@ import { whatIfOf } from "./whatif_tab.js";
 
 const ROOM_KEY = "photofinish.room";
 const RULES = "Type what the model writes next and press Enter. Right tokens are kept; the first wrong one and all "
-  + "after it are struck out.";
+  + "after it are struck out. Spaces and line breaks are filled in.";
 const PROMPT_LETTERS = 600;       // shown from the end of the prompt
 // S: the race that is played on, null if none; round: the player's; lengths: see bestLengths.
 const game = { S: null, round: null, lengths: null };
@@ -42,6 +43,7 @@ function beginGame() {
   const whatIf = whatIfOf();
   Object.assign(game, { S, lengths: whatIf instanceof WhatIf ? bestLengths(whatIf) : new Map() });
   root.dataset.game = "on";
+  opened(leaveGame);
   nextPlayer();
 }
 
@@ -62,6 +64,7 @@ export function leaveGame() {
   if (game.S === S && !game.round.ended) endRound();
   game.S = null;
   delete root.dataset.game;
+  closed(leaveGame);
 }
 
 function guessTyped() {

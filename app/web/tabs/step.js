@@ -1,7 +1,7 @@
 // One verification step in detail: each guess's source, confidence and outcome, the model's answer at every place, and
 // the cost. Pure: no DOM.
 
-import { hasSteps, isElsewhere, isOnServer, laneSpec, percentile } from "../base/model.js";
+import { hasSteps, isElsewhere, isOnServer, laneSpec, metricsOf } from "../base/model.js";
 import {
   depthsOf, followsOf, isRefuted, keptOf, likeliest, numDrafted, rowsOf, stepSeconds, tokensOf,
 } from "../base/steps.js";
@@ -9,7 +9,7 @@ import { oneLine, plural } from "../base/text.js";
 
 const SOURCES = { __proto__: null, ngram: "copied", eagle3: "EAGLE-3 head", dflash: "DFlash head",
   draft_model: "draft model", synthetic: "made up" };
-const NUM_SHOWN = 5;          // answers per place, besides the guess and the choice
+const NUM_SHOWN = 3;          // answers per place, besides the guess and the choice
 const CONTEXT_TOKENS = 14;
 const CONTEXT_LETTERS = 48;
 
@@ -145,7 +145,7 @@ export class Walk {
 
   cost(step) {
     const comparable = !isElsewhere(this.recording, this.lane?.name);
-    const plain = comparable ? percentile((this.plain?.steps ?? []).map(stepSeconds), 0.5) : null;
+    const plain = comparable && this.plain ? metricsOf(this.plain, this.plain.steps.length).tpot_s : null;
     const own = stepSeconds(step), tokens = step.token_ids.length;
     return { seconds: own, tokens, plain, saved: plain === null ? null : plain * tokens - own };
   }

@@ -11,7 +11,7 @@ import { S, titles } from "../board/state.js";
 import { choose, panelInSight, pressable } from "../board/tabs.js";
 import { diceSection, partsAt } from "./dice.js";
 import { askedPlace, betSays, stepSays, Walk, whyStruck } from "./step.js";
-import { CHECK_TERM, checkRow, costRow, guessRow, keepRow, oneRow } from "./step_view.js";
+import { CHECK_TERM, checkRow, costRow, fold, guessRow, keepRow, oneRow } from "./step_view.js";
 
 const WALK_MS = 2500;
 // Kinds of steps to find.
@@ -156,14 +156,15 @@ function sectionsOf(walk, step, at, hidden) {
 }
 
 function diceRow(walk, step, place, names, at) {
-  const box = make("section", "pf-dice"), position = step.position + place.depth, parts = partsAt(walk);
+  const position = step.position + place.depth, parts = partsAt(walk);
   const same = walk.rejects ? "Same probabilities" : walk.temperature > 0 ? "Same random numbers" : "Same scores";
   const nodes = rowsOf(step).includes(place.row) ?
     diceSection(walk, names, position, at.die, (die) => { at.die = die; schedule(); }) :
     [make("p", "pf-dice-says", `Position ${place.depth + 1} was discarded, so nothing was chosen there.`)];
   const odd = nodes.some((node) => node.classList.contains("pf-dice-odd"));
   const equal = !walk.rejects && parts === null ? ": why both texts are equal" : "";
-  box.append(make("h4", "pf-dice-head", odd ? "Not the same in both lanes" : same + equal), ...nodes);
+  const head = make("h4", "pf-dice-head", odd ? "Not the same in both lanes" : same + equal);
+  const box = fold("dice", head, odd || parts !== null, ...nodes);
   if (walk.rejects && parts !== null && position !== parts) box.append(toPartButton(walk, parts));
   return box;
 }

@@ -16,7 +16,7 @@ const VERDICT_TERMS = { ok: "accepted: the model picks this token too",
 
 const SOURCE_WORDS = { "made up": "was made up, right at a chosen rate", guess: "comes from an unknown source" };
 
-const ROW_EM = 3.6;           // a line of a drawn tree with its gap, see step.css
+const ROW_EM = 2.2;           // a line of a drawn tree with its gap, see step.css
 
 const abbreviation = (className, words, term) => Object.assign(make("abbr", className, words), { title: term });
 
@@ -27,6 +27,17 @@ export function oneRow(number, word, term, time, ...content) {
   body.append(...content.filter(Boolean));
   row.append(head, body);
   return row;
+}
+
+// What can be unfolded, and then stays so in every step. isOpen: unfolded anyway.
+const unfolded = new Set();
+export function fold(name, summary, isOpen, ...content) {
+  const node = make("details", `pf-fold pf-${name}`), head = make("summary");
+  node.open = isOpen || unfolded.has(name);
+  head.append(summary);
+  head.addEventListener("click", () => { if (node.open) unfolded.delete(name); else unfolded.add(name); });
+  node.append(head, ...content);
+  return node;
 }
 
 // A token's text; spaces alone are marked, to be visible.
@@ -119,9 +130,11 @@ function fromNodes(walk, step, places, r) {
 
 // The model's answers at each row where something was guessed, or decided.
 export function checkRow(walk, step, places, chosen, picked) {
-  const list = make("ol", "pf-one-places"), silent = walk.silent(), shown = checkedPlaces(step, places);
+  const lists = [make("ol", "pf-one-places"), make("ol", "pf-one-places")], silent = walk.silent();
+  const shown = checkedPlaces(step, places), isUnused = (r) => places[r].verdict === "unused";
   const tabStop = shown.find((r) => places[r].row === places[chosen].row) ?? shown[0];
-  list.setAttribute("aria-label", "Positions checked in one pass; arrows up and down choose one");
+  for (const list of lists)
+    list.setAttribute("aria-label", "Positions checked in one pass; arrows up and down choose one");
   for (const r of shown) {
     const { verdict, answers, depth, row } = places[r], [mark, word] = VERDICT_MARKS[verdict];
     const item = make("li", "pf-one-place");
@@ -132,15 +145,16 @@ export function checkRow(walk, step, places, chosen, picked) {
     if (step.parents) button.append(make("span", "pf-one-after",
       row === 0 ? "first token" : `after ${quoted(places[row - 1].text ?? "")}`));
     item.append(button, ...(answers ? [answersNode(answers)] : []));
-    list.append(item);
+    lists[Number(isUnused(r))].append(item);
   }
   const over = numDrafted(step) ? `${numDrafted(step) + 1} positions` : "one position";
-  const dropped = shown.some((r) => places[r].verdict === "unused" && places[r].answers);
+  const num = shown.filter(isUnused).length;
   const legend = silent || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: `
-    + `\u25b6 the model's choice, ? ${step.parents ? "a guess" : "the guess"}.`
-    + (dropped ? " Grey: comes after a wrong guess or the end, so it is not used." : "");
-  return oneRow(2, "Check", CHECK_TERM, walk.onServer ? "" : duration(step.verify_s), list,
-    make("p", "pf-note", `One pass of the model over ${over}. ${legend}`));
+    + `\u25b6 the model's choice, ? ${step.parents ? "a guess" : "the guess"}.`;
+  return oneRow(2, "Check", CHECK_TERM, walk.onServer ? "" : duration(step.verify_s),
+    num < shown.length && lists[0], make("p", "pf-note", `One pass of the model over ${over}. ${legend}`),
+    num > 0 && fold("unused", `${plural(num, "position")} not used: after a wrong guess or the end`,
+      isUnused(tabStop), lists[1]));
 }
 
 // One place of every row to show, those on the kept path first: the kept guess, else the first one.
@@ -189,8 +203,8 @@ export function costRow(walk, step, plainName) {
   const { seconds: spent, tokens, plain, saved } = walk.cost(step), numDropped = numDrafted(step) - step.num_accepted;
   const line = make("p", "pf-one-cost-words", walk.onServer && !spent ? "No time of its own: it came with the first "
     + "text, or with the step before." : `${plural(tokens, "token")} in ${duration(spent)}.`
-    + (plain === null ? "" : ` ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)} `
-      + `(median step). ${saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`}.`));
+    + (plain === null ? "" : ` ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)}. ${
+      saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`}.`));
   const dropped = make("p", "pf-one-dropped");
   if (numDropped > 0) {
     const term = abbreviation("", `Dropped, ${guesses(numDropped)}:`,
