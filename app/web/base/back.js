@@ -17,6 +17,14 @@ export function opened(close) {
 
 export function closed(close) { backs.open = backs.open.filter((each) => each !== close); }
 
+// Show a dialog that Back closes.
+export function showModal(dialog) {
+  const close = () => dialog.close();
+  dialog.addEventListener("close", () => closed(close), { once: true });
+  dialog.showModal();
+  opened(close);
+}
+
 function onBack() {
   const left = entriesNow(), num = backs.entries - left;
   backs.entries = left;

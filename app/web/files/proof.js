@@ -1,6 +1,7 @@
 // The proof of a verdict: what was compared, a hash of each text, made in this browser, and the command that runs the
 // race again.
 
+import { showModal } from "../base/back.js";
 import { copy } from "../base/dom.js";
 import { isOnServer } from "../base/model.js";
 import { make, oneLine, plural, sentence, write } from "../base/text.js";
@@ -65,7 +66,7 @@ async function openProof() {
   refs.proofCommand.parentNode.hidden = !proof.command;
   refs.proofFacts.replaceChildren(...proof.facts.flatMap(([name, words]) =>
     [make("dt", "", oneLine(name)), make("dd", "", oneLine(words))]));
-  refs.proof.showModal();
+  showModal(refs.proof);
 }
 
 async function copyFrom(button, text) {

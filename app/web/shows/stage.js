@@ -79,7 +79,7 @@ function beginStage() {
   showHint();
   watchLive();
   fetchRecorded();
-  opened(endStage);
+  opened(back);
   board.announce("Stage mode. Press ? for all keys, Esc to leave.");
 }
 
@@ -146,6 +146,15 @@ function fullScreen() {
   if (!document.fullscreenElement) document.documentElement.requestFullscreen?.().catch(() => {});
 }
 
+// The browser's Back closes what lies over the stage first.
+function back() {
+  const isCovered = !refs.stagePrompt.hidden || !refs.stageKeys.hidden;
+  if (!isCovered) return endStage();
+  closePrompt();
+  refs.stageKeys.hidden = true;
+  return opened(back);
+}
+
 function endStage() {
   const { kept } = stage, replaced = live.aside.has(kept?.S.id);
   const stays = kept && S !== kept.S && (replaced || !S.ribbon.includes("RECORDED"));    // a race run on the stage
@@ -157,7 +166,7 @@ function endStage() {
   delete root.dataset.touch;
   clearTimeout(stage.hint);
   refs.stageHint.hidden = true;
-  closed(endStage);
+  closed(back);
   refs.stageKeys.hidden = refs.stagePrompt.hidden = true;
   if (document.fullscreenElement) document.exitFullscreen();
   replay.pause();
