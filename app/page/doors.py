@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from engine.errors import UsageError
 from engine.remote.endpoint import Endpoint, check_key, check_url
 from engine.remote.look import look
-from engine.spec import BASELINE, SPECULATIVE
+from engine.spec import PLAIN, SPECULATIVE
 from engine.strict_json import parse
 
 from ..catalogue.catalogue import Catalogue, Pair
@@ -24,7 +24,7 @@ from .gate import YOURS_BYTES
 SERVERS = "your-servers"
 THERE = "there"
 """The lane of a server next to this machine's lanes."""
-LANES = {1: (THERE,), 2: (BASELINE, SPECULATIVE)}
+LANES = {1: (THERE,), 2: (PLAIN, SPECULATIVE)}
 WHOSE = ("the first server", "the second server")
 MAX_CHARS, MAX_TABS = 500, 1000
 NEWS = "Another tab of this page chose {}: this tab races it too."

@@ -250,7 +250,7 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     assert pair_choices(catalogue)[0] == ("a/model on 2 servers", SERVERS) and pair_choices(base)[0][1] != SERVERS
     values = {each.name: each.default for each in controls(base)} | {"pair": SERVERS}  # as they stand in the page
     race = backend.prepare(read_request(catalogue, values), silent)
-    assert isinstance(race, RemoteRace) and list(race.lanes) == ["baseline", "speculative"]
+    assert isinstance(race, RemoteRace) and list(race.lanes) == ["plain", "speculative"]
     assert backend.extras(race, silent) == {}
 
     text = "\n".join(

@@ -233,7 +233,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert clicks <= MAX_CLICKS and took_s <= MAX_S
         tab.wait_for_selector('.pf[data-state="finished"]')
         recording = loads(saved(tab))
-        assert [lane["name"] for lane in recording["spec"]["lanes"]] == ["baseline", "speculative"]
+        assert [lane["name"] for lane in recording["spec"]["lanes"]] == ["plain", "speculative"]
         assert recording["verdicts"]["speculative"]["kind"] == "same_text"
         tab.wait_for_selector('#page-model >> text="a/model on 2 servers is ready."')
         tab.wait_for_selector("#page-panel >> text=Draft length (k)", state="hidden")
@@ -250,16 +250,14 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert "Line 2: two" in parting and f"{OTHER[4]}{OTHER[5]}" in parting and WRITTEN[5] in parting
         tab.click("#page-study [data-ref=copy]")
         command = tab.evaluate("navigator.clipboard.readText()")
-        assert (
-            f"study-prompts --lane baseline=openai:{found[0].url} --lane speculative=openai:{found[1].url}" in command
-        )
+        assert f"study-prompts --lane plain=openai:{found[0].url} --lane speculative=openai:{found[1].url}" in command
         with tab.expect_download() as download:
             tab.click("#page-study [data-ref=save]")
         assert re.fullmatch(r"study_model_\d{4}-\d\d-\d\d\.json", download.value.suggested_filename)
         file = Path(download.value.path()).read_text(encoding="utf-8")
-        says = "baseline and speculative say that they are vLLM; 3 prompts (pasted text), 20"
+        says = "plain and speculative say that they are vLLM; 3 prompts (pasted text), 20"
         assert says in file and found[0].url not in file
-        scope = "a/model on both servers, baseline and speculative, one user"
+        scope = "a/model on both servers, plain and speculative, one user"
         assert tab.inner_text("#page-study [data-ref=scope]") == scope
         tab.fill("#page-study [data-ref=paste]", "four")
         assert "of the prompts and limits before" in tab.inner_text("#page-study [data-ref=opened]")
@@ -283,7 +281,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert "3 different ones for 10 requests" in tab.inner_text("#page-load [data-ref=details]")
         tab.click("#page-load [data-ref=copy]")
         assert tab.evaluate("navigator.clipboard.readText()").startswith(
-            f'OPENAI_API_KEY="$OPENAI_API_KEY" python -m engine study --lane baseline=openai:{found[0].url} '
+            f'OPENAI_API_KEY="$OPENAI_API_KEY" python -m engine study --lane plain=openai:{found[0].url} '
             f"--lane speculative=openai:{found[1].url} --model a/model --concurrency 1,2"
         )
         tab.keyboard.press("Escape")

@@ -114,7 +114,7 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     assert word in ps.text("verdict").replace("Unclear", "unclear")
     is_certain = not found["doubtful"] and found["verdict"] != "unclear"
     says = f"{abs(100 * best['saving']):.1f} %" if is_certain else "To be certain"
-    assert says in ps.text("money") and "$" not in shown
+    assert says in ps.text("money").replace("\xa0", " ") and "$" not in shown
     commands = tab.locator(f"{ps['serve']} code").all_text_contents()
     assert f'"num_speculative_tokens": {best["k"]}' in commands[0] and len(commands) == 3
     assert f"{median:.2f}×" in shown

@@ -143,8 +143,8 @@ const DISTURBED = 3;
 const BUSY = 0.4;
 const MIN_STEPS_TO_JUDGE = 20;
 
-// Twin of disturbance() in engine/analysis/metrics.py: a sentence if the race waited for a core too long or, among steps
-// of equal width, the 95th percentile is too far above the median; else "".
+// Twin of disturbance() in engine/analysis/metrics.py: a sentence if the race waited for a core too long or, among
+// steps of equal width, the 95th percentile is too far above the median; else "".
 export function disturbance(race, waitedShare = 0) {
   if (waitedShare > BUSY) return `The machine was disturbed: the race waited for a core ${
     (100 * waitedShare).toFixed(0)} % of its time, so do not quote its ratio.`;

@@ -10,7 +10,9 @@ export const TAB_KEY = "photofinish.tab";        // the tab on which an exported
 // The value of a key whose text is JSON; null if there is none. An exported page has what was kept where it was made.
 export function rememberedJson(key, inTab = false) {
   const brought = document.getElementById("remembered");
-  try { return JSON.parse(brought?.textContent ?? "{}")[key] ?? JSON.parse(remembered(key, inTab)); } catch { return null; }
+  try {
+    return JSON.parse(brought?.textContent ?? "{}")[key] ?? JSON.parse(remembered(key, inTab));
+  } catch { return null; }
 }
 
 // null forgets the key.

@@ -10,7 +10,8 @@ import { connect, drawControls, fileName, isLost, onServers, read, runs, study }
 const KEPT_KEY = "photofinish.load";
 const BUTTON = "#page-load-button";
 const TURNS = SEPARATE === null ? "The servers run at the same time, or take turns if they share a device." :
-  SEPARATE ? "The servers run at the same time, since they share no device." : "The servers take turns at each level, because they may share a device.";
+  SEPARATE ? "The servers run at the same time, since they share no device." :
+    "The servers take turns at each level, because they may share a device.";
 
 // The server decides whether kept levels belong to this study.
 const order = () => ({ users: refs.users.value, requests: Number(refs.requests.value),

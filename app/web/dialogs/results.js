@@ -13,9 +13,9 @@ export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not wor
   + "prompts. With few prompts the two can be equal.";
 const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
 const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/studies/prompts/servers.py
-const CAUSES = "Usual causes: two tokens are nearly tied and the servers round differently, which may change with every "
-  + "restart; above temperature 0, each server's own random numbers; or a wrong setup of speculation, which is likely "
-  + "where most texts part, or within a few words";
+const CAUSES = "Usual causes: two tokens are nearly tied and the servers round differently, which may change with "
+  + "every restart; above temperature 0, each server's own random numbers; or a wrong setup of speculation, which is "
+  + "likely where most texts part, or within a few words";
 
 // What a drafter at k is called; k null: a lane of a server, which drafts as it likes.
 const ofServer = (drafter) => (drafter === "server" ? "speculation" : oneLine(drafter));
@@ -37,8 +37,9 @@ export function verdictWords({ verdict, doubtful, best }) {
   const texts = other ? `, but ${other === 1 ? "one text differs" : `${other} texts differ`}` : "";
   if (!doubtful) return best ? `${WORDS[verdict]}: ${atMedian(best)}${texts}` : WORDS[verdict];
   const { num_prompts: num, median_speedup: median } = best.without;
-  return `Not certain: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose text does `
-    + "not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was disturbed"}${texts}`;
+  return `Not certain: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose text `
+    + "does not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was disturbed"
+    }${texts}`;
 }
 
 // What would make it clearer; "" if it is clear.
@@ -74,10 +75,11 @@ export function partings(rows) {
 
 // Texts are cut between words, where there are words.
 function parting({ line, prompt, drafter, differs_at: at, ways: [before, ...ways] }) {
-  const box = make("div", "ps-parting"), begin = at > WAY ? `\u2026${before.replace(/^\S*(?=\s)/, "")}` : before;
+  const box = make("div", "ps-parting"), [, whole, stem] = /^(.*?)(\S*)$/s.exec(before);
+  const begin = at > WAY ? `\u2026${whole.replace(/^\S*(?=\s)/, "")}` : whole;
   box.append(make("p", "", `Line ${line}: ${oneLine(prompt)}`), ...["plain", ofServer(drafter)].map((name, i) => {
     const way = make("p", "ps-way"), words = make("span", "", oneLine(begin)), isWhole = [...ways[i]].length < WAY;
-    const its = isWhole ? ways[i] : ways[i].replace(/(\S)\s\S*$/, "$1");
+    const its = stem + (isWhole ? ways[i] : ways[i].replace(/(\S)\s\S*$/, "$1"));
     words.append(make("strong", "", its ? oneLine(its) : " (nothing more)"), isWhole ? "" : "\u2026");
     way.append(make("span", "ps-whose", name), words);
     return way;

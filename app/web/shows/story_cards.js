@@ -97,7 +97,8 @@ export const CARDS = [
     target: ({ step }) => [shownStep(step.index)],
     words: ({ step, right, plain_s }) => `${readingWords(plain_s)} One reading serves every position of a pass: `
       + `${widthOf(step)} took ${duration(mean(right.steps.filter((each) => widthOf(each) === widthOf(step))))}. `
-      + `Guessing saves time, not work: ${sum(right.steps.map((each) => numDrafted(each) - each.num_accepted))} guesses were checked in vain.`,
+      + `Guessing saves time, not work: ${sum(right.steps.map((each) => numDrafted(each) - each.num_accepted))} `
+      + "guesses were checked in vain.",
   },
   {
     title: "Why the text stays the same",
