@@ -106,7 +106,7 @@ export const CARDS = [
     target: () => [refs.verdict],
     words: ({ left, params }) => "A guess is kept only if the model would pick that very token there. So both "
       + `lanes wrote the same ${left.tokens.at(-1)} tokens. With sampling, both use the same random numbers${
-        params.temperature > 0 ? ` (seed ${params.seed})` : ""}: stricter than usual, which keeps only probabilities.`,
+        params.temperature > 0 ? ` (seed ${params.seed})` : ""}: stricter than usual, equal text, not just equal odds.`,
   },
   {
     title: "Why a guess is dropped",

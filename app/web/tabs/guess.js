@@ -5,8 +5,8 @@ import { keptIf, numDrafted } from "../base/steps.js";
 
 export const STEPS_A_ROUND = 10;
 
-// Split the input at the token boundaries of the text that follows (`pieces`), one guess per token it reaches. Spaces
-// and line breaks, which nobody sees, are filled in as far as the guess is right; at its end they are no guess.
+// Split the input into guesses: at the token boundaries of the text that follows (`pieces`) as far as it is right, then
+// at words. Spaces and line breaks, which nobody sees, are filled in as far as it is right; at its end they are none.
 function guessesOf(typed, pieces) {
   const guesses = [], unseen = [];
   let rest = typed, at = 0;
@@ -22,11 +22,7 @@ function guessesOf(typed, pieces) {
   }
   at -= unseen.length;
   if (rest && rest[0] !== " " && /^ \S/.test(pieces[at] ?? "")) rest = ` ${rest}`;
-  for (; rest && at < pieces.length; at++) {
-    guesses.push(rest.slice(0, pieces[at].length));
-    rest = rest.slice(pieces[at].length);
-  }
-  return guesses;
+  return [...guesses, ...(rest.match(/\s*\S+/g) ?? []).slice(0, pieces.length - at)];
 }
 
 // One player's round: verification steps over `pieces`, the tokens of the whole text, starting at `from`.
