@@ -104,7 +104,7 @@ export const CARDS = [
     title: "Why the text stays the same",
     stage: () => { choose("text"); replay.seek(replay.duration); },
     target: () => [refs.verdict],
-    words: ({ left, params }) => "A guess is kept only if the model would pick that very token there. So both "
+    words: ({ left, params }) => "A guess is kept only if the model would pick that very token. So both "
       + `lanes wrote the same ${left.tokens.at(-1)} tokens. With sampling, both use the same random numbers${
         params.temperature > 0 ? ` (seed ${params.seed})` : ""}: stricter than usual, equal text, not just equal odds.`,
   },
