@@ -184,8 +184,8 @@ def _heat_style(gain: float | None) -> str:
 
 
 def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str]) -> None:
-    """Print a study of servers: each level, geometric means, improvement, the verdict; docs/load.md defines the
-    numbers. found: the object of --json."""
+    """Print a study of servers: each level with its improvement, the verdict; docs/load.md defines the numbers. found:
+    the object of --json."""
     for part in PARTS:
         metrics = [metric for metric in part if any(level[metric] is not None for level in found["levels"])]
         if metrics:
@@ -193,7 +193,7 @@ def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str])
             console.print()
     for i, sentence in enumerate(found["says"]):
         _say(console, sentence, "" if i else "bold")
-    for note in filter(None, (found["said"]["repeats"], *_notes(found))):
+    for note in filter(None, (found["rough"], found["said"]["repeats"], *_notes(found))):
         _say(console, note)
     _say(console, found["said"]["circumstances"], "dim")
 
@@ -204,20 +204,20 @@ def _levels(found: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[st
 
     table = _table("", ["lane"], ["users", "failed", *(COLUMNS[metric][0] for metric in metrics)])
     for level in sorted(found["levels"], key=lambda each: (each["concurrency"], lanes.index(each["lane"]))):
-        users = f"{level['concurrency']}{'*' if level['asked_before'] else ''}"
+        num = str(level["concurrency"])
+        users = f"{num}{'*' if level['asked_before'] else ''}"
         _row(table, [level["lane"], users, f"{level['num_errors']}/{level['num_requests']}", *shown(level)])
-    for lane, means in found["geomeans"].items():
-        _row(table, [lane, "mean", "", *shown(means)])
-    if gains := found["improvement_percent"]:
-        cells = ["-" if gains[metric] is None else f"{gains[metric]:+.1f} %" for metric in metrics]
-        _row(table, [f"{lanes[1]} better by", "", "", *cells])
+        gains = found["improvement_by_users"].get(num)
+        if gains and level["lane"] == lanes[1]:
+            cells = ["-" if gains[metric] is None else f"{gains[metric]:+.1f} %" for metric in metrics]
+            _row(table, [f"{lanes[1]} better by", num, "", *cells])
     return table
 
 
 def _notes(found: Mapping[str, Any]) -> Iterator[str]:
     """Sentences below the tables."""
     levels = found["levels"]
-    yield "TTFT, ITL and TPOT: 95th percentile of the requests; latency: median. mean: geometric, over all levels."
+    yield "TTFT, ITL and TPOT: 95th percentile of the requests; latency: median."
     if few := [level for level in levels if level["num_requests"] < level["concurrency"]]:
         num, most = few[-1]["num_requests"], few[-1]["concurrency"]
         yield f"{most} users sent {num} requests, so no more than that ran at once: give more --requests."

@@ -9,7 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
-from .verdict import says
+from .verdict import ranks, rough, says
+
+FORMAT = "photofinish-load"
 
 HIGHER = {
     "output_tokens_per_s": True,
@@ -100,25 +102,38 @@ def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tu
 def report(
     levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int, said: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The JSON object of --json. Means and improvement are over the levels that every lane has finished; `says` is the
-    verdict, in sentences. said: see `Plan.said`."""
+    """The JSON object of --json, from at least one level. Means and improvement are over the levels that every lane has
+    finished; `improvement_by_users` is that of each number of users. `says` is the verdict, in sentences; `loses_with`:
+    numbers of users with which a lane gives fewer output tokens per second than the first one. said: see
+    `Plan.said`."""
     done = [{level["concurrency"] for level in levels if level["lane"] == lane} for lane in lanes]
     shared = set.intersection(*done) if done else set()
     its = {lane: [row for row in levels if row["lane"] == lane and row["concurrency"] in shared] for lane in lanes}
     means = {lane: {metric: geomean([row[metric] for row in rows]) for metric in HIGHER} for lane, rows in its.items()}
-    gains = {}
+    gains, by_users = dict[str, float | None](), dict[str, dict[str, float | None]]()
     if len(lanes) == 2:
-        first, second = (means[lane] for lane in lanes)
-        gains = {metric: improvement_percent(metric, first[metric], second[metric]) for metric in HIGHER}
+        gains = _improvement(*(means[lane] for lane in lanes))
+        of = {(row["lane"], row["concurrency"]): row for row in levels}
+        by_users = {str(num): _improvement(*(of[lane, num] for lane in lanes)) for num in sorted(shared)}
+    loses = {num for other in lanes[1:] for num, rank in ranks(levels, lanes[0], other).items() if rank == -1}
     return {
         "schema": schema,
+        "format": FORMAT,
         "said": said,
+        "lanes": list(lanes),
         "levels": list(levels),
         "geomeans": means,
         "improvement_percent": gains,
+        "improvement_by_users": by_users,
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
         "says": says(levels, lanes),
+        "loses_with": sorted(loses),
+        "rough": rough(levels),
     }
+
+
+def _improvement(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, float | None]:
+    return {metric: improvement_percent(metric, first[metric], second[metric]) for metric in HIGHER}
 
 
 def _acceptance_length(answers: Sequence[Answer]) -> float | None:

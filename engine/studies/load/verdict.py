@@ -2,53 +2,82 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
+
+from ...spec import BASELINE, PLAIN
 
 NOISE, WAIT_NOISE = 1.03, 1.1
 """Smaller ratios, of a level's rates and of its 95th percentiles, are chance."""
+PLAINS = (PLAIN, BASELINE)
+ROUGH = 3
+"""With fewer requests of each user, a level's rate is mostly that of its beginning and end."""
+NEITHER = {0: "no difference (within 3 %)", None: "no answer"}
 WORDS = {
-    1: ("more output tokens a second than {}", "more"),
-    0: ("as many output tokens a second as {} (within 3 %)", "as many (within 3 %)"),
-    -1: ("fewer output tokens a second than {}", "fewer"),
+    True: {1: "speculation on", -1: "speculation off", **NEITHER},
+    False: {1: "{other} is ahead", -1: "{first} is ahead", **NEITHER},
 }
-"""Rank -> its words in a sentence, at its first place and at later ones."""
-OTHER_TEXTS = (
-    "The same text means the same characters. Batches change how a server rounds, so under load texts that differ at "
-    "temperature 0 are usual for bfloat16, and by themselves no fault; above temperature 0 each server uses its own "
-    "random numbers."
+"""Whether the lanes are plain decoding and speculation -> rank -> its words in the recommendation."""
+SAME_TEXT = "The same text means the same characters."
+BATCHES = (
+    "Batches change how a server rounds, so under load texts that differ at temperature 0 are usual for bfloat16, and "
+    "by themselves no fault; above temperature 0 each server uses its own random numbers."
+)
+NO_BATCHES = (
+    "They differ with 1 user too, so batches are not the reason; \u201cYour prompts\u201d (study-prompts) shows where "
+    "each text parts. Above temperature 0 each server uses its own random numbers."
 )
 Level = Mapping[str, Any]
 
 
+Pairs = Mapping[int, tuple[Level, Level]]
+
+
 def says(levels: Sequence[Level], lanes: Sequence[str]) -> list[str]:
-    """Each lane against the first one: the verdict on output tokens per second, their ratios, the wait for the first
-    text where it ranks the lanes otherwise, and whether the texts are the same."""
-    of = {(level["lane"], level["concurrency"]): level for level in levels}
-    users, found = sorted({num for _, num in of}), list[str]()
+    """Each lane against the first one: at which of the measured numbers of users it gives more output tokens per
+    second; a line for each number of users; the wait for the first text where it ranks the lanes otherwise, and whether
+    the texts are the same. A lane alone: its rates."""
+    if len(lanes) == 1:
+        rates = {level["concurrency"]: f"{rate:.1f}" for level in levels if (rate := level["output_tokens_per_s"])}
+        alone = {level["concurrency"]: (level,) for level in levels}
+        return [f"{lanes[0]}, output tokens a second: {_by_users(rates)}.", *_lines(alone)] if rates else []
+    found = list[str]()
     for other in lanes[1:]:
-        both = {num: (of.get((lanes[0], num)), of.get((other, num))) for num in users}
-        found += _against(lanes[0], other, {num: (a, b) for num, (a, b) in both.items() if a and b})
+        found += _against(lanes[0], other, _pairs(levels, lanes[0], other))
     return found
 
 
-def _against(first: str, other: str, pairs: Mapping[int, tuple[Level, Level]]) -> Iterator[str]:
+def ranks(levels: Sequence[Level], first: str, other: str) -> dict[int, int | None]:
+    """By number of users that both lanes have finished: 1 where `other` gives more output tokens per second, -1 where
+    it gives fewer, 0 within the noise; None where one of them answered nothing."""
+    pairs = _pairs(levels, first, other)
+    gains = _gains(pairs, "output_tokens_per_s")
+    return {num: _rank(gains[num], NOISE) if num in gains else None for num in pairs}
+
+
+def rough(levels: Sequence[Level]) -> str:
+    """A sentence if levels had fewer than ROUGH requests of each user, else ""."""
+    few = {level["concurrency"]: level["num_requests"] for level in levels}
+    its = [f"{num} requests with {users} users" for users, num in few.items() if num < ROUGH * users]
+    where = "the ratio there is rough" if len(its) == 1 else "the ratios there are rough"
+    return f"{' and '.join(its)}: fewer than {ROUGH} each, so {where}." if its else ""
+
+
+def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
     gains = _gains(pairs, "output_tokens_per_s")
     if not gains:
         yield f"{other} and {first}: no level was answered by both."
         return
-    ranks = {num: _rank(gain, NOISE) for num, gain in gains.items()}
-    runs = [(rank, list(its)) for rank, its in groupby(gains, ranks.__getitem__)]
-    parts = [f"{WORDS[rank][i > 0].format(first)} {_where(runs, i)}" for i, (rank, _) in enumerate(runs)]
-    yield f"{other} writes {', '.join(parts)}."
-    ratios = {num: f"{gain:.2f}x" for num, gain in gains.items()}
-    yield f"Output tokens a second, {other} / {first}: {_by_users(ratios)}."
+    its = {num: _rank(gains[num], NOISE) if num in gains else None for num in pairs}
+    yield _recommendation(first, other, gains, its)
+    yield from _lines(pairs)
     sooner = {num: _rank(1 / gain, WAIT_NOISE) for num, gain in _gains(pairs, "ttft_p95_s").items()}
     if waits := {
         num: " against ".join(f"{its['ttft_p95_s']:.3f} s" for its in reversed(pairs[num]))
-        for num, rank in ranks.items()
-        if sooner.get(num, 0) not in (0, rank)
+        for num, rank in its.items()
+        if rank is not None and sooner.get(num, 0) not in (0, rank)
     }:
         yield f"The wait for the first text (TTFT P95) says otherwise, {other} against {first}: {_by_users(waits)}."
     same = {num: its for num, (_, its) in pairs.items() if its.get("num_compared")}
@@ -56,29 +85,80 @@ def _against(first: str, other: str, pairs: Mapping[int, tuple[Level, Level]]) -
         counts = {num: f"{its['num_same_text']} of {its['num_compared']}" for num, its in same.items()}
         rest = ", ".join(str(num) for num in pairs if num not in same)
         yield f"Same text: {_by_users(counts)}{'; not compared with ' if rest else ''}{rest}."
-        if any(its["num_same_text"] < its["num_compared"] for its in same.values()):
-            yield OTHER_TEXTS
+        if differ := [num for num, its in same.items() if its["num_same_text"] < its["num_compared"]]:
+            yield f"{SAME_TEXT} {NO_BATCHES if 1 in differ else BATCHES}"
 
 
-def _gains(pairs: Mapping[int, tuple[Level, Level]], metric: str) -> dict[int, float]:
+def _recommendation(first: str, other: str, gains: Mapping[int, float], its: Mapping[int, int | None]) -> str:
+    """`Speculation on with 1 to 4 users, off with 16: 1.99x and 0.70x output tokens a second; they cross at about 6.`
+    Of the measured numbers of users only."""
+    runs = [(rank, list(nums)) for rank, nums in groupby(its, its.__getitem__)]
+    words, parts = WORDS[first in PLAINS and other not in PLAINS], list[str]()
+    for rank in dict.fromkeys(rank for rank, _ in runs):
+        spans = [str(nums[0]) if len(nums) == 1 else f"{nums[0]} to {nums[-1]}" for its, nums in runs if its == rank]
+        users = "" if parts else " user" if spans == ["1"] else " users"
+        parts.append(f"{words[rank].format(first=first, other=other)} with {' and '.join(spans)}{users}")
+    said = ", ".join(parts)
+    if words is WORDS[True]:  # say "speculation" once
+        head, found, tail = said.partition("speculation ")
+        said = head + found + tail.replace("speculation ", "")
+    said = said if said.startswith((first, other)) else said[0].upper() + said[1:]
+    at = _crossing(gains, its)
+    ratios = ", ".join(f"{gain:.2f}x" for gain in gains.values())
+    return f"{said}: {ratios} output tokens a second{f'; they cross at about {at}' if at else ''}."
+
+
+def _crossing(gains: Mapping[int, float], its: Mapping[int, int | None]) -> int | None:
+    """The number of users between two neighbouring levels at which the lanes would be as fast, on a straight line in
+    logarithms; None unless `other` goes from ahead to behind exactly once, with a number to name in between."""
+    turns = [(a, b) for a, b in pairwise(its) if (its[a], its[b]) == (1, -1)]
+    if len(turns) != 1 or any((its[a], its[b]) == (-1, 1) for a, b in pairwise(its)):
+        return None
+    [(low, high)] = turns
+    share = math.log(gains[low]) / math.log(gains[low] / gains[high])
+    at = round(low * (high / low) ** share)
+    return at if low < at < high else None
+
+
+def _lines(by_users: Mapping[int, Sequence[Level]]) -> Iterator[str]:
+    """`With 4 users: 1.20x, 183.1 against 152.7 output tokens a second, answers in 1.71 against 2.06 s (median).` The
+    first line names the lanes."""
+    names = " against ".join(level["lane"] for level in reversed(next(iter(by_users.values()))))
+    for num, levels in by_users.items():
+        rates = [level["output_tokens_per_s"] for level in levels]
+        parts = (
+            f"{rates[1] / rates[0]:.2f}x" if len(rates) == 2 and all(rates) else "",
+            _each(levels, "output_tokens_per_s", "{:.1f}", "{} output tokens a second"),
+            _each(levels, "latency_median_s", "{:.2f}", "answers in {} s (median)"),
+            _each(levels, "dollars_per_million", "${:.2f}", "{} per million output tokens"),
+        )
+        if said := ", ".join(filter(None, parts)):
+            yield f"With {num} user{'' if num == 1 else 's'}{f' ({names})' if names else ''}: {said}."
+            names = ""
+
+
+def _each(levels: Sequence[Level], metric: str, value: str, words: str) -> str:
+    """A metric of the lanes, last one first; "" if none has it."""
+    values = [level.get(metric) for level in reversed(levels)]
+    if all(each is None for each in values):
+        return ""
+    return words.format(" against ".join("unknown" if each is None else value.format(each) for each in values))
+
+
+def _pairs(levels: Sequence[Level], first: str, other: str) -> dict[int, tuple[Level, Level]]:
+    """The levels of both lanes by number of users, ascending, where both have one."""
+    of = {(level["lane"], level["concurrency"]): level for level in levels}
+    both = {num: (of.get((first, num)), of.get((other, num))) for num in sorted({num for _, num in of})}
+    return {num: (a, b) for num, (a, b) in both.items() if a and b}
+
+
+def _gains(pairs: Pairs, metric: str) -> dict[int, float]:
     """By number of users, the second lane's value over the first one's, where both have one."""
     return {num: b[metric] / a[metric] for num, (a, b) in pairs.items() if a[metric] and b[metric]}
 
 
 def _rank(gain: float, noise: float) -> int:
     return (gain > noise) - (gain < 1 / noise)
-
-
-def _where(runs: Sequence[tuple[int, list[int]]], i: int) -> str:
-    """At which numbers of users the i-th run of equal ranks is."""
-    its = runs[i][1]
-    if len(runs) == 1 and len(its) > 1:
-        return "at every number of users"
-    if len(runs) == 2 and len(its) > 1:
-        return f"from {its[0]} on" if i else f"up to {its[-1]} users"
-    *most, last = map(str, its)
-    numbers = f"{', '.join(most)} and {last}" if most else last
-    return f"with {numbers}{'' if i else ' user' if its == [1] else ' users'}"
 
 
 def _by_users(values: Mapping[int, str]) -> str:
