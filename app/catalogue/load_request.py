@@ -13,12 +13,14 @@ from engine.remote.endpoint import Endpoint
 from engine.spec import SamplingParams
 from engine.studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data, read_questions
 from engine.studies.load.study import Key, Plan, Row, is_whole
-from engine.studies.load.study_file import checked_row
+from engine.studies.load.study_file import SavedLoad, checked_row, open_load
 
 from .limits import MAX_NEW_TOKENS
-from .request import are_short, check_prompts, number, read_kept
+from .request import are_short, check_file, check_prompts, number, read_kept
 
 MAX_LEVELS, MAX_USERS, MAX_REQUESTS, MAX_WORDS = 8, 200, 500, 2000
+MAX_SAVED = 100
+"""Levels of a saved result; the command line makes more of them than this page."""
 TIMEOUT_S = 600.0
 SETTINGS = ("temperature", "seed", "chat")
 """The page's controls that a study uses."""
@@ -44,16 +46,19 @@ def read_load(
     asked: object,
     whose: str = "",
     max_new_tokens: int = MAX_NEW_TOKENS,
-) -> LoadRequest:
+) -> LoadRequest | SavedLoad:
     """Check a study. Raises UsageError.
 
     values: the page's controls SETTINGS.
     asked: `users`, such as 1,5,25; `requests` per level; `max_new_tokens` per answer; `dollars` per hour, or null; the
         prompts as `text` with the `name` of their file, or, if that is null, made up of `words` random words; `kept`,
-        what the browser has kept of an earlier run, as a JSON string, or null.
+        what the browser has kept of an earlier run, as a JSON string, or null. Or only `saved`, the text of a saved
+        result, to be shown.
     whose: the servers' id, where a run with others is none to continue.
     max_new_tokens: the page's limit on an answer."""
     asked = asked if isinstance(asked, dict) else {}
+    if "saved" in asked:
+        return _saved(asked["saved"])
     users = _users(asked.get("users"))
     requests = _count("requests a level", asked.get("requests"), MAX_REQUESTS)
     if requests < users[-1]:
@@ -103,6 +108,13 @@ def _count(what: str, given: object, most: int) -> int:
     return given
 
 
+def _saved(text: object) -> SavedLoad:
+    saved = open_load(check_file(text, "the saved result"))
+    if not are_short(saved.rows, MAX_SAVED):
+        raise UsageError(f"the saved result has more than {MAX_SAVED} levels, or one that is too long to be shown here")
+    return saved
+
+
 def _kept(given: object, key: str, plan: Plan) -> tuple[tuple[Row, ...], frozenset[Key]]:
     """Complete levels of an earlier run of the same study, and the levels that it began."""
     if not isinstance(given, dict) or given.get("key") != key:
@@ -111,6 +123,6 @@ def _kept(given: object, key: str, plan: Plan) -> tuple[tuple[Row, ...], frozens
     most = 4 * len(plan.keys)
     if not isinstance(rows, list) or not isinstance(begun, list) or not are_short([*rows, *begun], most):
         raise UsageError("the study saved in this browser cannot be read; start another one to replace it")
-    found = {(row["lane"], row["concurrency"]): row for each in rows if is_whole(row := checked_row(each, plan))}
+    found = {(row["lane"], row["concurrency"]): row for each in rows if is_whole(row := checked_row(each, plan.keys))}
     keys = {tuple(each) for each in begun if isinstance(each, list) and len(each) == 2 and isinstance(each[0], str)}
     return tuple(found.values()), frozenset(key for key in plan.keys if key in keys and key not in found)

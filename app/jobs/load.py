@@ -10,16 +10,39 @@ from engine.recordings.recording import OUTPUT_SCHEMA
 from engine.remote.look import kinds_of
 from engine.studies.load.metrics import report
 from engine.studies.load.study import Key, Listener, Row, is_whole, run
+from engine.studies.load.study_file import SavedLoad
 from engine.studies.load.users import Outcome
 
 from ..catalogue.load_request import LoadRequest
 from .queue import RaceQueue
-from .study import Halt, StudiesOf, Study
+from .study import OPENED, Halt, Over, StudiesOf, Study
 
 
 class LoadStudies(StudiesOf):
     def __init__(self, queue: RaceQueue) -> None:
-        super().__init__(_LoadStudy, queue)
+        def make(asked: LoadRequest | SavedLoad) -> Study:
+            return _SavedLoad(asked) if isinstance(asked, SavedLoad) else _LoadStudy(asked)
+
+        super().__init__(make, queue)
+
+
+class _SavedLoad(Over):
+    """A result that was opened, and is only shown."""
+
+    def __init__(self, saved: SavedLoad) -> None:
+        super().__init__(saved.rows)
+        self._saved = saved
+
+    def frame(self) -> dict[str, Any]:
+        saved = self._saved
+        return {
+            "state": self.state,
+            "text": OPENED,
+            "opened": True,
+            "lanes": list(saved.lanes),
+            "model": saved.said["model"],
+            "report": report(saved.rows, saved.lanes, OUTPUT_SCHEMA, saved.said),
+        }
 
 
 class _LoadStudy(Study):

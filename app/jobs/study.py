@@ -30,6 +30,7 @@ LATEST = 10
 """Prompts whose rows each frame repeats, so that a browser may miss frames; the report of the last one has all rows."""
 FAULT = "This failed because of a bug in Photofinish; see its log."
 ANEW = "The earlier results came from other weights or another machine, so all prompts are raced again."
+OPENED = "Opened from a file, to be read only."
 LINE = attrgetter("line")
 Raced = tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]
 
@@ -202,7 +203,7 @@ class Studies(StudiesOf):
         super().__init__(make, queue)
 
 
-class _Over(Study):
+class Over(Study):
     """A study without work: it is complete from the start."""
 
     is_complete = True
@@ -211,7 +212,7 @@ class _Over(Study):
         """Nothing."""
 
 
-class _LookedAt(_Over):
+class _LookedAt(Over):
     """Prompts that are not raced yet."""
 
     def __init__(self, look: Look) -> None:
@@ -222,7 +223,7 @@ class _LookedAt(_Over):
         return {"state": "idle", "text": sentence(self._look.why_not) if self._look.why_not else ""}
 
 
-class _SavedStudy(_Over):
+class _SavedStudy(Over):
     """A study that was opened, and is only shown."""
 
     def __init__(self, saved: SavedStudy) -> None:
@@ -233,7 +234,7 @@ class _SavedStudy(_Over):
         saved, num = self._saved, len({row.line for row in self._saved.rows})
         return {
             "state": self.state,
-            "text": "Opened from a file, to be read only.",
+            "text": OPENED,
             "opened": True,
             "num_prompts": num,
             "num_done": num,

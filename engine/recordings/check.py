@@ -37,6 +37,11 @@ MAX_PROMPT_TOKENS = 1_000_000
 """More than any prompt that can be raced has; see `engine.text.MAX_PROMPT_CHARS`."""
 VERDICTS = (*IDENTICAL, "near_tie", "different", "same_distribution", "same_text", "other_text")
 """The last two are for servers."""
+OTHERS = (
+    ("photofinish-study", "a saved study of prompts", "Your prompts"),
+    ("photofinish-load", "a saved result of servers under load", "Under load (in Your servers)"),
+)
+"""Formats of other files that the page saves, what they are, and where they are opened."""
 
 
 def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:
@@ -45,8 +50,9 @@ def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:
     Raises UsageError if anything is wrong."""
     if not isinstance(recording, dict):
         raise UsageError(f"it must be a JSON object, not {kind(recording)}")
-    if recording.get("format") == "photofinish-study":
-        raise UsageError("it is a saved study of prompts; open it with Choose a file in Your prompts")
+    for of, what, where in OTHERS:
+        if recording.get("format") == of:
+            raise UsageError(f"it is {what}; open it with Choose a file in {where}")
     if recording.get("format") != FORMAT:
         raise UsageError(
             f"it is not a Photofinish recording: its format is {short(recording.get('format'))}, not {FORMAT!r}"

@@ -13,7 +13,7 @@ export const METRICS = {
   tpot_p95_s: ["a token, ms (TPOT P95)", 1000, 2,
     "of each request, its whole latency / its tokens, the wait for the first included; 95th percentile. A race's TPOT "
     + "leaves that wait out"],
-  latency_median_s: ["answer time, s (latency)", 1, 2, "median of the requests, to the end of the stream"],
+  latency_median_s: ["answer time, s (median)", 1, 2, "latency: median of the requests, to the end of the stream"],
   largest_gap_s: ["longest gap, s", 1, 2, "longest pause within any answer"],
   mean_acceptance_length: ["tokens a step", 1, 2, "1 + accepted draft tokens / verified drafts"],
   dollars_per_million: ["$ per 1M tokens", 1, 2, "1,000,000 / output tokens per s x $ an hour / 3,600"],
@@ -66,25 +66,25 @@ export function legend(lanes) {
   return line;
 }
 
-// Table rows: levels, means, and the second lane's improvement.
+// Table rows: levels, and after those of each number of users the second lane's improvement.
 export function levelRows(report, lanes, metrics) {
-  const values = (its) => metrics.map((metric) => shownValue(metric, its[metric]));
-  const rows = report.levels.map((row) => {
-    const failed = row.num_errors ? `${row.num_errors} of ${row.num_requests}` : "0";
-    const its = tableRow([oneLine(row.lane), `${row.concurrency}${row.asked_before ? "*" : ""}`, failed], values(row));
+  const gains = { ...report.improvement_by_users };
+  return report.levels.flatMap((row, i) => {
+    const failed = row.num_errors ? `${row.num_errors} of ${row.num_requests}` : "0", num = String(row.concurrency);
+    const its = tableRow([oneLine(row.lane), `${num}${row.asked_before ? "*" : ""}`, failed],
+      metrics.map((metric) => shownValue(metric, row[metric])));
     if (row.num_errors) its.className = "ps-fault";
-    return its;
+    const isLast = report.levels[i + 1]?.concurrency !== row.concurrency;
+    return isLast && gains[num] ? [its, gainRow(oneLine(lanes[1]), num, metrics.map((metric) => gains[num][metric]))] :
+      [its];
   });
-  const means = Object.entries(report.geomeans).map(([lane, its]) =>
-    tableRow([oneLine(lane), "mean", ""], values(its)));
-  const gains = report.improvement_percent;
-  if (!Object.keys(gains).length) return [...rows, ...means];
-  const better = tableRow([`Improvement of ${oneLine(lanes[1])}`, "of the means", ""], metrics.map((metric) => {
-    const gain = gains[metric];
-    return typeof gain !== "number" ? "–" : gain < 0 ? `−${(-gain).toFixed(1)} %` :
-      make("td", "pl-better", `+${gain.toFixed(1)} %`);
-  }));
-  return [...rows, ...means, better];
+}
+
+function gainRow(lane, users, gains) {
+  const its = tableRow([`Improvement of ${lane}`, users, ""], gains.map((gain) => (typeof gain !== "number" ? "–" :
+    make("td", gain < 0 ? "pl-worse" : "pl-better", `${gain < 0 ? "−" : "+"}${Math.abs(gain).toFixed(1)} %`))));
+  its.className = "pl-gain";
+  return its;
 }
 
 export function headRow(metrics) {

@@ -13,6 +13,11 @@ const RUNS = ["asked", "waiting", "racing", "running"];
 // source: {name, text, num} of the prompts, null if none are chosen; frame: the last one; servers: see your_servers.js.
 export const study = { source: null, frame: null, heardMs: 0, state: "idle", servers: null };
 
+const SAVED = /^[^]{0,200}"format":\s*"photofinish-(race|study|load)"/;
+const OPENS = { race: "a recorded race; Open on the page shows it", study: "a saved study of prompts; "
+  + "\u201cYour prompts\u201d opens it", load: "a saved result of servers under load; Under load, in \u201cYour "
+  + "servers\u201d, opens it" };
+
 export const runs = () => RUNS.includes(study.state);
 export const isLost = () => runs() && Date.now() - study.heardMs > LOST_MS;
 
@@ -32,7 +37,19 @@ function refuse(name, why) {
   refs.found.textContent = `${oneLine(name).slice(0, 80)} ${why}.`;
 }
 
-export async function read(file) {
+// Take the file that was chosen. What this page saved is no prompts: returns its text if this dialog shows such files,
+// of the kind "study" or "load".
+export async function readOr(kind, file) {
+  await read(file);
+  const { name, text } = study.source ?? {}, its = SAVED.exec(text ?? "")?.[1];
+  if (!its) return null;
+  study.source = null;
+  const isOwn = its === kind, what = isOwn ? `a saved ${kind === "study" ? "study" : "result"}` : OPENS[its];
+  refs.found.textContent = `${oneLine(name).slice(0, 80)}: ${what}.`;
+  return isOwn ? text : null;
+}
+
+async function read(file) {
   if (!file) return;
   if (file.size > 4 * MAX_FILE_CHARS) {
     refuse(file.name, `has ${file.size} bytes; at most ${MAX_FILE_CHARS} characters are allowed`);

@@ -5,10 +5,11 @@ import { remember, remembered, rememberedJson } from "../base/storage.js";
 import { oneLine, optionWords, plural, sentence, serversWords } from "../base/text.js";
 import { curve, DRAWN, headRow, legend, levelRows, METRICS } from "./curves.js";
 import { refs } from "./box.js";
-import { connect, drawControls, fileName, isLost, onServers, read, runs, study } from "./dialog.js";
+import { connect, drawControls, fileName, isLost, onServers, readOr, runs, start, study } from "./dialog.js";
 
 const KEPT_KEY = "photofinish.load";
-const BUTTON = "#page-load-button";
+const BUTTON = "#page-load-button", OPENER = "#page-servers-button";
+const ROUGH = 3;                // requests of each user; twin of ROUGH in engine/studies/load/verdict.py
 const TURNS = SEPARATE === null ? "The servers run at the same time, or take turns if they share a device." :
   SEPARATE ? "The servers run at the same time, since they share no device." :
     "The servers take turns at each level, because they may share a device.";
@@ -19,14 +20,17 @@ const order = () => ({ users: refs.users.value, requests: Number(refs.requests.v
   words: Number(refs.words.value), name: study.source?.name ?? null, text: study.source?.text ?? null,
   kept: Array.isArray(rememberedJson(KEPT_KEY)?.rows) ? remembered(KEPT_KEY) : null });
 
-// Say what the chosen file means for the numbers above it. The result says the same: REPEATS in
-// engine/studies/load/study.py.
+// Say what the numbers and the chosen file mean together. The result says the same: `rough` in
+// engine/studies/load/verdict.py, and REPEATS in study.py.
 function drawNeed() {
-  const { entries } = study.source ?? {};
+  const { entries } = study.source ?? {}, levels = refs.users.value.split(",").filter((each) => each.trim());
+  const requests = Number(refs.requests.value), few = levels.filter((each) => ROUGH * Number(each) > requests);
+  refs.few.textContent = few.length && requests > 0 ? `${plural(requests, "request")} with ${few.map(Number).join(" and ")
+    } users: fewer than ${ROUGH} each, so the result there will be rough. ${ROUGH * Math.max(...few)} would be enough.`
+    : "";
   refs.need.textContent = "";
   if (!entries) return;
-  const levels = refs.users.value.split(",").filter((each) => each.trim()).length;
-  const num = levels * Number(refs.requests.value) + WARM_UP, asked = `${num} requests to each server`;
+  const num = levels.length * requests + WARM_UP, asked = `${num} requests to each server`;
   const has = new Set([...entries.values()].map((value) => JSON.stringify(value))).size;
   refs.need.className = has >= num ? "pf-note" : "ps-caution";
   refs.need.textContent = has >= num ? `Enough for ${asked}, each with a prompt of its own.` : `${asked}, and ${
@@ -34,7 +38,11 @@ function drawNeed() {
     + `repeated one faster, whichever lane it is. ${num} prompts would avoid it.`;
 }
 
-function heard({ key, rows, begun, state }) {
+// What "Your prompts" says of the same servers: see `loadOf` in results.js.
+function heard({ key, rows, begun, state, lanes, model, report }) {
+  const { servers } = study, words = oneLine(report?.says[0] ?? "").split(": ")[0];
+  if (key && state === "finished" && lanes.length === 2) window.photofinishLoad = { model, lanes, urls: servers?.urls,
+    words: words.charAt(0).toLowerCase() + words.slice(1), loses: report.loses_with.length > 0 };
   if (key) remember(KEPT_KEY, state === "finished" && !begun.length ? null : JSON.stringify({ key, rows, begun }));
 }
 
@@ -42,14 +50,19 @@ function draw() {
   const { frame, state } = study, report = frame?.report ?? null, share = frame?.share ?? 0;
   drawControls(["start", "users", "requests", "length", "dollars", "words", "open", "forget"], BUTTON,
     runs() && frame ? `Under load ${Math.floor(100 * share)} %` : "Under load");
+  drawOpener(share);
   refs.words.disabled ||= study.source !== null;
   refs.forget.hidden = study.source === null;
   drawNeed();
   refs.says.textContent = isLost() ? "The server is not responding. Finished levels are saved: reload the page and "
-    + "start the same study to continue." : state === "asked" ? "Contacting the server." : oneLine(frame?.text ?? "");
+    + "start the same study to continue." : state === "asked" ? "Contacting the server." : frame?.opened ? "" : oneLine(frame?.text ?? "");
   refs.progress.value = share;
   refs.result.hidden = !report;
   if (!report) return;
+  refs.opened.textContent = frame.opened ? frame.text : "";
+  refs.opened.hidden = !frame.opened;
+  refs.result.dataset.verdict = runs() ? "" : colour(report);
+  refs.rough.textContent = oneLine(report.rough);
   const metrics = Object.keys(METRICS).filter((name) => report.levels.some((row) => typeof row[name] === "number"));
   const users = report.levels.map((row) => row.concurrency), few = Math.min(...users), many = Math.max(...users);
   refs.scope.textContent = oneLine(`${frame.model} on ${serversWords(frame.lanes)}, ${few === many ? "" :
@@ -63,6 +76,18 @@ function draw() {
   refs.notes.textContent = notes(report.levels);
   refs.circumstances.textContent = oneLine(report.said.circumstances);
   refs.save.disabled = refs.copy.disabled = refs.copyAnswer.disabled = runs();
+  refs.copy.disabled ||= Boolean(frame.opened);
+}
+
+function colour({ gains_with: gains, loses_with: losses, rough }) {
+  if (rough || (gains.length && losses.length)) return "unclear";
+  return gains.length ? "ship" : losses.length ? "do not ship" : "";
+}
+
+// In "Your servers" the button is out of sight once that is closed: its own opener shows the progress too.
+function drawOpener(share) {
+  const opener = document.querySelector(BUTTON)?.closest("dialog") && document.querySelector(OPENER);
+  if (opener) opener.textContent = `Your servers${runs() ? `: load ${Math.floor(100 * share)} %` : ""}`;
 }
 
 function notes(levels) {
@@ -74,8 +99,7 @@ function notes(levels) {
     + "more than that ran at once: choose more requests per level.", levels.some((row) => row.asked_before)
     && "* repeated after an interruption; the server may have cached these prompts.",
   levels.some((row) => row.acceptance_from === "server")
-    && "Tokens per step come from the servers' own counters, which cover all their users.",
-  "Geometric means over the levels that every server has finished."].filter(Boolean).join(" ");
+    && "Tokens per step come from the servers' own counters, which cover all their users."].filter(Boolean).join(" ");
 }
 
 function command() {
@@ -95,6 +119,10 @@ refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
 refs.words.max = MAX_WORDS;
 for (const name of ["users", "requests"]) refs[name].addEventListener("input", draw);
 refs.forget.addEventListener("click", () => { study.source = null; refs.found.textContent = ""; draw(); });
-const take = async (file) => { await read(file); draw(); };
-connect({ order, draw, heard, take, result: () => study.frame.report, command, answer: ["scope", "said", "details",
-  "notes", "circumstances"] }, BUTTON, ({ said }) => fileName("load", said.model, said.created));
+async function take(file) {
+  const saved = await readOr("load", file);
+  if (saved) start({ saved });
+  draw();
+}
+connect({ order, draw, heard, take, result: () => study.frame.report, command, answer: ["scope", "said", "rough",
+  "details", "notes", "circumstances"] }, BUTTON, ({ said }) => fileName("load", said.model, said.created));

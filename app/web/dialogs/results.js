@@ -32,12 +32,16 @@ const atMedian = (its) => `${longWords(its)}, ${times(its.median_speedup)} at th
 const gainAt = (row, k) =>
   (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 
+// words: of servers, whose prompts come from one user.
+const wordsOf = (verdict, best) => (best?.k === null ? WORDS[verdict].replace(/(pays|small|Unclear)/, "$1 with one user")
+  : WORDS[verdict]);
+
 export function verdictWords({ verdict, doubtful, best }) {
   const other = best?.num_other_texts;
   const texts = other ? `, but ${other === 1 ? "one text differs" : `${other} texts differ`}` : "";
-  if (!doubtful) return best ? `${WORDS[verdict]}: ${atMedian(best)}${texts}` : WORDS[verdict];
+  if (!doubtful) return best ? `${wordsOf(verdict, best)}: ${atMedian(best)}${texts}` : WORDS[verdict];
   const { num_prompts: num, median_speedup: median } = best.without;
-  return `Not certain: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose text `
+  return `Not certain${best.k === null ? " with one user" : ""}: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose text `
     + "does not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was disturbed"
     }${texts}`;
 }
@@ -49,9 +53,18 @@ export const nextWords = ({ verdict, doubtful }) => (doubtful || verdict === "un
 export const savedWords = (best) => wasteWords(best.median_speedup,
   `${best.k === null ? " time per answer" : " machine time"} at the median prompt`);
 
-// What only this engine can do, and what to measure to get dollars.
-export function loadWords({ best, engine }) {
-  return [best && "One text at a time; servers batch, which shrinks the gain. Dollars need a load: measure your "
+// load: what "Under load" measured last in this tab, see load_view.js. Returns it if it is of the servers of this study.
+export function loadOf(load, { lanes, target }, servers) {
+  const its = (model, names, urls) => JSON.stringify([model, names, urls ?? null]);
+  return load && its(load.model, load.lanes, load.urls) === its(target, lanes, servers?.urls) ? load : null;
+}
+
+// What only this engine can do, and what a load shows or would show. load: as of `loadOf`.
+export function loadWords({ best, engine }, load = null) {
+  const isServer = best?.k === null;
+  return [isServer && (load ? `Under load: ${load.words}.` :
+    "Under load it may lose: measure it in \u201cYour servers\u201d, Under load."),
+  best && !isServer && "One text at a time; servers batch, which shrinks the gain. Dollars need a load: measure your "
     + "servers: Under load, in \u201cYour servers\u201d.", engine && typeof engine.median_speedup === "number"
     && `This engine alone: ${atMedian(engine)}.`].filter(Boolean).join(" ");
 }

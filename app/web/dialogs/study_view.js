@@ -8,11 +8,11 @@ import { make, oneLine, optionWords, plural, settingsOptions } from "../base/tex
 import { draftWords } from "../base/words.js";
 import { CHECKED, productionOf } from "../tabs/production.js";
 import { dialog, refs } from "./box.js";
-import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, read, runs,
+import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, readOr, runs,
   start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords, strips, textsWords,
+import { loadOf, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords, strips, textsWords,
   verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
@@ -21,7 +21,6 @@ const FRAME_KEY = "photofinish.study.frame";       // the last frame, without ro
 const OVER = ["finished", "stopped", "failed"];
 const BUTTON = "#page-study-button";
 const OTHERS = "These results are of the prompts and limits before. Start races those above.";
-const SAVED = /^[^]{0,200}"format":\s*"photofinish-study"/;
 // rows: by line and drafter; of: nameOf their prompts; whyNot: why the chosen chats cannot be raced as they are.
 const results = { rows: new Map(), of: "", whyNot: "" };
 
@@ -99,6 +98,7 @@ function looked({ text }) {
 function draw() {
   const { frame, source } = study, kept = runs() ? null : keptRun();
   const rows = [...results.rows.values()], report = frame?.report ?? null, best = report?.best ?? null;
+  const load = report && loadOf(window.photofinishLoad, { ...frame, ...report }, study.servers);
   drawSource(source);
   window.photofinishPrompts = source && { ...source, flatten: refs.flatten.checked };       // for the check-up
   refs.start.textContent = kept?.rows.length ? "Continue" : "Start";
@@ -110,9 +110,9 @@ function draw() {
   refs.opened.hidden = !refs.opened.textContent;
   refs.scope.textContent = oneLine(report?.said.scope ?? frame.target).slice(0, 300);
   refs.verdict.textContent = report ? verdictWords(report) : "The verdict comes at the end";
-  refs.result.dataset.verdict = !report ? "" : report.doubtful || best?.num_other_texts ? "unclear" : report.verdict;
+  refs.result.dataset.verdict = !report ? "" : report.doubtful || best?.num_other_texts || load?.loses ? "unclear" : report.verdict;
   refs.money.textContent = !report ? "" : nextWords(report) || (best ? `${savedWords(best)}.` : "");
-  refs.load.textContent = report ? loadWords(report) : "";
+  refs.load.textContent = report ? loadWords(report, load) : "";
   refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :
     "Each dot is a finished prompt.";
   refs.texts.textContent = textsWords(rows);
@@ -214,14 +214,12 @@ refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
 // A saved study is shown; anything else is prompts.
 async function take(file) {
   refs.paste.value = "";
-  await read(file);
+  const saved = await readOr("study", file);
   const { name, text, isWhole, numChats } = study.source ?? {};
   results.whyNot = "";
-  if (SAVED.test(text ?? "")) {
-    study.source = null;
+  if (saved) {
     results.rows = new Map();
-    refs.found.textContent = `${oneLine(name).slice(0, 80)}: a saved study.`;
-    start({ saved: text });
+    start({ saved });
   } else if (numChats)
     trigger("submit", { name, text, whole: isWhole, limit: MAX_PROMPTS, max_new_tokens: 1, look: true });
   draw();

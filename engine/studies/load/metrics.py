@@ -103,9 +103,9 @@ def report(
     levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int, said: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The JSON object of --json, from at least one level. Means and improvement are over the levels that every lane has
-    finished; `improvement_by_users` is that of each number of users. `says` is the verdict, in sentences; `loses_with`:
-    numbers of users with which a lane gives fewer output tokens per second than the first one. said: see
-    `Plan.said`."""
+    finished; `improvement_by_users` is that of each number of users. `says` is the verdict, in sentences; `gains_with`
+    and `loses_with`: numbers of users with which a lane gives more or fewer output tokens per second than the first
+    one. said: see `Plan.said`."""
     done = [{level["concurrency"] for level in levels if level["lane"] == lane} for lane in lanes]
     shared = set.intersection(*done) if done else set()
     its = {lane: [row for row in levels if row["lane"] == lane and row["concurrency"] in shared] for lane in lanes}
@@ -115,7 +115,7 @@ def report(
         gains = _improvement(*(means[lane] for lane in lanes))
         of = {(row["lane"], row["concurrency"]): row for row in levels}
         by_users = {str(num): _improvement(*(of[lane, num] for lane in lanes)) for num in sorted(shared)}
-    loses = {num for other in lanes[1:] for num, rank in ranks(levels, lanes[0], other).items() if rank == -1}
+    placed = [its for other in lanes[1:] for its in ranks(levels, lanes[0], other).items()]
     return {
         "schema": schema,
         "format": FORMAT,
@@ -127,7 +127,8 @@ def report(
         "improvement_by_users": by_users,
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
         "says": says(levels, lanes),
-        "loses_with": sorted(loses),
+        "gains_with": sorted({num for num, rank in placed if rank == 1}),
+        "loses_with": sorted({num for num, rank in placed if rank == -1}),
         "rough": rough(levels),
     }
 

@@ -5,17 +5,36 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...errors import RaceError, UsageError
 from ...recordings.recording import OUTPUT_SCHEMA
-from ...strict_json import COUNT, FLAG, NAME, NUMBER, TEXT, IfThere, Maybe, Shape, fits, parse, read_quick, short
-from .metrics import HIGHER
+from ...strict_json import (
+    COUNT,
+    FLAG,
+    NAME,
+    NUMBER,
+    OBJECT,
+    TEXT,
+    AtMost,
+    IfThere,
+    Maybe,
+    Shape,
+    fits,
+    parse,
+    read_quick,
+    short,
+)
+from .metrics import FORMAT, HIGHER
 from .study import Key, Plan, Row, is_whole
 
 MAX_BYTES = 16 * 1024**2
+MAX_LANES, MAX_USERS, MOST = 4, 1000, 1e12
+"""Of a result that is opened: lanes, users of a level, and a metric."""
+SAID = ("model", "created", "circumstances", "repeats")
 ROW = {
     "lane": NAME,
     "acceptance_from": Maybe(NAME),
@@ -77,7 +96,7 @@ class StudyFile:
             fits(line, {"begun": {"lane": NAME, "concurrency": COUNT}})
             self.begun.add(_key(line["begun"]))
         elif set(line) == {"row"}:
-            row = checked_row(line["row"], plan)
+            row = checked_row(line["row"], plan.keys)
             self.rows = [each for each in self.rows if _key(each) != _key(row)]
             if is_whole(row):
                 self.rows.append(row)
@@ -95,10 +114,37 @@ class StudyFile:
             raise RaceError(f"cannot write the study to {self._path}: {error.strerror or error}") from error
 
 
-def checked_row(row: Any, plan: Plan) -> Row:
-    """A row as from `study.row_of`, of a level of this study. Raises UsageError."""
+@dataclass(frozen=True)
+class SavedLoad:
+    """A study's result that was read from a file. said: see `Plan.said`."""
+
+    lanes: tuple[str, ...]
+    rows: tuple[Row, ...]
+    said: Mapping[str, Any]
+
+
+def open_load(text: str) -> SavedLoad:
+    """The study of a result, as --json and the page save it; its report is to be computed anew. Raises UsageError."""
+    whole = parse(text.encode("utf-8", "surrogatepass"), MAX_BYTES)
+    fits(whole, {"lanes": AtMost(MAX_LANES, NAME), "levels": [OBJECT], "said": dict.fromkeys(SAID, TEXT)})
+    if whole.get("format") != FORMAT:
+        raise UsageError(f"its format is {short(whole.get('format'))}, not {FORMAT!r}")
+    lanes = whole["lanes"]
+    keys = {(lane, num) for lane in lanes for num in range(1, MAX_USERS + 1)}
+    rows = [checked_row(each, keys) for each in whole["levels"]]
+    if not rows or len({_key(row) for row in rows}) < len(rows) or len(set(lanes)) < len(lanes):
+        raise UsageError("it must have a level, and each lane and level once")
+    for row in rows:
+        for name in HIGHER:
+            if row[name] and not 1 / MOST <= row[name] <= MOST:
+                raise UsageError(f"{name} must be 0 or from {1 / MOST:g} to {MOST:g}, not {short(row[name])}")
+    return SavedLoad(tuple(lanes), tuple(rows), {name: whole["said"][name] for name in SAID})
+
+
+def checked_row(row: Any, keys: Container[Key]) -> Row:
+    """A row as from `study.row_of`, of one of these levels. Raises UsageError."""
     fits(row, ROW)
-    if _key(row) not in plan.keys:
+    if _key(row) not in keys:
         raise UsageError(f"this study has no level of {row['concurrency']} users in a lane {short(row['lane'])}")
     return row
 
