@@ -16,6 +16,7 @@ from app.jobs import study
 from app.jobs.load import LoadStudies
 from app.jobs.queue import HANGS, RaceQueue
 from engine.errors import RaceError, UsageError
+from engine.recordings.check import check
 from engine.remote.endpoint import Endpoint
 from tests.helpers.schedule import Scheduled, serving
 from tests.helpers.staged import until
@@ -154,3 +155,31 @@ def test_a_temperature_that_no_float_holds_is_refused() -> None:
     """The page would log a fault of its own, and the visitor would read no reason."""
     with pytest.raises(UsageError, match="temperature must be a number from 0 to 100"):
         read_load([], False, {**LOAD_SETTINGS, "temperature": 10**400}, LOAD)
+
+
+def test_a_saved_result_is_shown_again_and_a_bad_one_refused() -> None:
+    """What was sent to a colleague could not be read; or a file's own verdict be believed, its numbers break the page,
+    or it be taken for prompts."""
+    with Page(Scheduled(), Scheduled()) as page:
+        saved = asyncio.run(page.frames(page.request()))[-1]["report"]
+        num_asked = page.num_asked
+
+        def opened(**changes: Any) -> Any:
+            whole = {**saved, **changes}
+            asked = {"saved": json.dumps(whole)}
+            frames = asyncio.run(page.frames(read_load(page.endpoints, False, LOAD_SETTINGS, asked)))
+            return frames[-1]
+
+        found = opened(says=["<b>all is well</b>"], gains_with=[7])
+        assert found["opened"] and found["report"] == saved and "key" not in found and page.num_asked == num_asked
+        row = saved["levels"][0]
+        for changes in (
+            {"format": "photofinish-study"}, {"levels": []}, {"levels": [row, row]}, {"levels": [7]}, {"lanes": ["x"]},
+            {"said": {}}, {"lanes": None}, {"levels": [{**row, "concurrency": 10**9}]}, {"levels": [row] * 101},
+            *({"levels": [{**row, "output_tokens_per_s": rate}]} for rate in (-1, 1e300, 1e-300, "7", True)),
+        ):  # fmt: skip
+            with pytest.raises(UsageError) as error:
+                opened(**changes)
+            assert 10 < len(str(error.value)) < 300, changes
+        with pytest.raises(UsageError, match=r"open it with Choose a file in Under load"):
+            check(saved)

@@ -264,6 +264,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         chosen = {"name": "study.json", "mimeType": "text/plain", "buffer": file.encode()}
         tab.set_input_files("#page-study [data-ref=file]", chosen)
         tab.wait_for_selector("#page-study [data-ref=opened] >> text=Opened from a file")
+        assert "Under load it may lose" in tab.inner_text("#page-study [data-ref=load]")
         assert tab.inner_text("#page-study [data-ref=partings]") == parting
         tab.keyboard.press("Escape")
 
@@ -284,6 +285,20 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
             f'OPENAI_API_KEY="$OPENAI_API_KEY" python -m engine study --lane plain=openai:{found[0].url} '
             f"--lane speculative=openai:{found[1].url} --model a/model --concurrency 1,2"
         )
+        with tab.expect_download() as download:
+            tab.click("#page-load [data-ref=save]")
+        result = Path(download.value.path()).read_bytes()
+        tab.click("#page-load [data-ref=start]")
+        tab.keyboard.press("Escape")
+        tab.wait_for_function(
+            "/^Your servers: load \\d+ %$/.test(document.querySelector('#page-servers-button').textContent)"
+        )
+        tab.wait_for_selector("#page-servers-button >> text=/^Your servers$/")
+        tab.click("#page-study-button")
+        chosen = {"name": "load.json", "mimeType": "text/plain", "buffer": result}
+        tab.set_input_files("#page-study [data-ref=file]", chosen)
+        tab.wait_for_selector("#page-study [data-ref=found] >> text=load.json: a saved result of servers under load")
+        assert tab.is_disabled("#page-study [data-ref=start]")
         tab.keyboard.press("Escape")
 
         tab.click("#page-servers-button")

@@ -25,8 +25,8 @@ const order = () => ({ users: refs.users.value, requests: Number(refs.requests.v
 function drawNeed() {
   const { entries } = study.source ?? {}, levels = refs.users.value.split(",").filter((each) => each.trim());
   const requests = Number(refs.requests.value), few = levels.filter((each) => ROUGH * Number(each) > requests);
-  refs.few.textContent = few.length && requests > 0 ? `${plural(requests, "request")} with ${few.map(Number).join(" and ")
-    } users: fewer than ${ROUGH} each, so the result there will be rough. ${ROUGH * Math.max(...few)} would be enough.`
+  refs.few.textContent = few.length && requests > 0 ? `${plural(requests, "request")} with ${few.map(Number).join(
+    " and ")} users: fewer than ${ROUGH} each, so the ratio there will be rough; ${ROUGH * Math.max(...few)} would do.`
     : "";
   refs.need.textContent = "";
   if (!entries) return;
@@ -38,7 +38,7 @@ function drawNeed() {
     + `repeated one faster, whichever lane it is. ${num} prompts would avoid it.`;
 }
 
-// What "Your prompts" says of the same servers: see `loadOf` in results.js.
+// What "Your prompts" says of the same servers: see `loadFor` in results.js.
 function heard({ key, rows, begun, state, lanes, model, report }) {
   const { servers } = study, words = oneLine(report?.says[0] ?? "").split(": ")[0];
   if (key && state === "finished" && lanes.length === 2) window.photofinishLoad = { model, lanes, urls: servers?.urls,
@@ -55,7 +55,8 @@ function draw() {
   refs.forget.hidden = study.source === null;
   drawNeed();
   refs.says.textContent = isLost() ? "The server is not responding. Finished levels are saved: reload the page and "
-    + "start the same study to continue." : state === "asked" ? "Contacting the server." : frame?.opened ? "" : oneLine(frame?.text ?? "");
+    + "start the same study to continue." : state === "asked" ? "Contacting the server." :
+    frame?.opened ? "" : oneLine(frame?.text ?? "");
   refs.progress.value = share;
   refs.result.hidden = !report;
   if (!report) return;

@@ -32,16 +32,18 @@ const atMedian = (its) => `${longWords(its)}, ${times(its.median_speedup)} at th
 const gainAt = (row, k) =>
   (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 
-// words: of servers, whose prompts come from one user.
-const wordsOf = (verdict, best) => (best?.k === null ? WORDS[verdict].replace(/(pays|small|Unclear)/, "$1 with one user")
-  : WORDS[verdict]);
+// Prompts reach servers one at a time.
+const wordsOf = (verdict, best) => (best.k !== null ? WORDS[verdict] :
+  WORDS[verdict].replace(/pays|small|Unclear/, "$& with one user"));
 
 export function verdictWords({ verdict, doubtful, best }) {
   const other = best?.num_other_texts;
   const texts = other ? `, but ${other === 1 ? "one text differs" : `${other} texts differ`}` : "";
-  if (!doubtful) return best ? `${wordsOf(verdict, best)}: ${atMedian(best)}${texts}` : WORDS[verdict];
+  if (!best) return WORDS[verdict];
+  if (!doubtful) return `${wordsOf(verdict, best)}: ${atMedian(best)}${texts}`;
   const { num_prompts: num, median_speedup: median } = best.without;
-  return `Not certain${best.k === null ? " with one user" : ""}: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose text `
+  const users = best.k === null ? " with one user" : "";
+  return `Not certain${users}: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose text `
     + "does not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was disturbed"
     }${texts}`;
 }
@@ -53,13 +55,13 @@ export const nextWords = ({ verdict, doubtful }) => (doubtful || verdict === "un
 export const savedWords = (best) => wasteWords(best.median_speedup,
   `${best.k === null ? " time per answer" : " machine time"} at the median prompt`);
 
-// load: what "Under load" measured last in this tab, see load_view.js. Returns it if it is of the servers of this study.
-export function loadOf(load, { lanes, target }, servers) {
+// load: what "Under load" measured last in this tab, see load_view.js. Returns it if it is of this study's servers.
+export function loadFor(load, { lanes, target }, servers) {
   const its = (model, names, urls) => JSON.stringify([model, names, urls ?? null]);
   return load && its(load.model, load.lanes, load.urls) === its(target, lanes, servers?.urls) ? load : null;
 }
 
-// What only this engine can do, and what a load shows or would show. load: as of `loadOf`.
+// What only this engine can do, and what a load shows or would show. load: as of `loadFor`.
 export function loadWords({ best, engine }, load = null) {
   const isServer = best?.k === null;
   return [isServer && (load ? `Under load: ${load.words}.` :

@@ -12,7 +12,7 @@ import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, pro
   start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { loadOf, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords, strips, textsWords,
+import { loadFor, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords, strips, textsWords,
   verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
@@ -98,7 +98,7 @@ function looked({ text }) {
 function draw() {
   const { frame, source } = study, kept = runs() ? null : keptRun();
   const rows = [...results.rows.values()], report = frame?.report ?? null, best = report?.best ?? null;
-  const load = report && loadOf(window.photofinishLoad, { ...frame, ...report }, study.servers);
+  const load = report && loadFor(window.photofinishLoad, { ...frame, ...report }, study.servers);
   drawSource(source);
   window.photofinishPrompts = source && { ...source, flatten: refs.flatten.checked };       // for the check-up
   refs.start.textContent = kept?.rows.length ? "Continue" : "Start";
@@ -110,7 +110,8 @@ function draw() {
   refs.opened.hidden = !refs.opened.textContent;
   refs.scope.textContent = oneLine(report?.said.scope ?? frame.target).slice(0, 300);
   refs.verdict.textContent = report ? verdictWords(report) : "The verdict comes at the end";
-  refs.result.dataset.verdict = !report ? "" : report.doubtful || best?.num_other_texts || load?.loses ? "unclear" : report.verdict;
+  refs.result.dataset.verdict = !report ? "" : report.doubtful || best?.num_other_texts || load?.loses ? "unclear" :
+    report.verdict;
   refs.money.textContent = !report ? "" : nextWords(report) || (best ? `${savedWords(best)}.` : "");
   refs.load.textContent = report ? loadWords(report, load) : "";
   refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :

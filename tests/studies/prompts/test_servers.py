@@ -71,6 +71,21 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert said[1:] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
 
 
+def test_the_answer_on_servers_is_of_one_user_and_names_the_load() -> None:
+    """ "Yes, it pays" would be forwarded of servers on which many users lose, or a load of other servers be named."""
+    with pure_js("dialogs/results.js", THRESHOLD=1.3) as call:
+        best = {"k": None, "drafter": "server", "median_speedup": 1.99, "measured": True, "num_other_texts": 0}
+        headline = call("verdictWords", {"verdict": "ship", "doubtful": False, "best": best})
+        about, there = {"target": "m", "lanes": ["a", "b"]}, {"urls": ["u", "v"]}
+        load = {"model": "m", "lanes": ["a", "b"], "urls": ["u", "v"], "words": "off with 16", "loses": True}
+        found = [call("loadFor", load, *its) for its in ((about, there), (about, {"urls": ["u", "w"]}), (about, None),
+                 ({**about, "target": "n"}, there), ({**about, "lanes": ["a"]}, there))]  # fmt: skip
+        said = [call("loadWords", {"best": best, "engine": None}, each) for each in found[:2]]
+    assert headline == "Yes, it pays with one user (\u201cship\u201d): speculation, 1.99\u00d7 at the median (measured)"
+    assert found == [load, None, None, None, None], "a load of other servers"
+    assert said[0] == "Under load: off with 16." and said[1].startswith("Under load it may lose: measure it in")
+
+
 def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, capfd) -> None:
     """The page would copy a command that does something else; or its file name a server."""
     (tmp_path / "mine.txt").write_text("\n".join(TEXTS))
