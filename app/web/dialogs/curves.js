@@ -81,8 +81,11 @@ export function levelRows(report, lanes, metrics) {
 }
 
 function gainRow(lane, users, gains) {
-  const its = tableRow([`Improvement of ${lane}`, users, ""], gains.map((gain) => (typeof gain !== "number" ? "–" :
-    make("td", gain < 0 ? "pl-worse" : "pl-better", `${gain < 0 ? "−" : "+"}${Math.abs(gain).toFixed(1)} %`))));
+  const its = tableRow([`Improvement of ${lane}`, users, ""], gains.map((gain) => {
+    if (typeof gain !== "number") return "–";
+    const isWorse = Number(gain.toFixed(1)) < 0;
+    return make("td", isWorse ? "pl-worse" : "pl-better", `${isWorse ? "−" : "+"}${Math.abs(gain).toFixed(1)} %`);
+  }));
   its.className = "pl-gain";
   return its;
 }

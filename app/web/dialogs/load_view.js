@@ -25,9 +25,9 @@ const order = () => ({ users: refs.users.value, requests: Number(refs.requests.v
 function drawNeed() {
   const { entries } = study.source ?? {}, levels = refs.users.value.split(",").filter((each) => each.trim());
   const requests = Number(refs.requests.value), few = levels.filter((each) => ROUGH * Number(each) > requests);
-  refs.few.textContent = few.length && requests > 0 ? `${plural(requests, "request")} with ${few.map(Number).join(
-    " and ")} users: fewer than ${ROUGH} each, so the ratio there will be rough; ${ROUGH * Math.max(...few)} would do.`
-    : "";
+  const words = `${requests} requests with ${few.map(Number).join(" and ")} users: fewer than ${ROUGH} each`;
+  refs.few.textContent = few.length && requests > 0 && !study.frame?.report?.rough.startsWith(words) ?
+    `${words}, so the ratio there will be rough; ${ROUGH * Math.max(...few)} would do.` : "";
   refs.need.textContent = "";
   if (!entries) return;
   const num = levels.length * requests + WARM_UP, asked = `${num} requests to each server`;
@@ -54,9 +54,10 @@ function draw() {
   refs.words.disabled ||= study.source !== null;
   refs.forget.hidden = study.source === null;
   drawNeed();
+  refs.goes.hidden ||= Boolean(frame?.opened);
   refs.says.textContent = isLost() ? "The server is not responding. Finished levels are saved: reload the page and "
     + "start the same study to continue." : state === "asked" ? "Contacting the server." :
-    frame?.opened ? "" : oneLine(frame?.text ?? "");
+    oneLine(frame?.text ?? "");
   refs.progress.value = share;
   refs.result.hidden = !report;
   if (!report) return;

@@ -43,8 +43,8 @@ export function verdictWords({ verdict, doubtful, best }) {
   if (!doubtful) return `${wordsOf(verdict, best)}: ${atMedian(best)}${texts}`;
   const { num_prompts: num, median_speedup: median } = best.without;
   const users = best.k === null ? " with one user" : "";
-  return `Not certain${users}: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose text `
-    + "does not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was disturbed"
+  return `Not certain${users}: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose `
+    + "text does not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was disturbed"
     }${texts}`;
 }
 
@@ -61,13 +61,14 @@ export function loadFor(load, { lanes, target }, servers) {
   return load && its(load.model, load.lanes, load.urls) === its(target, lanes, servers?.urls) ? load : null;
 }
 
-// What only this engine can do, and what a load shows or would show. load: as of `loadFor`.
-export function loadWords({ best, engine }, load = null) {
-  const isServer = best?.k === null;
-  return [isServer && (load ? `Under load: ${load.words}.` :
-    "Under load it may lose: measure it in \u201cYour servers\u201d, Under load."),
-  best && !isServer && "One text at a time; servers batch, which shrinks the gain. Dollars need a load: measure your "
-    + "servers: Under load, in \u201cYour servers\u201d.", engine && typeof engine.median_speedup === "number"
+// What a load showed or would show, of servers. load: as of `loadFor`.
+export const loadWords = (load) => (load ? `Under load: ${load.words}.` :
+  "Under load it may lose: measure it in \u201cYour servers\u201d, Under load.");
+
+// What only this engine can do, and what to measure to get dollars.
+export function hereWords({ best, engine }) {
+  return [best && best.k !== null && "One text at a time; servers batch, which shrinks the gain. Dollars need a load: "
+    + "measure your servers: Under load, in \u201cYour servers\u201d.", engine && typeof engine.median_speedup === "number"
     && `This engine alone: ${atMedian(engine)}.`].filter(Boolean).join(" ");
 }
 

@@ -12,8 +12,8 @@ import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, pro
   start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { loadFor, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords, strips, textsWords,
-  verdictWords } from "./results.js";
+import { hereWords, loadFor, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords, strips,
+  textsWords, verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
 const PROMPTS_KEY = "photofinish.study.prompts";
@@ -113,7 +113,8 @@ function draw() {
   refs.result.dataset.verdict = !report ? "" : report.doubtful || best?.num_other_texts || load?.loses ? "unclear" :
     report.verdict;
   refs.money.textContent = !report ? "" : nextWords(report) || (best ? `${savedWords(best)}.` : "");
-  refs.load.textContent = report ? loadWords(report, load) : "";
+  refs.load.textContent = best && best.k === null ? loadWords(load) : "";
+  refs.here.textContent = report ? hereWords(report) : "";
   refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :
     "Each dot is a finished prompt.";
   refs.texts.textContent = textsWords(rows);
@@ -238,6 +239,6 @@ dialog.addEventListener("drop", (event) => {
 });
 
 comeBack();
-const answer = ["scope", "verdict", "reason", "texts", "money", "load", "circumstances"];
+const answer = ["scope", "verdict", "load", "reason", "texts", "money", "here", "circumstances"];
 connect({ order, draw, heard, looked, take, result: () => study.frame.report, command, answer }, BUTTON,
   ({ target, said }) => fileName("study", target, said.created));

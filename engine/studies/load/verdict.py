@@ -59,10 +59,13 @@ def ranks(levels: Sequence[Level], first: str, other: str) -> dict[int, int | No
 
 def rough(levels: Sequence[Level]) -> str:
     """A sentence if levels had fewer than ROUGH requests of each user, else ""."""
-    few = {level["concurrency"]: level["num_requests"] for level in levels}
-    its = [f"{num} requests with {users} users" for users, num in few.items() if num < ROUGH * users]
-    where = "the ratio there is rough" if len(its) == 1 else "the ratios there are rough"
-    return f"{' and '.join(its)}: fewer than {ROUGH} each, so {where}." if its else ""
+    few = [level for level in levels if level["num_requests"] < ROUGH * level["concurrency"]]
+    if not few:
+        return ""
+    users = " and ".join(str(num) for num in sorted({level["concurrency"] for level in few}))
+    return (
+        f"{few[0]['num_requests']} requests with {users} users: fewer than {ROUGH} each, so the ratio there is rough."
+    )
 
 
 def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
