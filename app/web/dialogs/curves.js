@@ -83,8 +83,9 @@ export function levelRows(report, lanes, metrics) {
 function gainRow(lane, users, gains) {
   const its = tableRow([`Improvement of ${lane}`, users, ""], gains.map((gain) => {
     if (typeof gain !== "number") return "–";
-    const isWorse = Number(gain.toFixed(1)) < 0;
-    return make("td", isWorse ? "pl-worse" : "pl-better", `${isWorse ? "−" : "+"}${Math.abs(gain).toFixed(1)} %`);
+    const sign = Math.sign(gain.toFixed(1));
+    return make("td", ["pl-worse", "", "pl-better"][sign + 1], `${["−", "", "+"][sign + 1]}${
+      Math.abs(gain).toFixed(1)} %`);
   }));
   its.className = "pl-gain";
   return its;

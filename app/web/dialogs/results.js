@@ -44,8 +44,8 @@ export function verdictWords({ verdict, doubtful, best }) {
   const { num_prompts: num, median_speedup: median } = best.without;
   const users = best.k === null ? " with one user" : "";
   return `Not certain${users}: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose `
-    + "text does not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was disturbed"
-    }${texts}`;
+    + "text does not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was "
+    + "disturbed"}${texts}`;
 }
 
 // What would make it clearer; "" if it is clear.
@@ -65,11 +65,15 @@ export function loadFor(load, { lanes, target }, servers) {
 export const loadWords = (load) => (load ? `Under load: ${load.words}.` :
   "Under load it may lose: measure it in \u201cYour servers\u201d, Under load.");
 
+// The verdict by which the answer is coloured: amber where a yes has a but.
+export const colourOf = ({ verdict, doubtful, best }, load) =>
+  (doubtful || best?.num_other_texts || (load?.loses && verdict === "ship") ? "unclear" : verdict);
+
 // What only this engine can do, and what to measure to get dollars.
 export function hereWords({ best, engine }) {
   return [best && best.k !== null && "One text at a time; servers batch, which shrinks the gain. Dollars need a load: "
-    + "measure your servers: Under load, in \u201cYour servers\u201d.", engine && typeof engine.median_speedup === "number"
-    && `This engine alone: ${atMedian(engine)}.`].filter(Boolean).join(" ");
+    + "measure your servers: Under load, in \u201cYour servers\u201d.",
+  engine && typeof engine.median_speedup === "number" && `This engine alone: ${atMedian(engine)}.`].filter(Boolean).join(" ");
 }
 
 // Whether the servers wrote the same texts; "" of lanes on this machine, and of servers of different models.

@@ -12,8 +12,8 @@ import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, pro
   start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { hereWords, loadFor, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords, strips,
-  textsWords, verdictWords } from "./results.js";
+import { colourOf, hereWords, loadFor, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords,
+  strips, textsWords, verdictWords } from "./results.js";
 
 const KEPT_KEY = "photofinish.study";
 const PROMPTS_KEY = "photofinish.study.prompts";
@@ -110,8 +110,7 @@ function draw() {
   refs.opened.hidden = !refs.opened.textContent;
   refs.scope.textContent = oneLine(report?.said.scope ?? frame.target).slice(0, 300);
   refs.verdict.textContent = report ? verdictWords(report) : "The verdict comes at the end";
-  refs.result.dataset.verdict = !report ? "" : report.doubtful || best?.num_other_texts || load?.loses ? "unclear" :
-    report.verdict;
+  refs.result.dataset.verdict = report ? colourOf(report, load) : "";
   refs.money.textContent = !report ? "" : nextWords(report) || (best ? `${savedWords(best)}.` : "");
   refs.load.textContent = best && best.k === null ? loadWords(load) : "";
   refs.here.textContent = report ? hereWords(report) : "";

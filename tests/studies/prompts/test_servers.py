@@ -81,6 +81,10 @@ def test_the_answer_on_servers_is_of_one_user_and_names_the_load() -> None:
         found = [call("loadFor", load, *its) for its in ((about, there), (about, {"urls": ["u", "w"]}), (about, None),
                  ({**about, "target": "n"}, there), ({**about, "lanes": ["a"]}, there))]  # fmt: skip
         said = [call("loadWords", each) for each in found[:2]]
+        verdicts = ("ship", "do not ship")
+        colours = [call("colourOf", {"verdict": its, "doubtful": False, "best": best}, load) for its in verdicts]
+        colours.append(call("colourOf", {"verdict": "ship", "doubtful": False, "best": best}, {**load, "loses": False}))
+    assert colours == ["unclear", "do not ship", "ship"]
     assert headline == "Yes, it pays with one user (\u201cship\u201d): speculation, 1.99\u00d7 at the median (measured)"
     assert found == [load, None, None, None, None], "a load of other servers"
     assert said[0] == "Under load: off with 16." and said[1].startswith("Under load it may lose: measure it in")
