@@ -71,7 +71,7 @@ function draw() {
     `${few} to `}${plural(many, "user")} at once`).slice(0, 300);
   const [verdict, ...details] = report.says.map((words) => oneLine(words).replace(/(\d)x\b/g, "$1\u00d7"));
   refs.said.textContent = (runs() ? "So far: " : "") + (verdict?.slice(0, -1) ?? "Throughput by number of users");
-  refs.details.textContent = [...details, report.said.repeats].filter(Boolean).join("\n");
+  refs.details.textContent = [...details, oneLine(report.said.repeats)].filter(Boolean).join("\n");
   refs.charts.replaceChildren(legend(frame.lanes), ...DRAWN.map((name) => curve(name, report.levels, frame.lanes)));
   refs.heads.replaceChildren(headRow(metrics));
   refs.levels.replaceChildren(...levelRows(report, frame.lanes, metrics));

@@ -73,7 +73,8 @@ export const colourOf = ({ verdict, doubtful, best }, load) =>
 export function hereWords({ best, engine }) {
   return [best && best.k !== null && "One text at a time; servers batch, which shrinks the gain. Dollars need a load: "
     + "measure your servers: Under load, in \u201cYour servers\u201d.",
-  engine && typeof engine.median_speedup === "number" && `This engine alone: ${atMedian(engine)}.`].filter(Boolean).join(" ");
+  engine && typeof engine.median_speedup === "number" && `This engine alone: ${atMedian(engine)}.`]
+    .filter(Boolean).join(" ");
 }
 
 // Whether the servers wrote the same texts; "" of lanes on this machine, and of servers of different models.
