@@ -115,7 +115,7 @@ def _crossing(gains: Mapping[int, float], its: Mapping[int, int | None]) -> int 
     """The number of users between two neighbouring levels at which the lanes would be as fast, on a straight line in
     logarithms; None unless `other` goes from ahead to behind exactly once, with a number to name in between."""
     turns = [(a, b) for a, b in pairwise(its) if (its[a], its[b]) == (1, -1)]
-    if len(turns) != 1 or any((its[a], its[b]) == (-1, 1) for a, b in pairwise(its)):
+    if not turns or [rank for rank, _ in groupby(filter(None, its.values()))] != [1, -1]:
         return None
     [(low, high)] = turns
     share = math.log(gains[low]) / math.log(gains[low] / gains[high])

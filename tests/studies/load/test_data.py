@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from types import ModuleType
 
 import pytest
@@ -238,6 +238,7 @@ def test_the_recommendation_never_contradicts_a_level(seed: int) -> None:
     if crosses:
         [(low, high)] = [(a, b) for a, b in pairwise(users) if (wanted[a], wanted[b]) == (1, -1)]
         assert low < int(crosses) < high
+        assert [rank for rank, _ in groupby(filter(None, wanted.values()))] == [1, -1]
 
 
 def test_texts_that_differ_without_a_batch_are_not_excused_by_batches() -> None:
