@@ -42,11 +42,23 @@ def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, token
     assert ("slower" in said) == (over and sense == "slower")
     if moment in ("before", "waiting"):
         assert said.endswith("Raise hands: no gain, 1.5×, 2×, 3× or more.") and len(said) < 120
-    bet = re.search(r" Nearest bet: (?:no gain|([\d.]+)×(?: or more)?)\.$", said)
+    bet = re.search(
+        r" (?:Nearest bet: |Between )(?:no gain|([\d.]+)×(?: or more)?)(?: and ([\d.]+)×(?: or more)?)?\.$", said
+    )
     assert bool(bet) == (over and sense != "none")
     if bet:
         value = 1.0 if sense == "even" else float(shown[:-1])
-        assert abs(float(bet[1] or 1) - value) == min(abs(each - value) for each in BETS)
+        low, high = float(bet[1] or 1), float(bet[2] or 0)
+        below, above = (
+            max([1.0] + [each for each in BETS if each <= value]),
+            min([3.0] + [each for each in BETS if each > value]),
+        )
+        nearest = abs(low - value) <= 0.301 * (above - below) or not 1 < value < 3
+        assert (
+            (low, high) == (below, above)
+            if high
+            else (abs(low - value) == min(abs(each - value) for each in BETS) and nearest)
+        )
         said = said.removesuffix(bet[0])
     if over:
         assert said.startswith("Not the same text") == (kind == "near_tie")

@@ -22,6 +22,7 @@ import {
 import { skipOpening } from "./opening.js";
 import { fetchRecorded, nameOf } from "./recorded.js";
 import { bringBack, endStory } from "./story.js";
+import { closePrompt, openPrompt, promptKey, racePrompt } from "./typed.js";
 
 const SLOWEST = 1 / 8;
 const FASTEST = 4;
@@ -37,8 +38,8 @@ const STAGE_KEYS = [
   [["ArrowUp", "+"], "\u2191", "longer draft (k + 1)", () => changeLength(1)],
   [["ArrowDown", "-"], "\u2193", "shorter draft (k \u2212 1)", () => changeLength(-1)],
   [["0"], "0", "as raced", () => endWhatIf()],
-  [["m"], "M", "marks on or off", () => { showView("on"); refs.marks.click(); }],
-  [["v"], "V", "the verdict or the texts", () => showView(root.dataset.stage === "verdict" ? "on" : "verdict")],
+  [["m"], "M", "marks on or off", () => { showView("on"); stage.marks = null; refs.marks.click(); }],
+  [["v"], "V", "the verdict or the texts", () => turnView()],
   [["?"], "?", "these keys", () => { refs.stageKeys.hidden = !refs.stageKeys.hidden; }],
   [["Escape"], "Esc", "leave the stage", () => endStage()],
 ];
@@ -51,8 +52,10 @@ const WITH_EXAMPLES = [
   [["x", "."], "X", "stop the live race", () => stopLive()],
 ];
 // kept: what the page showed before, null when off stage; byLink: the page's address opens the stage; played: whether
-// the replay was running when the screen was last drawn; hint: hides the most important keys after a while.
-const stage = { kept: null, byLink: new URLSearchParams(location.search).has("stage"), played: false, hint: 0 };
+// the replay was running when the screen was last drawn; hint: hides the most important keys after a while; marks: whether
+// they were on before the texts of a race that is over were shown without; null otherwise.
+const stage = { kept: null, byLink: new URLSearchParams(location.search).has("stage"), played: false, hint: 0,
+  marks: null };
 const textBoxes = () => [refs.leftText, refs.rightText];
 const keys = () => (examples().length ? [...WITH_EXAMPLES, ...STAGE_KEYS] : STAGE_KEYS);
 
@@ -81,6 +84,22 @@ function beginStage() {
   fetchRecorded();
   opened(back);
   board.announce("Stage mode. Press ? for all keys, Esc to leave.");
+}
+
+// After the verdict an audience compares the texts, so they are shown without struck-out guesses.
+function turnView() {
+  if (root.dataset.stage !== "verdict") return showView("verdict");
+  showView("on");
+  if (moment().moment === "over") setMarks("false");
+  return undefined;
+}
+
+// null: as they were before.
+function setMarks(pressed) {
+  const before = stage.marks ?? refs.marks.getAttribute("aria-pressed");
+  stage.marks = pressed && before;
+  refs.marks.setAttribute("aria-pressed", pressed ?? before);
+  showTexts();
 }
 
 // 0: to the start.
@@ -113,34 +132,6 @@ function showHint() {
   if (root.dataset.touch === "false") stage.hint = setTimeout(() => { refs.stageHint.hidden = true; }, HINT_MS);
 }
 
-// The box for a prompt of the presenter's or the audience's own.
-function openPrompt() {
-  const { value = "", maxLength = 0 } = document.querySelector("#page-prompt textarea") ?? {};
-  if (maxLength > 0) refs.stageTyped.maxLength = maxLength;
-  refs.stageTyped.value = value;
-  refs.stagePrompt.hidden = false;
-  refs.stageTyped.select();
-  refs.stageTyped.focus();
-}
-
-function closePrompt() {
-  refs.stagePrompt.hidden = true;
-  refs.stageTyped.blur();
-}
-
-function racePrompt() {
-  closePrompt();
-  if (refs.stageTyped.value) raceLive(refs.stageTyped.value);
-}
-
-function promptKey(event) {
-  const act = event.isComposing || event.shiftKey ? null : { Enter: racePrompt, Escape: closePrompt }[event.key];
-  if (!act) return;
-  event.preventDefault();
-  event.stopImmediatePropagation();
-  act();
-}
-
 // A browser may forbid it or require a key press first.
 function fullScreen() {
   if (!document.fullscreenElement) document.documentElement.requestFullscreen?.().catch(() => {});
@@ -160,7 +151,7 @@ function endStage() {
   const stays = kept && S !== kept.S && (replaced || !S.ribbon.includes("RECORDED"));    // a race run on the stage
   if (!kept) return;
   const fault = unwatchLive();
-  stage.kept = null;
+  stage.kept = stage.marks = null;
   delete root.dataset.stage;
   mark("stage", false);
   delete root.dataset.touch;
@@ -242,7 +233,7 @@ window.addEventListener("keydown", (event) => {
   if (!found) return undefined;
   const listed = !refs.stageKeys.hidden;
   if (name !== "?") refs.stageKeys.hidden = true;
-  refs.stageHint.hidden = true;
+  if (root.dataset.touch === "false") refs.stageHint.hidden = true;
   if (name === "Escape" && listed) return undefined;      // the first Escape closes the list alone
   if (name !== "Escape") fullScreen();
   stopAutoplay();
@@ -263,7 +254,6 @@ root.querySelectorAll("[data-leave]").forEach((button) => button.addEventListene
 root.addEventListener("pointermove", ({ movementX, movementY }) => {
   if (stage.kept && (movementX || movementY)) showHint();
 });
-refs.stageRace.addEventListener("click", racePrompt);
 // Escape leaves the full screen without a key press that a page sees.
 document.addEventListener("fullscreenchange", () => {
   if (document.fullscreenElement) return;
@@ -281,6 +271,7 @@ on("painted", () => {
     showVerdict();
   }
   const now = moment();
+  if (now.moment !== "over" && stage.marks !== null) setMarks(null);
   if (now.moment !== "over" && (S.live || !S.met)) hideResult();
   write(refs.stageSays, aloud(now));
 });
