@@ -7,7 +7,7 @@ import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
 import { S, shownLanes } from "../board/state.js";
-import { yearNow } from "../tabs/decide_tab.js";
+import { loadNow, yearNow } from "../tabs/decide_tab.js";
 import { wasteWords } from "../tabs/money.js";
 import { handOver } from "./files.js";
 import { deployable } from "./result.js";
@@ -64,7 +64,7 @@ function drawPicture() {
     { weight: 700 });
   const { model, device, created } = S.header ?? {};
   const where = [model && `${model.name} in ${model.dtype}`, device?.name, String(created ?? "").slice(0, 10)];
-  const lines = [`${words("rightKind")}.`, ...saves ? [deployable(), yearNow()] : []];
+  const lines = [`${words("rightKind")}.`, ...saves ? [deployable(), loadNow(), yearNow()] : []];
   pen.font = `400 20px ${style.fontFamily}`;
   [...wrapped(pen, lines.filter(Boolean).join(" "), right - SHOT.pad).slice(0, 3), oneLine(where.filter(Boolean)
     .join("; "))].forEach((line, i) => say(line, SHOT.pad, 538 + 26 * i, 20, "board-soft"));

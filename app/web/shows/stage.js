@@ -38,7 +38,7 @@ const STAGE_KEYS = [
   [["ArrowUp", "+"], "\u2191", "longer draft (k + 1)", () => changeLength(1)],
   [["ArrowDown", "-"], "\u2193", "shorter draft (k \u2212 1)", () => changeLength(-1)],
   [["0"], "0", "as raced", () => endWhatIf()],
-  [["m"], "M", "marks on or off", () => { showView("on"); stage.marks = null; refs.marks.click(); }],
+  [["m"], "M", "marks on or off", () => toggleMarks()],
   [["v"], "V", "the verdict or the texts", () => turnView()],
   [["?"], "?", "these keys", () => { refs.stageKeys.hidden = !refs.stageKeys.hidden; }],
   [["Escape"], "Esc", "leave the stage", () => endStage()],
@@ -92,6 +92,12 @@ function turnView() {
   showView("on");
   if (moment().moment === "over") setMarks("false");
   return undefined;
+}
+
+function toggleMarks() {
+  showView("on");
+  stage.marks = null;
+  refs.marks.click();
 }
 
 // null: as they were before.

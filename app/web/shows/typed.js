@@ -9,10 +9,11 @@ import { refs } from "../board/screen.js";
 import { raceLive } from "./live.js";
 
 const PROSE = 0.8;
-// continues: the loaded model has no chat template; example: the example's prompt that the box began with, "" for another
+// continues: the loaded model has no chat template; example: the example's prompt that the box began with, if any
 const asked = { continues: false, example: "" };
 const temperature = () => document.querySelector("#page-panel input[aria-label='number input for Temperature']");
-const isWarmer = () => asked.continues && refs.stageTyped.value !== asked.example && temperature()?.value === "0";
+const isWarmer = () => asked.continues && refs.stageTyped.value !== asked.example
+  && temperature()?.value === "0";
 
 export function openPrompt() {
   const { value = "", maxLength = 0 } = document.querySelector("#page-prompt textarea") ?? {};
