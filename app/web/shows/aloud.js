@@ -4,7 +4,7 @@ const SAME = /^(identical|same_text)/;
 // What an audience can bet on.
 const BETS = [[1, "no gain"], [1.5, "1.5\u00d7"], [2, "2\u00d7"], [3, "3\u00d7 or more"]];
 const NEAR = 0.3;       // of the way from one to the next
-const ASKS = `How much faster will it be? Raise hands: ${BETS.map(([, bet]) => bet).join(", ")}.`;
+export const ASKS = `How fast will it be? Raise hands: slower, ${BETS.map(([, bet]) => bet).join(", ")}.`;
 
 // moment: before, waiting, running or over; tokens: of both lanes so far; ratio: of their speeds, as the board shows
 // it; sense: faster, slower, even or none; kind: of the verdict, "" if there is none; perStep: tokens a step of the
@@ -15,7 +15,7 @@ export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perSt
   if (moment === "running" || !kind) return `So far ${right} tokens with guesses, ${left} without.`;
   const same = SAME.test(kind) ? `The same ${right} tokens` : "Not the same text", value = Number.parseFloat(ratio);
   if (sense === "none") return `${same}.`;
-  const nearest = betWords(sense === "even" ? 1 : value);
+  const nearest = sense === "slower" ? "Nearest bet: slower." : betWords(sense === "even" ? 1 : value);
   if (sense === "even") return `${same}, and no difference in speed. ${nearest}`;
   const result = `${same}, ${sense === "slower" ? "but slower: " : ""}${ratio} as fast`;
   if (sense === "faster" && loops)

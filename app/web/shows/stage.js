@@ -27,6 +27,7 @@ import { closePrompt, openPrompt, promptKey, racePrompt } from "./typed.js";
 const SLOWEST = 1 / 8;
 const FASTEST = 4;
 const HINT_MS = 5000;
+const GIVEN_LETTERS = 1200;
 // [browser's names of the keys, label, description, action]; an exported page has no examples
 const STAGE_KEYS = [
   [[" "], "Space", "play or pause", () => { if (!S.live) replay.toggle(); }],
@@ -111,10 +112,9 @@ function setMarks(pressed) {
 // 0: to the start.
 function step(by) {
   if (S.live) return undefined;
+  if (!by) return armed();
   showView("on");
-  if (by) return replay.step(by);
-  replay.pause();
-  return replay.seek(0);
+  return replay.step(by);
 }
 
 function listKeys() {
@@ -161,6 +161,7 @@ function endStage() {
   delete root.dataset.stage;
   mark("stage", false);
   delete root.dataset.touch;
+  root.removeAttribute("data-before");
   clearTimeout(stage.hint);
   refs.stageHint.hidden = true;
   closed(back);
@@ -208,6 +209,12 @@ function moment() {
     tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
     sense: isElsewhere(S.header, right) ? "none" : root.dataset.sense, kind: verdictOn(right)?.kind ?? "",
     perStep, cost, loops: Boolean(S.shown?.loop) };
+}
+
+// The prompt, in the place of the texts until they begin: its end, if it is long.
+function givenNow() {
+  const text = (!S.live && S.header?.prompt?.text) || document.querySelector("#page-prompt textarea")?.value || "";
+  return `${text.length > GIVEN_LETTERS ? "\u2026" : ""}${text.slice(-GIVEN_LETTERS)}`;
 }
 
 // Until the race is over the audience bets.
@@ -276,7 +283,9 @@ on("painted", () => {
     S.verdictWaits = false;
     showVerdict();
   }
-  const now = moment();
+  const now = moment(), isBefore = ["before", "waiting"].includes(now.moment);
+  root.toggleAttribute("data-before", isBefore);
+  if (isBefore) write(refs.stageGiven, givenNow());
   if (now.moment !== "over" && stage.marks !== null) setMarks(null);
   if (now.moment !== "over" && (S.live || !S.met)) hideResult();
   write(refs.stageSays, aloud(now));

@@ -6,6 +6,7 @@ import { asks, hintWords } from "../base/task.js";
 import { write } from "../base/text.js";
 import { root } from "../board/root.js";
 import { refs } from "../board/screen.js";
+import { ASKS } from "./aloud.js";
 import { raceLive } from "./live.js";
 
 const PROSE = 0.8;
@@ -62,5 +63,6 @@ export function promptKey(event) {
   act();
 }
 
+write(refs.stageAsks, ASKS);
 refs.stageRace.addEventListener("click", racePrompt);
 refs.stageTyped.addEventListener("input", warn);
