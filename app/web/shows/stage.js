@@ -223,6 +223,7 @@ function hideResult() {
   write(refs.ratioWords, "as fast as plain");
   write(refs.caution, "");
   root.dataset.sense = "none";
+  root.removeAttribute("data-doubted");
 }
 
 // Show the race at the next longer or shorter k; from an automatic length, at the shortest or longest.
