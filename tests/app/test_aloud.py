@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.pure_js import pure_js
 
-BETS = (1.0, 1.5, 2.0, 3.0)
+BETS = {"no gain": 1.0, "1.5×": 1.5, "2×": 2.0, "3× or more": 3.0}
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +39,23 @@ def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, token
     said = pure("aloud", race)
     assert said.endswith(".") and not re.search("undefined|NaN|null", said)
     over = moment == "over" and kind != ""
-    assert ("slower" in said) == (over and sense == "slower")
+    assert ("slower" in said) == (moment in ("before", "waiting") or (over and sense == "slower"))
     if moment in ("before", "waiting"):
-        assert said.endswith("Raise hands: no gain, 1.5×, 2×, 3× or more.") and len(said) < 120
-    bet = re.search(r" Nearest bet: (?:no gain|([\d.]+)×(?: or more)?)\.$", said)
+        assert said.endswith(f"Raise hands: slower, {', '.join(BETS)}.") and len(said) < 120
+    bet = re.search(r" (Nearest bet: |Between )([^:]+)\.$", said)
     assert bool(bet) == (over and sense != "none")
     if bet:
-        value = 1.0 if sense == "even" else float(shown[:-1])
-        assert abs(float(bet[1] or 1) - value) == min(abs(each - value) for each in BETS)
+        named, value = bet[2].split(" and "), 1.0 if sense == "even" else float(shown[:-1])
+        if sense == "slower":
+            assert named == ["slower"]
+        else:
+            assert sorted(BETS, key=lambda each: abs(BETS[each] - value))[0] in named
+            assert len(named) == 1 or BETS[named[0]] < value < BETS[named[1]]
         said = said.removesuffix(bet[0])
     if over:
         assert said.startswith("Not the same text") == (kind == "near_tie")
         assert (f"{shown} as fast" in said) == (sense in ("faster", "slower"))
         assert ("repeats itself" in said) == (loops and sense == "faster")
     numbers = {f"{float(each):g}" for each in re.findall(r"\d+(?:\.\d+)?", said)}
-    known = [*tokens, float(shown[:-1]), round(per_step, 2), round(per_step / ratio, 2), *BETS]
+    known = [*tokens, float(shown[:-1]), round(per_step, 2), round(per_step / ratio, 2), *BETS.values()]
     assert all(any(abs(float(number) - other) < 0.011 for other in known) for number in numbers), said

@@ -12,7 +12,12 @@ export function asks(text) {
   return /[?\uff1f]$/.test(last) || TASK.test(last);
 }
 
+// What to say about it, in parts, the first of which and every other one may be left out on a phone.
+export const HINT = ["This model ", "continues texts", "; it does not answer", ". Start the answer", " yourself"];
+export const hintEnd = (text) => `: \u201c${answerStart(text)}\u201d`;
+export const hintWords = (text) => HINT.join("") + hintEnd(text);
+
 // How an answer to it could begin.
-export function answerStart(text) {
+function answerStart(text) {
   return /\b(?:e-?mail|mail|letter|message|invitation)\b/i.test(text) ? "Dear Ms Smith, \u2026" : "Answer: \u2026";
 }

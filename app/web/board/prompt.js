@@ -1,7 +1,7 @@
 // The prompt box: how much is in it, counted by the server's tokenizer once the model is loaded, and what is wrong with
 // it, said before a race is requested; and a hint if it asks something of a model that only continues text.
 
-import { answerStart, asks } from "../base/task.js";
+import { asks, HINT, hintEnd } from "../base/task.js";
 import { make, plural, write } from "../base/text.js";
 import { RACING } from "./page.js";
 import { mark } from "./root.js";
@@ -31,10 +31,9 @@ function hint(text, shows) {
   if (!shows) return shown?.remove();
   const node = shown ?? block.appendChild(make("p", "page-continues"));
   node.setAttribute("role", "status");
-  const words = `: \u201c${answerStart(text)}\u201d`;
-  return node.textContent.endsWith(words) ? undefined : node.replaceChildren(make("span", "", "This model "),
-    "continues texts", make("span", "", "; it does not answer"), ". Start the answer", make("span", "", " yourself"),
-    words);
+  const words = hintEnd(text);
+  return node.textContent.endsWith(words) ? undefined :
+    node.replaceChildren(...HINT.map((part, i) => (i % 2 ? part : make("span", "", part))), words);
 }
 
 async function look() {

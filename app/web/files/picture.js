@@ -1,17 +1,18 @@
 // A picture of a race, 1200 by 630 for link previews: the board's words at the finish, and the progress of both lanes
-// when the right one finished.
+// when the first one finished.
 
-import { make, oneLine, sentence } from "../base/text.js";
+import { make, oneLine, sentence, startOf } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
 import { S, shownLanes } from "../board/state.js";
-import { yearNow } from "../tabs/decide_tab.js";
+import { loadNow, yearNow } from "../tabs/decide_tab.js";
 import { wasteWords } from "../tabs/money.js";
 import { handOver } from "./files.js";
 import { deployable } from "./result.js";
 
+const YOURS = "Your prompt";
 const SHOT = { width: 1200, height: 630, pad: 64 };
 
 function drawPicture() {
@@ -33,37 +34,49 @@ function drawPicture() {
   };
   const words = (ref) => refs[ref].textContent.trim();
   const [left, other] = shownLanes();
+  const first = Math.min(...[left, other].map((lane) => lane?.clock ?? Infinity));
   const total = Math.max(...[left, other].map((lane) => lane?.tokens.at(-1) ?? 0), 1);
 
   box(0, 0, SHOT.width, SHOT.height, "board");
   say("Photofinish", SHOT.pad, 84, 34, "board-ink", { weight: 700 });
   if (!refs.ribbon.hidden) say(refs.ribbon.dataset.words.replaceAll(",", " "), right, 84, 24, "ribbon",
     { weight: 700, align: "right", room: 500 });
-  say(`${words("titleName")}: ${words("titleFacts")}`, SHOT.pad, 126, 26, "board-soft");
+  const own = words("titleName") === YOURS && startOf(S.header?.prompt?.text);
+  say([words("titleName"), own, words("titleFacts")].filter(Boolean).join(": "), SHOT.pad, 126, 26, "board-soft");
   const ink = root.dataset.sense === "slower" || root.hasAttribute("data-doubted") ? "caution" : "board-ink";
   const wide = say(words("ratio"), SHOT.pad - 8, 288, 176, ink, { weight: 700 });
   words("ratioWords").split(/[,;] /).toReversed().forEach((line, i) =>
     say(line, SHOT.pad + wide + 24, 288 - 40 * i, 30, "board-ink"));
   [[left, "left", "baseline-run"], [other, "right", "speculative"]].forEach(([lane, side, name], i) => {
-    const y = 346 + 58 * i, from = SHOT.pad + 180, room = right - from - 190;
-    const written = lane?.tokens[lane.countAt(other?.clock ?? 0)] ?? 0;
+    const y = 328 + 52 * i, from = SHOT.pad + 180, room = right - from - 190;
+    const written = lane?.tokens[lane.countAt(first)] ?? 0;
     say(words(`${side}Name`), SHOT.pad, y + 25, 26, "board-ink", { room: 170 });
     box(from, y, room, 32, "rail");
     box(from, y, room * Math.min(1, written / total), 32, name);
     say(`${words(`${side}Figure`)} tok/s`, right, y + 25, 26, "board-ink", { align: "right", weight: 700, room: 180 });
   });
-  box(SHOT.pad, 478, SHOT.width - 2 * SHOT.pad, 1, "board-line");
-  const verdict = say(words("verdictWord"), SHOT.pad, 522, 30, "board-ink", { weight: 700 });
-  say(words("verdictRows"), SHOT.pad + verdict + 20, 522, 20, "board-soft");
+  box(SHOT.pad, 432, SHOT.width - 2 * SHOT.pad, 1, "board-line");
+  const verdict = say(words("verdictWord"), SHOT.pad, 474, 30, "board-ink", { weight: 700 });
+  say(words("verdictRows"), SHOT.pad + verdict + 20, 474, 20, "board-soft");
   const saves = ["faster", "slower"].includes(root.dataset.sense) && !root.hasAttribute("data-servers");
-  if (words("caution")) say(words("caution"), SHOT.pad, 558, 24, "caution", { weight: 700 });
-  else if (saves) say([`${sentence(wasteWords(Number.parseFloat(words("ratio"))))} One user.`, yearNow()].join(" "),
-    SHOT.pad, 558, 24, "board-ink", { weight: 700 });
+  if (words("caution")) say(words("caution"), SHOT.pad, 508, 24, "caution", { weight: 700 });
+  else if (saves) say(`${sentence(wasteWords(S.shown.speedup))} One user.`, SHOT.pad, 508, 24, "board-ink",
+    { weight: 700 });
   const { model, device, created } = S.header ?? {};
-  say([`${words("rightKind")}.`, saves && deployable()].filter(Boolean).join(" "), SHOT.pad, 588, 20, "board-soft");
   const where = [model && `${model.name} in ${model.dtype}`, device?.name, String(created ?? "").slice(0, 10)];
-  say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, 612, 20, "board-soft");
+  const lines = [`${words("rightKind")}.`, ...saves ? [deployable(), loadNow(), yearNow()] : []];
+  pen.font = `400 20px ${style.fontFamily}`;
+  [...wrapped(pen, lines.filter(Boolean).join(" "), right - SHOT.pad).slice(0, 3), oneLine(where.filter(Boolean)
+    .join("; "))].forEach((line, i) => say(line, SHOT.pad, 538 + 26 * i, 20, "board-soft"));
   return canvas;
+}
+
+// The words as lines that the pen can write in so much room.
+function wrapped(pen, words, room) {
+  return words.split(" ").reduce((lines, word) => {
+    const line = [lines.at(-1), word].filter(Boolean).join(" ");
+    return pen.measureText(line).width > room ? [...lines, word] : [...lines.slice(0, -1), line];
+  }, [""]);
 }
 
 refs.picture.addEventListener("click", () => {

@@ -6,7 +6,7 @@ import { oneLine, sentence, times } from "../base/text.js";
 import { guessWords, VERDICTS } from "../base/words.js";
 import { S, verdictOn } from "../board/state.js";
 import { answerOf, choiceWords, gainWords, scopeOf } from "../tabs/answer.js";
-import { yearNow } from "../tabs/decide_tab.js";
+import { loadNow, yearNow } from "../tabs/decide_tab.js";
 import { wasteWords } from "../tabs/money.js";
 import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
 
@@ -48,7 +48,7 @@ export function resultWords() {
     guessWords(laneSpec(header, S.sides[1]))}): ${isEven ? "no difference in speed" : `${times(ratio)} as fast as `
     + `without${ratio < 1 ? ", so slower" : ""}`}${saved || ""}.`,
   loops && sentence(NO_EVIDENCE), S.disturbed && "The machine was disturbed: do not quote this.",
-  verdict && `${verdict}.`, deployable(), yearNow(),
+  verdict && `${verdict}.`, deployable(), saved && loadNow(), yearNow(),
   `Measured by Photofinish with ${scopeOf(header)}, one prompt, ${String(header.created).slice(0, 10)}.`]
     .filter(Boolean).join(" "));
 }

@@ -10,7 +10,7 @@ import { oneLine } from "../base/text.js";
 import { schedule } from "../board/paint.js";
 import { board } from "../board/screen.js";
 import { S } from "../board/state.js";
-import { choose, panelInSight } from "../board/tabs.js";
+import { choose } from "../board/tabs.js";
 import { shared, show, withOwn } from "../files/files.js";
 import { fileName, resultWords } from "../files/result.js";
 
@@ -37,9 +37,7 @@ async function openOwn() {
   about.hidden = false;
   button.disabled = false;
   schedule();
-  if (rememberedJson(TAB_KEY) !== "decide") return;
-  choose("decide");
-  panelInSight();
+  if (rememberedJson(TAB_KEY) === "decide") choose("decide");        // with the race above it in sight
 }
 
 button.addEventListener("click", shareOwn);

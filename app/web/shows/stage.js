@@ -22,10 +22,12 @@ import {
 import { skipOpening } from "./opening.js";
 import { fetchRecorded, nameOf } from "./recorded.js";
 import { bringBack, endStory } from "./story.js";
+import { closePrompt, openPrompt, promptKey, racePrompt } from "./typed.js";
 
 const SLOWEST = 1 / 8;
 const FASTEST = 4;
 const HINT_MS = 5000;
+const GIVEN_LETTERS = 1200;
 // [browser's names of the keys, label, description, action]; an exported page has no examples
 const STAGE_KEYS = [
   [[" "], "Space", "play or pause", () => { if (!S.live) replay.toggle(); }],
@@ -37,8 +39,8 @@ const STAGE_KEYS = [
   [["ArrowUp", "+"], "\u2191", "longer draft (k + 1)", () => changeLength(1)],
   [["ArrowDown", "-"], "\u2193", "shorter draft (k \u2212 1)", () => changeLength(-1)],
   [["0"], "0", "as raced", () => endWhatIf()],
-  [["m"], "M", "marks on or off", () => { showView("on"); refs.marks.click(); }],
-  [["v"], "V", "the verdict or the texts", () => showView(root.dataset.stage === "verdict" ? "on" : "verdict")],
+  [["m"], "M", "marks on or off", () => toggleMarks()],
+  [["v"], "V", "the verdict or the texts", () => turnView()],
   [["?"], "?", "these keys", () => { refs.stageKeys.hidden = !refs.stageKeys.hidden; }],
   [["Escape"], "Esc", "leave the stage", () => endStage()],
 ];
@@ -51,8 +53,10 @@ const WITH_EXAMPLES = [
   [["x", "."], "X", "stop the live race", () => stopLive()],
 ];
 // kept: what the page showed before, null when off stage; byLink: the page's address opens the stage; played: whether
-// the replay was running when the screen was last drawn; hint: hides the most important keys after a while.
-const stage = { kept: null, byLink: new URLSearchParams(location.search).has("stage"), played: false, hint: 0 };
+// the replay was running when the screen was last drawn; hint: hides the most important keys after a while; marks: whether
+// they were on before the texts of a race that is over were shown without; null otherwise.
+const stage = { kept: null, byLink: new URLSearchParams(location.search).has("stage"), played: false, hint: 0,
+  marks: null };
 const textBoxes = () => [refs.leftText, refs.rightText];
 const keys = () => (examples().length ? [...WITH_EXAMPLES, ...STAGE_KEYS] : STAGE_KEYS);
 
@@ -83,13 +87,34 @@ function beginStage() {
   board.announce("Stage mode. Press ? for all keys, Esc to leave.");
 }
 
+// After the verdict an audience compares the texts, so they are shown without struck-out guesses.
+function turnView() {
+  if (root.dataset.stage !== "verdict") return showView("verdict");
+  showView("on");
+  if (moment().moment === "over") setMarks("false");
+  return undefined;
+}
+
+function toggleMarks() {
+  showView("on");
+  stage.marks = null;
+  refs.marks.click();
+}
+
+// null: as they were before.
+function setMarks(pressed) {
+  const before = stage.marks ?? refs.marks.getAttribute("aria-pressed");
+  stage.marks = pressed && before;
+  refs.marks.setAttribute("aria-pressed", pressed ?? before);
+  showTexts();
+}
+
 // 0: to the start.
 function step(by) {
   if (S.live) return undefined;
+  if (!by) return armed();
   showView("on");
-  if (by) return replay.step(by);
-  replay.pause();
-  return replay.seek(0);
+  return replay.step(by);
 }
 
 function listKeys() {
@@ -113,34 +138,6 @@ function showHint() {
   if (root.dataset.touch === "false") stage.hint = setTimeout(() => { refs.stageHint.hidden = true; }, HINT_MS);
 }
 
-// The box for a prompt of the presenter's or the audience's own.
-function openPrompt() {
-  const { value = "", maxLength = 0 } = document.querySelector("#page-prompt textarea") ?? {};
-  if (maxLength > 0) refs.stageTyped.maxLength = maxLength;
-  refs.stageTyped.value = value;
-  refs.stagePrompt.hidden = false;
-  refs.stageTyped.select();
-  refs.stageTyped.focus();
-}
-
-function closePrompt() {
-  refs.stagePrompt.hidden = true;
-  refs.stageTyped.blur();
-}
-
-function racePrompt() {
-  closePrompt();
-  if (refs.stageTyped.value) raceLive(refs.stageTyped.value);
-}
-
-function promptKey(event) {
-  const act = event.isComposing || event.shiftKey ? null : { Enter: racePrompt, Escape: closePrompt }[event.key];
-  if (!act) return;
-  event.preventDefault();
-  event.stopImmediatePropagation();
-  act();
-}
-
 // A browser may forbid it or require a key press first.
 function fullScreen() {
   if (!document.fullscreenElement) document.documentElement.requestFullscreen?.().catch(() => {});
@@ -160,10 +157,11 @@ function endStage() {
   const stays = kept && S !== kept.S && (replaced || !S.ribbon.includes("RECORDED"));    // a race run on the stage
   if (!kept) return;
   const fault = unwatchLive();
-  stage.kept = null;
+  stage.kept = stage.marks = null;
   delete root.dataset.stage;
   mark("stage", false);
   delete root.dataset.touch;
+  root.removeAttribute("data-before");
   clearTimeout(stage.hint);
   refs.stageHint.hidden = true;
   closed(back);
@@ -213,12 +211,19 @@ function moment() {
     perStep, cost, loops: Boolean(S.shown?.loop) };
 }
 
+// The prompt, in the place of the texts until they begin: its end, if it is long.
+function givenNow() {
+  const text = (!S.live && S.header?.prompt?.text) || document.querySelector("#page-prompt textarea")?.value || "";
+  return `${text.length > GIVEN_LETTERS ? "\u2026" : ""}${text.slice(-GIVEN_LETTERS)}`;
+}
+
 // Until the race is over the audience bets.
 function hideResult() {
   write(refs.ratio, "?");
   write(refs.ratioWords, "as fast as plain");
   write(refs.caution, "");
   root.dataset.sense = "none";
+  root.removeAttribute("data-doubted");
 }
 
 // Show the race at the next longer or shorter k; from an automatic length, at the shortest or longest.
@@ -242,7 +247,7 @@ window.addEventListener("keydown", (event) => {
   if (!found) return undefined;
   const listed = !refs.stageKeys.hidden;
   if (name !== "?") refs.stageKeys.hidden = true;
-  refs.stageHint.hidden = true;
+  if (root.dataset.touch === "false") refs.stageHint.hidden = true;
   if (name === "Escape" && listed) return undefined;      // the first Escape closes the list alone
   if (name !== "Escape") fullScreen();
   stopAutoplay();
@@ -263,7 +268,6 @@ root.querySelectorAll("[data-leave]").forEach((button) => button.addEventListene
 root.addEventListener("pointermove", ({ movementX, movementY }) => {
   if (stage.kept && (movementX || movementY)) showHint();
 });
-refs.stageRace.addEventListener("click", racePrompt);
 // Escape leaves the full screen without a key press that a page sees.
 document.addEventListener("fullscreenchange", () => {
   if (document.fullscreenElement) return;
@@ -280,7 +284,10 @@ on("painted", () => {
     S.verdictWaits = false;
     showVerdict();
   }
-  const now = moment();
+  const now = moment(), isBefore = ["before", "waiting"].includes(now.moment);
+  root.toggleAttribute("data-before", isBefore);
+  if (isBefore) write(refs.stageGiven, givenNow());
+  if (now.moment !== "over" && stage.marks !== null) setMarks(null);
   if (now.moment !== "over" && (S.live || !S.met)) hideResult();
   write(refs.stageSays, aloud(now));
 });

@@ -79,6 +79,16 @@ function drawDecide() {
   drawMemory(answer.subject, made.servers.length > 0, inputs.users ?? 1);
 }
 
+// What the entered load, or more users, would change, in a few words; "" where that is not known.
+export function loadNow() {
+  if (!S.header || S.live || isBeingMade() || isElsewhere(S.header, S.sides[1])) return "";
+  const answer = answerNow();
+  if (!answer) return "";
+  fillBoxes();
+  const { short } = loadOf(sharedBy(S.header, answer.subject.steps), entered().users, answer.isEvidence);
+  return short && (answer.isChosen ? `${choiceWords(answer.subject)}: ${short}` : short);
+}
+
 // What the entered load would save a year; "" where no dollars are allowed.
 export function yearNow() {
   if (S.header?.device.type !== "cuda" || S.live || isBeingMade() || isElsewhere(S.header, S.sides[1])) return "";

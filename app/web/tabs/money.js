@@ -1,7 +1,7 @@
 // What a lane's speed is worth: machine time, latency and, under a load, dollars. Formulas in docs/decide.md. Pure: no
 // DOM.
 
-import { rate } from "../base/text.js";
+import { rate, sentence, times } from "../base/text.js";
 
 const SECONDS_AN_HOUR = 3600;
 const DAYS_A_YEAR = 365;
@@ -92,10 +92,10 @@ const MEASURED = "measure your servers: Under load, in \u201cYour servers\u201d"
 const MEASURE = `Dollars need a load: enter how many users share the machine (2 or more), or ${MEASURED}.`;
 
 // What `users` users at once would change: {users, gain, tokensPerS of plain and the other lane (null: one user, or not
-// known), hasDollars, isMeasured: not extrapolated, words}. shared: of sharing.js, for 1, 2, ... users; users: null if
-// not entered; isEvidence: of the answer.
+// known), hasDollars, isMeasured: not extrapolated, words, short: in one line, "" if unknown}. shared: of sharing.js,
+// for 1, 2, ... users; users: null if not entered; isEvidence: of the answer.
 export function loadOf(shared, users, isEvidence = true) {
-  const none = { users, gain: null, tokensPerS: null, hasDollars: false, isMeasured: true };
+  const none = { users, gain: null, tokensPerS: null, hasDollars: false, isMeasured: true, short: "" };
   if (!isEvidence) return { ...none, words: "Nothing follows from it: race a text that does not repeat itself. Prose "
     + "needs a temperature, such as 0.8 in Settings." };
   if (!shared.length)
@@ -106,11 +106,13 @@ export function loadOf(shared, users, isEvidence = true) {
     "does not pay at the step times measured before the race" : `stops paying at ${end.users} users`;
   const first = `One text at a time. Servers batch: on this machine, this drafter at this length ${ends} `
     + `(computed${how}).`;
+  none.short = end ? `${sentence(ends).slice(0, -1)} (computed${how}).` : "";
   if (users === null || users < 2) return { ...none, words: `${first} ${MEASURE}` };
   const its = shared[users - 1];
   if (!its) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
   const tokensPerS = [users / its.plainS, its.gain * users / its.plainS];
   return { users, gain: its.gain, tokensPerS, hasDollars: its.gain > 1, isMeasured: its.isMeasured,
+    short: `With ${users} users: ${times(its.gain)} (computed${its.isMeasured ? "" : ", extrapolated"}).`,
     words: `${first} With ${users} users: ${its.gain.toFixed(2)}\u00d7, ${wasteWords(its.gain)}${its.isMeasured ? "" :
       "; extrapolated beyond the widths that were measured"}.${its.gain > 1 ? "" :
       " So there is nothing to save in dollars."}` };
