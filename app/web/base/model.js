@@ -170,7 +170,7 @@ export function disturbance(race, waitedShare = 0) {
     widthWords(worst.width)} took ${took}, so do not quote this race's ratio.`;
 }
 
-// The first character at which the texts of two lanes differ; where the shorter one ends if it is the other's beginning.
+// The first character at which the texts of two lanes differ, which may be where the shorter one ends.
 export function differsAt(...lanes) {
   const [a, b] = lanes.map((lane) => lane.steps.flatMap((step) => step.pieces).join(""));
   let at = 0;

@@ -71,12 +71,11 @@ export function tokensOf(step) {
   return [...all.slice(0, num), ...rejected, ...all.slice(num)];
 }
 
-// isSent: all that is known is that a server sent it at once.
-export function stepWords(step, isSent = false) {
+export function stepWords(step) {
   const drafted = numDrafted(step), kept = step.num_accepted;
   return drafted ?
     `step ${step.index + 1}: ${kept} of ${drafted} guesses kept`
       + (step.parents ? `, of a tree ${depthOf(step)} deep` : "")
       + (step.num_drafted > kept ? "; which ones were dropped is not known" : "") :
-    `step ${step.index + 1}: ${isSent ? `sent at once: ${plural(step.token_ids.length, "token")}` : "no guess"}`;
+    `step ${step.index + 1}: no guess`;
 }

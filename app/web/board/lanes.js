@@ -1,7 +1,7 @@
 // One lane's text: a node per verification step, made once, shown or removed with the lane time. And the step popover.
 
 import { numDrafted, stepSeconds, stepWords, tokensOf, widthWords } from "../base/steps.js";
-import { duration, make, putText, seconds } from "../base/text.js";
+import { duration, make, plural, putText, seconds } from "../base/text.js";
 import { emit } from "./root.js";
 
 const TAGS = { accepted: "mark", together: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
@@ -102,10 +102,11 @@ export class LaneView {
     return this.nodes.flatMap((node) => [...node.querySelectorAll(".pf-token:not(.pf-rejected)")]);
   }
 
-  // Mark the word that begins with character `at` of the committed text, or the last one: there the texts differ.
+  // Mark the word from character `at` of the committed text on, or the last one: there the texts differ. null: unmark.
   markDifference(at) {
     this.box.querySelectorAll(".pf-differs").forEach((node) => node.classList.remove("pf-differs"));
     let from = at;
+    if (at === null) return undefined;
     const { committed } = this, token = committed.find(({ textContent: { length } }) => from < length
       || (from -= length, false));
     if (!token) return committed.at(-1)?.classList.add("pf-differs");
@@ -237,7 +238,8 @@ function popoverNodes(step, isSent) {
   const rows = tokensOf(step).map((piece, i) => {
     const row = make("li", "pf-pop-row");
     row.append(make("span", "pf-pop-place", String(i + 1)), tokenText(piece, "span"),
-      make("span", "pf-pop-kind", isSent ? "sent by the server" : KIND_WORDS[piece.kind]), make("span", "pf-pop-id", `#${piece.id}`));
+      make("span", "pf-pop-kind", isSent ? "sent by the server" : KIND_WORDS[piece.kind]),
+      make("span", "pf-pop-id", `#${piece.id}`));
     return row;
   });
   const list = make("ol", "pf-pop-list");
@@ -246,6 +248,6 @@ function popoverNodes(step, isSent) {
     `guess ${duration(step.draft_s)}, check ${duration(step.verify_s)}, ${widthWords(step.width)}`;
   const first = step.position + 1, last = step.position + step.token_ids.length;
   const where = `${first === last ? `token ${first}` : `tokens ${first} to ${last}`}, at ${seconds(step.clock_s)} s`;
-  return [make("p", "pf-pop-head", stepWords(step, isSent)), list, make("p", "pf-pop-times", times),
-    make("p", "pf-pop-times", where)];
+  const head = isSent ? `sent at once: ${plural(step.token_ids.length, "token")}` : stepWords(step);
+  return [make("p", "pf-pop-head", head), list, make("p", "pf-pop-times", times), make("p", "pf-pop-times", where)];
 }

@@ -1,7 +1,8 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
 import { loopSentence, ratioNoise, withCounters } from "../base/caveats.js";
-import { differsAt, hasSteps, isElsewhere, laneSpec, metricsOf, raceSpeedup, sides, unseenAtTheEnd } from "../base/model.js";
+import { differsAt, hasSteps, isElsewhere, laneSpec, metricsOf, raceSpeedup, sides,
+  unseenAtTheEnd } from "../base/model.js";
 import { oneLine, plural, RANDOM_WEIGHTS, seconds, times, write } from "../base/text.js";
 import { ALONE, differs, VERDICTS } from "../base/words.js";
 import { plainIsFaster } from "./board.js";
@@ -34,9 +35,10 @@ export function paint() {
     S.marked.add(side);
     view.markUnseen(unseenAtTheEnd(lanes[side], S.header?.spec?.params?.stop ?? []));
   }
-  if (!S.marked.has("difference") && S.marked.has("left") && S.marked.has("right") && differs(verdictOn(S.sides[1]))) {
+  if (!S.marked.has("difference") && S.marked.has("left") && S.marked.has("right") && S.recording) {
     S.marked.add("difference");
-    Object.values(views).forEach((view) => view.markDifference(differsAt(left, right)));
+    const at = differs(verdictOn(S.sides[1])) ? differsAt(left, right) : null;
+    Object.values(views).forEach((view) => view.markDifference(at));
   }
   const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) =>
     [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
@@ -153,7 +155,8 @@ export function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
   const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1] ?? "";
-  const ratio = typeof S.speedup === "number" ? `${times(S.speedup)} ${refs.ratioWords.textContent.replace(", so far", "")}.` : "";
+  const of = refs.ratioWords.textContent.replace(", so far", "");         // painted before the end
+  const ratio = typeof S.speedup === "number" ? `${times(S.speedup)} ${of}.` : "";
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""} ${oneLine(S.again)}`;
 }
 

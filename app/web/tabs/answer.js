@@ -14,10 +14,11 @@ const TONES = { __proto__: null, pays: "Pays", doubtful: "Doubtful", even: "No d
 // An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, steps, ratio (over plain, as
 // shown everywhere), canServe}.
 //
-// {plain, options, best, engine, subject, isChosen, caution, tone, scope, work}. best: the fastest option that a server can
-// run; engine: the fastest of the others, if it is faster; subject: what verdict, money and command are about: the
+// {plain, options, best, engine, subject, isChosen, caution, tone, scope, work}. best: the fastest option that a server
+// can run; engine: the fastest of the others, if it is faster; subject: what verdict, money and command are about: the
 // option chosen in "What if", else `best`, else `engine`. tone: "pays", "doubtful", "even" or "loses"; isEvidence: its
-// gain is not that of a text that repeats itself; work: what the gain is less of, for wasteWords. null if the race has no plain lane, or nothing to compare with it.
+// gain is not that of a text that repeats itself; work: what the gain is less of, for wasteWords. null if the race has
+// no plain lane, or nothing to compare with it.
 //
 // race: lanes as run; first: by role; metrics: the server's, if any; whatIf: null without tables; chosen: {drafter, k}.
 export function answerOf(header, race, first, { metrics = null, whatIf = null, chosen = null, disturbed = "" } = {}) {
