@@ -30,7 +30,7 @@ DEFAULT_DRAFTER = "eagle3"
 MAX_LANES = 2
 LOCAL = ("target", "drafter", "files_only", "dtype", "device", "threads")
 """Options for a pair on this machine."""
-MARKS = {"ok": "ok   ", "doubt": "doubt", "fault": "FAULT"}
+MARKS = {"ok": "ok        ", "doubt": "doubt     ", "fault": "FAULT     ", "untested": "not tested"}
 
 
 def _doctor(options: Namespace) -> int:

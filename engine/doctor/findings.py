@@ -9,9 +9,10 @@ from typing import Any, Literal
 from ..recordings.recording import OUTPUT_SCHEMA
 from ..remote.endpoint import Endpoint
 
-Level = Literal["fault", "doubt", "ok"]
-LEVELS: tuple[Level, ...] = ("fault", "doubt", "ok")
-"""The worst first."""
+Level = Literal["fault", "doubt", "ok", "untested"]
+"""untested: nothing could be compared, so it says nothing for or against."""
+OF_TEXTS = ("repeats", "seed", "sampling", "texts", "JSON schema", "tool calls")
+"""Checks of servers that say nothing of their speed."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,17 @@ class Finding:
 
 
 def first(findings: Sequence[Finding]) -> Finding | None:
-    """The finding to act on: the earliest of the worst; None if all is well. Checks come in the order of causes, so an
-    earlier fault explains later ones."""
-    return next((each for level in LEVELS[:2] for each in findings if each.level == level), None)
+    """The finding to act on: a fault; else a doubt about speed, then one about texts; else what would make a test
+    possible; None for nothing to do. Of equals the earliest: checks come in the order of causes, so an earlier fault
+    explains later ones."""
+    worth = [(_rank(each), i) for i, each in enumerate(findings) if each.level in ("fault", "doubt") or each.change]
+    return findings[min(worth)[1]] if worth else None
+
+
+def _rank(finding: Finding) -> int:
+    if finding.level == "doubt":
+        return 2 if finding.check in OF_TEXTS else 1
+    return 0 if finding.level == "fault" else 3
 
 
 def is_faulty(findings: Sequence[Finding]) -> bool:

@@ -170,6 +170,14 @@ export function disturbance(race, waitedShare = 0) {
     widthWords(worst.width)} took ${took}, so do not quote this race's ratio.`;
 }
 
+// The first character at which the texts of two lanes differ, which may be where the shorter one ends.
+export function differsAt(...lanes) {
+  const [a, b] = lanes.map((lane) => lane.steps.flatMap((step) => step.pieces).join(""));
+  let at = 0;
+  while (at < a.length && a[at] === b[at]) at += 1;
+  return /[\uDC00-\uDFFF]/.test(a[at]) ? at - 1 : at;
+}
+
 // How many characters at the end of a finished lane's text are cut off, from the first stop string on. Same rule as
 // engine/text.py.
 export function unseenAtTheEnd(lane, stop) {

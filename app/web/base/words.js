@@ -13,6 +13,7 @@ export const VERDICTS = {
   same_text: ["=", "The same text", "Both wrote exactly the same."],
   other_text: ["\u2260", "Different texts", "Two programs round differently, so neither text is wrong."],
 };
+export const differs = (verdict) => ["different", "near_tie", "other_text"].includes(verdict?.kind);
 export const RIBBONS = {
   __proto__: null,
   RECORDED: "an earlier race, played from its file",

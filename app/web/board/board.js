@@ -27,7 +27,7 @@ const TIMING = [
   ["per token", "TPOT, time per output token", (lane) => duration(lane.tpot_s)],
   ["median step", "median step time", (lane) => duration(lane.itl_p50_s)],
   ["95 % of steps within", "95th percentile of step times", (lane) => duration(lane.itl_p95_s)],
-  ["steps", "passes of the model after the prompt", (lane) => String(lane.num_steps)],
+  ["steps", "passes of the model after the prompt", (lane) => String(lane.num_steps ?? "–")],
   ["tokens a step", "mean acceptance length", (lane) => lane.mean_acceptance_length?.toFixed(2) ?? "–"],
   ["guesses kept", "acceptance rate", (lane) => percent(lane.acceptance_rate)],
 ];
@@ -248,7 +248,7 @@ export class Board {
     write(refs.rate, percent(metrics?.acceptance_rate));
     write(refs.rateWords, drafted ?
       `${sum(metrics.per_step_accepted)} of ${drafted} guesses` : "of all guesses");
-    write(refs.meanLength, (onServer && !drafted ? null : metrics?.mean_acceptance_length)?.toFixed(2) ?? "–");
+    write(refs.meanLength, metrics?.mean_acceptance_length?.toFixed(2) ?? "–");
   }
 
   facts(header) {

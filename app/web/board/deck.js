@@ -64,7 +64,7 @@ export function clearRight() {
   popover.close();
   views.right.clear();
   chart.clear();
-  S.marked.delete("right");
+  for (const what of ["right", "difference"]) S.marked.delete(what);
 }
 
 // Show this lane on the right.

@@ -1,7 +1,7 @@
 // One lane's text: a node per verification step, made once, shown or removed with the lane time. And the step popover.
 
 import { numDrafted, stepSeconds, stepWords, tokensOf, widthWords } from "../base/steps.js";
-import { duration, make, putText, seconds } from "../base/text.js";
+import { duration, make, plural, putText, seconds } from "../base/text.js";
 import { emit } from "./root.js";
 
 const TAGS = { accepted: "mark", together: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
@@ -27,12 +27,15 @@ function asideNode(count) {
   return node;
 }
 
-function stepNode(step) {
+// isKnown: whether it is a step of the model, as hasSteps of model.js says.
+function stepNode(step, isKnown) {
   const node = make("span", "pf-step");
   node.dataset.lane = step.lane;
   node.dataset.step = step.index;
   node.dataset.number = step.index + 1;
-  node.dataset.kept = numDrafted(step) ? `${step.num_accepted} of ${numDrafted(step)}` : "no guess";
+  node.dataset.kept = numDrafted(step) ? `${step.num_accepted} of ${numDrafted(step)}` :
+    isKnown ? "no guess" : `${step.token_ids.length} sent at once`;
+  node.toggleAttribute("data-sent", !isKnown);
   node.dataset.ms = `${(1000 * stepSeconds(step)).toFixed(1)} ms`;
   node.tabIndex = -1;
   node.setAttribute("role", "listitem");
@@ -70,7 +73,7 @@ export class LaneView {
   }
 
   // Show exactly the first n steps. Returns whether anything changed.
-  show(steps, n) {
+  show(steps, n, isKnown = true) {
     if (n === this.shown) return false;
     if (n < this.shown) {
       if (n === 0) {
@@ -81,7 +84,7 @@ export class LaneView {
       const added = document.createDocumentFragment();
       for (let i = this.shown; i < n; i++) {
         if (!this.nodes[i]) {
-          this.nodes[i] = stepNode(steps[i]);
+          this.nodes[i] = stepNode(steps[i], isKnown);
           this.starts[i + 1] = steps[i].position + steps[i].token_ids.length;
           if (i > 0 && steps[i].position > steps[i - 1].position + steps[i - 1].token_ids.length)
             this.nodes[i].classList.add("pf-hole");
@@ -95,9 +98,26 @@ export class LaneView {
     return true;
   }
 
+  get committed() {
+    return this.nodes.flatMap((node) => [...node.querySelectorAll(".pf-token:not(.pf-rejected)")]);
+  }
+
+  // Mark the word from character `at` of the committed text on, or the last one: there the texts differ. null: unmark.
+  markDifference(at) {
+    this.box.querySelectorAll(".pf-differs").forEach((node) => node.classList.remove("pf-differs"));
+    let from = at;
+    if (at === null) return undefined;
+    const { committed } = this, token = committed.find(({ textContent: { length } }) => from < length
+      || (from -= length, false));
+    if (!token) return committed.at(-1)?.classList.add("pf-differs");
+    const text = token.textContent, word = from + text.slice(from).match(/^\s*\S*/)[0].length;
+    return token.replaceChildren(...[[0, from], [from, word], [word]].map((part, i) =>
+      putText(make("span", i === 1 ? "pf-differs" : ""), text.slice(...part))));
+  }
+
   // Mark the last `count` characters of the committed text, which the plain-text view leaves out.
   markUnseen(count) {
-    const committed = this.nodes.flatMap((node) => [...node.querySelectorAll(".pf-token:not(.pf-rejected)")]);
+    const { committed } = this;
     for (let left = count, i = committed.length - 1; left > 0 && i >= 0; i--) {
       const token = committed[i], text = token.textContent, seen = Math.max(0, text.length - left);
       left -= text.length - seen;
@@ -120,9 +140,11 @@ export class LaneView {
     this.box.scrollTop = between(starts, tops, token);
   }
 
+  // To the top, or to where the texts differ.
   toTop() {
     this.follows = false;
-    this.box.scrollTop = 0;
+    const step = this.box.querySelector(".pf-differs")?.closest(".pf-step");
+    this.box.scrollTop = step ? step.offsetTop - this.box.clientHeight / 3 : 0;
   }
 
   follow() {
@@ -196,7 +218,7 @@ export class Popover {
     node.classList.add("pf-open");
     this.box.id ||= `pf-pop-${Math.random().toString(36).slice(2)}`;
     node.setAttribute("aria-describedby", this.box.id);
-    this.box.replaceChildren(...popoverNodes(found));
+    this.box.replaceChildren(...popoverNodes(found, node.hasAttribute("data-sent")));
     emit("popover", { step: found, box: this.box });
     this.box.hidden = false;
     this.place(node);
@@ -212,11 +234,12 @@ export class Popover {
   }
 }
 
-function popoverNodes(step) {
+function popoverNodes(step, isSent) {
   const rows = tokensOf(step).map((piece, i) => {
     const row = make("li", "pf-pop-row");
     row.append(make("span", "pf-pop-place", String(i + 1)), tokenText(piece, "span"),
-      make("span", "pf-pop-kind", KIND_WORDS[piece.kind]), make("span", "pf-pop-id", `#${piece.id}`));
+      make("span", "pf-pop-kind", isSent ? "sent by the server" : KIND_WORDS[piece.kind]),
+      make("span", "pf-pop-id", `#${piece.id}`));
     return row;
   });
   const list = make("ol", "pf-pop-list");
@@ -225,6 +248,6 @@ function popoverNodes(step) {
     `guess ${duration(step.draft_s)}, check ${duration(step.verify_s)}, ${widthWords(step.width)}`;
   const first = step.position + 1, last = step.position + step.token_ids.length;
   const where = `${first === last ? `token ${first}` : `tokens ${first} to ${last}`}, at ${seconds(step.clock_s)} s`;
-  return [make("p", "pf-pop-head", stepWords(step)), list, make("p", "pf-pop-times", times),
-    make("p", "pf-pop-times", where)];
+  const head = isSent ? `sent at once: ${plural(step.token_ids.length, "token")}` : stepWords(step);
+  return [make("p", "pf-pop-head", head), list, make("p", "pf-pop-times", times), make("p", "pf-pop-times", where)];
 }

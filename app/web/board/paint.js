@@ -1,9 +1,10 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
 import { loopSentence, ratioNoise, withCounters } from "../base/caveats.js";
-import { isElsewhere, laneSpec, metricsOf, raceSpeedup, sides, unseenAtTheEnd } from "../base/model.js";
+import { differsAt, hasSteps, isElsewhere, laneSpec, metricsOf, raceSpeedup, sides,
+  unseenAtTheEnd } from "../base/model.js";
 import { oneLine, plural, RANDOM_WEIGHTS, seconds, times, write } from "../base/text.js";
-import { ALONE, VERDICTS } from "../base/words.js";
+import { ALONE, differs, VERDICTS } from "../base/words.js";
 import { plainIsFaster } from "./board.js";
 import { showCard } from "./card.js";
 import { drawMore } from "./more_lanes.js";
@@ -27,11 +28,17 @@ export function paint() {
   const lanes = { left, right, plain: plain === left ? null : plain };
   const t = live ? race.duration(S.sides) : replay.t;
   const counts = Object.fromEntries(Object.entries(lanes).map(([side, lane]) => [side, lane ? countNow(lane, t) : 0]));
-  const changed = Object.entries(views).filter(([side, view]) => view.show(lanes[side]?.steps ?? [], counts[side]));
+  const changed = Object.entries(views).filter(([side, view]) => view.show(lanes[side]?.steps ?? [], counts[side],
+    !lanes[side] || hasSteps(S.header, lanes[side])));
   for (const [side, view] of Object.entries(views)) {
     if (S.marked.has(side) || !lanes[side]?.finished || view.nodes.length < lanes[side].steps.length) continue;
     S.marked.add(side);
     view.markUnseen(unseenAtTheEnd(lanes[side], S.header?.spec?.params?.stop ?? []));
+  }
+  if (!S.marked.has("difference") && S.marked.has("left") && S.marked.has("right") && S.recording) {
+    S.marked.add("difference");
+    const at = differs(verdictOn(S.sides[1])) ? differsAt(left, right) : null;
+    Object.values(views).forEach((view) => view.markDifference(at));
   }
   const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) =>
     [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
@@ -73,6 +80,8 @@ function drawNumbers(lanes, counts, tokens, t) {
       [lane.name, metricsOf(lane, countNow(lane, t))]));
     speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
   }
+  for (const lane of race.lanes.values()) if (metrics?.[lane.name] && !hasSteps(S.header, lane))
+    metrics = { ...metrics, [lane.name]: { ...metrics[lane.name], num_steps: null, mean_acceptance_length: null } };
   const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);
   const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
   const noise = whole && !S.computed && !isElsewhere(S.header, S.sides[1]) ?
@@ -146,7 +155,8 @@ export function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
   const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1] ?? "";
-  const ratio = typeof S.speedup === "number" ? `${times(S.speedup)} ${refs.ratioWords.textContent}.` : "";
+  const of = refs.ratioWords.textContent.replace(", so far", "");         // painted before the end
+  const ratio = typeof S.speedup === "number" ? `${times(S.speedup)} ${of}.` : "";
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""} ${oneLine(S.again)}`;
 }
 

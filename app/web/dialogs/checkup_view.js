@@ -9,7 +9,8 @@ import { connect, drawControls, fileName, isLost, onServers, promptsOption, runs
 
 const BUTTON = ".page-checkup-button";
 const HEAD = "Why is it not faster?";
-const SIGNS = { ok: ["\u2713", "ok"], doubt: ["?", "doubt"], fault: ["\u2715", "fault"] };
+const SIGNS = { ok: ["\u2713", "ok"], doubt: ["?", "doubt"], fault: ["\u2715", "fault"],
+  untested: ["\u2013", "not tested"] };
 
 // The prompts chosen in "Your prompts", if any are: see draw() in study_view.js.
 function order() {
@@ -34,7 +35,9 @@ function draw() {
   refs.result.dataset.level = report.first?.level ?? (study.state === "finished" ? "ok" : "");
   refs.list.replaceChildren(...report.findings.map((finding) =>
     row(finding, frame.races, finding.change === report.first?.change)));
-  refs.save.disabled = refs.copy.disabled = runs();
+  refs.evidence = refs.list.children[report.findings.findIndex(({ says }) => says === report.first?.says)]
+    ?.querySelector("p") ?? make("p");
+  refs.save.disabled = refs.copy.disabled = refs.copyAnswer.disabled = runs();
   refs.copy.hidden = Boolean(study.source?.flatten);       // which the command does not do
 }
 
@@ -101,5 +104,6 @@ function command() {
     ...(lanes && chat ? ["--chat"] : [])].filter(Boolean).join(" ");
 }
 
-connect({ order, draw, heard: () => {}, looked: () => {}, result: () => study.frame.report, command }, BUTTON,
+connect({ order, draw, heard: () => {}, looked: () => {}, result: () => study.frame.report, command,
+  answer: ["scope", "first", "evidence"] }, BUTTON,
   ({ target, models }) => fileName("checkup", target ?? models[0]));

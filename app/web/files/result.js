@@ -16,7 +16,7 @@ function resultNow() {
   const answer = answerOf(S.recording, S.computed ? S.raced.race : S.race, S.first);
   const own = answer?.options.find(({ lane }) => lane === S.sides[1]);
   return own ? { ratio: own.ratio, isEven: isNoise(own.ratio, ratioNoise(answer.plain.steps, own.steps)),
-    loops: Boolean(loopSentence(withCounters(own.steps))) } : null;
+    loops: Boolean(loopSentence(withCounters(own.steps))), work: answer.work } : null;
 }
 
 const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60);
@@ -42,7 +42,8 @@ export function deployable() {
 export function resultWords() {
   const result = resultNow(), header = S.recording;
   if (!result) return "";
-  const { ratio, isEven, loops } = result, saved = !isEven && !loops && !S.disturbed && `, ${wasteWords(ratio)}`;
+  const { ratio, isEven, loops, work } = result;
+  const saved = !isEven && !loops && !S.disturbed && `, ${wasteWords(ratio, work)}`;
   const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1];
   return oneLine([`${header.synthetic?.length ? "SYNTHETIC: " : ""}Speculative decoding (${
     guessWords(laneSpec(header, S.sides[1]))}): ${isEven ? "no difference in speed" : `${times(ratio)} as fast as `

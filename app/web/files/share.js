@@ -56,18 +56,20 @@ write(refs.linkNote, `A link contains the prompt and the settings, not the resul
   WHERE.find(([names]) => names.test(location.hostname))?.[1] ?? ""}`);
 document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") refs.share.open = false; });
-for (const button of root.querySelectorAll("[data-copy]"))
+const copies = [...root.querySelectorAll("[data-copy]")].filter((button) => !button.hidden);
+const NEEDS = { proof: () => verdictOn(S.sides[1]), sentence: resultWords, json: () => true };
+// Offers what this race has: one of servers does not contain their addresses.
+refs.share.addEventListener("toggle", () => {
+  for (const button of copies) button.hidden = S.raw && !(NEEDS[button.dataset.copy] ?? racedSettings)();
+  refs.linkNote.hidden = root.querySelector("[data-copy=link]").hidden;
+});
+for (const button of copies)
   button.addEventListener("click", async () => {
     const raced = racedSettings();
     const { copy: what } = button.dataset;
     const textOf = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw, proof: proofText,
       sentence: resultWords }[what];
     if (!S.raw) return undefined;
-    if (what === "proof" && !verdictOn(S.sides[1]))
-      return board.alert("There is no verdict, so there is nothing to prove.");
-    if (what === "sentence" && !resultWords()) return board.alert("There is no ratio to speak of.");
-    if (!raced && !["json", "proof", "sentence"].includes(what))
-      return board.alert("A race on servers does not contain their addresses, so only its JSON can be copied.");
     return await copy(button, await textOf(raced)) ? board.announce("Copied.") :
       board.alert("This browser blocks copying. Save the race instead.");
   });

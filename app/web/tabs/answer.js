@@ -4,7 +4,7 @@
 import { isNoise, loopSentence, NO_EVIDENCE, ratioNoise, withCounters } from "../base/caveats.js";
 import { isElsewhere, isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
 import { oneLine, percent, RANDOM_WEIGHTS, sentence } from "../base/text.js";
-import { draftWords } from "../base/words.js";
+import { differs, draftWords } from "../base/words.js";
 import { wasteWords } from "./money.js";
 import { canServe } from "./production.js";
 import { laneOf } from "./whatif.js";
@@ -14,10 +14,11 @@ const TONES = { __proto__: null, pays: "Pays", doubtful: "Doubtful", even: "No d
 // An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, steps, ratio (over plain, as
 // shown everywhere), canServe}.
 //
-// {plain, options, best, engine, subject, isChosen, caution, tone, scope}. best: the fastest option that a server can
-// run; engine: the fastest of the others, if it is faster; subject: what verdict, money and command are about: the
+// {plain, options, best, engine, subject, isChosen, caution, tone, scope, work}. best: the fastest option that a server
+// can run; engine: the fastest of the others, if it is faster; subject: what verdict, money and command are about: the
 // option chosen in "What if", else `best`, else `engine`. tone: "pays", "doubtful", "even" or "loses"; isEvidence: its
-// gain is not that of a text that repeats itself. null if the race has no plain lane, or nothing to compare with it.
+// gain is not that of a text that repeats itself; work: what the gain is less of, for wasteWords. null if the race has
+// no plain lane, or nothing to compare with it.
 //
 // race: lanes as run; first: by role; metrics: the server's, if any; whatIf: null without tables; chosen: {drafter, k}.
 export function answerOf(header, race, first, { metrics = null, whatIf = null, chosen = null, disturbed = "" } = {}) {
@@ -64,7 +65,7 @@ function judged(header, plain, { drafter, ratio, lane, steps }, options, disturb
   const like = options.find((each) => each.lane === lane && lane) ?? options.find((each) => each.drafter === drafter
     && each.isMeasured) ?? options[0], noise = ratioNoise(plain.steps, like.steps), isEven = isNoise(ratio, noise);
   const loop = loopSentence(withCounters(steps));
-  const kind = header.verdicts?.[like.lane]?.kind ?? "", isOther = ["different", "near_tie"].includes(kind);
+  const isOther = differs(header.verdicts?.[like.lane]);
   const caution = [isEven && `The difference is within the noise (\u00b1${(100 * noise).toFixed(0)} %).`,
     disturbed && "The machine was disturbed: do not quote these figures.", loop,
     isOther && "The lanes wrote different texts, so their speeds are not of the same work.",
@@ -73,7 +74,9 @@ function judged(header, plain, { drafter, ratio, lane, steps }, options, disturb
     RANDOM_WEIGHTS.test(header.model.name) && "These are random weights: which guesses were kept means nothing."]
     .filter(Boolean).join(" ");
   const tone = isEven ? "even" : ratio < 1 ? "loses" : caution ? "doubtful" : "pays";
-  return { caution, tone, isEvidence: !(loop && tone === "doubtful") };
+  const work = isOfServers(header) ? " time per answer, of one user: load may change it" :
+    isOther ? " machine time" : undefined;
+  return { caution, tone, isEvidence: !(loop && tone === "doubtful"), work };
 }
 
 // What the answer holds for: "gemma-3-270m on a CPU (AMD EPYC, 2 cores), one user". Twin of `scope` in
@@ -95,10 +98,10 @@ export function gainWords({ ratio, isMeasured }) {
 }
 
 // The verdict in one sentence.
-export function verdictWords({ subject, isChosen, tone, isEvidence }) {
+export function verdictWords({ subject, isChosen, tone, isEvidence, work }) {
   const word = isEvidence ? `${subject.canServe ? TONES[tone] : "No command for this"}:` : sentence(NO_EVIDENCE);
   return `${word} ${choiceWords(subject)}${isChosen ? " (chosen in What if)" : ""}: ${gainWords(subject)}${
-    isEvidence ? `, ${wasteWords(subject.ratio)}` : ""}.`;
+    isEvidence ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
 }
 
 // What the verdict is not about: the best that a server can run if another option was chosen, and this engine's best.

@@ -42,9 +42,11 @@ export function savedBy(plain, other) {
 
 // The table of savings: [words, what it means, plain, other, savings]. answer: of answer.js; load: of loadOf; inputs:
 // what was entered.
-export function moneyRows({ plain, subject, isEvidence }, inputs, load, isGpu) {
+export function moneyRows({ plain, subject, isEvidence, work }, inputs, load, isGpu) {
   const speeds = ["tokens per second", "one text at a time", rate(plain.tokensPerS), rate(subject.tokensPerS),
-    `${subject.ratio.toFixed(2)}\u00d7`], time = ["machine time", "for the same tokens, one text at a time", "100 %"];
+    `${subject.ratio.toFixed(2)}\u00d7`];
+  const time = [...work?.startsWith(" time") ? ["time per answer", "of equal length, one user"] :
+    ["machine time", work ? "one text at a time" : "for the same tokens, one text at a time"], "100 %"];
   if (!isEvidence) return [speeds, [...time, "\u2013", "no evidence"]];
   const inTime = [plain, subject].map((lane) => secondsFor(lane, inputs.goalTokens));
   const goal = (seconds) => `${seconds.toFixed(2)} s: ${seconds <= inputs.goalS ? "yes" : "no"}`;

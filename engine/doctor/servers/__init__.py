@@ -62,7 +62,7 @@ def check_servers(
                     found = found if isinstance(found, list) else runner.run(found)
                 except RaceError as error:
                     is_refusal = isinstance(error, RemoteError) and error.status is not None and error.status < 500
-                    yield Finding("doubt" if is_refusal else "fault", name, sentence(str(error)), FAILED)
+                    yield Finding("untested" if is_refusal else "fault", name, sentence(str(error)), FAILED)
                     if not is_refusal or check is drafts:
                         return
                     continue

@@ -48,9 +48,8 @@ async def drafts(pair: Pair) -> list[Finding]:
             found.append(Finding("doubt", "plain lane", says, change))
     says, kind = f"{_begin(pair.drafting)}: {its.says}.", pair.drafting.kind
     if its.is_on is None:
-        if not pair.is_alone:
-            change = "Make the server report its drafts (vLLM: --per-request-spec-decode-metrics detailed)"
-            return [*found, Finding("doubt", "speculation", says, change)]
+        change = "Make the server report its drafts (vLLM: --per-request-spec-decode-metrics detailed)"
+        return [*found, Finding("untested", "speculation", says, "" if pair.is_alone else change)]
     elif not its.is_on:
         options = OPTIONS.get(kind) or "; ".join(f"{name}: {option}" for name, option in OPTIONS.items())
         if not pair.is_alone:

@@ -94,9 +94,9 @@ def _judged(check: str, pair: Pair, found: Sequence[list[bool | None] | str]) ->
     says = f"{says[0].upper()}{says[1:].rstrip()}."
     plain, drafting = found[0], found[-1]
     if isinstance(plain, str) and isinstance(drafting, str):
-        return Finding("ok", check, f"Not supported here: {plain}.")
+        return Finding("untested", check, f"Not supported here: {plain}.")
     if isinstance(plain, str) or not all(plain):
-        return Finding("ok", check, f"{says} There is nothing to compare speculation with.")
+        return Finding("untested", check, f"{says} There is nothing to compare speculation with.")
     if isinstance(drafting, str) or False in drafting:
         return Finding("fault", check, says, OFF)
     if None in drafting:

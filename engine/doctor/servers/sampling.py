@@ -61,7 +61,7 @@ async def seeds(pair: Pair) -> list[Finding]:
     says = f"{says[0].upper()}{says[1:]}."
     is_certain = num_others[0] <= 2
     if is_certain:
-        return [Finding("ok", "seed", f"{says} The answer is too certain for seeds to show.")]
+        return [Finding("untested", "seed", f"{says} The answer is too certain for seeds to show.")]
     if num_others[-1] == 1 and said[-1][0][0] == said[-1][2][0]:
         return [Finding("doubt", "seed", f"{says} It is that of temperature 0.", "See what is said of the temperature")]
     if num_others[-1] == 1:
@@ -97,7 +97,7 @@ async def frequencies(pair: Pair) -> list[Finding]:
         )
         found += [(number, cell) for cell in cells(*symbols(replies))]
     if not found:
-        return [Finding("ok", "sampling", "All sampled answers are the same: nothing could be compared.")]
+        return [Finding("untested", "sampling", "All sampled answers are the same: nothing could be compared.")]
     return list(_judged(pair, found, num_samples))
 
 

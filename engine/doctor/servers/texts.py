@@ -36,7 +36,7 @@ REPORT = (
     "FILE records both answers"
 )
 OTHER_WEIGHTS = "Serve both with the same weights, --dtype and quantisation, then check again"
-SHOW_ODDS = "Use servers that name their tokens and give log-probabilities (vLLM does)"
+SHOW_ODDS = "Use servers that name their tokens and give log-probabilities"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ async def texts(pair: Pair) -> list[Finding]:
     if worst.kind == OTHER_MODEL:
         return [Finding("fault", "texts", says, OTHER_WEIGHTS)]
     if worst.kind in (UNKNOWN, NUMERICS):
-        return [Finding("doubt", "texts", says, SHOW_ODDS if worst.kind == UNKNOWN else BATCHES)]
+        is_vllm = all(server.kind == "vLLM" for server in pair.servers)
+        odds = SHOW_ODDS + ("" if is_vllm else " (vLLM does)")
+        return [Finding("doubt", "texts", says, odds if worst.kind == UNKNOWN else BATCHES)]
     return [Finding("ok", "texts", f"{says} Rounding decides such places, so this is no fault of speculation.")]
 
 
