@@ -34,7 +34,7 @@ function stepNode(step, isKnown) {
   node.dataset.step = step.index;
   node.dataset.number = step.index + 1;
   node.dataset.kept = numDrafted(step) ? `${step.num_accepted} of ${numDrafted(step)}` :
-    isKnown ? "no guess" : `${step.token_ids.length} sent at once`;
+    isKnown ? "no guess" : `${step.token_ids.length} at once`;
   node.toggleAttribute("data-sent", !isKnown);
   node.dataset.ms = `${(1000 * stepSeconds(step)).toFixed(1)} ms`;
   node.tabIndex = -1;
