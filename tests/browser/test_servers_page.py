@@ -142,6 +142,13 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             assert not tab.locator("[data-ref=rightText] .pf-rejected").count()
             kept = sum(step.num_accepted > 0 for step in own)
             assert tab.locator("[data-ref=rightText] .pf-together").count() == kept > 3, "a highlight that is guessed"
+            tab.click(".pf-share summary")
+            tab.wait_for_selector("[data-copy=command]", state="hidden")
+            assert tab.is_hidden("[data-copy=link]") and tab.is_visible("[data-copy=sentence]")
+            tab.keyboard.press("Escape")
+            sent = tab.locator(".pf-text [data-sent]").evaluate_all("all => [...new Set(all.map(e => e.dataset.kept))]")
+            assert sent and all(words_.endswith("at once") for words_ in sent), "a guess that nobody knows of"
+            assert not tab.locator(".pf-differs").count()
             panels = {name: panel(tab, name) for name in ("steps", "onestep", "whatif", "decide", "timing", "text")}
             assert all(panels.values()) and "0.0 ms" not in panels["onestep"], "times within a server"
             assert tab.evaluate(UNREADABLE) == []
@@ -178,6 +185,7 @@ def test_a_lane_on_a_server_beside_those_of_this_machine(browser: Any, page_cach
             tab.evaluate(SETTLED)
             assert "(server's clock)" in tab.inner_text("[data-ref=ratioWords]")
             assert "Different texts" in tab.inner_text("[data-ref=verdict]")
+            assert tab.locator(".pf-differs").count() == 2, "the place is to be looked for"
             assert words(tab, "rightText").replace("\n", "") == "".join(WORDS).replace("\n", "")
             assert tab.locator("[data-ref=rightText] .pf-together").count() == 10
             assert tab.evaluate(UNREADABLE) == []

@@ -128,6 +128,21 @@ def test_a_healthy_pair_has_neither_fault_nor_doubt(plain: Language, spec: Langu
     assert first(found) is None, first(found)
     assert found[-1].check == "worth it" and "with 1, 2, 4 and 8 users" in found[-1].says
     assert not any(secret in repr(found) for secret in ("127.0.0.1", "key-of"))
+    untested = {each.check for each in found if each.level == "untested"}
+    assert untested >= ({"JSON schema", "tool calls"} if plain.refuses else set()), "ok of what nobody tested"
+
+
+def test_the_advice_is_ordered_by_what_it_is_worth() -> None:
+    """What could not be tested, or other texts, would come before a measured loss of speed."""
+    fault, loss, cause, texts, unknown = found = [
+        Finding("fault", "acceptance", "a", "A"), Finding("doubt", "worth it", "b", "B"),
+        Finding("doubt", "plain lane", "c", "C"), Finding("doubt", "texts", "d", "D"),
+        Finding("untested", "speculation", "e", "E"),
+    ]  # fmt: skip
+    assert first([Finding("untested", "prefix cache", "f"), *found[::-1]]) == fault
+    assert first([unknown, texts, cause, loss]) == cause and first([unknown, texts, loss]) == loss
+    assert first([unknown, texts]) == texts and first([unknown]) == unknown
+    assert first([Finding("untested", "prefix cache", "f"), Finding("ok", "texts", "g")]) is None
 
 
 @pytest.mark.parametrize(

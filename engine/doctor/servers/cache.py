@@ -25,7 +25,8 @@ async def prefix_cache(pair: Pair) -> list[Finding]:
     hits = await asyncio.gather(*(_hits(pair, server) for server in pair.servers))
     known = [num for num in hits if num is not None]
     if len(known) < len(hits):
-        return [Finding("untested", "prefix cache", "Not every server says how much of a prompt it found in its cache.")]
+        says = "Not every server says how much of a prompt it found in its cache."
+        return [Finding("untested", "prefix cache", says)]
     says = "; ".join(
         f"lane {server.endpoint.lane} found {num:g} tokens" for server, num in zip(pair.servers, known, strict=True)
     )

@@ -50,7 +50,7 @@ async def drafts(pair: Pair) -> list[Finding]:
     if its.is_on is None:
         change = "Make the server report its drafts (vLLM: --per-request-spec-decode-metrics detailed)"
         return [*found, Finding("untested", "speculation", says, "" if pair.is_alone else change)]
-    elif not its.is_on:
+    if not its.is_on:
         options = OPTIONS.get(kind) or "; ".join(f"{name}: {option}" for name, option in OPTIONS.items())
         if not pair.is_alone:
             return [*found, Finding("fault", "speculation", says, f"Turn it on: {options}")]
