@@ -179,10 +179,10 @@ def test_on_a_low_screen_a_tabs_answer_is_in_sight(tab: Any) -> None:
 
 SHIFTS = """() => { window.shifts = []; new PerformanceObserver(list => list.getEntries().forEach(entry =>
     window.shifts.push([entry.startTime, entry.value]))).observe({ type: 'layout-shift' }); }"""
-ROWS = """() => [...document.querySelectorAll('.pf-text')].map(box => {
+ROWS = """() => [...document.querySelectorAll('.pf-lane .pf-text')].map(box => {
     const { top, bottom } = box.getBoundingClientRect();
     return (Math.min(bottom, innerHeight) - Math.max(top, 0)) / parseFloat(getComputedStyle(box).lineHeight); })"""
-FULL = "() => [...document.querySelectorAll('.pf-text')].map(box => box.scrollHeight / box.clientHeight)"
+FULL = "() => [...document.querySelectorAll('.pf-lane .pf-text')].map(box => box.scrollHeight / box.clientHeight)"
 
 
 def windows(shifts: list[list[float]]) -> float:

@@ -141,7 +141,7 @@ def test_each_view_shows_the_same_nodes(page: Any) -> None:
     assert page.evaluate(TOKENS) == expected(SHORT)
 
 
-AT_TOP = """() => [...document.querySelectorAll('.pf-text')].map(box => {
+AT_TOP = """() => [...document.querySelectorAll('.pf-lane .pf-text')].map(box => {
     const { top } = box.getBoundingClientRect(), steps = [...box.querySelectorAll('.pf-step')];
     return +steps.find(step => step.getBoundingClientRect().bottom > top + 4).dataset.step; })"""
 
@@ -155,7 +155,7 @@ def test_both_texts_begin_at_the_top_and_scroll_together(page: Any) -> None:
         page.click(f"[data-tab={view}]")
         if not marks:
             page.click("[data-ref=marks]")
-        assert page.evaluate("[...document.querySelectorAll('.pf-text')].map(box => box.scrollTop)") == [0, 0]
+        assert page.evaluate("[...document.querySelectorAll('.pf-lane .pf-text')].map(box => box.scrollTop)") == [0, 0]
         for share in (0.4, 0.15):
             page.evaluate("share => { const box = document.querySelector('[data-ref=rightText]');"
                           " box.scrollTop = share * box.scrollHeight; }", share)  # fmt: skip

@@ -67,7 +67,7 @@ PAGE = """() => ({ root: { ...document.querySelector(".pf").dataset }, focus: do
   prompt: document.querySelector("#page-prompt textarea")?.value, at: [scrollX, scrollY],
   words: document.querySelector(".pf").innerText.split("\\n").filter(line =>
     line !== document.querySelector("[data-ref=announce]").textContent.trim()),
-  tops: [...document.querySelectorAll(".pf-text")].map(box => box.scrollTop),
+  tops: [...document.querySelectorAll(".pf-lane .pf-text")].map(box => box.scrollTop),
   state: (({ race, t, speed, state }) => ({ race, t, speed, state }))(window.photofinish.state) })"""
 
 
