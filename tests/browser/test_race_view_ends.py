@@ -226,13 +226,14 @@ def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
     page.wait_for_function("window.copied?.includes('59.4\u00a0% less')")
     rail, plain, _, fast = page.evaluate("window.wide.splice(0)")
     assert plain < fast == rail
-    feed(page, race_over(words_of(TEXT)[:80], seed=5, hit=0.0), race_id="slower")
+    slower = frames(race_over(words_of(TEXT)[:80], seed=5, hit=0.0), race_id="slower")
+    show(page, [{**frame, "name": "Your prompt"} for frame in slower])
     page.evaluate("window.said = []")
     page.evaluate("document.querySelector('[data-ref=picture]').click()")
     rail, plain, _, slow = page.evaluate("window.wide")
-    assert slow < plain == rail and "26.0\u00a0% more machine time for the same tokens. One user." in page.evaluate(
-        "window.said"
-    )
+    said = " ".join(page.evaluate("window.said"))
+    assert slow < plain == rail and "26.0\u00a0% more machine time for the same tokens. One user." in said
+    assert "Your prompt: \u201ca prompt\u2026\u201d: " in said
 
 
 def test_one_row_a_step_begins_with_the_first_in_both_lanes(page: Any) -> None:
