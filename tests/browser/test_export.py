@@ -154,6 +154,8 @@ def test_an_exported_page_opens_on_the_money_and_sends_itself(exported: Any) -> 
     phone: Any = {"has_touch": True, "is_mobile": True, "permissions": ["clipboard-read", "clipboard-write"]}
     page = exported(RACE.read_bytes(), kept, reduced_motion="reduce", **phone)
     assert page.is_visible("[data-ref=decideSays]") and page.input_value("[data-decide=dollars]") == "2.50"
+    page.wait_for_timeout(100)
+    assert page.evaluate("scrollY") == 0, "the race is missed"
     page.fill("[data-decide=dollars]", "7")
     page.evaluate("""() => { navigator.canShare = () => true; navigator.share = async ({ files: [file], text }) => {
         window.sent = [file.name, await file.text(), text]; }; }""")

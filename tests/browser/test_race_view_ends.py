@@ -192,13 +192,18 @@ def test_high_contrast_tells_tokens_apart(page: Any) -> None:
 
 
 def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
-    """A picture of a race that shows other figures than the race, at a size that sites cut."""
+    """A picture of a race that shows other figures than the race or the copied sentence, hides that the slower lane
+    was not done, or is of a size that sites cut."""
     page.evaluate(
-        """() => { window.said = []; const draw = CanvasRenderingContext2D.prototype.fillText;
-        CanvasRenderingContext2D.prototype.fillText = function (words, ...rest) {
-          window.said.push(words); draw.call(this, words, ...rest); }; }"""
+        """() => { window.said = []; window.wide = []; const pen = CanvasRenderingContext2D.prototype;
+        const { fillText, fillRect } = pen;
+        const writeText = async words => { window.copied = words; };
+        Object.defineProperty(navigator, 'clipboard', { value: { writeText } });
+        pen.fillText = function (words, ...rest) { window.said.push(words); fillText.call(this, words, ...rest); };
+        pen.fillRect = function (x, y, width, high) { if (high === 32) window.wide.push(width);
+          fillRect.call(this, x, y, width, high); }; }"""
     )
-    feed(page, fixed_race())
+    feed(page, race_over(words_of(TEXT)[:80], seed=14))
     page.focus("[data-ref=scrub]")
     page.keyboard.press("Home")
     page.click(".pf-share summary")
@@ -218,6 +223,18 @@ def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
     assert set(re.split("[,;] ", page.inner_text("[data-ref=ratioWords]"))) <= set(said)
     for side in ("left", "right"):
         assert f"{page.inner_text(f'[data-ref={side}Figure]')} tok/s" in said
+    page.click("[data-copy=sentence]")
+    page.wait_for_function("window.copied?.includes('59.4\u00a0% less')")
+    rail, plain, _, fast = page.evaluate("window.wide.splice(0)")
+    assert plain < fast == rail
+    slower = frames(race_over(words_of(TEXT)[:80], seed=5, hit=0.0), race_id="slower")
+    show(page, [{**frame, "name": "Your prompt"} for frame in slower])
+    page.evaluate("window.said = []")
+    page.evaluate("document.querySelector('[data-ref=picture]').click()")
+    rail, plain, _, slow = page.evaluate("window.wide")
+    said = " ".join(page.evaluate("window.said"))
+    assert slow < plain == rail and "26.0\u00a0% more machine time for the same tokens. One user." in said
+    assert "Your prompt: \u201ca prompt\u2026\u201d: " in said
 
 
 def test_one_row_a_step_begins_with_the_first_in_both_lanes(page: Any) -> None:

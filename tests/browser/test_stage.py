@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from app.catalogue.catalogue import load_presets
-from tests.helpers import ROOT
 from tests.helpers.cable import Cable, cable
 from tests.helpers.page_browser import (
     LOAD_MS,
@@ -30,61 +29,18 @@ from tests.helpers.page_browser import (
 from tests.helpers.pageserver import WITHOUT_TORCH, free_port, served
 from tests.helpers.race_pages import SETTLED, TEXT, feed, race_over, show, words, words_of
 from tests.helpers.races import with_tables
+from tests.helpers.stage_page import SHOWN, fits, press, script
 
 pytestmark = pytest.mark.browser
 STATE = "window.photofinish.state"
-KEYS = {"→": "ArrowRight", "←": "ArrowLeft", "↑": "ArrowUp", "↓": "ArrowDown", "Esc": "Escape"}
 BUTTON = "document.body.insertAdjacentHTML('beforeend', '<button id=\"page-stage-button\">Stage</button>')"
 HALL = {"width": 1920, "height": 1080}
-UNSEEN = """() => {
-  const pf = document.querySelector(".pf"), found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const text = walker.currentNode, node = text.parentElement, range = document.createRange();
-    range.selectNodeContents(text);
-    const { left, right, top, bottom, width } = range.getBoundingClientRect();
-    const seen = node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
-    if (!text.data.trim() || node.closest("script, style, .pf-sr") || !seen || width < 1) continue;
-    const above = document.elementsFromPoint((left + right) / 2, (top + bottom) / 2);
-    if (!pf.contains(node)) {
-      if (!above.some(each => pf.contains(each)) && top < innerHeight && bottom > 0) found.push(["beside", text.data]);
-      continue; }
-    if (parseFloat(getComputedStyle(node).fontSize) < 28) found.push(["small", text.data]);
-    if (node.closest(".pf-text")) continue;
-    if (left < 0 || right > innerWidth || top < 0 || bottom > innerHeight) found.push(["off the screen", text.data]);
-    for (let box = node; box !== pf; box = box.parentElement)
-      if (getComputedStyle(box).overflowX !== "visible" && box.scrollWidth > box.clientWidth + 1)
-        found.push(["cut off", box.className, text.data]);
-    const part = node.closest(".pf-ratio-words, .pf-lane-kind, .pf-verdict, .pf-card");
-    if (part && bottom > part.getBoundingClientRect().bottom + 1) found.push(["cut off below", text.data]);
-  }
-  for (const box of [document.documentElement, pf])
-    if (box.scrollHeight > box.clientHeight + 1 || box.scrollWidth > box.clientWidth + 1) found.push(["scrolls"]);
-  return found; }"""
-SHOWN = """() => ['.pf-title', '.pf-board', '.pf-verdict'].map(name =>
-  document.querySelector(name).innerText).join('\\n')"""
 PAGE = """() => ({ root: { ...document.querySelector(".pf").dataset }, focus: document.activeElement.id,
   prompt: document.querySelector("#page-prompt textarea")?.value, at: [scrollX, scrollY],
   words: document.querySelector(".pf").innerText.split("\\n").filter(line =>
     line !== document.querySelector("[data-ref=announce]").textContent.trim()),
   tops: [...document.querySelectorAll(".pf-lane .pf-text")].map(box => box.scrollTop),
   state: (({ race, t, speed, state }) => ({ race, t, speed, state }))(window.photofinish.state) })"""
-
-
-def script(title: str) -> list[tuple[list[str], list[str], str]]:
-    """For each row of a script in docs/stage.md: its keys, what is on the screen, and what is said."""
-    part = (ROOT / "docs" / "stage.md").read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
-    rows = [line.strip("|").split("|") for line in part.splitlines() if re.match(r"\| \d", line)]
-    return [(re.findall("`(.+?)`", keys), re.findall("`(.+?)`", shown), said) for _, keys, shown, said in rows]
-
-
-def press(page: Any, key: str) -> None:
-    page.keyboard.press(KEYS.get(key, key.lower() if len(key) == 1 else key))
-    page.evaluate(SETTLED)
-
-
-def fits(page: Any, where: str) -> None:
-    assert page.evaluate(UNSEEN) == [], where
 
 
 def test_a_script_by_keyboard_alone(tab: Any) -> None:
@@ -130,8 +86,12 @@ def test_a_script_by_keyboard_alone(tab: Any) -> None:
 
 
 def test_a_prompt_from_the_audience(tab: Any) -> None:
-    """Letters of the prompt that work as keys, another prompt in the race, also by the bar's button, or no way back."""
+    """Letters of the prompt that work as keys, another prompt in the race, also by the bar's button, or no way back;
+    prose that loops, as it does at temperature 0; fingers whose Return races or whose bar goes; texts that are the same
+    but look different."""
     tab.evaluate("AbortSignal.timeout = () => new AbortController().signal")  # a busy machine is not a lost one
+    tab.evaluate("window.media = matchMedia; window.matchMedia = () => ({ matches: true })")  # only touch
+    tab.route("**/tokens", lambda route: route.fulfill(json={"count": 3, "chat": False}))
     tab.focus("#page-stage-button")
     press(tab, "Enter")
     for by_bar in (False, True):
@@ -142,9 +102,13 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
                 tab.click("[data-ref=stageView]")
         press(tab, "T")
         assert tab.is_visible("[data-ref=stagePrompt]")
+        assert words(tab, "stageWarns") == "", "an example's own prompt"
         tab.keyboard.type("nvx?")
+        tab.wait_for_selector("[data-ref=stageWarns]:has-text('Races at temperature 0.8'):has-text('Answer: ')")
         assert tab.evaluate(STATE)["race"] == before
         if by_bar:
+            tab.keyboard.press("Enter")
+            assert tab.input_value("[data-ref=stageTyped]") == "nvx?\n"
             tab.mouse.move(200, 300)
             tab.mouse.move(400, 300, steps=20)
             tab.click("[data-ref=stageLiveKey]")
@@ -152,7 +116,14 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
             press(tab, "Escape")
         assert tab.locator(".pf[data-stage]").count() and tab.is_hidden("[data-ref=stagePrompt]")
     new_race(tab, before)
-    assert words(tab, "titleName") == "Your prompt" and tab.input_value("#page-prompt textarea") == "nvx?"
+    assert words(tab, "titleName") == "Your prompt" and tab.input_value("#page-prompt textarea") == "nvx?\n"
+    tab.unroute("**/tokens")
+    tab.evaluate("document.querySelector('.pf').dataset.size = 'narrow'")
+    assert "temperature 0.8, seed 0" in tab.inner_text("[data-ref=titleFacts]")
+    for key, view in (("V", "plain"), ("M", "reading"), ("V", "reading"), ("V", "plain"), ("Home", "reading")):
+        press(tab, key)
+        assert tab.get_attribute(".pf", "data-view") == view and tab.is_visible("[data-ref=stageHint]"), key
+    tab.evaluate("window.matchMedia = window.media")
     press(tab, "Escape")
 
 

@@ -59,15 +59,19 @@ function drawPicture() {
   const verdict = say(words("verdictWord"), SHOT.pad, 474, 30, "board-ink", { weight: 700 });
   say(words("verdictRows"), SHOT.pad + verdict + 20, 474, 20, "board-soft");
   const saves = ["faster", "slower"].includes(root.dataset.sense) && !root.hasAttribute("data-servers");
-  if (words("caution")) say(words("caution"), SHOT.pad, 508, 24, "caution", { weight: 700 });
-  else if (saves) say(`${sentence(wasteWords(S.shown.speedup))} One user.`, SHOT.pad, 508, 24, "board-ink",
-    { weight: 700 });
+  const caution = words("caution"), saved = saves && !caution;
+  let y = 482;
+  const put = (line, most, size, ...look) => {
+    pen.font = `${look[1]?.weight ?? 400} ${size}px ${style.fontFamily}`;
+    for (const each of wrapped(pen, line, right - SHOT.pad).slice(0, most)) say(each, SHOT.pad, y += 26, size, ...look);
+  };
+  put(caution || (saved && `${sentence(wasteWords(S.shown.speedup))} One user.`) || "", 2, 24,
+    caution ? "caution" : "board-ink", { weight: 700 });
   const { model, device, created } = S.header ?? {};
   const where = [model && `${model.name} in ${model.dtype}`, device?.name, String(created ?? "").slice(0, 10)];
-  const lines = [`${words("rightKind")}.`, ...saves ? [deployable(), loadNow(), yearNow()] : []];
-  pen.font = `400 20px ${style.fontFamily}`;
-  [...wrapped(pen, lines.filter(Boolean).join(" "), right - SHOT.pad).slice(0, 3), oneLine(where.filter(Boolean)
-    .join("; "))].forEach((line, i) => say(line, SHOT.pad, 538 + 26 * i, 20, "board-soft"));
+  put([`${words("rightKind")}.`, saves && deployable(), saved && loadNow(), saved && yearNow()].filter(Boolean)
+    .join(" "), 3, 20, "board-soft");
+  say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, y + 26, 20, "board-soft");
   return canvas;
 }
 
