@@ -66,7 +66,7 @@ export async function raceLive(own = "") {
   const isBack = await answers();
   if (live.lost || !isBack) return instead(LOST, isBack ? BACK : INSTEAD);
   if (live.race !== "") return undefined;
-  const isTyped = !live.example && document.querySelector("#page-presets.page-own");      // on the page, before the stage
+  const isTyped = !live.example && document.querySelector("#page-presets.page-own");      // before the stage began
   if (!own) return (refs.liveHere.hidden || isTyped ? pageButton("race") : refs.liveHere)?.click();
   typeInto(document.querySelector("#page-prompt textarea"), own);
   return setTimeout(() => pageButton("race")?.click(), TYPED_MS);

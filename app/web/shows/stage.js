@@ -53,8 +53,8 @@ const WITH_EXAMPLES = [
   [["x", "."], "X", "stop the live race", () => stopLive()],
 ];
 // kept: what the page showed before, null when off stage; byLink: the page's address opens the stage; played: whether
-// the replay was running when the screen was last drawn; hint: hides the most important keys after a while; marks: whether
-// they were on before the texts of a race that is over were shown without; null otherwise.
+// the replay was running when the screen was last drawn; hint: hides the most important keys after a while; marks:
+// whether they were on before the texts of a race that is over were shown without; null otherwise.
 const stage = { kept: null, byLink: new URLSearchParams(location.search).has("stage"), played: false, hint: 0,
   marks: null };
 const textBoxes = () => [refs.leftText, refs.rightText];
