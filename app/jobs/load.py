@@ -53,6 +53,7 @@ class _LoadStudy(Study):
         self.request = request
         self._now: dict[Key, tuple[int, int]] = {}
         self._kinds: dict[str, str] = {}
+        self._said = request.plan.said({})
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -98,6 +99,7 @@ class _LoadStudy(Study):
         if is_whole(row):
             self.begun.discard((row["lane"], row["concurrency"]))
         self.rows.append(row)
+        self._said = self.request.plan.said(self._kinds)  # with the time at which it was measured
 
     def _count(self, key: Key, counts: tuple[int, int]) -> None:
         """counts: requests of this level that are done, and those of them that failed."""
@@ -128,5 +130,5 @@ class _LoadStudy(Study):
             "separate": plan.separate,
             "rows": rows,
             "begun": [list(key) for key in sorted(self.begun)],
-            "report": report(rows, lanes, OUTPUT_SCHEMA, plan.said(self._kinds)) if rows else None,
+            "report": report(rows, lanes, OUTPUT_SCHEMA, self._said) if rows else None,
         }

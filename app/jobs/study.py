@@ -256,6 +256,7 @@ class _PromptsStudy(Study):
         self.is_complete = len(self.done) == len(request.prompts)
         self.ran_on: dict[str, Any] = {}
         self.about: dict[str, Any] = {}
+        self.said = self._dated()
 
     @property
     def done(self) -> set[int]:
@@ -270,6 +271,7 @@ class _PromptsStudy(Study):
             self.rows, self.note = [], ANEW
         self.rows += rows
         self.ran_on, self.about = ran_on, about or {}
+        self.said = self._dated()  # with the time at which it was measured
         self.raced_s += time.monotonic() - began
         self.num_raced += 1
         self.is_complete = len(self.done) == len(self.request.prompts)
@@ -277,7 +279,6 @@ class _PromptsStudy(Study):
     def frame(self) -> dict[str, Any]:
         request, num_done, over = self.request, len(self.done), self.state in ENDED
         left, params, spec = len(request.prompts) - num_done, request.params, self.about.get("spec", {})
-        said = dated(self.about.get("said", {}), len(request.prompts), request.name)
         return {
             "key": request.key,
             "state": self.state,
@@ -295,8 +296,13 @@ class _PromptsStudy(Study):
             "params": {name: getattr(params, name) for name in ("temperature", "top_p", "seed", "max_new_tokens")},
             "rows": [] if over else [row.to_json() for row in self.rows[-LATEST * len(request.drafters) :]],
             "ran_on": self.ran_on,
-            "report": result(sorted(self.rows, key=LINE), request.pair.target, said) if over and self.rows else None,
+            "report": result(sorted(self.rows, key=LINE), request.pair.target, self.said)
+            if over and self.rows
+            else None,
         }
+
+    def _dated(self) -> dict[str, Any]:
+        return dated(self.about.get("said", {}), len(self.request.prompts), self.request.name)
 
 
 def refused_study(why: str) -> str:

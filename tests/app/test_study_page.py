@@ -122,7 +122,7 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
     backend.raced.clear()
     again = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(14, kept=half)))[-1]
     assert backend.raced == [f"prompt {i}" for i in range(2, 15, 2)] and again["note"] == ""
-    assert again["report"] == last["report"]
+    assert again["report"] == {**last["report"], "said": again["report"]["said"]}
     for other in (request(14, kept=half, max_new_tokens=9), request(13, kept=half), request(kept={**half, "key": ""})):
         assert other.kept == ()
     elsewhere = Backend(ran_on={**HERE, "machine": "another"})
