@@ -253,6 +253,8 @@ def test_fingers(visit: Any) -> None:
     close_settings(tab)
     tab.tap("#page-stage-button")
     look("the stage")
+    tab.keyboard.press("ArrowRight")
+    look("the race on the stage")
     assert all(tab.is_visible(f"[data-side={side}] .pf-lane-head") for side in ("left", "right")), "which text is whose"
     assert tab.locator(".pf-stage-hint kbd:visible").count() == 0 and "Esc" not in tab.inner_text(".pf-stage-hint")
     before = tab.evaluate("window.photofinish.state.race")
