@@ -26,8 +26,7 @@ THERE = "there"
 """The lane of a server next to this machine's lanes."""
 LANES = {1: (THERE,), 2: (PLAIN, SPECULATIVE)}
 WHOSE = ("the first server", "the second server")
-MAX_CHARS, MAX_TABS = 500, 1000
-NEWS = "Another tab of this page chose {}: this tab races it too."
+MAX_CHARS = 500
 BESIDE = "First this machine's lanes race, then the server's: two clocks, and as a rule two devices."
 
 
@@ -41,8 +40,6 @@ class Doors:
         self._keys: dict[tuple[str, str], str] = {}
         self._can_race: ServersBackend | None = None
         self._chat, self._num_tried = False, 0
-        self._choices: dict[str, int] = {}
-        self._num_choices, self._seen = 0, dict[str, int]()
 
     def added_to(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue with what the owner has named; the last one chosen is its default."""
@@ -90,30 +87,14 @@ class Doors:
             told.append("The first one drafts and the second one does not: are they swapped?")
         return {"sentences": told, "can_race": len(found) == len(seen), "tried": this}
 
-    def seen(self, tab: str) -> None:
-        """This tab knows what has been chosen so far."""
-        self._seen[tab] = self._num_choices
-        if len(self._seen) > MAX_TABS:
-            del self._seen[next(iter(self._seen))]
-
-    def news(self, tab: str, pair: Pair) -> str:
-        """A sentence, once, if another tab has chosen anew what this one is about to race; else ""."""
-        is_news = self._choices.get(pair.id, 0) > self._seen.get(tab, self._num_choices)
-        if is_news:
-            self.seen(tab)
-        return NEWS.format(pair.title) if is_news else ""
-
-    def choose(self, name: str, catalogue: Catalogue, pair: Pair, tab: str) -> Pair:
+    def choose(self, name: str, catalogue: Catalogue, pair: Pair) -> Pair:
         """What the owner has named there, OWN or SERVERS: from now on the page's default. pair: the one chosen so far,
-        which a single server races next to. tab: the one that chooses. Raises UsageError if nothing was named."""
+        which a single server races next to. Raises UsageError if nothing was named."""
         if name == SERVERS:
             self._pairs[name] = self._on_servers(catalogue, pair)
         elif name not in self._pairs:
             raise UsageError("name a model first")
         self._chosen = name
-        self._num_choices += 1
-        self._choices[name] = self._num_choices
-        self.seen(tab)
         return self._pairs[name]
 
     def _on_servers(self, catalogue: Catalogue, pair: Pair) -> Pair:

@@ -21,7 +21,7 @@ from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
 from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
 from ..catalogue.load_request import read_load
-from ..catalogue.request import RaceRequest, StudyRequest, read_again, read_check_up, read_request, read_study
+from ..catalogue.request import RaceRequest, read_again, read_check_up, read_request, read_study
 from ..figures.charts import charts
 from ..figures.inflate import cheats
 from ..figures.plots import Chart
@@ -41,17 +41,7 @@ from .controls import OF_THE_ENGINE, chat_help, more_choices, pair_choices, pres
 from .doors import Doors
 from .gate import address_of
 from .streamed import Frames, as_gradio_errors, streamed, streamed_study
-from .texts import (
-    chart_sentence,
-    chart_table,
-    charts_of,
-    drafter_choices,
-    model_line,
-    pair_line,
-    preset_line,
-    refused,
-    safe,
-)
+from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
 
 MODEL_POLL_S = 0.2
 MAX_ID_CHARS = 100
@@ -119,11 +109,9 @@ class Handlers:
         while self._check is not None and self._check.found is None:
             await asyncio.sleep(MODEL_POLL_S)
 
-    async def offers(self, request: gr.Request) -> tuple[Any, str]:
+    async def offers(self) -> tuple[Any, str]:
         """The pairs on offer and the refused ones, once all are checked, with those that the owner has named."""
         await self.checked()
-        if self.doors is not None:
-            self.doors.seen(_visitor(request))
         catalogue = self.catalogue
         if catalogue is self._catalogue:
             return gr.skip(), gr.skip()
@@ -144,14 +132,8 @@ class Handlers:
             asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
             return self._begin(asked, request)
 
-    def _say_news(self, pair: Pair, request: gr.Request) -> None:
-        """Say, once, that another tab of the owner has chosen what this one is about to race."""
-        if self.doors is not None and (news := self.doors.news(_visitor(request), pair)):
-            gr.Info(safe(news))
-
     def _begin(self, asked: RaceRequest, request: gr.Request) -> Frames:
         self._raced = asked.pair
-        self._say_news(asked.pair, request)
         return self.stage.frames(_visitor(request), address_of(request), asked)
 
     async def stop(self, request: gr.Request) -> None:
@@ -163,8 +145,6 @@ class Handlers:
         """Run a study of the browser's prompts with the page's settings."""
         settings = dict(zip(STUDY_SETTINGS, values, strict=True))
         asked = await self._jobs.run(address_of(request), read_study, self.catalogue, settings, event._data)
-        if isinstance(asked, StudyRequest):
-            self._say_news(asked.pair, request)
         return self._studies.frames(_visitor(request), address_of(request), asked)
 
     @streamed_study
@@ -298,7 +278,7 @@ class Handlers:
         """Choose what the owner has named in a dialog, with all that choosing a pair sets, by name."""
         assert self.doors is not None
         with as_gradio_errors():
-            pair = self.doors.choose(name, self.catalogue, self.catalogue.pair(pair_id), _visitor(request))
+            pair = self.doors.choose(name, self.catalogue, self.catalogue.pair(pair_id))
         chosen = gr.update(choices=pair_choices(self.catalogue), value=pair.id)
         return {**self.pair(pair.id, prompt, request), "pair": chosen}
 

@@ -102,10 +102,10 @@ def test_a_folder_is_a_model_like_those_of_the_catalogue() -> None:
     asked = {"target": folder, "drafter": draft}
     assert "nothing to download" in asyncio.run(doors.model(asked))["sentences"][0]
     with pytest.raises(UsageError, match="name a model first"):
-        doors.choose(OWN, before, before.default, "tab")
+        doors.choose(OWN, before, before.default)
     asyncio.run(doors.model({**asked, "use": True}))
     assert doors.added_to(before).default == before.default
-    pair = doors.choose(OWN, before, before.default, "tab")
+    pair = doors.choose(OWN, before, before.default)
     catalogue = doors.added_to(before)
     assert catalogue.default == pair and pair.chat is True and set(before.offers) < set(catalogue.offers)
     values = {each.name: each.default for each in controls(catalogue)}
@@ -237,14 +237,11 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     backend, base = MixedBackend("auto", "cpu", False), load(Machine())
     doors = Doors(backend)
     with pytest.raises(UsageError, match=NO_SERVERS):
-        doors.choose(SERVERS, base, base.default, "tab")
+        doors.choose(SERVERS, base, base.default)
     tried(doors, *(each.url for each in two))
     asyncio.run(doors.servers({"use": True, "tried": 1}))
-    doors.seen("other")
-    doors.choose(SERVERS, base, base.default, "tab")
+    doors.choose(SERVERS, base, base.default)
     catalogue = doors.added_to(base)
-    told = [doors.news(tab, catalogue.pair(SERVERS)) for tab in ("tab", "other", "other")]
-    assert told == ["", "Another tab of this page chose a/model on 2 servers: this tab races it too.", ""]
     with pytest.raises(UsageError, match="another tab of this page has tried servers since"):
         asyncio.run(doors.servers({"use": True, "tried": 0}))
     assert pair_choices(catalogue)[0] == ("a/model on 2 servers", SERVERS) and pair_choices(base)[0][1] != SERVERS
@@ -278,10 +275,10 @@ def test_one_server_races_next_to_this_machines_lanes(two: list[Loopback], monke
     doors = Doors(backend)
     tried(doors, two[0].url)
     asyncio.run(doors.servers({"use": True}))
-    pair = doors.choose(SERVERS, base, base.default, "tab")
+    pair = doors.choose(SERVERS, base, base.default)
     catalogue = doors.added_to(base)
     assert (pair.target, pair.drafter, pair.beside) == (base.default.target, base.default.drafter, True)
-    assert doors.choose(SERVERS, catalogue, pair, "tab").target == pair.target
+    assert doors.choose(SERVERS, catalogue, pair).target == pair.target
     names = dict(pair_choices(catalogue))
     assert names[f"{pair.target} here, a/model on a server"] == SERVERS and base.default.id in names.values()
     recorded = loads((ROOT / "assets" / "races" / "csv_to_json.json").read_bytes())
