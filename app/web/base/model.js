@@ -86,7 +86,7 @@ export function isOnServer(header, name) { return laneSpec(header, name)?.drafte
 export function isElsewhere(header, name) { return isOnServer(header, name) && !isOfServers(header); }
 
 // Whether a lane's steps are the model's: what a server sends at once need not be, unless it reports its drafts.
-export function hasSteps(header, lane) { return lane.steps.some(numDrafted) || !isOnServer(header, lane.name); }
+export function hasSteps(header, lane) { return !isOnServer(header, lane.name) || lane.steps.some(numDrafted); }
 
 // Whether the drafts of a lane may be trees.
 export function mayBranch(header, name) {

@@ -33,7 +33,7 @@ from .study import Key, Plan, Row, is_whole
 
 MAX_BYTES = 16 * 1024**2
 MAX_LANES, MAX_USERS, MOST = 4, 1000, 1e12
-"""Of a result that is opened: lanes, users of a level, and a metric."""
+"""Limits of an opened result: the number of lanes, the users of a level, and the size of a metric."""
 SAID = ("model", "created", "circumstances", "repeats")
 ROW = {
     "lane": NAME,

@@ -14,6 +14,7 @@ NOISE, WAIT_NOISE = 1.03, 1.1
 PLAINS = (PLAIN, BASELINE)
 ROUGH = 3
 """With fewer requests of each user, a level's rate is mostly that of its beginning and end."""
+CROSS = "in between they would cross at about {} (interpolated)"
 NEITHER = {0: "no difference (within 3 %)", None: "no answer"}
 WORDS = {
     True: {1: "speculation on", -1: "speculation off", **NEITHER},
@@ -93,14 +94,14 @@ def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
 
 
 def _recommendation(first: str, other: str, gains: Mapping[int, float], its: Mapping[int, int | None]) -> str:
-    """`Speculation on with 1 to 4 users, off with 16: 1.99x and 0.70x output tokens a second; they cross at about 6.`
-    Of the measured numbers of users only."""
-    runs = [(rank, list(nums)) for rank, nums in groupby(its, its.__getitem__)]
+    """`Speculation on with 1 and 4 users, off with 16: 1.99x, 1.20x, 0.70x output tokens a second; in between they
+    would cross at about 6 (interpolated).` Names the measured numbers of users and no others."""
     words, parts = WORDS[first in PLAINS and other not in PLAINS], list[str]()
-    for rank in dict.fromkeys(rank for rank, _ in runs):
-        spans = [str(nums[0]) if len(nums) == 1 else f"{nums[0]} to {nums[-1]}" for its, nums in runs if its == rank]
-        users = "" if parts else " user" if spans == ["1"] else " users"
-        parts.append(f"{words[rank].format(first=first, other=other)} with {' and '.join(spans)}{users}")
+    for rank in dict.fromkeys(its.values()):
+        *most, last = (str(num) for num, of in its.items() if of == rank)
+        users = "" if parts else " user" if (most, last) == ([], "1") else " users"
+        numbers = f"{', '.join(most)} and {last}" if most else last
+        parts.append(f"{words[rank].format(first=first, other=other)} with {numbers}{users}")
     said = ", ".join(parts)
     if words is WORDS[True]:  # say "speculation" once
         head, found, tail = said.partition("speculation ")
@@ -108,7 +109,7 @@ def _recommendation(first: str, other: str, gains: Mapping[int, float], its: Map
     said = said if said.startswith((first, other)) else said[0].upper() + said[1:]
     at = _crossing(gains, its)
     ratios = ", ".join(f"{gain:.2f}x" for gain in gains.values())
-    return f"{said}: {ratios} output tokens a second{f'; they cross at about {at}' if at else ''}."
+    return f"{said}: {ratios} output tokens a second{f'; {CROSS.format(at)}' if at else ''}."
 
 
 def _crossing(gains: Mapping[int, float], its: Mapping[int, int | None]) -> int | None:

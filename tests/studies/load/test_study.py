@@ -32,8 +32,8 @@ def study(folder: Path, urls: dict[str, str], num: int, *more: str) -> int:
 
 @pytest.mark.slow
 def test_a_known_schedule_is_measured(tmp_path, capfd) -> None:
-    """Another definition than the one that is told: each of these is off by more than a busy machine makes them.
-    Servers keep connections open, or do not."""
+    """A metric that is computed by another definition than the documented one, by more than a busy machine adds, on
+    servers that keep connections open and on servers that do not."""
     latency = FIRST_S + (TOKENS - 1) * INTERVAL_S
     with serving(Scheduled(pace=1, keep=True)) as one, serving(Scheduled(pace=1, keep=False)) as two:
         more = ("--concurrency", "1,2", "--requests", "2", "--separate")
