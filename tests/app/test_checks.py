@@ -197,7 +197,7 @@ def test_the_page_opens_before_and_changes_after(monkeypatch):
         assert handlers.catalogue.default.target == DEFAULT_TARGET
         assert NOT_CHECKED in {offer.reason for offer in handlers.catalogue.offers}
         answer.set()
-        pairs, refused = asyncio.run(handlers.offers(None))
+        pairs, refused = asyncio.run(handlers.offers())
     assert pairs["value"] == "qwen3-8b-eagle3" == asked[0].default.id == handlers.catalogue.default.id
     assert "attention sinks" in refused and NOT_CHECKED not in refused and not check.is_late
 
