@@ -46,19 +46,16 @@ def read_load(
     asked: object,
     whose: str = "",
     max_new_tokens: int = MAX_NEW_TOKENS,
-) -> LoadRequest | SavedLoad:
+) -> LoadRequest:
     """Check a study. Raises UsageError.
 
     values: the page's controls SETTINGS.
     asked: `users`, such as 1,5,25; `requests` per level; `max_new_tokens` per answer; `dollars` per hour, or null; the
         prompts as `text` with the `name` of their file, or, if that is null, made up of `words` random words; `kept`,
-        what the browser has kept of an earlier run, as a JSON string, or null. Or only `saved`, the text of a saved
-        result, to be shown.
+        what the browser has kept of an earlier run, as a JSON string, or null.
     whose: the servers' id, where a run with others is none to continue.
     max_new_tokens: the page's limit on an answer."""
     asked = asked if isinstance(asked, dict) else {}
-    if "saved" in asked:
-        return _saved(asked["saved"])
     users = _users(asked.get("users"))
     requests = _count("requests a level", asked.get("requests"), MAX_REQUESTS)
     if requests < users[-1]:
@@ -108,7 +105,8 @@ def _count(what: str, given: object, most: int) -> int:
     return given
 
 
-def _saved(text: object) -> SavedLoad:
+def read_saved(text: object) -> SavedLoad:
+    """A saved result, to be shown. Raises UsageError."""
     saved = open_load(check_file(text, "the saved result"))
     if not are_short(saved.rows, MAX_SAVED):
         raise UsageError(f"the saved result has more than {MAX_SAVED} levels, or one that is too long to be shown here")

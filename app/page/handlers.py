@@ -20,7 +20,7 @@ from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
 from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
-from ..catalogue.load_request import read_load
+from ..catalogue.load_request import read_load, read_saved
 from ..catalogue.request import RaceRequest, read_again, read_check_up, read_request, read_study
 from ..figures.charts import charts
 from ..figures.inflate import cheats
@@ -167,8 +167,12 @@ class Handlers:
     @streamed_study
     async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
         """Run a study of the page's servers under load."""
+        assert self.loads is not None
+        if isinstance(event._data, dict) and "saved" in event._data:
+            saved = await self._jobs.run(address_of(request), read_saved, event._data["saved"])
+            return self.loads.frames(_visitor(request), address_of(request), saved)
         servers = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
-        assert self.loads is not None and isinstance(servers, ServersBackend)
+        assert isinstance(servers, ServersBackend)
         settings = dict(zip(LOAD_SETTINGS, values, strict=True))
         whose = "" if self.doors is None else servers.id
         most = self.catalogue.limits.max_new_tokens

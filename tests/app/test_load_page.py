@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, LoadRequest, read_load
+from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, LoadRequest, read_load, read_saved
 from app.jobs import study
 from app.jobs.load import LoadStudies
 from app.jobs.queue import HANGS, RaceQueue
@@ -166,9 +166,7 @@ def test_a_saved_result_is_shown_again_and_a_bad_one_refused() -> None:
 
         def opened(**changes: Any) -> Any:
             whole = {**saved, **changes}
-            asked = {"saved": json.dumps(whole)}
-            frames = asyncio.run(page.frames(read_load(page.endpoints, False, LOAD_SETTINGS, asked)))
-            return frames[-1]
+            return asyncio.run(page.frames(read_saved(json.dumps(whole))))[-1]
 
         found = opened(says=["<b>all is well</b>"], gains_with=[7])
         assert found["opened"] and found["report"] == saved and "key" not in found and page.num_asked == num_asked

@@ -307,6 +307,16 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.wait_for_selector("#page-study [data-ref=found] >> text=load.json: a saved result of servers under load")
         assert tab.is_disabled("#page-study [data-ref=start]")
         tab.keyboard.press("Escape")
+        said = tab.text_content("#page-load [data-ref=said]")
+        other = watched(context.new_page(), server.url)  # where no server was tried
+        other.goto(server.url)
+        other.click("#page-servers-button")
+        other.click("#page-load-button")
+        assert other.is_disabled("#page-load [data-ref=start]") and other.is_visible("#page-load [data-ref=untried]")
+        other.set_input_files("#page-load [data-ref=file]", chosen)
+        other.wait_for_selector("#page-load [data-ref=opened] >> text=Opened from a file")
+        assert other.inner_text("#page-load [data-ref=said]") == said and other.problems == []
+        other.close()
 
         tab.click("#page-servers-button")
         assert tab.is_enabled(f"{form} [data-ref=use]") and "vLLM" in tab.inner_text(f"{form} [data-ref=says]")

@@ -51,6 +51,8 @@ function draw() {
   drawControls(["start", "users", "requests", "length", "dollars", "words", "open", "forget"], BUTTON,
     runs() && frame ? `Under load ${Math.floor(100 * share)} %` : "Under load");
   drawOpener(share);
+  refs.untried.hidden = document.querySelector(BUTTON)?.dataset.untried !== "true" || runs();
+  refs.start.disabled ||= !refs.untried.hidden;
   refs.words.disabled ||= study.source !== null;
   refs.forget.hidden = study.source === null;
   drawNeed();

@@ -14,9 +14,9 @@ const urls = () => ["url", "url2"].map(text).filter(Boolean).map((url) => {
   return whole.split("/").length > 3 ? whole : `${whole}/v1`;
 });
 
-// What needs servers that were tried.
+// What needs servers that were tried. A saved result of a load opens without any.
 function disable(isDisabled) {
-  refs.load.disabled = isDisabled;
+  refs.load.dataset.untried = isDisabled;
   refs.checkup.disabled = isDisabled || !text("url2");
 }
 
@@ -51,4 +51,6 @@ function command() {
 
 connect({ check, use: () => use("submit"), command }, "#page-servers-button");
 refs.form.addEventListener("input", () => disable(true));
-for (const name of ["load", "checkup"]) refs[name].addEventListener("click", () => use("select"));
+refs.load.addEventListener("click", () => { if (refs.load.dataset.untried === "false") use("select"); });
+refs.checkup.addEventListener("click", () => use("select"));
+disable(true);
