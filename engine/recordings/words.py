@@ -10,6 +10,13 @@ from typing import Any
 from ..spec import RANDOM, SERVER
 
 JOINERS = "\u200c\u200d"
+CAUSES = (
+    "Usual causes: near ties between two tokens, which a server may round otherwise with drafts, in a batch or after a "
+    "restart; above temperature 0, each server's own random numbers; or a wrong setup of speculation, which is likely "
+    "where most texts part, or within a few words"
+)
+"""Of texts of two servers that differ: said in the same words wherever they do."""
+TELL_APART = "\u201cWhy is it not faster?\u201d in \u201cYour servers\u201d (doctor) tells them apart"
 
 
 def clean(text: str) -> str:

@@ -103,9 +103,9 @@ def report(
     levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int, said: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The JSON object of --json, from at least one level. Means and improvement are over the levels that every lane has
-    finished; `improvement_by_users` is that of each number of users. `says` is the verdict, in sentences; `gains_with`
-    and `loses_with`: numbers of users with which a lane gives more or fewer output tokens per second than the first
-    one. said: see `Plan.said`."""
+    finished; `improvement_by_users` is that of each number of users. `says` is the verdict, in sentences; `gains_with`,
+    `gains_little_with` and `loses_with`: numbers of users with which a lane gives more output tokens per second than
+    the first one, by the threshold or less, or fewer. said: see `Plan.said`."""
     done = [{level["concurrency"] for level in levels if level["lane"] == lane} for lane in lanes]
     shared = set.intersection(*done) if done else set()
     its = {lane: [row for row in levels if row["lane"] == lane and row["concurrency"] in shared] for lane in lanes}
@@ -127,7 +127,8 @@ def report(
         "improvement_by_users": by_users,
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
         "says": says(levels, lanes),
-        "gains_with": sorted({num for num, rank in placed if rank == 1}),
+        "gains_with": sorted({num for num, rank in placed if rank == 2}),
+        "gains_little_with": sorted({num for num, rank in placed if rank == 1}),
         "loses_with": sorted({num for num, rank in placed if rank == -1}),
         "rough": rough(levels),
     }

@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from ...recordings.words import clean, prompts_words
@@ -24,6 +24,8 @@ REPEATS = (
     "Prompts were repeated: {} different ones for {} requests to each server. A server that caches prompts answers a "
     "repeated one faster, whichever lane it is."
 )
+MAX_OTHER = 100
+"""Prompts with differing answers that a level's row names."""
 Key = tuple[str, int]
 """A level of a lane: its name and the number of users."""
 Texts = asyncio.Future[dict[int, int]]
@@ -52,6 +54,12 @@ class Plan:
     def keys(self) -> list[Key]:
         """All levels, in the order in which they run."""
         return [(endpoint.lane, num_users) for num_users in self.concurrency for endpoint in self.endpoints]
+
+    @cached_property
+    def numbers(self) -> list[int]:
+        """Of each question, that of its prompt: distinct ones count from 1 on, as they are first used."""
+        of = {question: number for number, question in enumerate(dict.fromkeys(self.questions), 1)}
+        return [of[question] for question in self.questions]
 
     def about(self) -> dict[str, Any]:
         """What two runs must share to be parts of one study. Has no URL, key or prompt."""
@@ -140,16 +148,19 @@ async def _level(
     row |= {"asked_before": key in begun, "is_up": not outcome.failures or await is_up(endpoint)}
     if endpoint is plan.endpoints[0]:
         first.set_result(outcome.texts)
-    listener.row(row | _compared(plan, endpoint, await first, outcome.texts))
+    listener.row(row | _compared(plan, start, endpoint, await first, outcome.texts))
 
 
-def _compared(plan: Plan, endpoint: Endpoint, first: Mapping[int, int], texts: Mapping[int, int]) -> Row:
-    """num_compared, num_same_text: of the questions that both this lane and the first one answered; None for the first
-    one itself, for another model, and where nothing can be compared."""
+def _compared(plan: Plan, start: int, endpoint: Endpoint, first: Mapping[int, int], texts: Mapping[int, int]) -> Row:
+    """num_compared, num_same_text: of the questions that both this lane and the first one answered; other_prompts: the
+    numbers of the prompts whose answers differ, see `Plan.numbers`, at most MAX_OTHER. None for the first lane itself,
+    for another model, and where nothing can be compared."""
     both = first.keys() & texts.keys()
     if endpoint is plan.endpoints[0] or endpoint.model != plan.endpoints[0].model or not both:
-        return {"num_compared": None, "num_same_text": None}
-    return {"num_compared": len(both), "num_same_text": sum(first[index] == texts[index] for index in both)}
+        return {"num_compared": None, "num_same_text": None, "other_prompts": None}
+    others = [index for index in both if first[index] != texts[index]]
+    found = sorted({plan.numbers[start + index] for index in others})[:MAX_OTHER]
+    return {"num_compared": len(both), "num_same_text": len(both) - len(others), "other_prompts": found}
 
 
 def row_of(key: Key, outcome: Outcome, server_wide: float | None, dollars: float | None) -> Row:

@@ -29,7 +29,7 @@ from ...strict_json import (
     short,
 )
 from .metrics import FORMAT, HIGHER
-from .study import Key, Plan, Row, is_whole
+from .study import MAX_OTHER, Key, Plan, Row, is_whole
 
 MAX_BYTES = 16 * 1024**2
 MAX_LANES, MAX_USERS, MOST = 4, 1000, 1e12
@@ -48,6 +48,14 @@ ROW = {
     **dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens", "num_timeouts"), COUNT),
     **{metric: Maybe(NUMBER) for metric in HIGHER},
     **dict.fromkeys(("num_compared", "num_same_text"), IfThere(Maybe(COUNT))),
+    "other_prompts": IfThere(
+        Maybe(
+            Shape(
+                f"at most {MAX_OTHER} counts",
+                lambda value: isinstance(value, list) and len(value) <= MAX_OTHER and all(map(COUNT.holds, value)),
+            )
+        )
+    ),
 }
 """The shape of a row."""
 

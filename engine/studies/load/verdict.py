@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
+from ...recordings.words import CAUSES, TELL_APART
 from ...spec import BASELINE, PLAIN
+from ..prompts.verdict import THRESHOLD
 
 NOISE, WAIT_NOISE = 1.03, 1.1
 """Smaller ratios, of a level's rates and of its 95th percentiles, are chance."""
@@ -15,21 +17,15 @@ PLAINS = (PLAIN, BASELINE)
 ROUGH = 3
 """With fewer requests of each user, a level's rate is mostly that of its beginning and end."""
 CROSS = "in between they would cross at about {} (interpolated)"
+MOST_NAMED = 5
+"""Prompts whose texts differ that are named."""
 NEITHER = {0: "no difference (within 3 %)", None: "no answer"}
 WORDS = {
-    True: {1: "speculation on", -1: "speculation off", **NEITHER},
-    False: {1: "{other} is ahead", -1: "{first} is ahead", **NEITHER},
+    True: {2: "speculation on", 1: f"little gain (below {THRESHOLD}x)", -1: "speculation off", **NEITHER},
+    False: {2: "{other} is ahead", 1: "{other} is ahead a little", -1: "{first} is ahead", **NEITHER},
 }
 """Whether the lanes are plain decoding and speculation -> rank -> its words in the recommendation."""
-SAME_TEXT = "The same text means the same characters."
-BATCHES = (
-    "Batches change how a server rounds, so under load texts that differ at temperature 0 are usual for bfloat16, and "
-    "by themselves no fault; above temperature 0 each server uses its own random numbers."
-)
-NO_BATCHES = (
-    "They differ with 1 user too, so batches are not the reason; \u201cYour prompts\u201d (study-prompts) shows where "
-    "each text parts. Above temperature 0 each server uses its own random numbers."
-)
+NO_BATCHES = "With 1 user there is no batch, and they differ as well. "
 Level = Mapping[str, Any]
 
 
@@ -51,11 +47,12 @@ def says(levels: Sequence[Level], lanes: Sequence[str]) -> list[str]:
 
 
 def ranks(levels: Sequence[Level], first: str, other: str) -> dict[int, int | None]:
-    """By number of users that both lanes have finished: 1 where `other` gives more output tokens per second, -1 where
-    it gives fewer, 0 within the noise; None where one of them answered nothing."""
+    """By number of users that both lanes have finished: 2 where `other` gives more output tokens per second by the
+    THRESHOLD of a study of prompts, 1 where it gives more, -1 where it gives fewer, 0 within the noise; None where one
+    of them answered nothing."""
     pairs = _pairs(levels, first, other)
     gains = _gains(pairs, "output_tokens_per_s")
-    return {num: _rank(gains[num], NOISE) if num in gains else None for num in pairs}
+    return {num: _graded(gains[num]) if num in gains else None for num in pairs}
 
 
 def rough(levels: Sequence[Level]) -> str:
@@ -74,28 +71,40 @@ def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
     if not gains:
         yield f"{other} and {first}: no level was answered by both."
         return
-    its = {num: _rank(gains[num], NOISE) if num in gains else None for num in pairs}
-    yield _recommendation(first, other, gains, its)
+    its = {num: _graded(gains[num]) if num in gains else None for num in pairs}
+    same = {num: its for num, (_, its) in pairs.items() if its.get("num_compared")}
+    differ = [num for num, its in same.items() if its["num_same_text"] < its["num_compared"]]
+    yield _recommendation(first, other, gains, its, bool(differ))
     yield from _lines(pairs)
     sooner = {num: _rank(1 / gain, WAIT_NOISE) for num, gain in _gains(pairs, "ttft_p95_s").items()}
     if waits := {
         num: " against ".join(f"{its['ttft_p95_s']:.3f} s" for its in reversed(pairs[num]))
         for num, rank in its.items()
-        if rank is not None and sooner.get(num, 0) not in (0, rank)
+        if rank is not None and sooner.get(num, 0) not in (0, _sign(rank))
     }:
         yield f"The wait for the first text (TTFT P95) says otherwise, {other} against {first}: {_by_users(waits)}."
-    same = {num: its for num, (_, its) in pairs.items() if its.get("num_compared")}
     if same:
         counts = {num: f"{its['num_same_text']} of {its['num_compared']}" for num, its in same.items()}
         rest = ", ".join(str(num) for num in pairs if num not in same)
         yield f"Same text: {_by_users(counts)}{'; not compared with ' if rest else ''}{rest}."
-        if differ := [num for num, its in same.items() if its["num_same_text"] < its["num_compared"]]:
-            yield f"{SAME_TEXT} {NO_BATCHES if 1 in differ else BATCHES}"
+        if differ:
+            yield f"{_where(same.values())}{NO_BATCHES if 1 in differ else ''}{CAUSES}. {TELL_APART}."
 
 
-def _recommendation(first: str, other: str, gains: Mapping[int, float], its: Mapping[int, int | None]) -> str:
-    """`Speculation on with 1 and 4 users, off with 16: 1.99x, 1.20x, 0.70x output tokens a second; in between they
-    would cross at about 6 (interpolated).` Names the measured numbers of users and no others."""
+def _where(same: Iterable[Level]) -> str:
+    """`Prompts with differing answers: 3, 9. `, numbered as they were first used; "" if a file does not say which."""
+    found = sorted({number for its in same for number in its.get("other_prompts") or ()})
+    more = len(found) - MOST_NAMED
+    named = ", ".join(map(str, found[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    return f"Prompts with differing answers: {named}. " if found else ""
+
+
+def _recommendation(
+    first: str, other: str, gains: Mapping[int, float], its: Mapping[int, int | None], differ: bool
+) -> str:
+    """`Speculation on with 1 user, little gain (below 1.3x) with 4, off with 16: 1.99x, 1.20x, 0.70x output tokens a
+    second; in between they would cross at about 6 (interpolated).` Names the measured numbers of users and no others.
+    differ: whether some texts do."""
     words, parts = WORDS[first in PLAINS and other not in PLAINS], list[str]()
     for rank in dict.fromkeys(its.values()):
         *most, last = (str(num) for num, of in its.items() if of == rank)
@@ -109,14 +118,16 @@ def _recommendation(first: str, other: str, gains: Mapping[int, float], its: Map
     said = said if said.startswith((first, other)) else said[0].upper() + said[1:]
     at = _crossing(gains, its)
     ratios = ", ".join(f"{gain:.2f}x" for gain in gains.values())
-    return f"{said}: {ratios} output tokens a second{f'; {CROSS.format(at)}' if at else ''}."
+    parts = [f"{said}: {ratios} output tokens a second", "some texts differ" * differ, CROSS.format(at) if at else ""]
+    return f"{'; '.join(filter(None, parts))}."
 
 
 def _crossing(gains: Mapping[int, float], its: Mapping[int, int | None]) -> int | None:
     """The number of users between two neighbouring levels at which the lanes would be as fast, on a straight line in
     logarithms; None unless `other` goes from ahead to behind exactly once, with a number to name in between."""
-    turns = [(a, b) for a, b in pairwise(its) if (its[a], its[b]) == (1, -1)]
-    if not turns or [rank for rank, _ in groupby(filter(None, its.values()))] != [1, -1]:
+    signs = {num: _sign(rank) for num, rank in its.items()}
+    turns = [(a, b) for a, b in pairwise(signs) if (signs[a], signs[b]) == (1, -1)]
+    if not turns or [sign for sign, _ in groupby(filter(None, signs.values()))] != [1, -1]:
         return None
     [(low, high)] = turns
     share = math.log(gains[low]) / math.log(gains[low] / gains[high])
@@ -159,6 +170,14 @@ def _pairs(levels: Sequence[Level], first: str, other: str) -> dict[int, tuple[L
 def _gains(pairs: Pairs, metric: str) -> dict[int, float]:
     """By number of users, the second lane's value over the first one's, where both have one."""
     return {num: b[metric] / a[metric] for num, (a, b) in pairs.items() if a[metric] and b[metric]}
+
+
+def _graded(gain: float) -> int:
+    return 2 if gain >= THRESHOLD else _rank(gain, NOISE)
+
+
+def _sign(rank: int | None) -> int:
+    return ((rank or 0) > 0) - ((rank or 0) < 0)
 
 
 def _rank(gain: float, noise: float) -> int:

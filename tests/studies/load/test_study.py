@@ -94,10 +94,11 @@ def test_answers_to_the_same_question_are_compared(tmp_path, capfd, separate) ->
         found = json.loads(capfd.readouterr().out)
         counts = [(row["lane"], row["num_same_text"], row["num_compared"]) for row in found["levels"]]
         assert counts == [("a", None, None), ("b", 3, 4), ("a", None, None), ("b", 3, 3)]
+        assert [row["other_prompts"] for row in found["levels"] if row["lane"] == "b"] == [[2], []]
         assert "Same text: 3 of 4 with 1 user, 3 of 3 with 3." in found["says"]
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         for line in lines:
-            for name in ("num_same_text", "num_compared"):
+            for name in ("num_same_text", "num_compared", "other_prompts"):
                 line.get("row", {}).pop(name, None)
         old = [line for line in lines if (line.get("row") or line.get("begun")) != lines[-1]["row"]]
         path.write_text("".join(json.dumps(line) + "\n" for line in old))
