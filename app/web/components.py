@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from engine.doctor.defaults import NUM_PROMPTS
+from engine.recordings.words import CAUSES, TELL_APART
 from engine.studies.load.data import WARM_UP
 from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.verdict import THRESHOLD
@@ -35,6 +36,7 @@ def study_view(max_new_tokens: int, **arguments: Any) -> gr.HTML:
     """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.study`. max_new_tokens: the page's
     limit on an answer."""
     constants = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_PROMPTS": MAX_PROMPTS, "THRESHOLD": THRESHOLD}
+    constants |= {"CAUSES": CAUSES, "TELL_APART": TELL_APART}
     return _dialog("study_view", arguments, **constants)
 
 

@@ -41,6 +41,7 @@ class RemoteRace:
         lanes = tuple(LaneSpec(each.lane, SERVER, AUTO) for each in endpoints)
         self.spec = RaceSpec(lanes, params, solo=same_device)
         self.endpoints, self.question = {each.lane: each for each in endpoints}, question
+        self._patience = patience
         self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._said: SimpleQueue[LaneEvent | None] = SimpleQueue()
         secrets = frozenset[str]().union(*(each.secrets for each in endpoints))
@@ -116,7 +117,7 @@ class RemoteRace:
             steps[name], promises[name] = _told(lane, self.endpoints[name].model)
         events = [event for name, lane in self.lanes.items() for event in lane.events(steps[name])]
         verdicts, t = {}, self.spec.params.temperature
-        why = f"; at temperature {t:g} each server draws by its own dice" if t else ""
+        why = f"; at temperature {t:g} each server draws its own random numbers" if t else ""
         answers = {name: answer_of(lane) for name, lane in self.lanes.items()}
         for baseline in [*self.spec.named(BASELINE), *self.spec.named(PLAIN)][:1]:
             for name in self.lanes:
@@ -126,6 +127,10 @@ class RemoteRace:
                     verdicts[name] = judge(answers[baseline], answers[name], why)
         events.sort(key=lambda event: event.wall_s or 0.0)
         return {"events": [to_json(event) for event in events], "verdicts": verdicts, "promises": promises}
+
+    def asked_again(self, name: str) -> RemoteRace:
+        """A race of that lane alone, to be iterated to its end: whether its server repeats itself."""
+        return RemoteRace([self.endpoints[name]], self.question, self.spec.params, self._patience)
 
 
 def _told(lane: RemoteLane, model: str) -> tuple[list[Step], str]:

@@ -28,7 +28,8 @@ BELOW: dict[str, set[str]] = {
     "player": {"", "base", "board", "files"},
 }
 """By folder, those that it may import besides itself."""
-CONSTANTS = {"DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS", "WARM_UP",
+CONSTANTS = {"CAUSES", "TELL_APART",
+             "DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS", "WARM_UP",
              "NUM_PROMPTS", "OWN", "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {
     "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",

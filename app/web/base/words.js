@@ -11,7 +11,8 @@ export const VERDICTS = {
   same_distribution: ["\u223c", "Same probabilities, different text",
     "Expected under this rule: every token is as likely as without guesses, but drawn separately."],
   same_text: ["=", "The same text", "Both wrote exactly the same."],
-  other_text: ["\u2260", "Different texts", "Two programs round differently, so neither text is wrong."],
+  other_text: ["\u2260", "Different texts",
+    "Rounding, random numbers or a wrong setup: \u201cYour prompts\u201d looks for the cause."],
 };
 export const differs = (verdict) => ["different", "near_tie", "other_text"].includes(verdict?.kind);
 export const RIBBONS = {

@@ -1,6 +1,6 @@
 // Draws a study of prompts. Its report is the object that `python -m engine study-prompts --json` prints.
 
-import { DRAFTER_WORDS, THRESHOLD } from "../host.js";
+import { CAUSES, DRAFTER_WORDS, TELL_APART, THRESHOLD } from "../host.js";
 import { makeButton, tableRow } from "../base/dom.js";
 import { drafterName, make, oneLine, plural, shortDrafter, times } from "../base/text.js";
 import { draftWords } from "../base/words.js";
@@ -13,9 +13,6 @@ export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not wor
   + "prompts. With few prompts the two can be equal.";
 const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
 const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/studies/prompts/servers.py
-const CAUSES = "Usual causes: two tokens are nearly tied and the servers round differently, which may change with "
-  + "every restart; above temperature 0, each server's own random numbers; or a wrong setup of speculation, which is "
-  + "likely where most texts part, or within a few words";
 
 // What a drafter at k is called; k null: a lane of a server, which drafts as it likes.
 const ofServer = (drafter) => (drafter === "server" ? "speculation" : oneLine(drafter));
@@ -83,7 +80,18 @@ export function textsWords(rows) {
   const others = its.filter(({ identical }) => !identical);
   if (others.length === its.length && !others.some(({ differs_at: at }) => typeof at === "number")) return "";
   const same = `Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`;
-  return others.length ? `${same} ${CAUSES}${2 * others.length > its.length ? ": here most do" : ""}.` : same;
+  return others.length ? [same, controlWords(others), `${CAUSES}${2 * others.length > its.length ? ": here most do" :
+    ""}.`, `${TELL_APART}.`].filter(Boolean).join(" ") : same;
+}
+
+// Where texts differ, the plain server was asked once more.
+function controlWords(others) {
+  const again = others.filter(({ plain_repeats: repeats }) => typeof repeats === "boolean");
+  const same = again.filter(({ plain_repeats: repeats }) => repeats).length;
+  if (!again.length) return "";
+  const said = `Asked once more, the plain server wrote its own text again in ${same} of ${again.length}`;
+  return same === again.length ? `${said}: it repeats itself, so the other server makes the difference.` :
+    same ? `${said}.` : `${said}: it does not repeat itself, so the differences say nothing of speculation.`;
 }
 
 // Where texts part, in the order of the prompts; all but the first few are folded.

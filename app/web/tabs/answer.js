@@ -68,7 +68,7 @@ function judged(header, plain, { drafter, ratio, lane, steps }, options, disturb
   const isOther = differs(header.verdicts?.[like.lane]);
   const caution = [isEven && `The difference is within the noise (\u00b1${(100 * noise).toFixed(0)} %).`,
     disturbed && "The machine was disturbed: do not quote these figures.", loop,
-    isOther && "The lanes wrote different texts, so their speeds are not of the same work.",
+    isOther && "The texts differ, so the speeds are not of quite the same work.",
     drafter.startsWith("synthetic") && "The drafts are made up: this is what a real drafter of that accuracy would "
       + "save.",
     RANDOM_WEIGHTS.test(header.model.name) && "These are random weights: which guesses were kept means nothing."]

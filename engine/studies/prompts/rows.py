@@ -27,6 +27,8 @@ class Row:
         not compared by characters.
     ways: where the texts part: up to 60 characters before that place, then those with which the plain text and this one
         go on.
+    plain_repeats: whether the plain server, asked once more because the texts differ, wrote its own text again; None if
+        it was not asked, or failed.
     """
 
     line: int
@@ -46,6 +48,7 @@ class Row:
     computed: Mapping[str, float] = field(default_factory=dict)
     differs_at: int | None = None
     ways: list[str] | None = None
+    plain_repeats: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,6 +67,7 @@ _SHAPE = {
         lambda v: isinstance(v, dict) and v.keys() <= KS and all(map(GAIN.holds, v.values())),
     ),
     "differs_at": IfThere(Maybe(COUNT)),
+    "plain_repeats": IfThere(Maybe(FLAG)),
     "ways": IfThere(
         Maybe(Shape("three texts", lambda v: isinstance(v, list) and len(v) == 3 and all(map(TEXT.holds, v))))
     ),

@@ -101,6 +101,8 @@ def rows_on_servers(
     )
     kinds = {lane: each["kind"] for lane, each in recording["verdicts"].items()}
     own = [*race.spec.named(PLAIN), ""][0], [*race.spec.named(BASELINE), ""][0]
+    partings = {name: _parting(race, undrafted[-1], name) for name, kind in kinds.items() if kind == "other_text"}
+    repeats = _repeats(race, undrafted[-1], progress) if any(partings.values()) else None
     return tuple(
         Row(
             line=prompt.line,
@@ -115,7 +117,7 @@ def rows_on_servers(
             identical=kinds.get(name) == "same_text",
             loops=loops,
             fault=f"line {prompt.line}: lane {name} failed: {failed[name]}" if name in failed else "",
-            **(_parting(race, undrafted[-1], name) if kinds.get(name) == "other_text" else {}),
+            **(parting | {"plain_repeats": repeats} if (parting := partings.get(name)) else {}),
         )
         for name, gain in race_speedups(events, race.spec.lanes).items()
     )
@@ -128,6 +130,17 @@ def _parting(race: RemoteRace, plain: str, name: str) -> dict[str, Any]:
     if at is None:
         return {}
     return {"differs_at": at, "ways": [a.text[max(0, at - PART) : at], a.text[at : at + PART], b.text[at : at + PART]]}
+
+
+def _repeats(race: RemoteRace, plain: str, progress: Progress) -> bool | None:
+    """Whether the lane writes its own text once more; None if it fails."""
+    again = race.asked_again(plain)
+    with closing(again.events()) as source:  # type: ignore[type-var]
+        for _ in source:
+            progress("asking the plain server again, because the texts differ", None)
+    if again.lanes[plain].failed:
+        return None
+    return differs_at(answer_of(race.lanes[plain]), answer_of(again.lanes[plain])) is None
 
 
 def _drafts(race: RemoteRace, events: Sequence[LaneEvent], name: str) -> dict[str, Any]:

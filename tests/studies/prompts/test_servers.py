@@ -11,6 +11,7 @@ from engine.cli.main import main
 from engine.errors import UsageError
 from engine.progress import silent
 from engine.recordings.recording import build, loads
+from engine.recordings.words import CAUSES, TELL_APART
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.race import RemoteRace
@@ -19,10 +20,12 @@ from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import row_of
 from engine.studies.prompts.servers import rows_on_servers
 from engine.studies.prompts.study_file import open_study
+from engine.studies.prompts.verdict import THRESHOLD
 from tests.helpers.loopback import HEAD, Answer, Body, http, servers, sse, stream_of
 from tests.helpers.pure_js import pure_js
 
 WORDS = ["The", " cat", " sat", " on", " it", "."]
+SAID = {"THRESHOLD": THRESHOLD, "CAUSES": CAUSES, "TELL_APART": TELL_APART}
 TEXTS = {"one": WORDS, "two": [*WORDS[:3], " in", *WORDS[4:]], "three": ["A", *WORDS[1:]], "four": WORDS[:4]}
 """What the speculative server writes after each prompt; the plain one always writes WORDS."""
 
@@ -59,21 +62,25 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert verdicts == ["same_text", "other_text", "other_text", "other_text"]
     assert row_of(rows[1]).differs_at == 12 and rows[1]["ways"] == ["The cat sat ", "on it.", "in it."]
     assert rows[3]["ways"] == ["The cat sat on", " it.", ""] and rows[0]["ways"] is None
-    old = {name: value for name, value in rows[0].items() if name not in ("differs_at", "ways")}
+    old = {name: value for name, value in rows[0].items() if name not in ("differs_at", "ways", "plain_repeats")}
     assert row_of(old).differs_at is None
     with pytest.raises(UsageError, match="ways must be three texts"):
         row_of({**rows[1], "ways": ["a", "b"]})
     local = {**rows[1], "drafter": "ngram"}
-    with pure_js("dialogs/results.js", THRESHOLD=1.3) as call:
+    with pure_js("dialogs/results.js", **SAID) as call:
         said = [call("textsWords", its) for its in (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])]
-    assert said[0].startswith("Same text: 1 of 4 answers. Usual causes: two tokens are nearly tied")
-    assert said[0].endswith("within a few words: here most do.")
+        once = call("textsWords", [*rows[:1], {**rows[1], "plain_repeats": False}])
+    control = "Asked once more, the plain server wrote its own text again in 3 of 3: it repeats itself"
+    assert said[0].startswith(f"Same text: 1 of 4 answers. {control}")
+    assert said[0].endswith(f"within a few words: here most do. {TELL_APART}.")
+    assert [row["plain_repeats"] for row in rows] == [None, True, True, True]
+    assert "in 0 of 1: it does not repeat itself, so the differences say nothing of speculation" in once
     assert said[1:] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
 
 
 def test_the_answer_on_servers_is_of_one_user_and_names_the_load() -> None:
     """ "Yes, it pays" would be forwarded of servers on which many users lose, or a load of other servers be named."""
-    with pure_js("dialogs/results.js", THRESHOLD=1.3) as call:
+    with pure_js("dialogs/results.js", **SAID) as call:
         best = {"k": None, "drafter": "server", "median_speedup": 1.99, "measured": True, "num_other_texts": 0}
         headline = call("verdictWords", {"verdict": "ship", "doubtful": False, "best": best})
         about, there = {"target": "m", "lanes": ["a", "b"]}, {"urls": ["u", "v"]}
@@ -102,7 +109,8 @@ def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, cap
         num_asked = [sum(body["max_tokens"] > 1 for body in each.asked) for each in found]
     out, err = capfd.readouterr()
     said, saved = json.loads(out[: len(out) // 2]), open_study((tmp_path / "study.jsonl").read_text())
-    assert num_asked == [len(TEXTS)] * 2 and [row["identical"] for row in said["rows"]] == [True, False, False, False]
+    assert num_asked == [len(TEXTS) + 3, len(TEXTS)], "where texts differ, the plain one is asked once more"
+    assert [row["identical"] for row in said["rows"]] == [True, False, False, False]
     assert [row.to_json() for row in saved.rows] == said["rows"] and saved.said == said["said"]
     assert "plain and spec do not say what they are; 4 prompts (mine.txt), 20" in said["said"]["circumstances"]
     assert "127.0.0.1" not in out + err + (tmp_path / "study.jsonl").read_text()
