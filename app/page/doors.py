@@ -27,6 +27,7 @@ THERE = "there"
 LANES = {1: (THERE,), 2: (PLAIN, SPECULATIVE)}
 WHOSE = ("the first server", "the second server")
 MAX_CHARS = 500
+SAME = "Both are the same address: a race of it would compare a server with itself."
 BESIDE = "First this machine's lanes race, then the server's: two clocks, and as a rule two devices."
 
 
@@ -39,7 +40,7 @@ class Doors:
         self._chosen = ""
         self._keys: dict[tuple[str, str], str] = {}
         self._can_race: ServersBackend | None = None
-        self._chat, self._num_tried = False, 0
+        self._chat, self._num_tried, self._told = False, 0, list[str]()
 
     def added_to(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue with what the owner has named; the last one chosen is its default."""
@@ -57,9 +58,12 @@ class Doors:
         return {"sentences": told}
 
     async def servers(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What one or two servers are, a sentence each, whether they can race, and the number of this try; with `use`,
-        those last tried, if that is `tried`, can be chosen from now on. Without a key, a server tried before gets the
-        key that it had. Raises UsageError."""
+        """What one or two servers are, a sentence each, how many of them can race, and the number of this try; with
+        `use`, those last tried, if that is `tried`, can be chosen from now on; with `again`, what was said of those
+        last tried, for a page that was loaded again. Without a key, a server tried before gets the key that it had.
+        Raises UsageError."""
+        if asked.get("again") is True:
+            return self._tried()
         if asked.get("use") is True:
             if self._can_race is None:
                 raise UsageError("try the servers first")
@@ -85,7 +89,15 @@ class Doors:
         told = [each.sentence if len(seen) == 1 else f"{i}. {each.sentence}" for i, each in enumerate(seen, 1)]
         if drafts == [True, False]:
             told.append("The first one drafts and the second one does not: are they swapped?")
-        return {"sentences": told, "can_race": len(found) == len(seen), "tried": this}
+        if len(urls) == 2 and urls[0] == urls[1]:
+            told.append(SAME)
+        if this == self._num_tried:
+            self._told = told
+        return self._tried() if this == self._num_tried else {"sentences": told, "can_race": 0, "tried": this}
+
+    def _tried(self) -> dict[str, Any]:
+        num = 0 if self._can_race is None else len(self._can_race.endpoints)
+        return {"sentences": self._told, "can_race": num, "tried": self._num_tried}
 
     def choose(self, name: str, catalogue: Catalogue, pair: Pair) -> Pair:
         """What the owner has named there, OWN or SERVERS: from now on the page's default. pair: the one chosen so far,

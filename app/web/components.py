@@ -35,9 +35,8 @@ def race_view(value: str, **arguments: Any) -> gr.HTML:
 def study_view(max_new_tokens: int, **arguments: Any) -> gr.HTML:
     """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.study`. max_new_tokens: the page's
     limit on an answer."""
-    constants = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_PROMPTS": MAX_PROMPTS, "THRESHOLD": THRESHOLD}
-    constants |= {"CAUSES": CAUSES, "TELL_APART": TELL_APART}
-    return _dialog("study_view", arguments, **constants)
+    limits = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_PROMPTS": MAX_PROMPTS, "THRESHOLD": THRESHOLD}
+    return _dialog("study_view", arguments, **limits, CAUSES=CAUSES, TELL_APART=TELL_APART)
 
 
 def checkup_view(**arguments: Any) -> gr.HTML:

@@ -43,7 +43,7 @@ COLUMNS = {
     "itl_p95_s": ("ITL ms", 1000, 2),
     "tpot_p95_s": ("TPOT ms", 1000, 2),
     "latency_median_s": ("latency s", 1, 2),
-    "largest_gap_s": ("gap s", 1, 2),
+    "largest_gap_s": ("gap s", 1, 3),
     "mean_acceptance_length": ("accepted", 1, 2),
     "dollars_per_million": ("$ per 1M", 1, 2),
 }

@@ -140,18 +140,20 @@ def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     found = tried(doors, plain.url.removeprefix("http://").removesuffix("/v1"), drafting.url)
     assert found == {
         "tried": 1,
-        "can_race": True,
+        "can_race": 2,
         "sentences": [
             "1. vLLM with a/model; speculation is off: its metrics count no drafts.",
             "2. vLLM with a/model; speculation is on: it drafted 9 tokens for a short answer and kept 9.",
         ],
     }
+    assert asyncio.run(doors.servers({"again": True})) == found, "a page that was loaded again would not know"
     assert all(f"authorization: bearer {KEY}" in head.lower() for each in two for head in each.headers)
+    assert tried(doors, plain.url, plain.url)["sentences"][-1].startswith("Both are the same address")
     plain.pages |= counts_drafts("vllm:spec_decode_num_drafts_total 4\nvllm:spec_decode_num_accepted_tokens_total 5")
     assert "on, by its counters" in tried(doors, plain.url)["sentences"][0]
     plain.pages = lists_models("a", "b", owner="llamacpp")
     found = tried(doors, plain.url)
-    assert found == {"tried": 3, "can_race": False, "sentences": ["It serves 2 models: a, b. Name one."]}
+    assert found == {"tried": 4, "can_race": 0, "sentences": ["It serves 2 models: a, b. Name one."]}
     assert tried(doors, plain.url, model="b")["sentences"] == [
         "llama.cpp with b; whether it speculates is not known: it reports nothing about drafts."
     ]

@@ -256,7 +256,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.wait_for_selector("#page-study [data-ref=says] >> text=3 of 3 prompts finished")
         tab.wait_for_selector("#page-study [data-ref=heads] >> text=speculation")
         assert tab.is_hidden("#page-study [data-ref=opened]")
-        assert tab.inner_text("#page-study [data-ref=texts]").startswith("Same text: 2 of 3 answers. Usual causes")
+        assert tab.inner_text("#page-study [data-ref=texts]").startswith("Same text: 2 of 3 answers. Asked once more")
         parting = tab.inner_text("#page-study [data-ref=partings]")
         assert "Line 2: two" in parting and f"{OTHER[4]}{OTHER[5]}" in parting and WRITTEN[5] in parting
         tab.click("#page-study [data-ref=copy]")
@@ -308,9 +308,12 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert tab.is_disabled("#page-study [data-ref=start]")
         tab.keyboard.press("Escape")
         said = tab.text_content("#page-load [data-ref=said]")
-        other = watched(context.new_page(), server.url)  # where no server was tried
+        other = watched(context.new_page(), server.url)
         other.goto(server.url)
         other.click("#page-servers-button")
+        other.wait_for_selector(f"{form} [data-ref=use]:enabled")  # those that were tried before the page was loaded
+        assert "speculation is on" in other.inner_text(f"{form} [data-ref=says]")
+        other.fill(f"{form} [data-ref=url]", "http://127.0.0.1:1")
         other.click("#page-load-button")
         assert other.is_disabled("#page-load [data-ref=start]") and other.is_visible("#page-load [data-ref=untried]")
         other.set_input_files("#page-load [data-ref=file]", chosen)

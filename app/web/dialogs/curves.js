@@ -14,12 +14,13 @@ export const METRICS = {
     "of each request, its whole latency / its tokens, the wait for the first included; 95th percentile. A race's TPOT "
     + "leaves that wait out"],
   latency_median_s: ["answer time, s (median)", 1, 2, "latency: median of the requests, to the end of the stream"],
-  largest_gap_s: ["longest gap, s", 1, 2, "longest pause within any answer"],
+  largest_gap_s: ["longest gap, s", 1, 3, "longest pause within any answer"],
   mean_acceptance_length: ["tokens a step", 1, 2, "1 + accepted draft tokens / verified drafts"],
   dollars_per_million: ["$ per 1M tokens", 1, 2, "1,000,000 / output tokens per s x $ an hour / 3,600"],
 };
 export const DRAWN = ["output_tokens_per_s", "total_tokens_per_s", "ttft_p95_s", "itl_p95_s", "tpot_p95_s",
   "latency_median_s"];
+const NOISE = 3;                // percent; twin of NOISE in engine/studies/load/verdict.py
 const WIDTH = 330;
 const HEIGHT = 190;
 const LEFT = 52;
@@ -83,9 +84,9 @@ export function levelRows(report, lanes, metrics) {
 function gainRow(lane, users, gains) {
   const its = tableRow([`Improvement of ${lane}`, users, ""], gains.map((gain) => {
     if (typeof gain !== "number") return "–";
-    const sign = Math.sign(gain.toFixed(1));
-    return make("td", ["pl-worse", "", "pl-better"][sign + 1], `${["−", "", "+"][sign + 1]}${
-      Math.abs(gain).toFixed(1)} %`);
+    const sign = Math.sign(gain.toFixed(1)), how = ["pl-worse", "", "pl-better"][sign + 1];
+    return make("td", Math.abs(gain) > NOISE ? how : "", gain < -100 ? `${(1 - gain / 100).toFixed(1)}\u00d7 as much` :
+      `${["−", "", "+"][sign + 1]}${Math.abs(gain).toFixed(1)} %`);
   }));
   its.className = "pl-gain";
   return its;

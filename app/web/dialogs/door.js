@@ -30,7 +30,7 @@ export async function send(route, asked) {
     line.textContent = oneLine(words);
     return line;
   }));
-  refs.says.dataset.bad = String(Boolean(answer.detail) || answer.can_race === false);
+  refs.says.dataset.bad = String(Boolean(answer.detail) || answer.can_race === 0);
   return answer;
 }
 
@@ -40,9 +40,9 @@ export function choose(event) {
   dialog.close();
 }
 
-// does: {check, use, command}; button: what opens the dialog.
-export function connect({ check, use, command }, button) {
-  openedBy(button);
+// does: {check, use, command, opens}, opens if it does something when it opens; button: what opens the dialog.
+export function connect({ check, use, command, opens }, button) {
+  openedBy(button, opens);
   for (const node of dialog.querySelectorAll("[data-own]")) if ((node.dataset.own === "true") !== OWN) node.remove();
   const written = () => {
     last += 1;                    // what is said belongs to what was typed before

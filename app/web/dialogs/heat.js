@@ -10,7 +10,7 @@ export const heat = (gain) => (gain > 0 ? Math.min(1, Math.abs(Math.log(gain)) /
 
 // Of one kind and drafter: the median, in words too if it loses, and below it what it rests on.
 function cellOf(its) {
-  const cell = make("td", "ps-heat"), gain = its.median_speedup, slower = gain !== null && gain < 1;
+  const cell = make("td", "ps-heat"), gain = its.median_speedup, slower = gain !== null && gain < 0.995;
   cell.style.setProperty("--heat", heat(gain).toFixed(3));
   if (slower) cell.classList.add("ps-slower");
   const lines = [its.interval && `95 % interval ${its.interval.map(times).join(" to ")}`,

@@ -1,5 +1,6 @@
 // The dialog "Your servers". The key leaves its field as soon as it is sent.
 
+import { OWN } from "../host.js";
 import { joined } from "../base/text.js";
 import { refs } from "./box.js";
 import { choose, connect, send } from "./door.js";
@@ -15,23 +16,31 @@ const urls = () => ["url", "url2"].map(text).filter(Boolean).map((url) => {
 });
 
 // What needs servers that were tried. A saved result of a load opens without any.
-function disable(isDisabled) {
-  refs.load.dataset.untried = isDisabled;
-  refs.checkup.disabled = isDisabled || !text("url2");
+function enable(num) {
+  refs.load.dataset.untried = !num;
+  refs.checkup.disabled = num < 2;
 }
 
 async function check() {
   const key = text("key");
   refs.key.value = "";
   if (key) refs.key.placeholder = KEPT;
-  disable(true);
-  const answer = await send("servers", { url: text("url"), url2: text("url2"), model: text("model"), key,
-    same_device: refs.same.checked });
+  enable(0);
+  heard(await send("servers", { url: text("url"), url2: text("url2"), model: text("model"), key,
+    same_device: refs.same.checked }));
+}
+
+function heard(answer) {
   if (!answer) return;
-  tried = answer.tried;
+  ({ tried } = answer);
   refs.use.disabled = !answer.can_race;
-  disable(!answer.can_race);
+  enable(answer.can_race ?? 0);
   if (answer.can_race) refs.use.focus();
+}
+
+// A page that was loaded again knows no more what it had tried.
+async function opens() {
+  if (OWN && !text("url") && !text("url2") && tried === undefined) heard(await send("servers", { again: true }));
 }
 
 // event: "submit" races them at once.
@@ -49,8 +58,8 @@ function command() {
     "--model", text("model") || "NAME", ...(refs.same.checked ? ["--same-device"] : [])]);
 }
 
-connect({ check, use: () => use("submit"), command }, "#page-servers-button");
-refs.form.addEventListener("input", () => disable(true));
+connect({ check, use: () => use("submit"), command, opens }, "#page-servers-button");
+refs.form.addEventListener("input", () => enable(0));
 refs.load.addEventListener("click", () => { if (refs.load.dataset.untried === "false") use("select"); });
 refs.checkup.addEventListener("click", () => use("select"));
-disable(true);
+enable(0);

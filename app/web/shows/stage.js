@@ -238,7 +238,7 @@ function changeLength(by) {
 
 window.addEventListener("keydown", (event) => {
   if (!refs.stagePrompt.hidden) return promptKey(event);
-  if (!stage.kept || event.ctrlKey || event.metaKey || event.altKey) return undefined;
+  if (!stage.kept || refs.proof.open || event.ctrlKey || event.metaKey || event.altKey) return undefined;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const found = keys().find(([names]) => names.includes(name));
   if (!found && name !== "Tab") return undefined;
@@ -255,7 +255,8 @@ window.addEventListener("keydown", (event) => {
 }, true);
 // Without a keyboard: any click shows the list of keys, whose rows are buttons, and closes it.
 root.addEventListener("click", (event) => {
-  if (!stage.kept || !event.isTrusted || event.target.closest("[data-leave], .pf-stage-prompt")) return;
+  if (!stage.kept || !event.isTrusted || event.target.closest("[data-leave], .pf-stage-prompt, .pf-proof-open, dialog"))
+    return;
   const pressed = event.target.closest("[data-key]")?.dataset.key, typed = !refs.stagePrompt.hidden;
   if (typed) closePrompt();
   if (typed && pressed === "Enter") racePrompt();
@@ -271,7 +272,9 @@ root.addEventListener("pointermove", ({ movementX, movementY }) => {
 // Escape leaves the full screen without a key press that a page sees.
 document.addEventListener("fullscreenchange", () => {
   if (document.fullscreenElement) return;
-  if (refs.stagePrompt.hidden) endStage(); else closePrompt();
+  if (refs.proof.open) refs.proof.close();
+  else if (refs.stagePrompt.hidden) endStage();
+  else closePrompt();
 });
 document.addEventListener("click", (event) => { if (event.target.closest?.("#page-stage-button")) beginStage(); });
 on("painted", () => {
