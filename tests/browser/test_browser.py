@@ -161,6 +161,7 @@ def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
         tab.locator(PROMPT).fill("Write a friendly mail to Ms Smith.")
     assert answer.value.json()["chat"] is True and not tab.locator(".page-continues").count()
     tab.route("**/tokens", lambda route: route.fulfill(json={"count": 9, "chat": False}))  # as of a base model
+    settings(tab, Temperature="0")
     tab.locator(PROMPT).fill("Write a friendly mail to Mr Smith.")
     tab.wait_for_selector(".page-continues:has-text('does not answer')", timeout=LOAD_MS)
     for width in (1280, 390):
@@ -170,7 +171,9 @@ def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
         race = tab.locator("#page-race-button").bounding_box()
         assert race["x"] > box["x"] + box["width"] or race["y"] >= box["y"] + box["height"], "it covers Race"
     tab.locator(PROMPT).fill("Write a friendly mail to Ms Smith.\n\nDear Ms Smith,")
+    tab.click(".page-continues:has-text('prose repeats itself') button", timeout=LOAD_MS)
     tab.wait_for_selector(".page-continues", state="detached", timeout=LOAD_MS)
+    assert tab.input_value("input[aria-label='number input for Temperature']") == "0.8"
 
 
 @pytest.mark.smoke

@@ -88,7 +88,7 @@ def test_a_script_by_keyboard_alone(tab: Any) -> None:
 def test_a_prompt_from_the_audience(tab: Any) -> None:
     """Letters of the prompt that work as keys, another prompt in the race, also by the bar's button, or no way back;
     prose that loops, as it does at temperature 0; fingers whose Return races or whose bar goes; texts that are the same
-    but look different."""
+    but look different, and no proof."""
     tab.evaluate("AbortSignal.timeout = () => new AbortController().signal")  # a busy machine is not a lost one
     tab.evaluate("window.media = matchMedia; window.matchMedia = () => ({ matches: true })")  # only touch
     tab.route("**/tokens", lambda route: route.fulfill(json={"count": 3, "chat": False}))
@@ -118,6 +118,10 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
     new_race(tab, before)
     assert words(tab, "titleName") == "Your prompt" and tab.input_value("#page-prompt textarea") == "nvx?\n"
     tab.unroute("**/tokens")
+    tab.click("[data-ref=proofOpen]")
+    assert tab.is_visible("[data-ref=proof]") and tab.is_hidden("[data-ref=stageKeys]")
+    tab.keyboard.press("Escape")
+    assert tab.is_hidden("[data-ref=proof]") and tab.locator(".pf[data-stage]").count()
     tab.evaluate("document.querySelector('.pf').dataset.size = 'narrow'")
     assert "temperature 0.8, seed 0" in tab.inner_text("[data-ref=titleFacts]")
     for key, view in (("V", "plain"), ("M", "reading"), ("V", "reading"), ("V", "plain"), ("Home", "reading")):

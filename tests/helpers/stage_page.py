@@ -51,4 +51,4 @@ def press(page: Any, key: str) -> None:
 
 
 def fits(page: Any, where: str) -> None:
-    assert page.evaluate(UNSEEN) == [], where
+    assert not (found := page.evaluate(UNSEEN)), (where, found)

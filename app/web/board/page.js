@@ -9,6 +9,11 @@ import { S } from "./state.js";
 export const RACING = ["preparing", "running"];
 export const pageButton = (name) => document.getElementById(`page-${name}-button`);
 
+// A model without a chat template repeats itself in prose at temperature 0; at PROSE it seldom does.
+export const PROSE = 0.8;
+export const temperature = () =>
+  document.querySelector("#page-panel input[aria-label='number input for Temperature']");
+
 export const examples = () => [...document.querySelectorAll("#page-presets button:not(#page-settings-button)")];
 
 // True if the link brings a prompt: no other prompt's race is shown above it then.

@@ -155,8 +155,7 @@ export function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
   const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1] ?? "";
-  const of = refs.ratioWords.textContent.replace(", so far", "");         // painted before the end
-  const ratio = typeof S.speedup === "number" ? `${times(S.speedup)} ${of}.` : "";
+  const ratio = typeof S.speedup === "number" ? `${times(S.speedup)} as fast as plain.` : "";
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""} ${oneLine(S.again)}`;
 }
 

@@ -1,9 +1,11 @@
 // The prompt box: how much is in it, counted by the server's tokenizer once the model is loaded, and what is wrong with
-// it, said before a race is requested; and a hint if it asks something of a model that only continues text.
+// it, said before a race is requested; and a hint if it asks something of a model that only continues text, or is one's
+// own and races at temperature 0.
 
+import { makeButton, typeInto } from "../base/dom.js";
 import { asks, HINT, hintEnd } from "../base/task.js";
 import { make, plural, write } from "../base/text.js";
-import { RACING } from "./page.js";
+import { PROSE, RACING, temperature } from "./page.js";
 import { mark } from "./root.js";
 import { S } from "./state.js";
 
@@ -24,30 +26,38 @@ function note(words, isWrong = false) {
   write(node, words);
 }
 
-// One line below the box, on a phone without the parts in <span>.
-function hint(text, shows) {
+// One line below the box, on a phone without the parts in <span>; null: none.
+function hint(parts) {
   const block = document.getElementById("page-prompt"), shown = block.querySelector(".page-continues");
-  mark("continues", shows);
-  if (!shows) return shown?.remove();
+  mark("continues", Boolean(parts));
+  if (!parts) return shown?.remove();
   const node = shown ?? block.appendChild(make("p", "page-continues"));
   node.setAttribute("role", "status");
-  const words = hintEnd(text);
-  return node.textContent.endsWith(words) ? undefined :
-    node.replaceChildren(...HINT.map((part, i) => (i % 2 ? part : make("span", "", part))), words);
+  const words = parts.map((part) => part.textContent ?? part).join("");
+  return node.textContent === words ? undefined : node.replaceChildren(...parts);
+}
+
+const taskHint = (text) => [...HINT.map((part, i) => (i % 2 ? part : make("span", "", part))), hintEnd(text)];
+
+function coldHint() {
+  const use = makeButton("page-warmer", `Use ${PROSE}`, () => typeInto(temperature(), String(PROSE)));
+  return [make("span", "", "At temperature 0 "), "prose repeats itself. ", use];
 }
 
 async function look() {
-  const text = box()?.value, racing = RACING.includes(S.state), now = `${isReady()} ${racing} ${text}`;
+  const text = box()?.value, racing = RACING.includes(S.state);
+  const isCold = temperature()?.value === "0" && document.querySelector("#page-presets.page-own") !== null;
+  const now = `${isReady()} ${racing} ${isCold} ${text}`;
   if (text === undefined || document.hidden || now === prompt.seen) return;
   prompt.seen = now;
   if (prompt.problem?.text === text) return note(prompt.problem.words, true);
   if (!racing || !text) note(text ? counted(text.length, "character") : "");
-  if (!text || !asks(text)) hint(text, false);
+  if (!text || !(asks(text) || isCold)) hint(null);
   if (!text || racing || !isReady()) return undefined;
   const answer = await fetch("tokens", { method: "POST", body: JSON.stringify(text) }).catch(() => null);
   const { count = null, chat } = answer?.ok ? await answer.json() : {};
   if (count === null || prompt.seen !== now) return undefined;
-  hint(text, chat === false && asks(text));
+  hint(chat !== false ? null : asks(text) ? taskHint(text) : isCold ? coldHint() : null);
   return note(counted(count, "token"));
 }
 

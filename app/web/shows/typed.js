@@ -4,15 +4,14 @@
 import { typeInto } from "../base/dom.js";
 import { asks, hintWords } from "../base/task.js";
 import { write } from "../base/text.js";
+import { PROSE, temperature } from "../board/page.js";
 import { root } from "../board/root.js";
 import { refs } from "../board/screen.js";
 import { ASKS } from "./aloud.js";
 import { raceLive } from "./live.js";
 
-const PROSE = 0.8;
 // continues: the loaded model has no chat template; example: the example's prompt that the box began with, if any
 const asked = { continues: false, example: "" };
-const temperature = () => document.querySelector("#page-panel input[aria-label='number input for Temperature']");
 const isWarmer = () => asked.continues && refs.stageTyped.value !== asked.example
   && temperature()?.value === "0";
 
