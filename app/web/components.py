@@ -18,9 +18,13 @@ from ..catalogue.limits import MAX_FILE_CHARS
 from ..catalogue.load_request import MAX_REQUESTS, MAX_WORDS
 from . import CONSTANTS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from .bundle import FOLDER, bundle
+from .colours import variables
 
 DIALOGS = FOLDER / "dialogs"
-DIALOGS_CSS = (DIALOGS / "dialogs.css").read_text(encoding="utf-8")
+_SHEETS = {name: (DIALOGS / f"{name}.css").read_text(encoding="utf-8") for name in ("dialogs", "results", "report")}
+DIALOGS_CSS = _SHEETS["dialogs"] + _SHEETS["results"]
+REPORT_CSS = variables(":root", "light") + _SHEETS["results"] + _SHEETS["report"]
+"""Of a result that is saved as a page."""
 EMPTY = "<div></div>"
 """Gradio compiles a component's template again at every frame, so it gets an empty one, and the program puts the real
 one in place, once."""
@@ -36,7 +40,7 @@ def study_view(max_new_tokens: int, **arguments: Any) -> gr.HTML:
     """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.study`. max_new_tokens: the page's
     limit on an answer."""
     limits = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_PROMPTS": MAX_PROMPTS, "THRESHOLD": THRESHOLD}
-    return _dialog("study_view", arguments, **limits, CAUSES=CAUSES, TELL_APART=TELL_APART)
+    return _dialog("study_view", arguments, **limits, CAUSES=CAUSES, TELL_APART=TELL_APART, REPORT_CSS=REPORT_CSS)
 
 
 def checkup_view(**arguments: Any) -> gr.HTML:
@@ -48,7 +52,7 @@ def load_view(separate: bool | None, max_new_tokens: int, **arguments: Any) -> g
     """The dialog for a study of servers, closed. Its frames are those of `app.jobs.load`. separate: whether the servers
     are asked at the same time; None: not known yet. max_new_tokens: the page's limit on an answer."""
     constants = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_REQUESTS": MAX_REQUESTS, "MAX_WORDS": MAX_WORDS}
-    return _dialog("load_view", arguments, **constants, SEPARATE=separate, WARM_UP=WARM_UP)
+    return _dialog("load_view", arguments, **constants, SEPARATE=separate, WARM_UP=WARM_UP, REPORT_CSS=REPORT_CSS)
 
 
 def door_view(name: str, own: bool, **arguments: Any) -> gr.HTML:

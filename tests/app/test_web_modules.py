@@ -30,7 +30,7 @@ BELOW: dict[str, set[str]] = {
 """By folder, those that it may import besides itself."""
 CONSTANTS = {"CAUSES", "TELL_APART",
              "DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS", "WARM_UP",
-             "NUM_PROMPTS", "OWN", "SEPARATE", "THRESHOLD"}  # fmt: skip
+             "NUM_PROMPTS", "OWN", "REPORT_CSS", "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {
     "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
     "Event",

@@ -197,6 +197,29 @@ def test_a_lane_on_a_server_beside_those_of_this_machine(browser: Any, page_cach
             tab.wait_for_selector("#page-why >> text=There is nothing to compare >> nth=4", timeout=30_000)
 
 
+def can_be_sent(context: Any, page: str, said: str, verdict: str, parting: str) -> None:
+    """A page with both results: a boss sees what the dialogs showed, on any device, and nothing runs."""
+    tab = watched(context.new_page())
+    tab.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    tab.set_content(page)
+    assert tab.locator("h3").all_inner_texts() == [said, verdict]
+    heads = ["Under load: how many users at once?", "Does it pay on your prompts?"]
+    assert tab.locator("h1").all_inner_texts() == heads
+    assert f"Under load: {said[0].lower()}" in tab.inner_text("article >> nth=1"), "the study knows the load"
+    shown = "\n".join(tab.locator(".ps-parting").all_inner_texts())
+    assert shown.split() == parting.split() and tab.locator(".ps-parting b, .ps-parting img").count() == 0
+    assert tab.locator(".ps-way strong").all_inner_texts() == [WRITTEN[5].strip(), "<b>x</b>"]
+    assert tab.locator("svg").count() == 6 and tab.locator("tbody tr").count() > 6
+    assert tab.locator("button, script, a, input, [id], [hidden], [data-ref]").count() == 0
+    assert "default-src 'none'" in tab.get_attribute("meta[http-equiv=Content-Security-Policy]", "content")
+    for width in (1280, 390):
+        tab.set_viewport_size({"width": width, "height": 844})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.evaluate(UNREADABLE) == []
+    assert tab.problems == []
+    tab.close()
+
+
 def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_cache: Any) -> None:
     """The owner would have to restart the page, look for the door, or find the key in the browser afterwards; a race,
     a study or a load would go elsewhere; or there would be no way back to this machine."""
@@ -262,6 +285,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.click("#page-study [data-ref=copy]")
         command = tab.evaluate("navigator.clipboard.readText()")
         assert f"study-prompts --lane plain=openai:{found[0].url} --lane speculative=openai:{found[1].url}" in command
+        assert "Under load it may lose" in tab.inner_text("#page-study [data-ref=load]")
         with tab.expect_download() as download:
             tab.click("#page-study [data-ref=save]")
         assert re.fullmatch(r"study_model_\d{4}-\d\d-\d\d\.json", download.value.suggested_filename)
@@ -270,17 +294,17 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert says in file and found[0].url not in file
         scope = "a/model on both servers, plain and speculative, one user"
         assert tab.inner_text("#page-study [data-ref=scope]") == scope
-        tab.fill("#page-study [data-ref=paste]", "four")
-        assert "of the prompts and limits before" in tab.inner_text("#page-study [data-ref=opened]")
-        chosen = {"name": "study.json", "mimeType": "text/plain", "buffer": file.encode()}
-        tab.set_input_files("#page-study [data-ref=file]", chosen)
-        tab.wait_for_selector("#page-study [data-ref=opened] >> text=Opened from a file")
-        assert "Under load it may lose" in tab.inner_text("#page-study [data-ref=load]")
-        assert tab.inner_text("#page-study [data-ref=partings]") == parting
+        verdict = tab.inner_text("#page-study [data-ref=verdict]")
         tab.keyboard.press("Escape")
 
         tab.click("#page-servers-button")
         tab.click("#page-load-button")
+        assert tab.inner_text("#page-load [data-ref=found]") == "pasted text: 3 prompts, one a line."
+        tab.click("#page-load [data-ref=forget]")
+        tab.keyboard.press("Escape")
+        tab.click("#page-servers-button")
+        tab.click("#page-load-button")
+        assert tab.inner_text("#page-load [data-ref=found]") == "" and tab.is_enabled("#page-load [data-ref=words]")
         tab.fill("#page-load [data-ref=users]", "1,2")
         tab.fill("#page-load [data-ref=requests]", "4")
         tab.fill("#page-load [data-ref=length]", "8")
@@ -299,15 +323,28 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         with tab.expect_download() as download:
             tab.click("#page-load [data-ref=save]")
         result = Path(download.value.path()).read_bytes()
+        said = tab.inner_text("#page-load [data-ref=said]")
+        with tab.expect_download() as download:
+            tab.click("#page-load [data-ref=savePage]")
+        assert re.fullmatch(r"load_model_\d{4}-\d\d-\d\d\.html", download.value.suggested_filename)
+        page = Path(download.value.path()).read_text(encoding="utf-8")
+        can_be_sent(context, page, said, verdict, parting)
         tab.keyboard.press("Escape")
         assert tab.inner_text("#page-servers-button") == "Your servers"
         tab.click("#page-study-button")
-        chosen = {"name": "load.json", "mimeType": "text/plain", "buffer": result}
-        tab.set_input_files("#page-study [data-ref=file]", chosen)
-        tab.wait_for_selector("#page-study [data-ref=found] >> text=load.json: a saved result of servers under load")
-        assert tab.is_disabled("#page-study [data-ref=start]")
+        load_file = {"name": "load.json", "mimeType": "text/plain", "buffer": result}
+        study_file = {"name": "study.json", "mimeType": "text/plain", "buffer": file.encode()}
+        tab.set_input_files("#page-study [data-ref=file]", load_file)
+        tab.wait_for_selector("#page-load [data-ref=opened] >> text=Opened from a file")
+        assert not tab.is_visible("#page-study dialog") and tab.inner_text("#page-load [data-ref=said]") == said
+        tab.set_input_files("#page-load [data-ref=file]", study_file)
+        tab.wait_for_selector("#page-study [data-ref=opened] >> text=Opened from a file")
+        assert tab.inner_text("#page-study [data-ref=partings]") == parting
+        with tab.expect_download() as download:
+            tab.click("#page-study [data-ref=savePage]")
+        opened = Path(download.value.path()).read_text(encoding="utf-8")
+        assert opened.count("<article") == 1, "a file's servers may be others of the same names"
         tab.keyboard.press("Escape")
-        said = tab.text_content("#page-load [data-ref=said]")
         other = watched(context.new_page(), server.url)
         other.goto(server.url)
         other.click("#page-servers-button")
@@ -317,6 +354,14 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         other.click("#page-load-button")
         assert other.is_disabled("#page-load [data-ref=start]") and other.is_visible("#page-load [data-ref=untried]")
         other.set_input_files("#page-load [data-ref=file]", chosen)
+        other.wait_for_selector("#page-load [data-ref=forget]:visible")
+        other.keyboard.press("Escape")
+        other.keyboard.press("Escape")
+        other.click("#page-study-button")
+        assert other.inner_text("#page-study [data-ref=found]") == "three.txt: 3 prompts, one a line."
+        assert other.is_enabled("#page-study [data-ref=start]")
+        other.keyboard.press("Escape")
+        other.set_input_files("#race [data-ref=file]", load_file)
         other.wait_for_selector("#page-load [data-ref=opened] >> text=Opened from a file")
         assert other.inner_text("#page-load [data-ref=said]") == said and other.problems == []
         other.close()
@@ -340,7 +385,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert sum(len(each.asked) for each in found) == num_asked, "a server was asked for a race of this machine"
         assert tab.evaluate(UNREADABLE) == []
 
-        told = tab.evaluate(STORED) + server.log.read_text() + saved(tab).decode()
+        told = tab.evaluate(STORED) + server.log.read_text() + saved(tab).decode() + page
         told += "".join(each for each in posted if "/yours/servers" not in each)
         assert not any(secret in told for secret in (KEY, *(each.url for each in found)))
         assert KEY not in tab.content()

@@ -12,7 +12,7 @@ import pytest
 from engine.cli.options import LENGTH
 from engine.recordings.recording import OUTPUT_SCHEMA
 from tests.helpers.dialogs import Dialog
-from tests.helpers.page_browser import RACE_MS, SEEN, loaded, reload, watched
+from tests.helpers.page_browser import RACE_MS, SEEN, loaded, reload, saved, watched
 from tests.helpers.pageserver import served
 from tests.helpers.schedule import Scheduled, serving
 from tests.helpers.trained import PROMPTS
@@ -20,6 +20,8 @@ from tests.helpers.trained import PROMPTS
 pytestmark = pytest.mark.browser
 KEY = "sk-of-nobody-0123456789"
 NUM_TOKENS = 12
+SHORTEST = 16
+"""Of the page's setting."""
 HOSTILE = "<img src=x onerror=alert(1)> {{value}} ${1}\n"
 TEXTS = [*PROMPTS[:2], HOSTILE, *(f"x{i} = [{i}, {i + 1}]" for i in range(7))]
 FILE = "".join(json.dumps({"prompt": text, "kind": f"<b>{i % 2}</b>"}) + "\n" for i, text in enumerate(TEXTS))
@@ -156,6 +158,7 @@ def opens_again(tab: Any, ps: Dialog, found: Any) -> None:
     tab.click(ps["allHead"])
     tab.click(f"{ps['all']} .ps-race >> text={TEXTS[3]}")
     tab.wait_for_function(RACED, arg=TEXTS[3], timeout=RACE_MS)
+    assert json.loads(saved(tab))["spec"]["params"]["max_new_tokens"] == max(NUM_TOKENS, SHORTEST)
 
 
 def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) -> None:

@@ -42,6 +42,9 @@ export async function copy(button, text) {
   return true;
 }
 
+// The box of one of Gradio's sliders in Settings.
+export const numberBox = (label) => document.querySelector(`#page-panel input[aria-label='number input for ${label}']`);
+
 // Type a text into one of Gradio's text boxes. Gradio has read it after TYPED_MS.
 export const TYPED_MS = 100;
 export function typeInto(box, text) {

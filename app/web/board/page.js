@@ -1,5 +1,6 @@
 // The page's own buttons, outside the race view, and its address. An exported page has no such buttons.
 
+import { numberBox } from "../base/dom.js";
 import { laneSpec } from "../base/model.js";
 import { waiting } from "./card.js";
 import { emit } from "./root.js";
@@ -11,8 +12,7 @@ export const pageButton = (name) => document.getElementById(`page-${name}-button
 
 // A model without a chat template repeats itself in prose at temperature 0; at PROSE it seldom does.
 export const PROSE = 0.8;
-export const temperature = () =>
-  document.querySelector("#page-panel input[aria-label='number input for Temperature']");
+export const temperature = () => numberBox("Temperature");
 
 export const examples = () => [...document.querySelectorAll("#page-presets button:not(#page-settings-button)")];
 

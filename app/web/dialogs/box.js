@@ -16,7 +16,11 @@ export function openedBy(button, draw = () => {}) {
   document.addEventListener("click", (event) => {
     if (!event.target.closest?.(button)) return;
     draw();
-    dialog.showModal();
-    opened(shut);
+    open();
   });
+}
+
+export function open() {
+  dialog.showModal();
+  opened(shut);
 }

@@ -2,19 +2,22 @@
 
 import { MAX_FILE_CHARS, props, trigger, watch } from "../host.js";
 import { copy, saveAs } from "../base/dom.js";
+import { isTakenBy, OPENS, savedKind } from "../base/saved.js";
 import { oneLine, plural, shellQuoted } from "../base/text.js";
-import { openedBy, refs } from "./box.js";
+import { open, openedBy, refs } from "./box.js";
 import { promptsIn } from "./prompts.js";
 
 const LOST_MS = 15000;      // the server's frames come every two seconds
 const LOOK_MS = 3000;
 export const PASTED = "pasted text";
 const RUNS = ["asked", "waiting", "racing", "running"];
-// source: {name, text, num} of the prompts, null if none are chosen; frame: the last one; servers: see your_servers.js.
-export const study = { source: null, frame: null, heardMs: 0, state: "idle", servers: null };
+// source: {name, text, num} of the prompts, null if none are chosen; isTaken: they are those of the other dialog; seen:
+// its prompts that were taken or forgotten; frame: the last one; servers: see your_servers.js.
+export const study = { source: null, isTaken: false, seen: null, frame: null, heardMs: 0, state: "idle",
+  servers: null };
+const ownSources = window.photofinishSources ??= {};      // by kind of dialog, a function
 
-const SAVED = /^[^]{0,200}"format":\s*"photofinish-(race|study|load)"/;
-const OPENS = { race: "a recorded race; Open on the page shows it", study: "a saved study of prompts; "
+const WHERE = { race: "a recorded race; Open on the page shows it", study: "a saved study of prompts; "
   + "\u201cYour prompts\u201d opens it", load: "a saved result of servers under load; Under load, in \u201cYour "
   + "servers\u201d, opens it" };
 
@@ -28,6 +31,7 @@ export function chosen(name, text, isWhole = false) {
     return refuse(name, `has ${text.length} characters; at most ${MAX_FILE_CHARS} are allowed`);
   const found = promptsIn(name, text, isWhole), { num, how } = found;
   study.source = num ? { name, text, isWhole, ...found } : null;
+  study.isTaken = false;
   refs.found.textContent = `${oneLine(name).slice(0, 80)}: ${num ? plural(num, "prompt") + how : "no prompt"}.`;
   return undefined;
 }
@@ -35,31 +39,48 @@ export function chosen(name, text, isWhole = false) {
 function refuse(name, why) {
   study.source = null;
   refs.found.textContent = `${oneLine(name).slice(0, 80)} ${why}.`;
+  return null;
 }
 
 // Take the file that was chosen. What this page saved is no prompts: returns its text if this dialog shows such files,
-// of the kind "study" or "load".
+// of the kind "study" or "load"; otherwise the other dialog opens it.
 export async function readOr(kind, file) {
-  await read(file);
-  const { name, text } = study.source ?? {}, its = SAVED.exec(text ?? "")?.[1];
-  if (!its) return null;
+  const text = file ? await textOf(file) : null, its = savedKind(text ?? "");
+  if (text === null || (its && its !== kind && isTakenBy(its, file))) return null;
+  chosen(file.name, text);
+  if (!its || !study.source) return null;
   study.source = null;
-  const isOwn = its === kind, what = isOwn ? `a saved ${kind === "study" ? "study" : "result"}` : OPENS[its];
-  refs.found.textContent = `${oneLine(name).slice(0, 80)}: ${what}.`;
+  const isOwn = its === kind, what = isOwn ? `a saved ${kind === "study" ? "study" : "result"}` : WHERE[its];
+  refs.found.textContent = `${oneLine(file.name).slice(0, 80)}: ${what}.`;
   return isOwn ? text : null;
 }
 
-async function read(file) {
-  if (!file) return;
-  if (file.size > 4 * MAX_FILE_CHARS) {
-    refuse(file.name, `has ${file.size} bytes; at most ${MAX_FILE_CHARS} characters are allowed`);
-    return;
-  }
+async function textOf(file) {
+  if (file.size > 4 * MAX_FILE_CHARS)
+    return refuse(file.name, `has ${file.size} bytes; at most ${MAX_FILE_CHARS} characters are allowed`);
   try {
-    chosen(file.name, new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()));
+    return new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
   } catch {
-    refuse(file.name, "is not UTF-8 text");
+    return refuse(file.name, "is not UTF-8 text");
   }
+}
+
+// What was chosen in the other dialog; null if nothing was.
+const others = (kind) => Object.keys(ownSources).filter((each) => each !== kind).map((each) => ownSources[each]())[0]
+  ?? null;
+
+// Take those prompts, unless this dialog has some of its own.
+function takePrompts({ kind, took }) {
+  const source = others(kind);
+  if (!source || source === study.seen || runs() || (study.source && !study.isTaken)) return;
+  chosen(source.name, source.text, source.isWhole);
+  Object.assign(study, { isTaken: true, seen: source });
+  took?.();
+}
+
+export function forget(kind) {
+  Object.assign(study, { source: null, seen: others(kind) });
+  refs.found.textContent = "";
 }
 
 export function start(order) {
@@ -78,12 +99,15 @@ export function drawControls(inputs, button, label) {
   for (const opener of document.querySelectorAll(button)) opener.textContent = label;
 }
 
+// The text of prompts where it is read without `isWhole`.
+export const plainText = ({ text, isWhole, isJson }) => (isWhole && !isJson ? JSON.stringify({ prompt: text }) : text);
+
 // How a command gets these prompts: as the option's value, and what stands before the command. No prompts: null, "".
 export function promptsOption(source) {
   if (!source) return { before: "", prompts: null };
-  const { name, text, isWhole, isJson } = source, isOne = isWhole && !isJson;
-  return !isOne && name !== PASTED ? { before: "", prompts: name } :
-    { before: `printf %s ${shellQuoted(isOne ? JSON.stringify({ prompt: text }) : text)} | `, prompts: "-" };
+  const text = plainText(source);
+  return text === source.text && source.name !== PASTED ? { before: "", prompts: source.name } :
+    { before: `printf %s ${shellQuoted(text)} | `, prompts: "-" };
 }
 
 // What a result of that kind is saved as: with the model's own name and the day.
@@ -100,8 +124,9 @@ export function onServers(command, lanes) {
   return `${hasKey ? 'OPENAI_API_KEY="$OPENAI_API_KEY" ' : ""}python -m engine ${command} ${named.join(" ")}`;
 }
 
-// does: {order, draw, heard(frame), looked(frame), take(file), result, command, answer}, take only where a file can be
-// chosen; answer: names of what "Copy the answer" copies, a line each, where there is that button.
+// does: {order, draw, heard(frame), looked(frame), kind, take(file), took, result, command, answer}, kind ("study" or
+// "load") and take only where a file can be chosen; took: the other dialog's prompts were taken; answer: names of what
+// "Copy the answer" copies, a line each, where there is that button.
 // button: selector of what opens the dialog; nameOf(result): of the saved file.
 export function connect(does, button, nameOf) {
   refs.open?.addEventListener("click", () => refs.file.click());
@@ -121,7 +146,18 @@ export function connect(does, button, nameOf) {
     const lines = does.answer.map((name) => refs[name].textContent.trim()).filter(Boolean);
     if (!await copy(refs.copyAnswer, lines.join("\n"))) refs.copyAnswer.textContent = "This browser blocks copying";
   });
-  openedBy(button, does.draw);
+  openedBy(button, () => { if (does.kind) takePrompts(does); does.draw(); });
+  if (does.kind) ownSources[does.kind] = () => (study.isTaken ? null : study.source);
+  document.addEventListener(OPENS, (event) => {
+    const { kind, file } = event.detail;
+    if (kind !== does.kind) return undefined;
+    event.preventDefault();
+    for (const each of document.querySelectorAll("dialog[open]")) each.close();
+    open();
+    if (!runs()) return does.take(file);
+    refs.found.textContent = `${oneLine(file.name).slice(0, 80)}: to open it, stop this or wait for its end.`;
+    return undefined;
+  });
   setInterval(() => { if (isLost()) does.draw(); }, LOOK_MS);
   watch("value", () => {
     let frame = null;

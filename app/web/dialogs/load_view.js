@@ -5,7 +5,9 @@ import { remember, remembered, rememberedJson } from "../base/storage.js";
 import { oneLine, optionWords, plural, sentence, serversWords } from "../base/text.js";
 import { curve, DRAWN, headRow, legend, levelRows, METRICS } from "./curves.js";
 import { refs } from "./box.js";
-import { connect, drawControls, fileName, isLost, onServers, readOr, runs, start, study } from "./dialog.js";
+import { connect, drawControls, fileName, forget, isLost, onServers, plainText, promptsOption, readOr, runs, start,
+  study } from "./dialog.js";
+import { savesPage } from "./report.js";
 
 const KEPT_KEY = "photofinish.load";
 const BUTTON = "#page-load-button", OPENER = "#page-servers-button";
@@ -14,11 +16,17 @@ const TURNS = SEPARATE === null ? "The servers run at the same time, or take tur
   SEPARATE ? "The servers run at the same time, since they share no device." :
     "The servers take turns at each level, because they may share a device.";
 
+const settings = () => ({ users: refs.users.value, requests: refs.requests.value, length: refs.length.value,
+  dollars: refs.dollars.value, words: refs.words.value, source: study.source });
+let started = null;             // the settings of the study that is shown
+
 // The server decides whether kept levels belong to this study.
-const order = () => ({ users: refs.users.value, requests: Number(refs.requests.value),
-  max_new_tokens: Number(refs.length.value), dollars: refs.dollars.value === "" ? null : Number(refs.dollars.value),
-  words: Number(refs.words.value), name: study.source?.name ?? null, text: study.source?.text ?? null,
-  kept: Array.isArray(rememberedJson(KEPT_KEY)?.rows) ? remembered(KEPT_KEY) : null });
+function order() {
+  const { users, requests, length, dollars, words, source } = started = settings();
+  return { users, requests: Number(requests), max_new_tokens: Number(length), words: Number(words),
+    dollars: dollars === "" ? null : Number(dollars), name: source?.name ?? null, text: source && plainText(source),
+    kept: Array.isArray(rememberedJson(KEPT_KEY)?.rows) ? remembered(KEPT_KEY) : null };
+}
 
 // Say what the numbers and the chosen file mean together. The result says the same: `rough` in
 // engine/studies/load/verdict.py, and REPEATS in study.py.
@@ -79,7 +87,7 @@ function draw() {
   refs.levels.replaceChildren(...levelRows(report, frame.lanes, metrics));
   refs.notes.textContent = notes(report.levels);
   refs.circumstances.textContent = oneLine(report.said.circumstances);
-  refs.save.disabled = refs.copy.disabled = refs.copyAnswer.disabled = runs();
+  refs.save.disabled = refs.savePage.disabled = refs.copy.disabled = refs.copyAnswer.disabled = runs();
   refs.copy.disabled ||= Boolean(frame.opened);
 }
 
@@ -107,12 +115,12 @@ function notes(levels) {
 }
 
 function command() {
-  const { frame, source } = study;
-  const options = { model: frame.model, concurrency: refs.users.value.replaceAll(" ", ""),
-    requests: refs.requests.value, data: source?.name ?? `synthetic:${refs.words.value},${refs.length.value}`,
-    "max-new-tokens": source ? refs.length.value : null, dollars: refs.dollars.value || null,
-    temperature: frame.temperature || null, seed: frame.seed || null };
-  return [onServers("study", frame.lanes), optionWords(options), ...(frame.chat ? ["--chat"] : []),
+  const { frame } = study, { users, requests, length, dollars, words, source } = started;
+  const { before, prompts } = promptsOption(source);
+  const options = { model: frame.model, concurrency: users.replaceAll(" ", ""), requests,
+    data: prompts ?? `synthetic:${words},${length}`, "max-new-tokens": source ? length : null,
+    dollars: dollars || null, temperature: frame.temperature || null, seed: frame.seed || null };
+  return [before + onServers("study", frame.lanes), optionWords(options), ...(frame.chat ? ["--chat"] : []),
     ...(frame.separate ? ["--separate"] : [])].join(" ");
 }
 
@@ -122,11 +130,14 @@ refs.length.max = MAX_NEW_TOKENS;
 refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
 refs.words.max = MAX_WORDS;
 for (const name of ["users", "requests"]) refs[name].addEventListener("input", draw);
-refs.forget.addEventListener("click", () => { study.source = null; refs.found.textContent = ""; draw(); });
+refs.forget.addEventListener("click", () => { forget("load"); draw(); });
 async function take(file) {
   const saved = await readOr("load", file);
   if (saved) start({ saved });
   draw();
 }
-connect({ order, draw, heard, take, result: () => study.frame.report, command, answer: ["scope", "said", "rough",
-  "details", "notes", "circumstances"] }, BUTTON, ({ said }) => fileName("load", said.model, said.created));
+const nameOf = ({ said }) => fileName("load", said.model, said.created);
+savesPage("load", { draw, of: () => [study.frame.model, study.frame.lanes, study.servers?.urls ?? null],
+  nameOf: () => nameOf(study.frame.report) });
+connect({ order, draw, heard, kind: "load", take, result: () => study.frame.report, command, answer: ["scope", "said",
+  "rough", "details", "notes", "circumstances"] }, BUTTON, nameOf);

@@ -108,8 +108,9 @@ function parting({ line, prompt, drafter, differs_at: at, ways: [before, ...ways
   const begin = at > WAY ? `\u2026${whole.replace(/^\S*(?=\s)/, "")}` : whole;
   box.append(make("p", "", `Line ${line}: ${oneLine(prompt)}`), ...["plain", ofServer(drafter)].map((name, i) => {
     const way = make("p", "ps-way"), words = make("span", "", oneLine(begin)), isWhole = [...ways[i]].length < WAY;
-    const its = stem + (isWhole ? ways[i] : ways[i].replace(/(\S)\s\S*$/, "$1"));
-    words.append(make("strong", "", its ? oneLine(its) : " (nothing more)"), isWhole ? "" : "\u2026");
+    const its = isWhole ? ways[i] : ways[i].replace(/(\S)\s\S*$/, "$1"), [first] = /^\s*\S*/.exec(its);
+    words.append(make("strong", "", oneLine(stem + first) || " (nothing more)"), oneLine(its.slice(first.length)),
+      isWhole ? "" : "\u2026");
     way.append(make("span", "ps-whose", name), words);
     return way;
   }));

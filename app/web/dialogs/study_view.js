@@ -2,7 +2,7 @@
 // its result are kept in the tab, which shows them again when it is reloaded.
 
 import { MAX_NEW_TOKENS, MAX_PROMPTS, THRESHOLD, trigger } from "../host.js";
-import { copy, makeButton, typeInto, TYPED_MS } from "../base/dom.js";
+import { copy, makeButton, numberBox, typeInto, TYPED_MS } from "../base/dom.js";
 import { remember, rememberedJson } from "../base/storage.js";
 import { make, oneLine, optionWords, plural, settingsOptions } from "../base/text.js";
 import { draftWords } from "../base/words.js";
@@ -12,6 +12,7 @@ import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, pro
   start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
+import { savesPage } from "./report.js";
 import { colourOf, hereWords, loadFor, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords,
   strips, textsWords, verdictWords } from "./results.js";
 
@@ -134,7 +135,7 @@ function draw() {
   refs.all.replaceChildren(...all);
   refs.circumstances.textContent = report ? [...(report.said.ribbons ?? []), report.said.circumstances].filter(Boolean)
     .map(oneLine).join(". ") : "";
-  refs.save.disabled = refs.copyAnswer.disabled = !report;
+  refs.save.disabled = refs.savePage.disabled = refs.copyAnswer.disabled = !report;
   refs.copy.disabled = !report || !isOwn();
   const num = disturbedLines().size;
   refs.again.hidden = !report || runs() || !num || !isOwn();
@@ -155,13 +156,14 @@ function drawSource(source) {
   refs.noTemplate.textContent = numChats && !refs.flatten.checked ? oneLine(results.whyNot) : "";
 }
 
-// What races the prompt of that line on the page; null if it is not known here.
+// What races the prompt of that line on the page, as long as in the study; null if it is not known here.
 function racing(line) {
   const text = isOwn() ? promptAt(study.source, line, refs.flatten.checked) : null;
   const box = document.querySelector("#page-prompt textarea");
   return text === null || !box ? null : () => {
     dialog.close();
     typeInto(box, text);
+    typeInto(numberBox("Maximum length"), refs.length.value);
     setTimeout(() => document.getElementById("page-race-button")?.click(), TYPED_MS);
   };
 }
@@ -214,16 +216,20 @@ refs.length.max = MAX_NEW_TOKENS;
 refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
 // A saved study is shown; anything else is prompts.
 async function take(file) {
-  refs.paste.value = "";
   const saved = await readOr("study", file);
-  const { name, text, isWhole, numChats } = study.source ?? {};
-  results.whyNot = "";
+  if (study.source?.name !== PASTED) refs.paste.value = "";
   if (saved) {
     results.rows = new Map();
     start({ saved });
-  } else if (numChats)
-    trigger("submit", { name, text, whole: isWhole, limit: MAX_PROMPTS, max_new_tokens: 1, look: true });
+  } else look();
   draw();
+}
+
+// Whether chosen chats can be raced.
+function look() {
+  const { name, text, isWhole, numChats } = study.source ?? {};
+  results.whyNot = "";
+  if (numChats) trigger("submit", { name, text, whole: isWhole, limit: MAX_PROMPTS, max_new_tokens: 1, look: true });
 }
 
 const paste = () => { chosen(PASTED, refs.paste.value, !refs.perLine.checked); draw(); };
@@ -239,5 +245,8 @@ dialog.addEventListener("drop", (event) => {
 
 comeBack();
 const answer = ["scope", "verdict", "load", "reason", "texts", "money", "here", "circumstances"];
-connect({ order, draw, heard, looked, take, result: () => study.frame.report, command, answer }, BUTTON,
-  ({ target, said }) => fileName("study", target, said.created));
+const nameOfFile = ({ target, said }) => fileName("study", target, said.created);
+savesPage("study", { draw, of: () => [study.frame.report.target, study.frame.lanes, study.servers?.urls ?? null],
+  nameOf: () => nameOfFile(study.frame.report) });
+connect({ order, draw, heard, looked, kind: "study", take, took: look, result: () => study.frame.report, command,
+  answer }, BUTTON, nameOfFile);

@@ -3,6 +3,7 @@
 
 import { trigger } from "../host.js";
 import { saveAs, sayOn } from "../base/dom.js";
+import { isTakenBy, savedKind } from "../base/saved.js";
 import { DECIDE_KEY, rememberedJson, TAB_KEY } from "../base/storage.js";
 import { oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
@@ -61,6 +62,8 @@ document.addEventListener("click", (event) => {
 
 async function openFile(file) {
   try {
+    const kind = savedKind(await file.slice(0, 1000).text());
+    if (kind && isTakenBy(kind, file)) return;
     const key = await send(file);
     show(await file.text(), file.name, key);
     untouched = racedSettings() !== null;
