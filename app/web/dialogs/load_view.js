@@ -34,8 +34,10 @@ function drawNeed() {
   const { entries } = study.source ?? {}, levels = refs.users.value.split(",").filter((each) => each.trim());
   const requests = Number(refs.requests.value), few = levels.filter((each) => ROUGH * Number(each) > requests);
   const words = `${requests} requests with ${few.map(Number).join(" and ")} users: fewer than ${ROUGH} each`;
-  refs.few.textContent = few.length && requests > 0 && !study.frame?.report?.rough.startsWith(words) ?
-    `${words}, so the ratio there will be rough; ${ROUGH * Math.max(...few)} would do.` : "";
+  const most = Math.max(...few), would = `${ROUGH * most} would do`;
+  refs.few.textContent = !few.length || requests < 1 || study.frame?.report?.rough.startsWith(words) ? "" :
+    requests < most ? `${most} users need ${most} requests or more; ${would}.` :
+      `${words}, so the ratio there will be rough; ${would}.`;
   refs.need.textContent = "";
   if (!entries) return;
   const num = levels.length * requests + WARM_UP, asked = `${num} requests to each server`;
@@ -91,8 +93,9 @@ function draw() {
   refs.copy.disabled ||= Boolean(frame.opened);
 }
 
-function colour({ gains_with: gains, loses_with: losses, rough }) {
-  if (rough || (gains.length && losses.length)) return "unclear";
+function colour({ gains_with: gains, gains_little_with: little, loses_with: losses, levels, rough }) {
+  const differs = levels.some((row) => row.num_same_text < row.num_compared);
+  if (rough || differs || little.length || (gains.length && losses.length)) return "unclear";
   return gains.length ? "ship" : losses.length ? "do not ship" : "";
 }
 

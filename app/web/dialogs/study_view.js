@@ -54,6 +54,7 @@ function heard(frame) {
   const { rows, of } = results, last = study.frame;
   if (frame.opened || (frame.key && last?.key && (frame.key !== last.key || frame.num_done < last.num_done)))
     rows.clear();
+  if (frame.opened) results.of = "";
   const before = rows.size;
   for (const row of frame.report?.rows ?? frame.rows ?? []) rows.set(`${row.line} ${row.drafter}`, row);
   if (!frame.key || (rows.size === before && !OVER.includes(frame.state))) return;
