@@ -48,9 +48,11 @@ function drawNeed() {
     + `repeated one faster, whichever lane it is. ${num} prompts would avoid it.`;
 }
 
+const withTimes = (words) => oneLine(words).replace(/(\d)x\b/g, "$1\u00d7");
+
 // What "Your prompts" says of the same servers: see `loadFor` in results.js.
 function heard({ key, rows, begun, state, lanes, model, report }) {
-  const { servers } = study, words = oneLine(report?.says[0] ?? "").split(": ")[0];
+  const { servers } = study, words = withTimes(report?.says[0] ?? "").split(": ")[0];
   if (key && state === "finished" && lanes.length === 2) window.photofinishLoad = { model, lanes, urls: servers?.urls,
     words: words.charAt(0).toLowerCase() + words.slice(1), loses: report.loses_with.length > 0 };
   if (key) remember(KEPT_KEY, state === "finished" && !begun.length ? null : JSON.stringify({ key, rows, begun }));
@@ -81,7 +83,7 @@ function draw() {
   const users = report.levels.map((row) => row.concurrency), few = Math.min(...users), many = Math.max(...users);
   refs.scope.textContent = oneLine(`${frame.model} on ${serversWords(frame.lanes)}, ${few === many ? "" :
     `${few} to `}${plural(many, "user")} at once`).slice(0, 300);
-  const [verdict, ...details] = report.says.map((words) => oneLine(words).replace(/(\d)x\b/g, "$1\u00d7"));
+  const [verdict, ...details] = report.says.map(withTimes);
   refs.said.textContent = (runs() ? "So far: " : "") + (verdict?.slice(0, -1) ?? "Throughput by number of users");
   refs.details.textContent = [...details, oneLine(report.said.repeats)].filter(Boolean).join("\n");
   refs.charts.replaceChildren(legend(frame.lanes), ...DRAWN.map((name) => curve(name, report.levels, frame.lanes)));
