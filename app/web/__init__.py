@@ -11,12 +11,13 @@ nothing here needs gradio.
 from __future__ import annotations
 
 from engine.drafters import words_of_all
+from engine.studies.prompts.verdict import THRESHOLD
 
 from .bundle import FOLDER, bundle
 from .colours import variables
 
-CONSTANTS = {"DRAFTER_WORDS": words_of_all()}
-"""What the race view's program knows from the engine."""
+CONSTANTS = {"DRAFTER_WORDS": words_of_all(), "THRESHOLD": THRESHOLD}
+"""What the programs of the page know from the engine."""
 SHEETS = (
     "board/frame.css",
     "board/texts.css",

@@ -12,7 +12,6 @@ from engine.doctor.defaults import NUM_PROMPTS
 from engine.recordings.words import CAUSES, TELL_APART
 from engine.studies.load.data import WARM_UP
 from engine.studies.prompts.prompts import MAX_PROMPTS
-from engine.studies.prompts.verdict import THRESHOLD
 
 from ..catalogue.limits import MAX_FILE_CHARS
 from ..catalogue.load_request import MAX_REQUESTS, MAX_WORDS
@@ -39,7 +38,7 @@ def race_view(value: str, **arguments: Any) -> gr.HTML:
 def study_view(max_new_tokens: int, **arguments: Any) -> gr.HTML:
     """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.study`. max_new_tokens: the page's
     limit on an answer."""
-    limits = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_PROMPTS": MAX_PROMPTS, "THRESHOLD": THRESHOLD}
+    limits = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_PROMPTS": MAX_PROMPTS}
     return _dialog("study_view", arguments, **limits, CAUSES=CAUSES, TELL_APART=TELL_APART, REPORT_CSS=REPORT_CSS)
 
 

@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import random
+import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from engine.analysis.metrics import cost_per_million
+from tests.helpers.made_races import a_race
 from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import HOSTILE
 
@@ -36,7 +38,7 @@ PARAMS = {"max_new_tokens": 64, "temperature": 0.8, "top_p": 0.9, "top_k": 5, "s
 
 @pytest.fixture(scope="module")
 def pure() -> Iterator[Call]:
-    with pure_js("tabs/money.js", "tabs/production.js") as call:
+    with pure_js("tabs/answer.js", "tabs/money.js", "tabs/production.js", "tabs/sharing.js") as call:
         yield call
 
 
@@ -76,6 +78,42 @@ def test_money_is_what_its_formulas_say(pure: Call) -> None:
         assert prefill + goal / (plain * need) == pytest.approx(goal_s)
         assert need <= float(pure("needWords", need)) + 1e-9 < need + 0.011
     assert pure("speedupNeeded", {"tokensPerS": 50}, 2, 10, 2) is None
+
+
+def test_dollars_need_a_load_that_still_gains_and_a_year_needs_a_gpu(pure: Call) -> None:
+    """A yearly saving in bold from one user on two CPU cores; or from a number of users at whom drafting costs more."""
+    rng = random.Random(5)
+    money = """(recording, users, isGpu) => {
+        const race = new Race(), first = firstByRole(recording.spec.lanes);
+        recording.events.forEach(event => race.add(event));
+        const found = answerOf(recording, race, first), shared = sharedBy(recording, found.subject.steps);
+        const load = loadOf(shared, users, found);
+        const inputs = { users, dollars: 2, tokens: 1e7, hours: 24, goalTokens: 200, goalS: 2 };
+        return { ...load, year: load.hasDollars ? yearWords(inputs, load) : "",
+            rows: moneyRows(found, inputs, load, isGpu) };
+    }"""
+    seen = set()
+    for _ in range(120):
+        race, flat = a_race([(rng.randrange(1, 8), 1)] * 9), rng.random()
+        race["widths"]["step_s"] = {str(w): 0.01 * (1 + (1 - flat) * w / 8) for w in (1, 2, 4, 8, 16)}
+        users, is_gpu = rng.choice((None, 1, 2, 4, 16, 64, 65, 900)), rng.random() < 0.5
+        got = pure(money, race, users, is_gpu)
+        said = " ".join(cell for row in got["rows"] for cell in row)
+        pays = users is not None and 2 <= users <= 64 and got["gain"] > 1
+        assert ("$" in said) == pays and ("a year" in said) == (pays and is_gpu) and (is_gpu or "GPU" not in said)
+        ends = "still pays" not in got["words"] and ("stops paying at ", "does not pay at ")
+        short = f"with {users} users {got['gain']:.2f}× (computed" if got["gain"] else ends or ""
+        assert got["words"].startswith("One text at a time") and got["short"].startswith(short)
+        assert ("Dollars need a load" in got["words"]) == (users is None or not 2 <= users <= 64)
+        if pays:
+            basis = [*["on this CPU"] * (not is_gpu), *["extrapolated"] * (not got["isMeasured"])]
+            marked = [row[0] for row in got["rows"][3:] if row[0].endswith(f" ({', '.join(basis)})")]
+            assert len(marked) == (6 if basis else 0), "what it rests on is in every row"
+            assert not is_gpu or f", {got['year'].split(' less')[0]} a year" in got["rows"][7][4]
+            (speed,) = (row for row in got["rows"] if row[0].startswith(f"tokens per second, {users} users"))
+            assert float(speed[3]) / float(speed[2]) == pytest.approx(got["gain"], rel=0.02)
+        seen.add((pays, is_gpu))
+    assert len(seen) == 4 and re.search(r"\d", got["words"])
 
 
 def test_a_price_is_that_of_the_device(pure: Call) -> None:

@@ -14,7 +14,7 @@ from engine.recordings.recording import read
 from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
 from tests.helpers.made_races import a_race
-from tests.helpers.page_browser import UNREADABLE, reload
+from tests.helpers.page_browser import UNREADABLE, copied, reload
 from tests.helpers.race_pages import SETTLED, SLIDE, feed, frames, opened, show, words
 from tests.helpers.races import events_of
 
@@ -49,7 +49,8 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     told, speed = table(tab), f"{computed[k]:.1f}"
     ratio = f"{float(speed) / float(f'{plain:.1f}'):.2f}×"
     gain = f"n-gram (copies earlier text), k = {k}: {ratio} as fast as Plain (computed), "
-    assert words(tab, "answerScope") == "gemma-3-270m on a CPU (AMD EPYC, 2 cores), one user, one prompt"
+    scope = "gemma-3-270m on a CPU (AMD EPYC, 2 cores), one user, one prompt; noise of the ratio ±1 %"
+    assert words(tab, "answerScope") == scope
     assert words(tab, "decideSays").startswith(f"Pays: {gain}") and words(tab, "serveSays").startswith(gain)
     assert f"n-gram, else EAGLE-3 head, automatic length, {fast / plain:.2f}× as fast" in words(tab, "answerElse")
     assert f'"num_speculative_tokens": {k}' in tab.text_content("[data-ref=serve] pre >> nth=0")
@@ -79,6 +80,11 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
         button.click()
         shown = button.locator("xpath=ancestor::section[1]//pre").text_content()
         assert tab.evaluate("navigator.clipboard.readText()") == shown and shown
+    sent_on = copied(tab, "sentence")["sentence"]
+    assert sent_on.startswith(f"Pays: speculative decoding that a server can run, {gain}{told['machine time'][2]} ")
+    alone = f"n-gram, else EAGLE-3 head, automatic length, {fast / plain:.2f}× as fast as Plain (measured)"
+    assert f"This engine alone: {alone}. Identical, bit for bit. n-gram, k = {k}: with 64 users 0." in sent_on
+    assert sent_on.count("machine time") == 1 and "one 195-token prompt, greedy, 160 tokens written, noise" in sent_on
     tab.click("[data-ref=client] summary")
     tab.click(".pf-decide-sources summary")
     assert tab.locator("[data-ref=sources] tr").count() == 8
@@ -103,6 +109,7 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     feed(page, a_race([(3, 3)] * 12, token_ids=[1, 2, 3, 50] * 12, header={"device": gpu}), race_id="loop")
     assert "repeats itself" in words(page, "decideCaution")
     assert words(page, "decideSays").startswith("No evidence: the text repeats itself. ")
+    assert words(page, "serveNotes").startswith("Nothing to put into production: a text that repeats itself ")
     assert "machine time" not in words(page, "decideSays") and table(page)["machine time"][2] == "no evidence"
     assert words(page, "ratioWords").startswith("no evidence: the text repeats itself; ")
     with page.expect_download() as loop:
@@ -115,7 +122,8 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     for event in (event for event in even["events"] if event["type"] == "step"):
         event["verify_s"] *= rng.uniform(0.7, 1.3)
     feed(page, even, race_id="even")
-    assert "within the noise" in words(page, "decideCaution")
+    assert "within the noise" in words(page, "decideCaution") and "within the noise" in words(page, "serveNotes")
+    assert page.locator("[data-ref=serve] pre").count() == 0 and page.is_hidden("[data-ref=client]")
     feed(page, a_race([(3, 2)] * 8, drafter="eagle3:a/b"), race_id="of before")
     assert "not in this recording" in words(page, "memoryWords") and page.is_hidden("[data-ref=memory]")
     its = {"weights": 3_000_000, "cache_per_token": 2000}

@@ -215,9 +215,11 @@ def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
     assert saved.suffix == ".png" and data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) > 10_000
     assert [int.from_bytes(data[at : at + 4]) for at in (16, 20)] == [1200, 630]
     said = page.evaluate("window.said")
-    saves = re.search("([\\d.]+)\u00a0% less machine time for the same tokens. One user.", "\n".join(said))
+    leads = r"Pays: a server can run n-gram .*, k = 7: .* \(measured\), ([\d.]+)\s% less machine time for the same"
+    saves = re.search(leads, " ".join(said))
     assert saves and float(saves[1]) == pytest.approx(100 * (1 - 1 / float(words(page, "ratio").rstrip("×"))), abs=0.3)
-    assert re.fullmatch(r"photofinish_a-model_[\d.]+x_\d{4}-\d\d-\d\d\.png", saved.name), saved.name
+    assert re.fullmatch(r"photofinish_a-model_\d+\.\d\dx_\d{4}-\d\d-\d\d\.png", saved.name), saved.name
+    assert "one 3-token prompt, greedy, 80 tokens written" in said
     for name in ("ratio", "verdictWord", "verdictRows"):
         assert page.inner_text(f"[data-ref={name}]").strip() in said, name
     assert set(re.split("[,;] ", page.inner_text("[data-ref=ratioWords]"))) <= set(said)
@@ -233,8 +235,9 @@ def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
     page.evaluate("document.querySelector('[data-ref=picture]').click()")
     rail, plain, _, slow = page.evaluate("window.wide")
     said = " ".join(page.evaluate("window.said"))
-    assert slow < plain == rail and "26.0\u00a0% more machine time for the same tokens. One user." in said
-    assert "Your prompt: \u201ca prompt\u2026\u201d: " in said
+    assert slow < plain == rail and "26.0\u00a0% more machine time for the same tokens." in said
+    assert "Does not pay: a server can run n-gram" in said
+    assert "Your prompt: \u201ca prompt\u2026\u201d " in said
 
 
 def test_one_row_a_step_begins_with_the_first_in_both_lanes(page: Any) -> None:

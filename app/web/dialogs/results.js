@@ -40,9 +40,10 @@ export function verdictWords({ verdict, doubtful, best }) {
   if (!doubtful) return `${wordsOf(verdict, best)}: ${atMedian(best)}${texts}`;
   const { num_prompts: num, median_speedup: median } = best.without;
   const users = best.k === null ? " with one user" : "";
-  return `Not certain${users}: ${atMedian(best)}, but ${num ? `${times(median)} on the ${plural(num, "prompt")} whose `
-    + "text does not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race was "
-    + "disturbed"}${texts}`;
+  const [but, the] = num && times(median) === times(best.median_speedup) ? ["and", "only"] : ["but", "the"];
+  return `Not certain${users}: ${atMedian(best)}, ${but} ${num ? `${times(median)} on ${the} ${plural(num, "prompt")} `
+    + "whose text does not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race "
+    + "was disturbed"}${texts}`;
 }
 
 // What would make it clearer; "" if it is clear.

@@ -1,16 +1,15 @@
 // A picture of a race, 1200 by 630 for link previews: the board's words at the finish, and the progress of both lanes
 // when the first one finished.
 
-import { make, oneLine, sentence, startOf } from "../base/text.js";
+import { make, oneLine, startOf } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
 import { S, shownLanes } from "../board/state.js";
-import { loadNow, yearNow } from "../tabs/decide_tab.js";
-import { wasteWords } from "../tabs/money.js";
+import { loadNow } from "../tabs/decide_tab.js";
 import { handOver } from "./files.js";
-import { deployable } from "./result.js";
+import { leadNow, leadWords, racedWords, taskWords } from "./result.js";
 
 const YOURS = "Your prompt";
 const SHOT = { width: 1200, height: 630, pad: 64 };
@@ -38,38 +37,39 @@ function drawPicture() {
   const total = Math.max(...[left, other].map((lane) => lane?.tokens.at(-1) ?? 0), 1);
 
   box(0, 0, SHOT.width, SHOT.height, "board");
-  say("Photofinish", SHOT.pad, 84, 34, "board-ink", { weight: 700 });
-  if (!refs.ribbon.hidden) say(refs.ribbon.dataset.words.replaceAll(",", " "), right, 84, 24, "ribbon",
+  say("Photofinish", SHOT.pad, 72, 34, "board-ink", { weight: 700 });
+  if (!refs.ribbon.hidden) say(refs.ribbon.dataset.words.replaceAll(",", " "), right, 72, 24, "ribbon",
     { weight: 700, align: "right", room: 500 });
   const own = words("titleName") === YOURS && startOf(S.header?.prompt?.text);
-  say([words("titleName"), own, words("titleFacts")].filter(Boolean).join(": "), SHOT.pad, 126, 26, "board-soft");
+  say([words("titleName"), own].filter(Boolean).join(": "), SHOT.pad, 108, 26, "board-soft");
+  say(taskWords(), SHOT.pad, 140, 22, "board-soft");
   const ink = root.dataset.sense === "slower" || root.hasAttribute("data-doubted") ? "caution" : "board-ink";
-  const wide = say(words("ratio"), SHOT.pad - 8, 288, 176, ink, { weight: 700 });
+  const wide = say(words("ratio"), SHOT.pad - 8, 282, 168, ink, { weight: 700 });
   words("ratioWords").split(/[,;] /).toReversed().forEach((line, i) =>
-    say(line, SHOT.pad + wide + 24, 288 - 40 * i, 30, "board-ink"));
+    say(line, SHOT.pad + wide + 24, 282 - 36 * i, 26, "board-ink"));
   [[left, "left", "baseline-run"], [other, "right", "speculative"]].forEach(([lane, side, name], i) => {
-    const y = 328 + 52 * i, from = SHOT.pad + 180, room = right - from - 190;
+    const y = 316 + 50 * i, from = SHOT.pad + 180, room = right - from - 190;
     const written = lane?.tokens[lane.countAt(first)] ?? 0;
     say(words(`${side}Name`), SHOT.pad, y + 25, 26, "board-ink", { room: 170 });
     box(from, y, room, 32, "rail");
     box(from, y, room * Math.min(1, written / total), 32, name);
     say(`${words(`${side}Figure`)} tok/s`, right, y + 25, 26, "board-ink", { align: "right", weight: 700, room: 180 });
   });
-  box(SHOT.pad, 432, SHOT.width - 2 * SHOT.pad, 1, "board-line");
-  const verdict = say(words("verdictWord"), SHOT.pad, 474, 30, "board-ink", { weight: 700 });
-  say(words("verdictRows"), SHOT.pad + verdict + 20, 474, 20, "board-soft");
-  const saves = ["faster", "slower"].includes(root.dataset.sense) && !root.hasAttribute("data-servers");
-  const caution = words("caution"), saved = saves && !caution;
-  let y = 482;
+  box(SHOT.pad, 414, SHOT.width - 2 * SHOT.pad, 1, "board-line");
+  const verdict = say(words("verdictWord"), SHOT.pad, 454, 30, "board-ink", { weight: 700 });
+  say(words("verdictRows"), SHOT.pad + verdict + 20, 454, 20, "board-soft");
+  const caution = words("caution"), lead = leadNow();
+  let y = 464;
   const put = (line, most, size, ...look) => {
     pen.font = `${look[1]?.weight ?? 400} ${size}px ${style.fontFamily}`;
     for (const each of wrapped(pen, line, right - SHOT.pad).slice(0, most)) say(each, SHOT.pad, y += 26, size, ...look);
   };
-  put(caution || (saved && `${sentence(wasteWords(S.shown.speedup))} One user.`) || "", 2, 24,
+  put(caution || leadWords(lead, "a server can run "), 2, 22,
     caution ? "caution" : "board-ink", { weight: 700 });
   const { model, device, created } = S.header ?? {};
-  const where = [model && `${model.name} in ${model.dtype}`, device?.name, String(created ?? "").slice(0, 10)];
-  put([`${words("rightKind")}.`, saves && deployable(), saved && loadNow(), saved && yearNow()].filter(Boolean)
+  const date = String(created ?? "").slice(0, 10);
+  const where = [model && `${model.name} in ${model.dtype}`, device?.name, "one user", date];
+  put([racedWords(lead) || `${words("rightKind")}.`, !caution && lead?.saves && loadNow(lead)].filter(Boolean)
     .join(" "), 3, 20, "board-soft");
   say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, y + 26, 20, "board-soft");
   return canvas;

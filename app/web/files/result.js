@@ -1,13 +1,12 @@
-// The result of the race as it was run, as what is sent says it: file names and a sentence.
+// The result of the race, as what is sent says it: file names, and sentences that lead with what a server can run.
 
 import { isNoise, loopSentence, NO_EVIDENCE, ratioNoise, withCounters } from "../base/caveats.js";
-import { isElsewhere, laneSpec } from "../base/model.js";
-import { oneLine, sentence, times } from "../base/text.js";
-import { guessWords, VERDICTS } from "../base/words.js";
+import { isElsewhere, isOfServers, laneSpec } from "../base/model.js";
+import { oneLine, plural, sentence } from "../base/text.js";
+import { VERDICTS } from "../base/words.js";
 import { S, verdictOn } from "../board/state.js";
-import { answerOf, choiceWords, gainWords, scopeOf } from "../tabs/answer.js";
-import { loadNow, yearNow } from "../tabs/decide_tab.js";
-import { wasteWords } from "../tabs/money.js";
+import { answerOf, choiceWords, gainWords, noiseWords, scopeOf, verdictWords } from "../tabs/answer.js";
+import { loadNow } from "../tabs/decide_tab.js";
 import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
 
 // {ratio, isEven: within the noise, loops: the text repeats itself} of the lane on the right; null without a ratio.
@@ -16,40 +15,61 @@ function resultNow() {
   const answer = answerOf(S.recording, S.computed ? S.raced.race : S.race, S.first);
   const own = answer?.options.find(({ lane }) => lane === S.sides[1]);
   return own ? { ratio: own.ratio, isEven: isNoise(own.ratio, ratioNoise(answer.plain.steps, own.steps)),
-    loops: Boolean(loopSentence(withCounters(own.steps))), work: answer.work } : null;
+    loops: Boolean(loopSentence(withCounters(own.steps))), own } : null;
 }
 
 const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60);
 
-// "photofinish_gemma-3-270m_2.2x_2026-11-27.html". A ratio that says nothing gives way to the prompt's first words.
+// "photofinish_gemma-3-270m_2.17x_2026-11-27.html". A ratio that says nothing gives way to the prompt's first words.
 export function fileName(suffix) {
   const { model, created, prompt, synthetic } = S.recording ?? S.header ?? {}, result = resultNow();
   const says = result && !result.isEven && !result.loops;
-  const about = says ? `${result.ratio.toFixed(1)}x` :
+  const about = says ? `${result.ratio.toFixed(2)}x` :
     part(prompt?.text?.trim().split(/\s+/, 4).join(" ")).slice(0, 30);
   return ["photofinish", part(model?.name), about, part(created).slice(0, 10), synthetic?.length ? "SYNTHETIC" : ""]
     .filter(Boolean).join("_") + `.${suffix}`;
 }
 
-// What of it a server could run, if that is not what raced; "" as long as it is not known.
-export function deployable() {
-  const answer = isBeingMade() ? null : answerNow(), best = answer?.best;
-  if (!answer?.isEvidence || best?.lane === S.sides[1]) return "";
-  return best ? `A server can run ${choiceWords(best)}: ${gainWords(best)}.` : "No server runs this drafter.";
+// The answer that leads: what Decide says, unless it is of a choice that no server can run. null as long as the tables
+// may bring a better one, or without an answer.
+export function leadNow() {
+  if (!S.header || S.live || isBeingMade() || isElsewhere(S.header, S.sides[1])) return null;
+  const answer = answerNow();
+  return answer?.isChosen && !answer.subject.canServe ? answerNow(null) : answer;
+}
+
+// Its verdict, if a server can run that. what: stands before the drafter.
+export function leadWords(lead, what) {
+  if (lead?.subject.canServe) return verdictWords(lead, isOfServers(S.header) ? "" : what);
+  return (lead ? lead.isEvidence : !resultNow()?.loops) ? "" : sentence(NO_EVIDENCE);
+}
+
+// What raced on the right, if the verdict is not on that.
+export function racedWords(lead) {
+  const result = resultNow(), lane = laneSpec(S.header, S.sides[1]);
+  if (!result || !lane || (lead?.subject.canServe && lead.subject.lane === lane.name)) return "";
+  const who = !lead || result.own.canServe ? "This race" : "This engine alone";
+  return `${who}: ${lead?.subject.canServe ? "" : "speculative decoding, "}${choiceWords(result.own)}, ${
+    gainWords(result.own)}${result.isEven ? ", within the noise" : ""}.`;
+}
+
+// "one 195-token prompt, temperature 0.8, 160 tokens written".
+export function taskWords() {
+  const { prompt, spec } = S.header ?? {}, { temperature } = spec?.params ?? {}, given = prompt?.token_ids?.length;
+  const written = S.race.lane(S.sides[1])?.tokens.at(-1);
+  const sampled = temperature > 0 ? `temperature ${+temperature.toFixed(2)}` : temperature === 0 && "greedy";
+  return [given > 0 ? `one ${given}-token prompt` : "one prompt", sampled,
+    written > 0 && `${plural(written, "token")} written`].filter(Boolean).join(", ");
 }
 
 // The result in a few sentences, to be pasted into a mail; "" without a ratio.
 export function resultWords() {
-  const result = resultNow(), header = S.recording;
-  if (!result) return "";
-  const { ratio, isEven, loops, work } = result;
-  const saved = !isEven && !loops && !S.disturbed && `, ${wasteWords(ratio, work)}`;
+  const header = S.recording, lead = leadNow(), noise = noiseWords(lead?.noise);
+  if (!resultNow()) return "";
   const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1];
-  return oneLine([`${header.synthetic?.length ? "SYNTHETIC: " : ""}Speculative decoding (${
-    guessWords(laneSpec(header, S.sides[1]))}): ${isEven ? "no difference in speed" : `${times(ratio)} as fast as `
-    + `without${ratio < 1 ? ", so slower" : ""}`}${saved || ""}.`,
-  loops && sentence(NO_EVIDENCE), S.disturbed && "The machine was disturbed: do not quote this.",
-  verdict && `${verdict}.`, deployable(), saved && loadNow(), yearNow(),
-  `Measured by Photofinish with ${scopeOf(header)}, one prompt, ${String(header.created).slice(0, 10)}.`]
-    .filter(Boolean).join(" "));
+  return oneLine([`${header.synthetic?.length ? "SYNTHETIC: " : ""}${
+    leadWords(lead, "speculative decoding that a server can run, ")}`, racedWords(lead),
+  S.disturbed && "The machine was disturbed: do not quote this.", verdict && `${verdict}.`,
+  lead?.saves && loadNow(lead), `Measured by Photofinish with ${scopeOf(header)}, ${taskWords()}${
+    noise && `, noise of the ratio ${noise}`}, ${String(header.created).slice(0, 10)}.`].filter(Boolean).join(" "));
 }

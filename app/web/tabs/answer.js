@@ -1,24 +1,32 @@
 // The answer of a race: what could be deployed, at its best fixed length, and how fast that was. Verdict, money,
 // command and the sentence of "What if" all take it from here (docs/decide.md). Pure: no DOM.
 
+import { THRESHOLD } from "../host.js";
 import { isNoise, loopSentence, NO_EVIDENCE, ratioNoise, withCounters } from "../base/caveats.js";
 import { isElsewhere, isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
-import { oneLine, percent, RANDOM_WEIGHTS, sentence } from "../base/text.js";
+import { drafterName, oneLine, percent, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
 import { differs, draftWords } from "../base/words.js";
 import { wasteWords } from "./money.js";
-import { canServe } from "./production.js";
+import { canServe, drafterOf, isShipped, partsOf } from "./production.js";
 import { laneOf } from "./whatif.js";
 
-const TONES = { __proto__: null, pays: "Pays", doubtful: "Doubtful", even: "No difference", loses: "Does not pay" };
+const TONES = { pays: "Pays", little: "Little gain", differ: "Pays, but the texts differ",
+  doubtful: "Doubtful", even: "No difference", loses: "Does not pay" };
+const TEXTS_DIFFER = "The texts differ, so the speeds are not of quite the same work.";
+const isLittle = (ratio) => Number(ratio.toFixed(2)) < THRESHOLD;
+const RULE_OF_THUMB = `${THRESHOLD} is a rule of thumb: a smaller gain is not worth a drafter's memory and `
+  + "maintenance.";
 
 // An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, steps, ratio (over plain, as
 // shown everywhere), canServe}.
 //
-// {plain, options, best, engine, subject, isChosen, caution, tone, scope, work}. best: the fastest option that a server
-// can run; engine: the fastest of the others, if it is faster; subject: what verdict, money and command are about: the
-// option chosen in "What if", else `best`, else `engine`. tone: "pays", "doubtful", "even" or "loses"; isEvidence: its
-// gain is not that of a text that repeats itself; work: what the gain is less of, for wasteWords. null if the race has
-// no plain lane, or nothing to compare with it.
+// {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence, saves, scope, work}. best:
+// the fastest option that a server can run; engine: the fastest of the others, if it is faster; alone: of aloneOf;
+// subject: what verdict, money and command are about: the option chosen in "What if", else `best`, else `engine`. tone:
+// of TONES; "little" is a gain that the verdict on many prompts calls too small, "differ" one on servers whose texts
+// differ; noise: of the ratio, null if unknown; isEvidence: its gain is not that of a text that repeats itself; saves:
+// a server can run it, and its saving may be quoted; work: what the gain is less of, for wasteWords. null if the race
+// has no plain lane, or nothing to compare with it.
 //
 // race: lanes as run; first: by role; metrics: the server's, if any; whatIf: null without tables; chosen: {drafter, k}.
 export function answerOf(header, race, first, { metrics = null, whatIf = null, chosen = null, disturbed = "" } = {}) {
@@ -45,6 +53,7 @@ export function answerOf(header, race, first, { metrics = null, whatIf = null, c
   const choice = options.find((each) => each.drafter === chosen?.drafter && each.k === chosen?.k);
   const subject = choice ?? best ?? engine;
   return { plain, options, best, engine, subject, isChosen: Boolean(choice), scope: scopeOf(header),
+    alone: [...aloneOf(header, options, [subject, best].map((each) => each?.drafter))],
     ...judged(header, plain, subject, options, disturbed) };
 }
 
@@ -60,24 +69,45 @@ function* measured(header, race, first, plain, numbers) {
   }
 }
 
+// What else of the race's drafters, and of a hybrid's parts, a server can run, and heads that none can: {drafter,
+// isServed, best: the fastest option, undefined without figures}. known: drafters of which the answer speaks anyway.
+function* aloneOf(header, options, known) {
+  const raced = (header.spec?.lanes ?? []).filter(({ role }) => role === "speculative").map(({ drafter }) => drafter);
+  for (const drafter of new Set(raced.flatMap((each) => [each, ...partsOf(each)]))) {
+    const isServed = canServe(header, { drafter, k: 1 }), isHybrid = partsOf(drafter).length > 0;
+    if (known.includes(drafter) || !(isServed || (!isHybrid && isShipped(drafterOf(drafter))))) continue;
+    const its = options.filter((each) => each.drafter === drafter && each.canServe);
+    yield { drafter, isServed, best: its.sort((a, b) => b.ratio - a.ratio)[0] };
+  }
+}
+
 // What limits the answer. A computed race has no noise of its own; that of a lane that raced stands for it.
-function judged(header, plain, { drafter, ratio, lane, steps }, options, disturbed) {
+function judged(header, plain, { drafter, ratio, lane, steps, canServe: isServed }, options, disturbed) {
   const like = options.find((each) => each.lane === lane && lane) ?? options.find((each) => each.drafter === drafter
     && each.isMeasured) ?? options[0], noise = ratioNoise(plain.steps, like.steps), isEven = isNoise(ratio, noise);
   const loop = loopSentence(withCounters(steps));
   const isOther = differs(header.verdicts?.[like.lane]);
-  const caution = [isEven && `The difference is within the noise (\u00b1${(100 * noise).toFixed(0)} %).`,
+  const limits = [isEven && `The difference is within the noise (${noiseWords(noise)}).`,
     disturbed && "The machine was disturbed: do not quote these figures.", loop,
-    isOther && "The texts differ, so the speeds are not of quite the same work.",
+    isOther && TEXTS_DIFFER,
     drafter.startsWith("synthetic") && "The drafts are made up: this is what a real drafter of that accuracy would "
       + "save.",
     RANDOM_WEIGHTS.test(header.model.name) && "These are random weights: which guesses were kept means nothing."]
-    .filter(Boolean).join(" ");
-  const tone = isEven ? "even" : ratio < 1 ? "loses" : caution ? "doubtful" : "pays";
+    .filter(Boolean);
+  const isOnlyOther = isOfServers(header) && limits.every((each) => each === TEXTS_DIFFER);
+  const tone = isEven ? "even" : ratio < 1 ? "loses" : limits.length && !isOnlyOther ? "doubtful" :
+    isOther ? "differ" : isLittle(ratio) ? "little" : "pays";
+  const isEvidence = !(loop && tone === "doubtful");
+  if (["little", "differ"].includes(tone) && isLittle(ratio)) limits.push(RULE_OF_THUMB);
   const work = isOfServers(header) ? " time per answer, of one user: load may change it" :
     isOther ? " machine time" : undefined;
-  return { caution, tone, isEvidence: !(loop && tone === "doubtful"), work };
+  return { caution: limits.join(" "), tone, noise, isEvidence,
+    saves: isServed && isEvidence && !isEven && !disturbed, work };
 }
+
+// "±3 %"; "" of noise that is not known.
+export const noiseWords = (noise) =>
+  (typeof noise === "number" ? `\u00b1${(100 * noise).toFixed(noise < 0.01 ? 1 : 0)} %` : "");
 
 // What the answer holds for: "gemma-3-270m on a CPU (AMD EPYC, 2 cores), one user". Twin of `scope` in
 // engine/recordings/words.py; compared by test_both_sides_name_the_same_scope.
@@ -92,23 +122,46 @@ export function choiceWords({ drafter, k, lane }) {
   return drafter === "server" ? oneLine(`lane ${lane}, on a server`).slice(0, 80) : draftWords({ drafter, k });
 }
 
+// The same without what is in brackets.
+export const shortChoice = (option) =>
+  choiceWords(option).replace(drafterName(option.drafter), () => shortDrafter(option.drafter));
+
 // "1.87× as fast as Plain (computed)", the same wherever it is said.
 export function gainWords({ ratio, isMeasured }) {
   return `${ratio.toFixed(2)}\u00d7 as fast as Plain (${isMeasured ? "measured" : "computed"})`;
 }
 
-// The verdict in one sentence.
-export function verdictWords({ subject, isChosen, tone, isEvidence, work }) {
-  const word = isEvidence ? `${subject.canServe ? TONES[tone] : "No command for this"}:` : sentence(NO_EVIDENCE);
-  return `${word} ${choiceWords(subject)}${isChosen ? " (chosen in What if)" : ""}: ${gainWords(subject)}${
-    isEvidence ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
+// The verdict in one sentence. Only what a server can run saves a share of anything. what: stands before the drafter.
+export function verdictWords({ subject, isChosen, tone, isEvidence, saves, work }, what = "") {
+  const its = `${what}${choiceWords(subject)}${isChosen ? " (chosen in What if)" : ""}: ${gainWords(subject)}`;
+  if (!isEvidence) return `${sentence(NO_EVIDENCE)} ${what ? sentence(its) : `${its}.`}`;
+  if (!subject.canServe) return `This engine alone: ${its}.`;
+  const word = isLittle(subject.ratio) ? TONES[tone].replace("Pays", TONES.little) : TONES[tone];
+  return `${word}: ${its}${saves ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
 }
 
-// What the verdict is not about: the best that a server can run if another option was chosen, and this engine's best.
-export function othersWords({ subject, best, engine }) {
+// What the verdict is not about: the best that a server can run if another option was chosen, other drafters, and this
+// engine's best.
+export function othersWords({ subject, best, engine, alone }) {
   return [best && best !== subject && `Best that a server can run: ${choiceWords(best)}, ${gainWords(best)}.`,
+    ...alone.map(aloneWords),
     engine && engine !== subject && `This engine alone: ${choiceWords(engine)}, ${gainWords(engine)}.`]
     .filter(Boolean).join(" ");
+}
+
+function aloneWords({ drafter, best, isServed }) {
+  const name = drafter.startsWith("hybrid:") ? drafterName(drafter) : `${shortDrafter(drafter)} alone`;
+  if (!isServed) return `${name}: no server runs this head, which ships with Photofinish.`;
+  return best ? `${name}, k = ${best.k}: ${times(best.ratio)} (${best.isMeasured ? "measured" : "computed"}).` :
+    `${name}: no figures at a fixed length in this race; race it to get them.`;
+}
+
+// Why there is nothing to serve; "" if there is something, or if it was chosen all the same.
+export function nothingWords({ tone, noise, isEvidence, isChosen, options }) {
+  const why = isEvidence ? { even: `the difference is within the noise (${noiseWords(noise)})`,
+    loses: "guessing is slower here" }[tone] : "a text that repeats itself is no evidence";
+  return !why || isChosen ? "" : `Nothing to put into production: ${why}.${options.every(({ lane }) => lane) ? "" :
+    " Choose an option in What if to see its commands all the same."}`;
 }
 
 // What the commands serve.

@@ -8,7 +8,8 @@ import { make, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
-import { choiceWords, othersWords, servedWords, verdictWords } from "./answer.js";
+import { choiceWords, noiseWords, nothingWords, othersWords, servedWords, shortChoice,
+  verdictWords } from "./answer.js";
 import { listPrice, loadOf, moneyRows, sourceFigures, yearWords } from "./money.js";
 import { bytesOf, CHECKED, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
 import { sharedBy } from "./sharing.js";
@@ -70,39 +71,31 @@ function drawDecide() {
     "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.");
   if (!answer) return;
   const inputs = entered(), shared = sharedBy(S.header, answer.subject.steps);
-  const load = loadOf(shared, inputs.users, answer.isEvidence);
+  const load = loadOf(shared, inputs.users, answer);
   for (const box of loadBoxes) box.hidden = isOfServers(S.header);       // of these no load can be computed
   drawAnswer(answer, inputs, load);
   drawMoney(answer, inputs, load);
-  const made = productionOf(S.header, answer.subject);
+  const nothing = answer.subject.canServe && !isOfServers(S.header) && nothingWords(answer);
+  const made = nothing ? { servers: [], client: null, notes: [nothing] } : productionOf(S.header, answer.subject);
   drawProduction(answer, made);
   drawMemory(answer.subject, made.servers.length > 0, inputs.users ?? 1);
 }
 
-// What the entered load, or more users, would change, in a few words; "" where that is not known.
-export function loadNow() {
-  if (!S.header || S.live || isBeingMade() || isElsewhere(S.header, S.sides[1])) return "";
-  const answer = answerNow();
-  if (!answer) return "";
+// What the entered load, or more users, would change, in a few words, and what it would save a year where dollars are
+// allowed; "" where that is not known. answer: of answer.js.
+export function loadNow(answer) {
   fillBoxes();
-  const { short } = loadOf(sharedBy(S.header, answer.subject.steps), entered().users, answer.isEvidence);
-  return short && (answer.isChosen ? `${choiceWords(answer.subject)}: ${short}` : short);
-}
-
-// What the entered load would save a year; "" where no dollars are allowed.
-export function yearNow() {
-  if (S.header?.device.type !== "cuda" || S.live || isBeingMade() || isElsewhere(S.header, S.sides[1])) return "";
-  const answer = answerNow();
-  if (answer?.tone !== "pays") return "";
-  fillBoxes();
-  const inputs = entered(), load = loadOf(sharedBy(S.header, answer.subject.steps), inputs.users);
-  return load.hasDollars ? `${yearWords(inputs, load)} with ${choiceWords(answer.subject)}.` : "";
+  const { subject, tone } = answer, inputs = entered();
+  const load = loadOf(sharedBy(S.header, subject.steps), inputs.users, answer);
+  const year = S.header.device.type === "cuda" && tone === "pays" && load.hasDollars;
+  return load.short && `${shortChoice(subject)}: ${load.short}${year ? ` ${yearWords(inputs, load)}.` : ""}`;
 }
 
 // Verdict, caveats, what a load would change, and what only this engine can do.
 function drawAnswer(answer, inputs, load) {
   refs.answer.dataset.tone = answer.subject.canServe ? answer.tone : "doubtful";
-  write(refs.answerScope, `${answer.scope}, one prompt`);
+  const noise = noiseWords(answer.noise);
+  write(refs.answerScope, `${answer.scope}, one prompt${noise ? `; noise of the ratio ${noise}` : ""}`);
   write(refs.decideSays, verdictWords(answer));
   write(refs.decideCaution, [...inputs.odd, answer.caution].filter(Boolean).join(" "));
   write(refs.answerBatch, load.words);

@@ -1,7 +1,7 @@
 // What a lane's speed is worth: machine time, latency and, under a load, dollars. Formulas in docs/decide.md. Pure: no
 // DOM.
 
-import { rate, sentence, times } from "../base/text.js";
+import { rate, times } from "../base/text.js";
 
 const SECONDS_AN_HOUR = 3600;
 const DAYS_A_YEAR = 365;
@@ -52,7 +52,8 @@ export function moneyRows({ plain, subject, isEvidence, work }, inputs, load, is
   const goal = (seconds) => `${seconds.toFixed(2)} s: ${seconds <= inputs.goalS ? "yes" : "no"}`;
   const need = speedupNeeded(plain, subject.prefillS, inputs.goalTokens, inputs.goalS);
   return [
-    speeds, [...time, percent1(1 / subject.ratio), wasteWords(subject.ratio, "")],
+    speeds, [...time, percent1(1 / subject.ratio),
+      subject.canServe ? wasteWords(subject.ratio, "") : "this engine alone"],
     [`${inputs.goalTokens} tokens under ${inputs.goalS} s`, "latency: reading the prompt, then this many tokens",
       goal(inTime[0]), goal(inTime[1]), need === null ? "impossible: reading the prompt already takes longer" :
         inTime[0] <= inputs.goalS ? "Plain is enough" : `needs ${needWords(need)}\u00d7`],
@@ -95,29 +96,34 @@ const MEASURE = `Dollars need a load: enter how many users share the machine (2 
 
 // What `users` users at once would change: {users, gain, tokensPerS of plain and the other lane (null: one user, or not
 // known), hasDollars, isMeasured: not extrapolated, words, short: in one line, "" if unknown}. shared: of sharing.js,
-// for 1, 2, ... users; users: null if not entered; isEvidence: of the answer.
-export function loadOf(shared, users, isEvidence = true) {
+// for 1, 2, ... users, from step times that were measured before the race. Here one user is as fast as in the race, and
+// n users write at most n times as much. users: null if not entered; answer: of answer.js.
+export function loadOf(shared, users, { plain, subject, isEvidence }) {
   const none = { users, gain: null, tokensPerS: null, hasDollars: false, isMeasured: true, short: "" };
   if (!isEvidence) return { ...none, words: "Nothing follows from it: race a text that does not repeat itself. Prose "
     + "needs a temperature, such as 0.8 in Settings." };
   if (!shared.length)
     return { ...none, words: `One text at a time; servers batch, which shrinks the gain. Dollars need a load: ${
       MEASURED}.` };
-  const end = shared.find((each) => each.gain < 1), how = (end ?? shared.at(-1)).isMeasured ? "" : ", extrapolated";
-  const ends = !end ? `still pays with ${shared.at(-1).users} users` : end.users === 1 ?
+  const curve = shared.map(({ users: n, plainS, gain, isMeasured }) => {
+    const all = n * plain.tokensPerS * shared[0].plainS / plainS;
+    return { users: n, all, gain: Math.min(gain, n * subject.tokensPerS / all), isMeasured };
+  });
+  const end = curve.find((each) => each.gain < 1), how = (end ?? curve.at(-1)).isMeasured ? "" : ", extrapolated";
+  const ends = !end ? `still pays with ${curve.at(-1).users} users` : end.users === 1 ?
     "does not pay at the step times measured before the race" : `stops paying at ${end.users} users`;
   const first = `One text at a time. Servers batch: on this machine, this drafter at this length ${ends} `
     + `(computed${how}).`;
-  none.short = end ? `${sentence(ends).slice(0, -1)} (computed${how}).` : "";
+  none.short = end ? `${ends} (computed${how}).` : "";
   if (users === null || users < 2) return { ...none, words: `${first} ${MEASURE}` };
-  const its = shared[users - 1];
+  const its = curve[users - 1];
   if (!its) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
-  const tokensPerS = [users / its.plainS, its.gain * users / its.plainS];
-  return { users, gain: its.gain, tokensPerS, hasDollars: its.gain > 1, isMeasured: its.isMeasured,
-    short: `With ${users} users: ${times(its.gain)} (computed${its.isMeasured ? "" : ", extrapolated"}).`,
-    words: `${first} With ${users} users: ${its.gain.toFixed(2)}\u00d7, ${wasteWords(its.gain)}${its.isMeasured ? "" :
-      "; extrapolated beyond the widths that were measured"}.${its.gain > 1 ? "" :
-      " So there is nothing to save in dollars."}` };
+  const { all, gain } = its, { canServe } = subject;
+  return { users, gain, tokensPerS: [all, gain * all], hasDollars: gain > 1 && canServe, isMeasured: its.isMeasured,
+    short: `with ${users} users ${times(gain)} (computed${its.isMeasured ? "" : ", extrapolated"}).`,
+    words: `${first} With ${users} users: ${times(gain)}${canServe ? `, ${wasteWords(gain)}` : ""}${its.isMeasured ?
+      "" : "; extrapolated beyond the widths that were measured"}.${gain <= 1 ?
+      " So there is nothing to save in dollars." : canServe ? "" : " Dollars need a drafter that a server can run."}` };
 }
 
 // The machine time saved at this ratio: "46.5 % less machine time for the same tokens".

@@ -32,6 +32,9 @@ export function drafterOf(text) {
     copies: false };
 }
 
+// The drafters in a hybrid; none in others.
+export const partsOf = (drafter) => /^hybrid:([^+]*)\+(.+)$/s.exec(drafter)?.slice(1) ?? [];
+
 // {servers: [{name, version, command, notes}], client: {curl, python}, notes}. command is null if there is none; client
 // is null without servers.
 export function productionOf(header, { drafter: text, k }) {
@@ -71,7 +74,7 @@ function noServer(header, target, head, k) {
 
 // isShipped: a head that ships with this project, for the default target only.
 const isHead = ({ kind }) => ["eagle3", "dflash"].includes(kind);
-const isShipped = (head) => isHead(head) && head.argument === "";
+export const isShipped = (head) => isHead(head) && head.argument === "";
 const SHIPPED = `No command: its head ships with Photofinish. vLLM ${SERVERS.vllm[1]} supports no heads for Gemma 3, `
   + "and SGLang and llama.cpp have not been shown to read this one. Race n-gram to see what a server could do.";
 

@@ -34,11 +34,11 @@ export function whatIfOf() {
 // Whether its tables are still to come.
 export function isBeingMade() { return whatIfOf() === BEING_MADE; }
 
-// The race's answer, as run; null if there is none.
-export function answerNow() {
-  const whatIf = whatIfOf(), { race, metrics } = S.computed ? S.raced : S, now = [race, whatIf, S.chosen, metrics];
+// The race's answer, as run; null if there is none. chosen: in What if.
+export function answerNow(chosen = S.chosen) {
+  const whatIf = whatIfOf(), { race, metrics } = S.computed ? S.raced : S, now = [race, whatIf, chosen, metrics];
   if (now.some((value, i) => value !== S.answer?.of[i])) S.answer = { of: now, is: answerOf(S.recording ?? S.header,
-    race, S.first, { metrics, whatIf: whatIf instanceof WhatIf ? whatIf : null, chosen: S.chosen,
+    race, S.first, { metrics, whatIf: whatIf instanceof WhatIf ? whatIf : null, chosen,
       disturbed: S.disturbed }) };
   return S.answer.is;
 }

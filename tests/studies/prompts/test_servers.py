@@ -83,6 +83,8 @@ def test_the_answer_on_servers_is_of_one_user_and_names_the_load() -> None:
     with pure_js("dialogs/results.js", **SAID) as call:
         best = {"k": None, "drafter": "server", "median_speedup": 1.99, "measured": True, "num_other_texts": 0}
         headline = call("verdictWords", {"verdict": "ship", "doubtful": False, "best": best})
+        without = {"num_prompts": 1, "median_speedup": 1.994, "verdict": "unclear"}
+        doubtful = call("verdictWords", {"verdict": "ship", "doubtful": True, "best": {**best, "without": without}})
         about, there = {"target": "m", "lanes": ["a", "b"]}, {"urls": ["u", "v"]}
         load = {"model": "m", "lanes": ["a", "b"], "urls": ["u", "v"], "words": "off with 16", "loses": True}
         found = [call("loadFor", load, *its) for its in ((about, there), (about, {"urls": ["u", "w"]}), (about, None),
@@ -93,6 +95,7 @@ def test_the_answer_on_servers_is_of_one_user_and_names_the_load() -> None:
         colours.append(call("colourOf", {"verdict": "ship", "doubtful": False, "best": best}, {**load, "loses": False}))
     assert colours == ["unclear", "do not ship", "ship"]
     assert headline == "Yes, it pays with one user (\u201cship\u201d): speculation, 1.99\u00d7 at the median (measured)"
+    assert "(measured), and 1.99\u00d7 on only 1 prompt whose text" in doubtful, "no but between equal numbers"
     assert found == [load, None, None, None, None], "a load of other servers"
     assert said[0] == "Under load: off with 16." and said[1].startswith("Under load it may lose: measure it in")
 
