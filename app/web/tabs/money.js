@@ -128,7 +128,9 @@ export function loadOf(shared, users, { plain, subject, isEvidence }) {
 
 // The machine time saved at this ratio: "46.5 % less machine time for the same tokens".
 export function wasteWords(ratio, what = " machine time for the same tokens") {
-  return `${percent1(Math.abs(1 - 1 / ratio))} ${ratio < 1 ? "more" : "less"}${what}`;
+  const change = Math.abs(1 - 1 / ratio);
+  if (change < 0.0005) return what ? `as much${what}` : "no change";
+  return `${percent1(change)} ${ratio < 1 ? "more" : "less"}${what}`;
 }
 
 export function secondsFor(lane, goalTokens) { return lane.prefillS + goalTokens / lane.tokensPerS; }
