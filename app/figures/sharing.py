@@ -7,24 +7,32 @@ from typing import Any
 
 from engine.analysis.breakdown import Compared
 from engine.analysis.roofline import cache_s
-from engine.analysis.sharing import Shared, shared, stops_paying
+from engine.analysis.sharing import Shared, as_raced, shared, stops_paying
+from engine.drafters import label
+from engine.errors import UsageError
 from engine.events import MAX_SECONDS
-from engine.spec import MAX_WIDTH
+from engine.recordings.recording import Recording
+from engine.recordings.words import scope
+from engine.spec import AUTO, MAX_WIDTH, SPECULATIVE, TREE
 
 from ..web.colours import DRAFT, KEPT, PLAIN_STEP
-from .plots import Drawn, axes, line
+from .plots import Drawn, axes, line, shown
 
 NO_WIDTHS = "Not known: this recording has no costs of other widths."
+SHARED_STEP = (
+    "A step reads the weights once for all users, so with several users checking guesses costs computing time, where "
+    "with one it uses units that would be idle."
+)
 NO_CACHES = "Reading each user's own cache is not included."
 WIDTHS = frozenset(map(str, range(1, MAX_WIDTH + 1)))
 LEAST_SHOWN = 8
 SHOWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
-def users(recording: Mapping[str, Any], race: Compared) -> Drawn:
+def users(recording: Recording, race: Compared) -> Drawn:
     """Speed-up over the number of users who share the device."""
     reading_s = cache_s(recording)
-    told = shared(race, _step_s(recording), reading_s)
+    told = as_raced(shared(race, _step_s(recording), reading_s), race.speedup)
     if not told:
         return None, NO_WIDTHS, ()
     told = told[: max(LEAST_SHOWN, 2 * max(n or len(told) for n in stops_paying(told)))]
@@ -44,23 +52,38 @@ def users(recording: Mapping[str, Any], race: Compared) -> Drawn:
             for n, together, in_turn, known in rows
         ),
     ]
-    return figure, _words(told, num_measured, reading_s is not None), table
+    return figure, _words(recording, told, num_measured, reading_s is not None), table
 
 
-def _words(told: Sequence[Shared], num_measured: int, with_caches: bool) -> str:
+def _words(recording: Recording, told: Sequence[Shared], num_measured: int, with_caches: bool) -> str:
     apart, together = stops_paying(told)
     most, users = f"over {len(told)}", f"{num_measured} user{'s' * (num_measured > 1)}"
     if apart is None and together is None:
-        ends = f"Guessing still pays with {len(told)} users."
+        ends = f"guessing still pays with {len(told)} users."
+    elif apart == 1:
+        ends = "guessing does not pay, even with one user."
     elif apart == together:
-        ends = f"Guessing stops paying at {apart} users."
+        ends = f"guessing stops paying at {apart} users."
     else:
-        ends = f"Guessing stops paying between {apart or most} and {together or most} users."
+        ends = f"guessing stops paying between {apart or most} and {together or most} users."
     known = f"Steps of so many rows were measured up to {users}." if num_measured else "No step so wide was measured."
+    where = scope(recording["model"]["name"], recording["device"])
     return (
-        f"Computed from this race of one user, not measured with more: {ends} All users share one step; drafts are as "
-        f"long as in this race. {known} Grey is extrapolated. {'' if with_caches else NO_CACHES}"
+        f"{_drafts(recording)}: {ends} Computed from this race, not measured with more: {where}. Other machines have "
+        f"other numbers. {SHARED_STEP} Drafts are as long as in this race. {known} Grey is extrapolated. "
+        f"{'' if with_caches else NO_CACHES}"
     ).strip()
+
+
+def _drafts(recording: Recording) -> str:
+    """The drafter that the figure is about, and how much it drafts. Twin of draftWords in app/web/base/words.js."""
+    lane = next(each for each in recording.spec.lanes if each.role == SPECULATIVE)
+    try:
+        name = label(lane.drafter)
+    except UsageError:
+        name = lane.drafter
+    length = "automatic length" if lane.k == AUTO else f"k = {lane.k}".replace(f"k = {TREE}", "trees of up to ")
+    return f"{shown(name)}, {length}"
 
 
 def _step_s(recording: Mapping[str, Any]) -> dict[int, float]:

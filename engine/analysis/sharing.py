@@ -52,6 +52,16 @@ def shared(
     return by_users
 
 
+def as_raced(by_users: Sequence[Shared], speedup: float) -> list[Shared]:
+    """The same, scaled so that one user is the race with its own `speedup`: its steps need not cost what their width
+    did before it."""
+    return [
+        each._replace(together=each.together * factor, in_turn=each.in_turn * factor)
+        for factor in (speedup / by_users[0].together if by_users else 1.0,)
+        for each in by_users
+    ]
+
+
 def stops_paying(by_users: Sequence[Shared]) -> tuple[int | None, int | None]:
     """The number of users from which drafts cost more than they bring, drafted in turn and drafted together; None if
     that is beyond the range."""

@@ -15,7 +15,7 @@ from engine.analysis.breakdown import Compared, compared, origins
 from engine.analysis.inflate import CHUNK_S, STRETCHES, SWITCHES, inflated, stretches
 from engine.analysis.loops import SHORTEST, loop_start
 from engine.analysis.metrics import lane_metrics, race_speedup
-from engine.analysis.sharing import seconds_at, shared, stops_paying
+from engine.analysis.sharing import as_raced, seconds_at, shared, stops_paying
 from engine.events import Step, steps
 from tests.helpers.made_races import a_race
 from tests.helpers.races import events_of, recordings
@@ -211,6 +211,9 @@ def test_the_speed_up_of_many(
         assert math.isclose(together, tokens * plain / (wide + draft_s))
         assert math.isclose(in_turn, tokens * plain / (wide + n * draft_s))
         assert in_turn <= together <= tokens + 1e-9 and measured == (n * rows <= max(step_s))
+    one, *_ = scaled = as_raced(told, 1.5)
+    assert one.together == one.in_turn == pytest.approx(1.5)
+    assert [each.in_turn / one.in_turn for each in scaled] == pytest.approx([e.in_turn / told[0].in_turn for e in told])
     apart, at_once = stops_paying(told)
     assert apart == min((n for n, _, gain, _ in told if gain < 1), default=None)
     assert at_once == min((n for n, gain, _, _ in told if gain < 1), default=None)
