@@ -53,8 +53,6 @@ def header(under_load: bool, studies: bool) -> str:
     return HEADER.replace("@@study@@", button)
 
 
-LETTER_PX = 7.6
-"""The mean width of a letter at 14 px, for a sentence that needs room for two lines, or is not shown."""
 SMALL_MODEL = "A small model: fast, not smart."
 REFUSED = "Not on offer here; a server of yours can race them (“Your servers”):"
 RANDOM_WEIGHTS = (
@@ -117,7 +115,7 @@ def preset_line(preset: Preset, pair: Pair) -> str:
     a visitor would not expect to be changed."""
     expect = preset.expect if pair.lanes is None and pair.target == NAME else ""
     words = safe(f"Temperature {preset.temperature:g}. {expect}" if preset.temperature else expect)
-    return f'<p class="page-expect" style="min-width: {LETTER_PX / 2 * len(words):.0f}px">{words}</p>'
+    return f'<p class="page-expect">{words}</p>'
 
 
 def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.catalogue.catalogue import load_presets
 from tests.helpers.page_browser import (
     CUT,
     LOAD_MS,
@@ -39,6 +40,16 @@ BEYOND_ITS_BOARD = """() => [...document.querySelectorAll('.pf-lane-board')].fla
       return box.width && (box.left < left - 1 || box.right > right + 1 || box.bottom > bottom + 1
         || (node.matches('.pf-unit') && range.getClientRects().length > 1));
     }).map(node => node.textContent); })"""
+HINT = """expect => { const hint = document.querySelector(".page-expect"), range = document.createRange();
+    const before = hint.textContent;
+    hint.textContent = `Temperature 0.8. ${expect}`;
+    range.selectNodeContents(hint);
+    const unseen = [...range.getClientRects()].filter(({ left, right, top, bottom }) => [left + 2, right - 2].some(x =>
+      [top + 3, bottom - 3].some(y => document.elementFromPoint(x, y) !== hint)));
+    const found = range.getClientRects().length === 0 ? "no room" : JSON.stringify(unseen);
+    hint.textContent = before;
+    return found === "[]" ? "" : found; }"""
+"""Where the sentence of an example leaves the window, or lies below something; "" if it does not."""
 MOVING = "document.getAnimations().some(each => each.effect.getTiming().iterations < Infinity)"
 LOOKS = [(1280, 800, "light"), (1440, 900, "dark"), (640, 512, "light"), (360, 740, "dark"), (3840, 2160, "light")]
 """640 is 1280 at twice the size."""
@@ -124,6 +135,7 @@ def test_every_look_can_be_read(tab: Any, width: int, height: int, scheme: str) 
         assert tab.evaluate(UNREADABLE) == [], where
         assert tab.evaluate(CUT) == [], where
 
+    assert tab.evaluate(HINT, max((preset.expect for preset in load_presets()), key=len)) == "", "an example's sentence"
     for name in tab.locator("[role=tab]").evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
         figures(tab, name) if name in ("why", "charts") else tab.click(f"[role=tab][data-tab={name}]")
         tab.evaluate(SETTLED)
