@@ -3,6 +3,7 @@ lane, all compared with the recording."""
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import random
@@ -37,7 +38,7 @@ WALK = """recording => {
         const places = walk.places(step);
         return { places, cost: walk.cost(step), says: stepSays(walk, step),
             excerpts: places.slice(0, -1).map((_, r) => walk.excerpt(step, r)), last: walk.lastPlace(step),
-            why: whyStruck(walk, step, places),
+            why: whyStruck(walk, step, places), odds: places.map(each => oddsSay(walk, each)),
             dice: step.token_ids.map((_, r) => (seeds.length ? seeds : [0]).map((_, die) => {
                 const [left, right] = [walk.plain, walk.lane].map(lane => diceOf(walk, lane, step.position + r, die));
                 return left && right &&
@@ -148,6 +149,23 @@ def test_where_a_trees_guess_came_from(pure: Call) -> None:
                 assert sources[i] >= len(text) or text[sources[i]] == step["drafted"][i]
         text += step["token_ids"]
     assert origins["copied"] > 20
+
+
+def test_a_sampled_pick_is_called_drawn_and_a_copys_odds_are_told_under_rejection(pure: Call) -> None:
+    """A less likely token "picked" against a likelier guess, without a reason; odds of a drafter whose q is unknown, or
+    other odds than the recording's."""
+    assert all("at random" not in told["why"] and not any(told["odds"]) for told in pure(WALK, GREEDY))
+    whys = [told["why"] for told in pure(WALK, SAMPLED) if told["why"]]
+    assert whys and all("drawn at random at temperature 0.9, is " in why for why in whys)
+    race, seen = copy.deepcopy(GREEDY), 0
+    race["spec"]["params"]["temperature"], race["spec"]["lanes"][-1]["rule"] = 0.8, "rejection"
+    for told in pure(WALK, race):
+        for place, odds in zip(told["places"], told["odds"], strict=True):
+            chance = next((each["chance"] for each in place["answers"] or () if each["guess"]), None)
+            known = place["source"] == "copied" and chance is not None
+            assert odds.count(chance_words(chance) if known else "p = ") == 2 * known and bool(odds) == known
+            seen += known
+    assert seen > 20
 
 
 def test_a_sentence_for_each_tree(pure: Call) -> None:

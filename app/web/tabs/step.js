@@ -178,6 +178,13 @@ export function chanceWords(chance) {
 export const guesses = (count) => `${count} ${count === 1 ? "guess" : "guesses"}`;
 export const quoted = (text) => `\u201c${oneLine(text).slice(0, 40)}\u201d`;
 
+// Under the rule of rejection, how likely a copied guess was to be kept; "" for others: no recording has their q.
+export function oddsSay(walk, { text, source, answers }) {
+  const found = walk.rejects && source === "copied" ? answers?.find((each) => each.guess) : null, p = found?.chance;
+  return found ? `The guess ${quoted(text)}: p = ${chanceWords(p)}, the model's chance; q = 100 %, as a copy is not `
+    + `drawn. It is kept with probability min(1, p/q) = ${chanceWords(p)}.` : "";
+}
+
 // What happened in a step, in words.
 export function stepSays(walk, step) {
   const drafted = numDrafted(step), kept = step.num_accepted, behind = drafted - kept - 1, kind = walk.kind(step);
@@ -233,9 +240,11 @@ export function whyStruck(walk, step, places) {
   if (walk.rejects)
     return "Under this rule a random draw decides whether a guess stays; the likelier the model finds it, the more "
       + `often. Here ${struck[0]} was dropped and ${choice} drawn instead.`;
+  const picks = walk.temperature > 0 ? `The model's pick, drawn at random at temperature ${walk.temperature}, is` :
+    "The model picks";
   if (struck.length > 1)
-    return `The guesses there were ${struck.slice(0, -1).join(", ")} and ${struck.at(-1)}. The model picks ${choice}, `
+    return `The guesses there were ${struck.slice(0, -1).join(", ")} and ${struck.at(-1)}. ${picks} ${choice}, `
       + "which is none of them, so they are dropped.";
-  return `${step.parents ? "The guess there" : `Guess ${step.num_accepted + 1}`} was ${struck[0]}. The model picks `
-    + `${choice}. They differ, so the guess is dropped.`;
+  return `${step.parents ? "The guess there" : `Guess ${step.num_accepted + 1}`} was ${struck[0]}. ${picks} ${choice}. `
+    + "They differ, so the guess is dropped.";
 }

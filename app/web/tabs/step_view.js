@@ -3,7 +3,7 @@
 import { makeButton } from "../base/dom.js";
 import { followsOf, isRefuted, keptOf, numDrafted, tokensOf } from "../base/steps.js";
 import { duration, make, makeUnheard, plural, putText } from "../base/text.js";
-import { chanceWords, guesses, quoted } from "./step.js";
+import { chanceWords, guesses, oddsSay, quoted } from "./step.js";
 
 const VERDICT_MARKS = { ok: ["\u2713", "ok"], no: ["\u2715", "no"], unused: ["\u2013", "not used"],
   extra: ["+", "extra"], own: ["+", "its own"] };
@@ -70,7 +70,6 @@ export function guessRow(walk, step, places, chosen, picked, hidden) {
     const word = wordNode(id === null ? "not known" : text,
       hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`);
     const sure = make("span", "pf-one-sure pf-num", chance === null ? "" : chanceWords(chance));
-    sure.title = "How likely the drafter found it that this guess is kept";
     button.append(word, sure, make("span", "pf-one-of", source));
     button.setAttribute("aria-pressed", String(r === chosen));
     for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => show(r));
@@ -87,8 +86,10 @@ export function guessRow(walk, step, places, chosen, picked, hidden) {
     list.append(item);
   }
   show(chosen);
+  const isRated = places.some(({ chance }) => chance !== null);
   return oneRow(1, "Guess", "draft: tokens proposed by something fast, before the model checks them",
-    walk.onServer ? "" : duration(step.draft_s), places.length > 1 ? list : make("p", "pf-one-none", "no guess"), from);
+    walk.onServer ? "" : duration(step.draft_s), places.length > 1 ? list : make("p", "pf-one-none", "no guess"),
+    isRated && make("p", "pf-note", "%: how likely the drafter finds it that this guess is kept."), from);
 }
 
 // The guesses in the order in which they are drawn: {r, line, up}. A guess is on the line of the one it follows, or
@@ -149,10 +150,12 @@ export function checkRow(walk, step, places, chosen, picked) {
   }
   const over = numDrafted(step) ? `${numDrafted(step) + 1} positions` : "one position";
   const num = shown.filter(isUnused).length;
-  const legend = silent || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: `
-    + `\u25b6 the model's choice, ? ${step.parents ? "a guess" : "the guess"}.`;
+  const legend = silent || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: %: how `
+    + `likely the model finds them; \u25b6 its choice; ? ${step.parents ? "a guess" : "the guess"}.`;
+  const odds = oddsSay(walk, places[chosen]);
   return oneRow(2, "Check", CHECK_TERM, walk.onServer ? "" : duration(step.verify_s),
     num < shown.length && lists[0], make("p", "pf-note", `One pass of the model over ${over}. ${legend}`),
+    odds && make("p", "pf-one-odds", odds),
     num > 0 && fold("unused", `${plural(num, "position")} not used: after a wrong guess or the end`,
       isUnused(tabStop), lists[1]));
 }
