@@ -28,24 +28,25 @@ def pure() -> Iterator[Callable[..., Any]]:
     tokens=st.tuples(st.integers(0, 400), st.integers(0, 400)),
     ratio=st.floats(0.1, 20),
     per_step=st.floats(1, 16) | st.just(0),
+    kept=st.none() | st.floats(0, 1),
     loops=st.booleans(),
 )
-def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, tokens, ratio, per_step, loops):
+def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, tokens, ratio, per_step, kept, loops):
     """A speaker who reads out "undefined", the result before the audience has bet, a gain that is a loss or a loop's,
     that texts are the same which are not, or a bet that another one was nearer than."""
     shown = f"{ratio:.2f}×"
     race = {"moment": moment, "sense": sense, "kind": kind, "tokens": tokens, "ratio": shown, "perStep": per_step,
-            "cost": per_step / ratio, "loops": loops}  # fmt: skip
+            "cost": per_step / ratio, "kept": kept, "loops": loops}  # fmt: skip
     said = pure("aloud", race)
     assert said.endswith(".") and not re.search("undefined|NaN|null", said)
     over = moment == "over" and kind != ""
     assert ("slower" in said) == (moment in ("before", "waiting") or (over and sense == "slower"))
     if moment in ("before", "waiting"):
         assert said.endswith(f"Raise hands: slower, {', '.join(BETS)}.") and len(said) < 120
-    bet = re.search(r" (Nearest bet: |Between )([^:]+)\.$", said)
+    bet = re.search(r" Nearest bets?: ([^:]+)\.$", said)
     assert bool(bet) == (over and sense != "none")
     if bet:
-        named, value = bet[2].split(" and "), 1.0 if sense == "even" else float(shown[:-1])
+        named, value = bet[1].split(", "), 1.0 if sense == "even" else float(shown[:-1])
         if sense == "slower":
             assert named == ["slower"]
         else:
@@ -56,6 +57,10 @@ def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, token
         assert said.startswith("Not the same text") == (kind == "near_tie")
         assert (f"{shown} as fast" in said) == (sense in ("faster", "slower"))
         assert ("repeats itself" in said) == (loops and sense == "faster")
+        tells = per_step > 0 and (sense == "slower" or (sense == "faster" and not loops))
+        assert ("cost as much as" in said) == tells
+        assert (f"{100 * (kept or 0):.0f} % were right" in said) == (tells and sense == "slower" and kept is not None)
     numbers = {f"{float(each):g}" for each in re.findall(r"\d+(?:\.\d+)?", said)}
-    known = [*tokens, float(shown[:-1]), round(per_step, 2), round(per_step / ratio, 2), *BETS.values()]
+    own = float(shown[:-1]), round(100 * (kept or 0)), round(per_step, 2), round(per_step / ratio, 2)
+    known = [*tokens, *own, *BETS.values()]
     assert all(any(abs(float(number) - other) < 0.011 for other in known) for number in numbers), said

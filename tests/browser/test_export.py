@@ -100,7 +100,7 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     assert words(page, "stepHead").startswith("Step 2 of ") and page.locator(".pf-one-place").count() > 0
     assert "COMPUTED" not in words(page, "ribbon")
     page.click("#page-story-button")
-    assert words(page, "storyPlace") == "Card 1 of 8"
+    assert words(page, "storyPlace") == "Card 1 of 9"
     page.keyboard.press("Escape")
     page.click("#page-stage-button")
     page.keyboard.press("?")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from engine.analysis.breakdown import compared
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import read
 from engine.what_if.read import what_if_of
@@ -130,9 +131,14 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     tab.wait_for_function("document.querySelector('#page-prompt textarea').value === 'Once upon'")
     assert act(tab) is None and tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
     begin(tab)
-    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and len(list(cards(tab))) == 8
+    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and len(list(cards(tab))) == 9
     tab.keyboard.press("Escape")
     assert tab.evaluate(STATE)["race"] is None and words(tab, "titleName").startswith("From a link")
+    tab.evaluate("localStorage.setItem('photofinish.story', '8')")
+    begin(tab)
+    tab.click("[data-ref=storyLoss]")
+    tab.wait_for_function(f"{STATE}.race === 'recorded-hungarian'")
+    assert tab.is_hidden("[data-ref=story]")
 
 
 # ---- the story
@@ -183,7 +189,7 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
         tab.evaluate(SETTLED)
         look = tab.evaluate(LIT)
         card, lit = look["card"], look["lit"]
-        assert words(tab, "storyPlace") == f"Card {number} of 8" and shown(tab, "story")
+        assert words(tab, "storyPlace") == f"Card {number} of 9" and shown(tab, "story")
         assert look["inside"] and look["wide"] <= 0 and look["moves"] == 0, number
         assert look["tops"] == pytest.approx(tops, abs=0.5), number
         assert lit is not None and lit["right"] - lit["left"] > 10 and lit["bottom"] - lit["top"] > 10, number
@@ -194,10 +200,10 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
         assert beside or card["bottom"] <= lit["top"] or lit["bottom"] <= card["top"], (number, card, lit)
         assert len(said.split()) <= 40, said
         told.append(said)
-    assert len(told) == 8
+    assert len(told) == 9
     numbers_are_the_recordings(recording, told)
     tab.keyboard.press("ArrowLeft")
-    assert words(tab, "storyPlace") == "Card 7 of 8"
+    assert words(tab, "storyPlace") == "Card 8 of 9"
     for _ in range(2):
         tab.keyboard.press("Enter")
     assert tab.is_hidden("[data-ref=story]") and tab.is_hidden("[data-ref=spot]")
@@ -209,7 +215,7 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
 
 def numbers_are_the_recordings(recording: Any, told: list[str]) -> None:
     own, plain = steps_of(recording), steps_of(recording, "baseline")
-    alone, draft, check, why, same, _, loses, length = told
+    alone, draft, check, why, same, _, loses, length, when = told
     tokens = sum(len(e["token_ids"]) for e in plain)
     width = int(re.findall(r"of a pass: (\d+) took", why)[0])
     one, many = (
@@ -231,6 +237,8 @@ def numbers_are_the_recordings(recording: Any, told: list[str]) -> None:
     assert any(f"kept {fewest} of {len(e['drafted'])}: {len(e['token_ids'])} token" in loses for e in own)
     (ratio,) = re.findall(r"was ([\d.]+)× as fast", loses)
     assert float(ratio) == pytest.approx(race_speedup(events_of(recording), "speculative"), rel=0.01, abs=0.006)
+    race = compared(events_of(recording))
+    assert race is not None and f"costs {race.break_even:.2f} plain ones" in when
     found = what_if_of(recording)
     assert found is not None
     events = events_of(recording)
@@ -266,7 +274,7 @@ def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
     assert tab.get_attribute(".pf", "data-view") == "plain" and tab.locator(".pf-guess").count() == 0
     reload(tab)
     begin(tab)
-    assert words(tab, "storyPlace") == "Card 4 of 8"
+    assert words(tab, "storyPlace") == "Card 4 of 9"
     tab.keyboard.press("Escape")
     settings(tab, Maximum_length="1000")
     begin(tab)

@@ -1,5 +1,7 @@
 // One sentence to read aloud about a race, by its own figures. Pure: no DOM.
 
+import { percent } from "../base/text.js";
+
 const SAME = /^(identical|same_text)/;
 // What an audience can bet on.
 const BETS = [[1, "no gain"], [1.5, "1.5\u00d7"], [2, "2\u00d7"], [3, "3\u00d7 or more"]];
@@ -8,8 +10,9 @@ export const ASKS = `How fast will it be? Raise hands: slower, ${BETS.map(([, be
 
 // moment: before, waiting, running or over; tokens: of both lanes so far; ratio: of their speeds, as the board shows
 // it; sense: faster, slower, even or none; kind: of the verdict, "" if there is none; perStep: tokens a step of the
-// lane with guesses, 0 if unknown; cost: what its step costs in plain ones; loops: its text repeats itself.
-export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perStep, cost, loops = false }) {
+// lane with guesses, 0 if unknown; cost: what its step costs in plain ones; kept: share of its guesses, null if it made
+// none; loops: its text repeats itself.
+export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perStep, cost, kept, loops = false }) {
   if (moment === "waiting") return `Now live. ${ASKS}`;
   if (moment === "before") return `One lane guesses, and the model checks. ${ASKS}`;
   if (moment === "running" || !kind) return `So far ${right} tokens with guesses, ${left} without.`;
@@ -21,12 +24,14 @@ export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perSt
   if (sense === "faster" && loops)
     return `${result}, but the text repeats itself: expect less elsewhere. ${nearest}`;
   if (!perStep) return `${result}. ${nearest}`;
-  return `${result}${sense === "faster" ? `: a step of the model gave ${perStep.toFixed(2)} tokens instead of one.` :
-    `. A step gave ${perStep.toFixed(2)} tokens and cost as much as ${cost.toFixed(2)} plain ones.`} ${nearest}`;
+  const step = `step gave ${perStep.toFixed(2)} tokens and cost as much as ${cost.toFixed(2)} plain ones.`;
+  if (sense === "faster") return `${result}: a ${step} ${nearest}`;
+  return `${result}. ${kept === null ? "A" : `Of its guesses ${percent(kept)} were right, so a`} ${step} ${nearest}`;
 }
 
 function betWords(ratio) {
   const i = BETS.findLastIndex(([bet]) => bet <= ratio), [low, less] = BETS[Math.max(i, 0)];
   const [high, more] = BETS[i + 1] ?? BETS[i], way = high > low ? (ratio - low) / (high - low) : 0;
-  return way > NEAR && way < 1 - NEAR ? `Between ${less} and ${more}.` : `Nearest bet: ${way <= NEAR ? less : more}.`;
+  return way > NEAR && way < 1 - NEAR ? `Nearest bets: ${less}, ${more}.` :
+    `Nearest bet: ${way <= NEAR ? less : more}.`;
 }

@@ -1,7 +1,7 @@
 // Stage mode: the race in full screen with large text, controlled by keys. Only racing an example live changes the
 // page's prompt and settings; leaving restores what the page showed before.
 
-import { hasSteps, isElsewhere, reasonsOf } from "../base/model.js";
+import { hasSteps, isElsewhere, metricsOf, reasonsOf } from "../base/model.js";
 import { make, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
@@ -208,7 +208,8 @@ function moment() {
   return { moment: before ? (S.live ? "waiting" : "before") : over ? "over" : "running",
     tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
     sense: isElsewhere(S.header, right) ? "none" : root.dataset.sense, kind: verdictOn(right)?.kind ?? "",
-    perStep, cost, loops: Boolean(S.shown?.loop) };
+    perStep, cost, kept: perStep ? metricsOf(lanes[1], lanes[1].steps.length).acceptance_rate : null,
+    loops: Boolean(S.shown?.loop) };
 }
 
 // The prompt, in the place of the texts until they begin: its end, if it is long.

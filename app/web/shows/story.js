@@ -1,4 +1,4 @@
-// The story: eight cards that explain the race on the screen, each next to what it highlights. Offered once, after the
+// The story: nine cards that explain the race on the screen, each next to what it highlights. Offered once, after the
 // opening; "How it works" in the page's header resumes it. Starting a race ends it.
 
 import { remember, remembered } from "../base/storage.js";
@@ -19,6 +19,7 @@ import { CARDS, taleOf } from "./story_cards.js";
 
 const STORY_KEY = "photofinish.story";
 const STORY_GAP = 12;
+const lossButton = () => document.getElementById("page-example-hungarian");
 // on: whether it is on the screen; at: index of the card; tale: see taleOf; kept: what the page showed before, with its
 // race if a recorded one replaced it; t: the lane time that the card set.
 const story = { on: false, at: 0, tale: null, kept: null, t: 0 };
@@ -67,6 +68,7 @@ function tellCard(at) {
   write(refs.storyTitle, card.title);
   write(refs.storyWords, card.words(story.tale));
   refs.storyBack.disabled = at === 0;
+  refs.storyLoss.hidden = !last || !lossButton();
   write(refs.storyNext, last ? "Done" : "Next");
   const focused = document.activeElement;
   if (!refs.story.contains(focused) || focused.disabled) refs.storyNext.focus({ preventScroll: true });
@@ -148,6 +150,10 @@ export function bringBack(before, from) {
 }
 
 refs.storySkip.addEventListener("click", () => endStory());
+refs.storyLoss.addEventListener("click", () => {
+  endStory(true);
+  lossButton().click();
+});
 refs.storyBack.addEventListener("click", () => tellCard(story.at - 1));
 refs.storyNext.addEventListener("click", () =>
   (story.at === CARDS.length - 1 ? endStory(true) : tellCard(story.at + 1)));

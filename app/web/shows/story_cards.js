@@ -1,6 +1,6 @@
 // The story's cards: text, setup and target of each. Numbers come from the race on the screen. At most 40 words a card.
 
-import { laneSpec, metricsOf, sum } from "../base/model.js";
+import { laneSpec, metricsOf, reasonsOf, sum } from "../base/model.js";
 import { likeliest, numDrafted, stepSeconds } from "../base/steps.js";
 import { drafterName, duration, oneLine, plural } from "../base/text.js";
 import { paint } from "../board/paint.js";
@@ -136,5 +136,13 @@ export const CARDS = [
         `With ${drafterName(chosenDrafter())}: ${lengthWords(S.whatIf)}.` :
         `Here k was ${lane.k === "auto" ? "automatic" : lane.k}: ${metricsOf(right, right.steps.length)
           .mean_acceptance_length.toFixed(2)} tokens a step.`}`,
+  },
+  {
+    title: "When not to guess",
+    stage: () => { choose("text"); replay.seek(replay.duration); },
+    target: () => [root.querySelector(".pf-ratio-board")],
+    words: ({ right }) => `A step here costs ${reasonsOf(S.race, S.first, right).cost.toFixed(2)} plain ones. It loses `
+      + "when it writes fewer tokens, as few guesses are right. Or when the server is busy: one pass serves many users "
+      + "already, and checking guesses takes their time.",
   },
 ];
