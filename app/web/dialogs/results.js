@@ -8,8 +8,8 @@ import { wasteWords } from "../tabs/money.js";
 
 const WORDS = { ship: "Yes, it pays (\u201cship\u201d)",
   "do not ship": "No, the gain is too small (\u201cdo not ship\u201d)", unclear: "Unclear" };
-export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not worth a drafter's memory and `
-  + "maintenance. The 95 % interval shows how certain the median is; the quartiles contain the middle half of the "
+export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not worth what a drafter takes to run and `
+  + "maintain. The 95 % interval shows how certain the median is; the quartiles contain the middle half of the "
   + "prompts. With few prompts the two can be equal.";
 const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
 const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/studies/prompts/servers.py

@@ -141,8 +141,8 @@ export const CARDS = [
     title: "When not to guess",
     stage: () => { choose("text"); replay.seek(replay.duration); },
     target: () => [root.querySelector(".pf-ratio-board")],
-    words: ({ right }) => `A step here costs ${reasonsOf(S.race, S.first, right).cost.toFixed(2)} plain ones. It loses `
-      + "when it writes fewer tokens, as few guesses are right. Or when the server is busy: one pass serves many users "
-      + "already, and checking guesses takes their time.",
+    words: ({ right }) => `A step here costs ${reasonsOf(S.race, S.first, right)?.cost.toFixed(2) ?? "more than one"} `
+      + "plain ones. It loses when it writes fewer tokens, as few guesses are right. Or when the server is busy: one "
+      + "pass serves many users already, and checking guesses takes their time.",
   },
 ];

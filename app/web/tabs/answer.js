@@ -14,8 +14,8 @@ const TONES = { pays: "Pays", little: "Little gain", differ: "Pays, but the text
   doubtful: "Doubtful", even: "No difference", loses: "Does not pay" };
 const TEXTS_DIFFER = "The texts differ, so the speeds are not of quite the same work.";
 const isLittle = (ratio) => Number(ratio.toFixed(2)) < THRESHOLD;
-const RULE_OF_THUMB = `${THRESHOLD} is a rule of thumb: a smaller gain is not worth a drafter's memory and `
-  + "maintenance.";
+const RULE_OF_THUMB = `${THRESHOLD} is a rule of thumb: a smaller gain is not worth what a drafter takes to run and `
+  + "maintain.";
 
 // An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, steps, ratio (over plain, as
 // shown everywhere), canServe}.

@@ -96,8 +96,8 @@ const MEASURE = `Dollars need a load: enter how many users share the machine (2 
 
 // What `users` users at once would change: {users, gain, tokensPerS of plain and the other lane (null: one user, or not
 // known), hasDollars, isMeasured: not extrapolated, words, short: in one line, "" if unknown}. shared: of sharing.js,
-// for 1, 2, ... users, from step times that were measured before the race. Here one user is as fast as in the race, and
-// n users write at most n times as much. users: null if not entered; answer: of answer.js.
+// for 1, 2, ... users, from step times that were measured before the race. Here one user is as fast as in the race, as
+// in as_raced of engine/analysis/sharing.py. users: null if not entered; answer: of answer.js.
 export function loadOf(shared, users, { plain, subject, isEvidence }) {
   const none = { users, gain: null, tokensPerS: null, hasDollars: false, isMeasured: true, short: "" };
   if (!isEvidence) return { ...none, words: "Nothing follows from it: race a text that does not repeat itself. Prose "
@@ -105,13 +105,11 @@ export function loadOf(shared, users, { plain, subject, isEvidence }) {
   if (!shared.length)
     return { ...none, words: `One text at a time; servers batch, which shrinks the gain. Dollars need a load: ${
       MEASURED}.` };
-  const curve = shared.map(({ users: n, plainS, gain, isMeasured }) => {
-    const all = n * plain.tokensPerS * shared[0].plainS / plainS;
-    return { users: n, all, gain: Math.min(gain, n * subject.tokensPerS / all), isMeasured };
-  });
+  const curve = shared.map(({ users: n, plainS, gain, isMeasured }) => ({ users: n, isMeasured,
+    all: n * plain.tokensPerS * shared[0].plainS / plainS, gain: gain * subject.ratio / shared[0].gain }));
   const end = curve.find((each) => each.gain < 1), how = (end ?? curve.at(-1)).isMeasured ? "" : ", extrapolated";
   const ends = !end ? `still pays with ${curve.at(-1).users} users` : end.users === 1 ?
-    "does not pay at the step times measured before the race" : `stops paying at ${end.users} users`;
+    "does not pay, even with one user" : `stops paying at ${end.users} users`;
   const first = `One text at a time. Servers batch: on this machine, this drafter at this length ${ends} `
     + `(computed${how}).`;
   none.short = end ? `${ends} (computed${how}).` : "";
