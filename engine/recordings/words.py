@@ -16,7 +16,15 @@ CAUSES = (
     "where most texts part, or within a few words"
 )
 """Of texts of two servers that differ: said in the same words wherever they do."""
-TELL_APART = "\u201cWhy is it not faster?\u201d in \u201cYour servers\u201d (doctor) tells them apart"
+TELL_APART = (
+    "\u201cWhy is it not faster?\u201d in \u201cYour servers\u201d (doctor) tells them apart, if the servers name "
+    "their tokens, as vLLM does"
+)
+
+
+def sent_as(chat: bool, max_new_tokens: int) -> str:
+    """How servers are asked."""
+    return f"sent as {'chat messages' if chat else 'plain text'}, up to {max_new_tokens} tokens"
 
 
 def clean(text: str) -> str:

@@ -75,16 +75,18 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     tab.fill("[data-decide=users]", "64")
     assert "nothing to save in dollars" in words(tab, "answerBatch") and "$" not in words(tab, "decideRows")
     assert "tokens per second, 64 users (on this CPU, extrapolated)" in table(tab)
-    assert words(tab, "moneyHead") == "Money, measured on a CPU" and "on the GPU" in words(tab, "moneyBasis")
+    assert words(tab, "moneyHead") == "Money, from a race on a CPU" and "on the GPU" in words(tab, "moneyBasis")
     for button in tab.locator("[data-ref=serve] button").all():
         button.click()
         shown = button.locator("xpath=ancestor::section[1]//pre").text_content()
         assert tab.evaluate("navigator.clipboard.readText()") == shown and shown
-    sent_on = copied(tab, "sentence")["sentence"]
-    assert sent_on.startswith(f"Pays: speculative decoding that a server can run, {gain}{told['machine time'][2]} ")
+    sent_on, lost = copied(tab, "sentence")["sentence"], "Does not pay with 64 users: 0."
+    assert words(tab, "decideSays").startswith(lost) and sent_on.startswith(lost), "the load that was entered"
+    saved = f"machine time for the same tokens. With one user: speculative decoding that a server can run, {gain}"
+    assert f"{saved}{told['machine time'][2]} " in sent_on
     alone = f"n-gram, else EAGLE-3 head, automatic length, {fast / plain:.2f}× as fast as Plain (measured)"
-    assert f"This engine alone: {alone}. Identical, bit for bit. n-gram, k = {k}: with 64 users 0." in sent_on
-    assert sent_on.count("machine time") == 1 and "one 195-token prompt, greedy, 160 tokens written, noise" in sent_on
+    assert f"This engine alone: {alone}. Identical, bit for bit. " in sent_on
+    assert sent_on.count("machine time") == 2 and "one 195-token prompt, greedy, 160 tokens written, noise" in sent_on
     tab.click("[data-ref=client] summary")
     tab.click(".pf-decide-sources summary")
     assert tab.locator("[data-ref=sources] tr").count() == 8

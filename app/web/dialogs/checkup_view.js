@@ -5,7 +5,7 @@ import { makeButton } from "../base/dom.js";
 import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, serversWords,
   settingsOptions, shellQuoted, startOf } from "../base/text.js";
 import { refs } from "./box.js";
-import { connect, drawControls, fileName, isLost, onServers, promptsOption, runs, study } from "./dialog.js";
+import { connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, runs, study } from "./dialog.js";
 
 const BUTTON = ".page-checkup-button";
 const HEAD = "Why is it not faster?";
@@ -14,7 +14,9 @@ const SIGNS = { ok: ["\u2713", "ok"], doubt: ["?", "doubt"], fault: ["\u2715", "
 
 // The prompts chosen in "Your prompts", if any are: see draw() in study_view.js.
 function order() {
-  study.source = window.photofinishPrompts ?? null;
+  const source = window.photofinishPrompts ?? null;
+  study.source = source?.differ ? { ...source, name: PASTED, text: source.differ, isWhole: false, isJson: true,
+    flatten: false } : source;
   const { name, text, isWhole, flatten } = study.source ?? {};
   return study.source ? { name, text, whole: isWhole, flatten } : {};
 }
@@ -45,6 +47,7 @@ function promptWords(source) {
   if (!source) return "With three short prompts." + (document.getElementById("page-study-button") ?
     " To use your own, choose them in \u201cYour prompts\u201d." : "");
   const num = Math.min(source.num, NUM_PROMPTS), name = oneLine(source.name).slice(0, 80);
+  if (source.differ) return `With ${plural(num, "prompt")} whose texts differ (${name}).`;
   return num < source.num ? `With ${num} of your ${source.num} prompts, evenly by kind (${name}).` :
     `With your ${plural(num, "prompt")} (${name}).`;
 }

@@ -76,8 +76,8 @@ export function levelRows(report, lanes, metrics) {
       metrics.map((metric) => shownValue(metric, row[metric])));
     if (row.num_errors) its.className = "ps-fault";
     const isLast = report.levels[i + 1]?.concurrency !== row.concurrency;
-    return isLast && gains[num] ? [its, gainRow(oneLine(lanes[1]), num, metrics.map((metric) => gains[num][metric]))] :
-      [its];
+    const gain = (metric) => (metric === "largest_gap_s" ? null : gains[num][metric]);       // one pause is chance
+    return isLast && gains[num] ? [its, gainRow(oneLine(lanes[1]), num, metrics.map(gain))] : [its];
   });
 }
 

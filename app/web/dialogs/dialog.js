@@ -110,10 +110,10 @@ export function promptsOption(source) {
     { before: `printf %s ${shellQuoted(text)} | `, prompts: "-" };
 }
 
-// What a result of that kind is saved as: with the model's own name and the day.
+// What a result of that kind is saved as: with the model's own name and the minute.
 export function fileName(kind, model, created) {
   const name = model.split("/").at(-1).replace(/[^\w.-]+/g, "-").slice(0, 60);
-  return `${[kind, name, created?.slice(0, 10)].filter(Boolean).join("_")}.json`;
+  return `${[kind, name, created?.slice(0, 16).replace(/[ T:]/g, "-")].filter(Boolean).join("_")}.json`;
 }
 
 // A command on the study's servers: with their URLs if this tab's visitor named them, never with a key.

@@ -40,7 +40,8 @@ function drawNeed() {
       `${words}, so the ratio there will be rough; ${would}.`;
   refs.need.textContent = "";
   if (!entries) return;
-  const num = levels.length * requests + WARM_UP, asked = `${num} requests to each server`;
+  const num = levels.length * requests + WARM_UP;
+  const asked = `${num} requests to each server, ${WARM_UP} of them to warm up`;
   const has = new Set([...entries.values()].map((value) => JSON.stringify(value))).size;
   refs.need.className = has >= num ? "pf-note" : "ps-caution";
   refs.need.textContent = has >= num ? `Enough for ${asked}, each with a prompt of its own.` : `${asked}, and ${

@@ -51,7 +51,7 @@ export const nextWords = ({ verdict, doubtful }) => (doubtful || verdict === "un
   "To be certain: more prompts, on a machine with nothing else to do." : "");
 
 export const savedWords = (best) => wasteWords(best.median_speedup,
-  `${best.k === null ? " time per answer" : " machine time"} at the median prompt`);
+  `${best.k === null ? " time per answer after its first text" : " machine time"} at the median prompt`);
 
 // load: what "Under load" measured last in this tab, see load_view.js. Returns it if it is of this study's servers.
 export function loadFor(load, { lanes, target }, servers) {

@@ -92,9 +92,21 @@ function raceAgain() {
   draw();
 }
 
+// Servers have commands of their own, and nobody needs one for a gain that is none.
+const isWorth = (report) => report?.best && report.best.k !== null
+  && (report.verdict === "ship" || report.best.median_speedup >= THRESHOLD);
+
 function looked({ text }) {
   results.whyNot = text;
   draw();
+}
+
+// The prompts on which servers differed, as JSON lines: those are what a check-up has to look at.
+function differing(rows) {
+  const lines = isOwn() ? rows.filter(({ ways }) => ways).map(({ line }) => line) : [];
+  const texts = lines.map((line) => promptAt(study.source, line, refs.flatten.checked));
+  return texts.length && texts.every((text) => text !== null) ? { differ: texts.map((prompt) =>
+    JSON.stringify({ prompt })).join("\n"), num: texts.length } : {};
 }
 
 function draw() {
@@ -102,7 +114,8 @@ function draw() {
   const rows = [...results.rows.values()], report = frame?.report ?? null, best = report?.best ?? null;
   const load = report && loadFor(window.photofinishLoad, { ...frame, ...report }, study.servers);
   drawSource(source);
-  window.photofinishPrompts = source && { ...source, flatten: refs.flatten.checked };       // for the check-up
+  window.photofinishPrompts =       // for the check-up
+    source && { ...source, flatten: refs.flatten.checked, ...differing(rows) };
   refs.start.textContent = kept?.rows.length ? "Continue" : "Start";
   drawProgress(rows);
   refs.start.disabled ||= !source;
@@ -120,7 +133,7 @@ function draw() {
     "Each dot is a finished prompt.";
   refs.texts.textContent = textsWords(rows);
   refs.partings.replaceChildren(...partings(rows));
-  refs.serve.replaceChildren(...(best && best.k !== null ? commands(report.target, best) : []));
+  refs.serve.replaceChildren(...(isWorth(report) ? commands(report.target, best) : []));
   refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
   refs.means.textContent = report ? MEANS

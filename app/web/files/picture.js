@@ -69,7 +69,7 @@ function drawPicture() {
   const { model, device, created } = S.header ?? {};
   const date = String(created ?? "").slice(0, 10);
   const where = [model && `${model.name} in ${model.dtype}`, device?.name, "one user", date];
-  put([racedWords(lead) || `${words("rightKind")}.`, !caution && lead?.saves && loadNow(lead)].filter(Boolean)
+  put([racedWords(lead) || `${words("rightKind")}.`, !caution && lead?.saves && loadNow(lead).line].filter(Boolean)
     .join(" "), 3, 20, "board-soft");
   say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, y + 26, 20, "board-soft");
   return canvas;

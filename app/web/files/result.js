@@ -40,7 +40,8 @@ export function leadNow() {
 
 // Its verdict, if a server can run that. what: stands before the drafter.
 export function leadWords(lead, what) {
-  if (lead?.subject.canServe) return verdictWords(lead, isOfServers(S.header) ? "" : what);
+  if (lead?.subject.canServe) return verdictWords(lead, isOfServers(S.header) ? "" : what, lead.saves ? loadNow(lead) :
+    null);
   return (lead ? lead.isEvidence : !resultNow()?.loops) ? "" : sentence(NO_EVIDENCE);
 }
 
@@ -70,6 +71,6 @@ export function resultWords() {
   return oneLine([`${header.synthetic?.length ? "SYNTHETIC: " : ""}${
     leadWords(lead, "speculative decoding that a server can run, ")}`, racedWords(lead),
   S.disturbed && "The machine was disturbed: do not quote this.", verdict && `${verdict}.`,
-  lead?.saves && loadNow(lead), `Measured by Photofinish with ${scopeOf(header)}, ${taskWords()}${
+  lead?.saves && loadNow(lead).line, `Measured by Photofinish with ${scopeOf(header)}, ${taskWords()}${
     noise && `, noise of the ratio ${noise}`}, ${String(header.created).slice(0, 10)}.`].filter(Boolean).join(" "));
 }

@@ -2,7 +2,7 @@
 // page's prompt and settings; leaving restores what the page showed before.
 
 import { hasSteps, isElsewhere, metricsOf, reasonsOf } from "../base/model.js";
-import { make, write } from "../base/text.js";
+import { make, times, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
 import { examples, isLinked } from "../board/page.js";
@@ -11,9 +11,12 @@ import { mark, on, root } from "../board/root.js";
 import { board, countNow, refs, replay, views } from "../board/screen.js";
 import { S, session, shownLanes, verdictOn } from "../board/state.js";
 import { choose, showTexts } from "../board/tabs.js";
+import { shortChoice } from "../tabs/answer.js";
 import { leaveGame } from "../tabs/guess_tab.js";
 import { sizeOf, WhatIf } from "../tabs/whatif.js";
-import { chosenDrafter, endWhatIf, offerLengths, racedLane, showChosen, whatIfOf } from "../tabs/whatif_tab.js";
+import {
+  answerNow, chosenDrafter, endWhatIf, isBeingMade, offerLengths, racedLane, showChosen, whatIfOf,
+} from "../tabs/whatif_tab.js";
 import { aloud } from "./aloud.js";
 import { closed, opened } from "../base/back.js";
 import {
@@ -92,6 +95,7 @@ function turnView() {
   if (root.dataset.stage !== "verdict") return showView("verdict");
   showView("on");
   if (moment().moment === "over") setMarks("false");
+  for (const box of textBoxes()) box.scrollTop = box.scrollHeight;       // both show their ends, to be compared
   return undefined;
 }
 
@@ -212,6 +216,14 @@ function moment() {
     loops: Boolean(S.shown?.loop) };
 }
 
+// The best that a server can run, if that is not the lane on the right; "" as long as it is not known.
+function servedNow([, right] = S.sides) {
+  const answer = isBeingMade() || isElsewhere(S.header, right) ? null : answerNow(null), best = answer?.best;
+  if (!answer?.isEvidence || best?.lane === right) return "";
+  return best ? `A server can run ${shortChoice(best)}: ${times(best.ratio)}${best.isMeasured ? "" : " (computed)"}.` :
+    "No server runs this drafter.";
+}
+
 // The prompt, in the place of the texts until they begin: its end, if it is long.
 function givenNow() {
   const text = (!S.live && S.header?.prompt?.text) || document.querySelector("#page-prompt textarea")?.value || "";
@@ -293,5 +305,5 @@ on("painted", () => {
   if (isBefore) write(refs.stageGiven, givenNow());
   if (now.moment !== "over" && stage.marks !== null) setMarks(null);
   if (now.moment !== "over" && (S.live || !S.met)) hideResult();
-  write(refs.stageSays, aloud(now));
+  write(refs.stageSays, `${aloud(now)} ${now.moment === "over" && now.kind ? servedNow() : ""}`.trim());
 });

@@ -99,7 +99,7 @@ function judged(header, plain, { drafter, ratio, lane, steps, canServe: isServed
     isOther ? "differ" : isLittle(ratio) ? "little" : "pays";
   const isEvidence = !(loop && tone === "doubtful");
   if (["little", "differ"].includes(tone) && isLittle(ratio)) limits.push(RULE_OF_THUMB);
-  const work = isOfServers(header) ? " time per answer, of one user: load may change it" :
+  const work = isOfServers(header) ? " time per answer after its first text, one user: load may change it" :
     isOther ? " machine time" : undefined;
   return { caution: limits.join(" "), tone, noise, isEvidence,
     saves: isServed && isEvidence && !isEven && !disturbed, work };
@@ -131,13 +131,23 @@ export function gainWords({ ratio, isMeasured }) {
   return `${ratio.toFixed(2)}\u00d7 as fast as Plain (${isMeasured ? "measured" : "computed"})`;
 }
 
-// The verdict in one sentence. Only what a server can run saves a share of anything. what: stands before the drafter.
-export function verdictWords({ subject, isChosen, tone, isEvidence, saves, work }, what = "") {
+// The tone under a load that was entered; that of one user without one. load: of loadOf in money.js.
+export function toneOf({ tone, saves }, { gain } = { gain: null }) {
+  return gain === null || !saves ? tone : gain < 1 ? "loses" : isLittle(gain) ? "little" : tone;
+}
+
+// The verdict: of the load, if one was entered, and then of one user. Only what a server can run saves a share of
+// anything. what: stands before the drafter.
+export function verdictWords({ subject, isChosen, tone, isEvidence, saves, work }, what = "", load = null) {
   const its = `${what}${choiceWords(subject)}${isChosen ? " (chosen in What if)" : ""}: ${gainWords(subject)}`;
   if (!isEvidence) return `${sentence(NO_EVIDENCE)} ${what ? sentence(its) : `${its}.`}`;
-  if (!subject.canServe) return `This engine alone: ${its}.`;
+  if (!subject.canServe)
+    return `${["even", "loses"].includes(tone) ? `${TONES[tone]}, this` : "This"} engine alone: ${its}.`;
   const word = isLittle(subject.ratio) ? TONES[tone].replace("Pays", TONES.little) : TONES[tone];
-  return `${word}: ${its}${saves ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
+  const alone = `${its}${saves ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
+  if (!saves || typeof load?.gain !== "number") return `${word}: ${alone}`;
+  return `${TONES[toneOf({ tone, saves }, load)]} with ${load.users} users: ${times(load.gain)} (computed${
+    load.isMeasured ? "" : ", extrapolated"}), ${wasteWords(load.gain)}. With one user: ${alone}`;
 }
 
 // What the verdict is not about: the best that a server can run if another option was chosen, other drafters, and this

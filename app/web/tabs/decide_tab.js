@@ -9,7 +9,7 @@ import { on, root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
 import { choiceWords, noiseWords, nothingWords, othersWords, servedWords, shortChoice,
-  verdictWords } from "./answer.js";
+  toneOf, verdictWords } from "./answer.js";
 import { listPrice, loadOf, moneyRows, sourceFigures, yearWords } from "./money.js";
 import { bytesOf, CHECKED, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
 import { sharedBy } from "./sharing.js";
@@ -81,22 +81,23 @@ function drawDecide() {
   drawMemory(answer.subject, made.servers.length > 0, inputs.users ?? 1);
 }
 
-// What the entered load, or more users, would change, in a few words, and what it would save a year where dollars are
-// allowed; "" where that is not known. answer: of answer.js.
+// The entered load, of loadOf, and its `line`: how many users more it would take, or what it saves a year where dollars
+// are allowed; "" where that is not known. answer: of answer.js.
 export function loadNow(answer) {
   fillBoxes();
   const { subject, tone } = answer, inputs = entered();
   const load = loadOf(sharedBy(S.header, subject.steps), inputs.users, answer);
   const year = S.header.device.type === "cuda" && tone === "pays" && load.hasDollars;
-  return load.short && `${shortChoice(subject)}: ${load.short}${year ? ` ${yearWords(inputs, load)}.` : ""}`;
+  return { ...load, line: load.gain === null ? load.short && `${shortChoice(subject)}: ${load.short}` :
+    year ? `${yearWords(inputs, load)}.` : "" };
 }
 
 // Verdict, caveats, what a load would change, and what only this engine can do.
 function drawAnswer(answer, inputs, load) {
-  refs.answer.dataset.tone = answer.subject.canServe ? answer.tone : "doubtful";
+  refs.answer.dataset.tone = answer.subject.canServe ? toneOf(answer, load) : "doubtful";
   const noise = noiseWords(answer.noise);
   write(refs.answerScope, `${answer.scope}, one prompt${noise ? `; noise of the ratio ${noise}` : ""}`);
-  write(refs.decideSays, verdictWords(answer));
+  write(refs.decideSays, verdictWords(answer, "", load));
   write(refs.decideCaution, [...inputs.odd, answer.caution].filter(Boolean).join(" "));
   write(refs.answerBatch, load.words);
   refs.answerBatch.classList.toggle("pf-entered", load.gain !== null);       // then it is what counts
@@ -126,7 +127,7 @@ function rowOf(words, term, cells) {
 function drawMoney(answer, inputs, load) {
   const { type } = S.header.device;
   write(refs.decideOther, choiceWords(answer.subject));
-  write(refs.moneyHead, type === "cpu" ? "Money, measured on a CPU" : "Money");
+  write(refs.moneyHead, type === "cpu" ? "Money, from a race on a CPU" : "Money");
   write(refs.moneyBasis, type === "cpu" ? "Take the percentages. For dollars a year, race on the GPU that you would "
     + "rent." : "");
   refs.decideRows.replaceChildren(...moneyRows(answer, inputs, load, type === "cuda").map(

@@ -42,18 +42,19 @@ export function savedBy(plain, other) {
 
 // The table of savings: [words, what it means, plain, other, savings]. answer: of answer.js; load: of loadOf; inputs:
 // what was entered.
-export function moneyRows({ plain, subject, isEvidence, work }, inputs, load, isGpu) {
+export function moneyRows({ plain, subject, tone, isEvidence, work }, inputs, load, isGpu) {
   const speeds = ["tokens per second", "one text at a time", rate(plain.tokensPerS), rate(subject.tokensPerS),
     `${subject.ratio.toFixed(2)}\u00d7`];
   const time = [...work?.startsWith(" time") ? ["time per answer", "of equal length, one user"] :
     ["machine time", work ? "one text at a time" : "for the same tokens, one text at a time"], "100 %"];
-  if (!isEvidence) return [speeds, [...time, "\u2013", "no evidence"]];
+  if (!isEvidence || tone === "even")
+    return [speeds, [...time, "\u2013", isEvidence ? "within the noise" : "no evidence"]];
   const inTime = [plain, subject].map((lane) => secondsFor(lane, inputs.goalTokens));
   const goal = (seconds) => `${seconds.toFixed(2)} s: ${seconds <= inputs.goalS ? "yes" : "no"}`;
   const need = speedupNeeded(plain, subject.prefillS, inputs.goalTokens, inputs.goalS);
   return [
     speeds, [...time, percent1(1 / subject.ratio),
-      subject.canServe ? wasteWords(subject.ratio, "") : "this engine alone"],
+      subject.canServe || subject.ratio < 1 ? wasteWords(subject.ratio, "") : "this engine alone"],
     [`${inputs.goalTokens} tokens under ${inputs.goalS} s`, "latency: reading the prompt, then this many tokens",
       goal(inTime[0]), goal(inTime[1]), need === null ? "impossible: reading the prompt already takes longer" :
         inTime[0] <= inputs.goalS ? "Plain is enough" : `needs ${needWords(need)}\u00d7`],
@@ -95,13 +96,14 @@ const MEASURED = "measure your servers: Under load, in \u201cYour servers\u201d"
 const MEASURE = `Dollars need a load: enter how many users share the machine (2 or more), or ${MEASURED}.`;
 
 // What `users` users at once would change: {users, gain, tokensPerS of plain and the other lane (null: one user, or not
-// known), hasDollars, isMeasured: not extrapolated, words, short: in one line, "" if unknown}. shared: of sharing.js,
+// known), hasDollars, isMeasured: not extrapolated, words, short: where it ends, "" if unknown}. shared: of sharing.js,
 // for 1, 2, ... users, from step times that were measured before the race. Here one user is as fast as in the race, as
 // in as_raced of engine/analysis/sharing.py. users: null if not entered; answer: of answer.js.
-export function loadOf(shared, users, { plain, subject, isEvidence }) {
+export function loadOf(shared, users, { plain, subject, tone, isEvidence }) {
   const none = { users, gain: null, tokensPerS: null, hasDollars: false, isMeasured: true, short: "" };
   if (!isEvidence) return { ...none, words: "Nothing follows from it: race a text that does not repeat itself. Prose "
     + "needs a temperature, such as 0.8 in Settings." };
+  if (tone === "even") return { ...none, words: "Nothing follows from a difference within the noise." };
   if (!shared.length)
     return { ...none, words: `One text at a time; servers batch, which shrinks the gain. Dollars need a load: ${
       MEASURED}.` };
@@ -118,7 +120,6 @@ export function loadOf(shared, users, { plain, subject, isEvidence }) {
   if (!its) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
   const { all, gain } = its, { canServe } = subject;
   return { users, gain, tokensPerS: [all, gain * all], hasDollars: gain > 1 && canServe, isMeasured: its.isMeasured,
-    short: `with ${users} users ${times(gain)} (computed${its.isMeasured ? "" : ", extrapolated"}).`,
     words: `${first} With ${users} users: ${times(gain)}${canServe ? `, ${wasteWords(gain)}` : ""}${its.isMeasured ?
       "" : "; extrapolated beyond the widths that were measured"}.${gain <= 1 ?
       " So there is nothing to save in dollars." : canServe ? "" : " Dollars need a drafter that a server can run."}` };

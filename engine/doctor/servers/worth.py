@@ -16,6 +16,7 @@ from ...studies.load.study import Key, Listener, Plan, Row, run
 from ...studies.load.users import Outcome
 from ...studies.prompts.prompts import NO_KIND, FilePrompt
 from ...studies.prompts.servers import rows_on_servers
+from ...studies.prompts.verdict import THRESHOLD
 from ..findings import Finding
 from ..worth import PAYS
 from .pair import PATIENCE, Pair
@@ -115,5 +116,7 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
     between = crossing(sure, *lanes)
     if between is not None:
         users = f"{between[0]} user{'s' if between[0] > 1 else ''}"
+        if rates[lanes[1], between[0]] < THRESHOLD * rates[lanes[0], between[0]]:
+            users += f", though little there (below {THRESHOLD}x)"
         return Finding("doubt", "worth it", f"It pays up to {users}: {says}", NOT_FOR_MANY.format(between[1]))
     return Finding("ok", "worth it", f"It pays: {says}")

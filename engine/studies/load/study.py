@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from ...recordings.words import clean, prompts_words
+from ...recordings.words import clean, prompts_words, sent_as
 from ...remote.counters import acceptance_length, read_counters
 from ...remote.endpoint import Endpoint, Question
 from ...remote.look import servers_say
@@ -81,7 +81,8 @@ class Plan:
         num, different, params = len(self.questions), len(set(self.questions)), self.params
         models = dict.fromkeys(endpoint.model for endpoint in self.endpoints)
         created, prompts = prompts_words(different, self.data)
-        settings = f"temperature {params.temperature:g}, seed {params.seed}, up to {params.max_new_tokens} tokens"
+        asked = sent_as(bool(self.questions[0].messages), params.max_new_tokens)
+        settings = f"temperature {params.temperature:g}, seed {params.seed}; {asked}"
         parts = (" and ".join(models), servers_say(kinds), settings, f"{self.num_requests} requests a level", prompts)
         return {
             "model": ", ".join(models),

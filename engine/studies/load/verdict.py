@@ -92,11 +92,11 @@ def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
 
 
 def _where(same: Iterable[Level]) -> str:
-    """`Prompts with differing answers: 3, 9. `, numbered as they were first used; "" if a file does not say which."""
+    """`Prompts with differing answers, by their number in the file: 3, 9. `; "" if a result does not say which."""
     found = sorted({number for its in same for number in its.get("other_prompts") or ()})
     more = len(found) - MOST_NAMED
     named = ", ".join(map(str, found[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
-    return f"Prompts with differing answers: {named}. " if found else ""
+    return f"Prompts with differing answers, by their number in the file: {named}. " if found else ""
 
 
 def _recommendation(

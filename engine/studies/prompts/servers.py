@@ -14,7 +14,7 @@ from ...errors import RaceError, UsageError
 from ...events import LaneEvent, steps
 from ...progress import Progress
 from ...recordings.recording import build, failures
-from ...recordings.words import clean, said
+from ...recordings.words import clean, said, sent_as
 from ...remote.client import Patience
 from ...remote.endpoint import Endpoint, Question
 from ...remote.look import servers_say
@@ -57,7 +57,8 @@ class ServersStudy:
         """As of `Study`."""
         about = self._race(self._prompts[0]).header()
         words = said(about)
-        words["circumstances"] = clean(f"{words['circumstances']}; {servers_say(self._kinds)}")
+        asked = sent_as(bool(about["prompt"]["chat"]), self._how[0].max_new_tokens)
+        words["circumstances"] = clean(f"{words['circumstances']}; {asked}; {servers_say(self._kinds)}")
         return {**about, "said": words | {"on_servers": True}}
 
     def races(self, done: Container[int], progress: Progress) -> Iterator[tuple[Row, ...]]:
