@@ -152,7 +152,8 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.fill("#page-load [data-ref=length]", "8")
         chosen = {"name": "three.txt", "mimeType": "text/plain", "buffer": b"one\ntwo\nthree"}
         tab.set_input_files("#page-load [data-ref=file]", chosen)
-        tab.wait_for_selector("#page-load [data-ref=need] >> text=10 requests to each server, 2 of them to warm up, and 3 different prompts")
+        need = "10 requests to each server, 2 of them to warm up, and 3 different prompts"
+        tab.wait_for_selector(f"#page-load [data-ref=need] >> text={need}")
         assert tab.evaluate(STARTED) == "Your servers: load 0 %"
         tab.wait_for_selector("#page-load [data-ref=save]:enabled")
         assert "speculative" in tab.inner_text("#page-load [data-ref=levels]")
