@@ -11,6 +11,7 @@ import pytest
 
 from engine.cli.options import LENGTH
 from engine.recordings.recording import OUTPUT_SCHEMA
+from engine.studies.prompts.verdict import THRESHOLD
 from tests.helpers.dialogs import Dialog
 from tests.helpers.page_browser import RACE_MS, SEEN, loaded, reload, saved, watched
 from tests.helpers.pageserver import served
@@ -118,11 +119,12 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     says = f"{abs(100 * best['saving']):.1f} %" if is_certain else "To be certain"
     assert says in ps.text("money").replace("\xa0", " ") and "$" not in shown
     commands = tab.locator(f"{ps['serve']} code").all_text_contents()
-    assert f'"num_speculative_tokens": {best["k"]}' in commands[0] and len(commands) == 3
+    assert len(commands) == 3 * (found["verdict"] == "ship" or best["median_speedup"] >= THRESHOLD)
+    assert not commands or f'"num_speculative_tokens": {best["k"]}' in commands[0]
     assert f"{median:.2f}×" in shown
     heat = tab.locator(f"{ps['table']} td")
     assert heat.count() == len({row["kind"] for row in found["rows"]}) + 1
-    assert "a step" in heat.last.inner_text() and ("(slower)" in heat.last.inner_text()) == (median < 1)
+    assert "a step" in heat.last.inner_text() and ("(slower)" in heat.last.inner_text()) == (median < 0.995)
     assert "<b>0</b>" in shown and tab.locator("#page-study b").count() == 2 * len(TEXTS), "the dots, and no markup"
     tab.click(ps["allHead"])
     assert HOSTILE.strip() in ps.text("all")
