@@ -95,7 +95,9 @@ function turnView() {
   if (root.dataset.stage !== "verdict") return showView("verdict");
   showView("on");
   if (moment().moment === "over") setMarks("false");
-  for (const box of textBoxes()) box.scrollTop = box.scrollHeight;       // both show their ends, to be compared
+  requestAnimationFrame(() => {       // laid out again: both show their ends, to be compared
+    for (const box of textBoxes()) box.scrollTop = box.scrollHeight;
+  });
   return undefined;
 }
 
