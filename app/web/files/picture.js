@@ -62,15 +62,17 @@ function drawPicture() {
   let y = 464;
   const put = (line, most, size, ...look) => {
     pen.font = `${look[1]?.weight ?? 400} ${size}px ${style.fontFamily}`;
-    for (const each of wrapped(pen, line, right - SHOT.pad).slice(0, most)) say(each, SHOT.pad, y += 26, size, ...look);
+    const lines = wrapped(pen, line, right - SHOT.pad).slice(0, most);
+    for (const each of lines) say(each, SHOT.pad, y += 26, size, ...look);
+    return lines.length;
   };
-  put(caution || leadWords(lead, "a server can run "), 2, 22,
+  const num = put(caution || leadWords(lead, "a server can run "), 3, 22,
     caution ? "caution" : "board-ink", { weight: 700 });
   const { model, device, created } = S.header ?? {};
   const date = String(created ?? "").slice(0, 10);
   const where = [model && `${model.name} in ${model.dtype}`, device?.name, "one user", date];
   put([racedWords(lead) || `${words("rightKind")}.`, !caution && lead?.saves && loadNow(lead).line].filter(Boolean)
-    .join(" "), 3, 20, "board-soft");
+    .join(" "), 5 - num, 20, "board-soft");
   say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, y + 26, 20, "board-soft");
   return canvas;
 }
