@@ -116,7 +116,7 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
     between = crossing(sure, *lanes)
     if between is not None:
         users = f"{between[0]} user{'s' if between[0] > 1 else ''}"
-        if rates[lanes[1], between[0]] < THRESHOLD * rates[lanes[0], between[0]]:
+        if round(rates[lanes[1], between[0]] / rates[lanes[0], between[0]], 2) < THRESHOLD:
             users += f", though little there (below {THRESHOLD}x)"
         return Finding("doubt", "worth it", f"It pays up to {users}: {says}", NOT_FOR_MANY.format(between[1]))
     return Finding("ok", "worth it", f"It pays: {says}")

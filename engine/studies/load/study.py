@@ -57,7 +57,7 @@ class Plan:
 
     @cached_property
     def numbers(self) -> list[int]:
-        """Of each question, that of its prompt: distinct ones count from 1 on, as they are first used."""
+        """The prompt number of each question. Distinct prompts are numbered from 1, in the order of their first use."""
         of = {question: number for number, question in enumerate(dict.fromkeys(self.questions), 1)}
         return [of[question] for question in self.questions]
 

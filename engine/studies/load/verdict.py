@@ -92,11 +92,11 @@ def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
 
 
 def _where(same: Iterable[Level]) -> str:
-    """`Prompts with differing answers, by their number in the file: 3, 9. `; "" if a result does not say which."""
+    """`Prompts with differing answers, numbered in their order: 3, 9. `; "" if a result does not say which."""
     found = sorted({number for its in same for number in its.get("other_prompts") or ()})
     more = len(found) - MOST_NAMED
     named = ", ".join(map(str, found[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
-    return f"Prompts with differing answers, by their number in the file: {named}. " if found else ""
+    return f"Prompts with differing answers, numbered in their order: {named}. " if found else ""
 
 
 def _recommendation(
@@ -173,7 +173,7 @@ def _gains(pairs: Pairs, metric: str) -> dict[int, float]:
 
 
 def _graded(gain: float) -> int:
-    return 2 if gain >= THRESHOLD else _rank(gain, NOISE)
+    return 2 if round(gain, 2) >= THRESHOLD else _rank(gain, NOISE)  # as it is shown
 
 
 def _sign(rank: int | None) -> int:
