@@ -65,7 +65,7 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     tab.fill("[data-decide=hours]", "24")
     tab.fill("[data-decide=dollars]", "41.62")
     tab.fill("[data-decide=users]", "2")
-    loaded, (gain_at_2,) = table(tab), re.findall(r"With 2 users: ([\d.]+)×", words(tab, "answerBatch"))
+    loaded, (gain_at_2,) = table(tab), re.findall(r"with 2 users: ([\d.]+)×", words(tab, "decideSays"))
     slow, quick, _ = loaded["tokens per second, 2 users (on this CPU)"]
     assert float(quick) / float(slow) == pytest.approx(float(gain_at_2), abs=0.01) and float(gain_at_2) > 1
     cost = [float(cell.removeprefix("$")) for cell in loaded["1,000,000 tokens (on this CPU)"][:2]]

@@ -120,9 +120,9 @@ export function loadOf(shared, users, { plain, subject, tone, isEvidence }) {
   if (!its) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
   const { all, gain } = its, { canServe } = subject;
   return { users, gain, tokensPerS: [all, gain * all], hasDollars: gain > 1 && canServe, isMeasured: its.isMeasured,
-    words: `${first} With ${users} users: ${times(gain)}${canServe ? `, ${wasteWords(gain)}` : ""}${its.isMeasured ?
-      "" : "; extrapolated beyond the widths that were measured"}.${gain <= 1 ?
-      " So there is nothing to save in dollars." : canServe ? "" : " Dollars need a drafter that a server can run."}` };
+    words: `${first}${canServe ? "" : ` With ${users} users: ${times(gain)}${its.isMeasured ? "" : " (extrapolated)"}.`}${
+      gain <= 1 ? ` With ${users} users there is nothing to save in dollars.` : canServe ? "" :
+        " Dollars need a drafter that a server can run."}` };
 }
 
 // The machine time saved at this ratio: "46.5 % less machine time for the same tokens".
