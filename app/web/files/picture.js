@@ -62,7 +62,8 @@ function drawPicture() {
   let y = 464;
   const put = (line, most, size, ...look) => {
     pen.font = `${look[1]?.weight ?? 400} ${size}px ${style.fontFamily}`;
-    const lines = wrapped(pen, line, right - SHOT.pad).slice(0, most);
+    const all = wrapped(pen, line, right - SHOT.pad), lines = all.slice(0, most);
+    if (all.length > most) lines[most - 1] = lines[most - 1].replace(/\W*\s\S*$/, "\u2026");
     for (const each of lines) say(each, SHOT.pad, y += 26, size, ...look);
     return lines.length;
   };
