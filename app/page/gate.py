@@ -189,6 +189,11 @@ def address_of(request: Any) -> str:
     return network(request.client.host if request.client else "")
 
 
+def visitor_of(request: Any) -> str:
+    """Who asks, for a request of Gradio: the browser's session, or the address of a program that has none."""
+    return request.session_hash or (request.client.host if request.client else "")
+
+
 def _path(scope: Message) -> str:
     """The path without the page's root path, which a proxy may or may not have removed."""
     path, root = scope["path"], scope.get("root_path", "").rstrip("/")

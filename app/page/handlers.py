@@ -39,7 +39,7 @@ from ..jobs.shelf import Shelf
 from ..jobs.study import Studies
 from .controls import OF_THE_ENGINE, chat_help, more_choices, pair_choices, preset_values, text_for
 from .doors import Doors
-from .gate import address_of
+from .gate import address_of, visitor_of
 from .streamed import Frames, as_gradio_errors, streamed, streamed_study
 from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
 
@@ -134,18 +134,18 @@ class Handlers:
 
     def _begin(self, asked: RaceRequest, request: gr.Request) -> Frames:
         self._raced = asked.pair
-        return self.stage.frames(_visitor(request), address_of(request), asked)
+        return self.stage.frames(visitor_of(request), address_of(request), asked)
 
     async def stop(self, request: gr.Request) -> None:
         """End the visitor's races. Runs in the event loop, as the stage requires."""
-        self.stage.stop(_visitor(request))
+        self.stage.stop(visitor_of(request))
 
     @streamed_study
     async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
         """Run a study of the browser's prompts with the page's settings."""
         settings = dict(zip(STUDY_SETTINGS, values, strict=True))
         asked = await self._jobs.run(address_of(request), read_study, self.catalogue, settings, event._data)
-        return self._studies.frames(_visitor(request), address_of(request), asked)
+        return self._studies.frames(visitor_of(request), address_of(request), asked)
 
     @streamed_study
     async def check_up(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
@@ -154,15 +154,15 @@ class Handlers:
         asked = await self._jobs.run(address_of(request), read_check_up, self.catalogue, settings, event._data)
         if asked.pair.lanes is not None and self.loads is None:
             raise UsageError(NO_LOAD)
-        return self._check_ups.frames(_visitor(request), address_of(request), asked)
+        return self._check_ups.frames(visitor_of(request), address_of(request), asked)
 
     async def stop_check_up(self, request: gr.Request) -> None:
         """End the visitor's check-up."""
-        self._check_ups.stop(_visitor(request))
+        self._check_ups.stop(visitor_of(request))
 
     async def stop_study(self, request: gr.Request) -> None:
         """End the visitor's study."""
-        self._studies.stop(_visitor(request))
+        self._studies.stop(visitor_of(request))
 
     @streamed_study
     async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
@@ -170,30 +170,29 @@ class Handlers:
         assert self.loads is not None
         if isinstance(event._data, dict) and "saved" in event._data:
             saved = await self._jobs.run(address_of(request), read_saved, event._data["saved"])
-            return self.loads.frames(_visitor(request), address_of(request), saved)
+            return self.loads.frames(visitor_of(request), address_of(request), saved)
         servers = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
         assert isinstance(servers, ServersBackend)
         settings = dict(zip(LOAD_SETTINGS, values, strict=True))
-        whose = "" if self.doors is None else servers.id
-        most = self.catalogue.limits.max_new_tokens
+        whose, most = "" if self.doors is None else servers.id, self.catalogue.limits.max_new_tokens
         of = servers.endpoints, not servers.same_device, settings, event._data, whose, most
         asked = await self._jobs.run(address_of(request), read_load, *of)
-        return self.loads.frames(_visitor(request), address_of(request), asked)
+        return self.loads.frames(visitor_of(request), address_of(request), asked)
 
     async def stop_load(self, request: gr.Request) -> None:
         """End the visitor's study of servers."""
         assert self.loads is not None
-        self.loads.stop(_visitor(request))
+        self.loads.stop(visitor_of(request))
 
     @streamed
     async def resume(self, race: object, request: gr.Request) -> Frames:
         """The frames of the race with this id, which the browser watched before its page was reloaded."""
-        return self.stage.resume(_visitor(request), str(race))
+        return self.stage.resume(visitor_of(request), str(race))
 
     @streamed
     async def extras(self, request: gr.Request) -> Frames:
         """The frames after the end of the race that this browser has just watched."""
-        return self.stage.extras(_visitor(request))
+        return self.stage.extras(visitor_of(request))
 
     async def model(self) -> Frames:
         """The status line of the default model, until it is ready, or the owner has named another one."""
@@ -240,7 +239,7 @@ class Handlers:
         pair = self._pair(pair_id)
         recorded = self.recorded[preset_id]
         return {
-            "race": gr.skip() if recorded is None or self.stage.racing(_visitor(request)) else recorded,
+            "race": gr.skip() if recorded is None or self.stage.racing(visitor_of(request)) else recorded,
             "expectation": preset_line(preset, pair),
             **preset_values(self.catalogue, preset, pair),
         }
@@ -350,8 +349,3 @@ def _drawn(request: str, drawn: Sequence[Chart], switches: Mapping[str, Any]) ->
         table = chart_table(each.title, each.table, behind=has_figure)
         parts += gr.update(value=each.figure, visible=has_figure), chart_sentence(each.sentence) + table
     return tuple(parts)
-
-
-def _visitor(request: gr.Request) -> str:
-    """Who asks: the browser's session, or the address of a program that has none."""
-    return request.session_hash or (request.client.host if request.client else "")

@@ -23,7 +23,7 @@ DIALOGS = FOLDER / "dialogs"
 _SHEETS = {name: (DIALOGS / f"{name}.css").read_text(encoding="utf-8") for name in ("dialogs", "results", "report")}
 DIALOGS_CSS = _SHEETS["dialogs"] + _SHEETS["results"]
 REPORT_CSS = variables(":root", "light") + _SHEETS["results"] + _SHEETS["report"]
-"""Of a result that is saved as a page."""
+"""The style sheet of a result that is saved as a page."""
 EMPTY = "<div></div>"
 """Gradio compiles a component's template again at every frame, so it gets an empty one, and the program puts the real
 one in place, once."""

@@ -15,7 +15,7 @@ CAUSES = (
     "restart; above temperature 0, each server's own random numbers; or a wrong setup of speculation, which is likely "
     "where most texts part, or within a few words"
 )
-"""Of texts of two servers that differ: said in the same words wherever they do."""
+"""Why the texts of two servers may differ. The same words in a race, a study and a load."""
 TELL_APART = (
     "\u201cWhy is it not faster?\u201d in \u201cYour servers\u201d (doctor) tells them apart, if the servers name "
     "their tokens, as vLLM does"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 KEY = "sk-of-nobody-0123456789"
 NUM_TOKENS = 12
 SHORTEST = 16
-"""Of the page's setting."""
+"""The least that the page's setting for the length allows."""
 HOSTILE = "<img src=x onerror=alert(1)> {{value}} ${1}\n"
 TEXTS = [*PROMPTS[:2], HOSTILE, *(f"x{i} = [{i}, {i + 1}]" for i in range(7))]
 FILE = "".join(json.dumps({"prompt": text, "kind": f"<b>{i % 2}</b>"}) + "\n" for i, text in enumerate(TEXTS))
