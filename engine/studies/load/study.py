@@ -17,7 +17,7 @@ from ...remote.endpoint import Endpoint, Question
 from ...remote.look import servers_say
 from ...spec import SamplingParams
 from .data import WARM_UP
-from .metrics import level_metrics
+from .metrics import level_metrics, rate_error
 from .users import Outcome, ask_all, is_up
 
 REPEATS = (
@@ -178,6 +178,7 @@ def row_of(key: Key, outcome: Outcome, server_wide: float | None, dollars: float
         "lane": key[0],
         "concurrency": key[1],
         **row,
+        "rate_error": rate_error(outcome.answers, key[1], outcome.wall_s),
         "acceptance_from": "answers" if own is not None else "server" if server_wide is not None else None,
         "num_timeouts": sum(failure.kind == "timeout" for failure in outcome.failures),
         "errors": dict(Counter(failure.kind for failure in outcome.failures)),

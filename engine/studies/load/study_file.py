@@ -47,6 +47,9 @@ ROW = {
     "is_up": FLAG,
     **dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens", "num_timeouts"), COUNT),
     **{metric: Maybe(NUMBER) for metric in HIGHER},
+    "rate_error": IfThere(
+        Maybe(Shape("a number from 0 to 10", lambda value: NUMBER.holds(value) and 0 <= value <= 10))
+    ),
     **dict.fromkeys(("num_compared", "num_same_text"), IfThere(Maybe(COUNT))),
     "other_prompts": IfThere(
         Maybe(

@@ -13,13 +13,15 @@ from ..prompts.verdict import THRESHOLD
 
 NOISE, WAIT_NOISE = 1.03, 1.1
 """Smaller ratios, of a level's rates and of its 95th percentiles, are chance."""
+DEVIATIONS = 1.96
+"""Standard errors from the middle to the ends of a 95 % interval."""
 PLAINS = (PLAIN, BASELINE)
 ROUGH = 3
 """With fewer requests of each user, a level's rate is mostly that of its beginning and end."""
 CROSS = "in between they would cross at about {} (interpolated)"
 MOST_NAMED = 5
 """Prompts whose texts differ that are named."""
-NEITHER = {0: "no difference (within 3 %)", None: "no answer"}
+NEITHER = {0: "no clear difference", None: "no answer"}
 WORDS = {
     True: {2: "speculation on", 1: f"little gain (below {THRESHOLD}x)", -1: "speculation off", **NEITHER},
     False: {2: "{other} is ahead", 1: "{other} is ahead a little", -1: "{first} is ahead", **NEITHER},
@@ -48,11 +50,9 @@ def says(levels: Sequence[Level], lanes: Sequence[str]) -> list[str]:
 
 def ranks(levels: Sequence[Level], first: str, other: str) -> dict[int, int | None]:
     """By number of users that both lanes have finished: 2 where `other` gives more output tokens per second by the
-    THRESHOLD of a study of prompts, 1 where it gives more, -1 where it gives fewer, 0 within the noise; None where one
-    of them answered nothing."""
-    pairs = _pairs(levels, first, other)
-    gains = _gains(pairs, "output_tokens_per_s")
-    return {num: _graded(gains[num]) if num in gains else None for num in pairs}
+    THRESHOLD of a study of prompts, 1 where it gives more, -1 where it gives fewer, 0 where NOISE or the spread of the
+    requests may be all that differs; None where one of them answered nothing."""
+    return {num: _graded(*pair) for num, pair in _pairs(levels, first, other).items()}
 
 
 def rough(levels: Sequence[Level]) -> str:
@@ -71,7 +71,7 @@ def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
     if not gains:
         yield f"{other} and {first}: no level was answered by both."
         return
-    its = {num: _graded(gains[num]) if num in gains else None for num in pairs}
+    its = {num: _graded(*pair) for num, pair in pairs.items()}
     same = {num: its for num, (_, its) in pairs.items() if its.get("num_compared")}
     differ = [num for num, its in same.items() if its["num_same_text"] < its["num_compared"]]
     yield _recommendation(first, other, gains, its, bool(differ))
@@ -136,13 +136,13 @@ def _crossing(gains: Mapping[int, float], its: Mapping[int, int | None]) -> int 
 
 
 def _lines(by_users: Mapping[int, Sequence[Level]]) -> Iterator[str]:
-    """`With 4 users: 1.20x, 183.1 against 152.7 output tokens a second, answers in 1.71 against 2.06 s (median).` The
-    first line names the lanes."""
+    """`With 4 users: 1.20x (95 % interval 1.12 to 1.29), 183.1 against 152.7 output tokens a second, answers in 1.71
+    against 2.06 s (median).` The first line names the lanes."""
     names = " against ".join(level["lane"] for level in reversed(next(iter(by_users.values()))))
     for num, levels in by_users.items():
         rates = [level["output_tokens_per_s"] for level in levels]
         parts = (
-            f"{rates[1] / rates[0]:.2f}x" if len(rates) == 2 and all(rates) else "",
+            _ratio(*levels) if len(rates) == 2 and all(rates) else "",
             _each(levels, "output_tokens_per_s", "{:.1f}", "{} output tokens a second"),
             _each(levels, "latency_median_s", "{:.2f}", "answers in {} s (median)"),
             _each(levels, "dollars_per_million", "${:.2f}", "{} per million output tokens"),
@@ -172,7 +172,32 @@ def _gains(pairs: Pairs, metric: str) -> dict[int, float]:
     return {num: b[metric] / a[metric] for num, (a, b) in pairs.items() if a[metric] and b[metric]}
 
 
-def _graded(gain: float) -> int:
+def _interval(first: Level, its: Level) -> tuple[float, float] | None:
+    """The 95 % interval of the ratio of their rates; None if a level does not say how its requests spread."""
+    a, b = first.get("rate_error"), its.get("rate_error")
+    if a is None or b is None:
+        return None
+    gain, wide = _gain(first, its), math.exp(DEVIATIONS * math.hypot(a, b))
+    return gain / wide, gain * wide
+
+
+def _ratio(first: Level, its: Level) -> str:
+    found = _interval(first, its)
+    within = f" (95 % interval {found[0]:.2f} to {found[1]:.2f})" if found else ""
+    return f"{_gain(first, its):.2f}x{within}"
+
+
+def _gain(first: Level, its: Level) -> float:
+    return its["output_tokens_per_s"] / first["output_tokens_per_s"]
+
+
+def _graded(first: Level, its: Level) -> int | None:
+    """As of `ranks`."""
+    if not (first["output_tokens_per_s"] and its["output_tokens_per_s"]):
+        return None
+    gain, (low, high) = _gain(first, its), _interval(first, its) or (0, 0)
+    if low < 1 < high:
+        return 0
     return 2 if round(gain, 2) >= THRESHOLD else _rank(gain, NOISE)  # as it is shown
 
 
