@@ -44,7 +44,7 @@ def study_view(max_new_tokens: int, **arguments: Any) -> gr.HTML:
 
 def checkup_view(**arguments: Any) -> gr.HTML:
     """The dialog for a check-up of a pair, closed. Its frames are those of `app.jobs.checkup`."""
-    return _dialog("checkup_view", arguments, NUM_PROMPTS=NUM_PROMPTS)
+    return _dialog("checkup_view", arguments, NUM_PROMPTS=NUM_PROMPTS, REPORT_CSS=REPORT_CSS)
 
 
 def load_view(separate: bool | None, max_new_tokens: int, **arguments: Any) -> gr.HTML:

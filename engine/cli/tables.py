@@ -115,7 +115,9 @@ def print_prompts(
     the object of --json. num_prompts: the number requested. about: from `Study.about`."""
     best = report["best"]
     _say(console, report["said"].get("scope", report["target"]))
-    verdict = report["verdict"].upper() + (" (doubtful)" if report["doubtful"] else "")
+    buts = ("doubtful" * report["doubtful"], "texts differ" * bool(best and best["num_other_texts"]))
+    but = ", ".join(filter(None, buts))
+    verdict = report["verdict"].upper() + (f" ({but})" if but else "")
     of = "machine time" if best and best["k"] is not None else "time per answer"
     saving = f", {100 * abs(best['saving']):.1f} % {'less' if best['saving'] >= 0 else 'more'} {of}" if best else ""
     _say(console, f"{verdict}: {_at_median(best)}{saving}" if best else verdict, "bold")

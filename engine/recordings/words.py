@@ -17,8 +17,7 @@ CAUSES = (
 )
 """Why the texts of two servers may differ. The same words in a race, a study and a load."""
 TELL_APART = (
-    "\u201cWhy is it not faster?\u201d in \u201cYour servers\u201d (doctor) tells them apart, if the servers name "
-    "their tokens, as vLLM does"
+    "The check-up (\u201cYour servers\u201d; doctor) tells them apart, if the servers name their tokens, as vLLM does"
 )
 
 

@@ -1,4 +1,4 @@
-"""The dialog "Why is it not faster?" in a real browser: a head with a planted fault, examined on a real page."""
+"""The dialog "Check-up" in a real browser: a head with a planted fault, examined on a real page."""
 
 from __future__ import annotations
 

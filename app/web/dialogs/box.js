@@ -20,6 +20,20 @@ export function openedBy(button, draw = () => {}) {
   });
 }
 
+// Close this dialog, and open the one of that button.
+export function leaveFor(button) {
+  shut();
+  document.querySelector(button).click();
+}
+
+// The check-up opens on top of this dialog, if the page has one.
+const CHECK_UP = ".page-checkup-button";
+export const canExamine = () => {
+  const button = document.querySelector(CHECK_UP);
+  return button !== null && getComputedStyle(button).display !== "none";
+};
+export const examine = () => document.querySelector(CHECK_UP).click();
+
 export function open() {
   dialog.showModal();
   opened(shut);

@@ -1,4 +1,4 @@
-// The dialog "Why is it not faster?": a check-up of the pair chosen in Settings, finding by finding.
+// The dialog "Check-up", of the pair chosen in Settings, finding by finding.
 
 import { NUM_PROMPTS, trigger } from "../host.js";
 import { makeButton } from "../base/dom.js";
@@ -6,9 +6,10 @@ import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, p
   settingsOptions, shellQuoted, startOf } from "../base/text.js";
 import { refs } from "./box.js";
 import { connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, runs, study } from "./dialog.js";
+import { savesPage } from "./report.js";
 
 const BUTTON = ".page-checkup-button";
-const HEAD = "Why is it not faster?";
+const HEAD = "Check-up";
 const SIGNS = { ok: ["\u2713", "ok"], doubt: ["?", "doubt"], fault: ["\u2715", "fault"],
   untested: ["\u2013", "not tested"] };
 
@@ -39,7 +40,7 @@ function draw() {
     row(finding, frame.races, finding.change === report.first?.change)));
   refs.evidence = refs.list.children[report.findings.findIndex(({ says }) => says === report.first?.says)]
     ?.querySelector("p") ?? make("p");
-  refs.save.disabled = refs.copy.disabled = refs.copyAnswer.disabled = runs();
+  refs.save.disabled = refs.savePage.disabled = refs.copy.disabled = refs.copyAnswer.disabled = runs();
   refs.copy.hidden = Boolean(study.source?.flatten);       // which the command does not do
 }
 
@@ -107,6 +108,8 @@ function command() {
     ...(lanes && chat ? ["--chat"] : [])].filter(Boolean).join(" ");
 }
 
+const nameOf = ({ target, models }) => fileName("checkup", target ?? models[0]);
+savesPage("checkup", { draw, of: () => [study.frame.report.models?.[0], study.frame.report.lanes, study.servers?.urls
+  ?? null], nameOf: () => nameOf(study.frame.report) });
 connect({ order, draw, heard: () => {}, looked: () => {}, result: () => study.frame.report, command,
-  answer: ["scope", "first", "evidence"] }, BUTTON,
-  ({ target, models }) => fileName("checkup", target ?? models[0]));
+  answer: ["scope", "first", "evidence"] }, BUTTON, nameOf);

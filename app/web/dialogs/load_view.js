@@ -4,7 +4,7 @@ import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SEPARATE, WARM_UP } from "../h
 import { remember, remembered, rememberedJson } from "../base/storage.js";
 import { oneLine, optionWords, plural, sentence, serversWords } from "../base/text.js";
 import { curve, DRAWN, headRow, legend, levelRows, METRICS } from "./curves.js";
-import { refs } from "./box.js";
+import { canExamine, examine, refs } from "./box.js";
 import { connect, drawControls, fileName, forget, isLost, onServers, plainText, promptsOption, readOr, runs, start,
   study } from "./dialog.js";
 import { savesPage } from "./report.js";
@@ -87,6 +87,7 @@ function draw() {
   const [verdict, ...details] = report.says.map(withTimes);
   refs.said.textContent = (runs() ? "So far: " : "") + (verdict?.slice(0, -1) ?? "Throughput by number of users");
   refs.details.textContent = [...details, oneLine(report.said.repeats)].filter(Boolean).join("\n");
+  refs.examine.hidden = runs() || !differs(report) || !canExamine();
   refs.charts.replaceChildren(legend(frame.lanes), ...DRAWN.map((name) => curve(name, report.levels, frame.lanes)));
   refs.heads.replaceChildren(headRow(metrics));
   refs.levels.replaceChildren(...levelRows(report, frame.lanes, metrics));
@@ -96,9 +97,10 @@ function draw() {
   refs.copy.disabled ||= Boolean(frame.opened);
 }
 
-function colour({ gains_with: gains, gains_little_with: little, loses_with: losses, levels, rough }) {
-  const differs = levels.some((row) => row.num_same_text < row.num_compared);
-  if (rough || differs || little.length || (gains.length && losses.length)) return "unclear";
+const differs = ({ levels }) => levels.some((row) => row.num_same_text < row.num_compared);
+
+function colour({ gains_with: gains, gains_little_with: little, loses_with: losses, rough, levels }) {
+  if (rough || differs({ levels }) || little.length || (gains.length && losses.length)) return "unclear";
   return gains.length ? "ship" : losses.length ? "do not ship" : "";
 }
 
@@ -117,7 +119,9 @@ function notes(levels) {
     + "more than that ran at once: choose more requests per level.", levels.some((row) => row.asked_before)
     && "* repeated after an interruption; the server may have cached these prompts.",
   levels.some((row) => row.acceptance_from === "server")
-    && "Tokens per step come from the servers' own counters, which cover all their users."].filter(Boolean).join(" ");
+    && "Tokens per step come from the servers' own counters, which cover all their users.",
+  "Output tokens a second include each answer's wait for its first text; a race and \u201cYour prompts\u201d leave it "
+    + "out."].filter(Boolean).join(" ");
 }
 
 function command() {
@@ -136,6 +140,7 @@ refs.length.max = MAX_NEW_TOKENS;
 refs.length.value = Math.min(refs.length.value, MAX_NEW_TOKENS);
 refs.words.max = MAX_WORDS;
 for (const name of ["users", "requests"]) refs[name].addEventListener("input", draw);
+refs.examine.addEventListener("click", examine);
 refs.forget.addEventListener("click", () => { forget("load"); draw(); });
 async function take(file) {
   const saved = await readOr("load", file);

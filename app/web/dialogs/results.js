@@ -29,9 +29,11 @@ const atMedian = (its) => `${longWords(its)}, ${times(its.median_speedup)} at th
 const gainAt = (row, k) =>
   (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 
-// Prompts reach servers one at a time.
-const wordsOf = (verdict, best) => (best.k !== null ? WORDS[verdict] :
-  WORDS[verdict].replace(/pays|small|Unclear/, "$& with one user"));
+// Prompts reach servers one at a time. Nobody should ship what may write something else.
+function wordsOf(verdict, { k, num_other_texts: others }) {
+  const words = verdict === "ship" && others ? "Faster" : WORDS[verdict];
+  return k === null ? words.replace(/pays|small|Unclear|Faster/, "$& with one user") : words;
+}
 
 export function verdictWords({ verdict, doubtful, best }) {
   const other = best?.num_other_texts;
@@ -61,7 +63,7 @@ export function loadFor(load, { lanes, target }, servers) {
 
 // What a load showed or would show, of servers. load: as of `loadFor`.
 export const loadWords = (load) => (load ? `Under load: ${load.words}.` :
-  "Under load it may lose: measure it in \u201cYour servers\u201d, Under load.");
+  "With more users it may lose: measure it under load.");
 
 // The verdict by which the answer is coloured: amber where a yes has a but.
 export const colourOf = ({ verdict, doubtful, best }, load) =>
@@ -107,7 +109,8 @@ export function partings(rows) {
 function parting({ line, prompt, drafter, differs_at: at, ways: [before, ...ways] }) {
   const box = make("div", "ps-parting"), [, whole, stem] = /^(.*?)(\S*)$/s.exec(before);
   const begin = at > WAY ? `\u2026${whole.replace(/^\S*(?=\s)/, "")}` : whole;
-  box.append(make("p", "", `Line ${line}: ${oneLine(prompt)}`), ...["plain", ofServer(drafter)].map((name, i) => {
+  const head = make("p", "", `Line ${line}, from character ${at} on: ${oneLine(prompt)}`);
+  box.append(head, ...["plain", ofServer(drafter)].map((name, i) => {
     const way = make("p", "ps-way"), words = make("span", "", oneLine(begin)), isWhole = [...ways[i]].length < WAY;
     const its = isWhole ? ways[i] : ways[i].replace(/(\S)\s\S*$/, "$1"), [first] = /^\s*\S*/.exec(its);
     words.append(make("strong", "", oneLine(stem + first) || " (nothing more)"), oneLine(its.slice(first.length)),

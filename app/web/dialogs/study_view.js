@@ -7,7 +7,7 @@ import { remember, rememberedJson } from "../base/storage.js";
 import { make, oneLine, optionWords, plural, settingsOptions } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { CHECKED, productionOf } from "../tabs/production.js";
-import { dialog, refs } from "./box.js";
+import { canExamine, dialog, examine, leaveFor, refs } from "./box.js";
 import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, readOr, runs,
   start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
@@ -19,6 +19,7 @@ import { colourOf, hereWords, loadFor, loadWords, MEANS, nextWords, partings, pr
 const KEPT_KEY = "photofinish.study";
 const PROMPTS_KEY = "photofinish.study.prompts";
 const FRAME_KEY = "photofinish.study.frame";       // the last frame, without rows
+const LOAD = "#page-load-button";
 const OVER = ["finished", "stopped", "failed"];
 const BUTTON = "#page-study-button";
 const OTHERS = "These results are of the prompts and limits before. Start races those above.";
@@ -133,6 +134,8 @@ function draw() {
     "Each dot is a finished prompt.";
   refs.texts.textContent = textsWords(rows);
   refs.partings.replaceChildren(...partings(rows));
+  refs.measureLoad.hidden = !refs.load.textContent || Boolean(load) || !document.querySelector(LOAD);
+  refs.examine.hidden = !report || runs() || !refs.partings.firstChild || !canExamine();
   refs.serve.replaceChildren(...(isWorth(report) ? commands(report.target, best) : []));
   refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
@@ -140,6 +143,7 @@ function draw() {
     + (rows.some((row) => row.loops || row.disturbed) ? " Hollow dots: the text repeats itself, or the machine was "
     + "disturbed." : "") : "";
   refs.tableBox.hidden = !report;
+  refs.ofDrafts.hidden = !rows.some(({ mean_acceptance_length: length }) => typeof length === "number");
   const [drafters, kinds] = report ? heatMap(report.summary, raceWords) : [null, []];
   refs.heads.replaceChildren(...(drafters ? [drafters] : []));
   refs.table.replaceChildren(...kinds);
@@ -256,6 +260,8 @@ dialog.addEventListener("drop", (event) => {
   event.preventDefault();
   if (!runs()) take(event.dataTransfer.files[0]);
 });
+refs.measureLoad.addEventListener("click", () => leaveFor(LOAD));
+refs.examine.addEventListener("click", examine);
 
 comeBack();
 const answer = ["scope", "verdict", "load", "reason", "texts", "money", "here", "circumstances"];

@@ -86,7 +86,8 @@ def _prompt(check: str, what: str, replies: Sequence[Reply | None]) -> Finding:
     if a.prompt_ids and b.prompt_ids:
         at = next((i for i, (x, y) in enumerate(zip(a.prompt_ids, b.prompt_ids, strict=False)) if x != y), None)
         if a.prompt_ids == b.prompt_ids:
-            return Finding("ok", check, f"Both read {what} as the same {len(a.prompt_ids)} tokens.")
+            num = len(a.prompt_ids)
+            return Finding("ok", check, f"Both read {what} as the same {num} token{'s' * (num != 1)}.")
         where = f"; the first that differs is number {at + 1}" if at is not None else ""
         says = f"They read {what} as {len(a.prompt_ids)} and {len(b.prompt_ids)} tokens{where}."
         return Finding("fault", check, says, SAME_TEMPLATE)

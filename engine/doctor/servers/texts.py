@@ -81,7 +81,7 @@ async def texts(pair: Pair) -> list[Finding]:
         num_tokens = sum(reply.num_tokens or 0 for reply in pair.plain.answers[0])
         return [Finding("ok", "texts", f"The same at temperature 0: {num} of {num}, {num_tokens} tokens.")]
     kinds = Counter(each.kind for each in found)
-    counts = ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kinds[kind])
+    counts = ", ".join(f"{kinds[kind]} \u00d7 {kind}" for kind in KINDS if kinds[kind])
     worst = max(found, key=lambda each: (_badness(each), abs(each.margin or 0)))
     says = f"{len(found)} of {num} differ at temperature 0, at their first difference: {counts}. {worst.says}"
     if worst.kind == FAULT:

@@ -83,6 +83,7 @@ def test_the_answer_on_servers_is_of_one_user_and_names_the_load() -> None:
     with pure_js("dialogs/results.js", **SAID) as call:
         best = {"k": None, "drafter": "server", "median_speedup": 1.99, "measured": True, "num_other_texts": 0}
         headline = call("verdictWords", {"verdict": "ship", "doubtful": False, "best": best})
+        other = call("verdictWords", {"verdict": "ship", "doubtful": False, "best": {**best, "num_other_texts": 2}})
         without = {"num_prompts": 1, "median_speedup": 1.994, "verdict": "unclear"}
         doubtful = call("verdictWords", {"verdict": "ship", "doubtful": True, "best": {**best, "without": without}})
         about, there = {"target": "m", "lanes": ["a", "b"]}, {"urls": ["u", "v"]}
@@ -95,9 +96,10 @@ def test_the_answer_on_servers_is_of_one_user_and_names_the_load() -> None:
         colours.append(call("colourOf", {"verdict": "ship", "doubtful": False, "best": best}, {**load, "loses": False}))
     assert colours == ["unclear", "do not ship", "ship"]
     assert headline == "Yes, it pays with one user (\u201cship\u201d): speculation, 1.99\u00d7 at the median (measured)"
+    assert other.startswith("Faster with one user: ") and other.endswith(", but 2 texts differ") and "ship" not in other
     assert "(measured), and 1.99\u00d7 on only 1 prompt whose text" in doubtful, "no but between equal numbers"
     assert found == [load, None, None, None, None], "a load of other servers"
-    assert said[0] == "Under load: off with 16." and said[1].startswith("Under load it may lose: measure it in")
+    assert said[0] == "Under load: off with 16." and said[1].startswith("With more users it may lose")
 
 
 def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, capfd) -> None:
