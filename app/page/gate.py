@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMa
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ..catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
 from .own import FOREIGN, is_foreign, is_proxied
@@ -81,7 +81,7 @@ class Gate:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if self._is_refused(scope):
             if scope["type"] == "http":
-                await _answer(Refusal(403, FOREIGN))(scope, receive, send)
+                await _answer(Refusal(403, FOREIGN), _is_opened(scope))(scope, receive, send)
             else:
                 await send({"type": "websocket.close", "code": 1008})
             return
@@ -156,8 +156,15 @@ class Gate:
             _take(self._incoming, caller, size)
 
 
-def _answer(refusal: Refusal) -> JSONResponse:
+def _is_opened(scope: Message) -> bool:
+    """Whether a browser would show the answer to its visitor."""
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+
+
+def _answer(refusal: Refusal, is_opened: bool = False) -> Response:
     """Gradio's clients show `detail` if the request was to join the queue, `error` after a direct call."""
+    if is_opened:
+        return PlainTextResponse(f"Photofinish: {refusal.sentence}.", refusal.status)
     return JSONResponse({"detail": refusal.sentence, "error": refusal.sentence}, refusal.status)
 
 

@@ -84,6 +84,8 @@ def test_every_route_is_the_owners() -> None:
             for more in ({"host": "evil.example:7860"}, {"origin": "http://evil.example"}, {"origin": "null"}):
                 answer = asyncio.run(ask(method, path, **more))
                 assert (answer.status_code, answer.json()["detail"]) == (403, FOREIGN), (path, more)
+            shown = asyncio.run(ask(method, path, host="my-laptop:7860", accept="text/html,*/*")).text
+            assert shown == f"Photofinish: {FOREIGN}.", "braces, where a person reads"
             proxied = asyncio.run(ask(method, path, x_forwarded_for="203.0.113.7"))
             assert proxied.status_code == (403 if path in yours else 200)
             assert len(inside.bodies) == num + (path not in yours)

@@ -170,7 +170,8 @@ def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
         assert box["height"] < 25 and box["x"] + box["width"] <= width, "one line"
         race = tab.locator("#page-race-button").bounding_box()
         assert race["x"] > box["x"] + box["width"] or race["y"] >= box["y"] + box["height"], "it covers Race"
-    tab.locator(PROMPT).fill("Write a friendly mail to Ms Smith.\n\nDear Ms Smith,")
+    tab.click(".page-continues button:has-text('Dear Ms Smith,')")
+    assert tab.input_value(PROMPT) == "Write a friendly mail to Mr Smith.\n\nDear Ms Smith,"
     tab.click(".page-continues:has-text('prose repeats itself') button", timeout=LOAD_MS)
     tab.wait_for_selector(".page-continues", state="detached", timeout=LOAD_MS)
     assert tab.input_value("input[aria-label='number input for Temperature']") == "0.8"

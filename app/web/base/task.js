@@ -14,10 +14,8 @@ export function asks(text) {
 
 // What to say about it, in parts, the first of which and every other one may be left out on a phone.
 export const HINT = ["This model ", "continues texts", "; it does not answer", ". Start the answer", " yourself"];
-export const hintEnd = (text) => `: \u201c${answerStart(text)}\u201d`;
-export const hintWords = (text) => HINT.join("") + hintEnd(text);
+export const hintWords = (text) => `${HINT.join("")}: \u201c${answerStart(text)} \u2026\u201d`;
 
 // How an answer to it could begin.
-function answerStart(text) {
-  return /\b(?:e-?mail|mail|letter|message|invitation)\b/i.test(text) ? "Dear Ms Smith, \u2026" : "Answer: \u2026";
-}
+export const answerStart = (text) =>
+  (/\b(?:e-?mail|mail|letter|message|invitation)\b/i.test(text) ? "Dear Ms Smith," : "Answer:");

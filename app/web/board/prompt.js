@@ -3,7 +3,7 @@
 // own and races at temperature 0.
 
 import { makeButton, typeInto } from "../base/dom.js";
-import { asks, HINT, hintEnd } from "../base/task.js";
+import { answerStart, asks, HINT } from "../base/task.js";
 import { make, plural, write } from "../base/text.js";
 import { PROSE, RACING, temperature } from "./page.js";
 import { mark } from "./root.js";
@@ -37,7 +37,14 @@ function hint(parts) {
   return node.textContent === words ? undefined : node.replaceChildren(...parts);
 }
 
-const taskHint = (text) => [...HINT.map((part, i) => (i % 2 ? part : make("span", "", part))), hintEnd(text)];
+function taskHint(text) {
+  const start = answerStart(text);
+  const add = makeButton("page-warmer", `Add \u201c${start}\u201d`, () => {
+    typeInto(box(), `${text.trimEnd()}\n\n${start}`);
+    box().focus();
+  });
+  return [...HINT.map((part, i) => (i % 2 ? part : make("span", "", part))), ". ", add];
+}
 
 function coldHint() {
   const use = makeButton("page-warmer", `Use ${PROSE}`, () => typeInto(temperature(), String(PROSE)));
