@@ -70,7 +70,7 @@ def test_the_tab_says_what_the_engine_says(tab: Any) -> None:
     plots = tab.evaluate("[...document.querySelectorAll('#page-why .js-plotly-plot')].map(plot => plot.data.length)")
     assert plots == [len(each.figure.data) for each in drawn if each.figure is not None]
     assert words(tab, "cheatRatio") == f"{sent['ratios'][0]:.2f}×"
-    assert words(tab, "cheatHonest") == "as fast as Plain (honest)"
+    assert words(tab, "cheatHonest") == "as fast as Plain, without tricks"
 
 
 def test_each_switch_raises_the_number_and_says_simulated(tab: Any) -> None:
@@ -85,7 +85,7 @@ def test_each_switch_raises_the_number_and_says_simulated(tab: Any) -> None:
         tab.keyboard.press("Space")
         on |= 1 << place
         assert words(tab, "cheatRatio") == f"{sent['ratios'][on]:.2f}×"
-        assert words(tab, "cheatHonest") == f"instead of the honest {honest}"
+        assert words(tab, "cheatHonest") == f"instead of {honest} without tricks"
         assert tab.is_visible("[data-ref=cheatRibbon]") and "SIMULATED" in words(tab, "cheatRibbon")
         alone = sent["ratios"][1 << place]
         assert alone > sent["ratios"][0]

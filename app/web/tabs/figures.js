@@ -31,8 +31,8 @@ function cheat() {
   refs.cheated.dataset.on = String(on);
   const ratio = ratios[sum(chosen.map(bit))], honest = ratios[0];
   write(refs.cheatRatio, times(ratio));
-  write(refs.cheatHonest, ratio === undefined ? "" : on ? `instead of the honest ${times(honest)}` :
-    "as fast as Plain (honest)");
+  write(refs.cheatHonest, ratio === undefined ? "" : on ? `instead of ${times(honest)} without tricks` :
+    "as fast as Plain, without tricks");
   for (const node of switches) {
     const { cheat: name } = node.dataset, words = root.querySelector(`[data-exposed="${name}"]`);
     words.hidden = !node.checked;

@@ -148,7 +148,9 @@ export function checkRow(walk, step, places, chosen, picked) {
     item.append(button, ...(answers ? [answersNode(answers)] : []));
     lists[Number(isUnused(r))].append(item);
   }
-  const over = numDrafted(step) ? `${numDrafted(step) + 1} positions` : "one position";
+  const ends = numDrafted(step) + 1 - shown.length, left = ends > 0 ? `, ${plural(ends, "end")} of branches not listed` :
+    "";
+  const over = numDrafted(step) ? `${numDrafted(step) + 1} positions${left}` : "one position";
   const num = shown.filter(isUnused).length;
   const legend = silent || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: %: how `
     + `likely the model finds them; \u25b6 its choice; ? ${step.parents ? "a guess" : "the guess"}.`;
