@@ -146,6 +146,16 @@ def test_a_tab_out_of_sight_misses_nothing(browser: Any, server: Any) -> None:
     windows.close()
 
 
+def test_a_page_whose_race_never_comes_is_seen(browser: Any, server: Any) -> None:
+    """The page is out of sight until it has its shape: where a frame never comes, it would stay so."""
+    context = browser.new_context(reduced_motion="reduce")
+    tab = watched(context.new_page(), server.url)
+    tab.add_init_script("Element.prototype.toggleAttribute = () => true")
+    tab.goto(server.url)
+    tab.wait_for_selector("#page-race-button", timeout=LOAD_MS)
+    context.close()
+
+
 def test_below_a_path_nothing_is_asked_for_outside_of_it(
     browser: Any, page_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ import { waiting, waits } from "./card.js";
 import { autoplaySoon, cancelAutoplay, refresh } from "./deck.js";
 import { isLinked } from "./page.js";
 import { announcement } from "./paint.js";
-import { emit, root } from "./root.js";
+import { emit, mark, root } from "./root.js";
 import { board, chart, popover, refs, replay, still, views } from "./screen.js";
 import { newState, S, session } from "./state.js";
 
@@ -37,8 +37,13 @@ export function clear(id, seq = -1) {
 }
 
 // Show one frame of the protocol, given as JSON.
+// The page is out of sight until then, see page.css: its parts come one after the other and push each other.
+const LAY_MS = 250;
+let laid = null;
+
 export function onFrame(source) {
   let frame = null;
+  laid ??= setTimeout(() => mark("laid", true), LAY_MS);
   try { frame = JSON.parse(source); } catch { /* cut off */ }
   if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number")
     return board.alert("The page received data it cannot read. Please reload.");
