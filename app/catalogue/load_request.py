@@ -31,12 +31,14 @@ class LoadRequest:
     """A study that can run.
 
     key: hash of everything its rows depend on, except the servers.
-    rows, begun: from an earlier run with that key."""
+    rows, begun: from an earlier run with that key.
+    servers: their id, if it is known."""
 
     plan: Plan
     key: str
     rows: tuple[Row, ...] = ()
     begun: frozenset[Key] = frozenset()
+    servers: str = ""
 
 
 def read_load(

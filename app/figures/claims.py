@@ -64,7 +64,7 @@ def _below_40(race: Compared) -> Claim:
         POCKET,
         kept is not None and kept < 0.4 and clear,
         race.speedup < 1,
-        f"{_guesses(kept)}; {_price(race)}, so it is {race.speedup:.2f} times as fast as plain"
+        f"{_guesses(race)}; {_price(race)}, so it is {race.speedup:.2f} times as fast as plain"
         + ("." if clear else ", which is within the noise."),
     )
 
@@ -77,7 +77,7 @@ def _sweet_spot(race: Compared) -> Claim:
         f"{THREAD}; {TORTOISE}; {POCKET}",
         sweet or poor,
         (race.speedup >= SUITED) == sweet,
-        f"{_guesses(kept)}, and it is {race.speedup:.2f} times as fast as plain; the guide calls {SUITED} suited.",
+        f"{_guesses(race)}, and it is {race.speedup:.2f} times as fast as plain; the guide calls {SUITED} suited.",
     )
 
 
@@ -89,8 +89,8 @@ def _mark(race: Compared, mark: float, source: str) -> Claim:
         source,
         race.speedup < mark and not is_noise(race.speedup, ratio_noise(race.plain, race.lane)),
         race.speedup < 1,
-        f"This race is {race.speedup:.2f} times as fast: the same text in {100 * abs(saved):.0f} % "
-        f"{'less' if saved >= 0 else 'more'} time.",
+        f"This race is {race.speedup:.2f} times as fast: {100 * abs(saved):.0f} % {'less' if saved >= 0 else 'more'} "
+        "time per token.",
     )
 
 
@@ -151,7 +151,7 @@ def _microseconds(race: Compared) -> Claim:
         f"Including its share of a wider step, a guess costs {1000 * each:.2f} ms; {dropped} were dropped, which "
         f"is {100 * each * dropped / sum(step.seconds for step in race.lane):.0f} % of the lane's time."
         if each is not None
-        else "No guesses in this race.",
+        else "This race reports no guesses.",
     )
 
 
@@ -174,7 +174,7 @@ def _published(race: Compared, model: str) -> Claim:
         SPECULATORS,
         _num_drafted(race) > 0 and PUBLISHED_MODEL in model.lower(),
         low <= race.tokens_per_step <= high,
-        f"A step of this race produces {race.tokens_per_step:.2f}; {_guesses(_kept(race))}.",
+        f"A step of this race produces {race.tokens_per_step:.2f}; {_guesses(race)}.",
     )
 
 
@@ -187,7 +187,10 @@ def _kept(race: Compared) -> float | None:
     return sum(step.num_accepted for step in race.lane) / drafted if drafted else None
 
 
-def _guesses(kept: float | None) -> str:
+def _guesses(race: Compared) -> str:
+    kept = _kept(race)
+    if kept is None and race.tokens_per_step > 1:
+        return "how many guesses were kept is not known"
     return "no guesses were made" if kept is None else f"{100 * kept:.0f} % of the guesses were kept"
 
 

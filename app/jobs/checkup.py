@@ -50,13 +50,15 @@ class _CheckUp(Study):
 
     def frame(self) -> dict[str, Any]:
         request, findings = self._request, tuple(self.rows)
+        about = self._backend.examined(request)
         return {
+            "servers": about.pop("servers", None),
             "state": self.state,
             "text": self.text,
             "share": None if self.state in ENDED else self.share,
             "params": {name: getattr(request.params, name) for name in ("temperature", "seed", "max_new_tokens")},
             "chat": request.as_messages,
-            "report": report(findings, self._backend.examined(request)),
+            "report": report(findings, about),
             "races": {each.prompt: self._race(each.prompt) for each in findings if each.prompt is not None},
         }
 

@@ -119,6 +119,7 @@ class _LoadStudy(Study):
         return {
             "schema": OUTPUT_SCHEMA,
             "key": self.request.key,
+            "servers": self.request.servers,
             "state": self.state,
             "text": self.text,
             "share": num_done / (len(plan.keys) * plan.num_requests),

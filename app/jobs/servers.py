@@ -4,6 +4,7 @@ machine's lanes. Visitors cannot name servers, and no URL or key leaves the endp
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -29,6 +30,8 @@ from .study import Raced
 from .worker import Race
 
 NOTE = "Both lanes run on servers, which choose their own drafter and draft length."
+SECRET = secrets.token_bytes(16)
+"""Of this process, so that an id says nothing of an address."""
 NO_SERVERS = "name a server first, under \u201cYour servers\u201d"
 
 
@@ -54,7 +57,8 @@ class ServersBackend:
         self.model = " and ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
         self.loader = Ready(f"{self.model} on {len(endpoints)} servers")
         self.lanes = drafting_lanes(endpoints)
-        self.id = secrets.token_hex(8)
+        its = repr([(each.lane, each.model, each.url) for each in endpoints]).encode()
+        self.id = hashlib.blake2b(its, key=SECRET, digest_size=8).hexdigest()
 
     @cached_property
     def _kinds(self) -> Mapping[str, str]:
@@ -83,8 +87,8 @@ class ServersBackend:
             return next(races), ran_on, study.about()
 
     def examined(self, request: CheckUpRequest) -> dict[str, Any]:
-        """As of `TorchBackend`."""
-        return about_servers(self._plain_first())
+        """As of `TorchBackend`, and the servers' id."""
+        return {**about_servers(self._plain_first()), "servers": self.id}
 
     def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
         """What may keep the drafting server from being faster than the plain one. As of `TorchBackend`."""

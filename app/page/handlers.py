@@ -7,6 +7,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -177,7 +178,7 @@ class Handlers:
         whose, most = "" if self.doors is None else servers.id, self.catalogue.limits.max_new_tokens
         of = servers.endpoints, not servers.same_device, settings, event._data, whose, most
         asked = await self._jobs.run(address_of(request), read_load, *of)
-        return self.loads.frames(visitor_of(request), address_of(request), asked)
+        return self.loads.frames(visitor_of(request), address_of(request), replace(asked, servers=servers.id))
 
     async def stop_load(self, request: gr.Request) -> None:
         """End the visitor's study of servers."""

@@ -195,7 +195,9 @@ def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str])
             console.print()
     for i, sentence in enumerate(found["says"]):
         _say(console, sentence, "" if i else "bold")
-    for note in filter(None, (found["rough"], found["said"]["repeats"], *_notes(found))):
+    for note in filter(
+        None, (found["differ"], found["causes"], found["rough"], found["said"]["repeats"], *_notes(found))
+    ):
         _say(console, note)
     _say(console, found["said"]["circumstances"], "dim")
 

@@ -11,14 +11,18 @@ from ..spec import RANDOM, SERVER
 
 JOINERS = "\u200c\u200d"
 CAUSES = (
-    "Usual causes: near ties between two tokens, which a server may round otherwise with drafts, in a batch or after a "
-    "restart; above temperature 0, each server's own random numbers; or a wrong setup of speculation, which is likely "
-    "where most texts part, or within a few words"
+    "Possible causes: near ties between two tokens, which a server may round otherwise with drafts{} or after a "
+    "restart; {}or a wrong setup of speculation, which is likely where most texts part, or within a few words. The "
+    "check-up (doctor, in a terminal) tells them apart, if the servers name their tokens, as vLLM does."
 )
-"""Why the texts of two servers may differ. The same words in a race, a study and a load."""
-TELL_APART = (
-    "The check-up (\u201cYour servers\u201d; doctor) tells them apart, if the servers name their tokens, as vLLM does"
-)
+"""Why the texts of two servers may differ. The same words in a study and a load: see `causes`."""
+IN_BATCHES, BY_CHANCE = ", in a batch", "each server's own random numbers; "
+
+
+def causes(temperature: float | None, in_batches: bool) -> str:
+    """Why texts may differ at this temperature, which may be unknown. Twin of `causesOf` in
+    app/web/dialogs/results.js."""
+    return CAUSES.format(IN_BATCHES * in_batches, BY_CHANCE * (temperature != 0))
 
 
 def sent_as(chat: bool, max_new_tokens: int) -> str:

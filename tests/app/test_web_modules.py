@@ -28,7 +28,7 @@ BELOW: dict[str, set[str]] = {
     "player": {"", "base", "board", "files"},
 }
 """By folder, those that it may import besides itself."""
-CONSTANTS = {"CAUSES", "TELL_APART",
+CONSTANTS = {"CAUSES", "BY_CHANCE",
              "DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS", "WARM_UP",
              "NUM_PROMPTS", "OWN", "REPORT_CSS", "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {
@@ -37,7 +37,7 @@ BROWSERS = {
     "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object", "Promise",
     "RegExp", "ResizeObserver", "Response", "Set", "String", "TextDecoder", "TextEncoder", "TypeError", "URL",
     "URLSearchParams", "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document",
-    "fetch", "getComputedStyle", "history", "innerHeight", "innerWidth", "localStorage", "location", "navigator",
+    "fetch", "getComputedStyle", "globalThis", "history", "innerHeight", "innerWidth", "localStorage", "location", "navigator",
     "performance",
     "requestAnimationFrame", "sessionStorage", "setInterval", "setTimeout", "undefined", "window",
 }  # fmt: skip

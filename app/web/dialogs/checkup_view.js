@@ -6,7 +6,8 @@ import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, p
   settingsOptions, shellQuoted, startOf } from "../base/text.js";
 import { refs } from "./box.js";
 import { connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, runs, study } from "./dialog.js";
-import { savesPage } from "./report.js";
+import { savesPage, saveWords } from "./report.js";
+import { shortly, tell } from "./together.js";
 
 const BUTTON = ".page-checkup-button";
 const HEAD = "Check-up";
@@ -22,6 +23,14 @@ function order() {
   return study.source ? { name, text, whole: isWhole, flatten } : {};
 }
 
+// Other dialogs say what this means for their results.
+function heard({ state, servers, report, params }) {
+  const texts = report?.findings.find(({ check }) => check === "texts");
+  if (state === "finished" && texts) tell("checkup", servers, texts);
+  if (state === "finished") study.about = `Seed ${params.seed}. ${refs.prompts.textContent} ${
+    new Date().toISOString().slice(0, 16).replace("T", " ")} UTC`;
+}
+
 function draw() {
   const { frame } = study, report = frame?.report ?? null, share = runs() ? frame?.share ?? null : null;
   drawControls(["start"], BUTTON, HEAD);
@@ -35,12 +44,15 @@ function draw() {
   refs.scope.textContent = oneLine(report.lanes ? `${[...new Set(report.models)].join(" and ")} on `
     + serversWords(report.lanes) : `${report.target} with ${drafterName(report.drafter)}`).slice(0, 300);
   refs.first.replaceChildren(...unbroken(firstWords(report)));
+  refs.short.textContent = shortly(serversOf()).join("\n");
+  refs.circumstances.textContent = study.state === "finished" ? study.about ?? "" : "";
   refs.result.dataset.level = report.first?.level ?? (study.state === "finished" ? "ok" : "");
   refs.list.replaceChildren(...report.findings.map((finding) =>
     row(finding, frame.races, finding.change === report.first?.change)));
   refs.evidence = refs.list.children[report.findings.findIndex(({ says }) => says === report.first?.says)]
     ?.querySelector("p") ?? make("p");
   refs.save.disabled = refs.savePage.disabled = refs.copy.disabled = refs.copyAnswer.disabled = runs();
+  refs.savePage.textContent = saveWords("checkup");
   refs.copy.hidden = Boolean(study.source?.flatten);       // which the command does not do
 }
 
@@ -109,7 +121,7 @@ function command() {
 }
 
 const nameOf = ({ target, models }) => fileName("checkup", target ?? models[0]);
-savesPage("checkup", { draw, of: () => [study.frame.report.models?.[0], study.frame.report.lanes, study.servers?.urls
-  ?? null], nameOf: () => nameOf(study.frame.report) });
-connect({ order, draw, heard: () => {}, looked: () => {}, result: () => study.frame.report, command,
-  answer: ["scope", "first", "evidence"] }, BUTTON, nameOf);
+const serversOf = () => study.frame?.servers ?? null;
+savesPage("checkup", { draw, servers: serversOf, nameOf: () => nameOf(study.frame.report) });
+connect({ order, draw, heard, looked: () => {}, result: () => study.frame.report, command,
+  answer: ["scope", "first", "short", "evidence"] }, BUTTON, nameOf);

@@ -4,12 +4,14 @@ import { REPORT_CSS } from "../host.js";
 import { saveAs } from "../base/dom.js";
 import { make } from "../base/text.js";
 import { dialog, refs } from "./box.js";
-import { runs, study } from "./dialog.js";
+import { runs } from "./dialog.js";
 
 const POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
-const LEFT_OUT = "button, [hidden], .ps-opened, .ps-row, section > :empty";
+const LEFT_OUT = "button, [hidden], .ps-opened, .ps-short, .ps-row, section > :empty";
 const OF_THE_PAGE = ["id", "data-ref", "aria-labelledby", "tabindex"];
-// By kind of dialog: {article(), of()}: what is shown now, and of which model and servers; null if that is not certain.
+const ORDER = ["study", "load", "checkup"];
+const ALL = ["", "Save", "Save both results", "Save all three results"];
+// By kind of dialog: {article(), servers()}: what is shown now, and the id of its servers.
 const shown = window.photofinishShown ??= {};
 
 // Texts of servers are copied as nodes, never as markup.
@@ -26,8 +28,14 @@ function article() {
   return its;
 }
 
-function written(articles) {
-  const page = document.implementation.createHTMLDocument(articles[0].querySelector(".ps-verdict").textContent);
+function shortArticle() {
+  const its = make("article", dialog.className), lines = refs.short.textContent.split("\n");
+  its.append(make("h1", "", `In short: ${refs.scope.textContent}`), ...lines.map((line) => make("p", "", line)));
+  return its;
+}
+
+function written(articles, title) {
+  const page = document.implementation.createHTMLDocument(title);
   const metas = [{ charset: "utf-8" }, { "http-equiv": "Content-Security-Policy", content: POLICY },
     { name: "viewport", content: "width=device-width, initial-scale=1" }].map((attributes) => {
     const meta = make("meta");
@@ -41,15 +49,24 @@ function written(articles) {
   return `<!doctype html>\n${page.documentElement.outerHTML}\n`;
 }
 
-// Saves the shown result, and after it the other dialog's if that is of the same. of(): model, lanes and URLs of what
-// is shown, which may be a file's; nameOf(): of the file.
-export function savesPage(kind, { draw, of, nameOf }) {
-  const its = { article: () => { draw(); return article(); },
-    of: () => (refs.result.hidden || runs() || study.frame.opened ? null : JSON.stringify(of())) };
-  shown[kind] = its;
+// The results of these servers that can be saved together, in their order.
+function together(kind) {
+  const id = shown[kind].servers();
+  return ORDER.filter((each) => each === kind || (id && shown[each]?.servers() === id)).map((each) => shown[each]);
+}
+
+// What the button that saves this dialog's result says.
+export const saveWords = (kind) => `${ALL[shown[kind] ? together(kind).length : 1]} as a page (.html)`;
+
+// Saves the shown result, with the other dialogs' if they are of the same servers. servers(): their id, or null;
+// nameOf(): of the file.
+export function savesPage(kind, { draw, servers, nameOf }) {
+  shown[kind] = { article: () => { draw(); return article(); },
+    servers: () => (refs.result.hidden || runs() ? null : servers()) };
   refs.savePage.addEventListener("click", () => {
-    const mine = its.of(), same = Object.values(shown).filter((each) => each !== its && mine && each.of() === mine);
-    const articles = [its, ...same].map((each) => each.article());
-    saveAs(new Blob([written(articles)], { type: "text/html" }), nameOf().replace(/json$/, "html"));
+    draw();
+    const short = refs.short.textContent ? [shortArticle()] : [], title = refs.result.querySelector(".ps-verdict");
+    const page = written([...short, ...together(kind).map((each) => each.article())], title.textContent);
+    saveAs(new Blob([page], { type: "text/html" }), nameOf().replace(/json$/, "html"));
   });
 }

@@ -1,10 +1,11 @@
 // Draws a study of prompts. Its report is the object that `python -m engine study-prompts --json` prints.
 
-import { CAUSES, DRAFTER_WORDS, TELL_APART, THRESHOLD } from "../host.js";
+import { BY_CHANCE, CAUSES, DRAFTER_WORDS, THRESHOLD } from "../host.js";
 import { makeButton, tableRow } from "../base/dom.js";
 import { drafterName, make, oneLine, plural, shortDrafter, times } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { wasteWords } from "../tabs/money.js";
+import { isRounding, isWrong } from "./together.js";
 
 const WORDS = { ship: "Yes, it pays (\u201cship\u201d)",
   "do not ship": "No, the gain is too small (\u201cdo not ship\u201d)", unclear: "Unclear" };
@@ -30,16 +31,18 @@ const gainAt = (row, k) =>
   (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 
 // Prompts reach servers one at a time. Nobody should ship what may write something else.
-function wordsOf(verdict, { k, num_other_texts: others }) {
-  const words = verdict === "ship" && others ? "Faster" : WORDS[verdict];
+function wordsOf(verdict, { k, num_other_texts: others }, check) {
+  const words = verdict === "ship" && others && !isRounding(check) ? "Faster" : WORDS[verdict];
   return k === null ? words.replace(/pays|small|Unclear|Faster/, "$& with one user") : words;
 }
 
-export function verdictWords({ verdict, doubtful, best }) {
-  const other = best?.num_other_texts;
-  const texts = other ? `, but ${other === 1 ? "one text differs" : `${other} texts differ`}` : "";
+// check: what a check-up of these servers found about texts; null if there was none.
+export function verdictWords({ verdict, doubtful, best }, check = null) {
+  const other = best?.num_other_texts, differ = other === 1 ? "one text differs" : `${other} texts differ`;
+  const texts = !other ? "" : isRounding(check) ? `; ${differ}, by rounding alone` : `, but ${differ}`;
   if (!best) return WORDS[verdict];
-  if (!doubtful) return `${wordsOf(verdict, best)}: ${atMedian(best)}${texts}`;
+  if (isWrong(check)) return `Not as it is: its texts are wrong. Once that is fixed: ${atMedian(best)}`;
+  if (!doubtful) return `${wordsOf(verdict, best, check)}: ${atMedian(best)}${texts}`;
   const { num_prompts: num, median_speedup: median } = best.without;
   const users = best.k === null ? " with one user" : "";
   const [but, the] = num && times(median) === times(best.median_speedup) ? ["and", "only"] : ["but", "the"];
@@ -55,19 +58,13 @@ export const nextWords = ({ verdict, doubtful }) => (doubtful || verdict === "un
 export const savedWords = (best) => wasteWords(best.median_speedup,
   `${best.k === null ? " time per answer after its first text" : " machine time"} at the median prompt`);
 
-// load: what "Under load" measured last in this tab, see load_view.js. Returns it if it is of this study's servers.
-export function loadFor(load, { lanes, target }, servers) {
-  const its = (model, names, urls) => JSON.stringify([model, names, urls ?? null]);
-  return load && its(load.model, load.lanes, load.urls) === its(target, lanes, servers?.urls) ? load : null;
-}
-
-// What a load showed or would show, of servers. load: as of `loadFor`.
-export const loadWords = (load) => (load ? `Under load: ${load.words}.` :
+// What a load showed or would show, of servers. load, check: see together.js.
+export const loadWords = (load, check) => (load ? `Under load: ${isWrong(check) ? load.recommends : load.says}.` :
   "With more users it may lose: measure it under load.");
 
 // The verdict by which the answer is coloured: amber where a yes has a but.
-export const colourOf = ({ verdict, doubtful, best }, load) =>
-  (doubtful || best?.num_other_texts || (load?.loses && verdict === "ship") ? "unclear" : verdict);
+export const colourOf = ({ verdict, doubtful, best }, load, check = null) => (isWrong(check) ? "do not ship" : doubtful
+  || (best?.num_other_texts && !isRounding(check)) || (load?.loses && verdict === "ship") ? "unclear" : verdict);
 
 // What only this engine can do, and what to measure to get dollars.
 export function hereWords({ best, engine }) {
@@ -77,15 +74,19 @@ export function hereWords({ best, engine }) {
     .filter(Boolean).join(" ");
 }
 
-// Whether the servers wrote the same texts; "" of lanes on this machine, and of servers of different models.
-export function textsWords(rows) {
+// Whether the servers wrote the same texts, and why not; "" of lanes on this machine, and of servers of different
+// models. Without a check-up, what may be the cause.
+export function textsWords(rows, temperature, check = null) {
   const its = rows.filter(({ drafter, fault }) => asRaced(drafter).k === null && !fault);
   const others = its.filter(({ identical }) => !identical);
   if (others.length === its.length && !others.some(({ differs_at: at }) => typeof at === "number")) return "";
   const same = `Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`;
-  return others.length ? [same, controlWords(others), `${CAUSES}${2 * others.length > its.length ? ": here most do" :
-    ""}.`, `${TELL_APART}.`].filter(Boolean).join(" ") : same;
+  return others.length ? [same, controlWords(others), check ? `The check-up: ${oneLine(check.says)}` :
+    causesOf(temperature)].filter(Boolean).join(" ") : same;
 }
+
+// One request at a time. Twin of `causes` in engine/recordings/words.py.
+const causesOf = (temperature) => CAUSES.replace("{}", "").replace("{}", temperature === 0 ? "" : BY_CHANCE);
 
 // Where texts differ, the plain server was asked once more.
 function controlWords(others) {

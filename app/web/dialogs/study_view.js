@@ -12,9 +12,10 @@ import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, pro
   start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
-import { savesPage } from "./report.js";
-import { colourOf, hereWords, loadFor, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords,
+import { savesPage, saveWords } from "./report.js";
+import { colourOf, hereWords, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords,
   strips, textsWords, verdictWords } from "./results.js";
+import { knownOf, shortly, tell } from "./together.js";
 
 const KEPT_KEY = "photofinish.study";
 const PROMPTS_KEY = "photofinish.study.prompts";
@@ -113,7 +114,9 @@ function differing(rows) {
 function draw() {
   const { frame, source } = study, kept = runs() ? null : keptRun();
   const rows = [...results.rows.values()], report = frame?.report ?? null, best = report?.best ?? null;
-  const load = report && loadFor(window.photofinishLoad, { ...frame, ...report }, study.servers);
+  const id = serversOf(), load = knownOf("load", id), check = knownOf("checkup", id);
+  if (best && id && !runs()) tell("study", id, { verdict: report.verdict, median: best.median_speedup,
+    interval: best.interval, num: frame.num_done, others: best.num_other_texts });
   drawSource(source);
   window.photofinishPrompts =       // for the check-up
     source && { ...source, flatten: refs.flatten.checked, ...differing(rows) };
@@ -125,17 +128,18 @@ function draw() {
   refs.opened.textContent = frame.opened ? frame.text : runs() || isOwn() ? "" : OTHERS;
   refs.opened.hidden = !refs.opened.textContent;
   refs.scope.textContent = oneLine(report?.said.scope ?? frame.target).slice(0, 300);
-  refs.verdict.textContent = report ? verdictWords(report) : "The verdict comes at the end";
-  refs.result.dataset.verdict = report ? colourOf(report, load) : "";
+  refs.verdict.textContent = report ? verdictWords(report, check) : "The verdict comes at the end";
+  refs.result.dataset.verdict = report ? colourOf(report, load, check) : "";
+  refs.short.textContent = shortly(id).join("\n");
   refs.money.textContent = !report ? "" : nextWords(report) || (best ? `${savedWords(best)}.` : "");
-  refs.load.textContent = best && best.k === null ? loadWords(load) : "";
+  refs.load.textContent = best && best.k === null ? loadWords(load, check) : "";
   refs.here.textContent = report ? hereWords(report) : "";
   refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :
     "Each dot is a finished prompt.";
-  refs.texts.textContent = textsWords(rows);
+  refs.texts.textContent = textsWords(rows, frame.params?.temperature, check);
   refs.partings.replaceChildren(...partings(rows));
   refs.measureLoad.hidden = !refs.load.textContent || Boolean(load) || !document.querySelector(LOAD);
-  refs.examine.hidden = !report || runs() || !refs.partings.firstChild || !canExamine();
+  refs.examine.hidden = !report || runs() || !refs.partings.firstChild || !isOwn() || !canExamine();
   refs.serve.replaceChildren(...(isWorth(report) ? commands(report.target, best) : []));
   refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
@@ -154,11 +158,15 @@ function draw() {
   refs.circumstances.textContent = report ? [...(report.said.ribbons ?? []), report.said.circumstances].filter(Boolean)
     .map(oneLine).join(". ") : "";
   refs.save.disabled = refs.savePage.disabled = refs.copyAnswer.disabled = !report;
+  refs.savePage.textContent = saveWords("study");
   refs.copy.disabled = !report || !isOwn();
   const num = disturbedLines().size;
   refs.again.hidden = !report || runs() || !num || !isOwn();
   refs.again.textContent = `Race ${plural(num, "disturbed prompt")} again`;
 }
+
+// The id of the servers that the results are of; null if there are none.
+const serversOf = () => (study.frame?.report?.said.on_servers && !study.frame.opened ? study.frame.ran_on?.machine : null);
 
 // Whether the results are of the prompts that are chosen now.
 const isOwn = () => study.source !== null && results.of === nameOf();
@@ -264,9 +272,8 @@ refs.measureLoad.addEventListener("click", () => leaveFor(LOAD));
 refs.examine.addEventListener("click", examine);
 
 comeBack();
-const answer = ["scope", "verdict", "load", "reason", "texts", "money", "here", "circumstances"];
+const answer = ["scope", "verdict", "short", "load", "reason", "texts", "money", "here", "circumstances"];
 const nameOfFile = ({ target, said }) => fileName("study", target, said.created);
-savesPage("study", { draw, of: () => [study.frame.report.target, study.frame.lanes, study.servers?.urls ?? null],
-  nameOf: () => nameOfFile(study.frame.report) });
+savesPage("study", { draw, servers: serversOf, nameOf: () => nameOfFile(study.frame.report) });
 connect({ order, draw, heard, looked, kind: "study", take, took: look, result: () => study.frame.report, command,
   answer }, BUTTON, nameOfFile);

@@ -19,6 +19,7 @@ const urls = () => ["url", "url2"].map(text).filter(Boolean).map((url) => {
 function enable(num) {
   refs.load.dataset.untried = !num;
   refs.checkup.disabled = num < 2;
+  document.dispatchEvent(new CustomEvent("photofinish:tried"));
 }
 
 async function check() {
@@ -60,6 +61,9 @@ function command() {
 
 connect({ check, use: () => use("submit"), command, opens }, "#page-servers-button");
 refs.form.addEventListener("input", () => enable(0));
-refs.load.addEventListener("click", () => { if (refs.load.dataset.untried === "false") use("select"); });
+refs.load.addEventListener("click", async () => {
+  if (refs.load.dataset.untried === "true") await opens();
+  if (refs.load.dataset.untried === "false") use("select");
+});
 refs.checkup.addEventListener("click", () => use("select"));
 enable(0);

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...remote.endpoint import hide
+from ...remote.endpoint import Question, hide
 from ...remote.verdict import Likely, ask_again
 from ..findings import Finding
 from .pair import Pair, symbols, text_of
@@ -30,11 +31,9 @@ TIE, NEAR, NUMERICS, OTHER_MODEL, FAULT, UNKNOWN = KINDS = (
     "real fault",
     "cannot be classified",
 )
-NUM_CHARACTERS = 40
-REPORT = (
-    "Turn speculation off, and report this prefix to the server's developers: python -m engine race --lane ... --save "
-    "FILE records both answers"
-)
+NUM_CHARACTERS, MOST_OF_A_WORD = 40, 20
+REPORT = "Turn speculation off, and send this finding to the server's developers"
+MOST_NATS = 20.0
 OTHER_WEIGHTS = "Serve both with the same weights, --dtype and quantisation, then check again"
 SHOW_ODDS = "Use servers that name their tokens and give log-probabilities"
 
@@ -83,7 +82,10 @@ async def texts(pair: Pair) -> list[Finding]:
     kinds = Counter(each.kind for each in found)
     counts = ", ".join(f"{kinds[kind]} \u00d7 {kind}" for kind in KINDS if kinds[kind])
     worst = max(found, key=lambda each: (_badness(each), abs(each.margin or 0)))
-    says = f"{len(found)} of {num} differ at temperature 0, at their first difference: {counts}. {worst.says}"
+    says = (
+        f"{len(found)} of {num} answers differ at temperature 0 (one question is a text that repeats itself). At their "
+        f"first difference: {counts}. {'The worst: ' * (len(found) > 1)}{worst.says}"
+    )
     if worst.kind == FAULT:
         return [Finding("fault", "texts", says, REPORT)]
     if worst.kind == OTHER_MODEL:
@@ -106,7 +108,8 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
     if at == max(len(ours), len(theirs)):
         return None
-    where = f"Question {number + 1}, {'token' if replies[0].token_ids else 'character'} {at + 1}"
+    asked = _asked(pair.questions[number], number == len(pair.questions) - 1)
+    where = f"{hide(asked, _secrets(pair))}, {'token' if replies[0].token_ids else 'character'} {at + 1}"
     names = [server.endpoint.lane for server in pair.servers]
     if at == min(len(ours), len(theirs)):
         return Difference(UNKNOWN, at, None, f"{where}: lane {names[len(ours) > at]} ends there and the other goes on.")
@@ -119,13 +122,26 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     kind, margin = classify(tokens, *likely)  # type: ignore[arg-type]
     texts_ = [hide(text_of(reply), _secrets(pair)) for reply in replies]
     shown = next((i for i, (a, b) in enumerate(zip(*texts_, strict=False)) if a != b), min(map(len, texts_)))
+    word = texts_[0].rfind(" ", 0, shown) + 1
+    shown = word if shown - word <= MOST_OF_A_WORD else shown
     ways = [f"lane {name} writes {_short(text[shown:])}" for name, text in zip(names, texts_, strict=True)]
     says = (
         f"{where}, after {_short(texts_[0][max(0, shown - NUM_CHARACTERS) : shown], tail=True)}: {' and '.join(ways)}"
     )
     if margin is not None:
-        says += f"; asked again, lane {names[0]} calls its own token {margin:.3g} nats likelier"
+        says += f"; asked again, lane {names[0]} calls its own token {_times(margin)} likelier ({margin:.3g} nats)"
     return Difference(kind, at, margin, f"{says}.")
+
+
+def _asked(question: Question, repeats: bool) -> str:
+    """How a question is called: by its beginning."""
+    text = question.messages[-1][1] if question.messages else question.text
+    return "The text that repeats itself" if repeats else f"Question {_short(' '.join(text.split()))}"
+
+
+def _times(nats: float) -> str:
+    times = math.exp(min(nats, MOST_NATS))
+    return f"{'over ' * (nats > MOST_NATS)}{times:,.0f} times" if times >= 10 else f"{times:.2g} times"
 
 
 def _secrets(pair: Pair) -> frozenset[str]:

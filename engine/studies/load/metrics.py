@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
-from .verdict import ranks, rough, says
+from .verdict import differ, ranks, recommends, rough, says, speedups
 
 FORMAT = "photofinish-load"
 
@@ -117,9 +117,10 @@ def report(
     levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int, said: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The JSON object of --json, from at least one level. Means and improvement are over the levels that every lane has
-    finished; `improvement_by_users` is that of each number of users. `says` is the verdict, in sentences; `gains_with`,
-    `gains_little_with` and `loses_with`: numbers of users with which a lane gives more output tokens per second than
-    the first one, by the threshold or less, or fewer. said: see `Plan.said`."""
+    finished; `improvement_by_users` is that of each number of users. `says` is the verdict, in sentences, followed by
+    `differ`, where texts do, and `causes`, why they may. `recommends`, `speedup_by_users`: see `recommends` and
+    `speedups`. `gains_with`, `gains_little_with` and `loses_with`: numbers of users with which a lane gives more output
+    tokens per second than the first one, by the threshold or less, or fewer. said: see `Plan.said`."""
     done = [{level["concurrency"] for level in levels if level["lane"] == lane} for lane in lanes]
     shared = set.intersection(*done) if done else set()
     its = {lane: [row for row in levels if row["lane"] == lane and row["concurrency"] in shared] for lane in lanes}
@@ -129,6 +130,7 @@ def report(
         gains = _improvement(*(means[lane] for lane in lanes))
         of = {(row["lane"], row["concurrency"]): row for row in levels}
         by_users = {str(num): _improvement(*(of[lane, num] for lane in lanes)) for num in sorted(shared)}
+    differs, causes = differ(levels, said.get("temperature"))
     placed = [its for other in lanes[1:] for its in ranks(levels, lanes[0], other).items()]
     return {
         "schema": schema,
@@ -141,6 +143,10 @@ def report(
         "improvement_by_users": by_users,
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
         "says": says(levels, lanes),
+        "differ": differs,
+        "causes": causes,
+        "recommends": recommends(levels, lanes),
+        "speedup_by_users": speedups(levels, lanes),
         "gains_with": sorted({num for num, rank in placed if rank == 2}),
         "gains_little_with": sorted({num for num, rank in placed if rank == 1}),
         "loses_with": sorted({num for num, rank in placed if rank == -1}),

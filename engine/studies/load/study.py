@@ -88,6 +88,7 @@ class Plan:
             "model": ", ".join(models),
             "created": created,
             "circumstances": clean("; ".join(filter(None, parts))),
+            "temperature": params.temperature,
             "repeats": REPEATS.format(different, num) if different < num else "",
         }
 

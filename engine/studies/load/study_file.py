@@ -137,7 +137,8 @@ class SavedLoad:
 def open_load(text: str) -> SavedLoad:
     """The study of a result, as --json and the page save it; its report is to be computed anew. Raises UsageError."""
     whole = parse(text.encode("utf-8", "surrogatepass"), MAX_BYTES)
-    fits(whole, {"lanes": AtMost(MAX_LANES, NAME), "levels": [OBJECT], "said": dict.fromkeys(SAID, TEXT)})
+    its = {**dict.fromkeys(SAID, TEXT), "temperature": IfThere(Maybe(NUMBER))}
+    fits(whole, {"lanes": AtMost(MAX_LANES, NAME), "levels": [OBJECT], "said": its})
     if whole.get("format") != FORMAT:
         raise UsageError(f"its format is {short(whole.get('format'))}, not {FORMAT!r}")
     lanes = whole["lanes"]
@@ -149,7 +150,7 @@ def open_load(text: str) -> SavedLoad:
         for name in HIGHER:
             if row[name] and not 1 / MOST <= row[name] <= MOST:
                 raise UsageError(f"{name} must be 0 or from {1 / MOST:g} to {MOST:g}, not {short(row[name])}")
-    return SavedLoad(tuple(lanes), tuple(rows), {name: whole["said"][name] for name in SAID})
+    return SavedLoad(tuple(lanes), tuple(rows), {name: whole["said"].get(name) for name in its})
 
 
 def checked_row(row: Any, keys: Container[Key]) -> Row:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
-from ...recordings.words import CAUSES, TELL_APART
+from ...recordings.words import causes
 from ...spec import BASELINE, PLAIN
 from ..prompts.verdict import THRESHOLD
 
@@ -18,15 +18,17 @@ DEVIATIONS = 1.96
 PLAINS = (PLAIN, BASELINE)
 ROUGH = 3
 """With fewer requests of each user, a level's rate is mostly that of its beginning and end."""
-CROSS = "in between they would cross at about {} (interpolated)"
+CROSS = "They would cross at about {} users (interpolated)."
 MOST_NAMED = 5
 """Prompts whose texts differ that are named."""
 NEITHER = {0: "no clear difference", None: "no answer"}
-WORDS = {
-    True: {2: "speculation on", 1: f"little gain (below {THRESHOLD}x)", -1: "speculation off", **NEITHER},
-    False: {2: "{other} is ahead", 1: "{other} is ahead a little", -1: "{first} is ahead", **NEITHER},
-}
-"""Whether the lanes are plain decoding and speculation -> rank -> its words in the recommendation."""
+LITTLE = f"little gain (below {THRESHOLD}x)"
+SWITCH = {2: "speculation on", 1: LITTLE, -1: "speculation off", **NEITHER}
+"""Rank of speculation against plain decoding -> its words in the recommendation."""
+SPEED = {2: "faster", 1: LITTLE, -1: "slower", **NEITHER}
+"""The same where texts differ: nobody should switch on what may write something else."""
+OTHERS = {2: "{other} is ahead", 1: "{other} is ahead a little", -1: "{first} is ahead", **NEITHER}
+"""The same of any other lanes."""
 NO_BATCHES = "With 1 user there is no batch, and they differ as well. "
 Level = Mapping[str, Any]
 
@@ -36,8 +38,8 @@ Pairs = Mapping[int, tuple[Level, Level]]
 
 def says(levels: Sequence[Level], lanes: Sequence[str]) -> list[str]:
     """Each lane against the first one: at which of the measured numbers of users it gives more output tokens per
-    second; a line for each number of users; the wait for the first text where it ranks the lanes otherwise, and whether
-    the texts are the same. A lane alone: its rates."""
+    second, and how many answers differ; where they would cross; a line for each number of users; the wait for the first
+    text where it ranks the lanes otherwise, and whether the texts are the same. A lane alone: its rates."""
     if len(lanes) == 1:
         rates = {level["concurrency"]: f"{rate:.1f}" for level in levels if (rate := level["output_tokens_per_s"])}
         alone = {level["concurrency"]: (level,) for level in levels}
@@ -53,6 +55,27 @@ def ranks(levels: Sequence[Level], first: str, other: str) -> dict[int, int | No
     THRESHOLD of a study of prompts, 1 where it gives more, -1 where it gives fewer, 0 where NOISE or the spread of the
     requests may be all that differs; None where one of them answered nothing."""
     return {num: _graded(*pair) for num, pair in _pairs(levels, first, other).items()}
+
+
+def differ(levels: Sequence[Level], temperature: float | None) -> tuple[str, str]:
+    """Where texts differ, and why they may, in sentences, which may be ""."""
+    others = [its for its in levels if its.get("num_compared") and its["num_same_text"] < its["num_compared"]]
+    if not others:
+        return "", ""
+    alone = any(its["concurrency"] == 1 for its in others)
+    return f"{_where(others)}{NO_BATCHES * alone}".strip(), causes(temperature, in_batches=not alone)
+
+
+def recommends(levels: Sequence[Level], lanes: Sequence[str]) -> str:
+    """What to do with each number of users, if the texts are right: `speculation on with 1 user, little gain (below
+    1.3x) with 4, off with 16`. "" without two lanes."""
+    return _words(lanes[0], lanes[1], ranks(levels, lanes[0], lanes[1])) if len(lanes) == 2 else ""
+
+
+def speedups(levels: Sequence[Level], lanes: Sequence[str]) -> dict[str, float]:
+    """By number of users, how many times the first lane's output tokens per second the second one gives."""
+    its = _gains(_pairs(levels, *lanes), "output_tokens_per_s") if len(lanes) == 2 else {}
+    return {str(num): gain for num, gain in its.items()}
 
 
 def rough(levels: Sequence[Level]) -> str:
@@ -73,8 +96,15 @@ def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
         return
     its = {num: _graded(*pair) for num, pair in pairs.items()}
     same = {num: its for num, (_, its) in pairs.items() if its.get("num_compared")}
-    differ = [num for num, its in same.items() if its["num_same_text"] < its["num_compared"]]
-    yield _recommendation(first, other, gains, its, bool(differ))
+    num = sum(its["num_compared"] for its in same.values())
+    num_other = num - sum(its["num_same_text"] for its in same.values())
+    words = _words(first, other, its, some_differ=num_other > 0)
+    head = words if words.startswith((first, other)) else words[0].upper() + words[1:]
+    ratios = ", ".join(f"{gain:.2f}x" for gain in gains.values())
+    differ = f"; {num_other} of {num} answers differ" if num_other else ""
+    yield f"{head}: {ratios} output tokens a second{differ}."
+    if (at := _crossing(gains, its)) is not None:
+        yield CROSS.format(at)
     yield from _lines(pairs)
     sooner = {num: _rank(1 / gain, WAIT_NOISE) for num, gain in _gains(pairs, "ttft_p95_s").items()}
     if waits := {
@@ -87,39 +117,31 @@ def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
         counts = {num: f"{its['num_same_text']} of {its['num_compared']}" for num, its in same.items()}
         rest = ", ".join(str(num) for num in pairs if num not in same)
         yield f"Same text: {_by_users(counts)}{'; not compared with ' if rest else ''}{rest}."
-        if differ:
-            yield f"{_where(same.values())}{NO_BATCHES if 1 in differ else ''}{CAUSES}. {TELL_APART}."
 
 
-def _where(same: Iterable[Level]) -> str:
+def _where(levels: Iterable[Level]) -> str:
     """`Prompts with differing answers, numbered in their order: 3, 9. `; "" if a result does not say which."""
-    found = sorted({number for its in same for number in its.get("other_prompts") or ()})
+    found = sorted({number for its in levels for number in its.get("other_prompts") or ()})
     more = len(found) - MOST_NAMED
     named = ", ".join(map(str, found[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
     return f"Prompts with differing answers, numbered in their order: {named}. " if found else ""
 
 
-def _recommendation(
-    first: str, other: str, gains: Mapping[int, float], its: Mapping[int, int | None], differ: bool
-) -> str:
-    """`Speculation on with 1 user, little gain (below 1.3x) with 4, off with 16: 1.99x, 1.20x, 0.70x output tokens a
-    second; in between they would cross at about 6 (interpolated).` Names the measured numbers of users and no others.
-    differ: whether some texts do."""
-    words, parts = WORDS[first in PLAINS and other not in PLAINS], list[str]()
+def _words(first: str, other: str, its: Mapping[int, int | None], some_differ: bool = False) -> str:
+    """`speculation on with 1 user, little gain (below 1.3x) with 4, off with 16`. Names the measured numbers of users
+    and no others. its: rank by number of users. some_differ: whether texts do."""
+    drafts, parts = first in PLAINS and other not in PLAINS, list[str]()
+    words = OTHERS if not drafts else SPEED if some_differ else SWITCH
     for rank in dict.fromkeys(its.values()):
         *most, last = (str(num) for num, of in its.items() if of == rank)
         users = "" if parts else " user" if (most, last) == ([], "1") else " users"
         numbers = f"{', '.join(most)} and {last}" if most else last
         parts.append(f"{words[rank].format(first=first, other=other)} with {numbers}{users}")
     said = ", ".join(parts)
-    if words is WORDS[True]:  # say "speculation" once
-        head, found, tail = said.partition("speculation ")
-        said = head + found + tail.replace("speculation ", "")
-    said = said if said.startswith((first, other)) else said[0].upper() + said[1:]
-    at = _crossing(gains, its)
-    ratios = ", ".join(f"{gain:.2f}x" for gain in gains.values())
-    parts = [f"{said}: {ratios} output tokens a second", "some texts differ" * differ, CROSS.format(at) if at else ""]
-    return f"{'; '.join(filter(None, parts))}."
+    if words is OTHERS:
+        return said
+    head, found, tail = said.partition("speculation ")  # say it once
+    return head + found + tail.replace("speculation ", "")
 
 
 def _crossing(gains: Mapping[int, float], its: Mapping[int, int | None]) -> int | None:

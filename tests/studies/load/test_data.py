@@ -20,7 +20,6 @@ import pytest
 
 from engine.cli.main import main
 from engine.errors import UsageError
-from engine.recordings.words import CAUSES
 from engine.remote.endpoint import Endpoint, Question, request_of
 from engine.spec import SamplingParams
 from engine.studies.load.data import WARM_UP, dealt, read_data, read_questions
@@ -223,7 +222,7 @@ def two_lanes(users, rates, waits=None, **more):
     ("rates", "words"),
     [
         ((199, 240, 210), "Speculation on with 1 user, little gain (below 1.3x) with 4, off with 16: 1.99x, 1.20x, "
-         "0.70x output tokens a second; in between they would cross at about 6 (interpolated)."),
+         "0.70x output tokens a second."),
         ((150, 270, 390), "Speculation on with 1, 4 and 16 users: 1.50x, 1.35x, 1.30x output tokens a second."),
         ((110, 220, 330), "Little gain (below 1.3x) with 1, 4 and 16 users: 1.10x, 1.10x, 1.10x output tokens a "
          "second."),
@@ -237,8 +236,10 @@ def two_lanes(users, rates, waits=None, **more):
 def test_the_verdict_recommends_what_was_measured(rates, words) -> None:
     """An engineer would switch on what loses under load, or read of a number of users that nobody measured."""
     rows = two_lanes((1, 4, 16), ((100, 200, 300), rates), ((1, 1, 1), (2, 1, 0.5)))
-    found, first, *_ = says(rows, ["plain", "speculative"])
-    assert found == words
+    found, *others = says(rows, ["plain", "speculative"])
+    crosses = "They would cross at about 6 users (interpolated)."
+    assert found == words and others[: rates[0] == 199] == [crosses][: rates[0] == 199] and crosses not in others[1:]
+    first = others[rates[0] == 199]
     assert first.startswith(
         f"With 1 user (speculative against plain): {rates[0] / 100:.2f}x, {rates[0]:.1f} against 100.0"
     )
@@ -257,12 +258,12 @@ def test_the_recommendation_never_contradicts_a_level(seed: int) -> None:
     rates = [[100.0] * len(users), [gain and 100.0 * gain for gain in gains.values()]]
     rows = two_lanes(users, rates)
     rng.shuffle(rows)
-    found, *_ = says(rows, ["plain", "speculative"])
+    found, *others = says(rows, ["plain", "speculative"])
     if not any(gains.values()):
         assert found.endswith("no level was answered by both.")
         return
     words, ratios = found.removesuffix(".").lower().split(": ")
-    ratios, _, crosses = ratios.partition("; in between they would cross at about ")
+    crosses = "".join(re.findall(r"cross at about (\d+) users", " ".join(others)))
     assert ratios == ", ".join(f"{gain:.2f}x" for gain in gains.values() if gain) + " output tokens a second"
     placed = {}
     says_so = r"(on|little gain \(below 1\.3x\)|off|no clear difference|no answer) with ((?:\d+, )*\d+(?: and \d+)?)"
@@ -279,21 +280,32 @@ def test_the_recommendation_never_contradicts_a_level(seed: int) -> None:
     }
     if crosses:
         [(low, high)] = [(a, b) for a, b in pairwise(users) if (wanted[a], wanted[b]) == (1, -1)]
-        assert low < int(crosses.removesuffix(" (interpolated)")) < high
+        assert low < int(crosses) < high
         assert [rank for rank, _ in groupby(filter(None, wanted.values()))] == [1, -1]
 
 
-def test_texts_that_differ_are_in_the_headline_with_their_prompts_and_one_list_of_causes() -> None:
-    """What gets forwarded would not say so; or a broken setup pass as rounding, in other words at each level."""
+def test_texts_that_differ_are_in_the_headline_with_their_prompts_and_what_may_cause_it() -> None:
+    """What gets forwarded would say "on" of what may write something else; or a broken setup pass as rounding, or as a
+    batch that is none, or as random numbers at temperature 0."""
     for same, has_no_batch in (((6, 5), False), ((5, 5), True), ((6, 6), None)):
-        rows = two_lanes((1, 4), ((1, 1), (1, 1)), num_compared=6)
+        rows = two_lanes((1, 4), ((1, 1), (2, 2)), num_compared=6)
         for row in rows:
             row["num_same_text"] = same[row["concurrency"] > 1]
             row["other_prompts"] = [3, 9][: 6 - row["num_same_text"]]
-        head, *_, words = says(rows, ["plain", "speculative"])
-        assert ("; some texts differ" in head) == (CAUSES in words) == (has_no_batch is not None)
-        assert ("With 1 user there is no batch" in words) == (has_no_batch is True)
-        assert ("numbered in their order: 3. " in words) == (has_no_batch is not None)
+        rows[0]["num_compared"] = rows[1]["num_compared"] = None
+        found = report([{**dict.fromkeys(HIGHER), **row} for row in rows], ["plain", "speculative"], 1,
+                       {"temperature": 0 if has_no_batch else 0.8})  # fmt: skip
+        head, where, why = found["says"][0], found["differ"], found["causes"]
+        assert head.startswith("Speculation on" if has_no_batch is None else "Faster with 1 and 4 users")
+        assert head.endswith(f"; {12 - sum(same)} of 12 answers differ.") == (has_no_batch is not None) == bool(why)
+        assert (
+            ("With 1 user there is no batch" in where)
+            == (has_no_batch is True)
+            == ("in a batch" not in why and bool(why))
+        )
+        assert ("numbered in their order: 3." in where) == (has_no_batch is not None)
+        assert ("own random numbers" in why) == (has_no_batch is False)
+        assert found["recommends"] == "speculation on with 1 and 4 users"
 
 
 def test_few_requests_of_each_user_are_said() -> None:

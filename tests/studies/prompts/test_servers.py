@@ -11,7 +11,7 @@ from engine.cli.main import main
 from engine.errors import UsageError
 from engine.progress import silent
 from engine.recordings.recording import build, loads
-from engine.recordings.words import CAUSES, TELL_APART
+from engine.recordings.words import BY_CHANCE, CAUSES, causes
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.race import RemoteRace
@@ -25,7 +25,7 @@ from tests.helpers.loopback import HEAD, Answer, Body, http, servers, sse, strea
 from tests.helpers.pure_js import pure_js
 
 WORDS = ["The", " cat", " sat", " on", " it", "."]
-SAID = {"THRESHOLD": THRESHOLD, "CAUSES": CAUSES, "TELL_APART": TELL_APART}
+SAID = {"THRESHOLD": THRESHOLD, "CAUSES": CAUSES, "BY_CHANCE": BY_CHANCE}
 TEXTS = {"one": WORDS, "two": [*WORDS[:3], " in", *WORDS[4:]], "three": ["A", *WORDS[1:]], "four": WORDS[:4]}
 """What the speculative server writes after each prompt; the plain one always writes WORDS."""
 
@@ -68,38 +68,68 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
         row_of({**rows[1], "ways": ["a", "b"]})
     local = {**rows[1], "drafter": "ngram"}
     with pure_js("dialogs/results.js", **SAID) as call:
-        said = [call("textsWords", its) for its in (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])]
-        once = call("textsWords", [*rows[:1], {**rows[1], "plain_repeats": False}])
+        some = (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])
+        said = [call("textsWords", its, 0) for its in some]
+        once = call("textsWords", [*rows[:1], {**rows[1], "plain_repeats": False}], 0.8)
+        checked = call("textsWords", rows, 0, {"level": "fault", "says": "1 real fault."})
     control = "Asked once more, the plain server wrote its own text again in 3 of 3: it repeats itself"
     assert said[0].startswith(f"Same text: 1 of 4 answers. {control}")
-    assert said[0].endswith(f"within a few words: here most do. {TELL_APART}.")
+    assert said[0].endswith(causes(0, in_batches=False)) and once.endswith(causes(0.8, in_batches=False))
+    assert checked.endswith("makes the difference. The check-up: 1 real fault.")
     assert [row["plain_repeats"] for row in rows] == [None, True, True, True]
     assert "in 0 of 1: it does not repeat itself, so the differences say nothing of speculation" in once
     assert said[1:] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
 
 
-def test_the_answer_on_servers_is_of_one_user_and_names_the_load() -> None:
-    """ "Yes, it pays" would be forwarded of servers on which many users lose, or a load of other servers be named."""
+def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> None:
+    """ "Yes, it pays" would be forwarded of servers on which many users lose, or which write something else."""
+    best = {"k": None, "drafter": "server", "median_speedup": 1.99, "measured": True, "num_other_texts": 0}
+    wrong, rounding, unsure = ({"level": level} for level in ("fault", "ok", "doubt"))
+    load = {"says": "faster with 1 user, slower with 16", "recommends": "speculation on with 1 user, off with 16"}
+    without = {"num_prompts": 1, "median_speedup": 1.994, "verdict": "unclear"}
+    ship = {"verdict": "ship", "doubtful": False, "best": best}
+    other = {**ship, "best": {**best, "num_other_texts": 2}}
     with pure_js("dialogs/results.js", **SAID) as call:
-        best = {"k": None, "drafter": "server", "median_speedup": 1.99, "measured": True, "num_other_texts": 0}
-        headline = call("verdictWords", {"verdict": "ship", "doubtful": False, "best": best})
-        other = call("verdictWords", {"verdict": "ship", "doubtful": False, "best": {**best, "num_other_texts": 2}})
-        without = {"num_prompts": 1, "median_speedup": 1.994, "verdict": "unclear"}
-        doubtful = call("verdictWords", {"verdict": "ship", "doubtful": True, "best": {**best, "without": without}})
-        about, there = {"target": "m", "lanes": ["a", "b"]}, {"urls": ["u", "v"]}
-        load = {"model": "m", "lanes": ["a", "b"], "urls": ["u", "v"], "words": "off with 16", "loses": True}
-        found = [call("loadFor", load, *its) for its in ((about, there), (about, {"urls": ["u", "w"]}), (about, None),
-                 ({**about, "target": "n"}, there), ({**about, "lanes": ["a"]}, there))]  # fmt: skip
-        said = [call("loadWords", each) for each in found[:2]]
-        verdicts = ("ship", "do not ship")
-        colours = [call("colourOf", {"verdict": its, "doubtful": False, "best": best}, load) for its in verdicts]
-        colours.append(call("colourOf", {"verdict": "ship", "doubtful": False, "best": best}, {**load, "loses": False}))
-    assert colours == ["unclear", "do not ship", "ship"]
+        headline, not_safe = call("verdictWords", ship), call("verdictWords", other, unsure)
+        no, safe = call("verdictWords", other, wrong), call("verdictWords", other, rounding)
+        doubtful = call("verdictWords", {**ship, "doubtful": True, "best": {**best, "without": without}})
+        said = [call("loadWords", *its) for its in ((load, None), (load, wrong), (None, None))]
+        colours = [call("colourOf", *its) for its in (
+            (ship, {"loses": False}), (ship, {"loses": True}), (other, None), (other, None, rounding),
+            (ship, None, wrong), ({**ship, "verdict": "do not ship"}, {"loses": True}))]  # fmt: skip
     assert headline == "Yes, it pays with one user (\u201cship\u201d): speculation, 1.99\u00d7 at the median (measured)"
-    assert other.startswith("Faster with one user: ") and other.endswith(", but 2 texts differ") and "ship" not in other
+    assert not_safe.startswith("Faster with one user: ") and not_safe.endswith(", but 2 texts differ")
+    assert no.startswith("Not as it is: its texts are wrong. Once that is fixed: ") and "Yes" not in no
+    assert safe == f"{headline}; 2 texts differ, by rounding alone"
     assert "(measured), and 1.99\u00d7 on only 1 prompt whose text" in doubtful, "no but between equal numbers"
-    assert found == [load, None, None, None, None], "a load of other servers"
-    assert said[0] == "Under load: off with 16." and said[1].startswith("With more users it may lose")
+    assert said[:2] == [f"Under load: {load['says']}.", f"Under load: {load['recommends']}."]
+    assert said[2].startswith("With more users it may lose")
+    assert colours == ["ship", "unclear", "unclear", "ship", "do not ship", "do not ship"]
+
+
+def test_results_of_the_same_servers_give_one_recommendation() -> None:
+    """A load would say "on" and the check-up "off"; or results of other servers be put together."""
+    study = {"verdict": "ship", "median": 2.15, "interval": [1.98, 2.24], "num": 12, "others": 2}
+    load = {"recommends": "speculation on with 1 user, off with 16", "ratios": "1.86x with 1 user", "num": 144}
+    with pure_js("dialogs/together.js") as call:
+        assert call("shortly", None) == []
+        call("tell", "study", "s", study)
+        assert call("shortly", "s") == [], "that is what the study says itself"
+        call("tell", "load", "t", {**load, "others": 24})
+        assert call("shortly", "s") == call("shortly", "t") == []
+        call("tell", "load", "s", {**load, "others": 24})
+        advice, texts, speed, under = call("shortly", "s")
+        assert speed.startswith("With one user: 2.15\u00d7 while") and under.endswith("included: 1.86x with 1 user.")
+        assert texts.startswith("Texts: 2 of 12 answers differ, and nobody knows why")
+        assert advice == "To do: find out why texts differ, with the check-up."
+        call("tell", "checkup", "s", {"level": "fault"})
+        advice, texts, *_ = call("shortly", "s")
+        assert texts == "Texts: wrong. 2 of 12 answers differ, and the check-up found a fault."
+        assert advice == f"To do: turn speculation off, and report the fault. Once it is fixed: {load['recommends']}."
+        call("tell", "checkup", "s", {"level": "ok"})
+        assert call("shortly", "s")[0] == f"To do: {load['recommends']}."
+        call("tell", "load", None, load)
+        assert call("shortly", "s")[0] == "To do: measure it under load."
 
 
 def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, capfd) -> None:
