@@ -37,8 +37,8 @@ BROWSERS = {
     "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object", "Promise",
     "RegExp", "ResizeObserver", "Response", "Set", "String", "TextDecoder", "TextEncoder", "TypeError", "URL",
     "URLSearchParams", "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document",
-    "fetch", "getComputedStyle", "globalThis", "history", "innerHeight", "innerWidth", "localStorage", "location", "navigator",
-    "performance",
+    "fetch", "getComputedStyle", "globalThis", "history", "innerHeight", "innerWidth", "localStorage", "location",
+    "navigator", "performance",
     "requestAnimationFrame", "sessionStorage", "setInterval", "setTimeout", "undefined", "window",
 }  # fmt: skip
 """What a browser knows by itself, as far as the page uses it."""

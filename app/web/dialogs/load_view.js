@@ -102,7 +102,7 @@ function draw() {
   const why = [report.differ, differs(report) && check ? `The check-up: ${check.says}` : report.causes];
   refs.details.textContent = [...details, why.filter(Boolean).map(oneLine).join(" "), oneLine(report.said.repeats)]
     .filter(Boolean).join("\n");
-  refs.examine.hidden = runs() || !differs(report) || !canExamine();
+  refs.examine.hidden = runs() || !differs(report) || Boolean(check) || !canExamine();
   refs.charts.replaceChildren(legend(frame.lanes), ...DRAWN.map((name) => curve(name, report.levels, frame.lanes)));
   refs.heads.replaceChildren(headRow(metrics));
   refs.levels.replaceChildren(...levelRows(report, frame.lanes, metrics));
@@ -117,7 +117,8 @@ const differs = ({ levels }) => levels.some((row) => row.num_same_text < row.num
 
 function colour({ gains_with: gains, gains_little_with: little, loses_with: losses, rough, levels }, check) {
   if (isWrong(check)) return "do not ship";
-  if (rough || (differs({ levels }) && !isRounding(check)) || little.length || (gains.length && losses.length)) return "unclear";
+  const unknown = differs({ levels }) && !isRounding(check);
+  if (rough || unknown || little.length || (gains.length && losses.length)) return "unclear";
   return gains.length ? "ship" : losses.length ? "do not ship" : "";
 }
 

@@ -139,7 +139,7 @@ function draw() {
   refs.texts.textContent = textsWords(rows, frame.params?.temperature, check);
   refs.partings.replaceChildren(...partings(rows));
   refs.measureLoad.hidden = !refs.load.textContent || Boolean(load) || !document.querySelector(LOAD);
-  refs.examine.hidden = !report || runs() || !refs.partings.firstChild || !isOwn() || !canExamine();
+  refs.examine.hidden = !report || runs() || Boolean(check) || !refs.partings.firstChild || !isOwn() || !canExamine();
   refs.serve.replaceChildren(...(isWorth(report) ? commands(report.target, best) : []));
   refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
@@ -166,7 +166,10 @@ function draw() {
 }
 
 // The id of the servers that the results are of; null if there are none.
-const serversOf = () => (study.frame?.report?.said.on_servers && !study.frame.opened ? study.frame.ran_on?.machine : null);
+function serversOf() {
+  const { report, opened, ran_on: ranOn } = study.frame ?? {};
+  return report?.said.on_servers && !opened ? ranOn?.machine : null;
+}
 
 // Whether the results are of the prompts that are chosen now.
 const isOwn = () => study.source !== null && results.of === nameOf();

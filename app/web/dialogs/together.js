@@ -21,9 +21,10 @@ export const isRounding = (check) => check?.level === "ok";
 export function shortly(servers) {
   const [study, load, check] = ["study", "load", "checkup"].map((kind) => knownOf(kind, servers));
   if ([study, load, check].filter(Boolean).length < 2) return [];
-  return [`To do: ${doLine(study, load, check)}`, textsLine(study ?? load, load ?? study, check), study && `With one user: ${times(study.median)} while it writes (95 % interval ${
-    study.interval.map(times).join(" to ")}, ${plural(study.num, "prompt")}).`,
-  load && `Under load, the wait for the first text included: ${load.ratios}.`].filter(Boolean);
+  return [`To do: ${doLine(study, load, check)}`, textsLine(study ?? load, load ?? study, check),
+    study && `With one user: ${times(study.median)} while it writes (95 % interval ${
+      study.interval.map(times).join(" to ")}, ${plural(study.num, "prompt")}).`,
+    load && `Under load, the wait for the first text included: ${load.ratios}.`].filter(Boolean);
 }
 
 function textsLine(one, other, check) {
