@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.loopback import Answer, Body, refusal, servers, sse
 from tests.helpers.loopback_models import WORDS, lists_models, writes
-from tests.helpers.pageserver import WITHOUT_TORCH, Visitor, served
+from tests.helpers.pageserver import NO_MODEL, Visitor, served
 
 NUM_KEYS, RACE_EVERY = 300, 50
 SIGNS = string.ascii_letters + string.digits + "-_./+=\"'\\{}"
@@ -60,7 +60,7 @@ def test_a_key_is_found_nowhere(page_cache: Path) -> None:
     """The owner's key would be in a recording that is shared, in the log, in Gradio's queue, or in the list of
     processes."""
     rng = random.Random(7)
-    with served(page_cache, script=WITHOUT_TORCH) as page, servers(echoing(rng), writes()) as found:
+    with served(page_cache, *NO_MODEL) as page, servers(echoing(rng), writes()) as found:
         found[0].pages, found[1].pages = lists_models("a/model"), lists_models("a/model")
         visitor, client, said = page.visitor("owner"), httpx.Client(base_url=page.url, timeout=60), 0
         opens = door(visitor)

@@ -88,7 +88,7 @@ async def test_where_nobody_comes_back_nothing_is_left(left) -> None:
         assert time.monotonic() - closed < 0.3 + STEP_S + SLACK_S
         await asyncio.sleep(0.01)
     assert len(asyncio.all_tasks()) == 1 and not stage.racing("b") and stage.stop("b") == 0
-    backend.prepare_s = 0.0
+    backend.prepare_s = backend.step_s = 0.0
     assert (await watch(stage, "c"))[-1]["state"] == "finished" and backend.most == 1
 
 
@@ -121,7 +121,8 @@ async def test_the_race_is_whose_it_is_now() -> None:
 @in_loop
 async def test_a_race_that_is_resumed_counts_once() -> None:
     """Whoever loads the page again would be refused a race, or an address have as many as it likes."""
-    stage = Stage(StagedBackend(RACE, step_s=0.006))
+    backend = StagedBackend(RACE, step_s=0.006)
+    stage = Stage(backend)
     tasks = [asyncio.create_task(watch(stage, f"name {i}", "here")) for i in range(PER_ADDRESS - PER_VISITOR)]
     mine = [stage.frames("old", "here", ORDER) for _ in range(PER_VISITOR)]
     races = [json.loads(await anext(frames))["race"] for frames in mine]
@@ -135,6 +136,7 @@ async def test_a_race_that_is_resumed_counts_once() -> None:
         stage.frames("new", "elsewhere", ORDER)
     with pytest.raises(UsageError, match="your address already has"):
         stage.frames("old", "here", ORDER)
+    backend.step_s = 0.0
     assert (await watch(stage, "old", "elsewhere"))[-1]["state"] == "finished"
     assert {frames[-1]["state"] for frames in await asyncio.gather(*tasks)} == {"finished"}
 
@@ -143,7 +145,8 @@ async def test_a_race_that_is_resumed_counts_once() -> None:
 async def test_a_race_has_few_watchers() -> None:
     """150 unread streams of one race took 92 MB and slowed all other requests down. Closing one makes room."""
     handlers = Handlers(load(Machine()), TorchBackend())
-    handlers.stage = Stage(StagedBackend(RACE, step_s=STEP_S))
+    backend = StagedBackend(RACE, step_s=STEP_S)
+    handlers.stage = Stage(backend)
     own = handlers.stage.frames("a", "here", ORDER)
     race = json.loads(await anext(own))["race"]
     requests: list[Any] = [SimpleNamespace(session_hash=f"b{i}", client=None) for i in range(MAX_WATCHERS)]
@@ -153,6 +156,7 @@ async def test_a_race_has_few_watchers() -> None:
     with pytest.raises(gr.Error, match=f"already has {MAX_WATCHERS} viewers"):
         await anext(others[-1])
     await others[0].aclose()
+    backend.step_s = 0.0
     assert (await seen(handlers.resume(race, requests[-1])))[-1]["state"] == "finished"
     for each in (own, *others):
         await each.aclose()

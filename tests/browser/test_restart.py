@@ -12,7 +12,7 @@ import pytest
 from app.jobs.queue import RESTARTS
 from tests.helpers.dialogs import Dialog
 from tests.helpers.page_browser import RACE_MS, open_tab, run_race, settings
-from tests.helpers.pageserver import WITHOUT_TORCH, free_port, served
+from tests.helpers.pageserver import NO_MODEL, free_port, served
 
 pytestmark = pytest.mark.browser
 NUM = 20
@@ -43,7 +43,7 @@ def test_a_restart_loses_nothing_of_a_visitor(browser: Any, page_cache: Path) ->
         assert RESTARTS[4:] in tab.text_content("[data-ref=statusText]")
         study.says("says", RESTARTS[4:])
     race = tab.evaluate("window.photofinish.state.race")
-    with served(page_cache, port=port, script=WITHOUT_TORCH):
+    with served(page_cache, *NO_MODEL, port=port):
         tab.reload()
         tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race, timeout=RACE_MS)
         assert tab.input_value("#page-prompt textarea") == MINE

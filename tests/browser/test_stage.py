@@ -26,7 +26,7 @@ from tests.helpers.page_browser import (
     run_race,
     watched,
 )
-from tests.helpers.pageserver import WITHOUT_TORCH, free_port, served
+from tests.helpers.pageserver import NO_MODEL, free_port, served
 from tests.helpers.race_pages import SETTLED, TEXT, feed, race_over, show, words, words_of
 from tests.helpers.races import with_tables
 from tests.helpers.stage_page import SHOWN, fits, press, script
@@ -319,7 +319,7 @@ def test_a_server_that_fails_and_one_that_is_started_again(browser: Any, page_ca
         server.process.terminate()
         since = time.monotonic()
         instead(tab, since)
-    with served(page_cache, script=WITHOUT_TORCH, port=port) as server:
+    with served(page_cache, *NO_MODEL, port=port) as server:
         tab.wait_for_timeout(4500)  # Gradio looks every two seconds, if the stream did not end in order
         assert tab.locator(".pf[data-stage]").count()
         press(tab, "Escape")

@@ -208,9 +208,9 @@ def examined(drafter: str, target: str, with_tokens: bool) -> tuple[Finding, ...
     checkup = Checkup(target, drafter)
     found = [*checkup.before_weights()]
     if with_tokens and not is_faulty(found):
-        loaded, texts = (default, OWN[1:2]) if target == DEFAULT_TARGET else (trained, PROMPTS)
+        loaded, texts, num = (default, OWN[1:2], 24) if target == DEFAULT_TARGET else (trained, PROMPTS, 48)
         prompts = [FilePrompt(i, "", text) for i, text in enumerate(texts)]
-        found += checkup.with_tokens(loaded, prompts, SamplingParams(max_new_tokens=48))
+        found += checkup.with_tokens(loaded, prompts, SamplingParams(max_new_tokens=num))
     return tuple(found)
 
 

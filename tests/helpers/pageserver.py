@@ -48,7 +48,9 @@ WITHOUT_TORCH = (
     "import runpy, sys; sys.modules['torch'] = None; sys.argv[0] = 'app.py'; "
     "runpy.run_path('app.py', run_name='__main__')",
 )
-"""As `script` of `served`: a page that can load no model, at a third of the work."""
+"""As `script` of `served`: a page without torch."""
+NO_MODEL = ("--target", "tests/fixtures/of-no-model")
+"""As `arguments` of `served`: a page that can load no model, at a third of the work."""
 
 
 @dataclass

@@ -72,7 +72,7 @@ class Child:
 
     def __init__(self, patch: pytest.MonkeyPatch, log: Path) -> None:
         self._patch, self._log = patch, log
-        patch.setattr(trial, "PART_S", 2)
+        patch.setattr(trial, "PART_S", 1)
 
     def verdict(self, attention: str = "pass", start: str = "pass") -> tuple[dict[str, str], int]:
         """What stays off, and how many processes it took."""
@@ -97,7 +97,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Child:
         (f"{OFF}; sys.exit(1)", "it is wrong", 2),
         (KILLED, "its process ended with SIGKILL", 2),
         ("sys.exit(3)", "its process ended with status 3", 2),
-        (HANGS, "no answer for 2 s", 2),
+        (HANGS, "no answer for 1 s", 2),
         ('sys.stdout.write("{"); sys.exit(3)', "its process ended with status 3", 2),
     ],
     ids=["right", "wrong", "wrong, and the device is lost", "killed", "ended", "hangs", "half a line"],
@@ -113,7 +113,7 @@ def test_a_part_that_fails_stays_off_and_the_verdict_is_kept(child: Child, does:
 @pytest.mark.parametrize(
     ("start", "why"),
     [
-        (HANGS, "no answer for 2 s"),
+        (HANGS, "no answer for 1 s"),
         ("sys.exit(1)", "its process ended with status 1"),
         ('say(gave_up="no memory"); sys.exit()', "no memory"),
         ("pass", "FileNotFoundError"),
@@ -126,7 +126,7 @@ def test_where_nothing_can_be_tried_all_is_off_until_the_next_load(
     """Kernels that nobody has tried would run; or a moment without memory would cost them for good."""
     with monkeypatch.context() as patch:
         if start == HANGS:
-            patch.setattr(trial, "START_S", 2)
+            patch.setattr(trial, "START_S", 1)
         if why.startswith("File"):
             patch.setattr(subprocess, "Popen", lambda *unused, **more: Path("/nothing/is/there").read_text())
         off, _ = child.verdict(start=start)
