@@ -42,7 +42,7 @@ async def seen(source: Any, num: int | None = None) -> list[dict[str, Any]]:
 
 
 @settings(max_examples=20)
-@given(recordings(failing=True), st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([0.0, 0.01]))
+@given(recordings(failing=True), st.lists(st.integers(1, 4), min_size=1, max_size=3), st.sampled_from([0.0, 0.003]))
 def test_whoever_comes_back_sees_the_whole_race(recording, leaves, step_s) -> None:
     """A page that was loaded again would lack what happened before or meanwhile, or be given another race."""
 

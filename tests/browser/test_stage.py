@@ -320,7 +320,7 @@ def test_a_server_that_fails_and_one_that_is_started_again(browser: Any, page_ca
         since = time.monotonic()
         instead(tab, since)
     with served(page_cache, *NO_MODEL, port=port) as server:
-        tab.wait_for_timeout(4500)  # Gradio looks every two seconds, if the stream did not end in order
+        tab.wait_for_timeout(3000)  # Gradio looks every two seconds, if the stream did not end in order
         assert tab.locator(".pf[data-stage]").count()
         press(tab, "Escape")
         tab.goto(server.url)

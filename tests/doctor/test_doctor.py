@@ -208,7 +208,7 @@ def examined(drafter: str, target: str, with_tokens: bool) -> tuple[Finding, ...
     checkup = Checkup(target, drafter)
     found = [*checkup.before_weights()]
     if with_tokens and not is_faulty(found):
-        loaded, texts, num = (default, OWN[1:2], 24) if target == DEFAULT_TARGET else (trained, PROMPTS, 48)
+        loaded, texts, num = (default, OWN[1:2], 24) if target == DEFAULT_TARGET else (trained, PROMPTS, 36)
         prompts = [FilePrompt(i, "", text) for i, text in enumerate(texts)]
         found += checkup.with_tokens(loaded, prompts, SamplingParams(max_new_tokens=num))
     return tuple(found)
