@@ -41,7 +41,9 @@ def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: An
     race, or to a step without the fault; a dialog that Back does not close; a Stop after which the device stays
     taken."""
     head = changed(HEADS["eagle3"], tmp_path / "head", lambda config: config.update(norm_before_residual=False))
+    (tmp_path / "limits.toml").write_text("max_new_tokens = 24", encoding="utf-8")  # enough to see it
     pair = "--target", TARGET, "--dtype", "float32", "--drafter", f"eagle3:{head}"
+    pair = *pair, "--limits", str(tmp_path / "limits.toml")
     with served(page_cache, *pair) as server:
         context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce")
         tab = watched(context.new_page(), server.url)
