@@ -3,6 +3,7 @@ that has imported everything and forks a page at each request."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -71,6 +72,8 @@ def forked() -> dict[str, Any] | None:
 if __name__ == "__main__":
     for name in MODULES:
         import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a page would touch, and so copy, what it shares with this process
     if page := forked():
         os.environ.clear()
         os.environ.update(page["environment"])
