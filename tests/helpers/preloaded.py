@@ -1,5 +1,5 @@
 """Starts pages without the six seconds of imports that each would need: this module, run as a program, is a process
-that has imported everything and forks a page at each request."""
+that has imported everything and forks a page, or the command line, at each request."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ MODULES = ("app.page.ui", "app.page.ending", "app.jobs.servers", "engine.loading
 
 
 class Page:
-    """`python app.py` with these arguments; what it says goes into the file `log`. Has what tests use of Popen."""
+    """`python app.py` with these arguments, or `python -m engine`; what it says goes into the file `log`. Has what
+    tests use of Popen."""
 
-    def __init__(self, arguments: list[str], environment: dict[str, str], log: str) -> None:
-        self.pid = _answer(arguments=arguments, environment=environment, log=log)
+    def __init__(self, arguments: list[str], environment: dict[str, str], log: str, module: str = "app.py") -> None:
+        self.pid = _answer(arguments=[module, *arguments], environment=environment, log=log)
         self.status: int | None = None
 
     def poll(self) -> int | None:
@@ -80,5 +81,8 @@ if __name__ == "__main__":
         files = os.open(os.devnull, os.O_RDONLY), os.open(page["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for number in range(3):
             os.dup2(files[number > 0], number)
-        sys.argv = ["app.py", *page["arguments"]]
-        runpy.run_path("app.py", run_name="__main__")
+        sys.argv = page["arguments"]
+        if sys.argv[0] == "app.py":
+            runpy.run_path("app.py", run_name="__main__")
+        else:
+            runpy.run_module(sys.argv[0], run_name="__main__")

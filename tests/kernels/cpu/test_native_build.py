@@ -25,6 +25,7 @@ from engine.recordings.compare import compare
 from engine.recordings.recording import Recording
 from tests.helpers import ROOT, races
 from tests.helpers.native_kernels import needs_kernels
+from tests.helpers.preloaded import Page
 from tests.helpers.tiny import PACKED, TRAINED
 
 CC = shutil.which("cc") or shutil.which("gcc")
@@ -142,10 +143,10 @@ def test_a_race_runs_with_a_compiler_that_fails(folder):
     """The first thing that a visitor without a working compiler sees would be a traceback."""
     more = {"CC": script(folder, FAILS), "PHOTOFINISH_CACHE": str(folder / "cache")}
     race = ["race", "--target", str(TRAINED), "--prompt", "def f(", "--max-new-tokens", "8", "--audit"]
-    command = [sys.executable, "-m", "engine", *race, "--save", str(folder / "race.json")]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
-    assert done.stderr.count("steps run on torch's kernels") == 1
+    log = folder / "log"
+    done = Page([*race, "--save", str(folder / "race.json")], {**os.environ, **more}, str(log), "engine")
+    assert done.wait(120) == 0 and "Traceback" not in log.read_text(), log.read_text()
+    assert log.read_text().count("steps run on torch's kernels") == 1
     recording = json.loads((folder / "race.json").read_text())
     assert "kernels" not in recording["versions"] and "FusedDecoder" in recording["runs"]["sentence"]
     assert recording["verdicts"]["speculative"]["kind"] == "identical_bits"

@@ -184,7 +184,7 @@ def test_races_can_be_closed_at_any_time():
 def test_the_default_model_gains_on_text_that_copies(tmp_path, capsys):
     """Its head or its default drafters are not found; or a plain copy is not worth it, which nothing would be."""
     path = tmp_path / "prompts.txt"
-    names = ("Anna Lindqvist", "Boris Talvik", "Chloe Marchetti", "Dmitri Okonkwo", "Elena Ferreira")
+    names = ("Anna Lindqvist", "Boris Talvik", "Chloe Marchetti")
     path.write_text("".join(f"List of members: {name}; {name}; {name};\n" for name in names))
     assert cli.main(["study-prompts", "--prompts", str(path), "--max-new-tokens", "24", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
