@@ -25,6 +25,8 @@ if (
 import pytest
 from hypothesis import HealthCheck, settings
 
+gc.disable()  # until all tests are collected: a third of the time that takes
+
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", derandomize=True, max_examples=40, **COMMON)
 settings.register_profile("explore", max_examples=500, **COMMON)
@@ -42,6 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((i for i, folder in enumerate(folders) if folder in item.path.parents), len(folders))
 
     items.sort(key=turn)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="module")

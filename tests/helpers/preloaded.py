@@ -71,9 +71,10 @@ def forked() -> dict[str, Any] | None:
 
 
 if __name__ == "__main__":
+    gc.disable()
     for name in MODULES:
         import_module(name)
-    gc.collect()
+    gc.enable()
     gc.freeze()  # a collection in a page would touch, and so copy, what it shares with this process
     if page := forked():
         os.environ.clear()
