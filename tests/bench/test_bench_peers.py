@@ -92,7 +92,7 @@ def test_sampling_has_its_seed(way):
 @pytest.mark.parametrize("way", (EAGER, PROMPT_LOOKUP))
 def test_prefill_is_not_decoding(way):
     """A slow prefill would make a peer look slow, and our lanes, whose prefill is apart, fast."""
-    model, slow = fresh("trained"), 1.0
+    model, slow = fresh("trained"), 0.3
     timed = Peers(model, SamplingParams(), (way,))
     timed.run(way, prompt_of("trained"), 2)
 

@@ -182,7 +182,9 @@ def test_the_steps_are_all_the_time_a_lane_takes():
         wall = time.perf_counter() - started
         return 1 - sum(s.seconds for s in steps) / wall
 
-    shares = [share_outside() for _ in range(3)]
+    shares = []
+    while len(shares) < 3 and not any(share < 0.01 for share in shares):
+        shares.append(share_outside())
     assert 0 <= min(shares) < 0.01, shares
 
 
