@@ -126,6 +126,7 @@ class _LoadStudy(Study):
             "lanes": lanes,
             "model": plan.endpoints[0].model,
             "temperature": plan.params.temperature,
+            "max_new_tokens": plan.params.max_new_tokens,
             "seed": plan.params.seed,
             "chat": bool(plan.questions[0].messages),
             "separate": plan.separate,

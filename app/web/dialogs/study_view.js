@@ -116,7 +116,7 @@ function draw() {
   const rows = [...results.rows.values()], report = frame?.report ?? null, best = report?.best ?? null;
   const id = serversOf(), load = knownOf("load", id), check = knownOf("checkup", id);
   if (best && id && !runs()) tell("study", id, { verdict: report.verdict, median: best.median_speedup,
-    interval: best.interval, num: frame.num_done, others: best.num_other_texts });
+    interval: best.interval, num: frame.num_done, length: frame.params.max_new_tokens, others: best.num_other_texts });
   drawSource(source);
   window.photofinishPrompts =       // for the check-up
     source && { ...source, flatten: refs.flatten.checked, ...differing(rows) };

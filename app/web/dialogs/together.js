@@ -6,8 +6,9 @@ import { plural, times } from "../base/text.js";
 const found = globalThis.photofinishFound ??= {};
 
 // servers: their id, in the frames of a result that was not opened from a file; null of models on this machine.
-// what, by kind: "study": {verdict, median, interval, num, others}; "load": {says, recommends, ratios, num, others,
-// loses}; "checkup": {level, says}, the finding about texts. others: how many texts of num differ.
+// what, by kind: "study": {verdict, median, interval, num, others, length}; "load": {says, recommends, ratios, num,
+// others, loses, length}; "checkup": {level, says}, the finding about texts. others: how many texts of num differ;
+// length: tokens of an answer, at most.
 export function tell(kind, servers, what) { found[kind] = servers ? { servers, ...what } : null; }
 
 export const knownOf = (kind, servers) => (servers && found[kind]?.servers === servers ? found[kind] : null);
@@ -23,8 +24,10 @@ export function shortly(servers) {
   if ([study, load, check].filter(Boolean).length < 2) return [];
   return [`To do: ${doLine(study, load, check)}`, textsLine(study ?? load, load ?? study, check),
     study && `With one user: ${times(study.median)} while it writes (95 % interval ${
-      study.interval.map(times).join(" to ")}, ${plural(study.num, "prompt")}).`,
-    load && `Under load, the wait for the first text included: ${load.ratios}.`].filter(Boolean);
+      study.interval.map(times).join(" to ")}, ${plural(study.num, "prompt")}, up to ${
+        plural(study.length, "token")}).`,
+    load && `Under load, up to ${plural(load.length, "token")}, the wait for the first text included: ${
+      load.ratios}.`].filter(Boolean);
 }
 
 function textsLine(one, other, check) {

@@ -24,6 +24,7 @@ REPEATS = (
     "Prompts were repeated: {} different ones for {} requests to each server. A server that caches prompts answers a "
     "repeated one faster, whichever lane it is."
 )
+AT_ONCE, IN_TURN = "the servers ran at the same time", "the servers took turns"
 MAX_OTHER = 100
 """Prompts with differing answers that a level's row names."""
 Key = tuple[str, int]
@@ -83,7 +84,9 @@ class Plan:
         created, prompts = prompts_words(different, self.data)
         asked = sent_as(bool(self.questions[0].messages), params.max_new_tokens)
         settings = f"temperature {params.temperature:g}, seed {params.seed}; {asked}"
-        parts = (" and ".join(models), servers_say(kinds), settings, f"{self.num_requests} requests a level", prompts)
+        turns = "" if len(self.endpoints) < 2 else AT_ONCE if self.separate else IN_TURN
+        requests = f"{self.num_requests} requests a level"
+        parts = (" and ".join(models), servers_say(kinds), turns, settings, requests, prompts)
         return {
             "model": ", ".join(models),
             "created": created,

@@ -68,8 +68,12 @@ def differ(levels: Sequence[Level], temperature: float | None) -> tuple[str, str
 
 def recommends(levels: Sequence[Level], lanes: Sequence[str]) -> str:
     """What to do with each number of users, if the texts are right: `speculation on with 1 user, little gain (below
-    1.3x) with 4, off with 16`. "" without two lanes."""
-    return _words(lanes[0], lanes[1], ranks(levels, lanes[0], lanes[1])) if len(lanes) == 2 else ""
+    1.3x) with 4, off with 16 (level at about 6, interpolated)`. "" without two lanes."""
+    if len(lanes) != 2:
+        return ""
+    its = ranks(levels, lanes[0], lanes[1])
+    at = _crossing(_gains(_pairs(levels, *lanes), "output_tokens_per_s"), its)
+    return _words(lanes[0], lanes[1], its) + (f" (level at about {at}, interpolated)" if at else "")
 
 
 def speedups(levels: Sequence[Level], lanes: Sequence[str]) -> dict[str, float]:
@@ -101,7 +105,9 @@ def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
     words = _words(first, other, its, some_differ=num_other > 0)
     head = words if words.startswith((first, other)) else words[0].upper() + words[1:]
     ratios = ", ".join(f"{gain:.2f}x" for gain in gains.values())
-    differ = f"; {num_other} of {num} answers differ" if num_other else ""
+    prompts = len(_others(same.values()))
+    of = f", to {prompts} prompt{'s' * (prompts != 1)}" if prompts else ""
+    differ = f"; {num_other} of {num} answers differ{of}" if num_other else ""
     yield f"{head}: {ratios} output tokens a second{differ}."
     if (at := _crossing(gains, its)) is not None:
         yield CROSS.format(at)
@@ -121,10 +127,15 @@ def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
 
 def _where(levels: Iterable[Level]) -> str:
     """`Prompts with differing answers, numbered in their order: 3, 9. `; "" if a result does not say which."""
-    found = sorted({number for its in levels for number in its.get("other_prompts") or ()})
+    found = _others(levels)
     more = len(found) - MOST_NAMED
     named = ", ".join(map(str, found[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
     return f"Prompts with differing answers, numbered in their order: {named}. " if found else ""
+
+
+def _others(levels: Iterable[Level]) -> list[int]:
+    """The numbers of the prompts with differing answers."""
+    return sorted({number for its in levels for number in its.get("other_prompts") or ()})
 
 
 def _words(first: str, other: str, its: Mapping[int, int | None], some_differ: bool = False) -> str:

@@ -297,7 +297,9 @@ def test_texts_that_differ_are_in_the_headline_with_their_prompts_and_what_may_c
                        {"temperature": 0 if has_no_batch else 0.8})  # fmt: skip
         head, where, why = found["says"][0], found["differ"], found["causes"]
         assert head.startswith("Speculation on" if has_no_batch is None else "Faster with 1 and 4 users")
-        assert head.endswith(f"; {12 - sum(same)} of 12 answers differ.") == (has_no_batch is not None) == bool(why)
+        num = max(6 - each for each in same)
+        said = f"; {12 - sum(same)} of 12 answers differ, to {num} prompt{'s' * (num > 1)}."
+        assert head.endswith(said) == (has_no_batch is not None) == bool(why)
         assert (
             ("With 1 user there is no batch" in where)
             == (has_no_batch is True)

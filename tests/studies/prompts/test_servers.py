@@ -109,8 +109,13 @@ def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> N
 
 def test_results_of_the_same_servers_give_one_recommendation() -> None:
     """A load would say "on" and the check-up "off"; or results of other servers be put together."""
-    study = {"verdict": "ship", "median": 2.15, "interval": [1.98, 2.24], "num": 12, "others": 2}
-    load = {"recommends": "speculation on with 1 user, off with 16", "ratios": "1.86x with 1 user", "num": 144}
+    study = {"verdict": "ship", "median": 2.15, "interval": [1.98, 2.24], "num": 12, "others": 2, "length": 64}
+    load = {
+        "recommends": "speculation on with 1 user, off with 16",
+        "ratios": "1.86x with 1 user",
+        "num": 144,
+        "length": 32,
+    }
     with pure_js("dialogs/together.js") as call:
         assert call("shortly", None) == []
         call("tell", "study", "s", study)
@@ -119,7 +124,11 @@ def test_results_of_the_same_servers_give_one_recommendation() -> None:
         assert call("shortly", "s") == call("shortly", "t") == []
         call("tell", "load", "s", {**load, "others": 24})
         advice, texts, speed, under = call("shortly", "s")
-        assert speed.startswith("With one user: 2.15\u00d7 while") and under.endswith("included: 1.86x with 1 user.")
+        assert (
+            speed.startswith("With one user: 2.15\u00d7 while")
+            and speed.endswith("12 prompts, up to 64 tokens).")
+            and under.endswith("included: 1.86x with 1 user.")
+        )
         assert texts.startswith("Texts: 2 of 12 answers differ, and nobody knows why")
         assert advice == "To do: find out why texts differ, with the check-up."
         call("tell", "checkup", "s", {"level": "fault"})
