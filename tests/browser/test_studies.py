@@ -206,7 +206,7 @@ def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any)
             assert pl.text("scope") == "m on both servers, baseline and speculative, 1 to 4 users at once"
             tab.click(pl["copyAnswer"])
             answer = tab.evaluate("navigator.clipboard.readText()")
-            kept = "do not say what they are; the servers ran at the same time; temperature 0, seed"
+            kept = "do not say what they are; the servers took turns; temperature 0, seed"
             assert kept in answer and "random words each), 20" in answer
             assert said[:-1] in answer and "Same text: 6 of 6 with 1 user, 6 of 6 with 4." in answer
             assert "With 1 user (speculative against baseline): " in answer and "With 4 users: " in answer
