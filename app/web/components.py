@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from engine.doctor.defaults import NUM_PROMPTS
-from engine.recordings.words import BY_CHANCE, CAUSES
+from engine.recordings.words import BY_CHANCE, CAUSES, ROUNDING
 from engine.studies.load.data import WARM_UP
 from engine.studies.prompts.prompts import MAX_PROMPTS
 
@@ -44,7 +44,7 @@ def study_view(max_new_tokens: int, **arguments: Any) -> gr.HTML:
 
 def checkup_view(**arguments: Any) -> gr.HTML:
     """The dialog for a check-up of a pair, closed. Its frames are those of `app.jobs.checkup`."""
-    return _dialog("checkup_view", arguments, NUM_PROMPTS=NUM_PROMPTS, REPORT_CSS=REPORT_CSS)
+    return _dialog("checkup_view", arguments, NUM_PROMPTS=NUM_PROMPTS, ROUNDING=ROUNDING, REPORT_CSS=REPORT_CSS)
 
 
 def load_view(separate: bool | None, max_new_tokens: int, **arguments: Any) -> gr.HTML:

@@ -19,6 +19,10 @@ CAUSES = (
 IN_BATCHES, BY_CHANCE = ", in a batch", "each server's own random numbers; "
 
 
+ROUNDING = "Rounding decides such places, so this is no fault of speculation."
+"""What a check-up says of differing texts if all are near ties."""
+
+
 def causes(temperature: float | None, in_batches: bool) -> str:
     """Why texts may differ at this temperature, which may be unknown. Twin of `causesOf` in
     app/web/dialogs/results.js."""

@@ -28,7 +28,7 @@ BELOW: dict[str, set[str]] = {
     "player": {"", "base", "board", "files"},
 }
 """By folder, those that it may import besides itself."""
-CONSTANTS = {"CAUSES", "BY_CHANCE",
+CONSTANTS = {"CAUSES", "BY_CHANCE", "ROUNDING",
              "DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS", "WARM_UP",
              "NUM_PROMPTS", "OWN", "REPORT_CSS", "SEPARATE", "THRESHOLD"}  # fmt: skip
 BROWSERS = {

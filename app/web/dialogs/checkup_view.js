@@ -1,6 +1,6 @@
 // The dialog "Check-up", of the pair chosen in Settings, finding by finding.
 
-import { NUM_PROMPTS, trigger } from "../host.js";
+import { NUM_PROMPTS, ROUNDING, trigger } from "../host.js";
 import { makeButton } from "../base/dom.js";
 import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, serversWords,
   settingsOptions, shellQuoted, startOf } from "../base/text.js";
@@ -25,8 +25,10 @@ function order() {
 
 // Other dialogs say what this means for their results.
 function heard({ state, servers, report, params }) {
-  const texts = report?.findings.find(({ check }) => check === "texts");
-  if (state === "finished" && texts) tell("checkup", servers, texts);
+  const texts = report?.findings.find(({ check }) => check === "texts"), { differ, num } = study.source ?? {};
+  if (state === "finished" && texts) tell("checkup", servers, { level: texts.level, says: texts.says,
+    numDiffering: differ ? Math.min(num, NUM_PROMPTS) : 0,
+    numRounding: texts.says.includes(ROUNDING) ? Number.parseInt(texts.says, 10) : 0 });
   if (state === "finished") study.about = `Seed ${params.seed}. ${refs.prompts.textContent} ${
     new Date().toISOString().slice(0, 16).replace("T", " ")} UTC`;
 }

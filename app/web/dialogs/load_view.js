@@ -8,7 +8,7 @@ import { canExamine, examine, refs } from "./box.js";
 import { connect, drawControls, fileName, forget, isLost, onServers, plainText, promptsOption, readOr, runs, start,
   study } from "./dialog.js";
 import { savesPage, saveWords } from "./report.js";
-import { isRounding, isWrong, knownOf, shortly, tell } from "./together.js";
+import { isWrong, knownOf, shortly, tell } from "./together.js";
 
 const KEPT_KEY = "photofinish.load";
 const BUTTON = "#page-load-button", OPENER = "#page-servers-button";
@@ -99,10 +99,11 @@ function draw() {
   refs.said.textContent = isWrong(check) ? "Not as it is: the texts of speculation are wrong. Once that is fixed: "
     + `${withTimes(report.recommends)}` :
     (runs() ? "So far: " : "") + (verdict?.slice(0, -1) ?? "Throughput by number of users");
-  const why = [report.differ, differs(report) && check ? `The check-up: ${check.says}` : report.causes];
+  const why = [report.differ, !isWrong(check) && report.causes, differs(report) && check && `The check-up: ${
+    check.says}`];
   refs.details.textContent = [...details, why.filter(Boolean).map(oneLine).join(" "), oneLine(report.said.repeats)]
     .filter(Boolean).join("\n");
-  refs.examine.hidden = runs() || !differs(report) || Boolean(check) || !canExamine();
+  refs.examine.hidden = runs() || !differs(report) || isWrong(check) || !canExamine();
   refs.charts.replaceChildren(legend(frame.lanes), ...DRAWN.map((name) => curve(name, report.levels, frame.lanes)));
   refs.heads.replaceChildren(headRow(metrics));
   refs.levels.replaceChildren(...levelRows(report, frame.lanes, metrics));
@@ -117,8 +118,7 @@ const differs = ({ levels }) => levels.some((row) => row.num_same_text < row.num
 
 function colour({ gains_with: gains, gains_little_with: little, loses_with: losses, rough, levels }, check) {
   if (isWrong(check)) return "do not ship";
-  const unknown = differs({ levels }) && !isRounding(check);
-  if (rough || unknown || little.length || (gains.length && losses.length)) return "unclear";
+  if (rough || differs({ levels }) || little.length || (gains.length && losses.length)) return "unclear";
   return gains.length ? "ship" : losses.length ? "do not ship" : "";
 }
 

@@ -31,18 +31,19 @@ const gainAt = (row, k) =>
   (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 
 // Prompts reach servers one at a time. Nobody should ship what may write something else.
-function wordsOf(verdict, { k, num_other_texts: others }, check) {
-  const words = verdict === "ship" && others && !isRounding(check) ? "Faster" : WORDS[verdict];
+function wordsOf(verdict, { k, num_other_texts: others }, isHarmless) {
+  const words = verdict === "ship" && others && !isHarmless ? "Faster" : WORDS[verdict];
   return k === null ? words.replace(/pays|small|Unclear|Faster/, "$& with one user") : words;
 }
 
 // check: what a check-up of these servers found about texts; null if there was none.
-export function verdictWords({ verdict, doubtful, best }, check = null) {
+export function verdictWords({ verdict, doubtful, best }, check = null, temperature = null) {
   const other = best?.num_other_texts, differ = other === 1 ? "one text differs" : `${other} texts differ`;
-  const texts = !other ? "" : isRounding(check) ? `; ${differ}, by rounding alone` : `, but ${differ}`;
+  const isHarmless = isRounding(check, other, temperature);
+  const texts = !other ? "" : isHarmless ? `; ${differ}, by rounding, as far as the check-up saw` : `, but ${differ}`;
   if (!best) return WORDS[verdict];
   if (isWrong(check)) return `Not as it is: its texts are wrong. Once that is fixed: ${atMedian(best)}`;
-  if (!doubtful) return `${wordsOf(verdict, best, check)}: ${atMedian(best)}${texts}`;
+  if (!doubtful) return `${wordsOf(verdict, best, isHarmless)}: ${atMedian(best)}${texts}`;
   const { num_prompts: num, median_speedup: median } = best.without;
   const users = best.k === null ? " with one user" : "";
   const [but, the] = num && times(median) === times(best.median_speedup) ? ["and", "only"] : ["but", "the"];
@@ -63,8 +64,11 @@ export const loadWords = (load, check) => (load ? `Under load: ${isWrong(check) 
   "With more users it may lose: measure it under load.");
 
 // The verdict by which the answer is coloured: amber where a yes has a but.
-export const colourOf = ({ verdict, doubtful, best }, load, check = null) => (isWrong(check) ? "do not ship" : doubtful
-  || (best?.num_other_texts && !isRounding(check)) || (load?.loses && verdict === "ship") ? "unclear" : verdict);
+export function colourOf({ verdict, doubtful, best }, load, check = null, temperature = null) {
+  const others = best?.num_other_texts ?? 0, isUnsure = others > 0 && !isRounding(check, others, temperature);
+  return isWrong(check) ? "do not ship" : doubtful || isUnsure || (load?.loses && verdict === "ship") ? "unclear" :
+    verdict;
+}
 
 // What only this engine can do, and what to measure to get dollars.
 export function hereWords({ best, engine }) {
@@ -81,8 +85,9 @@ export function textsWords(rows, temperature, check = null) {
   const others = its.filter(({ identical }) => !identical);
   if (others.length === its.length && !others.some(({ differs_at: at }) => typeof at === "number")) return "";
   const same = `Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`;
-  return others.length ? [same, controlWords(others), check ? `The check-up: ${oneLine(check.says)}` :
-    causesOf(temperature)].filter(Boolean).join(" ") : same;
+  const isKnown = isWrong(check) || isRounding(check, others.length, temperature);
+  return others.length ? [same, controlWords(others), !isKnown && causesOf(temperature),
+    check && `The check-up: ${oneLine(check.says)}`].filter(Boolean).join(" ") : same;
 }
 
 // One request at a time. Twin of `causes` in engine/recordings/words.py.

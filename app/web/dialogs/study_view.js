@@ -15,7 +15,7 @@ import { promptAt } from "./prompts.js";
 import { savesPage, saveWords } from "./report.js";
 import { colourOf, hereWords, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords,
   strips, textsWords, verdictWords } from "./results.js";
-import { knownOf, shortly, tell } from "./together.js";
+import { isWrong, knownOf, shortly, tell } from "./together.js";
 
 const KEPT_KEY = "photofinish.study";
 const PROMPTS_KEY = "photofinish.study.prompts";
@@ -115,8 +115,10 @@ function draw() {
   const { frame, source } = study, kept = runs() ? null : keptRun();
   const rows = [...results.rows.values()], report = frame?.report ?? null, best = report?.best ?? null;
   const id = serversOf(), load = knownOf("load", id), check = knownOf("checkup", id);
+  const temperature = frame?.params?.temperature ?? null;
   if (best && id && !runs()) tell("study", id, { verdict: report.verdict, median: best.median_speedup,
-    interval: best.interval, num: frame.num_done, length: frame.params.max_new_tokens, others: best.num_other_texts });
+    interval: best.interval, num: frame.num_done, length: frame.params.max_new_tokens, temperature,
+    others: best.num_other_texts });
   drawSource(source);
   window.photofinishPrompts =       // for the check-up
     source && { ...source, flatten: refs.flatten.checked, ...differing(rows) };
@@ -128,18 +130,18 @@ function draw() {
   refs.opened.textContent = frame.opened ? frame.text : runs() || isOwn() ? "" : OTHERS;
   refs.opened.hidden = !refs.opened.textContent;
   refs.scope.textContent = oneLine(report?.said.scope ?? frame.target).slice(0, 300);
-  refs.verdict.textContent = report ? verdictWords(report, check) : "The verdict comes at the end";
-  refs.result.dataset.verdict = report ? colourOf(report, load, check) : "";
+  refs.verdict.textContent = report ? verdictWords(report, check, temperature) : "The verdict comes at the end";
+  refs.result.dataset.verdict = report ? colourOf(report, load, check, temperature) : "";
   refs.short.textContent = shortly(id).join("\n");
   refs.money.textContent = !report ? "" : nextWords(report) || (best ? `${savedWords(best)}.` : "");
   refs.load.textContent = best && best.k === null ? loadWords(load, check) : "";
   refs.here.textContent = report ? hereWords(report) : "";
   refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :
     "Each dot is a finished prompt.";
-  refs.texts.textContent = textsWords(rows, frame.params?.temperature, check);
+  refs.texts.textContent = textsWords(rows, temperature, check);
   refs.partings.replaceChildren(...partings(rows));
   refs.measureLoad.hidden = !refs.load.textContent || Boolean(load) || !document.querySelector(LOAD);
-  refs.examine.hidden = !report || runs() || Boolean(check) || !refs.partings.firstChild || !isOwn() || !canExamine();
+  refs.examine.hidden = !report || runs() || isWrong(check) || !refs.partings.firstChild || !isOwn() || !canExamine();
   refs.serve.replaceChildren(...(isWorth(report) ? commands(report.target, best) : []));
   refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
@@ -165,10 +167,10 @@ function draw() {
   refs.again.textContent = `Race ${plural(num, "disturbed prompt")} again`;
 }
 
-// The id of the servers that the results are of; null if there are none.
+// The id of the two servers that the results are of; null if there are none, or more.
 function serversOf() {
-  const { report, opened, ran_on: ranOn } = study.frame ?? {};
-  return report?.said.on_servers && !opened ? ranOn?.machine : null;
+  const { report, opened, lanes, ran_on: ranOn } = study.frame ?? {};
+  return report?.said.on_servers && lanes?.length === 2 && !opened ? ranOn?.machine : null;
 }
 
 // Whether the results are of the prompts that are chosen now.

@@ -6,42 +6,50 @@ import { plural, times } from "../base/text.js";
 const found = globalThis.photofinishFound ??= {};
 
 // servers: their id, in the frames of a result that was not opened from a file; null of models on this machine.
-// what, by kind: "study": {verdict, median, interval, num, others, length}; "load": {says, recommends, ratios, num,
-// others, loses, length}; "checkup": {level, says}, the finding about texts. others: how many texts of num differ;
-// length: tokens of an answer, at most.
+// what, by kind: "study": {verdict, median, interval, num, others, length, temperature}; "load": {says, recommends,
+// ratios, num, others, loses, length}; "checkup": {level, says}, the finding about texts at temperature 0, {numDiffering,
+// numRounding}, of the study's prompts with differing texts that it examined, and of texts that differed there by
+// rounding alone. others: how many texts of num differ; length: tokens of an answer, at most.
 export function tell(kind, servers, what) { found[kind] = servers ? { servers, ...what } : null; }
 
 export const knownOf = (kind, servers) => (servers && found[kind]?.servers === servers ? found[kind] : null);
 
 export const isWrong = (check) => check?.level === "fault";
 
-// Whether it is known that differing texts are rounding.
-export const isRounding = (check) => check?.level === "ok";
+// Whether the check-up has seen so many texts of a study differ by rounding. Of a load it examines no prompts.
+export const isRounding = (check, others, temperature) =>
+  temperature === 0 && others > 0 && Math.min(check?.numDiffering ?? 0, check?.numRounding ?? 0) >= others;
 
 // A line each for what to do, texts, speed and load; [] with fewer than two results.
 export function shortly(servers) {
   const [study, load, check] = ["study", "load", "checkup"].map((kind) => knownOf(kind, servers));
   if ([study, load, check].filter(Boolean).length < 2) return [];
-  return [`To do: ${doLine(study, load, check)}`, textsLine(study ?? load, load ?? study, check),
+  const differing = [study, load].find((each) => each?.others) ?? null;
+  const isHarmless = !load?.others && isRounding(check, study?.others, study?.temperature);
+  return [`To do: ${doLine(study, load, check, differing && !isHarmless)}`,
+    `Texts: ${textsLine(differing, study ?? load, check, isHarmless)}`,
     study && `With one user: ${times(study.median)} while it writes (95 % interval ${
       study.interval.map(times).join(" to ")}, ${plural(study.num, "prompt")}, up to ${
-        plural(study.length, "token")}).`,
+      plural(study.length, "token")}).`,
     load && `Under load, up to ${plural(load.length, "token")}, the wait for the first text included: ${
       load.ratios}.`].filter(Boolean);
 }
 
-function textsLine(one, other, check) {
-  const its = one?.others || !other ? one : other;
-  const differ = its?.others ? `${its.others} of ${plural(its.num, "answer")} differ` : "";
-  if (isWrong(check)) return `Texts: wrong. ${differ ? `${differ}, and the` : "The"} check-up found a fault.`;
-  if (isRounding(check)) return differ ? `Texts: ${differ}, by rounding alone (check-up).` : "Texts: the same.";
-  return differ ? `Texts: ${differ}, and nobody knows why yet. The check-up finds out.` : "Texts: the same.";
+function textsLine(differing, any, check, isHarmless) {
+  const differ = differing ? `${differing.others} of ${plural(differing.num, "answer")} differ` : "";
+  if (isWrong(check)) return `wrong. ${differ ? `${differ}, and the` : "The"} check-up found a fault.`;
+  if (isHarmless) return `${differ}, by rounding, as far as the check-up saw.`;
+  if (differ) return check ? `${differ}, and the check-up found no fault.` :
+    `${differ}, and nobody knows why yet. The check-up finds out.`;
+  const same = any?.num ? `the same in all ${plural(any.num, "answer")}` : "not compared";
+  return check?.level === "doubt" ? `${same}; the check-up has a doubt about them.` : `${same}.`;
 }
 
-function doLine(study, load, check) {
+function doLine(study, load, check, isUnsure) {
   const then = load?.recommends;
   if (isWrong(check))
     return `turn speculation off, and report the fault.${then ? ` Once it is fixed: ${then}.` : ""}`;
-  if ((study?.others || load?.others) && !isRounding(check)) return "find out why texts differ, with the check-up.";
+  if (isUnsure) return check ? "before you switch speculation on, read what the check-up says of the texts." :
+    "find out why texts differ, with the check-up.";
   return then ? `${then}.` : study?.verdict === "ship" ? "measure it under load." : "more prompts, or leave it off.";
 }

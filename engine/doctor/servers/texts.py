@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...recordings.words import ROUNDING
 from ...remote.endpoint import Question, hide
 from ...remote.verdict import Likely, ask_again
 from ..findings import Finding
@@ -94,7 +95,7 @@ async def texts(pair: Pair) -> list[Finding]:
         is_vllm = all(server.kind == "vLLM" for server in pair.servers)
         odds = SHOW_ODDS + ("" if is_vllm else " (vLLM does)")
         return [Finding("doubt", "texts", says, odds if worst.kind == UNKNOWN else BATCHES)]
-    return [Finding("ok", "texts", f"{says} Rounding decides such places, so this is no fault of speculation.")]
+    return [Finding("ok", "texts", f"{says} {ROUNDING}")]
 
 
 def _badness(difference: Difference) -> int:

@@ -84,23 +84,26 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
 def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> None:
     """ "Yes, it pays" would be forwarded of servers on which many users lose, or which write something else."""
     best = {"k": None, "drafter": "server", "median_speedup": 1.99, "measured": True, "num_other_texts": 0}
-    wrong, rounding, unsure = ({"level": level} for level in ("fault", "ok", "doubt"))
+    wrong, unsure = {"level": "fault"}, {"level": "doubt"}
+    rounding, others = ({"level": "ok", "numDiffering": num, "numRounding": 2} for num in (2, 0))
     load = {"says": "faster with 1 user, slower with 16", "recommends": "speculation on with 1 user, off with 16"}
     without = {"num_prompts": 1, "median_speedup": 1.994, "verdict": "unclear"}
     ship = {"verdict": "ship", "doubtful": False, "best": best}
     other = {**ship, "best": {**best, "num_other_texts": 2}}
     with pure_js("dialogs/results.js", **SAID) as call:
         headline, not_safe = call("verdictWords", ship), call("verdictWords", other, unsure)
-        no, safe = call("verdictWords", other, wrong), call("verdictWords", other, rounding)
+        no, safe = call("verdictWords", other, wrong, 0), call("verdictWords", other, rounding, 0)
+        not_those, not_cold = call("verdictWords", other, others, 0), call("verdictWords", other, rounding, 0.8)
         doubtful = call("verdictWords", {**ship, "doubtful": True, "best": {**best, "without": without}})
         said = [call("loadWords", *its) for its in ((load, None), (load, wrong), (None, None))]
         colours = [call("colourOf", *its) for its in (
-            (ship, {"loses": False}), (ship, {"loses": True}), (other, None), (other, None, rounding),
+            (ship, {"loses": False}), (ship, {"loses": True}), (other, None), (other, None, rounding, 0),
             (ship, None, wrong), ({**ship, "verdict": "do not ship"}, {"loses": True}))]  # fmt: skip
     assert headline == "Yes, it pays with one user (\u201cship\u201d): speculation, 1.99\u00d7 at the median (measured)"
     assert not_safe.startswith("Faster with one user: ") and not_safe.endswith(", but 2 texts differ")
     assert no.startswith("Not as it is: its texts are wrong. Once that is fixed: ") and "Yes" not in no
-    assert safe == f"{headline}; 2 texts differ, by rounding alone"
+    assert safe == f"{headline}; 2 texts differ, by rounding, as far as the check-up saw"
+    assert not_those == not_cold == not_safe, "a check-up of other prompts, or at another temperature, explains nothing"
     assert "(measured), and 1.99\u00d7 on only 1 prompt whose text" in doubtful, "no but between equal numbers"
     assert said[:2] == [f"Under load: {load['says']}.", f"Under load: {load['recommends']}."]
     assert said[2].startswith("With more users it may lose")
@@ -109,7 +112,15 @@ def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> N
 
 def test_results_of_the_same_servers_give_one_recommendation() -> None:
     """A load would say "on" and the check-up "off"; or results of other servers be put together."""
-    study = {"verdict": "ship", "median": 2.15, "interval": [1.98, 2.24], "num": 12, "others": 2, "length": 64}
+    study = {
+        "verdict": "ship",
+        "median": 2.15,
+        "interval": [1.98, 2.24],
+        "num": 12,
+        "others": 2,
+        "length": 64,
+        "temperature": 0,
+    }
     load = {
         "recommends": "speculation on with 1 user, off with 16",
         "ratios": "1.86x with 1 user",
@@ -135,10 +146,22 @@ def test_results_of_the_same_servers_give_one_recommendation() -> None:
         advice, texts, *_ = call("shortly", "s")
         assert texts == "Texts: wrong. 2 of 12 answers differ, and the check-up found a fault."
         assert advice == f"To do: turn speculation off, and report the fault. Once it is fixed: {load['recommends']}."
-        call("tell", "checkup", "s", {"level": "ok"})
-        assert call("shortly", "s")[0] == f"To do: {load['recommends']}."
+        call("tell", "checkup", "s", {"level": "ok", "numDiffering": 2, "numRounding": 2})
+        advice, texts, *_ = call("shortly", "s")
+        assert texts.endswith("and the check-up found no fault.") and "before you switch" in advice, (
+            "of the load's texts"
+        )
+        call("tell", "load", "s", {**load, "others": 0})
+        advice, texts, *_ = call("shortly", "s")
+        assert advice == f"To do: {load['recommends']}."
+        assert texts == "Texts: 2 of 12 answers differ, by rounding, as far as the check-up saw."
         call("tell", "load", None, load)
         assert call("shortly", "s")[0] == "To do: measure it under load."
+        call("tell", "checkup", "s", {"level": "ok", "numDiffering": 0, "numRounding": 0})
+        assert "before you switch" in call("shortly", "s")[0], "the check-up examined other prompts"
+        call("tell", "study", "s", {**study, "others": 0})
+        call("tell", "checkup", "s", {"level": "doubt"})
+        assert call("shortly", "s")[1] == "Texts: the same in all 12 answers; the check-up has a doubt about them."
 
 
 def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, capfd) -> None:
