@@ -50,7 +50,7 @@ FAULTS: dict[str, tuple[Language, Language, str, str]] = {
     "temperature ignored": (QUICK_PLAIN, changed("temperature"), "temperature", "temperatures above 0"),
     "top_p ignored": (QUICK_PLAIN, changed("top_p"), "top_p", "top_p below 1"),
     "one seed for all": (QUICK_PLAIN, changed("seeds"), "seed", "ignores the seed"),
-    "a wrong token": (QUICK_PLAIN, changed(second_at=frozenset({5})), "texts", "send this finding"),
+    "a wrong token": (QUICK_PLAIN, changed(second_at=frozenset({5})), "texts", "send the finding"),
     "other weights": (
         QUICK_PLAIN, changed(second_at=frozenset({5}), from_here=True), "texts", "same weights",
     ),

@@ -1,15 +1,15 @@
 // What "Your prompts", "Under load" and the check-up found out about the same servers in this tab, and what they say
 // together. Each dialog is a program of its own.
 
-import { plural, times } from "../base/text.js";
+import { oneLine, plural, times } from "../base/text.js";
 
 const found = globalThis.photofinishFound ??= {};
 
 // servers: their id, in the frames of a result that was not opened from a file; null of models on this machine.
 // what, by kind: "study": {verdict, median, interval, num, others, length, temperature}; "load": {says, recommends,
-// ratios, num, others, loses, length}; "checkup": {level, says}, the finding about texts at temperature 0, {numDiffering,
-// numRounding}, of the study's prompts with differing texts that it examined, and of texts that differed there by
-// rounding alone. others: how many texts of num differ; length: tokens of an answer, at most.
+// ratios, num, others, loses, length}; "checkup": {level, says, change}, the finding about texts at temperature 0, and
+// {numDiffering, numRounding}, of the study's prompts with differing texts that it examined, and of texts that differed
+// there by rounding alone. others: how many texts of num differ; length: tokens of an answer, at most.
 export function tell(kind, servers, what) { found[kind] = servers ? { servers, ...what } : null; }
 
 export const knownOf = (kind, servers) => (servers && found[kind]?.servers === servers ? found[kind] : null);
@@ -47,8 +47,10 @@ function textsLine(differing, any, check, isHarmless) {
 
 function doLine(study, load, check, isUnsure) {
   const then = load?.recommends;
-  if (isWrong(check))
-    return `turn speculation off, and report the fault.${then ? ` Once it is fixed: ${then}.` : ""}`;
+  if (isWrong(check)) {
+    const change = check.change.charAt(0).toLowerCase() + check.change.slice(1);
+    return `${oneLine(change)}.${then ? ` Once that is fixed: ${then}.` : ""}`;
+  }
   if (isUnsure) return check ? "before you switch speculation on, read what the check-up says of the texts." :
     "find out why texts differ, with the check-up.";
   return then ? `${then}.` : study?.verdict === "ship" ? "measure it under load." : "more prompts, or leave it off.";

@@ -33,7 +33,7 @@ TIE, NEAR, NUMERICS, OTHER_MODEL, FAULT, UNKNOWN = KINDS = (
     "cannot be classified",
 )
 NUM_CHARACTERS, MOST_OF_A_WORD = 40, 20
-REPORT = "Turn speculation off, and send this finding to the server's developers"
+REPORT = "Turn speculation off, and send the finding on texts to the server's developers"
 MOST_NATS = 20.0
 OTHER_WEIGHTS = "Serve both with the same weights, --dtype and quantisation, then check again"
 SHOW_ODDS = "Use servers that name their tokens and give log-probabilities"

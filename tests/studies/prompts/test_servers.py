@@ -142,10 +142,10 @@ def test_results_of_the_same_servers_give_one_recommendation() -> None:
         )
         assert texts.startswith("Texts: 2 of 12 answers differ, and nobody knows why")
         assert advice == "To do: find out why texts differ, with the check-up."
-        call("tell", "checkup", "s", {"level": "fault"})
+        call("tell", "checkup", "s", {"level": "fault", "change": "Turn it off"})
         advice, texts, *_ = call("shortly", "s")
         assert texts == "Texts: wrong. 2 of 12 answers differ, and the check-up found a fault."
-        assert advice == f"To do: turn speculation off, and report the fault. Once it is fixed: {load['recommends']}."
+        assert advice == f"To do: turn it off. Once that is fixed: {load['recommends']}."
         call("tell", "checkup", "s", {"level": "ok", "numDiffering": 2, "numRounding": 2})
         advice, texts, *_ = call("shortly", "s")
         assert texts.endswith("and the check-up found no fault.") and "before you switch" in advice, (
