@@ -26,7 +26,7 @@ function order() {
 // Other dialogs say what this means for their results.
 function heard({ state, servers, report, params }) {
   const texts = report?.findings.find(({ check }) => check === "texts"), { differ, num } = study.source ?? {};
-  if (state === "finished" && texts) tell("checkup", servers, { level: texts.level, says: texts.says, change: texts.change,
+  if (state === "finished" && texts) tell("checkup", servers, { ...texts,
     numDiffering: differ ? Math.min(num, NUM_PROMPTS) : 0,
     numRounding: texts.says.includes(ROUNDING) ? Number.parseInt(texts.says, 10) : 0 });
   if (state === "finished") study.about = `Seed ${params.seed}. ${refs.prompts.textContent} ${

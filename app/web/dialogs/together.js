@@ -51,7 +51,7 @@ function doLine(study, load, check, isUnsure) {
     const change = check.change.charAt(0).toLowerCase() + check.change.slice(1);
     return `${oneLine(change)}.${then ? ` Once that is fixed: ${then}.` : ""}`;
   }
-  if (isUnsure) return check ? "before you switch speculation on, read what the check-up says of the texts." :
+  if (isUnsure) return check ? "read the check-up's finding on texts before you switch speculation on." :
     "find out why texts differ, with the check-up.";
   return then ? `${then}.` : study?.verdict === "ship" ? "measure it under load." : "more prompts, or leave it off.";
 }
