@@ -16,6 +16,7 @@ from tests.helpers.loopback_models import WORDS as WRITTEN
 from tests.helpers.loopback_models import lists_models, writes
 from tests.helpers.page_browser import UNREADABLE, new_race, run_race, saved, watched
 from tests.helpers.pageserver import TARGET, served
+from tests.helpers.race_pages import words
 
 pytestmark = pytest.mark.browser
 KEY = "sk-of-nobody-0123456789"
@@ -144,6 +145,9 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert tab.inner_text("#page-study [data-ref=scope]") == scope
         verdict = tab.inner_text("#page-study [data-ref=verdict]")
         tab.keyboard.press("Escape")
+        tab.click("[role=tab][data-tab=decide]")
+        assert "In this tab 1 of 3 other answers of such servers differ" in words(tab, "decideCaution")
+        tab.click("[role=tab][data-tab=text]")
 
         tab.click("#page-servers-button")
         tab.click("#page-load-button")

@@ -26,7 +26,7 @@ function order() {
 // Other dialogs say what this means for their results.
 function heard({ state, servers, report, params }) {
   const texts = report?.findings.find(({ check }) => check === "texts"), { differ, num } = study.source ?? {};
-  if (state === "finished" && texts) tell("checkup", servers, { ...texts,
+  if (state === "finished" && texts) tell("checkup", servers, { ...texts, model: report.models?.[0],
     numDiffering: differ ? Math.min(num, NUM_PROMPTS) : 0,
     numRounding: texts.says.includes(ROUNDING) ? Number.parseInt(texts.says, 10) : 0 });
   if (state === "finished") study.about = `Seed ${params.seed}. ${refs.prompts.textContent} ${

@@ -52,10 +52,10 @@ function drawNeed() {
 
 const withTimes = (words) => oneLine(words).replace(/(\d)x\b/g, "$1\u00d7");
 
-function heard({ key, rows, begun, state, lanes, report, servers, max_new_tokens: length }) {
+function heard({ key, rows, begun, state, lanes, model, report, servers, max_new_tokens: length }) {
   const words = withTimes(report?.says[0] ?? "").split(": ")[0], sum = (name) =>
     report.levels.reduce((all, row) => all + (row[name] ?? 0), 0);
-  if (key && state === "finished" && lanes.length === 2) tell("load", servers, { num: sum("num_compared"),
+  if (key && state === "finished" && lanes.length === 2) tell("load", servers, { model, num: sum("num_compared"),
     others: sum("num_compared") - sum("num_same_text"), recommends: withTimes(report.recommends),
     length, says: words.charAt(0).toLowerCase() + words.slice(1), ratios: ratiosOf(report),
     loses: report.loses_with.length > 0 });

@@ -116,9 +116,9 @@ function draw() {
   const rows = [...results.rows.values()], report = frame?.report ?? null, best = report?.best ?? null;
   const id = serversOf(), load = knownOf("load", id), check = knownOf("checkup", id);
   const temperature = frame?.params?.temperature ?? null;
-  if (best && id && !runs()) tell("study", id, { verdict: report.verdict, median: best.median_speedup,
-    interval: best.interval, num: frame.num_done, length: frame.params.max_new_tokens, temperature,
-    others: best.num_other_texts });
+  if (best && id && !runs()) tell("study", id, { model: report.target, verdict: report.verdict,
+    median: best.median_speedup, interval: best.interval, num: frame.num_done, length: frame.params.max_new_tokens,
+    temperature, others: best.num_other_texts });
   drawSource(source);
   window.photofinishPrompts =       // for the check-up
     source && { ...source, flatten: refs.flatten.checked, ...differing(rows) };

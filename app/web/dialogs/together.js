@@ -1,12 +1,10 @@
-// What "Your prompts", "Under load" and the check-up found out about the same servers in this tab, and what they say
-// together. Each dialog is a program of its own.
+// What "Your prompts", "Under load" and the check-up say of the same servers together.
 
+import { found } from "../base/found.js";
 import { oneLine, plural, times } from "../base/text.js";
 
-const found = globalThis.photofinishFound ??= {};
-
 // servers: their id, in the frames of a result that was not opened from a file; null of models on this machine.
-// what, by kind: "study": {verdict, median, interval, num, others, length, temperature}; "load": {says, recommends,
+// what: the `model`, and by kind: "study": {verdict, median, interval, num, others, length, temperature}; "load": {says, recommends,
 // ratios, num, others, loses, length}; "checkup": {level, says, change}, the finding about texts at temperature 0, and
 // {numDiffering, numRounding}, of the study's prompts with differing texts that it examined, and of texts that differed
 // there by rounding alone. others: how many texts of num differ; length: tokens of an answer, at most.

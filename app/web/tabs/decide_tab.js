@@ -2,6 +2,7 @@
 // input stays in this browser.
 
 import { copy, makeButton, tableRow } from "../base/dom.js";
+import { found, otherTexts } from "../base/found.js";
 import { isElsewhere, isOfServers, sum } from "../base/model.js";
 import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
 import { make, write } from "../base/text.js";
@@ -57,7 +58,8 @@ function entered() {
 
 function drawDecide() {
   if (root.dataset.tab !== "decide") return;
-  const now = [S.race, S.sides[1], S.header, S.recording, S.live, S.metrics, S.chosen, S.complete];
+  const now = [S.race, S.sides[1], S.header, S.recording, S.live, S.metrics, S.chosen, S.complete, found.study,
+    found.load, found.checkup];
   if (now.every((value, i) => value === decided[i]) && decided.length) return;
   decided = now;
   fillBoxes();
@@ -94,11 +96,12 @@ export function loadNow(answer) {
 
 // Verdict, caveats, what a load would change, and what only this engine can do.
 function drawAnswer(answer, inputs, load) {
-  refs.answer.dataset.tone = answer.subject.canServe ? toneOf(answer, load) : "doubtful";
+  const others = isOfServers(S.header) ? otherTexts(S.header.model.name) : "";
+  refs.answer.dataset.tone = others || !answer.subject.canServe ? "doubtful" : toneOf(answer, load);
   const noise = noiseWords(answer.noise);
   write(refs.answerScope, `${answer.scope}, one prompt${noise ? `; noise of the ratio ${noise}` : ""}`);
   write(refs.decideSays, verdictWords(answer, "", load));
-  write(refs.decideCaution, [...inputs.odd, answer.caution].filter(Boolean).join(" "));
+  write(refs.decideCaution, [...inputs.odd, others, answer.caution].filter(Boolean).join(" "));
   write(refs.answerBatch, load.words);
   refs.answerBatch.classList.toggle("pf-entered", load.gain !== null);       // then it is what counts
   const lengths = whatIfOf();         // a sentence if there are no tables
