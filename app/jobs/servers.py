@@ -31,7 +31,7 @@ from .worker import Race
 
 NOTE = "Both lanes run on servers, which choose their own drafter and draft length."
 SECRET = secrets.token_bytes(16)
-"""Of this process, so that an id says nothing of an address."""
+"""Drawn anew by each process, so that an id reveals no address."""
 NO_SERVERS = "name a server first, under \u201cYour servers\u201d"
 
 

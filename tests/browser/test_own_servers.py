@@ -146,7 +146,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         verdict = tab.inner_text("#page-study [data-ref=verdict]")
         tab.keyboard.press("Escape")
         tab.click("[role=tab][data-tab=decide]")
-        assert "In this tab 1 of 3 other answers of such servers differ" in words(tab, "decideCaution")
+        assert "In this tab 1 of 3 other answers of servers of this model differ" in words(tab, "decideCaution")
         tab.click("[role=tab][data-tab=text]")
 
         tab.click("#page-servers-button")

@@ -26,9 +26,10 @@ function order() {
 // Other dialogs say what this means for their results.
 function heard({ state, servers, report, params }) {
   const texts = report?.findings.find(({ check }) => check === "texts"), { differ, num } = study.source ?? {};
-  if (state === "finished" && texts) tell("checkup", servers, { ...texts, model: report.models?.[0],
+  const its = report?.first?.level === "fault" ? report.first : texts;
+  if (state === "finished" && its) tell("checkup", servers, { ...its, model: report.models?.[0],
     numDiffering: differ ? Math.min(num, NUM_PROMPTS) : 0,
-    numRounding: texts.says.includes(ROUNDING) ? Number.parseInt(texts.says, 10) : 0 });
+    numRounding: texts?.says.includes(ROUNDING) ? Number.parseInt(texts.says, 10) : 0 });
   if (state === "finished") study.about = `Seed ${params.seed}. ${refs.prompts.textContent} ${
     new Date().toISOString().slice(0, 16).replace("T", " ")} UTC`;
 }

@@ -8,7 +8,7 @@ import { canExamine, examine, refs } from "./box.js";
 import { connect, drawControls, fileName, forget, isLost, onServers, plainText, promptsOption, readOr, runs, start,
   study } from "./dialog.js";
 import { savesPage, saveWords } from "./report.js";
-import { isWrong, knownOf, shortly, tell } from "./together.js";
+import { isCause, isWrong, knownOf, shortly, tell } from "./together.js";
 
 const KEPT_KEY = "photofinish.load";
 const BUTTON = "#page-load-button", OPENER = "#page-servers-button";
@@ -96,10 +96,10 @@ function draw() {
   refs.scope.textContent = oneLine(`${frame.model} on ${serversWords(frame.lanes)}, ${few === many ? "" :
     `${few} to `}${plural(many, "user")} at once`).slice(0, 300);
   const [verdict, ...details] = report.says.map(withTimes);
-  refs.said.textContent = isWrong(check) ? "Not as it is: the texts of speculation are wrong. Once that is fixed: "
-    + `${withTimes(report.recommends)}` :
+  refs.said.textContent = isWrong(check) ? `Not as it is: the check-up found a fault. Once that is fixed: ${
+    withTimes(report.recommends)}` :
     (runs() ? "So far: " : "") + (verdict?.slice(0, -1) ?? "Throughput by number of users");
-  const why = [report.differ, !isWrong(check) && report.causes, differs(report) && check && `The check-up: ${
+  const why = [report.differ, !isCause(check) && report.causes, differs(report) && check && `The check-up: ${
     check.says}`];
   refs.details.textContent = [...details, why.filter(Boolean).map(oneLine).join(" "), oneLine(report.said.repeats)]
     .filter(Boolean).join("\n");

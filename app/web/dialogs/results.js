@@ -5,7 +5,7 @@ import { makeButton, tableRow } from "../base/dom.js";
 import { drafterName, make, oneLine, plural, shortDrafter, times } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { wasteWords } from "../tabs/money.js";
-import { isRounding, isWrong } from "./together.js";
+import { isCause, isRounding, isWrong } from "./together.js";
 
 const WORDS = { ship: "Yes, it pays (\u201cship\u201d)",
   "do not ship": "No, the gain is too small (\u201cdo not ship\u201d)", unclear: "Unclear" };
@@ -42,7 +42,7 @@ export function verdictWords({ verdict, doubtful, best }, check = null, temperat
   const isHarmless = isRounding(check, other, temperature);
   const texts = !other ? "" : isHarmless ? `; ${differ}, by rounding, as far as the check-up saw` : `, but ${differ}`;
   if (!best) return WORDS[verdict];
-  if (isWrong(check)) return `Not as it is: its texts are wrong. Once that is fixed: ${atMedian(best)}`;
+  if (isWrong(check)) return `Not as it is: the check-up found a fault. Once that is fixed: ${atMedian(best)}`;
   if (!doubtful) return `${wordsOf(verdict, best, isHarmless)}: ${atMedian(best)}${texts}`;
   const { num_prompts: num, median_speedup: median } = best.without;
   const users = best.k === null ? " with one user" : "";
@@ -85,7 +85,7 @@ export function textsWords(rows, temperature, check = null) {
   const others = its.filter(({ identical }) => !identical);
   if (others.length === its.length && !others.some(({ differs_at: at }) => typeof at === "number")) return "";
   const same = `Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`;
-  const isKnown = isWrong(check) || isRounding(check, others.length, temperature);
+  const isKnown = isCause(check) || isRounding(check, others.length, temperature);
   return others.length ? [same, controlWords(others), !isKnown && causesOf(temperature),
     check && `The check-up: ${oneLine(check.says)}`].filter(Boolean).join(" ") : same;
 }

@@ -4,15 +4,19 @@ import { found } from "../base/found.js";
 import { oneLine, plural, times } from "../base/text.js";
 
 // servers: their id, in the frames of a result that was not opened from a file; null of models on this machine.
-// what: the `model`, and by kind: "study": {verdict, median, interval, num, others, length, temperature}; "load": {says, recommends,
-// ratios, num, others, loses, length}; "checkup": {level, says, change}, the finding about texts at temperature 0, and
-// {numDiffering, numRounding}, of the study's prompts with differing texts that it examined, and of texts that differed
-// there by rounding alone. others: how many texts of num differ; length: tokens of an answer, at most.
+// what: the `model`, and by kind: "study": {verdict, median, interval, num, others, length, temperature}; "load":
+// {says, recommends, ratios, num, others, loses, length}; "checkup": {level, check, says, change}, its first fault, else
+// its finding on texts at temperature 0, and {numDiffering, numRounding}, of the study's prompts with differing texts
+// that it examined, and of texts that differed there by rounding alone. others: how many texts of num differ; length:
+// tokens of an answer, at most.
 export function tell(kind, servers, what) { found[kind] = servers ? { servers, ...what } : null; }
 
 export const knownOf = (kind, servers) => (servers && found[kind]?.servers === servers ? found[kind] : null);
 
 export const isWrong = (check) => check?.level === "fault";
+
+// Whether it says why texts differ.
+export const isCause = (check) => isWrong(check) && check.check === "texts";
 
 // Whether the check-up has seen so many texts of a study differ by rounding. Of a load it examines no prompts.
 export const isRounding = (check, others, temperature) =>
@@ -35,9 +39,9 @@ export function shortly(servers) {
 
 function textsLine(differing, any, check, isHarmless) {
   const differ = differing ? `${differing.others} of ${plural(differing.num, "answer")} differ` : "";
-  if (isWrong(check)) return `wrong. ${differ ? `${differ}, and the` : "The"} check-up found a fault.`;
+  if (isCause(check)) return `wrong. ${differ ? `${differ}, and the` : "The"} check-up found a fault.`;
   if (isHarmless) return `${differ}, by rounding, as far as the check-up saw.`;
-  if (differ) return check ? `${differ}, and the check-up found no fault.` :
+  if (differ) return check ? `${differ}, and the check-up does not say why.` :
     `${differ}, and nobody knows why yet. The check-up finds out.`;
   const same = any?.num ? `the same in all ${plural(any.num, "answer")}` : "not compared";
   return check?.level === "doubt" ? `${same}; the check-up has a doubt about them.` : `${same}.`;

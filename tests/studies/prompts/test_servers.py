@@ -71,11 +71,12 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
         some = (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])
         said = [call("textsWords", its, 0) for its in some]
         once = call("textsWords", [*rows[:1], {**rows[1], "plain_repeats": False}], 0.8)
-        checked = call("textsWords", rows, 0, {"level": "fault", "says": "1 real fault."})
+        checked, unexplained = (call("textsWords", rows, 0, {"level": "fault", "check": name, "says": "1 real fault."})
+                                for name in ("texts", "sampling"))  # fmt: skip
     control = "Asked once more, the plain server wrote its own text again in 3 of 3: it repeats itself"
     assert said[0].startswith(f"Same text: 1 of 4 answers. {control}")
     assert said[0].endswith(causes(0, in_batches=False)) and once.endswith(causes(0.8, in_batches=False))
-    assert checked.endswith("makes the difference. The check-up: 1 real fault.")
+    assert checked.endswith("makes the difference. The check-up: 1 real fault.") and "Possible" in unexplained
     assert [row["plain_repeats"] for row in rows] == [None, True, True, True]
     assert "in 0 of 1: it does not repeat itself, so the differences say nothing of speculation" in once
     assert said[1:] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
@@ -101,7 +102,7 @@ def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> N
             (ship, None, wrong), ({**ship, "verdict": "do not ship"}, {"loses": True}))]  # fmt: skip
     assert headline == "Yes, it pays with one user (\u201cship\u201d): speculation, 1.99\u00d7 at the median (measured)"
     assert not_safe.startswith("Faster with one user: ") and not_safe.endswith(", but 2 texts differ")
-    assert no.startswith("Not as it is: its texts are wrong. Once that is fixed: ") and "Yes" not in no
+    assert no.startswith("Not as it is: the check-up found a fault. Once that is fixed: ") and "Yes" not in no
     assert safe == f"{headline}; 2 texts differ, by rounding, as far as the check-up saw"
     assert not_those == not_cold == not_safe, "a check-up of other prompts, or at another temperature, explains nothing"
     assert "(measured), and 1.99\u00d7 on only 1 prompt whose text" in doubtful, "no but between equal numbers"
@@ -142,13 +143,16 @@ def test_results_of_the_same_servers_give_one_recommendation() -> None:
         )
         assert texts.startswith("Texts: 2 of 12 answers differ, and nobody knows why")
         assert advice == "To do: find out why texts differ, with the check-up."
-        call("tell", "checkup", "s", {"level": "fault", "change": "Turn it off"})
+        call("tell", "checkup", "s", {"level": "fault", "check": "texts", "change": "Turn it off"})
         advice, texts, *_ = call("shortly", "s")
         assert texts == "Texts: wrong. 2 of 12 answers differ, and the check-up found a fault."
         assert advice == f"To do: turn it off. Once that is fixed: {load['recommends']}."
+        call("tell", "checkup", "s", {"level": "fault", "check": "sampling", "change": "Turn it off"})
+        advice, texts, *_ = call("shortly", "s")
+        assert advice.startswith("To do: turn it off.") and texts.endswith("does not say why."), "a fault of any kind"
         call("tell", "checkup", "s", {"level": "ok", "numDiffering": 2, "numRounding": 2})
         advice, texts, *_ = call("shortly", "s")
-        assert texts.endswith("and the check-up found no fault.") and "before you switch" in advice, (
+        assert texts.endswith("and the check-up does not say why.") and "before you switch" in advice, (
             "of the load's texts"
         )
         call("tell", "load", "s", {**load, "others": 0})
