@@ -31,7 +31,7 @@ const api = {
       counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides,
       totals: shownLanes().map((lane) => lane?.steps.length ?? 0),
       metrics: S.shown?.metrics ?? null, speedup: S.shown?.speedup ?? null,
-      noise: S.shown?.noise ?? null, loop: S.shown?.loop ?? "", fromFile: S.fromFile, asked: S.asked,
+      noise: S.shown?.noise ?? null, loop: S.shown?.cautions.loop ?? "", fromFile: S.fromFile, asked: S.asked,
     };
   },
 };

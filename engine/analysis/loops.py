@@ -1,11 +1,10 @@
-"""Whether a text loops, which makes it the easiest to guess. Standard library only. Twin of
-app/web/base/caveats.js."""
+"""Whether a text loops, which makes it the easiest to guess. Standard library only."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain, pairwise
 
 from ..events import Step
 
@@ -13,17 +12,19 @@ SHORTEST = 8
 """Tokens in the shortest copy that counts."""
 LOOPS_ABOVE = 1 / 3
 NUMBER = re.compile(" *[0-9]+")
-MOST_DIGITS = 3
-"""Longer numbers are times and keys; they do not count a loop's rounds."""
+MOST_DIGITS = 3  # longer numbers are times and keys, which do not count a loop's rounds, except for years
+YEARS = range(1000, 3000)
+JOINTS = "-/:."  # between two numbers they make a date, a time or a range
 COUNTER = -1
 LOOKED_AT = 10_000
 """Tokens of a text that are searched for copies, ten times the limit of a race on the page."""
 
 
 def with_counters(done: Sequence[Step]) -> list[int]:
-    """The tokens of these steps, for the functions below, with COUNTER for each token of a small number that counts up:
-    the number before it in the text is one less, or the next one is one more. So "item 17", "item 18", ... is a loop.
-    All other numbers are data (docs/metrics.md)."""
+    """The tokens of these steps, for the functions below, with COUNTER for each token of a number that counts: of a
+    small one if the number before it in the text is one less, or the next one is one more; of a year, alone and not in
+    a date, if the year before or after it is one less or one more. So "item 17", "item 18", ... is a loop, and so is
+    "in 2022", "in 2021", .... All other numbers are data (docs/metrics.md)."""
     ids = [token for step in done for token in step.token_ids]
     pieces = [piece for step in done for piece in step.pieces or [""] * len(step.token_ids)]
     numbers = list[list[int]]()
@@ -36,10 +37,23 @@ def with_counters(done: Sequence[Step]) -> list[int]:
             numbers.append([i])
     texts = ["".join(pieces[i] for i in number).strip() for number in numbers]
     values = [int(text) if len(text) <= MOST_DIGITS else None for text in texts]
-    for number, before, value, after in zip(numbers, [None, *values], values, [*values[1:], None], strict=False):
-        if value is not None and (before == value - 1 or after == value + 1):
-            for i in number:
-                ids[i] = COUNTER
+    rows = list(zip(numbers, [None, *values], values, [*values[1:], None], strict=False))
+    counted = [
+        number
+        for number, before, value, after in rows
+        if value is not None and (before == value - 1 or after == value + 1)
+    ]
+    joined = {i for a, b in pairwise(numbers) if b[0] - a[-1] == 2 and pieces[b[0] - 1] in JOINTS for i in (a[0], b[0])}
+    years = [
+        (number, int(text))
+        for number, text in zip(numbers, texts, strict=True)
+        if len(text) == 4 and int(text) in YEARS and number[0] not in joined
+    ]
+    for (before, a), (after, b) in pairwise(years):
+        if abs(a - b) == 1:
+            counted += [before, after]
+    for i in chain.from_iterable(counted):
+        ids[i] = COUNTER
     return ids
 
 

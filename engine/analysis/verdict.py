@@ -1,14 +1,30 @@
-"""Whether two lanes wrote the same tokens: a graded verdict with its cause. Pure, standard library only."""
+"""What a comparison of two lanes is worth: the same, different, or not compared and why. Pure, standard library only.
+
+Every verdict anywhere (terminal, page, exported page, stage, studies, servers, verify) is made by `worth`, from what
+both lanes wrote and how they ended, and says no more than was compared."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from ..events import Step, width_words
+from ..events import Failed, Finished, LaneEvent, Step, width_words
 
-Kind = Literal["identical_bits", "identical_tokens", "near_tie", "different", "same_distribution"]
+Kind = Literal[
+    "identical_bits",
+    "identical_tokens",
+    "near_tie",
+    "different",
+    "same_distribution",
+    "same_text",  # this and the next: of lanes on servers
+    "other_text",
+    "not_compared",
+]
+KINDS = get_args(Kind)
+IDENTICAL = ("identical_bits", "identical_tokens")
+SAME = (*IDENTICAL, "same_text")
+NEITHER = ("same_distribution", "not_compared")
 
 
 @dataclass(frozen=True)
@@ -30,22 +46,64 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The graded comparison of two lanes. `rows_compared` counts tokens (rows of logits in audit mode);
-    `rows_different` is None without audit."""
+    """The graded comparison of two lanes.
+
+    rows_compared: tokens up to the first that differs (in audit mode also rows of logits).
+    rows_different: how many of these rows differ; None without audit.
+    sentence: the finding and its cause.
+    complete: whether both lanes had ended by themselves; else only the shorter length was compared.
+    short: what was compared, in a few words, to show next to the kind."""
 
     kind: Kind
     rows_compared: int
     rows_different: int | None
     first_difference: Difference | None
     sentence: str
+    complete: bool
+    short: str
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
+State = Literal["finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two texts that are compared.
+
+    name: its lane.
+    num: how many tokens it has; of a server whose tokens are not compared, characters.
+    state: whether it ended by itself, was stopped, or failed."""
+
+    name: str
+    num: int
+    state: State
+
+
+def state_of(events: Iterable[LaneEvent], lane: str) -> State:
+    """How a lane ended."""
+    ends = [e.event for e in events if e.lane == lane and isinstance(e.event, (Finished, Failed))]
+    return "stopped" if not ends else "failed" if isinstance(ends[-1], Failed) else "finished"
+
+
+def worth(sides: Sequence[Side], what: str = "token") -> str:
+    """Why two texts in which nothing differs must not be called the same, in words; "" if they may be, as far as the
+    shorter one goes. what: `Side.num` counts these."""
+    if failed := [side for side in sides if side.state == "failed"]:
+        when = [f"after {_num(side.num, what)}" if side.num else f"before its first {what}" for side in failed]
+        parts = [f"{side.name} failed {at}" for side, at in zip(failed, when, strict=True)]
+        common = min(side.num for side in sides)
+        return ", ".join(parts) + (f"; up to there, {_num(common, what)} of both are the same" if common else "")
+    if empty := [side.name for side in sides if not side.num]:
+        return f"{' and '.join(empty)} wrote nothing"
+    return ""
+
+
 NEAR_TIE_ROUNDINGS = 8.0
+# the largest difference between rows that still counts as rounding, relative to the logits' own spread
 ROUNDING_SHARE = {"float32": 2e-3, "bfloat16": 0.15, "int8": 0.15, "float16": 0.05}
-"""The largest difference between rows that still counts as rounding, relative to the logits' own spread."""
 
 
 def compare(
@@ -53,39 +111,88 @@ def compare(
     b: Sequence[Step],
     *,
     names: tuple[str, str],
+    states: tuple[State, State],
     same_class: bool,
     dtype: str,
     explain: Callable[[int, tuple[int, int]], Difference],
-    finished: bool,
 ) -> Verdict:
     """Compare what two lanes committed.
 
+    states: how each lane ended; of lanes that did not finish only the shorter length is compared.
     same_class: whether both ran at widths whose rows were probed to be bit-equal: then any difference is a fault.
-    explain: given a position and (token of a, token of b), measures how close the first difference was.
-    finished: False if a lane failed or was stopped; then only the shorter length is compared."""
+    explain: given a position and (token of a, token of b), measures how close the first difference was."""
     parting = part(a, b)
-    common, audited = min(len(parting.tokens_a), len(parting.tokens_b)), parting.rows_different is not None
-    both, so_far = f"{names[0]} and {names[1]}", "" if finished else ", up to the length of the shorter one"
+    ids = parting.tokens_a, parting.tokens_b
+    sides = [Side(*each) for each in zip(names, map(len, ids), states, strict=True)]
+    common, rows, both = min(map(len, ids)), parting.rows_different, f"{names[0]} and {names[1]}"
     kind: Kind
     difference = None
     if (first := parting.first) is not None:
-        difference = explain(first, (parting.tokens_a[first], parting.tokens_b[first]))
+        difference = explain(first, (ids[0][first], ids[1][first]))
         kind, sentence = _grade(difference, same_class, dtype, both)
-    elif len(parting.tokens_a) != len(parting.tokens_b) and finished:
+    elif any(side.state == "finished" and side.num < other.num for side, other in (sides, sides[::-1])):
         kind, sentence = "different", f"a fault: {both} agree on {common} tokens, then only one continues"
-    elif audited and not parting.rows_different and common:
-        kind = "identical_bits"
-        sentence = (
-            f"identical, bit for bit: {both} wrote the same {common} tokens and 0 of {common} rows of logits "
-            f"differ{so_far}"
-        )
     else:
-        kind, sentence = "identical_tokens", f"identical tokens: {both} wrote the same {common} tokens{so_far}"
-        if parting.rows_different:
-            sentence += f"; {parting.rows_different} of {common} rows of logits differ in their last bits"
-            if same_class:
-                kind, sentence = "different", f"{sentence}, although their widths are in the same class: a fault"
-    return Verdict(kind, parting.num_rows, parting.rows_different, difference, sentence)
+        kind, sentence = _same(common, rows, both, "" if _complete(states) else ", up to the length of the shorter one")
+        if rows and same_class:
+            kind, sentence = "different", f"a fault: {sentence}, although their widths are in the same class"
+        elif why := worth(sides):
+            kind, sentence = "not_compared", f"not compared: {why}"
+    short = short_words(kind, sides, rows, first)
+    return Verdict(kind, parting.num_rows, rows, difference, sentence, _complete(states), short)
+
+
+def promised(sides: Sequence[Side], sentence: str) -> Verdict:
+    """The verdict on two lanes that promise the same probabilities, not the same tokens: they are not compared."""
+    why = worth(sides)
+    kind: Kind = "not_compared" if why else "same_distribution"
+    words, short = f"not compared: {why}" if why else sentence, short_words(kind, sides, None, None)
+    return Verdict(kind, 0, None, None, words, _complete(side.state for side in sides), short)
+
+
+def are_same(kind: str) -> bool | None:
+    """Whether a verdict of this kind found two texts the same; None if they were not compared."""
+    return None if kind in NEITHER else kind in SAME
+
+
+def short_words(
+    kind: Kind, sides: Sequence[Side], rows_different: int | None, first: int | None, what: str = "token"
+) -> str:
+    """What was compared, in a few words.
+
+    rows_different: rows of logits; None without audit.
+    first: how many tokens are the same before the first that differs; None if none differs.
+    what: `Side.num` counts these."""
+    num, complete = min(side.num for side in sides), _complete(side.state for side in sides)
+    if kind == "same_distribution":
+        return "the texts are not compared"
+    if kind == "not_compared":
+        return worth(sides, what)
+    if first is not None:
+        return f"the same for {first} of {_num(num, what)}, different from there on"
+    if kind == "different" and not rows_different:
+        return f"the same for {_num(num, what)}, then only one continues"
+    if rows_different:
+        return f"{_num(num, what)} identical, but the scores (logits) of {rows_different} of them differ"
+    scores = "" if rows_different is None else ", and the model's scores (logits) too"
+    return f"{num} of {_num(num, what)} identical{'' if complete else ' so far'}{scores}"
+
+
+def _complete(states: Iterable[State]) -> bool:
+    return all(state == "finished" for state in states)
+
+
+def _num(num: int, what: str) -> str:
+    return f"{num} {what}{'s' * (num != 1)}"
+
+
+def _same(num: int, rows_different: int | None, both: str, so_far: str) -> tuple[Kind, str]:
+    """Of two lanes with the same tokens."""
+    wrote = f"{both} wrote the same {_num(num, 'token')}"
+    if rows_different == 0:
+        return "identical_bits", f"identical, bit for bit: {wrote} and 0 of {num} rows of logits differ{so_far}"
+    rows = f"; {rows_different} of {num} rows of logits differ" if rows_different else ""
+    return "identical_tokens", f"identical tokens: {wrote}{so_far}{rows}"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.metrics import disturbance, lane_metrics, percentile, race_speedups, ratio, speedup
 from ..analysis.roofline import Roofline
+from ..analysis.verdict import are_same
 from ..drafters import parse
 from ..errors import RaceError
 from ..events import Failed, Prompt, Step, steps
@@ -29,7 +30,6 @@ CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 GAP_TOKENS = 32
 DEFAULT_K = 7
 DRAFT_MODEL = "draft_model"
-IDENTICAL = ("identical_bits", "identical_tokens")
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,8 @@ def run_race(
     gains, verdicts = race_speedups(events, lanes), race.result()["verdicts"]
     for lane, done in numbers.items():
         gain = gains[lane] if lane in gains else speedup(steps(events, PLAIN), steps(events, lane))
-        identical = None if lane == PLAIN else lane not in failed
-        if lane in gains and verdicts[lane]["kind"] not in IDENTICAL:
-            identical = False
+        identical = are_same(verdicts[lane]["kind"]) if lane in gains else None
+        if identical is False:
             (faults if race.widths.plan.exact else differences).append(f"{name}: {verdicts[lane]['sentence']}")
         synthetic = race.lanes[lane].drafter.synthetic
         rate = done.tokens_per_s

@@ -46,7 +46,7 @@ EXPORT = Command(
         setting("--csv OUT.csv", not_empty, "write the steps of all lanes as a table"),
     ),
     _export,
-    "Example: python -m engine export race.json --html race.html. The page contains the recording byte for byte, and "
-    "its button Save returns it. An existing file is replaced. Exit status: 0 written; 1 it could not be written; 2 "
+    "Example: python -m engine export race.json --html race.html. The page contains the recording, and its button "
+    "Save returns it. An existing file is replaced. Exit status: 0 written; 1 it could not be written; 2 "
     "the file or the arguments cannot be used; 130 interrupted.",
 )

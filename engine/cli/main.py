@@ -5,6 +5,7 @@ tracebacks only with --debug."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pkgutil import resolve_name
 from types import FrameType
 
@@ -89,7 +90,7 @@ def _run(arguments: list[str]) -> int:
     name = arguments[0]
     command = _command(name)
     options = _parser(name, command).parse(arguments[1:])
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), nullcontext() if options.debug else _without_log():
         if not options.debug:
             warnings.simplefilter("ignore")
             os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
@@ -144,6 +145,17 @@ def _interrupts() -> Iterator[list[int]]:
         yield seen
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """The engine logs with a traceback what a command says in a line; Python would print it for want of a handler."""
+    log, handler = logging.getLogger("engine"), logging.NullHandler()
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def _command(name: str) -> Command:

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.loops import loop_sentence, with_counters
-from ..analysis.metrics import LaneMetrics, disturbance, is_noise, lane_metrics, race_speedups, ratio_noise
+from ..analysis.metrics import LaneMetrics, is_noise, lane_metrics, race_speedups, ratio_noise
 from ..analysis.roofline import amount, roofline
+from ..analysis.verdict import SAME
 from ..events import Finished, steps, text_of
 from ..recordings.recording import Recording, failures
 from ..recordings.words import circumstances, clean, ribbons
@@ -29,8 +29,11 @@ VERDICTS = {
     "same_distribution": ("same probabilities, different text", "bold #56b4e9"),
     "same_text": ("the same text", GOOD),
     "other_text": ("the texts part, see below", CAUTION),
+    "not_compared": ("not compared, see below", CAUTION),
 }
 """Kind -> what the headline says, and its style."""
+NO_RESULT = {"different": "a fault", "not_compared": "a lane failed or wrote nothing"}
+LOOPS = "the text repeats itself"
 OF_STEPS = ("guessed (drafted)", "kept (accepted)", "acceptance rate", "tokens a step")
 """Unknown for a server that does not report its steps: it sends pieces."""
 MAX_POSITIONS = 15
@@ -87,19 +90,22 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
     )
     ratios, elsewhere = race_speedups(events, spec.lanes), _elsewhere(recording)
     for name, value in ratios.items():
-        done = steps(events, name)
         verdict = recording["verdicts"].get(name)
         same, style = VERDICTS[verdict["kind"]] if verdict is not None else ("", "bold")
+        same += " so far" * (verdict is not None and not verdict["complete"] and verdict["kind"] in SAME)
         which = f"{clean(name)}: " if len(ratios) > 1 else ""
+        cautions = {each["kind"]: each["sentence"] for each in recording["cautions"] if each["lane"] == name}
         if name in elsewhere and value is not None:
             speed = f"{times(value)} as fast as plain here, but on a server: another clock, as a rule another device"
         else:
-            speed = _ratio(value, ratio_noise(steps(events, plain), done))
+            speed = _ratio(value, ratio_noise(steps(events, plain), steps(events, name)))
+        if why := NO_RESULT.get(verdict["kind"] if verdict else "", LOOPS * ("loop" in cautions)):
+            speed = f"no result: {why}" + (f" ({speed})" if value is not None else "")
         console.print(Text(f"{which}{speed}{same and f'; {same}'}", style))
-        if (loop := loop_sentence(with_counters(done))) is not None:
-            console.print(Text(f"{which}{loop}", CAUTION))
-    if (disturbed := disturbance(events, recording.get("waited_share"))) is not None:
-        console.print(Text(clean(disturbed.sentence), CAUTION))
+        for sentence in cautions.values():
+            console.print(Text(f"{which}{sentence}", CAUTION))
+    for sentence in (each["sentence"] for each in recording["cautions"] if each["lane"] is None):
+        console.print(Text(clean(sentence), CAUTION))
 
 
 def _elsewhere(recording: Recording) -> list[str]:

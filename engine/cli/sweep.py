@@ -10,12 +10,12 @@ from contextlib import closing, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.metrics import lane_metrics, ratio, speedup
+from ..analysis.verdict import are_same
 from ..drafters import check as check_drafter
 from ..drafters import serves_every_k
 from ..errors import UsageError
 from ..events import LaneEvent
 from ..recordings import recording as recordings
-from ..recordings.check import IDENTICAL
 from ..spec import (
     AUTO,
     BASELINE,
@@ -102,7 +102,7 @@ def rows_of(
                 "acceptance_rate": numbers.acceptance_rate,
                 "mean_acceptance_length": numbers.mean_acceptance_length,
                 "num_steps": numbers.num_steps if measured or k != AUTO else None,
-                "identical": verdicts[name]["kind"] in IDENTICAL if measured else None,
+                "identical": are_same(verdicts[name]["kind"]) if measured else None,
                 "measured": measured,
             }
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ..analysis.verdict import IDENTICAL, KINDS
 from ..errors import UsageError, kind, short
 from ..events import Finished, LaneEvent, Started, Step, from_json
 from ..spec import (
@@ -32,11 +33,8 @@ from .extras import CLOCK_TOLERANCE, EXTRAS, MAX_TOKEN_ID, TOKEN, check_extras
 
 SCHEMA = 2
 FORMAT = "photofinish-race"
-IDENTICAL = ("identical_bits", "identical_tokens")
 MAX_PROMPT_TOKENS = 1_000_000
 """More than any prompt that can be raced has; see `engine.text.MAX_PROMPT_CHARS`."""
-VERDICTS = (*IDENTICAL, "near_tie", "different", "same_distribution", "same_text", "other_text")
-"""The last two are for servers."""
 OTHERS = (
     ("photofinish-study", "a saved study of prompts", "Your prompts"),
     ("photofinish-load", "a saved result of servers under load", "Under load (in Your servers)"),
@@ -100,7 +98,7 @@ K_OR_WORD = Shape(
     lambda value: COUNT.holds(value) or (isinstance(value, str) and (value == AUTO or value.startswith(TREE))),
 )
 ROLE = Shape(f"one of: {', '.join(ROLES)}", lambda value: value in ROLES)
-KIND = Shape(f"one of: {', '.join(VERDICTS)}", lambda value: value in VERDICTS)
+KIND = Shape(f"one of: {', '.join(KINDS)}", lambda value: value in KINDS)
 TWO_TOKENS = _two(f"token ids from 0 to {MAX_TOKEN_ID}", TOKEN.holds)
 TWO_TEXTS = _two("strings", TEXT.holds)
 TWO_WIDTHS = _two("widths, null where unknown", lambda value: value is None or WIDTH.holds(value))
@@ -161,6 +159,7 @@ class _Lane:
     prompt_ids: list[int]
     started: bool = False
     ended: bool = False
+    finished: bool = False
     clock_s: float = 0.0
     wall_s: float = 0.0
 
@@ -210,7 +209,7 @@ class _Lane:
                     f"{who} finished with {event.num_tokens} tokens, but its steps committed {len(self.token_ids)}"
                 )
             self._same_time(event.decode_s, who, "decode_s")
-            self.ended = True
+            self.ended = self.finished = True
         else:
             self.ended = True
         self._same_time(e.clock_s, who, "clock_s")
@@ -279,10 +278,11 @@ def _check_events(recording: Mapping[str, Any], spec: RaceSpec, events: Sequence
 
 
 def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
-    """A verdict may not claim more than the events show."""
+    """A verdict may not contradict the events. What it says of too little is corrected: see `judged.py`."""
     fits(verdict, _VERDICT, which)
     common = min(len(a.token_ids), len(b.token_ids))
-    same_tokens = a.token_ids[:common] == b.token_ids[:common]
+    too_long = any(lane.finished and len(lane.token_ids) < len(other.token_ids) for lane, other in ((a, b), (b, a)))
+    same_tokens = a.token_ids[:common] == b.token_ids[:common] and not too_long
     same_text = verdict["kind"] != "same_text" or a.text.startswith(b.text) or b.text.startswith(a.text)
     same_bits = bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
     if (

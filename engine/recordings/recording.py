@@ -1,6 +1,6 @@
 """A race as one JSON file: all that is needed to judge, replay and repeat it. Standard library only.
 
-    {"schema": 2, "format": "photofinish-race", **header, "events": [...], "verdicts": {lane: {...}}}
+    {"schema": 2, "format": "photofinish-race", **header, "events": [...], "verdicts": {lane: {...}}, "cautions": [...]}
 
 `header` and `result` are those of a backend's race. `read` trusts nothing, as files may be hostile: see `check.py`.
 """
@@ -24,13 +24,14 @@ from ..spec import PLAIN, SERVER, SPECULATIVE, RaceSpec
 from ..strict_json import check_quick, parse
 from .check import FORMAT, SCHEMA, check, read_spec
 from .extras import EXTRAS
+from .judged import judged
 
 MAX_BYTES = 16 * 1024**2
 """Limit for a file: a stranger could make a larger one just to keep the reader busy. A race of 1,000 tokens with five
 lanes, audit and tables has 1.9 MB."""
 OUTPUT_SCHEMA = 1
 """Version of the output of --json. Fields may be added to it, never removed."""
-VERDICT_KEYS = ("kind", "rows_compared", "rows_different", "first_difference")
+VERDICT_KEYS = ("kind", "rows_compared", "rows_different", "first_difference", "complete")
 NOT_IN_SUMMARY = ("acceptance_by_position", "conditional_acceptance_by_position")
 
 
@@ -84,7 +85,8 @@ class Recording(Mapping[str, Any]):
 def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mapping[str, Any]) -> Recording:
     """The recording of a finished race, exactly as it will be read back (JSON has no tuples)."""
     fields = {"schema": SCHEMA, "format": FORMAT, **header, "events": [to_json(event) for event in events], **result}
-    return Recording.of(json.loads(json.dumps(fields, allow_nan=False)))
+    recording = Recording.of(json.loads(json.dumps(fields, allow_nan=False)))
+    return replace(recording, fields={**recording.fields, **judged(recording.fields, recording.spec, recording.events)})
 
 
 def loads(data: bytes, source: str = "the recording") -> Recording:
@@ -98,7 +100,8 @@ def loads(data: bytes, source: str = "the recording") -> Recording:
 def checked(data: bytes) -> Recording:
     """A checked recording from the bytes of its file. Raises UsageError if they are broken or hostile."""
     fields = parse(data, MAX_BYTES)
-    return Recording(fields, *check(fields))
+    spec, events = check(fields)
+    return Recording({**fields, **judged(fields, spec, events)}, spec, events)
 
 
 def read(path: str | os.PathLike[str]) -> Recording:

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import httpx
 
-from ..events import Finished, LaneEvent, Prompt, steps, text_of, to_json
+from ..analysis.verdict import state_of
+from ..events import LaneEvent, Prompt, steps, text_of, to_json
 from ..spec import BASELINE, HERE, THERE, RaceSpec
 from .race import RemoteRace
 from .verdict import Answer, answer_of, judge
@@ -76,16 +77,15 @@ class MixedRace:
         verdicts = dict(here["verdicts"])
         for name in self.here.spec.named(BASELINE):
             baseline = self._answer_of(name)
-            wrote = [lane for lane, its in self.servers.lanes.items() if its.written.token_ids]
-            verdicts |= {lane: self._judge(baseline, lane) for lane in wrote}
+            verdicts |= {lane: self._judge(baseline, lane) for lane in self.servers.lanes}
         events = [*map(to_json, self._told), *servers["events"]]
         return {**here, "promises": servers["promises"], "events": events, "verdicts": verdicts}
 
     def _answer_of(self, lane: str) -> Answer:
         done = steps(self._told, lane)
         text = text_of(self._told, lane, self.spec.params.stop)
-        is_over = any(e.lane == lane and isinstance(e.event, Finished) for e in self._told)
-        return Answer(lane, text, [token for step in done for token in step.token_ids], is_over=is_over)
+        state = state_of(self._told, lane)
+        return Answer(lane, text, [token for step in done for token in step.token_ids], state=state)
 
     def _judge(self, baseline: Answer, name: str) -> dict[str, Any]:
         lane, temperature = self.servers.lanes[name], self.spec.params.temperature

@@ -123,7 +123,7 @@ class RemoteRace:
             for name in self.lanes:
                 if self.endpoints[name].model != self.endpoints[baseline].model:
                     promises[name] += "; another model than that of the baseline: the texts are not compared"
-                elif name != baseline and all(each.text or each.is_over for each in (answers[baseline], answers[name])):
+                elif name != baseline:
                     verdicts[name] = judge(answers[baseline], answers[name], why)
         events.sort(key=lambda event: event.wall_s or 0.0)
         return {"events": [to_json(event) for event in events], "verdicts": verdicts, "promises": promises}

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from ..analysis.verdict import Kind, Side, State, short_words, worth
 from .client import RemoteError, new_client, post
 from .endpoint import Endpoint
 from .lane import RemoteLane
@@ -27,21 +28,26 @@ TOKEN_ID = "token_id:"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a lane wrote. has_ids: whether its token ids are known. is_over: whether it finished. server: the lane
-    itself, if it is on one."""
+    """What a lane wrote. has_ids: whether its token ids are known. state: how it ended. server: the lane itself, if it
+    is on one."""
 
     lane: str
     text: str
     token_ids: Sequence[int]
     has_ids: bool = True
-    is_over: bool = True
+    state: State = "finished"
     server: RemoteLane | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state == "finished"
 
 
 def answer_of(lane: RemoteLane) -> Answer:
     """What a server's lane has written so far."""
-    written, is_over = lane.written, bool(lane.ended_s and not lane.failed)
-    return Answer(lane.endpoint.lane, "".join(written.pieces), written.token_ids, written.has_ids, is_over, lane)
+    written = lane.written
+    state: State = "failed" if lane.failed else "finished" if lane.ended_s else "stopped"
+    return Answer(lane.endpoint.lane, "".join(written.pieces), written.token_ids, written.has_ids, state, lane)
 
 
 def differs_at(a: Answer, b: Answer) -> int | None:
@@ -61,13 +67,17 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     both = f"{names[0]} and {names[1]}"
     ids = [a.token_ids, b.token_ids]
     num_common = min(map(len, ids))
-    over = a.is_over and b.is_over
+    sides = [Side(each.lane, len(each.text), each.state) for each in (a, b)]
     at = differs_at(a, b)
+    kind: Kind
     known = a.has_ids and b.has_ids
     place = next((i for i, (x, y) in enumerate(zip(*ids, strict=False)) if x != y), None) if known else None
     difference = None
-    if at is None:
-        so_far, num = ("" if over else ", up to the length of the shorter one"), min(map(len, texts))
+    if at is None and (nothing := worth(sides, "character")):
+        kind, sentence = "not_compared", f"not compared: {nothing}"
+    elif at is None:
+        over, num = a.is_over and b.is_over, min(map(len, texts))
+        so_far = "" if over else ", up to the length of the shorter one"
         kind, sentence = "same_text", f"the same text: {both} wrote the same {num} characters{so_far}"
         if known:
             sentence += f", in {'other' if place is not None else 'the same'} tokens"
@@ -92,6 +102,8 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
         "rows_different": None,
         "first_difference": difference,
         "sentence": sentence,
+        "complete": a.is_over and b.is_over,
+        "short": short_words(kind, sides, None, at, "character"),
     }
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..analysis.verdict import State
 from ..decode import decode
 from ..drafters import DrafterContext, make
 from ..drafters.auto import AutoDrafter, parts_of
 from ..drafters.by_rate import ByRateDrafter
 from ..drafters.none import NoDrafter
 from ..errors import UsageError, words
-from ..events import Event, Prompt, Step
+from ..events import Event, Failed, Finished, Prompt, Step
 from ..exactness.widths import WidthClasses, WidthPlan
 from ..interfaces import AcceptRule, Drafter
 from ..progress import Progress
@@ -102,7 +103,16 @@ class Lane:
     failure: str = ""
     candidates: Candidates | None = None
     steps: list[Step] = field(default_factory=list)
-    finished: bool = False
+    state: State = "stopped"  # until it has finished or failed
+
+    @property
+    def finished(self) -> bool:
+        return self.state == "finished"
+
+    def end(self, event: Event) -> None:
+        """Take note of how the lane ended, if this event says so."""
+        if isinstance(event, (Finished, Failed)):
+            self.state = "finished" if isinstance(event, Finished) else "failed"
 
 
 def rule_of(order: Order, spec: LaneSpec) -> AcceptRule:

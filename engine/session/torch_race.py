@@ -10,9 +10,9 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.verdict import Difference, Verdict, compare, part, width_at
+from ..analysis.verdict import Difference, Side, Verdict, compare, part, promised, width_at
 from ..errors import CaptureError, words
-from ..events import Event, Failed, Finished, LaneEvent, Prompt, Step
+from ..events import Event, Failed, LaneEvent, Prompt, Step
 from ..exactness.probe import explain
 from ..hardware import environment
 from ..hardware.core_time import core_time, waited_share
@@ -93,6 +93,7 @@ class TorchRace:
     def _with_pieces(self, lane: Lane) -> Iterator[Event]:
         """A lane's events, with text filled in between steps, outside the clock."""
         if lane.failure:
+            lane.end(Failed(lane.failure))
             yield Failed(lane.failure)
             return
         ends, pieces = self.order.ending(), self.order.pieces()
@@ -107,7 +108,7 @@ class TorchRace:
                         committed = (*committed[:-1], committed[-1] + pieces.flush())
                     event = replace(event, pieces=committed, drafted_pieces=drafted)
                     lane.steps.append(event)
-                lane.finished = lane.finished or isinstance(event, Finished)
+                lane.end(event)
                 yield event
         finally:
             source.close()  # type: ignore[attr-defined]
@@ -185,7 +186,7 @@ class TorchRace:
         """The verdict on what two lanes have committed so far."""
         a, b = self.lanes[first], self.lanes[second]
         if "same distribution" in (a.accept.guarantee, b.accept.guarantee):
-            return _same_distribution(a, b)
+            return _by_promise(a, b)
         widths = {step.width for lane in (a, b) for step in lane.steps if step.width}
         found = self.widths.classes
         same_class = len({found.of(width) for width in widths}) <= 1 and not widths & set(found.unstable)
@@ -196,7 +197,7 @@ class TorchRace:
             same_class=same_class,
             dtype=self.loaded.info.dtype,
             explain=partial(self._explain, a, b),
-            finished=a.finished and b.finished,
+            states=(a.state, b.state),
         )
 
     def _explain(self, a: Lane, b: Lane, position: int, tokens: tuple[int, int]) -> Difference:
@@ -213,14 +214,12 @@ class TorchRace:
         return Difference(position, tokens, (first, second), widths, *closeness)
 
 
-def _same_distribution(a: Lane, b: Lane) -> Verdict:
+def _by_promise(a: Lane, b: Lane) -> Verdict:
     """The verdict on two lanes that do not promise the same tokens: nothing is compared."""
     rule = (a if a.accept.guarantee == "same distribution" else b).spec.rule
     names = f"{a.spec.name} and {b.spec.name}"
-    return Verdict(
-        "same_distribution",
-        0,
-        None,
-        None,
+    sides = [Side(lane.spec.name, sum(len(step.token_ids) for step in lane.steps), lane.state) for lane in (a, b)]
+    return promised(
+        sides,
         f"same distribution only: {names} promise the same odds for every token, not the same tokens (rule {rule!r})",
     )

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.jobs.recorded import RACES
+from engine.analysis.copies import MOSTLY, copied_share, copies_sentence
+from engine.analysis.copies import SHORTEST as SHORTEST_COPY
 from engine.analysis.loops import (
     LOOKED_AT,
     LOOPS_ABOVE,
@@ -28,7 +30,7 @@ from engine.recordings.recording import read
 from tests.helpers import FIXTURES
 from tests.helpers.races import events_of
 
-READ = json.loads((FIXTURES / "loops.json").read_text(encoding="utf-8"))["rows"]
+READ, YEARS = (json.loads((FIXTURES / f"{name}.json").read_text())["rows"] for name in ("loops", "loops_by_year"))
 
 
 def test_loops_are_told_as_a_person_told_them() -> None:
@@ -64,11 +66,25 @@ COUNTS = {
 @pytest.mark.parametrize("num_digits", [1, 3])
 def test_a_loop_may_count_its_rounds(text: str, num_digits: int) -> None:
     """A list whose items are one item sells itself as 9x; data in rows would be called a loop."""
-    pieces = re.findall(rf"\d{{1,{num_digits}}}| ?\w+|[^\w]", text)
-    ids = {piece: i for i, piece in enumerate(dict.fromkeys(pieces), 1)}
-    done = [Step(i, i, (), 0, (ids[piece],), 0.0, 0.1, 1, (piece,)) for i, piece in enumerate(pieces)]
+    done = steps_over(text, num_digits)
     assert (loop_sentence(with_counters(done)) is not None) == COUNTS[text]
-    assert loop_sentence([ids[piece] for piece in pieces]) is None
+    assert loop_sentence([step.token_ids[0] for step in done]) is None
+
+
+def test_years_count_the_rounds_of_a_loop_as_a_person_reads_them() -> None:
+    """'Revenue in 2022', 'in 2021', ... sold itself as 3.2x; a table by year would be called a loop."""
+    wrong = [
+        i for i, r in enumerate(YEARS) if (loop_sentence(with_counters(steps_over(r["text"]))) is None) == r["loops"]
+    ]
+    assert len(YEARS) == 28 and len(wrong) <= 2, [YEARS[i]["prompt"] for i in wrong]
+    assert all(YEARS[i]["loops"] for i in wrong), "data was called a loop"
+
+
+def steps_over(text: str, num_digits: int = 1) -> list[Step]:
+    """A step for each piece of a text: a word, a sign or some digits."""
+    pieces = re.findall(rf"\d{{1,{num_digits}}}| ?[^\W\d_]+|[^\w]|_", text)
+    ids = {piece: i for i, piece in enumerate(dict.fromkeys(pieces), 1)}
+    return [Step(i, i, (), 0, (ids[piece],), 0.0, 0.1, 1, (piece,)) for i, piece in enumerate(pieces)]
 
 
 @given(
@@ -126,6 +142,22 @@ def test_of_a_long_text_the_beginning_is_searched() -> None:
 def test_rows_with_a_field_of_their_own_are_no_loop(num_fixed, num_rows) -> None:
     """A list that goes on repeats its shape, and says something new in each row."""
     assert repeated_share([token for row in range(num_rows) for token in (*range(num_fixed), 1000 + row)]) == 0
+
+
+def by_trying(prompt: str, text: str) -> float:
+    """The share of copied characters, found by trying every place."""
+    copied = {at for i in range(len(text) - SHORTEST_COPY + 1) if text[i : i + SHORTEST_COPY] in prompt
+              for at in range(i, i + SHORTEST_COPY)}  # fmt: skip
+    return len(copied) / len(text) if text else 0.0
+
+
+@given(st.text("ab", max_size=300), st.text("ab", max_size=60), st.data())
+def test_what_is_copied_from_the_prompt_is_found(prompt, own, data) -> None:
+    """A text that repeats its prompt sells itself as 9x, or an own text is said to copy."""
+    at = data.draw(st.integers(0, len(prompt)))
+    text = own + prompt[at:]
+    assert copied_share(prompt, text) == by_trying(prompt, text)
+    assert (copies_sentence(prompt, text) is None) == (by_trying(prompt, text) < MOSTLY)
 
 
 def lane(times: list[float], width: int = 1) -> list[Step]:

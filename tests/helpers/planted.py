@@ -31,7 +31,7 @@ def judge(baseline: Sequence[Event], speculative: Sequence[Event], dtype: str = 
         same_class=True,
         dtype=dtype,
         explain=unexplained,
-        finished=isinstance(speculative[-1], Finished),
+        states=("finished", "finished" if isinstance(speculative[-1], Finished) else "failed"),
     )
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.analysis.verdict import Difference, compare
+from engine.analysis.verdict import Difference, compare, state_of
 from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, steps, token_ids
 from engine.race import race
+from engine.recordings.judged import judged
 from engine.recordings.recording import Recording, build
 from engine.spec import (
     BASELINE,
@@ -146,7 +147,7 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
     out["candidates"] = candidates_of(out, rng)
     out["promises"] = {lane: f"{lane} says: speculative decoding" for lane in token_ids if rng.random() < 0.5}
     out["drafter_bytes"] = {lane: dict.fromkeys(("weights", "cache_per_token"), rng.randrange(9)) for lane in token_ids}
-    return out
+    return out | judged(out, spec_of(out), events_of(out))
 
 
 def _add_copies(recorded: dict[str, Any]) -> None:
@@ -323,14 +324,13 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
         "prompt": {"text": "a prompt", "token_ids": prompt},
     }
     lanes = {lane.name: steps(events, lane.name) for lane in spec.lanes}
-    ended = {e.lane for e in events if isinstance(e.event, Finished)}
     baseline = spec.named(BASELINE)[0]
     circumstances: dict[str, Any] = {"same_class": True, "dtype": "float32", "explain": unexplained}
 
     def judge(second: str) -> dict[str, Any]:
         names = (baseline, second)
-        texts = (lanes[name] for name in names)
-        return compare(*texts, names=names, finished={*names} <= ended, **circumstances).to_json()
+        states = (state_of(events, baseline), state_of(events, second))
+        return compare(lanes[baseline], lanes[second], names=names, states=states, **circumstances).to_json()
 
     return build(header, events, {"verdicts": {name: judge(name) for name in lanes if name != baseline}}).fields
 

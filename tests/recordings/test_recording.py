@@ -267,7 +267,7 @@ def test_the_summary_has_exactly_the_promised_keys(recording):
     assert list(summary) == SUMMARY_KEYS
     assert (
         list(summary["verdict"])
-        == ["kind", "rows_compared", "rows_different", "first_difference"]
+        == ["kind", "rows_compared", "rows_different", "first_difference", "complete"]
         == list(summary["plain_verdict"])
     )
     assert {name: list(lane) for name, lane in summary["lanes"].items()} == dict.fromkeys(

@@ -1,7 +1,7 @@
 // The lanes of a race and their metrics at any lane time. Pure: no DOM. Twin of engine/analysis/metrics.py, for
 // replays; compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
 
-import { depthOf, isRefuted, numDrafted, stepSeconds, widthWords } from "./steps.js";
+import { depthOf, isRefuted, numDrafted, stepSeconds } from "./steps.js";
 
 const EPSILON = 1e-9;
 
@@ -137,37 +137,6 @@ export function metricsOf(lane, n) {
     mean_acceptance_length: quotient(numTokens, n), acceptance_by_position: share,
       conditional_acceptance_by_position: conditional,
   };
-}
-
-const DISTURBED = 3;
-const BUSY = 0.4;
-const MIN_STEPS_TO_JUDGE = 20;
-
-// Twin of disturbance() in engine/analysis/metrics.py: a sentence if the race waited for a core too long or, among
-// steps of equal width, the 95th percentile is too far above the median; else "".
-export function disturbance(race, waitedShare = 0) {
-  if (waitedShare > BUSY) return `The machine was disturbed: the race waited for a core ${
-    (100 * waitedShare).toFixed(0)} % of its time, so do not quote its ratio.`;
-  const groups = new Map();
-  for (const lane of race.lanes.values()) for (const step of lane.steps) {
-    const key = JSON.stringify([lane.name, step.width]);
-    if (!groups.has(key)) groups.set(key, { lane: lane.name, width: step.width, times: [] });
-    groups.get(key).times.push(stepSeconds(step));
-  }
-  let worst = null;
-  const known = [...groups.values()].some(({ width }) => width !== null);
-  for (const { lane, width, times } of groups.values()) {
-    if (known && width === null) continue;
-    const median = percentile(times, 0.5), p95 = percentile(times, 0.95), ratio = quotient(p95, median);
-    if (times.length >= MIN_STEPS_TO_JUDGE && ratio > DISTURBED && ratio > (worst?.ratio ?? 0))
-      worst = { lane, width, median, p95, ratio };
-  }
-  const ms = (value) => `${(1000 * value).toFixed(1)} ms`;
-  if (!worst) return "";
-  const took = `${ms(worst.median)} at the median and ${ms(worst.p95)} at the 95th percentile`;
-  return worst.width === null ? `Pieces of lane ${worst.lane} arrived ${took} apart: its server sends a step's `
-    + "tokens one by one, or was busy." : `The machine was disturbed: steps of lane ${worst.lane} of ${
-    widthWords(worst.width)} took ${took}, so do not quote this race's ratio.`;
 }
 
 // The first character at which the texts of two lanes differ, which may be where the shorter one ends.

@@ -13,7 +13,16 @@ export const VERDICTS = {
   same_text: ["=", "The same text", "Both wrote exactly the same."],
   other_text: ["\u2260", "Different texts",
     "Rounding, random numbers or a wrong setup: \u201cYour prompts\u201d looks for the cause."],
+  not_compared: ["?", "Not compared", ""],
 };
+const SO_FAR = { __proto__: null, identical_bits: "Identical so far, bit for bit", identical_tokens: "Identical so far",
+  same_text: "The same text so far" };
+// A verdict in a few words; "" if there is none.
+export const verdictWord = (verdict) => (verdict?.complete === false && SO_FAR[verdict.kind])
+  || (VERDICTS[verdict?.kind]?.[1] ?? "");
+// Why the ratio of a lane with this verdict is no result; "" if it may be one.
+export const noResult = (verdict) => ({ different: "a fault", not_compared: "the texts are not compared" })[verdict?.kind]
+  ?? "";
 export const differs = (verdict) => ["different", "near_tie", "other_text"].includes(verdict?.kind);
 export const RIBBONS = {
   __proto__: null,

@@ -1,13 +1,13 @@
 // Everything around the texts: figures, ratio, track, verdict, acceptance, facts.
 
-import { clockWords, ELSEWHERE, isNoise, NO_EVIDENCE, TWO_CLOCKS } from "../base/caveats.js";
+import { clockWords, ELSEWHERE, isNoise, TWO_CLOCKS } from "../base/caveats.js";
 import { tableRow } from "../base/dom.js";
 import {
   isElsewhere, isOfServers, isOnServer, laneSpec, mayBranch, quotient, ruleOf, sides, sum,
 } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
-import { ALONE, fixedWords, guessWords, laneTitle, RIBBONS, VERDICTS } from "../base/words.js";
+import { ALONE, fixedWords, guessWords, laneTitle, noResult, RIBBONS, VERDICTS, verdictWord } from "../base/words.js";
 
 // The times on the board: name, metric, words, the technical term.
 const TIMES = [
@@ -116,8 +116,8 @@ export class Board {
   }
 
   // speedup: the engine's, once the race is over, else null; noise: ratioNoise of it, null if unknown; final: the
-  // timing table is already final; loops: the text repeats itself.
-  figures(metrics, speedup, sideNames, first, { noise = null, final = false, loops = false } = {}) {
+  // timing table is already final; not: why the ratio is no result, "" if it may be one.
+  figures(metrics, speedup, sideNames, first, { noise = null, final = false, not = "" } = {}) {
     const [left, right, plain] = [...sideNames, first.plain].map((name) => metrics?.[name]), { refs } = this;
     for (const [side, lane] of [["left", left], ["right", right]]) {
       write(refs[`${side}Figure`], rate(lane?.tokens_per_s));
@@ -132,14 +132,16 @@ export class Board {
     const isWhole = speedup !== null, counts = [fastest, right].map((lane) => lane?.num_tokens ?? 0);
     const whole = [fastest, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : null));
     const withPrompt = isWhole && counts[0] === counts[1] && !this.elsewhere ? quotient(...whole) : null;
-    write(refs.ratio, times(value));
+    write(refs.ratio, not && value !== null ? "no result" : times(value));
+    this.root.toggleAttribute("data-no-result", not !== "" && value !== null);
     write(refs.ratioWords, this.elsewhere ? ELSEWHERE : value === null ? "as fast as plain" : [
       even && noise > 0 && `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %; `,
-      sense === "slower" && "slower: ", loops && sense === "faster" && `${NO_EVIDENCE}; `,
+      not && `${not.replace("no result: ", "")}; it ran ${times(value)} as fast as plain: `,
+      !not && sense === "slower" && "slower: ",
       `${rate(right?.tokens_per_s)} against ${rate(fastest?.tokens_per_s)} tok/s`,
-      plain && plain !== left && !loops && ", the faster of two plain runs",
+      plain && plain !== left && !not && ", the faster of two plain runs",
       isWhole && counts[0] !== counts[1] && `, over the ${Math.min(...counts)} tokens that both wrote`,
-      !isWhole && ", so far", withPrompt && !loops && `; ${times(withPrompt)} with reading the prompt`]
+      !isWhole && ", so far", withPrompt && !not && `; ${times(withPrompt)} with reading the prompt`]
       .filter(Boolean).join(""));
     refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "How many times as fast as plain decoding: tokens per second "
       + "divided, after reading the prompt. From unrounded times. Plain runs twice, once at its fastest width, and the "
@@ -170,14 +172,13 @@ export class Board {
         + `${isAlone ? `\u201c${ALONE}\u201d` : "Plain"}.`);
   }
 
-  // Warnings that belong to the ratio.
-  cautions(disturbed, loop) {
-    this.refs.disturbed.hidden = !disturbed;
-    write(this.refs.disturbed, oneLine(disturbed));
-    write(this.refs.caution, [disturbed && "The machine was disturbed: do not quote this ratio.", loop].filter(Boolean)
-      .join(" "));
-    this.root.toggleAttribute("data-doubted", Boolean(disturbed || loop));
-    this.refs.caution.title = oneLine([disturbed, loop].filter(Boolean).join(" "));
+  // Warnings that belong to the ratio: see cautionsOf. verdict: of the lane on the right, once it is known.
+  cautions({ whole, loop, copies, says }, verdict) {
+    this.refs.disturbed.hidden = !whole;
+    write(this.refs.disturbed, whole);
+    write(this.refs.caution, says);
+    this.root.toggleAttribute("data-doubted", Boolean(says || noResult(verdict)));
+    this.refs.caution.title = [whole, loop, copies].filter(Boolean).join(" ");
   }
 
   // counts: tokens of each side; total: where the track ends; places: words for each side whose lane is over.
@@ -202,14 +203,14 @@ export class Board {
     refs.verdict.dataset.kind = known ? verdict.kind : "none";
     refs.difference.hidden = true;
     write(refs.verdictIcon, known ? known[0] : "");
-    write(refs.verdictWord, known ? known[1] : isOver ?
+    write(refs.verdictWord, known ? verdictWord(verdict) : isOver ?
       "No verdict: there is nothing to compare." : "Are both texts the same? The verdict comes after the race.");
     refs.proofOpen.disabled = !known;
     write(refs.verdictMeans, oneLine(again) || (known ? known[2] : isOver ? "" :
       "One model writes it twice: token by token, and by checking several guesses at once."));
     refs.verdictMeans.title = oneLine(again);
     refs.verdict.toggleAttribute("data-again", Boolean(again));
-    write(refs.verdictRows, known ? comparedWords(verdict) : "");
+    write(refs.verdictRows, known ? oneLine(verdict.short) : "");
     write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence)) : "Shown after the race.");
     write(refs.plainVerdict, plainVerdict ?
       `The plain lane not shown: ${oneLine(plainVerdict.sentence)}.` : "");
@@ -273,11 +274,3 @@ export function plainIsFaster(metrics, sideNames, first) {
 }
 
 function sideOf(sideNames, name) { return sideNames.includes(name) ? sideNames.indexOf(name) : sideNames.length; }
-
-function comparedWords(verdict) {
-  const rows = verdict.rows_compared, different = verdict.rows_different;
-  if (rows === 0) return "";
-  if (typeof different !== "number") return `${plural(rows, "token")} compared`;
-  return different === 0 ? `${rows} of ${plural(rows, "token")} identical, and the model's scores (logits) too` :
-    `scores differ for ${different} of ${plural(rows, "token")}`;
-}

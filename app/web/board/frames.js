@@ -1,6 +1,6 @@
 // Puts a race on the screen, frame by frame or whole from a file.
 
-import { disturbance, firstByRole, isOnServer, Race, sides } from "../base/model.js";
+import { firstByRole, isOnServer, Race, sides } from "../base/model.js";
 import { startOf } from "../base/text.js";
 import { waiting, waits } from "./card.js";
 import { autoplaySoon, cancelAutoplay, refresh } from "./deck.js";
@@ -108,7 +108,7 @@ function fillRace(recording) {
   if (missed) clearTexts();
   S.race = new Race();
   recording.events.forEach((event) => S.race.add(event));
-  Object.assign(S, { holes: 0, disturbed: disturbance(S.race, recording.waited_share) });
+  S.holes = 0;
   setHeader(recording);
 }
 

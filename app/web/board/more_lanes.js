@@ -1,12 +1,12 @@
 // Races with several speculative lanes: the track has a row for each lane that is not on the board, and all of them are
 // ranked. Clicking a row shows its lane on the right (deck.js).
 
-import { isNoise, ratioNoise } from "../base/caveats.js";
+import { cautionsOf, isNoise, ratioNoise } from "../base/caveats.js";
 import { makeButton } from "../base/dom.js";
 import { isElsewhere, raceSpeedup, sum } from "../base/model.js";
 import { stepSeconds } from "../base/steps.js";
 import { oneLine, shortDrafter, times, write } from "../base/text.js";
-import { guessWords, VERDICTS } from "../base/words.js";
+import { guessWords, noResult, VERDICTS } from "../base/words.js";
 import { board, countNow, refs, replay } from "./screen.js";
 import { S, verdictOn } from "./state.js";
 
@@ -49,7 +49,8 @@ export function drawMore(t, total) {
     const lane = S.race.lane(name), hasGain = over && lane?.finished && !isElsewhere(S.header, name);
     const gain = hasGain ? raceSpeedup(S.race, S.first, lane, (each) => each.steps.length) : null;
     const icon = over ? VERDICTS[verdictOn(name)?.kind]?.[0] ?? "" : "";
-    return `${icon} ${tokens}${gain === null ? "" : `  ${times(gain)}`}`;
+    const isNone = noResult(verdictOn(name)) || cautionsOf(S.recording, name).loop;
+    return `${icon} ${tokens}${gain === null ? "" : `  ${isNone ? "no result" : times(gain)}`}`;
   };
   for (const each of others) {
     if (!more.rows.has(each.name)) more.rows.set(each.name, board.trackRow(makeButton("pf-track-row pf-track-more")));

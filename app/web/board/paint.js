@@ -1,10 +1,10 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
-import { loopSentence, ratioNoise, withCounters } from "../base/caveats.js";
+import { cautionsOf, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
 import { differsAt, hasSteps, isElsewhere, laneSpec, metricsOf, raceSpeedup, sides,
   unseenAtTheEnd } from "../base/model.js";
 import { oneLine, plural, RANDOM_WEIGHTS, seconds, times, write } from "../base/text.js";
-import { ALONE, differs, VERDICTS } from "../base/words.js";
+import { ALONE, differs, noResult, verdictWord } from "../base/words.js";
 import { plainIsFaster } from "./board.js";
 import { showCard } from "./card.js";
 import { drawMore } from "./more_lanes.js";
@@ -87,14 +87,12 @@ function drawNumbers(lanes, counts, tokens, t) {
   const noise = whole && !S.computed && !isElsewhere(S.header, S.sides[1]) ?
     ratioNoise(done(divisor), done(lanes.right)) : null;
   const [leftTitle, rightTitle] = titles();
-  const judged = !live || counts.right % 8 === 0;        // a running race shares its cores with this page
-  const written = live ? done(lanes.right) : lanes.right?.steps ?? [];
-  const loop = judged ? loopSentence(withCounters(written)) : S.shown?.loop ?? "";
-  S.shown = { metrics, speedup, noise, loop };
+  const cautions = cautionsOf(S.recording, S.sides[1]), verdict = whole ? verdictOn(S.sides[1]) : null;
+  S.shown = { metrics, speedup, noise, cautions };
   board.figures(metrics, whole ? speedup : null, S.sides, S.first,
-    { noise, final: !whole && S.timed, loops: Boolean(loop) });
+    { noise, final: !whole && S.timed, not: noResult(verdict) || (cautions.loop && NO_EVIDENCE) });
   S.timed ||= whole;
-  board.cautions(S.disturbed, loop);
+  board.cautions(cautions, verdict);
   const spec = laneSpec(S.header, S.sides[1]);
   board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole,
     spec?.drafter === "server");
@@ -154,8 +152,9 @@ function showStatus() {
 export function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
-  const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1] ?? "";
-  const ratio = typeof S.speedup === "number" ? `${times(S.speedup)} as fast as plain.` : "";
+  const verdict = verdictWord(verdictOn(S.sides[1])), { says, loop } = cautionsOf(S.recording, S.sides[1]);
+  const isNone = noResult(verdictOn(S.sides[1])) || loop;
+  const ratio = typeof S.speedup === "number" && !isNone ? `${times(S.speedup)} as fast as plain. ${says}` : says;
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""} ${oneLine(S.again)}`;
 }
 

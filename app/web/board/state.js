@@ -19,8 +19,8 @@ export function newState(id, seq) {
     // the server's numbers, and those shown now
     metrics: null, speedup: null, shown: null,
     // the whole race once it is over: object, text to save, key on the server; whether its tables and candidates are
-    // final; the sentence about a disturbed machine
-    recording: null, raw: null, key: "", complete: false, disturbed: "",
+    // final
+    recording: null, raw: null, key: "", complete: false,
     // by tab, the number of its request for figures
     asked: {},
     // What if: the WhatIf or why there is none (undefined: not tried yet), the race as run, whether a computed one is
@@ -41,10 +41,10 @@ export function newState(id, seq) {
   };
 }
 
-// The verdict on a lane; null if there is none, or there was nothing to compare.
+// The verdict on a lane; null if there is none.
 export function verdictOn(name) {
-  const verdicts = S.recording?.verdicts ?? {}, verdict = Object.hasOwn(verdicts, name) ? verdicts[name] : null;
-  return verdict?.rows_compared || verdict?.kind === "same_distribution" ? verdict : null;
+  const verdicts = S.recording?.verdicts ?? {};
+  return Object.hasOwn(verdicts, name) ? verdicts[name] : null;
 }
 
 export function shownLanes() { return S.sides.map((name) => S.race.lane(name)); }

@@ -65,7 +65,8 @@ async function openFile(file) {
     const kind = savedKind(await file.slice(0, 1000).text());
     if (kind && isTakenBy(kind, file)) return;
     const key = await send(file);
-    show(await file.text(), file.name, key);
+    const judged = await fetch(`recordings/${key}.json`);        // what may be said of it is the server's to say
+    show(await judged.text(), file.name, key);
     untouched = racedSettings() !== null;
     if (!untouched) return;
     document.getElementById("page-presets")?.classList.add("page-own");      // hides the example's sentence

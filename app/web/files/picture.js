@@ -44,7 +44,8 @@ function drawPicture() {
   say([words("titleName"), own].filter(Boolean).join(": "), SHOT.pad, 108, 26, "board-soft");
   say(taskWords(), SHOT.pad, 140, 22, "board-soft");
   const ink = root.dataset.sense === "slower" || root.hasAttribute("data-doubted") ? "caution" : "board-ink";
-  const wide = say(words("ratio"), SHOT.pad - 8, 282, 168, ink, { weight: 700 });
+  const wide = say(words("ratio"), SHOT.pad - 8, 282, root.hasAttribute("data-no-result") ? 100 : 168, ink,
+    { weight: 700 });
   words("ratioWords").split(/[,;] /).toReversed().forEach((line, i) =>
     say(line, SHOT.pad + wide + 24, 282 - 36 * i, 26, "board-ink"));
   [[left, "left", "baseline-run"], [other, "right", "speculative"]].forEach(([lane, side, name], i) => {

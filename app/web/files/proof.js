@@ -23,6 +23,7 @@ async function hashOf(text) {
 
 function comparedIn(verdict) {
   const { kind, rows_compared: rows, rows_different: different } = verdict;
+  if (kind === "not_compared") return verdict.short;
   if (kind === "same_distribution") return "no tokens: under this rule both texts are drawn separately";
   if (S.sides.some((name) => isOnServer(S.recording, name))) return "the texts, character by character";
   return `${plural(rows, "token")}, ${typeof different === "number" ?

@@ -1,21 +1,23 @@
 // The result of the race, as what is sent says it: file names, and sentences that lead with what a server can run.
 
-import { isNoise, loopSentence, NO_EVIDENCE, ratioNoise, withCounters } from "../base/caveats.js";
+import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
 import { isElsewhere, isOfServers, laneSpec } from "../base/model.js";
 import { oneLine, plural, sentence } from "../base/text.js";
-import { VERDICTS } from "../base/words.js";
+import { noResult, verdictWord } from "../base/words.js";
 import { S, verdictOn } from "../board/state.js";
 import { answerOf, choiceWords, gainWords, noiseWords, scopeOf, verdictWords } from "../tabs/answer.js";
 import { loadNow } from "../tabs/decide_tab.js";
 import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
 
-// {ratio, isEven: within the noise, loops: the text repeats itself} of the lane on the right; null without a ratio.
+// {ratio, isEven: within the noise, not: why it is no result, own: the option} of the lane on the right; null without a
+// ratio.
 function resultNow() {
   if (!S.recording || isElsewhere(S.recording, S.sides[1])) return null;
   const answer = answerOf(S.recording, S.computed ? S.raced.race : S.race, S.first);
   const own = answer?.options.find(({ lane }) => lane === S.sides[1]);
+  const none = noResult(verdictOn(S.sides[1])), { loop } = cautionsOf(S.recording, S.sides[1]);
   return own ? { ratio: own.ratio, isEven: isNoise(own.ratio, ratioNoise(answer.plain.steps, own.steps)),
-    loops: Boolean(loopSentence(withCounters(own.steps))), own } : null;
+    not: none ? `no result: ${none}` : loop && NO_EVIDENCE, own } : null;
 }
 
 const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60);
@@ -23,7 +25,7 @@ const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").rep
 // "photofinish_gemma-3-270m_2.17x_2026-11-27.html". A ratio that says nothing gives way to the prompt's first words.
 export function fileName(suffix) {
   const { model, created, prompt, synthetic } = S.recording ?? S.header ?? {}, result = resultNow();
-  const says = result && !result.isEven && !result.loops;
+  const says = result && !result.isEven && !cautionsOf(S.recording, S.sides[1]).says && !result.not;
   const about = says ? `${result.ratio.toFixed(2)}x` :
     part(prompt?.text?.trim().split(/\s+/, 4).join(" ")).slice(0, 30);
   return ["photofinish", part(model?.name), about, part(created).slice(0, 10), synthetic?.length ? "SYNTHETIC" : ""]
@@ -42,7 +44,8 @@ export function leadNow() {
 export function leadWords(lead, what) {
   if (lead?.subject.canServe) return verdictWords(lead, isOfServers(S.header) ? "" : what, lead.saves ? loadNow(lead) :
     null);
-  return (lead ? lead.isEvidence : !resultNow()?.loops) ? "" : sentence(NO_EVIDENCE);
+  const not = resultNow()?.not;
+  return (lead ? lead.isEvidence : !not) ? "" : sentence(not || NO_EVIDENCE);
 }
 
 // What raced on the right, if the verdict is not on that.
@@ -67,10 +70,10 @@ export function taskWords() {
 export function resultWords() {
   const header = S.recording, lead = leadNow(), noise = noiseWords(lead?.noise);
   if (!resultNow()) return "";
-  const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1];
+  const verdict = verdictWord(verdictOn(S.sides[1])), { whole, copies } = cautionsOf(S.recording, S.sides[1]);
   return oneLine([`${header.synthetic?.length ? "SYNTHETIC: " : ""}${
     leadWords(lead, "speculative decoding that a server can run, ")}`, racedWords(lead),
-  S.disturbed && "The machine was disturbed: do not quote this.", verdict && `${verdict}.`,
+  whole, copies, verdict && `${verdict}.`,
   lead?.saves && loadNow(lead).line, `Measured by Photofinish with ${scopeOf(header)}, ${taskWords()}${
     noise && `, noise of the ratio ${noise}`}, ${String(header.created).slice(0, 10)}.`].filter(Boolean).join(" "));
 }

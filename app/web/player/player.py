@@ -1,6 +1,6 @@
 """A race as one HTML file that plays it in any browser, without a server and without a network. Pure.
 
-The file holds the page's own race view (app/web/main.js), and the recording byte for byte, as gzip in base64, so no
+The file holds the page's own race view (app/web/main.js), and the recording, as gzip in base64, so no
 recording can become markup. Its Content-Security-Policy allows the one script and the one style of the file, by their
 hashes, and no request at all.
 """
@@ -14,9 +14,7 @@ from hashlib import sha256
 from html import escape
 from pathlib import Path
 
-from engine.analysis.loops import loop_sentence, with_counters
 from engine.analysis.metrics import race_speedup
-from engine.events import steps
 from engine.recordings.recording import Recording
 from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
@@ -33,11 +31,10 @@ WHY = '<section class="pf-why-cheats"'
 """The part of the tab Why that needs a server."""
 
 
-def player(recording: Recording, data: bytes, why: str = "") -> str:
-    """The page that plays the race of this recording. data: the content of its file. why: HTML for the tab Why, below
-    its sentence."""
+def player(recording: Recording, why: str = "") -> str:
+    """The page that plays the race of this recording. why: HTML for the tab Why, below its sentence."""
     title, says = describe(recording)
-    race = b64encode(gzip.compress(data, mtime=0)).decode("ascii")
+    race = b64encode(gzip.compress(recording.text.encode(), mtime=0)).decode("ascii")
     return _filled(SHELL, title=escape(title), says=escape(says), race=race, why=why)
 
 
@@ -48,12 +45,14 @@ def describe(recording: Recording) -> tuple[str, str]:
     drafter = next((f", {lane.drafter}" for lane in spec.lanes if lane.name == name), "")
     ratio = race_speedup(recording.events, name, plain, baseline)
     title = "SYNTHETIC: " if recording.get("synthetic") else ""
-    title += recording["model"]["name"] + drafter + ("" if ratio is None else f": {ratio:.2f}× as fast as plain")
-    if ratio is not None and loop_sentence(with_counters(steps(recording.events, name))) is not None:
-        title += "; no evidence: the text repeats itself"
-    verdict = recording["verdicts"].get(name, {"sentence": "no verdict"})["sentence"]
+    cautions = [each for each in recording["cautions"] if each["lane"] in (None, name)]
+    verdict = recording["verdicts"].get(name, {"kind": "", "sentence": "no verdict"})
+    is_none = verdict["kind"] in ("different", "not_compared") or any(each["kind"] == "loop" for each in cautions)
+    gain = "" if ratio is None else f": {'no result, ' * is_none}{ratio:.2f}× as fast as plain"
+    title += recording["model"]["name"] + drafter + gain
+    says = "".join(f" {each['short']}" for each in cautions)
     return title, (
-        f"A recorded race of Photofinish: {title}; {verdict}. Recorded {recording['created']} on "
+        f"A recorded race of Photofinish: {title}; {verdict['sentence']}.{says} Recorded {recording['created']} on "
         f"{recording['device']['name']}. It needs a browser with JavaScript."
     )
 

@@ -11,18 +11,21 @@ export const ASKS = `How fast will it be? Raise hands: slower, ${BETS.map(([, be
 // moment: before, waiting, running or over; tokens: of both lanes so far; ratio: of their speeds, as the board shows
 // it; sense: faster, slower, even or none; kind: of the verdict, "" if there is none; perStep: tokens a step of the
 // lane with guesses, 0 if unknown; cost: what its step costs in plain ones; kept: share of its guesses, null if it made
-// none; loops: its text repeats itself.
-export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perStep, cost, kept, loops = false }) {
+// none; cautions: of cautionsOf.
+export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perStep, cost, kept, cautions = {} }) {
   if (moment === "waiting") return `Now live. ${ASKS}`;
   if (moment === "before") return `One lane guesses, and the model checks. ${ASKS}`;
   if (moment === "running" || !kind) return `So far ${right} tokens with guesses, ${left} without.`;
+  if (kind === "not_compared") return "No result: the texts are not compared.";
+  if (kind === "different") return "No result: a fault. Both texts should be the same.";
   const same = SAME.test(kind) ? `The same ${right} tokens` : "Not the same text", value = Number.parseFloat(ratio);
   if (sense === "none") return `${same}.`;
+  if (cautions.loop) return `${same}, but no result: the text repeats itself.`;
   const nearest = sense === "slower" ? "Nearest bet: slower." : betWords(sense === "even" ? 1 : value);
   if (sense === "even") return `${same}, and no difference in speed. ${nearest}`;
   const result = `${same}, ${sense === "slower" ? "but slower: " : ""}${ratio} as fast`;
-  if (sense === "faster" && loops)
-    return `${result}, but the text repeats itself: expect less elsewhere. ${nearest}`;
+  if (sense === "faster" && cautions.copies)
+    return `${result}, but the text copies the prompt: expect less elsewhere. ${nearest}`;
   if (!perStep) return `${result}. ${nearest}`;
   const step = `step gave ${perStep.toFixed(2)} tokens and cost as much as ${cost.toFixed(2)} plain ones.`;
   if (sense === "faster") return `${result}: a ${step} ${nearest}`;

@@ -215,7 +215,7 @@ function moment() {
     tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
     sense: isElsewhere(S.header, right) ? "none" : root.dataset.sense, kind: verdictOn(right)?.kind ?? "",
     perStep, cost, kept: perStep ? metricsOf(lanes[1], lanes[1].steps.length).acceptance_rate : null,
-    loops: Boolean(S.shown?.loop) };
+    cautions: S.shown?.cautions };
 }
 
 // The best that a server can run, if that is not the lane on the right; "" as long as it is not known.

@@ -2,10 +2,10 @@
 // command and the sentence of "What if" all take it from here (docs/decide.md). Pure: no DOM.
 
 import { THRESHOLD } from "../host.js";
-import { isNoise, loopSentence, NO_EVIDENCE, ratioNoise, withCounters } from "../base/caveats.js";
+import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
 import { isElsewhere, isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
 import { drafterName, oneLine, percent, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
-import { differs, draftWords } from "../base/words.js";
+import { differs, draftWords, noResult } from "../base/words.js";
 import { wasteWords } from "./money.js";
 import { canServe, drafterOf, isShipped, partsOf } from "./production.js";
 import { laneOf } from "./whatif.js";
@@ -29,7 +29,7 @@ const RULE_OF_THUMB = `${THRESHOLD} is a rule of thumb: a smaller gain is not wo
 // has no plain lane, or nothing to compare with it.
 //
 // race: lanes as run; first: by role; metrics: the server's, if any; whatIf: null without tables; chosen: {drafter, k}.
-export function answerOf(header, race, first, { metrics = null, whatIf = null, chosen = null, disturbed = "" } = {}) {
+export function answerOf(header, race, first, { metrics = null, whatIf = null, chosen = null } = {}) {
   const numbers = (lane) => metrics?.[lane.name] ?? metricsOf(lane, lane.steps.length);
   const plain = [first.plain, first.baseline].flatMap((name) => {
     const lane = race.lane(name), found = lane && numbers(lane);
@@ -54,7 +54,7 @@ export function answerOf(header, race, first, { metrics = null, whatIf = null, c
   const subject = choice ?? best ?? engine;
   return { plain, options, best, engine, subject, isChosen: Boolean(choice), scope: scopeOf(header),
     alone: [...aloneOf(header, options, [subject, best].map((each) => each?.drafter))],
-    ...judged(header, plain, subject, options, disturbed) };
+    ...judged(header, plain, subject, options) };
 }
 
 // The lanes that raced, as options.
@@ -82,14 +82,14 @@ function* aloneOf(header, options, known) {
 }
 
 // What limits the answer. A computed race has no noise of its own; that of a lane that raced stands for it.
-function judged(header, plain, { drafter, ratio, lane, steps, canServe: isServed }, options, disturbed) {
+function judged(header, plain, { drafter, ratio, lane, canServe: isServed }, options) {
   const like = options.find((each) => each.lane === lane && lane) ?? options.find((each) => each.drafter === drafter
     && each.isMeasured) ?? options[0], noise = ratioNoise(plain.steps, like.steps), isEven = isNoise(ratio, noise);
-  const loop = loopSentence(withCounters(steps));
-  const isOther = differs(header.verdicts?.[like.lane]);
+  const { whole: disturbed, loop, copies } = cautionsOf(header, like.lane), verdict = header.verdicts?.[like.lane];
+  const isOther = differs(verdict), none = noResult(verdict);
   const limits = [isEven && `The difference is within the noise (${noiseWords(noise)}).`,
-    disturbed && "The machine was disturbed: do not quote these figures.", loop,
-    isOther && TEXTS_DIFFER,
+    disturbed && `${disturbed} Do not quote these figures.`, loop, copies, none && `No result: ${none}.`,
+    isOther && !none && TEXTS_DIFFER,
     drafter.startsWith("synthetic") && "The drafts are made up: this is what a real drafter of that accuracy would "
       + "save.",
     RANDOM_WEIGHTS.test(header.model.name) && "These are random weights: which guesses were kept means nothing."]
@@ -97,7 +97,7 @@ function judged(header, plain, { drafter, ratio, lane, steps, canServe: isServed
   const isOnlyOther = isOfServers(header) && limits.every((each) => each === TEXTS_DIFFER);
   const tone = isEven ? "even" : ratio < 1 ? "loses" : limits.length && !isOnlyOther ? "doubtful" :
     isOther ? "differ" : isLittle(ratio) ? "little" : "pays";
-  const isEvidence = !(loop && tone === "doubtful");
+  const isEvidence = !none && !(loop && tone === "doubtful");
   if (["little", "differ"].includes(tone) && isLittle(ratio)) limits.push(RULE_OF_THUMB);
   const work = isOfServers(header) ? " time per answer after its first text, one user: load may change it" :
     isOther ? " machine time" : undefined;

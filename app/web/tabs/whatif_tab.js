@@ -38,8 +38,7 @@ export function isBeingMade() { return whatIfOf() === BEING_MADE; }
 export function answerNow(chosen = S.chosen) {
   const whatIf = whatIfOf(), { race, metrics } = S.computed ? S.raced : S, now = [race, whatIf, chosen, metrics];
   if (now.some((value, i) => value !== S.answer?.of[i])) S.answer = { of: now, is: answerOf(S.recording ?? S.header,
-    race, S.first, { metrics, whatIf: whatIf instanceof WhatIf ? whatIf : null, chosen,
-      disturbed: S.disturbed }) };
+    race, S.first, { metrics, whatIf: whatIf instanceof WhatIf ? whatIf : null, chosen }) };
   return S.answer.is;
 }
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise, speedup
+from ...analysis.verdict import are_same
 from ...drafters import parse, serves_every_k
 from ...errors import RaceError, UsageError
 from ...events import Failed, LaneEvent, Step, steps
 from ...hardware import environment
 from ...progress import Progress, silent
-from ...recordings.check import IDENTICAL
 from ...recordings.words import said
 from ...spec import AUTO, BASELINE, MAX_AUTO_K, PLAIN, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from ...what_if.ask import what_if
@@ -114,10 +114,10 @@ def rows_of(race: TorchRace, events: Sequence[LaneEvent], prompt: FilePrompt) ->
     rows = []
     for name, gain in gains.items():
         numbers, fault = lane_metrics(events, name), ""
-        identical = name not in failed and verdicts[name]["kind"] in IDENTICAL
+        identical = are_same(verdicts[name]["kind"])
         if name in failed:
             fault = f"line {prompt.line}: lane {name} failed: {failed[name]}"
-        elif not identical and race.widths.plan.exact:
+        elif identical is False and race.widths.plan.exact:
             fault = f"line {prompt.line}: {verdicts[name]['sentence']}"
         rows.append(
             Row(

@@ -41,7 +41,7 @@ class Row:
     acceptance_rate: float | None
     mean_acceptance_length: float | None
     num_tokens: int
-    identical: bool
+    identical: bool | None
     loops: bool = False
     disturbed: bool = False
     fault: str = ""
@@ -61,7 +61,8 @@ _SHAPE = {
     **dict.fromkeys(("prompt", "kind", "drafter", "k", "fault"), TEXT),
     **dict.fromkeys(("speedup", "noise", "acceptance_rate", "mean_acceptance_length"), Maybe(GAIN)),
     "num_tokens": COUNT,
-    **dict.fromkeys(("identical", "loops", "disturbed"), FLAG),
+    "identical": Maybe(FLAG),
+    **dict.fromkeys(("loops", "disturbed"), FLAG),
     "computed": Shape(
         "an object of numbers by k",
         lambda v: isinstance(v, dict) and v.keys() <= KS and all(map(GAIN.holds, v.values())),

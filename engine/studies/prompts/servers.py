@@ -10,6 +10,7 @@ from typing import Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, race_speedups, ratio, ratio_noise
+from ...analysis.verdict import are_same
 from ...errors import RaceError, UsageError
 from ...events import LaneEvent, steps
 from ...progress import Progress
@@ -115,7 +116,7 @@ def rows_on_servers(
             noise=ratio_noise(steps(events, fastest_plain(events, name, *own)), steps(events, name)),
             **_drafts(race, events, name),
             num_tokens=lane_metrics(events, name).num_tokens,
-            identical=kinds.get(name) == "same_text",
+            identical=are_same(kinds.get(name, "not_compared")),
             loops=loops,
             fault=f"line {prompt.line}: lane {name} failed: {failed[name]}" if name in failed else "",
             **(parting | {"plain_repeats": repeats} if (parting := partings.get(name)) else {}),

@@ -165,7 +165,7 @@ def _best(rows: Sequence[Row], drafter: str, k: int | None) -> dict[str, Any]:
         "share_above_1_3": sum(value > THRESHOLD for value in values) / len(values),
         "saving": 1 - 1 / median,
         "by_time_only": k is None and all(row.mean_acceptance_length is None for row in rows),
-        "num_other_texts": sum(not row.identical and not row.fault for row in rows),
+        "num_other_texts": sum(row.identical is False and not row.fault for row in rows),
         "without": {
             "num_prompts": len(clean),
             "median_speedup": statistics.median(clean) if clean else None,

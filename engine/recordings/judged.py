@@ -1,0 +1,74 @@
+"""What may be said of a race: its verdicts, limited to what was compared, and what belongs next to its ratios. Computed
+whenever a recording is made or read, whatever its file says. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..analysis.copies import copies_sentence
+from ..analysis.loops import loop_sentence, with_counters
+from ..analysis.metrics import disturbance
+from ..analysis.verdict import SAME, Side, short_words, state_of, worth
+from ..events import LaneEvent, Step, steps, text_of
+from ..spec import BASELINE, PLAIN, SERVER, SPECULATIVE, RaceSpec
+
+BY_PROMISE = "same_distribution"
+DISTURBED = "The machine was disturbed: do not quote this ratio."
+
+
+def judged(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent]) -> dict[str, Any]:
+    """The members `verdicts` and `cautions` of a recording.
+
+    fields: the recording's other members, and the verdicts as they were made.
+    cautions: a list of {"kind", "lane", "sentence", "short"}, the race's own (lane null) first. Kinds: "disturbed";
+        "loop", of a text that repeats itself, whose ratio is no result; "copies", of one that mostly copies the
+        prompt."""
+    return {"verdicts": _verdicts(fields["verdicts"], spec, events), "cautions": _cautions(fields, spec, events)}
+
+
+def _verdicts(
+    verdicts: Mapping[str, Mapping[str, Any]], spec: RaceSpec, events: Sequence[LaneEvent]
+) -> dict[str, dict[str, Any]]:
+    baselines = [*spec.named(BASELINE), *spec.named(PLAIN)][:1]
+    return {name: _limited(verdict, baselines[0], name, spec, events) for name, verdict in verdicts.items()}
+
+
+def _limited(
+    verdict: Mapping[str, Any], baseline: str, name: str, spec: RaceSpec, events: Sequence[LaneEvent]
+) -> dict[str, Any]:
+    """The verdict, as far as the events support it."""
+    lanes = {lane.name: lane.drafter for lane in spec.lanes}
+    what = "character" if SERVER in (lanes[baseline], lanes[name]) else "token"
+    sides = [Side(lane, _length(steps(events, lane), what), state_of(events, lane)) for lane in (baseline, name)]
+    kind, sentence, difference = verdict["kind"], verdict["sentence"], verdict["first_difference"]
+    if kind in (*SAME, BY_PROMISE) and (why := worth(sides, what)):
+        kind, sentence = "not_compared", f"not compared: {why}"
+    first = difference["position"] if difference and what == "token" else None
+    short = (
+        verdict.get("short", "")
+        if kind == "other_text"
+        else short_words(kind, sides, verdict["rows_different"], first, what)
+    )
+    complete = all(side.state == "finished" for side in sides)
+    return {**verdict, "kind": kind, "sentence": sentence, "complete": complete, "short": short}
+
+
+def _length(done: Sequence[Step], what: str) -> int:
+    if what == "token":
+        return sum(len(step.token_ids) for step in done)
+    return sum(len(piece) for step in done for piece in step.pieces)
+
+
+def _cautions(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent]) -> list[dict[str, Any]]:
+    disturbed = disturbance(events, fields.get("waited_share"))
+    cautions: list[tuple[str, str | None, str, str]] = []
+    if disturbed:
+        cautions.append(("disturbed", None, disturbed.sentence, DISTURBED))
+    prompt = fields["prompt"]["text"]
+    for lane in spec.named(SPECULATIVE):
+        if loop := loop_sentence(with_counters(steps(events, lane))):
+            cautions.append(("loop", lane, loop, loop))
+        if copies := copies_sentence(prompt, text_of(events, lane, spec.params.stop)):
+            cautions.append(("copies", lane, copies, copies))
+    return [dict(zip(("kind", "lane", "sentence", "short"), each, strict=True)) for each in cautions]

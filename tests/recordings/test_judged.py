@@ -1,0 +1,114 @@
+"""What may be said of a race: verdicts over failed, empty and cut lanes, and what belongs next to a ratio."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.jobs.recorded import RACES
+from app.web.player.player import describe
+from engine.analysis.verdict import IDENTICAL, SAME, are_same
+from engine.cli.commands import check_outcome
+from engine.errors import RaceError
+from engine.events import Failed, Finished, LaneEvent, Started, Step
+from engine.recordings.check import check
+from engine.recordings.judged import judged
+from engine.recordings.recording import Recording, read
+from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from tests.helpers.races import recording
+
+
+def a_lane(rng: random.Random, ids: list[int], audit: bool) -> list[Any]:
+    """Events of a lane that ends somewhere, somehow: finished, failed, or cut by Stop."""
+    num = rng.choice([0, 0, 1, len(ids) // 2, len(ids)])
+    sums = [rng.choice([7, 7, 7, 7, 8]) if rng.random() < 0.1 else 7 for _ in ids]
+    done: list[Any] = [
+        Step(i, i, (), 0, (ids[i],), 0.0, 0.1, 2, ("x",), (), (sums[i],) if audit else ()) for i in range(num)
+    ]
+    end = rng.choice(["failed", "stopped", "finished"] if num else ["failed", "stopped"])
+    last = {"failed": [Failed("the device is lost")], "finished": [Finished("length", num, 0.1 * num)], "stopped": []}
+    return [*([Started(3, 0.1)] if num or rng.random() < 0.5 else []), *done, *last[end]]
+
+
+def a_race(seed: int) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """A random race of three lanes, and each lane's events."""
+    rng, audit = random.Random(seed), seed % 2 == 0
+    ids = [rng.randrange(1000) for _ in range(rng.choice([1, 2, 9]))]
+    other = [*ids[:-1], ids[-1] + 1] if rng.random() < 0.3 else ids
+    lanes = {"plain": a_lane(rng, ids, audit), "baseline": a_lane(rng, ids, audit)}
+    lanes["speculative"] = a_lane(rng, other, audit)
+    spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=9), audit)
+    events, clocks = [], dict.fromkeys(lanes, 0.0)
+    for name, done in lanes.items():
+        for event in done:
+            clocks[name] += event.seconds if isinstance(event, Step) else 0.0
+            events.append(LaneEvent(name, clocks[name], event))
+    return recording(spec, [1, 2, 3], events) | {"stopped": True}, lanes
+
+
+def tokens(done: list[Any]) -> list[int]:
+    return [event.token_ids[0] for event in done if isinstance(event, Step)]
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.integers(0, 10**9))
+def test_no_verdict_says_more_than_was_compared(seed: int) -> None:
+    """Lanes that failed, wrote nothing or were cut would be called identical, as far as nobody looked."""
+    race, lanes = a_race(seed)
+    base = lanes["baseline"]
+    ends = {name: type(done[-1]) if done else None for name, done in lanes.items()}
+    for name in ("plain", "speculative"):
+        verdict, pair = race["verdicts"][name], (base, lanes[name])
+        common = min(len(tokens(done)) for done in pair)
+        same = tokens(base)[:common] == tokens(lanes[name])[:common]
+        failed = Failed in (ends["baseline"], ends[name])
+        if verdict["kind"] in SAME:
+            assert same and common and not failed
+            assert verdict["complete"] or ("shorter" in verdict["sentence"] and "so far" in verdict["short"])
+        if verdict["kind"] == "not_compared":
+            assert same and (failed or not common)
+        assert verdict["complete"] == (ends["baseline"] is ends[name] is Finished)
+        assert (are_same(verdict["kind"]) is None) == (verdict["kind"] == "not_compared")
+    check(race)
+    spoken = Recording.of(race)
+    if race["verdicts"]["speculative"]["kind"] == "not_compared" and Failed in ends.values():
+        with pytest.raises(RaceError):
+            check_outcome(spoken)
+        assert "identical" not in "".join(describe(spoken))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10**9), st.sampled_from(IDENTICAL))
+def test_a_file_cannot_claim_more_either(seed: int, kind: str) -> None:
+    """An older version's file, or a forger's, calls lanes identical that failed or wrote nothing."""
+    race, lanes = a_race(seed)
+    claimed = {**race["verdicts"]["speculative"], "kind": kind, "sentence": kind, "complete": True, "short": "all"}
+    fields = {**race, "verdicts": {"speculative": claimed}}
+    found = judged(fields, Recording.of(race).spec, Recording.of(race).events)["verdicts"]["speculative"]
+    wrote = min(len(tokens(lanes[name])) for name in ("baseline", "speculative"))
+    failed = any(done and isinstance(done[-1], Failed) for done in (lanes["baseline"], lanes["speculative"]))
+    assert (found["kind"] == "not_compared") == (failed or not wrote)
+    assert found["short"] != "all"
+
+
+def test_a_fault_says_from_where_on_the_texts_differ() -> None:
+    """Red "a fault" was followed by "15 of 15 tokens identical"."""
+    shorts = [race["verdicts"]["speculative"] for race, _ in map(a_race, range(300))]
+    faults = [verdict for verdict in shorts if verdict["kind"] == "different"]
+    assert len(faults) > 10
+    assert all("different" in v["short"] or "continues" in v["short"] or "differ" in v["short"] for v in faults)
+    assert not any("last bits" in verdict["sentence"] for verdict in shorts), "nobody measured the difference"
+
+
+def test_races_whose_text_copies_the_prompt_say_so() -> None:
+    """SQL (7.37x) and Summary (9.66x) stood white, although nearly all of their text lies in the prompt."""
+    for path in sorted(RACES.glob("*.json")):
+        race = read(path)
+        copies = [each for each in race["cautions"] if each["kind"] == "copies"]
+        assert bool(copies) == (path.stem in ("sql", "summary")), path.stem
+        for each in copies:
+            assert "copies the prompt" in each["short"] and each["short"] in " ".join(describe(race))
