@@ -56,9 +56,8 @@ on("painted", () => {
 // After a live race of an example: what was set otherwise than in its recording, and how fast plain decoding was here
 // and there, if that differs much. A short text and a whole one; null if there is nothing to say.
 function apartOf(recording, race) {
-  const pace = paceOf(recording, race), settings = settingsDifference(race.header, recording);
-  const both = (words) => [settings, words].filter(Boolean).join(" ");
-  return settings || pace ? { short: both(pace?.short), whole: both(pace?.whole) } : null;
+  const both = [settingsDifference(race.header, recording), paceOf(recording, race)].filter(Boolean);
+  return both.length ? { short: both[0].short, whole: both.map(({ whole }) => whole).join(" ") } : null;
 }
 
 function paceOf({ model, device, spec, events }, { header, metrics, first }) {
