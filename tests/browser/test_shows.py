@@ -33,13 +33,14 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     with its verdict, whatever is typed meanwhile. An offer of the story that comes again after a no; a story that
     begins by itself, or instead of the race that a link brings."""
     tab = visit(seen=False, until="race", reduced_motion="no-preference")
-    waits = "document.querySelector('.pf-verdict').dataset.kind === 'none'"
-    tab.wait_for_function(f"{STATE}.playing && {STATE}.speed === 1 && {waits}", timeout=LOAD_MS)
-    assert "RECORDED" in words(tab, "ribbon")
+    tab.wait_for_function(f"{STATE}.playing || {STATE}.lasted", timeout=LOAD_MS)
+    assert tab.evaluate(STATE)["speed"] == 1 and "RECORDED" in words(tab, "ribbon")
     tab.evaluate("document.querySelector('#page-prompt textarea').focus()")
     tab.keyboard.type("Zebra")
     assert "Zebra" in tab.input_value("#page-prompt textarea")
-    tab.wait_for_function(f"!{STATE}.playing", timeout=LOAD_MS)
+    tab.wait_for_function(f"{STATE}.lasted", timeout=LOAD_MS)
+    state = tab.evaluate(STATE)
+    assert state["lasted"]["lane_s"] == state["duration"] <= state["lasted"]["wall_s"]
     assert tab.get_attribute(".pf-verdict", "data-kind") == "identical_bits"
     assert tab.is_visible("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
     offer, texts = (tab.locator(name).bounding_box() for name in ("[data-ref=offer]", ".pf-lanes"))

@@ -48,7 +48,7 @@ function hint(parts) {
 function taskHint(text) {
   const start = answerStart(text);
   const add = makeButton("page-warmer", `Add \u201c${start}\u201d`, () => {
-    typeInto(box(), `${text.trimEnd()}\n\n${start}`);
+    typeInto(box(), `${box().value.trimEnd()}\n\n${start}`);
     box().focus();
   });
   return [...HINT.map((part, i) => (i % 2 ? part : make("span", "", part))), ". ", add];
