@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from engine.errors import UsageError
 from engine.recordings.recording import Recording, checked
 from engine.text import encode_prompt
 
-from ..catalogue.catalogue import Catalogue, Pair
+from ..catalogue.catalogue import Catalogue
 from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
 from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
@@ -30,21 +29,20 @@ from ..figures.why import compared_of, why
 from ..jobs.backend import TorchBackend
 from ..jobs.checkup import CheckUps
 from ..jobs.load import LoadStudies
-from ..jobs.loader import ModelStatus
 from ..jobs.meters import Meters
 from ..jobs.pool import Jobs
 from ..jobs.races import Stage, first_frame
 from ..jobs.recorded import recorded_view
-from ..jobs.servers import MixedBackend, Servers, ServersBackend
+from ..jobs.servers import MixedBackend, ServersBackend
 from ..jobs.shelf import Shelf
 from ..jobs.study import Studies
 from .controls import OF_THE_ENGINE, chat_help, more_choices, pair_choices, preset_values, settings_of
 from .doors import Doors
 from .gate import address_of, visitor_of
+from .status import MODEL_POLL_S, StatusLines
 from .streamed import Frames, as_gradio_errors, streamed, streamed_study
-from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
+from .texts import chart_sentence, chart_table, charts_of, drafter_choices, pair_line, preset_line, refused
 
-MODEL_POLL_S = 0.2
 MAX_ID_CHARS = 100
 """Limit on the browser's number for a request, which the answer repeats."""
 STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
@@ -55,7 +53,7 @@ NO_LOAD = (
 CHECK_UP_SETTINGS = ("pair", "drafter", "temperature", "seed")
 
 
-class Handlers:
+class Handlers(StatusLines):
     """The page's behaviour for one process: its catalogue, its backend, its stage."""
 
     def __init__(
@@ -193,64 +191,6 @@ class Handlers:
         """The frames after the end of the race that this browser has just watched."""
         return self.stage.extras(visitor_of(request))
 
-    async def model(self) -> Frames:
-        """The status line of the default model, until it is ready, or the owner has named another one."""
-        loader, shown = self.backend.loader, ""
-        while self._check is not None and self._check.found is None:
-            if (line := model_line(None, self._check.is_late)) != shown:
-                shown = line
-                yield line
-            await asyncio.sleep(MODEL_POLL_S)
-        default, num = self.catalogue.default, self._num_named
-        if (servers := self._servers_of(default)) is not None:
-            yield model_line(servers.asking)
-            yield model_line(await servers.ask())
-            return
-        loader.start(default.target)
-        while self._num_named == num:
-            status = loader.status
-            if (line := model_line(status, chosen=self.catalogue.default.target)) != shown:
-                shown = line
-                yield line
-            if status is not None and status.state != "loading":
-                return
-            await asyncio.sleep(MODEL_POLL_S)
-
-    @property
-    def _num_named(self) -> int:
-        return 0 if self.doors is None else self.doors.num_named
-
-    async def model_named(self) -> Frames:
-        """The same for what the owner has named last, once no other model is being loaded."""
-        is_here = self.catalogue.default.lanes is None
-        while is_here and (now := self.backend.loader.status) and now.state == "loading":
-            await asyncio.sleep(MODEL_POLL_S)
-        async with aclosing(self.model()) as lines:
-            async for line in lines:
-                yield line
-
-    def model_now(self, pair_id: object) -> str:
-        """The status line of the chosen pair: a race may have loaded another model, and servers are asked anew. May
-        take seconds; not to be called in an event loop."""
-        pair = self._pair(pair_id)
-        servers = self._servers_of(pair)
-        if servers is not None:
-            return model_line(asyncio.run(servers.ask()))
-        return model_line(self.backend.loader.status, chosen=pair.target)
-
-    def _servers_of(self, pair: Pair) -> Servers | None:
-        """What asks this pair's servers; None if it races on this machine."""
-        if pair.lanes is None:
-            return None
-        backend = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
-        assert isinstance(backend, ServersBackend)
-        return backend.loader
-
-    def status(self, pair: Pair) -> ModelStatus | None:
-        """State of this pair's servers, or of the model that is loaded here."""
-        servers = self._servers_of(pair)
-        return self.backend.loader.status if servers is None else servers.status
-
     def preset(self, preset_id: str, pair_id: object, request: gr.Request) -> dict[str, Any]:
         """Its recorded race, unless the visitor's own is running; what to expect; its settings, by name."""
         preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
@@ -276,10 +216,6 @@ class Handlers:
                 gr.Warning(f"{error}. The model's own takes its place: {own['drafter']}, k = {own['k']}.")
             return own["drafter"], own["k"], *rest
         return gr.skip(), gr.skip(), *rest
-
-    def _pair(self, pair_id: object) -> Pair:
-        with as_gradio_errors():
-            return self.catalogue.pair(pair_id)
 
     def pair(self, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
         """All that depends on the chosen pair, by name: its settings, what is on offer for them, a preset's text in the
