@@ -28,6 +28,8 @@ ASSETS = Path(__file__).resolve().parents[2] / "assets"
 KINDS = ("code", "json", "sql", "summary", "chat", "creative")
 NOT_ALLOWED = "needs more weights than the default pair, which the operator of this page has not allowed"
 MAX_SHOWN = 60
+CHEAPEST = "ngram", 7
+"""Drafter and k of a target that the command line names alone."""
 MARGIN = 0.1
 """Share of free GPU memory that the default pair must leave, because its need is estimated, not measured."""
 
@@ -61,7 +63,8 @@ class Pair:
 
     chat: whether the target has a chat template; None: unknown until it is loaded.
     lanes: the drafters of its lanes, if all lanes are on servers, so that a visitor cannot choose how they draft.
-    beside: its races go on with lanes on servers."""
+    beside: its races go on with lanes on servers.
+    named: its drafter was named by the operator or the page's owner, so no example replaces it."""
 
     id: str
     title: str
@@ -72,6 +75,7 @@ class Pair:
     chat: bool | None
     lanes: tuple[str, ...] | None = None
     beside: bool = False
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,10 +152,12 @@ class Catalogue:
         same_target = [other.drafter for other in self.runnable if other.target == pair.target]
         return tuple(dict.fromkeys([pair.drafter, *same_target, *weightless()]))
 
-    def drafting(self, preset: Preset, pair: Pair) -> tuple[str, int | str]:
-        """Drafter and k for a preset: the preset's own, or the pair's if the target has no such drafter."""
-        own = pair.lanes is None and preset.drafter in self.drafters(pair)
-        return (preset.drafter, preset.k) if own else (pair.drafter, pair.k)
+    def drafting(self, preset: Preset | None, pair: Pair) -> tuple[str, int | str]:
+        """Drafter and k of a pair's races: the preset's if its text is raced, the target has that drafter and nobody
+        named another; else the pair's own."""
+        if preset is None or pair.named or pair.lanes is not None or preset.drafter not in self.drafters(pair):
+            return pair.drafter, pair.k
+        return preset.drafter, preset.k
 
 
 def load(
@@ -178,7 +184,7 @@ def load(
     less = replace(machine, gpu_bytes=machine.gpu_bytes and int(machine.gpu_bytes * (1 - MARGIN)))
     default = next((pair for pair in shipped if _on_hub(pair) and not _reason(pair, less, dtype)), bundled)
     if target is not None or drafter is not None:
-        default = _from_command_line(shipped, bundled, target, drafter)
+        default = _from_command_line(shipped, target, drafter)
         offers.insert(0, Offer(default, ""))
     allowed = {default.id, *_allowed(pairs, shipped, default)}
     offers = [offer if offer.pair.id in allowed else Offer(offer.pair, offer.reason or NOT_ALLOWED) for offer in offers]
@@ -243,12 +249,12 @@ def _is_offered(text: str, offered: tuple[str, ...]) -> bool:
     return not cost or _is_offered(cost, offered)
 
 
-def _from_command_line(shipped: Sequence[Pair], bundled: Pair, target: str | None, drafter: str | None) -> Pair:
-    target, drafter = target or bundled.target, drafter or bundled.drafter
+def _from_command_line(shipped: Sequence[Pair], target: str | None, drafter: str | None) -> Pair:
+    named, target, drafter = drafter is not None, target or DEFAULT_TARGET, drafter or CHEAPEST[0]
     check_drafter(drafter)
     note = "Chosen on the command line."
     chat = next((pair.chat for pair in shipped if pair.target == target), has_template(Path(target)))
-    return Pair("command-line", f"{target} + {drafter}", target, drafter, bundled.k, note, chat)
+    return Pair("command-line", f"{target} + {drafter}", target, drafter, CHEAPEST[1], note, chat, named=named)
 
 
 def has_template(folder: Path) -> bool | None:

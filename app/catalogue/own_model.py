@@ -70,7 +70,7 @@ def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
         raise UsageError(f"{target} with {drafter} {takes}, and {free}")
     known = next((pair for pair in load_pairs() if pair.target == target), None)
     chat = known.chat if known else has_template(Path(os.path.expanduser(target)))
-    pair = Pair(OWN, f"{target} + {drafter}", target, drafter, AUTO, "Named by you.", chat)
+    pair = Pair(OWN, f"{target} + {drafter}", target, drafter, AUTO, "Named by you.", chat, named=True)
     told = [_told(target, config), *([_told(head, draft)] if head else [])]
     if config:
         told.append(f"It {takes}; {free}{', so only shorter races fit' if needed > room.free else ''}.")

@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class ModelStatus:
     """Loading status of a model: state, sentence, share done (None: unknown). note: why no GPU is used, once loaded.
-    hangs: the load has failed because it hangs, so that no other model can be loaded either."""
+    hangs: the load has failed because it hangs, so that no other model can be loaded either. fault: what has failed,
+    in words that stand before the sentence."""
 
     target: str
     state: Literal["loading", "ready", "failed"]
@@ -31,6 +32,7 @@ class ModelStatus:
     share: float | None = None
     note: str = ""
     hangs: bool = False
+    fault: str = "could not be loaded"
 
 
 class Loader:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import secrets
+import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
@@ -14,7 +16,7 @@ from typing import Any
 from engine.doctor.findings import Finding, about_servers
 from engine.errors import UsageError
 from engine.progress import Progress
-from engine.remote.client import Patience
+from engine.remote.client import Patience, RemoteError, named_errors, new_client
 from engine.remote.endpoint import Endpoint
 from engine.remote.look import kinds_of
 from engine.remote.mixed import MixedRace
@@ -32,19 +34,46 @@ from .worker import Race
 NOTE = "Both lanes run on servers, which choose their own drafter and draft length."
 SECRET = secrets.token_bytes(16)
 """Drawn anew by each process, so that an id reveals no address."""
+ANSWER_S = 4.0
+"""How long a server may take to say that it is there."""
+FRESH_S = 1.0
 NO_SERVERS = "name a server first, under \u201cYour servers\u201d"
 
 
-class Ready:
-    """In the place of a loader: there is nothing to load."""
+class Servers:
+    """In the place of a loader: there is nothing to load, but servers may be gone. asking: the status before they were
+    asked. status: what they said last."""
 
     loaded = None
 
-    def __init__(self, what: str) -> None:
-        self.status = ModelStatus(what, "ready", "")
+    def __init__(self, what: str, endpoints: Sequence[Endpoint]) -> None:
+        self.asking = self.status = ModelStatus(what, "loading", f"asking {what}")
+        self._endpoints, self._asked_at = endpoints, -math.inf
 
     def start(self, target: str) -> None:
         """Nothing."""
+
+    async def ask(self) -> ModelStatus:
+        """Whether all of them answer, as of now: any answer will do. Visitors who come at once ask once."""
+        if time.monotonic() - self._asked_at > FRESH_S:
+            self._asked_at = time.monotonic()
+            silent = [why for why in await asyncio.gather(*map(_why_silent, self._endpoints)) if why]
+            found = self.asking.target, "failed" if silent else "ready", "; ".join(silent)
+            self.status = ModelStatus(*found, fault="cannot be raced now")  # type: ignore[arg-type]
+        return self.status
+
+
+async def _why_silent(endpoint: Endpoint) -> str:
+    """Why a server does not answer, without secrets; "" if it does."""
+    try:
+        async with asyncio.timeout(ANSWER_S), new_client() as client:
+            request = client.stream("GET", f"{endpoint.url}/models", headers=endpoint.headers(), timeout=ANSWER_S)
+            async with named_errors(endpoint, Patience(ANSWER_S)), request:
+                return ""
+    except TimeoutError:
+        return f"lane {endpoint.lane} did not answer within {ANSWER_S:g} s"
+    except RemoteError as error:
+        return endpoint.redact(str(error))
 
 
 class ServersBackend:
@@ -55,7 +84,7 @@ class ServersBackend:
     def __init__(self, endpoints: Sequence[Endpoint], same_device: bool) -> None:
         self.endpoints, self.same_device = tuple(endpoints), same_device
         self.model = " and ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
-        self.loader = Ready(f"{self.model} on {len(endpoints)} servers")
+        self.loader = Servers(f"{self.model} on {len(endpoints)} servers", self.endpoints)
         self.lanes = drafting_lanes(endpoints)
         its = repr([(each.lane, each.model, each.url) for each in endpoints]).encode()
         self.id = hashlib.blake2b(its, key=SECRET, digest_size=8).hexdigest()

@@ -60,21 +60,34 @@ class Control:
     advanced: bool = False
 
 
-def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str, Any]:
-    """The values that a preset sets for this pair, by name of control."""
+def settings_of(catalogue: Catalogue, pair: Pair, preset: Preset | None) -> dict[str, Any]:
+    """The values that follow from what is chosen, by name of control: how this model's lanes draft and read the prompt.
+    Whatever was chosen before leaves nothing behind, and no other function sets them.
+
+    preset: whose text is in the prompt box; None: the visitor's own."""
     drafter, k = catalogue.drafting(preset, pair)
-    limits = catalogue.limits
-    return {
-        "prompt": text_for(preset, pair),
+    offered = [value for _, value in more_choices(catalogue, pair)]
+    more = [each for each in (preset.more if preset else ()) if each in offered and pair.lanes is None]
+    values = {
         "chat": bool(pair.chat),
         "drafter": drafter,
         "k": str(k),
+        "width": "auto",
+        "audit": True,
+        "rule": "coupled",
+        "more": more[: catalogue.limits.max_more_lanes],
+    }
+    return values if preset is None else {"prompt": text_for(preset, pair), **values}
+
+
+def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str, Any]:
+    """The same once a preset is chosen, which also says how its text is written."""
+    return {
+        **settings_of(catalogue, pair, preset),
         "temperature": preset.temperature,
         "top_p": 1,
         "seed": preset.seed,
-        "max_new_tokens": min(preset.max_new_tokens, limits.max_new_tokens),
-        "rule": "coupled",
-        "more": [*preset.more][: limits.max_more_lanes],
+        "max_new_tokens": min(preset.max_new_tokens, catalogue.limits.max_new_tokens),
     }
 
 

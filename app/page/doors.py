@@ -32,7 +32,8 @@ BESIDE = "First this machine's lanes race, then the server's: two clocks, and as
 
 
 class Doors:
-    """What the owner has named so far. To be used from the event loop that serves the page."""
+    """What the owner has named so far. To be used from the event loop that serves the page. num_named: how often one
+    was chosen in its dialog."""
 
     def __init__(self, backend: MixedBackend) -> None:
         self._backend = backend
@@ -41,10 +42,16 @@ class Doors:
         self._keys: dict[tuple[str, str], str] = {}
         self._can_race: ServersBackend | None = None
         self._chat, self._num_tried, self._told = False, 0, list[str]()
+        self.num_named = 0
 
     def added_to(self, catalogue: Catalogue) -> Catalogue:
-        """The catalogue with what the owner has named; the last one chosen is its default."""
-        return catalogue.adding(self._pairs.values(), self._pairs.get(self._chosen)) if self._pairs else catalogue
+        """The catalogue with what the owner has named; what was chosen last, here or there, is its default."""
+        chosen = [pair for pair in (*self._pairs.values(), *catalogue.runnable) if pair.id == self._chosen]
+        return catalogue.adding(self._pairs.values(), next(iter(chosen), None)) if self._pairs else catalogue
+
+    def follow(self, pair: Pair) -> None:
+        """The owner has chosen this pair in Settings."""
+        self._chosen = pair.id
 
     async def model(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What a target and a drafter are and take, in sentences; with `use` they can be chosen from now on. Raises
@@ -106,7 +113,7 @@ class Doors:
             self._pairs[name] = self._on_servers(catalogue, pair)
         elif name not in self._pairs:
             raise UsageError("name a model first")
-        self._chosen = name
+        self._chosen, self.num_named = name, self.num_named + 1
         return self._pairs[name]
 
     def _on_servers(self, catalogue: Catalogue, pair: Pair) -> Pair:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from engine.errors import UsageError
 from engine.recordings.recording import Recording, checked
 from engine.text import encode_prompt
 
-from ..catalogue.catalogue import Catalogue, Pair
+from ..catalogue.catalogue import Catalogue
 from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
 from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
@@ -30,7 +29,6 @@ from ..figures.why import compared_of, why
 from ..jobs.backend import TorchBackend
 from ..jobs.checkup import CheckUps
 from ..jobs.load import LoadStudies
-from ..jobs.loader import ModelStatus
 from ..jobs.meters import Meters
 from ..jobs.pool import Jobs
 from ..jobs.races import Stage, first_frame
@@ -38,13 +36,13 @@ from ..jobs.recorded import recorded_view
 from ..jobs.servers import MixedBackend, ServersBackend
 from ..jobs.shelf import Shelf
 from ..jobs.study import Studies
-from .controls import OF_THE_ENGINE, chat_help, more_choices, pair_choices, preset_values, text_for
+from .controls import OF_THE_ENGINE, chat_help, more_choices, pair_choices, preset_values, settings_of
 from .doors import Doors
 from .gate import address_of, visitor_of
+from .status import MODEL_POLL_S, StatusLines
 from .streamed import Frames, as_gradio_errors, streamed, streamed_study
-from .texts import chart_sentence, chart_table, charts_of, drafter_choices, model_line, pair_line, preset_line, refused
+from .texts import chart_sentence, chart_table, charts_of, drafter_choices, pair_line, preset_line, refused
 
-MODEL_POLL_S = 0.2
 MAX_ID_CHARS = 100
 """Limit on the browser's number for a request, which the answer repeats."""
 STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
@@ -55,7 +53,7 @@ NO_LOAD = (
 CHECK_UP_SETTINGS = ("pair", "drafter", "temperature", "seed")
 
 
-class Handlers:
+class Handlers(StatusLines):
     """The page's behaviour for one process: its catalogue, its backend, its stage."""
 
     def __init__(
@@ -72,7 +70,6 @@ class Handlers:
         self.recorded = {name: None if view is None else first_frame(view) for name, view in views.items()}
         """By preset id: the frame that shows its recorded race, or None."""
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
-        self._raced = catalogue.default
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
         self.meters = Meters(self.stage.queue)
         self.stage.over = self.meters.race_over
@@ -134,7 +131,6 @@ class Handlers:
             return self._begin(asked, request)
 
     def _begin(self, asked: RaceRequest, request: gr.Request) -> Frames:
-        self._raced = asked.pair
         return self.stage.frames(visitor_of(request), address_of(request), asked)
 
     async def stop(self, request: gr.Request) -> None:
@@ -195,45 +191,6 @@ class Handlers:
         """The frames after the end of the race that this browser has just watched."""
         return self.stage.extras(visitor_of(request))
 
-    async def model(self) -> Frames:
-        """The status line of the default model, until it is ready, or the owner has named another one."""
-        loader, shown = self.backend.loader, ""
-        while self._check is not None and self._check.found is None:
-            if (line := model_line(None, self._check.is_late)) != shown:
-                shown = line
-                yield line
-            await asyncio.sleep(MODEL_POLL_S)
-        default = self.catalogue.default
-        if default.lanes is None:
-            loader.start(default.target)
-        while self.catalogue.default == default:
-            status = self.status(default)
-            if (line := model_line(status)) != shown:
-                shown = line
-                yield line
-            if status is not None and status.state != "loading":
-                return
-            await asyncio.sleep(MODEL_POLL_S)
-
-    async def model_named(self) -> Frames:
-        """The same for what the owner has named last, once no other model is being loaded."""
-        is_here = self.catalogue.default.lanes is None
-        while is_here and (now := self.backend.loader.status) and now.state == "loading":
-            await asyncio.sleep(MODEL_POLL_S)
-        async with aclosing(self.model()) as lines:
-            async for line in lines:
-                yield line
-
-    def model_now(self) -> str:
-        """The status line of the servers raced last, or of the loaded model: a race may have loaded another one."""
-        return model_line(self.status(self._raced))
-
-    def status(self, pair: Pair) -> ModelStatus | None:
-        """State of this pair's servers, or of the model that is loaded here."""
-        if pair.lanes is None or not isinstance(self.backend, MixedBackend):
-            return self.backend.loader.status
-        return self.backend.servers.loader.status
-
     def preset(self, preset_id: str, pair_id: object, request: gr.Request) -> dict[str, Any]:
         """Its recorded race, unless the visitor's own is running; what to expect; its settings, by name."""
         preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
@@ -245,37 +202,42 @@ class Handlers:
             **preset_values(self.catalogue, preset, pair),
         }
 
-    def fitted(self, pair_id: object, drafter: object, chat: object) -> tuple[Any, Any, Any]:
-        """Drafter, k and chat template of a race that may come from another page: what the chosen pair does not have
-        becomes the pair's own."""
+    def fitted(self, pair_id: object, drafter: object, chat: object) -> tuple[Any, ...]:
+        """Drafter, k, chat template, width, audit and further lanes of a race that may come from another page: what the
+        chosen pair does not have, or what such a race does not bring, becomes the pair's own."""
         pair = self._pair(pair_id)
+        own = settings_of(self.catalogue, pair, None)
         template = gr.skip() if pair.chat is not False or chat is not True else False
+        rest = template, own["width"], own["audit"], own["more"]
         try:
             self.catalogue.drafter(pair, drafter)
-        except UsageError:
-            return pair.drafter, str(pair.k), template
-        return gr.skip(), gr.skip(), template
-
-    def _pair(self, pair_id: object) -> Pair:
-        with as_gradio_errors():
-            return self.catalogue.pair(pair_id)
+        except UsageError as error:
+            if pair.lanes is None:
+                gr.Warning(f"{error}. The model's own takes its place: {own['drafter']}, k = {own['k']}.")
+            return own["drafter"], own["k"], *rest
+        return gr.skip(), gr.skip(), *rest
 
     def pair(self, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
-        """The drafters on offer, k, whether there is a chat template, and the text of a preset in the form that suits
-        the target, by name. Settings that servers choose for themselves are hidden; what a preset's sentence says may
-        not hold for another pair."""
-        pair = self._pair(pair_id)
-        preset = self.catalogue.preset_of(prompt)
-        here: dict[str, Any] = {} if self.doors is None else {"visible": pair.lanes is None}
+        """All that depends on the chosen pair, by name: its settings, what is on offer for them, a preset's text in the
+        form that suits the target, and the lines about the two. Settings that servers choose for themselves are hidden;
+        what a preset's sentence says may not hold for another pair."""
+        pair, catalogue = self._pair(pair_id), self.catalogue
+        values = settings_of(catalogue, pair, catalogue.preset_of(prompt))
+        here: dict[str, Any] = {"visible": pair.lanes is None}
+        more: dict[str, Any] = {"visible": pair.lanes is None and catalogue.limits.max_more_lanes > 0}
+        if self.doors is not None:
+            self.doors.follow(pair)
+        offered: dict[str, dict[str, Any]] = {
+            "drafter": {"choices": drafter_choices(catalogue.drafters(pair))},
+            "more": {"choices": more_choices(catalogue, pair), **more},
+        }
         return {
-            **{name: gr.update(**here) for name in OF_THE_ENGINE},
-            "model": gr.skip() if self.doors is None else model_line(self.status(pair)),
-            "drafter": gr.update(choices=drafter_choices(self.catalogue.drafters(pair)), value=pair.drafter, **here),
-            "k": gr.update(value=str(pair.k), **here),
-            "more": gr.update(choices=more_choices(self.catalogue, pair), value=[], **here),
-            "chat": gr.update(value=bool(pair.chat), interactive=pair.chat is not False, info=chat_help(pair)),
-            "prompt": text_for(preset, pair) if preset else gr.skip(),
+            **{name: gr.update(**{"value": values[name], **here, **offered.get(name, {})}) for name in OF_THE_ENGINE},
+            "model": self.model_now(pair.id),
+            "chat": gr.update(value=values["chat"], interactive=pair.chat is not False, info=chat_help(pair)),
+            "prompt": values.get("prompt", gr.skip()),
             "expectation": "",
+            "pair_line": pair_line(catalogue.like(pair, values["drafter"])),
         }
 
     def door(self, name: str, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
@@ -318,11 +280,11 @@ class Handlers:
         """What `make` returns for the recording with this key. Raises UsageError if there is none."""
         return await self._jobs.run(address, lambda: make(self.shelf.get(key)))
 
-    async def count(self, address: str, text: str) -> dict[str, Any]:
-        """How many tokens the loaded model reads this text as, and whether it has a chat template; no values while
-        there is none, or if servers read it. Raises UsageError if the address has too many jobs."""
-        loaded = self.backend.loader.loaded
-        if loaded is None or self.catalogue.default.lanes is not None:
+    async def count(self, address: str, target: str, text: str) -> dict[str, Any]:
+        """How many tokens this target reads the text as, and whether it has a chat template; no values unless it is
+        loaded here. Raises UsageError if the address has too many jobs."""
+        loaded, status = self.backend.loader.loaded, self.backend.loader.status
+        if loaded is None or status is None or status.target != target:
             return {"count": None}
         prompt = await self._jobs.run(address, encode_prompt, loaded.tokenizer, text)
         return {"count": len(prompt.token_ids), "chat": bool(getattr(loaded.tokenizer, "chat_template", None))}

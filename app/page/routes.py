@@ -38,8 +38,8 @@ FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
 
 def routes(handlers: Handlers) -> list[Route]:
     """POST /recordings takes a file and answers with its key; GET /recordings/KEY.FORM gives one. POST /tokens counts
-    the tokens of a text, given as JSON. POST /yours/model and /yours/servers: see `Doors`. GET /healthz: whether races
-    can be run, for everybody; GET /metrics: see `Meters`, only for requests from inside."""
+    the tokens of {"text", "target"}. POST /yours/model and /yours/servers: see `Doors`. GET /healthz: whether races can
+    be run, for everybody; GET /metrics: see `Meters`, only for requests from inside."""
 
     async def take(request: Request) -> Response:
         try:
@@ -61,8 +61,10 @@ def routes(handlers: Handlers) -> list[Route]:
 
     async def count(request: Request) -> Response:
         try:
-            text = check_file(json.loads(await request.body()), "it", MAX_PROMPT_CHARS)
-            return JSONResponse(await handlers.count(address_of(request), text))
+            asked = json.loads(await request.body())
+            asked = asked if isinstance(asked, dict) else {}
+            text = check_file(asked.get("text"), "it", MAX_PROMPT_CHARS)
+            return JSONResponse(await handlers.count(address_of(request), str(asked.get("target")), text))
         except (UsageError, ValueError, RecursionError) as error:
             return JSONResponse({"detail": str(error)}, 400)
 

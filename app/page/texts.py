@@ -61,6 +61,7 @@ RANDOM_WEIGHTS = (
 LOOKING = "Finding the best model and drafter for this machine …"
 STILL_LOOKING = "Still starting torch. The first start after an install can take minutes …"
 WAITING_FOR_MODEL = "You can race as soon as the model is ready."
+LOADED_LATER = "{} is loaded for its next race."
 _CODES = str.maketrans({sign: f"&#{ord(sign)};" for sign in "&<>\"'${}`\\"})
 
 
@@ -83,23 +84,28 @@ def footer() -> str:
     )
 
 
-def model_line(status: ModelStatus | None, late: bool = False) -> str:
+def model_line(status: ModelStatus | None, late: bool = False, chosen: str = "") -> str:
     """The status of the model behind the page: a lamp, a sentence, a bar where the share is known, a note on the
-    device. late: what this machine can run takes long to find out."""
+    device. late: what this machine can run takes long to find out. chosen: the target that the next race needs, which
+    may not be the one that is loaded."""
     if status is None:
         return _line("loading", STILL_LOOKING if late else LOOKING)
+    if status.state == "ready" and chosen not in ("", status.target):
+        return _line("idle", LOADED_LATER.format(chosen), note=status.note)
     if status.state == "ready":
         about = SMALL_MODEL if status.target == NAME else RANDOM_WEIGHTS if status.target.startswith(RANDOM) else ""
-        return _line("ready", f"{status.target} is ready. {about}".strip(), note=status.note)
+        return _line("ready", f"{status.target} is ready. {about}".strip(), None, status.note, status.target)
     if status.state == "failed":
-        return _line("failed", f"{status.target} could not be loaded: {status.text}.", note=status.note)
+        return _line("failed", f"{status.target} {status.fault}: {status.text}.", note=status.note)
     return _line("loading", f"{status.text[:1].upper()}{status.text[1:]} … {WAITING_FOR_MODEL}", status.share)
 
 
-def _line(state: str, text: str, share: float | None = None, note: str = "") -> str:
+def _line(state: str, text: str, share: float | None = None, note: str = "", target: str = "") -> str:
+    """target: the model that counts the tokens of the prompt box."""
     bar = "" if share is None else f'<progress max="1" value="{share:.3f}" aria-label="Loading the model"></progress>'
     lamp = '<span class="page-lamp" aria-hidden="true"></span>'
-    line = f'<div class="page-model" data-state="{state}">{lamp}<span>{safe(text)}</span>{bar}</div>'
+    where = f'data-state="{state}" data-target="{safe(target)}"'
+    line = f'<div class="page-model" {where}>{lamp}<span>{safe(text)}</span>{bar}</div>'
     return f'<div role="status">{line}{_device(note) if note else ""}</div>'
 
 

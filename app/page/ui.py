@@ -44,12 +44,13 @@ Python's default, 5 ms, is half a step."""
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
 SET_BY_PRESET = (
     *("race", "expectation", "prompt", "chat", "drafter", "k"),
-    *("temperature", "top_p", "seed", "max_new_tokens", "rule", "more"),
+    *("temperature", "top_p", "seed", "max_new_tokens", "rule", "more", "width", "audit"),
 )
-SET_BY_PAIR = (*OF_THE_ENGINE, "chat", "prompt", "model", "expectation")
+SET_BY_PAIR = (*OF_THE_ENGINE, "chat", "prompt", "model", "expectation", "pair_line")
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
 """A preset's sentence is about these: it disappears when the visitor changes one."""
-BROUGHT = (*(name for name in SET_BY_PRESET if name not in ("race", "expectation", "more")), "expectation")
+NOT_BROUGHT = ("race", "expectation", "more", "width", "audit")
+BROUGHT = (*(name for name in SET_BY_PRESET if name not in NOT_BROUGHT), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
 """The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js."""
@@ -117,11 +118,11 @@ def build(
         )
         again = race.retry(handlers.again, None, race, trigger_mode="once", **PRIVATE)
         for each in (held, again):
-            each.then(handlers.model_now, None, model, **PRIVATE)
+            each.then(handlers.model_now, pair, model, **PRIVATE)
             each.then(handlers.extras, None, race, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
         brought = _named(BROUGHT, components)
-        ours = _named(("drafter", "k", "chat"), components)
+        ours = _named(("drafter", "k", "chat", "width", "audit", "more"), components)
         fitted = handlers.fitted, [pair, components["drafter"], components["chat"]], ours
         if study is not None and checkup is not None:
             settings_of_study = _named(STUDY_SETTINGS, components)
@@ -148,7 +149,8 @@ def build(
         components["drafter"].change(handlers.drafter_line, chosen, components["pair_line"], queue=False, **PRIVATE)
         for name in SETTLES:
             components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
-        page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
+        came = page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
+        came.success(*fitted, queue=False, **PRIVATE)
         opened = race.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
         opened.success(*fitted, queue=False, **PRIVATE)
         page.load(handlers.model, None, model, **PRIVATE)

@@ -23,7 +23,6 @@ SHEETS = (
     "board/texts.css",
     "board/panels.css",
     "tabs/step.css",
-    "shows/opening.css",
     "shows/story.css",
     "tabs/decide.css",
     "tabs/guess.css",

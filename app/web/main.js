@@ -14,7 +14,6 @@ import { show } from "./files/files.js";
 import "./files/proof.js";
 import "./files/share.js";
 import "./files/picture.js";
-import "./shows/opening.js";
 import "./shows/story.js";
 import "./shows/stage.js";
 import "./shows/glossary.js";

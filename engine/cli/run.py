@@ -68,7 +68,10 @@ def set_up(
     loaded = load_ready(target, dtype, device, progress, settle_threads)
     from ..session import TorchRace
 
-    return TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
+    race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
+    for limit in race.order.limits:
+        print(f"Note: {limit}.", file=sys.stderr)
+    return race
 
 
 def set_up_as(options: Namespace, spec: RaceSpec, text: str, progress: Progress) -> TorchRace:

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.metrics import lane_metrics, ratio, speedup
 from ..analysis.verdict import are_same
 from ..drafters import check as check_drafter
-from ..drafters import serves_every_k
+from ..drafters import most_drafts, serves_every_k
 from ..errors import UsageError
 from ..events import LaneEvent
+from ..progress import Progress
 from ..recordings import recording as recordings
 from ..spec import (
     AUTO,
@@ -78,15 +79,28 @@ def lanes_for(queries: Sequence[Query], measured: bool) -> tuple[LaneSpec, ...]:
     return lanes_of((f"the costs of {drafter} at {k}", drafter, k) for drafter, k in sorted(costs, key=str))
 
 
+def allowed(race: TorchRace, queries: Sequence[Query], progress: Progress) -> dict[Query, str]:
+    """The queries with the nearest k that their drafters can draft, each with the name of its measured lane; without
+    the drafters that cannot draft here at all."""
+    specs = [lane.spec for lane in race.lanes.values() if not lane.failure]
+    able, branching = {spec.drafter for spec in specs}, {spec.drafter for spec in specs if isinstance(spec.k, str)}
+    found: dict[Query, str] = {}
+    for drafter, k in queries:
+        if drafter in able:
+            most = most_drafts(drafter, race.loaded, progress)
+            size = k if isinstance(k, int) else 0 if drafter in branching else tree_size(k)
+            found.setdefault((drafter, min(size, most) or k), f"{drafter}@{k}")
+    return found
+
+
 def rows_of(
-    race: TorchRace, events: Sequence[LaneEvent], found: WhatIf, queries: Sequence[Query], measured: bool
+    race: TorchRace, events: Sequence[LaneEvent], found: WhatIf, queries: Mapping[Query, str], measured: bool
 ) -> list[Row]:
-    """A row for each drafter and k, as in --json."""
+    """A row for each drafter and k, as in --json. queries: from `allowed`."""
     undrafted = [race.lanes[name].steps for name in (PLAIN, BASELINE) if name in race.lanes]
     verdicts = race.result()["verdicts"]
     rows = []
-    for drafter, k in queries:
-        name = f"{drafter}@{k}"
+    for (drafter, k), name in queries.items():
         if measured:
             steps = race.lanes[name].steps
         else:
@@ -127,11 +141,12 @@ def _sweep(options: Namespace) -> int:
                 events.append(event)
                 progress("racing", None)
         recording = recordings.build(race.header(), events, race.result())
-        check_outcome(recording)
-        found = what_if(race, queries, progress)
-    rows = rows_of(race, events, found, queries, options.measure)
+        if not (rows_for := allowed(race, queries, progress)) or recordings.faults(recording):
+            check_outcome(recording)
+        found = what_if(race, [*rows_for], progress)
+    rows = rows_of(race, events, found, rows_for, options.measure)
     best = max(rows, key=lambda row: row["tokens_per_s"] or 0.0)
-    best_s = min(found.oracle(drafter, k) for drafter, k in queries)
+    best_s = min(found.oracle(drafter, k) for drafter, k in rows_for)
     report = {
         "schema": recordings.OUTPUT_SCHEMA,
         "rows": rows,
@@ -144,6 +159,7 @@ def _sweep(options: Namespace) -> int:
         from .tables import print_sweep
 
         print_sweep(console(), report, best, recording)
+    check_outcome(recording)
     return 0
 
 

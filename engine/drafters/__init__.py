@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError, choices
 from ..interfaces import Drafter
-from ..spec import check_length
+from ..spec import MAX_K, check_length
 
 if TYPE_CHECKING:
     from ..events import Prompt
@@ -43,7 +43,7 @@ class DrafterContext:
         `coupled` the race's own choice, with the target's noise.
     reference: runs the target once, untimed, and returns its completion.
     keep_logits: whether the lane's rule needs the distributions that draft tokens were picked from (`Draft.logits`).
-    auto_k: k is an upper limit, not a request; a drafter with a smaller limit uses that, as `Drafter.max_k`.
+    auto_k: k is an upper limit, not a request. A drafter with a smaller limit uses that either way, as `Drafter.max_k`.
     pool: the race's memory for captured graphs, if any.
     graphs: whether a head's fixed calls may be captured.
     """
@@ -60,6 +60,10 @@ class DrafterContext:
     auto_k: bool = False
     pool: Any = None
     graphs: bool = True
+
+
+def _any_length(argument: Any, loaded: Any, progress: Progress) -> int:
+    return MAX_K
 
 
 def _no_bytes(argument: Any, loaded: Any, k: int, length: int, progress: Progress) -> int:
@@ -79,6 +83,7 @@ class Kind:
         longer one; "one k": yes, but a draft may depend on the lane's k; "parts": as the drafters that `parse`
         returns; "": no.
     cache_bytes: device memory of a drafter of drafts up to k in a race of that length, without weights; may load them.
+    most_drafts: the longest draft that it makes for a target; may load weights. A lane is clamped to it.
     """
 
     parse: Callable[[str], Any]
@@ -87,6 +92,7 @@ class Kind:
     weightless: bool = False
     table: Literal["any k", "one k", "parts", ""] = ""
     cache_bytes: Callable[[Any, Any, int, int, Progress], int] = _no_bytes
+    most_drafts: Callable[[Any, Any, Progress], int] = _any_length
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -118,6 +124,13 @@ def cache_bytes(text: str, loaded: Any, k: int, length: int, progress: Progress)
     name, argument = parse(text)
     kind = _kind(name)
     return kind.cache_bytes(kind.parse(argument), loaded, k, length, progress)
+
+
+def most_drafts(text: str, loaded: Any, progress: Progress) -> int:
+    """See `Kind.most_drafts`; loaded: the target. Raises as `make` does."""
+    name, argument = parse(text)
+    kind = _kind(name)
+    return kind.most_drafts(kind.parse(argument), loaded, progress)
 
 
 def serves_every_k(text: str) -> bool:

@@ -35,7 +35,7 @@ class BlockDrafter(HeadDrafter):
 
 
 class DFlashDrafter(BlockDrafter):
-    """Drafts with `head` in fixed shapes. Raises UsageError if a block holds fewer than k."""
+    """Drafts with `head` in fixed shapes, at most as many tokens as a block of it gives."""
 
     def __init__(self, head: DFlashHead, context: DrafterContext, pool: Any = None) -> None:
         super().__init__(head, context, most_drafts(head), pool=pool)

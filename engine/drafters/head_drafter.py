@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import UsageError
 from ..heads.layers import Rope, rope_table
 from ..interfaces import BranchingDrafter, Draft, Memory, Node
 from ..kernels.weak import weak_call
@@ -81,8 +80,6 @@ class HeadDrafter(BranchingDrafter):
         pool: Any = None,
     ) -> None:
         prepared = context.loaded.prepared
-        if limit is not None and context.k > limit and not context.auto_k:
-            raise UsageError(f"this head drafts at most {limit} tokens at a time, not k={context.k}")
         self.head, self.max_k = head, context.k if limit is None else min(context.k, limit)
         self.hidden_layers = head.spec.hidden_layers
         self.width = self.max_k + 1

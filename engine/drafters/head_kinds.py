@@ -28,6 +28,13 @@ def _cache_bytes(kind: str, name: HeadName, loaded: LoadedModel, k: int, length:
     return buffer_bytes(load_head(kind, name, loaded, progress), loaded.prepared, length + k + 1)
 
 
+def _most_drafts(name: HeadName, loaded: LoadedModel, progress: Progress) -> int:
+    from ..loading.heads import load_head
+    from .dflash import most_drafts
+
+    return most_drafts(load_head("dflash", name, loaded, progress))
+
+
 EAGLE3 = Kind(
     partial(parse_name, "eagle3"),
     partial(_make, "eagle3"),
@@ -41,4 +48,5 @@ DFLASH = Kind(
     "DFlash head",
     table="one k",
     cache_bytes=partial(_cache_bytes, "dflash"),
+    most_drafts=_most_drafts,
 )

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import UsageError
 from ..interfaces import Draft, Drafter
 from ..progress import Progress
-from . import DrafterContext, Kind, cache_bytes, check, make, parse
+from . import DrafterContext, Kind, cache_bytes, check, make, most_drafts, parse
 
 COPIES = "ngram"
 MIN_MATCH = 3
@@ -68,4 +68,8 @@ def _cache_bytes(parts: tuple[str, str], loaded: Any, k: int, length: int, progr
     return sum(cache_bytes(part, loaded, k, length, progress) for part in parts)
 
 
-KIND = Kind(parts_of, _make, label="{}, else {}", table="parts", cache_bytes=_cache_bytes)
+def _most_drafts(parts: tuple[str, str], loaded: Any, progress: Progress) -> int:
+    return min(most_drafts(part, loaded, progress) for part in parts)
+
+
+KIND = Kind(parts_of, _make, label="{}, else {}", table="parts", cache_bytes=_cache_bytes, most_drafts=_most_drafts)

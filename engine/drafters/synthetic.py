@@ -13,7 +13,8 @@ from typing import Any
 from ..errors import UsageError
 from ..interfaces import BranchingDrafter, Draft, Drafter, Node
 from ..progress import Progress
-from . import DrafterContext, Kind, cache_bytes, check, make, parse
+from ..spec import MAX_K
+from . import DrafterContext, Kind, cache_bytes, check, make, most_drafts, parse
 from .chances import sharpness
 
 NOT_INSIDE = ("none", "synthetic")
@@ -35,7 +36,7 @@ class SyntheticDrafter(Drafter):
     ) -> None:
         self._cost = cost
         if cost is not None:
-            self.hidden_layers, self.memory = cost.hidden_layers, cost.memory
+            self.hidden_layers, self.memory, self.max_k = cost.hidden_layers, cost.memory, cost.max_k
         self._reference, self._vocab_size = tuple(reference), vocab_size
         self._proposals = tuple(
             _spoil(token, position, rate, seed, vocab_size) for position, token in enumerate(reference)
@@ -49,7 +50,7 @@ class SyntheticDrafter(Drafter):
 
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         if self._cost is not None:
-            k = min(k, self._cost.max_k)
+            k = min(k, self.max_k)
             self._cost.propose(token_ids, hidden, k)
         position = len(token_ids) - self._num_prompt_tokens
         return Draft(self._proposals[position : position + k])
@@ -126,4 +127,15 @@ def _cache_bytes(parts: tuple[float, str], loaded: Any, k: int, length: int, pro
     return inner + sequence_bytes(loaded.prepared, length, k + 1)  # for the untimed run
 
 
-KIND = Kind(parts_of, _make, label="synthetic drafts (made up)", table="any k", cache_bytes=_cache_bytes)
+def _most_drafts(parts: tuple[float, str], loaded: Any, progress: Progress) -> int:
+    return most_drafts(parts[1], loaded, progress) if parts[1] else MAX_K
+
+
+KIND = Kind(
+    parts_of,
+    _make,
+    label="synthetic drafts (made up)",
+    table="any k",
+    cache_bytes=_cache_bytes,
+    most_drafts=_most_drafts,
+)

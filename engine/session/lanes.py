@@ -26,7 +26,7 @@ from ..runner.prepared import Prepared
 from ..runner.target import StaticTarget
 from ..sampling.accept import coupled, drafters_sampler, rejection
 from ..sampling.sampler import Sampler
-from ..spec import AUTO, MAX_AUTO_K, LaneSpec, RaceSpec, tree_size
+from ..spec import AUTO, MAX_AUTO_K, SPECULATIVE, LaneSpec, RaceSpec, tree_size
 from ..text import Pieces, StopAt, end_token_ids
 from .candidates import Candidates
 from .faults import check_device, fault_of
@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Order:
     """What a race is set up from. sampler: the target's choice of tokens. pool: memory that the lanes' graphs share.
-    room: the least number of tokens that the caches hold. notes: how the race differs from what was asked for, for the
-    header; set-up adds to them."""
+    room: the least number of tokens that the caches hold. notes: how this machine runs the race otherwise than asked,
+    for the header; limits: how drafters' limits changed its lanes. Set-up adds to both."""
 
     loaded: LoadedModel
     spec: RaceSpec
@@ -53,6 +53,7 @@ class Order:
     progress: Progress
     room: int = 0
     notes: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
 
     @property
     def prepared(self) -> Prepared:
@@ -115,6 +116,11 @@ class Lane:
             self.state = "finished" if isinstance(event, Finished) else "failed"
 
 
+def drafts_alone(spec: RaceSpec) -> bool:
+    """Whether nothing is left to compare if a drafting lane cannot run."""
+    return len(spec.named(SPECULATIVE)) < 2
+
+
 def rule_of(order: Order, spec: LaneSpec) -> AcceptRule:
     """The lane's acceptance rule, with the race's sampler."""
     return {"coupled": coupled, "rejection": rejection}[spec.rule](order.spec.params, order.sampler)
@@ -158,19 +164,27 @@ def build_drafter(order: Order, widths: Widths, spec: LaneSpec) -> Drafter:
 
 
 def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
-    """A lane, not warmed up yet. Raises UsageError for a drafter that cannot be used, and what was raised where memory
-    ran out; anything else that a drafter fails at becomes the lane's `failure`."""
-    accept, k, failure = rule_of(order, spec), widths.max_drafts(spec), ""
+    """A lane, not warmed up yet; its spec may have another k than asked for, which its drafter can draft. Raises what
+    was raised where memory ran out, and UsageError for a drafter that cannot be used, if no other lane drafts; anything
+    else that a drafter fails at becomes the lane's `failure`."""
+    accept, failure = rule_of(order, spec), ""
     try:
         drafter = build_drafter(order, widths, spec)
-    except UsageError:
-        raise
+        if tree_size(spec.k) and parts_of(drafter) is None:
+            asked, spec = spec.k, replace(spec, k=min(tree_size(spec.k), drafter.max_k))
+            order.limits.append(f"lane {spec.name}: k = {spec.k} instead of {asked}: its drafter makes no trees")
+            drafter = build_drafter(order, widths, spec)
+    except UsageError as error:
+        if drafts_alone(order.spec):
+            raise
+        drafter, failure = NoDrafter(), str(error)
     except Exception as error:
         if fault_of(error, order.prepared.kernels) == "memory":
             raise
         check_device(order.prepared.kernels)
         log.warning("the drafter of lane %s could not be made", spec.name, exc_info=True)
         drafter, failure = NoDrafter(), f"the drafter could not be made: {words(error)}"
+    k = widths.max_drafts(spec)
     on_prefill = partial(order.progress, f"reading the prompt: lane {spec.name}")
     target = StaticTarget(
         order.prepared, widths.length, widths.of(spec), drafter.hidden_layers, pool=order.pool, on_prefill=on_prefill
@@ -185,16 +199,13 @@ def sized(
     order: Order, spec: LaneSpec, drafter: Drafter, step_s: Sequence[float], takes_trees: bool, may_rate: bool
 ) -> Drafter:
     """The drafter with the lane's rule for how much to draft. step_s: see AutoDrafter. may_rate: whether drafts may
-    depend on their own tokens. Raises UsageError for a tree of a drafter that rates no tokens."""
-    size, can_rate = tree_size(spec.k), parts_of(drafter) is not None
-    if size and not can_rate:
-        raise UsageError(f"drafter {spec.drafter!r} makes no trees; choose an integer or auto for k, not {spec.k}")
-    if not can_rate or not may_rate:
+    depend on their own tokens."""
+    if parts_of(drafter) is None or not may_rate:
         return ByRateDrafter(drafter, step_s)
     if not takes_trees:
         kernels = order.prepared.kernels.name
         order.notes.append(f"lane {spec.name} drafts chains: this model's steps on {kernels} kernels take no trees")
-    return AutoDrafter(drafter, step_s, takes_trees, order.spec.params.temperature, size)
+    return AutoDrafter(drafter, step_s, takes_trees, order.spec.params.temperature, tree_size(spec.k))
 
 
 def reference(order: Order, widths: Widths) -> list[int]:

@@ -1,6 +1,7 @@
 """Everything of a race that comes before its first timed step. `set_up` runs these in turn:
 
     check_fits        the prompt and the model's positions
+    within_limits     draft lengths that the drafters can draft
     needed_bytes      the memory that the race needs, compared with what is free
     choose_widths     exact classes (probed, or remembered), seconds of each width, and the widths of every lane
     read_roofline     the bytes of a plain step, and how fast this device reads
@@ -20,7 +21,7 @@ from weakref import WeakSet
 
 import torch
 
-from ..drafters import cache_bytes
+from ..drafters import cache_bytes, most_drafts
 from ..errors import UsageError, words
 from ..events import Prompt
 from ..exactness.probe import probe_cached
@@ -35,7 +36,7 @@ from ..sampling.sampler import Sampler
 from ..spec import AUTO, BASELINE, MAX_K, PLAIN, LaneSpec, RaceSpec
 from .candidates import Candidates, dice_of
 from .faults import ending, fault_of
-from .lanes import Lane, Order, Widths, build_lane, warm_up
+from .lanes import Lane, Order, Widths, build_lane, drafts_alone, warm_up
 
 if TYPE_CHECKING:
     from ..loading.loading import LoadedModel
@@ -68,7 +69,7 @@ def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progre
 
     Raises UsageError for what cannot be raced and RaceError where no attempt succeeds."""
     check_fits(loaded.prepared, spec, prompt)
-    needed, tried, notes = 0, set[str](), list[str]()
+    needed, tried, notes, limits = 0, set[str](), list[str](), list[str]()
     while True:
         order = None
         if tried:
@@ -78,8 +79,9 @@ def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progre
             for companion in loaded.companions:
                 companion.step_down_if_failed()
             kernels = loaded.prepared.kernels
+            spec = within_limits(loaded, spec, progress, limits)
             sampler = Sampler(spec.params, loaded.prepared.vocab_size, kernels)
-            order = Order(loaded, spec, prompt, sampler, _new_pool(kernels), progress, room, [*notes])
+            order = Order(loaded, spec, prompt, sampler, _new_pool(kernels), progress, room, [*notes], [*limits])
             if (needed := needed_bytes(order)) > kernels.free_bytes():
                 raise MemoryError(f"{needed} bytes are needed, {kernels.free_bytes()} are free")
             return _built(order, needed)
@@ -116,6 +118,7 @@ def _built(order: Order, needed: int) -> Ready:
     widths = choose_widths(order)
     roofline = read_roofline(order)
     lanes = {lane.name: build_lane(order, widths, lane) for lane in order.spec.lanes}
+    order = replace(order, spec=replace(order.spec, lanes=tuple(lane.spec for lane in lanes.values())))
     dice = dice_of(order.sampler, order.prepared)
     for lane in lanes.values():
         if order.spec.audit and lane.spec.role != PLAIN:
@@ -124,6 +127,21 @@ def _built(order: Order, needed: int) -> Ready:
     for lane in lanes.values():
         warm_up(order, lane)
     return Ready(order, needed, widths, roofline, lanes, dice)
+
+
+def within_limits(loaded: LoadedModel, spec: RaceSpec, progress: Progress, limits: list[str]) -> RaceSpec:
+    """The race with the nearest k that each lane's drafter can draft. limits: gets a clause for each that changed."""
+    lanes = []
+    for lane in spec.lanes:
+        try:
+            most = MAX_K if isinstance(lane.k, str) else most_drafts(lane.drafter, loaded, progress)
+        except UsageError:  # of the drafter itself: its lane says so when it is built
+            most = MAX_K
+        if isinstance(lane.k, int) and lane.k > most:
+            limits.append(f"lane {lane.name}: k = {most} instead of {lane.k}: its head drafts at most {most}")
+            lane = replace(lane, k=most)
+        lanes.append(lane)
+    return replace(spec, lanes=tuple(lanes))
 
 
 def check_fits(prepared: Prepared, spec: RaceSpec, prompt: Prompt) -> None:
@@ -171,7 +189,9 @@ def _drafter_bytes(order: Order, lane: LaneSpec, length: int) -> int:
         k = MAX_K if isinstance(lane.k, str) else lane.k  # a tree may rate more tokens than it drafts
         return cache_bytes(lane.drafter, order.loaded, k, length, order.progress)
     except UsageError:
-        raise
+        if drafts_alone(order.spec):
+            raise
+        return 0  # its lane says so when it is built
     except Exception:  # it fails again when its lane is built, which then says so
         log.warning("what a drafter needs is not known", exc_info=True)
         return 0

@@ -136,7 +136,7 @@ class TorchRace:
                 "exact": plan_.exact,
                 "cache_length": self.widths.length,
                 "step_s": {str(width): seconds for width, seconds in self.widths.seconds.items()},
-                "note": plan_.note,
+                "note": "; ".join([plan_.note, *self.order.limits]),
             },
             "roofline": self.ready.roofline,
             "drafter_bytes": {

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import json
+import random
 from typing import Any
 
 import gradio as gr
 import pytest
 
-from app.catalogue.catalogue import Catalogue, load
+from app.catalogue.catalogue import Catalogue, Pair, load
+from app.catalogue.own_model import OWN
 from app.catalogue.request import RaceRequest, read_request
 from app.jobs.backend import TorchBackend
-from app.page.controls import controls, pair_choices, preset_values
+from app.jobs.loader import ModelStatus
+from app.jobs.recorded import RACES
+from app.jobs.servers import MixedBackend, ServersBackend
+from app.page.controls import controls, pair_choices, preset_values, settings_of
+from app.page.doors import SERVERS
 from app.page.handlers import Handlers
 from app.page.texts import preset_line, safe
 from app.page.ui import build
 from engine.errors import UsageError
+from engine.recordings.recording import read
+from engine.remote.endpoint import endpoints_of
 from tests.helpers import ROOT
 from tests.helpers.machines import LARGE, SMALL
 from tests.helpers.pageserver import ORDER
+from tests.helpers.pure_js import pure_js
 
+REQUEST: Any = gr.Request(session_hash="one")
 CATALOGUES = [load(SMALL), load(LARGE)]
 BASE = next(pair for pair in load(LARGE).runnable if pair.chat is False)
 TUNED = next(pair for pair in load(LARGE).runnable if pair.chat)
@@ -106,10 +118,145 @@ def test_an_opened_race_of_another_model_leaves_settings_that_can_be_raced() -> 
     """A race of another model would leave its drafter in Settings, and the next race of an own prompt be refused."""
     catalogue = load(SMALL)
     fitted, pair = Handlers(catalogue, TorchBackend()).fitted, catalogue.default
-    drafter, k, chat = fitted(pair.id, "eagle3:someone/head", True)
-    assert (drafter, k, chat) == (pair.drafter, str(pair.k), False)
-    read_request(catalogue, {**defaults(catalogue), "drafter": drafter, "k": k, "chat": chat})
-    assert fitted(pair.id, "synthetic:0.8", False) == (gr.skip(),) * 3
+    names = ("drafter", "k", "chat", "width", "audit", "more")
+    with pytest.warns(UserWarning, match="The model's own takes its place: hybrid:ngram.eagle3, k = auto"):
+        own = dict(zip(names, fitted(pair.id, "eagle3:someone/head", True), strict=True))
+    assert own == {name: settings_of(catalogue, pair, None)[name] for name in names}
+    read_request(catalogue, {**defaults(catalogue), **own})
+    assert fitted(pair.id, "synthetic:0.8", False) == (*(gr.skip(),) * 3, "auto", True, [])
+
+
+# ---- whatever was chosen before: settings, labels and the counter are those of the last choice alone
+
+
+class Shown:
+    """An owner's page without a browser: what each control and line shows, as its handlers say."""
+
+    def __init__(self) -> None:
+        gone = ServersBackend(endpoints_of([("plain", "openai:http://127.0.0.1:1/v1")] * 2, ["m"], {}), False)
+        backend = MixedBackend("float32", "cpu", False, gone)
+        backend.loader._status = ModelStatus("gemma-3-270m", "ready", "")
+        self.handlers = Handlers(load(LARGE), backend, own=True)
+        assert self.handlers.doors is not None
+        self.handlers.doors._pairs[OWN] = Pair(OWN, "x", "gemma-3-270m", "eagle3", "auto", "Named.", False, named=True)
+        self.now: dict[str, Any] = {name: {"value": value} for name, value in defaults(self.handlers.catalogue).items()}
+
+    def take(self, answers: dict[str, Any]) -> None:
+        for name, answer in answers.items():
+            changes = answer if isinstance(answer, dict) else {"value": answer}
+            told = {key: value for key, value in changes.items() if key != "__type__"}
+            self.now[name] = {**self.now.get(name, {}), **told}
+
+    def choose(self, kind: str, what: Any) -> None:
+        text = self.now["prompt"]["value"]
+        if kind == "model":
+            self.take({"pair": what, **self.handlers.pair(what, text, REQUEST)})
+        elif kind == "door":
+            self.take(self.handlers.door(what, self.now["pair"]["value"], text, REQUEST))
+        elif kind == "example":
+            self.take(self.handlers.preset(what, self.now["pair"]["value"], REQUEST))
+        else:
+            self.take(what)
+
+    def said(self) -> dict[str, Any]:
+        """Without the race on the screen, the sentence that a change of settings hides, and what else is on offer."""
+        told = {name: each for name, each in self.now.items() if name not in ("race", "expectation")}
+        return {**told, "pair": self.now["pair"]["value"]}
+
+
+def shortest(steps: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The last model, the last example, what was written and set since, in their order, and nothing of before."""
+    last = {kind: i for i, (kind, _) in enumerate(steps) if kind != "set"}
+    model = max((last[kind] for kind in ("model", "door") if kind in last), default=-1)
+    example = last.get("example", -1)
+    kept = {i for i in (model, example, last.get("own", -1)) if i >= 0}
+    for i, (kind, what) in enumerate(steps):
+        of_the_text = kind == "set" and set(what) <= {"temperature", "top_p", "seed", "max_new_tokens"}
+        if kind == "set" and i > (example if of_the_text else max(model, example)):
+            kept.add(i)
+    return [each for i, each in enumerate(steps) if i in kept]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_of_an_earlier_choice_is_left(seed: int) -> None:
+    """Back from servers the page raced n-gram, k = 7 instead of the model's own drafter, next to a recording of that;
+    any setting, offer or line of a model, servers or an example chosen before would do the same."""
+    rng, shown = random.Random(seed), Shown()
+    models = [pair for _, pair in pair_choices(load(LARGE))]
+    explicit: list[dict[str, Any]] = [{"temperature": 0.4}, {"seed": 5}, {"max_new_tokens": 32}, {"top_p": 0.5}]
+    explicit += [{"drafter": "none"}, {"k": "3"}, {"width": "64"}, {"audit": False}, {"rule": "rejection"}]
+    explicit += [{"more": ["ngram"]}, {"chat": False}]
+    kinds = {
+        "model": lambda: rng.choice(models[:4]),
+        "door": lambda: rng.choice((OWN, SERVERS)),
+        "example": lambda: rng.choice(shown.handlers.catalogue.presets).id,
+        "own": lambda: {"prompt": rng.choice(("mine", "mine too"))},
+        "set": lambda: rng.choice(explicit),
+    }
+    steps = [(kind, kinds[kind]()) for kind in rng.choices([*kinds], k=rng.randint(1, 9))]
+    steps += [("model", models[-1]), ("model", models[0])][: rng.randint(0, 2)]
+    fresh = Shown()
+    for each in steps:
+        shown.choose(*each)
+    for each in shortest(steps):
+        fresh.choose(*each)
+    if not {"model", "door"} & dict(steps).keys():
+        fresh.now |= {name: each for name, each in shown.now.items() if name == "pair"}
+    assert shown.said() == fresh.said(), steps
+
+
+def test_the_model_that_ships_drafts_as_in_its_examples() -> None:
+    """The first model chosen again would have the drafter that comes first in the list, not its own."""
+    shown = Shown()
+    shown.choose("door", SERVERS)
+    assert "cannot be raced now: the server of lane plain cannot be reached" in shown.now["model"]["value"]
+    assert shown.now["k"]["visible"] is False and 'data-target=""' in shown.now["model"]["value"]
+    assert shown.handlers.catalogue.default.id == SERVERS
+    for text in ("mine", shown.handlers.catalogue.presets[2].prompt):
+        shown.choose("own", {"prompt": text})
+        shown.choose("model", load(SMALL).default.id)
+        values = {name: shown.now[name]["value"] for name in ("drafter", "k", "more", "width", "audit", "rule")}
+        assert tuple(values.values()) == ("hybrid:ngram+eagle3", "auto", [], "auto", True, "coupled")
+        assert 'data-target="gemma-3-270m"' in shown.now["model"]["value"] and shown.now["k"]["visible"]
+        assert shown.handlers.catalogue.default.id == load(SMALL).default.id, "a page loaded now opens with it"
+    shown.choose("model", TUNED.id)
+    assert "is loaded for its next race" in shown.now["model"]["value"]
+    assert asyncio.run(shown.handlers.count("", TUNED.target, "x")) == {"count": None}
+
+
+def test_a_race_says_how_it_differs_from_the_recording_in_its_place() -> None:
+    """7.37x recorded and 5.38x live, and no word why; or a line about what is the same in both."""
+    recording = read(RACES / "sql.json").fields
+    changes: dict[str, tuple[str, Any, str]] = {
+        "drafter": (
+            "lane",
+            "ngram",
+            "n-gram, automatic length; the recording: n-gram, else EAGLE-3 head, automatic length",
+        ),
+        "k": (
+            "lane",
+            7,
+            "n-gram, else EAGLE-3 head, k = 7; the recording: n-gram, else EAGLE-3 head, automatic length",
+        ),
+        "rule": ("lane", "rejection", "rule rejection; the recording: rule coupled"),
+        "temperature": ("params", 0.5, "temperature 0.5; the recording: temperature 0"),
+        "top_p": ("params", 0.9, "top-p 0.9; the recording: top-p 1"),
+        "max_new_tokens": ("params", 16, "at most 16 tokens; the recording: at most 128 tokens"),
+        "stop": ("params", ["\n"], 'stopped at ["\\n"]; the recording: no stop texts'),
+        "chat": ("prompt", True, "as a chat message; the recording: as plain text"),
+        "audit": ("spec", False, "not audited; the recording: audited"),
+        "name": ("model", "x", "x; the recording: gemma-3-270m"),
+    }
+    with pure_js("shows/settings.js") as call:
+        assert call("settingsDifference", recording, recording) is None
+        for name, (where, value, words) in changes.items():
+            race = copy.deepcopy({key: recording[key] for key in ("model", "spec", "prompt")})
+            spec = race["spec"]
+            {"lane": spec["lanes"][2], "spec": spec, "params": spec["params"], **race}[where][name] = value
+            said = call("settingsDifference", race, recording)
+            assert said["short"] == f"This race: {words}." and len(said["short"]) < 125
+        race["spec"]["lanes"].append({**race["spec"]["lanes"][2], "name": "two", "k": 3})
+        assert "else EAGLE-3 head, k = 3; the recording" in call("settingsDifference", race, recording)["whole"]
 
 
 def test_the_box_says_why_it_cannot_be_ticked() -> None:

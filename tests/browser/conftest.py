@@ -30,7 +30,7 @@ def browser() -> Iterator[Any]:
 def visitor(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
     """Opens the served page in a tab of its own, with its own storage.
 
-    address: what follows the page's URL; seen: whether this visitor has seen the opening; until: what to wait for, see
+    address: what follows the page's URL; seen: whether this visitor was offered the story; until: what to wait for, see
     `loaded`. Other arguments go to Playwright's `new_context`; the defaults are reduced motion and a clipboard."""
     contexts = []
 

@@ -1,8 +1,7 @@
-"""The opening and the story: each walked from its beginning to its end, against the recording it shows."""
+"""The first visit, and the story, walked from its beginning to its end against the recording it shows."""
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from statistics import mean
@@ -16,41 +15,12 @@ from engine.recordings.recording import read
 from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
 from tests.helpers.page_browser import LOAD_MS, end, reload, run_race, settings
-from tests.helpers.race_pages import SETTLED, TEXT, TOKENS, expected, feed, race_over, words, words_of
+from tests.helpers.race_pages import SETTLED, words
 from tests.helpers.races import events_of
 from tests.helpers.steps_apart import steps_of
 
 pytestmark = pytest.mark.browser
 STATE = "window.photofinish.state"
-SHORT = race_over(words_of(TEXT)[:60], seed=5)
-GLYPHS = """() => ["left", "right"].map(side => {
-    const box = document.querySelector(`[data-ref=${side}Text]`), nodes = [], places = [];
-    const walker = document.createTreeWalker(box, NodeFilter.SHOW_TEXT);
-    while (walker.nextNode()) nodes.push(walker.currentNode);
-    for (const node of nodes) for (let i = 0; i < node.length; i++) {
-        if (!node.parentElement.closest("[data-step]")) continue;
-        const range = document.createRange();
-        range.setStart(node, i); range.setEnd(node, i + 1);
-        const rect = range.getBoundingClientRect();
-        if (rect.width) places.push([node.data[i], rect.x, rect.y, rect.width, rect.height]);
-    }
-    return places; })"""
-FINISH = (
-    "() => document.getAnimations().forEach(each => each.effect.getTiming().iterations < Infinity && each.finish())"
-)
-
-
-def act(tab: Any) -> str | None:
-    return tab.get_attribute(".pf", "data-opening")
-
-
-def until(tab: Any, name: str) -> None:
-    """Let the page's clock run on until that act."""
-    for _ in range(100):
-        if act(tab) == name:
-            return
-        tab.clock.fast_forward(100)
-    raise AssertionError(f"never {name}: {act(tab)}, {tab.evaluate(STATE)}")
 
 
 def shown(tab: Any, name: str) -> bool:
@@ -58,65 +28,20 @@ def shown(tab: Any, name: str) -> bool:
     return tab.locator(f"[data-ref={name}]").evaluate(look)
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_opening_from_its_first_act_to_its_last(open_page: Any, width: int) -> None:
-    """Results would show too early: the ratio before both lanes are done, the verdict before the texts meet; a wrong
-    ratio; texts that do not align letter by letter; a page that differs afterwards from one without an opening."""
-    page, recording = open_page(width, 700), read(CHAINS / "csv_to_json.json")
-    page.clock.install()
-    feed(page, recording.fields, race_id="recorded-any", ribbon="RECORDED", every=40)
-    page.clock.pause_at(page.evaluate("Date.now() / 1000 + 0.1"))
-    assert act(page) == "write" and page.evaluate(STATE)["t"] == 0
-    until(page, "behind")
-    state = page.evaluate(STATE)
-    assert state["counts"]["right"] == state["totals"][1] and state["counts"]["left"] < state["totals"][0] / 2
-    assert not shown(page, "ratio")
-    until(page, "whole")
-    ratio = race_speedup(events_of(recording), "speculative")
-    assert shown(page, "ratio") and float(words(page, "ratio")[:-1]) == pytest.approx(ratio, rel=0.01, abs=0.006)
-    assert page.get_attribute(".pf-verdict", "data-kind") == "none"
-    until(page, "meet")
-    page.evaluate(FINISH)
-    left, right = page.evaluate(GLYPHS)
-    assert len(left) > 50
-    for (letter, *at), (other, *there) in zip(left, right, strict=True):
-        assert letter == other and at == pytest.approx(there, abs=0.05)
-    page.clock.fast_forward(1300)
-    assert words(page, "verdictWord") == "Identical, bit for bit"
-    until(page, "done")
-    page.clock.fast_forward(100)
-    assert page.evaluate(STATE)["speed"] == 1 and not page.evaluate(STATE)["playing"]
-    assert page.evaluate(TOKENS) == expected(recording) and not page.query_selector(".pf-opens, .pf-guess")
-    assert page.problems == []
-
-
-def test_what_has_no_opening(open_page: Any, page: Any) -> None:
-    """Texts that differ laid upon each other as if they were one; a live race as an opening, or one that does not end
-    it; an animation despite reduced motion."""
-    feed(page, SHORT, race_id="recorded-any", ribbon="RECORDED")
-    assert act(page) is None and page.evaluate(TOKENS) == expected(SHORT) and shown(page, "ratio")
-    differs = copy.deepcopy(SHORT)
-    differs["verdicts"]["speculative"]["kind"] = "different"
-    for recording, opens in ((differs, None), (SHORT, "write")):
-        moving = open_page()
-        feed(moving, recording, race_id="recorded-any")
-        assert act(moving) == opens
-        feed(moving, SHORT, race_id="0123456789abcdef")
-        assert act(moving) is None and not moving.query_selector(".pf-opens") and moving.problems == []
-
-
 def test_the_first_visit_and_the_second(visit: Any) -> None:
-    """The first thing on the page is a race with its ribbon, before any model is loaded. A key that only closes the
-    opening is a key lost; an opening or an offer of the story that comes again after a no; a story that begins by
-    itself, or instead of the race that a link brings."""
+    """The first thing on the page is a race with its ribbon, before any model is loaded, that plays by itself and ends
+    with its verdict, whatever is typed meanwhile. An offer of the story that comes again after a no; a story that
+    begins by itself, or instead of the race that a link brings."""
     tab = visit(seen=False, until="race", reduced_motion="no-preference")
-    tab.wait_for_function(f"{STATE}.playing", timeout=LOAD_MS)
-    assert act(tab) == "write" and tab.is_hidden("[data-ref=offer]") and "RECORDED" in words(tab, "ribbon")
+    tab.wait_for_function(f"{STATE}.playing || {STATE}.lasted", timeout=LOAD_MS)
+    assert tab.evaluate(STATE)["speed"] == 1 and "RECORDED" in words(tab, "ribbon")
     tab.evaluate("document.querySelector('#page-prompt textarea').focus()")
     tab.keyboard.type("Zebra")
-    assert "Zebra" in tab.input_value("#page-prompt textarea") and act(tab) is None
+    assert "Zebra" in tab.input_value("#page-prompt textarea")
+    tab.wait_for_function(f"{STATE}.lasted", timeout=LOAD_MS)
     state = tab.evaluate(STATE)
-    assert state["t"] == state["duration"] and not state["playing"]
+    assert state["lasted"]["lane_s"] == state["duration"] <= state["lasted"]["wall_s"]
+    assert tab.get_attribute(".pf-verdict", "data-kind") == "identical_bits"
     assert tab.is_visible("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
     offer, texts = (tab.locator(name).bounding_box() for name in ("[data-ref=offer]", ".pf-lanes"))
     assert offer["y"] >= texts["y"] + texts["height"], "it covers what there is to see"
@@ -124,12 +49,12 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     assert tab.is_hidden("[data-ref=offer]")
     tab.click("[data-tab=text]")
     reload(tab, "race")
-    tab.wait_for_function(f"{STATE}.playing", timeout=LOAD_MS)  # as on every later visit, at real speed
-    assert act(tab) is None and tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
+    tab.wait_for_function(f"{STATE}.lasted", timeout=LOAD_MS)  # it has played, as on every later visit
+    assert tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
 
     tab = visit("/?prompt=Once%20upon", seen=False, until="model", reduced_motion="no-preference")
     tab.wait_for_function("document.querySelector('#page-prompt textarea').value === 'Once upon'")
-    assert act(tab) is None and tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
+    assert tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
     begin(tab)
     assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and len(list(cards(tab))) == 9
     tab.keyboard.press("Escape")

@@ -15,12 +15,14 @@ from engine.cli import main as cli
 from engine.cli.commands import RACE
 from engine.cli.lanes import lanes_from
 from engine.cli.main import _parser
+from engine.drafters import most_drafts
 from engine.errors import UsageError
 from engine.events import steps
+from engine.progress import silent
 from engine.recordings import recording as recordings
 from engine.what_if import ask
 from engine.what_if.read import what_if_of
-from tests.helpers.trained import DRAFT, PROMPTS, TRAINED, text_of
+from tests.helpers.trained import DRAFT, PROMPTS, TRAINED, text_of, trained
 
 ON = ["--prompt", PROMPTS[0], "--target", str(TRAINED), "--dtype", "float32", "--threads", "1"]
 EAGLE3, HYBRID = text_of("eagle3"), f"hybrid:ngram+{text_of('eagle3')}"
@@ -121,9 +123,15 @@ def test_what_is_best_comes_first(capsys):
 
 
 def test_a_block_is_asked_only_at_sizes_that_its_head_has(capsys):
-    """A traceback from inside the head."""
-    assert cli.main(["sweep", *ON, "--drafter", text_of("dflash"), "--k", "60"]) == 2
-    assert "drafts at most" in capsys.readouterr().err
+    """A traceback from inside the head, a sweep without a table, or a row of a k that nobody raced."""
+    drafters = f"{text_of('dflash')},synthetic:0.7+{text_of('dflash')}"
+    assert cli.main(["sweep", *ON, "--drafter", drafters, "--k", "2,60,tree:6,auto", "--json"]) == 0
+    out = capsys.readouterr()
+    most = most_drafts(text_of("dflash"), trained(), silent)
+    rows = [(row["drafter"].partition(":")[0], row["k"]) for row in json.loads(out.out)["rows"]]
+    own, made_up = [2, most, "tree:6", "auto"], [2, most, min(6, most), "auto"]
+    assert rows == [*(("dflash", k) for k in own), *(("synthetic", k) for k in dict.fromkeys(made_up))]
+    assert f"k = {most} instead of 60: its head drafts at most {most}" in out.err
 
 
 def test_a_saved_race_has_its_tables_and_says_so(tmp_path, capsys):

@@ -198,12 +198,11 @@ def test_kept_logits_are_of_the_heads_words(kind, tmp_path):
         assert drafters.make(f"{kind}:{folder}", context(formats_target(), 4)).propose([1], None, 0).logits is None
 
 
-def test_an_automatic_k_takes_what_the_block_holds(tmp_path):
-    """`auto` would be refused where a wide step may pay, although it was nobody's wish."""
+@pytest.mark.parametrize("auto_k", [True, False])
+def test_a_long_k_takes_what_the_block_holds(tmp_path, auto_k):
+    """A head would be refused where a wide step may pay, or asked for more than its block."""
     folder = save(tmp_path / "head", {**SPECULATORS["dflash"], "block_size": 4}, TENSORS["dflash"])
-    with pytest.raises(UsageError, match="at most 3 tokens at a time, not k=7"):
-        made(f"dflash:{folder}", formats_target(), 7)
-    drafter = made(f"dflash:{folder}", formats_target(), 7, auto_k=True)
+    drafter = made(f"dflash:{folder}", formats_target(), 7, auto_k=auto_k)
     drafter.prefill([1, 2], torch.randn(1, 3 * SIZE))
     assert drafter.max_k == 3 and len(drafter.propose([1, 2], None, 7).token_ids) == 3
 

@@ -119,7 +119,6 @@ CONFIGS = [
     ("dflash", {"mask_token_id": None}, {}, "mask_token_id is None"),
     ("dflash", {"block_size": 1}, {}, "block of 1 drafts nothing"),
     ("dflash", {"block_size": "8"}, {}, "block_size is '8'"),
-    ("dflash", {"block_size": 3}, {}, "at most 2 tokens at a time, not k=3"),
     ("dflash", {"draft_vocab_size": 96}, {}, "lacks lm_head.weight.*96 words"),
     ("dflash", {}, {"layer_types": ["sliding_attention"], "sliding_window": None}, "sliding_window is None"),
     ("dflash", {}, {"layer_types": ["linear_attention"]}, "linear_attention|not understood"),

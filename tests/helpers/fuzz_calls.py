@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.helpers.fuzz_values import PROMPTS, TEXTS, Field, event, odd, recording, torn, value
+from tests.helpers.pageserver import TARGET
 
 LONGEST_TOKENS = 48
 """Races that run are short; long ones would take most of the time."""
@@ -209,7 +210,8 @@ class Caller:
             key, form = rng.choice((*self.keys, *TEXTS[:3])), rng.choice(("json", "csv", "html", "exe"))
             return Call("GET", f"/recordings/{key}.{form}".encode("ascii", "replace").decode().replace("\0", "%00"))
         if rng.random() < 0.4:
-            return self._post("/tokens", rng.choice((*PROMPTS, *TEXTS, odd(rng))))
+            asked = {"text": rng.choice((*PROMPTS, *TEXTS, odd(rng))), "target": rng.choice((TARGET, odd(rng)))}
+            return self._post("/tokens", rng.choice((asked, odd(rng))))
         path = rng.choice(list(YOURS))
         asked = {name: rng.choice(good) if rng.random() < 0.9 else odd(rng) for name, good in YOURS[path].items()}
         if asked["use"] is True and path == "/yours/model":

@@ -23,8 +23,8 @@ FLAGS = [
 ]
 RACE_MS = 90_000
 LOAD_MS = 30_000
-SEEN = "try { localStorage.setItem('photofinish.opening', 'seen') } catch {}"
-"""For `add_init_script`: a visitor who has seen the page's opening. A page without an address has no storage."""
+SEEN = "try { localStorage['photofinish.story'] ??= '0' } catch {}"
+"""For `add_init_script`: a visitor to whom the story was offered. A page without an address has no storage."""
 UNREADABLE = """() => {
     const number = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
       const full = text.startsWith('color(srgb') ? 255 : 1;      // of color-mix

@@ -11,6 +11,7 @@ from contextlib import aclosing
 
 import httpx
 
+from engine.loading.default_model import NAME
 from tests.helpers import ROOT
 from tests.helpers.pageserver import ORDER
 
@@ -163,4 +164,4 @@ class Visitor:
                 await tab.ask("GET", f"/recordings/{answer.json()['key']}.{form}")
         for key in filter(None, (self._key, "recorded-story")):
             await tab.ask("GET", f"/recordings/{key}.json")
-        await tab.ask("POST", "/tokens", json=self._rng.choice(PROMPTS))
+        await tab.ask("POST", "/tokens", json={"text": self._rng.choice(PROMPTS), "target": NAME})

@@ -11,11 +11,13 @@ from itertools import count
 
 import httpx
 
+from engine.loading.default_model import NAME
 from tests.helpers.fuzz import rss_mb
 from tests.helpers.pageserver import Server
 
 HEALTH_S, MEMORY_S = 5, 10
 """How often they are looked at; answering times are taken every second."""
+COUNTED = {"text": "How many tokens is this?", "target": NAME}
 
 
 @dataclass
@@ -51,7 +53,7 @@ class Watch:
 
     async def _ask(self, client: httpx.AsyncClient, what: str) -> httpx.Response:
         method, path = what.split()
-        answer = await client.request(method, path, json="How many tokens is this?" if method == "POST" else None)
+        answer = await client.request(method, path, json=COUNTED if method == "POST" else None)
         if answer.status_code != 200:
             self.unhealthy.append(f"{what}: {answer.status_code}: {answer.text[:200]}")
         return answer

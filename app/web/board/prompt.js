@@ -11,11 +11,19 @@ import { S } from "./state.js";
 
 const COUNT_MS = 700;
 const box = () => document.querySelector("#page-prompt textarea");
-const isReady = () => document.querySelector(".page-model")?.dataset.state === "ready";
+// The chosen model, once it is loaded; "" before, and for servers' the count is null.
+const target = () => document.querySelector(".page-model")?.dataset.target ?? "";
 const grouped = (count) => count.toLocaleString("en");
-const counted = (count, word) => plural(count, word).replace(String(count), grouped(count));
+const several = (count, word) => plural(count, word).replace(String(count), grouped(count));
 // seen: what the note was written for; problem: {text, words}, shown while the box has that text.
 const prompt = { seen: "", problem: null };
+
+// How the chosen model reads a text: {count, chat}; {} if nobody knows.
+export async function counted(text) {
+  const body = JSON.stringify({ text, target: target() });
+  const answer = await fetch("tokens", { method: "POST", body }).catch(() => null);
+  return answer?.ok ? answer.json() : {};
+}
 
 function note(words, isWrong = false) {
   const block = document.getElementById("page-prompt");
@@ -40,7 +48,7 @@ function hint(parts) {
 function taskHint(text) {
   const start = answerStart(text);
   const add = makeButton("page-warmer", `Add \u201c${start}\u201d`, () => {
-    typeInto(box(), `${text.trimEnd()}\n\n${start}`);
+    typeInto(box(), `${box().value.trimEnd()}\n\n${start}`);
     box().focus();
   });
   return [...HINT.map((part, i) => (i % 2 ? part : make("span", "", part))), ". ", add];
@@ -54,18 +62,17 @@ function coldHint() {
 async function look() {
   const text = box()?.value, racing = RACING.includes(S.state);
   const isCold = temperature()?.value === "0" && document.querySelector("#page-presets.page-own") !== null;
-  const now = `${isReady()} ${racing} ${isCold} ${text}`;
+  const now = `${target()} ${racing} ${isCold} ${text}`;
   if (text === undefined || document.hidden || now === prompt.seen) return;
   prompt.seen = now;
   if (prompt.problem?.text === text) return note(prompt.problem.words, true);
-  if (!racing || !text) note(text ? counted(text.length, "character") : "");
+  if (!racing || !text) note(text ? several(text.length, "character") : "");
   if (!text || !(asks(text) || isCold)) hint(null);
-  if (!text || racing || !isReady()) return undefined;
-  const answer = await fetch("tokens", { method: "POST", body: JSON.stringify(text) }).catch(() => null);
-  const { count = null, chat } = answer?.ok ? await answer.json() : {};
+  if (!text || racing || !target()) return undefined;
+  const { count = null, chat } = await counted(text);
   if (count === null || prompt.seen !== now) return undefined;
   hint(chat !== false ? null : asks(text) ? taskHint(text) : isCold ? coldHint() : null);
-  return note(counted(count, "token"));
+  return note(several(count, "token"));
 }
 
 function complain(words) {

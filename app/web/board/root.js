@@ -12,7 +12,6 @@
 //   leavingTab    another tab is about to open: {from, to}
 //   tab           a tab is open: its name
 //   popover       a step's popover is filled, not yet placed: {step, box}
-//   opened        the opening has ended or was skipped
 //   painted       the screen shows {race, seq} at lane time t
 
 import { element } from "../host.js";

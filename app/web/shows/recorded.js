@@ -7,6 +7,7 @@ import { onFrame } from "../board/frames.js";
 import { examples, RACING } from "../board/page.js";
 import { on } from "../board/root.js";
 import { S, session } from "../board/state.js";
+import { settingsDifference } from "./settings.js";
 
 const LATER_MS = 3000;          // the page's own start comes first
 const OTHER_PACE = 1.25;
@@ -52,8 +53,13 @@ on("painted", () => {
   setTimeout(fetchRecorded, LATER_MS);
 });
 
-// After a live race of an example: how fast plain decoding was here and in the recording, if that differs much. A short
-// sentence and a whole one; null if there is nothing to say.
+// After a live race of an example: what was set otherwise than in its recording, and how fast plain decoding was here
+// and there, if that differs much. A short text and a whole one; null if there is nothing to say.
+function apartOf(recording, race) {
+  const both = [settingsDifference(race.header, recording), paceOf(recording, race)].filter(Boolean);
+  return both.length ? { short: both[0].short, whole: both.map(({ whole }) => whole).join(" ") } : null;
+}
+
 function paceOf({ model, device, spec, events }, { header, metrics, first }) {
   const race = new Race(), { plain } = firstByRole(spec.lanes);
   events.filter(({ lane }) => lane === plain).forEach((event) => race.add(event));
@@ -70,7 +76,7 @@ on("over", () => {
   const now = S, button = examples().find((each) => nameOf(each) === now.name);
   if (!button || now.ribbon.includes("RECORDED") || !now.recording) return;
   textOf(keyOf(button)).then((text) => {
-    now.pace = text && paceOf(JSON.parse(text), now);
+    now.pace = text && apartOf(JSON.parse(text), now);
     if (now === S) refresh();
   }).catch(() => null);
 });

@@ -22,7 +22,6 @@ import { closed, opened } from "../base/back.js";
 import {
   armed, live, raceLive, recordedInstead, showExample, showView, stopLive, unwatchLive, watchLive,
 } from "./live.js";
-import { skipOpening } from "./opening.js";
 import { fetchRecorded, nameOf } from "./recorded.js";
 import { bringBack, endStory } from "./story.js";
 import { closePrompt, openPrompt, promptKey, racePrompt } from "./typed.js";
@@ -66,7 +65,6 @@ const keys = () => (examples().length ? [...WITH_EXAMPLES, ...STAGE_KEYS] : STAG
 function beginStage() {
   if (stage.kept) return;
   endStory();
-  skipOpening();
   leaveGame();
   stage.byLink = false;
   stage.kept = { S, served: session.served, live: S.live, t: replay.t, speed: replay.speed, playing: replay.playing,

@@ -1,5 +1,5 @@
-// The story: nine cards that explain the race on the screen, each next to what it highlights. Offered once, after the
-// opening; "How it works" in the page's header resumes it. Starting a race ends it.
+// The story: nine cards that explain the race on the screen, each next to what it highlights. Offered once, below the
+// page's first race; "How it works" in the page's header resumes it. Starting a race ends it.
 
 import { remember, remembered } from "../base/storage.js";
 import { write } from "../base/text.js";
@@ -14,8 +14,7 @@ import { choose } from "../board/tabs.js";
 import { askForFigures } from "../tabs/figures.js";
 import { endWhatIf } from "../tabs/whatif_tab.js";
 import { closed, opened } from "../base/back.js";
-import { land, skipOpening } from "./opening.js";
-import { CARDS, taleOf } from "./story_cards.js";
+import { CARDS, land, taleOf } from "./story_cards.js";
 
 const STORY_KEY = "photofinish.story";
 const STORY_GAP = 12;
@@ -23,9 +22,15 @@ const lossButton = () => document.getElementById("page-example-hungarian");
 // on: whether it is on the screen; at: index of the card; tale: see taleOf; kept: what the page showed before, with its
 // race if a recorded one replaced it; t: the lane time that the card set.
 const story = { on: false, at: 0, tale: null, kept: null, t: 0 };
+let isFirst = true;
 
-// Offered on a first visit; it never starts by itself.
-function offerStory() { refs.offer.hidden = remembered(STORY_KEY) !== null || !taleOf(); }
+// Offered on a first visit whose link brings no race of its own; it never starts by itself.
+function offerStory() {
+  const begins = isFirst && S.id?.startsWith("recorded-") && !isLinked() && taleOf();
+  isFirst = false;
+  refs.offer.hidden = !begins || remembered(STORY_KEY) !== null;
+  if (!refs.offer.hidden) remember(STORY_KEY, "0");
+}
 
 function closeOffer() {
   refs.offer.hidden = true;
@@ -36,7 +41,6 @@ function beginStory() {
   if (story.on) return endStory();
   if (!taleOf() && !session.recorded) return board.alert("There is no recorded race here to use as an example.");
   closeOffer();
-  skipOpening();
   stopAutoplay();
   replay.pause();
   if (S.computed) endWhatIf();
@@ -174,7 +178,7 @@ on("racing", () => {
   endStory();
   refs.offer.hidden = true;
 });
-on("opened", offerStory);
+on("over", offerStory);
 on("leavingTab", () => { if (!refs.offer.hidden) closeOffer(); });
 on("painted", () => {
   if (story.on && replay.t !== story.t) land();       // the visitor moved the clock: the draft no longer belongs there

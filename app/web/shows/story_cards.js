@@ -1,8 +1,8 @@
 // The story's cards: text, setup and target of each. Numbers come from the race on the screen. At most 40 words a card.
 
 import { laneSpec, metricsOf, reasonsOf, sum } from "../base/model.js";
-import { likeliest, numDrafted, stepSeconds } from "../base/steps.js";
-import { drafterName, duration, oneLine, plural } from "../base/text.js";
+import { likeliest, numDrafted, stepSeconds, tokensOf } from "../base/steps.js";
+import { drafterName, duration, make, makeUnheard, oneLine, plural, putText } from "../base/text.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay, views } from "../board/screen.js";
@@ -11,7 +11,24 @@ import { choose } from "../board/tabs.js";
 import { openStep } from "../tabs/step_tab.js";
 import { WhatIf } from "../tabs/whatif.js";
 import { chosenDrafter, timesPlain } from "../tabs/whatif_tab.js";
-import { guessNow, opening } from "./opening.js";
+
+// The draft that a card shows at the end of the text; null: none.
+let guess = null;
+
+function guessNow(lane) {
+  land();
+  const step = lane.steps[views.right.shown];
+  guess = makeUnheard("span", "pf-guess");
+  const shown = tokensOf(step).slice(0, numDrafted(step)).filter(({ aside }) => !aside);
+  guess.append(...shown.map(({ text }) => putText(make("span"), text)));
+  refs.rightText.append(guess);
+}
+
+// Remove it.
+export function land() {
+  guess?.remove();
+  guess = null;
+}
 
 const shownStep = (index) => views.right.nodes.find((node) => Number(node.dataset.step) === index);
 
@@ -77,7 +94,7 @@ export const CARDS = [
       paint();
       guessNow(right);
     },
-    target: () => [opening.guess?.node],
+    target: () => [guess],
     words: ({ step, lane }) => "The other lane guesses ahead. Something fast, the drafter "
       + `(${drafterName(lane.drafter)}, see Glossary), proposes ${plural(numDrafted(step), "token")}${step.parents ?
         " in a tree. One of its paths is" : ","} shown pale: a draft. It took `

@@ -5,6 +5,7 @@ import { typeInto } from "../base/dom.js";
 import { asks, hintWords } from "../base/task.js";
 import { write } from "../base/text.js";
 import { PROSE, temperature } from "../board/page.js";
+import { counted } from "../board/prompt.js";
 import { root } from "../board/root.js";
 import { refs } from "../board/screen.js";
 import { ASKS } from "./aloud.js";
@@ -29,8 +30,8 @@ export function openPrompt() {
 }
 
 async function askModel() {
-  const answer = await fetch("tokens", { method: "POST", body: "\"?\"" }).catch(() => null);
-  asked.continues = answer?.ok ? (await answer.json()).chat === false : asked.continues;
+  const { chat } = await counted("?");
+  asked.continues = chat === undefined ? asked.continues : chat === false;
   warn();
 }
 

@@ -1,0 +1,91 @@
+"""The line about the chosen model or servers: what is loaded, what is not yet, and which servers answer."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from ..catalogue.catalogue import Catalogue, Pair
+from ..catalogue.hub import Check
+from ..jobs.backend import TorchBackend
+from ..jobs.loader import ModelStatus
+from ..jobs.servers import MixedBackend, Servers, ServersBackend
+from .doors import Doors
+from .streamed import Frames, as_gradio_errors
+from .texts import model_line
+
+MODEL_POLL_S = 0.2
+
+
+class StatusLines:
+    """The part of `Handlers` that says how the chosen pair is."""
+
+    backend: TorchBackend | ServersBackend
+    doors: Doors | None
+    _check: Check | None
+
+    @property
+    def catalogue(self) -> Catalogue:
+        raise NotImplementedError
+
+    async def model(self) -> Frames:
+        """The status line of the default model, until it is ready, or the owner has named another one."""
+        loader, shown = self.backend.loader, ""
+        while self._check is not None and self._check.found is None:
+            if (line := model_line(None, self._check.is_late)) != shown:
+                shown = line
+                yield line
+            await asyncio.sleep(MODEL_POLL_S)
+        default, num = self.catalogue.default, self._num_named
+        if (servers := self._servers_of(default)) is not None:
+            yield model_line(servers.asking)
+            yield model_line(await servers.ask())
+            return
+        loader.start(default.target)
+        while self._num_named == num:
+            status = loader.status
+            if (line := model_line(status, chosen=self.catalogue.default.target)) != shown:
+                shown = line
+                yield line
+            if status is not None and status.state != "loading":
+                return
+            await asyncio.sleep(MODEL_POLL_S)
+
+    @property
+    def _num_named(self) -> int:
+        return 0 if self.doors is None else self.doors.num_named
+
+    async def model_named(self) -> Frames:
+        """The same for what the owner has named last, once no other model is being loaded."""
+        is_here = self.catalogue.default.lanes is None
+        while is_here and (now := self.backend.loader.status) and now.state == "loading":
+            await asyncio.sleep(MODEL_POLL_S)
+        async with aclosing(self.model()) as lines:
+            async for line in lines:
+                yield line
+
+    def model_now(self, pair_id: object) -> str:
+        """The status line of the chosen pair: a race may have loaded another model, and servers are asked anew. May
+        take seconds; not to be called in an event loop."""
+        pair = self._pair(pair_id)
+        servers = self._servers_of(pair)
+        if servers is not None:
+            return model_line(asyncio.run(servers.ask()))
+        return model_line(self.backend.loader.status, chosen=pair.target)
+
+    def _servers_of(self, pair: Pair) -> Servers | None:
+        """What asks this pair's servers; None if it races on this machine."""
+        if pair.lanes is None:
+            return None
+        backend = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
+        assert isinstance(backend, ServersBackend)
+        return backend.loader
+
+    def status(self, pair: Pair) -> ModelStatus | None:
+        """State of this pair's servers, or of the model that is loaded here."""
+        servers = self._servers_of(pair)
+        return self.backend.loader.status if servers is None else servers.status
+
+    def _pair(self, pair_id: object) -> Pair:
+        with as_gradio_errors():
+            return self.catalogue.pair(pair_id)

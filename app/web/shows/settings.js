@@ -1,0 +1,36 @@
+// What tells a race's settings from those of the recording whose place it takes: null if nothing does; else a line with
+// the first difference, and one with all. Both as headers: {model, spec, prompt}.
+
+import { oneLine, shortDrafter } from "../base/text.js";
+import { draftWords } from "../base/words.js";
+
+const speculativeOf = ({ spec }) => spec.lanes.filter(({ role }) => role === "speculative");
+const wordsOfLane = (lane) => (lane.drafter === "server" ? `${lane.name}, on a server` : draftWords({ ...lane,
+  drafter: shortDrafter(lane.drafter) }));
+const exactWidth = ({ spec }) => spec.lanes.find(({ role }) => role === "baseline")?.width ?? "auto";
+const LINE_LETTERS = 44;          // letters of either in the short line, which has one line of the board
+// In words, what matters most first.
+const SETTINGS = [
+  ({ model }) => model.name,
+  (race) => speculativeOf(race).map(wordsOfLane).join(" and ") || "no guesses",
+  ({ spec: { params } }) => (params.temperature > 0 ? `temperature ${+params.temperature.toFixed(3)}` : "temperature 0"),
+  ({ spec: { params } }) => (params.temperature > 0 ? `seed ${params.seed}` : ""),
+  ({ spec: { params } }) => `top-p ${params.top_p}`,
+  ({ spec: { params } }) => `top-k ${params.top_k}`,
+  ({ spec: { params } }) => `at most ${params.max_new_tokens} tokens`,
+  ({ spec: { params } }) => (params.stop.length ? `stopped at ${JSON.stringify(params.stop)}` : "no stop texts"),
+  ({ prompt }) => (prompt.chat ? "as a chat message" : "as plain text"),
+  (race) => `rule ${speculativeOf(race)[0]?.rule ?? "coupled"}`,
+  (race) => `width ${exactWidth(race)}`,
+  ({ spec }) => (spec.audit ? "audited" : "not audited"),
+];
+
+export function settingsDifference(race, recording) {
+  const pairs = SETTINGS.map((words) => [words(race), words(recording)]).filter(([ours, theirs]) => ours !== theirs);
+  const line = (some, most) => {
+    const [ours, theirs] = [0, 1].map((i) => oneLine(some.map((both) => both[i]).filter(Boolean).join(", ")));
+    const cut = (words) => (words.length > most ? `${words.slice(0, most - 1)}\u2026` : words);
+    return `This race: ${cut(ours)}; the recording: ${cut(theirs)}.`;
+  };
+  return pairs.length ? { short: line(pairs.slice(0, 1), LINE_LETTERS), whole: line(pairs, 4 * LINE_LETTERS) } : null;
+}

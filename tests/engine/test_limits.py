@@ -1,0 +1,71 @@
+"""Limits of a drafter never end another lane: the nearest k takes the place of one that it cannot draft, and is what
+the recording says; where there is none, that lane alone ends, with its sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.drafters import most_drafts
+from engine.errors import UsageError
+from engine.events import Failed, steps
+from engine.progress import silent
+from engine.recordings import recording as recordings
+from engine.session import TorchRace
+from engine.spec import RaceSpec, SamplingParams, lanes_of, standard_lanes, tree_size
+from engine.text import encode_prompt
+from tests.helpers.trained import ARGUMENTS, PROMPTS, text_of, trained
+
+HEADS = text_of("dflash"), text_of("eagle3")
+DRAFTERS = [text_of(name) for name in ARGUMENTS if name != "none"]
+DRAFTERS += [f"{what}+{head}" for what in ("hybrid:ngram", "synthetic:0.7") for head in HEADS]
+BROKEN = {"eagle3:./nowhere": "no model at", "draft_model:owner/none": "cannot fetch", "eagle3": "needs a head"}
+"""Drafters that nothing can be made of here, and what their lanes say."""
+
+
+def raced(lanes) -> tuple[TorchRace, recordings.Recording, list]:
+    prompt = encode_prompt(trained().tokenizer, PROMPTS[0], False)
+    race = TorchRace(trained(), RaceSpec(tuple(lanes), SamplingParams(max_new_tokens=20)), prompt)
+    events = list(race.events())
+    made = recordings.build(race.header(), events, race.result())
+    return race, recordings.checked(json.dumps(made.fields).encode()), events
+
+
+@pytest.mark.parametrize("k", [1, 7, 40, 63, "tree:2", "tree:20", "tree:63", "auto"])
+def test_every_drafter_races_at_every_k(k) -> None:
+    """One lane's limit would end the race of all the others, or a recording say a k that nobody raced."""
+    asked = {f"lane {i}": (drafter, k) for i, drafter in enumerate(DRAFTERS)}
+    broken = {f"broken {i}": (drafter, k) for i, drafter in enumerate(BROKEN)}
+    lanes = lanes_of((name, *its) for name, its in {**asked, **broken}.items())
+    race, recording, events = raced(lanes)
+    failed = {each.lane: each.event.message for each in events if isinstance(each.event, Failed)}
+    assert set(failed) == set(broken)
+    assert all(words in failed[name] for name, words in zip(broken, BROKEN.values(), strict=True))
+    note = recording["widths"]["note"]
+    for lane in recording.spec.lanes[2:]:
+        if lane.name in broken:
+            continue
+        drafter, most = asked[lane.name][0], most_drafts(lane.drafter, trained(), silent)
+        trees = tree_size(k) > 0 and not drafter.startswith("synthetic:0.7+")
+        wanted = k if k == "auto" or trees else min(tree_size(k) or k, most)
+        assert lane.k == wanted and (lane.k != k) == (f"lane {lane.name}: k = {lane.k} instead of {k}: its" in note)
+        verdict = recording["verdicts"][lane.name]
+        assert verdict["kind"] == "identical_tokens" and verdict["rows_compared"] == 20
+        assert max(len(step.drafted) for step in steps(events, lane.name)) <= lane.max_drafts
+    assert race.spec == recording.spec
+
+
+def test_a_clamped_lane_is_the_lane_of_that_length() -> None:
+    """What was asked for would leave its widths behind, and the race be another than it says."""
+    most = most_drafts(HEADS[0], trained(), silent)
+    (long, said, _), (short, same, _) = (raced(standard_lanes(HEADS[0], k)) for k in (63, most))
+    assert long.spec == short.spec and long.widths.plan.step_widths == short.widths.plan.step_widths
+    assert said["widths"]["note"].startswith(same["widths"]["note"]) and "instead of 63" in said["widths"]["note"]
+
+
+@pytest.mark.parametrize(("drafter", "words"), BROKEN.items())
+def test_a_drafter_with_nothing_beside_it_is_refused(drafter: str, words: str) -> None:
+    """A race of plain decoding alone, instead of the sentence."""
+    with pytest.raises(UsageError, match=words):
+        raced(standard_lanes(drafter, 3))
