@@ -23,7 +23,7 @@ from engine.remote.reply import THINKING, Events, Reader
 from engine.remote.steps import Written
 from engine.spec import SamplingParams
 from tests.helpers import FIXTURES
-from tests.helpers.loopback import WORDS, Answer, lists, refusal, says, servers, sse, stream_of
+from tests.helpers.loopback import WORDS, Answer, as_chat, lists, refusal, says, servers, sse, stream_of
 from tests.helpers.races import events_of
 from tests.helpers.server_faults import GOOD, JSON, REFUSALS, SAID, TEXT, error, places, put, without_usage
 
@@ -138,9 +138,11 @@ def test_what_cannot_be_counted_says_what_was_asked():
 @pytest.mark.parametrize("fields", [("content",), ("reasoning",), ("reasoning_content",), THINKING])
 @pytest.mark.parametrize("ids", [True, False])
 def test_thinking_is_text_under_either_name(fields: tuple[str, ...], ids: bool):
-    """The thinking of every vLLM since January 2026 (vllm#33402) would be dropped, and the wait for the answer be called
+    """The thinking of every vLLM since January 2026 (vllm#33402) would be dropped, and the wait for the answer called
     the time to the first token; or what mlx-vlm sends under both names (mlx-vlm#1411) be written twice."""
-    recording = held(says([as_chat(TEXT, fields, ids)]), says([as_chat(TEXT, ("content",), ids)]))
+    recording = held(
+        *(says([sse(*as_chat(stream_of([1] * 20, TEXT, ids=ids), *its))]) for its in (fields, ["content"]))
+    )
     told = recordings.summary(recording)
     assert [told["lanes"][name]["text"] for name in ("baseline", "speculative")] == ["".join(TEXT)] * 2
     assert told["verdict"]["kind"] == "same_text" and told["lanes"]["baseline"]["num_steps"] == len(TEXT)
@@ -149,18 +151,9 @@ def test_thinking_is_text_under_either_name(fields: tuple[str, ...], ids: bool):
 @pytest.mark.parametrize("ids", [True, False])
 def test_tokens_without_any_text_are_named(ids: bool):
     """An answer under a field that nobody reads would pass for an empty one."""
-    recording = held(says([as_chat(TEXT, ("musing",), ids)]))
+    recording = held(says([sse(*as_chat(stream_of([1] * 20, TEXT, ids=ids), "musing"))]))
     said = recordings.failures(recording).get("baseline") or recording["promises"]["baseline"]
     assert "it counts 20 tokens, but no text came (it was looked for in text, content, reasoning" in said
-
-
-def as_chat(words: list[str], fields: tuple[str, ...], ids: bool) -> bytes:
-    """A stream of deltas whose text is in these fields."""
-    events = stream_of([1] * len(words), words, ids=ids)
-    for event in events[:-2]:
-        for choice in event["choices"]:
-            choice["delta"] = {"role": "assistant", "content": None} | dict.fromkeys(fields, choice.pop("text"))
-    return sse(*events)
 
 
 @given(st.data())

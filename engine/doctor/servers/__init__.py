@@ -69,7 +69,9 @@ def check_servers(
                 except RaceError as error:
                     runner.run(_end_rest())
                     is_refusal = isinstance(error, RemoteError) and error.status is not None and error.status < 500
-                    yield Finding("untested" if is_refusal else "fault", name, sentence(str(error)), FAILED)
+                    yield Finding(
+                        "untested" if is_refusal else "fault", name, sentence(hide(str(error), pair.secrets)), FAILED
+                    )
                     if isinstance(error, RemoteError) and error.kind in GONE:
                         return
                     continue
