@@ -32,7 +32,7 @@ class Endpoint:
     model: str
     url: str = field(repr=False)
     key: str = field(default="", repr=False)
-    refused: set[tuple[str, str]] = field(default_factory=set, repr=False, compare=False)
+    refused: set[tuple[str, str]] = field(default_factory=set, repr=False, compare=False, kw_only=True)
 
     def headers(self) -> dict[str, str]:
         """For every request. Nothing is compressed, so that each token arrives when it is sent."""
