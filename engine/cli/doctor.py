@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 
 from ..doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
-from ..doctor.findings import Finding, about_servers, first, is_faulty, report
+from ..doctor.findings import Finding, about_servers, first, is_broken, is_faulty, report
 from ..drafters import check as check_drafter
 from ..errors import PhotofinishError, UsageError
 from ..loading.sources import DEFAULT_TARGET
@@ -61,7 +61,7 @@ def _doctor(options: Namespace) -> int:
         for each in findings:
             out.print(f"{MARKS[each.level]}  {each.check}: {each.says}", soft_wrap=True)
         out.print(f"\nChange first: {act.change}." if act else "\nNothing to change.", soft_wrap=True)
-    return int(is_faulty(findings))
+    return int(is_faulty(findings) or is_broken(findings))
 
 
 def _endpoints(options: Namespace) -> list[Endpoint]:
@@ -153,6 +153,6 @@ DOCTOR = Command(
     "First the files: format, sizes, tapped layers, vocabulary. Then races of a few prompts: how often each guess is "
     "right, and whether a head is right more often with one of its settings changed. At last whether it pays. Servers: "
     f"python -m engine doctor --lane plain={PREFIX}http://localhost:8000/v1 --lane "
-    f"spec={PREFIX}http://localhost:8001/v1 --model NAME. Exit "
-    "status: 0 no fault; 1 a fault; 2 it could not be checked, or the arguments cannot be used; 130 interrupted.",
+    f"spec={PREFIX}http://localhost:8001/v1 --model NAME. Exit status: 0 no fault; 1 a fault, or a check failed; 2 it "
+    "could not be checked, or the arguments cannot be used; 130 interrupted.",
 )

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..drafters import check
 from ..drafters import parse as parse_drafter
-from ..errors import PhotofinishError
+from ..errors import PhotofinishError, is_out_of_memory
 from ..heads.names import HeadName, parse_name
 from ..heads.spec import KINDS
 from ..loading.sources import BUNDLED_HEADS, find
 from ..progress import Progress, silent
 from ..spec import SamplingParams
 from .files import Files, read_files
-from .findings import Finding, is_faulty
+from .findings import Finding, broke, guarded, is_faulty
 from .fits import head_findings, model_findings, target_findings
 from .places import placed, slowest, struck, uncovered
 from .worth import worth
@@ -53,13 +54,13 @@ class Checkup:
                 change = f"Accept the terms at {each.refused}, and set HF_TOKEN to a token of that account"
                 yield Finding("fault", "access", says, change)
                 return
-        yield from target_findings(self._target)
-        if self._head is None:
+        yield from guarded("target", lambda: target_findings(self._target))
+        if (head := self._head) is None:
             return
         if self._kind == "draft_model":
-            yield from model_findings(self._head, self._target)
+            yield from guarded("draft model", lambda: model_findings(head, self._target))
         else:
-            yield from head_findings(self._kind, self._name, self._head, self._target)
+            yield from guarded("head", lambda: head_findings(self._kind, self._name, head, self._target))
 
     def with_tokens(
         self,
@@ -83,22 +84,32 @@ class Checkup:
                 found = stack.enter_context(variants(self._kind, self._name, folder, self._head, self._target))
             try:
                 trial = run(loaded, self.drafter, prompts, params, [each.drafter for each in found], progress)
-            except PhotofinishError as error:
-                yield failed(error)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                yield failed(error) if isinstance(error, PhotofinishError) else broke("race", error)
                 return
             tried = [each for each in found if each.drafter in trial.variants]
-            drafts = list(draft_findings(trial, tried, self._is_untrained))
-        if self._kind in KINDS:
+            drafts = list(guarded("acceptance", lambda: draft_findings(trial, tried, self._is_untrained)))
+
+        def reduced() -> Iterator[Finding]:
             ids = load_head(self._kind, self._name, loaded, progress).target_ids
             words = None if ids is None else set(ids.tolist())
-            yield from placed(covered(trial, words), uncovered(trial.found, words))
-        yield from placed(drafts, struck(trial.found, self.drafter))
-        yield from text_findings(trial)
+            return placed(covered(trial, words), uncovered(trial.found, words))
+
+        def pays() -> Iterator[Finding]:
+            found = worth(trial.found, trial.plain_s, self.drafter)
+            return placed(found, slowest(trial.found, trial.plain_s, self.drafter))
+
+        if self._kind in KINDS:
+            yield from guarded("reduced vocabulary", reduced)
+        yield from guarded("acceptance", lambda: placed(drafts, struck(trial.found, self.drafter)))
+        yield from guarded("texts", lambda: text_findings(trial))
         if not is_faulty(drafts):
             if self._head is not None:
-                yield from template_findings(loaded, self.drafter, prompts, params, progress)
-            pays = worth(trial.found, trial.plain_s, self.drafter)
-            yield from placed(pays, slowest(trial.found, trial.plain_s, self.drafter))
+                forms = partial(template_findings, loaded, self.drafter, prompts, params, progress)
+                yield from guarded("chat template", forms)
+            yield from guarded("worth it", pays)
 
     def _folder(self, progress: Progress) -> Path:
         return find(self._name.source, progress).folder if self._name.source else BUNDLED_HEADS / self._kind

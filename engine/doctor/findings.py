@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ..errors import is_out_of_memory, sentence, words
 from ..recordings.recording import OUTPUT_SCHEMA
 from ..remote.endpoint import Endpoint
+
+log = logging.getLogger(__name__)
 
 Level = Literal["fault", "doubt", "ok", "untested"]
 """untested: nothing could be compared, so it says nothing for or against."""
@@ -31,6 +36,31 @@ class Finding:
     change: str = ""
     prompt: int | None = None
     position: int | None = None
+
+
+BROKE, REPORT = "This check failed: ", "Report the failed check, with its traceback in the log of this program"
+
+
+def broke(check: str, error: Exception, hide: Callable[[str], str] = str) -> Finding:
+    """A check that raised, which says nothing for or against what it was to examine. Logs the traceback. hide: removes
+    secrets from a text."""
+    log.warning("the check %r failed\n%s", check, hide("".join(traceback.format_exception(error))))
+    return Finding("untested", check, BROKE + hide(sentence(words(error))), REPORT)
+
+
+def guarded(check: str, found: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """The findings of a check; if it raises, those before that, and a last one that says so."""
+    try:
+        yield from found()
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        yield broke(check, error)
+
+
+def is_broken(findings: Sequence[Finding]) -> bool:
+    """Whether a check failed."""
+    return any(each.says.startswith(BROKE) for each in findings)
 
 
 def first(findings: Sequence[Finding]) -> Finding | None:

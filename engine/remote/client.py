@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +21,7 @@ import httpx
 
 from ..errors import RaceError
 from ..spec import SamplingParams
-from .endpoint import Endpoint, Question, request_of
+from .endpoint import OPTIONAL, Endpoint, Question, optional, request_of
 from .reply import Chunk, Events, Reader, Reply, said_in
 
 CONNECT_S = 10.0
@@ -40,11 +41,11 @@ for _library in ("httpx", "httpcore"):
 
 class RemoteError(RaceError):
     """A server, or the way to it, failed. kind: `connect`, `timeout`, `status`, `broken` (the stream is not an answer)
-    or `disconnected`. status: HTTP's, if it answered."""
+    or `disconnected`. status: HTTP's, if it answered. named: the optional fields that its refusal names."""
 
-    def __init__(self, message: str, kind: str, status: int | None = None) -> None:
+    def __init__(self, message: str, kind: str, status: int | None = None, named: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.kind, self.status = kind, status
+        self.kind, self.status, self.named = kind, status, named
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,22 @@ async def ask(
 
     on_chunk: called with each chunk as it comes. Seconds count from when the first byte of the request was written.
     with_extras: whether to send fields that only some servers know. After a 400 or 422 the request is sent again
-        without them.
+        without those that the refusal names, else without the next one of OPTIONAL, until it is answered.
 
     Raises RemoteError; its message names the lane, but neither URL nor key."""
+    wanted = fields = optional(endpoint, question, params, with_extras)
     try:
         async with asyncio.timeout(patience.total_s):
-            try:
-                return await _ask(client, endpoint, question, params, patience, on_chunk, with_extras)
-            except RemoteError as error:
-                if not with_extras or error.status not in (400, 422):
-                    raise
-            return await _ask(client, endpoint, question, params, patience, on_chunk, False)
+            while True:
+                try:
+                    return await _ask(client, endpoint, question, params, patience, on_chunk, wanted, fields)
+                except RemoteError as error:
+                    if not fields or error.status not in (400, 422):
+                        raise
+                    named = set(error.named).intersection(fields)
+                    if len(named) in (0, len(fields)):  # it does not say, or quotes the whole request
+                        named = {fields[0]}
+                    fields = tuple(name for name in fields if name not in named)
     except TimeoutError as error:
         message = f"the server of lane {endpoint.lane} did not finish within {patience.total_s:g} s"
         raise RemoteError(message, "timeout") from error
@@ -104,9 +110,11 @@ async def _ask(
     params: SamplingParams,
     patience: Patience,
     on_chunk: Callable[[Chunk], None] | None,
-    with_extras: bool,
+    wanted: Sequence[str],
+    fields: Sequence[str],
 ) -> Reply:
-    path, body = request_of(endpoint, question, params, with_extras)
+    """wanted: the optional fields of the first attempt. fields: of this one."""
+    path, body = question.path, request_of(endpoint, question, params, fields)
     timeout = httpx.Timeout(patience.silence_s, connect=min(CONNECT_S, patience.silence_s), pool=None)
     reader, events, sent = Reader(params.max_new_tokens), Events(), _Sent()
     async with named_errors(endpoint, patience):
@@ -120,6 +128,7 @@ async def _ask(
         async with _answered(client, request, sent) as response:
             if response.status_code != 200:
                 raise await refused(endpoint, response)
+            endpoint.refused.update((path, name) for name in wanted if name not in fields)
             at_s, parts = 0.0, response.aiter_raw()
             async for received in parts:
                 at_s = time.perf_counter() - sent.at
@@ -130,7 +139,6 @@ async def _ask(
                 if reader.done:
                     await _drain(parts)
                     break
-        reader.reply.with_extras = with_extras
         return reader.end(at_s if reader.done else time.perf_counter() - sent.at)
 
 
@@ -221,8 +229,10 @@ async def body_of(response: httpx.Response, max_bytes: int) -> bytes:
 
 async def refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
     """A server's refusal in a sentence."""
+    received = await body_of(response, MAX_ERROR_BYTES)
+    named = re.findall(rf"\b(?:{'|'.join(OPTIONAL)})\b", received.decode("utf-8", "replace"))
     try:
-        words = endpoint.redact(said_in(json.loads(await body_of(response, MAX_ERROR_BYTES))))[:MAX_WORDS]
+        words = endpoint.redact(said_in(json.loads(received)))[:MAX_WORDS]
     except (ValueError, RecursionError):
         words = ""
     status, after = response.status_code, endpoint.redact(response.headers.get("Retry-After", ""))[:40]
@@ -231,4 +241,4 @@ async def refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
     wait = f"; ask again in {after} s" if after else ""
     redirected = ", a redirect, which is not followed" if 300 <= status < 400 else ""
     message = f"the server of lane {endpoint.lane} answered {status}{redirected}{details}{wait}"
-    return RemoteError(message, "status", status)
+    return RemoteError(message, "status", status, named)

@@ -5,6 +5,7 @@ https://docs.vllm.ai/en/v0.32.0/usage/metrics.html; llama-server with --metrics,
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ def counters_in(text: str) -> Counters | None:
             sums[name] = sums.get(name, 0.0) + float(value)
         except ValueError:
             return None
-    if set(sums) != {NUM_DRAFTS, NUM_ACCEPTED}:
+    if set(sums) != {NUM_DRAFTS, NUM_ACCEPTED} or not all(map(math.isfinite, sums.values())):
         return None
     return Counters(sums[NUM_DRAFTS], sums[NUM_ACCEPTED])
 

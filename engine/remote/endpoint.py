@@ -23,12 +23,16 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 @dataclass(frozen=True)
 class Endpoint:
     """A server that decodes a lane. lane: its name in the race. model: the server's name for it. `url` and `key` stay
-    out of `repr`, and of everything that reaches a visitor, a log or a recording: see `redact`."""
+    out of `repr`, and of everything that reaches a visitor, a log or a recording: see `redact`.
+
+    refused: the optional fields without which it answered, each after its path; shared by copies, and added to by
+        `client.ask`."""
 
     lane: str
     model: str
     url: str = field(repr=False)
     key: str = field(default="", repr=False)
+    refused: set[tuple[str, str]] = field(default_factory=set, repr=False, compare=False, kw_only=True)
 
     def headers(self) -> dict[str, str]:
         """For every request. Nothing is compressed, so that each token arrives when it is sent."""
@@ -46,6 +50,14 @@ class Endpoint:
         parts = urlsplit(self.url)
         host = set() if parts.hostname in LOOPBACK else {parts.netloc}
         return frozenset({self.key, parts.password or "", f"{parts.scheme}://{parts.netloc}"} | host) - {""}
+
+    def asked(self, path: str) -> str:
+        """By which fields a request to this path asks for the count of tokens in every chunk, in words."""
+        counts = [name for name in OPTIONAL if name != TOP_P]
+        refused = [name for name in counts if (path, name) in self.refused]
+        asked = [name for name in counts if name not in refused]
+        both = ("it was asked by", asked), ("it refused", refused)
+        return "; ".join(f"{what} {', '.join(names)}" for what, names in both if names)
 
 
 def endpoint_of(lane: str, spec: str, model: str, environ: Mapping[str, str]) -> Endpoint:
@@ -105,36 +117,51 @@ class Question:
     messages: tuple[tuple[str, str], ...] = ()
     to_the_end: bool = False
 
+    @property
+    def path(self) -> str:
+        """Where it is asked, below the endpoint's URL."""
+        return "/chat/completions" if self.messages else "/completions"
 
-EXTRAS = {"return_token_ids": True, "timings_per_token": True}
-"""Makes servers send token ids and counts: vLLM and SGLang, and llama.cpp. One that refuses unknown fields gets a
-request without them; see `client.ask`."""
+
+EXTRAS = ("return_token_ids", "timings_per_token")
+"""Makes servers send token ids and counts: vLLM and SGLang, and llama.cpp."""
+TOP_P, RUNNING_USAGE = "top_p", "continuous_usage_stats"
+OPTIONAL = (*EXTRAS, TOP_P, RUNNING_USAGE)
+"""Fields that some server refuses, in the order in which they are left out if it does not say which: SGLang the first
+one in a streamed chat (sglang#30917), TensorRT-LLM all it does not know, TGI a top_p of 1. What most servers know, and
+what a race needs most, is the last: `stream_options.continuous_usage_stats`."""
+
+
+def optional(endpoint: Endpoint, question: Question, params: SamplingParams, with_extras: bool) -> tuple[str, ...]:
+    """The optional fields of a request, without those that the endpoint refused. A top_p of 1 is one where it means
+    something: vLLM takes the model's own if none is sent. with_extras: all of them, else top_p alone."""
+    names = OPTIONAL if with_extras else (TOP_P,)
+    is_default = params.top_p == 1 and params.temperature > 0
+    path = question.path
+    return tuple(name for name in names if (name != TOP_P or is_default) and (path, name) not in endpoint.refused)
 
 
 def request_of(
-    endpoint: Endpoint, question: Question, params: SamplingParams, with_extras: bool = True
-) -> tuple[str, dict[str, Any]]:
-    """(path below the endpoint's URL, body) of a streamed request for `question`."""
-    options: dict[str, Any] = {"include_usage": True}
-    if with_extras:
-        options["continuous_usage_stats"] = True
+    endpoint: Endpoint, question: Question, params: SamplingParams, fields: Collection[str]
+) -> dict[str, Any]:
+    """The body of a streamed request for `question`. fields: those of OPTIONAL to send."""
+    options = {"include_usage": True, **({RUNNING_USAGE: True} if RUNNING_USAGE in fields else {})}
     body: dict[str, Any] = {
         "model": endpoint.model,
         "max_tokens": params.max_new_tokens,
         "temperature": params.temperature,
-        "top_p": params.top_p,
         "seed": params.seed,
         "stream": True,
         "stream_options": options,
         **({"stop": list(params.stop)} if params.stop else {}),
         **({"top_k": params.top_k} if params.top_k else {}),
         **({"ignore_eos": True} if question.to_the_end else {}),
-        **(EXTRAS if with_extras else {}),
+        **({TOP_P: params.top_p} if params.top_p != 1 or TOP_P in fields else {}),
+        **{name: True for name in EXTRAS if name in fields},
     }
     if question.messages:
-        messages = [{"role": role, "content": content} for role, content in question.messages]
-        return "/chat/completions", {**body, "messages": messages}
-    return "/completions", {**body, "prompt": question.text}
+        return {**body, "messages": [{"role": role, "content": content} for role, content in question.messages]}
+    return {**body, "prompt": question.text}
 
 
 def hide(text: str, secrets: Collection[str]) -> str:

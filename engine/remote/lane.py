@@ -23,6 +23,7 @@ from .steps import Written
 
 WARM_UP = Question("1 2 3")
 WARM_UP_CHAT = Question(messages=(("user", "Say yes."),))
+UNCOUNTED = "the server sends with its chunks neither token ids nor a running count of tokens"
 KEEP_WARM_S = 2.0
 """How often a waiting lane repeats its warm-up question: servers close a connection that is silent for 5 s."""
 
@@ -50,7 +51,7 @@ class RemoteLane:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread = Thread(target=self._run, name=f"lane {endpoint.lane}", daemon=True)
-        self._num_said, self._clock_s, self._with_extras = 0, 0.0, True
+        self._num_said, self._clock_s = 0, 0.0
 
     def start(self) -> None:
         self._thread.start()
@@ -105,15 +106,16 @@ class RemoteLane:
     async def _warm_up(self, client: httpx.AsyncClient) -> None:
         params = replace(self.params, max_new_tokens=1, stop=())
         question = WARM_UP_CHAT if self.question.messages else WARM_UP
-        reply = await ask(client, self.endpoint, question, params, self.patience, with_extras=self._with_extras)
-        self._with_extras = reply.with_extras
+        await ask(client, self.endpoint, question, params, self.patience)
 
     async def _race(self, client: httpx.AsyncClient) -> None:
         self.sent_s = time.perf_counter() - self.began
-        args = (client, self.endpoint, self.question, self.params, self.patience, self._take, self._with_extras)
+        args = (client, self.endpoint, self.question, self.params, self.patience, self._take)
         self.reply = reply = await ask(*args)
         num_tokens = reply.num_tokens or 0
         try:
+            if not reply.chunks and reply.textless:
+                raise RaceError(f"the server's answer cannot be read: {reply.textless}")
             self.written.end(num_tokens)
         except RaceError as error:
             raise RaceError(f"lane {self.endpoint.lane}: {error}") from error
@@ -129,6 +131,8 @@ class RemoteLane:
         return "length" if full else self.reply.finish_reason or "stop"
 
     def _take(self, chunk: Chunk) -> None:
+        if chunk.num_tokens is None:
+            raise RaceError(f"{UNCOUNTED}; {self.endpoint.asked(self.question.path)}")
         self.written.take(chunk)
         if not self._num_said and len(self.written.ends) > 1:
             self._tell(Started(0, chunk.at_s), chunk.at_s)

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import httpx
 
@@ -15,7 +14,7 @@ from ..spec import SamplingParams
 from .client import CONNECT_S, Patience, RemoteError, ask, body_of, named_errors, new_client, refused
 from .counters import counters_in, read_metrics
 from .endpoint import Endpoint, Question
-from .reply import Reply
+from .reply import Reply, find
 
 LOOK_S = 20.0
 MAX_BYTES = 256 * 1024
@@ -25,10 +24,7 @@ OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "library"
 TEXT = "1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 1 2 3 4 5"
 """It repeats itself, so that even a drafter that only copies has something to draft."""
 TOKENS = SamplingParams(max_new_tokens=16)
-NO_COUNT = (
-    "it does not say how many tokens each piece of its answer has, so it cannot race. It was requested by "
-    "stream_options.continuous_usage_stats, which vLLM answers"
-)
+NO_COUNT = "it sends with its chunks neither token ids nor a running count of tokens, so it cannot race"
 DRAFTED = "speculation is on: it drafted {} tokens for a short answer and kept {}"
 ON = "speculation is on, by its counters"
 IDLE = "speculation seems to be on, but it drafted nothing for a short answer"
@@ -76,8 +72,9 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
             return Seen(None, why)
         endpoint = replace(endpoint, model=next(iter(models)))
     patience = Patience(CONNECT_S, LOOK_S)
+    said = Question(TEXT)
     try:
-        reply, chat = await ask(client, endpoint, Question(TEXT), TOKENS, patience), False
+        reply, chat = await ask(client, endpoint, said, TOKENS, patience), False
     except RemoteError as error:
         if error.status not in (400, 404, 405, 422, 501):
             raise
@@ -85,10 +82,13 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
         reply, chat = await ask(client, endpoint, said, TOKENS, patience), True
     name = endpoint.redact(endpoint.model)[:MAX_NAME]
     what = f"{kind or 'A server'} with {name}{', which takes chat messages only' if chat else ''}"
-    if any(chunk.num_tokens is None for chunk in reply.chunks) or not reply.chunks:
-        return Seen(None, f"{what}: {NO_COUNT}.")
+    if not reply.chunks:
+        return Seen(None, f"{what}: {reply.textless or 'its answer has no token'}.", reply=reply)
+    if any(chunk.num_tokens is None for chunk in reply.chunks):
+        return Seen(None, f"{what}: {NO_COUNT}; {endpoint.asked(said.path)}.", reply=reply)
     metrics, root = await read_metrics(endpoint), models.get(endpoint.model, "")
-    return Seen(endpoint, f"{what}; {_speculation(reply, metrics)}.", chat, kind, root, reply, metrics)
+    says = "; ".join(filter(None, (what, _speculation(reply, metrics), reply.textless)))
+    return Seen(endpoint, f"{says}.", chat, kind, root, reply, metrics)
 
 
 async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[str, str], str]:
@@ -100,13 +100,14 @@ async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[s
             raise await refused(endpoint, response)
         received, server = await body_of(response, MAX_BYTES), response.headers.get("Server", "")
     try:
-        listed: Any = json.loads(received)["data"]
-        models = [each for each in listed if len(each["id"]) <= MAX_NAME and endpoint.redact(each["id"]) == each["id"]]
-        owners = [str(each.get("owned_by")) for each in models]
-    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        listed = find(list, json.loads(received), "data") or []
+    except (ValueError, RecursionError):
         return {}, ""
+    models = {name: each for each in listed if (name := find(str, each, "id")) and len(name) <= MAX_NAME}
+    models = {name: each for name, each in models.items() if endpoint.redact(name) == name}
+    owners = [find(str, each, "owned_by") or "" for each in models.values()]
     kind = next((OWNERS[owner] for owner in owners if owner in OWNERS), "")
-    roots = {each["id"]: endpoint.redact(str(each.get("root") or ""))[:MAX_NAME] for each in models}
+    roots = {name: endpoint.redact(find(str, each, "root") or "")[:MAX_NAME] for name, each in models.items()}
     return roots, kind or ("llama.cpp" if "llama.cpp" in server else "")
 
 

@@ -139,6 +139,8 @@ def _told(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
     notes = [f"a server, model {model}; times are taken here, the way to it included"]
     if not written.has_ids:
         notes.append("it counts its tokens and does not name them: each has the id 0")
+    if lane.reply.textless:
+        notes.append(lane.reply.textless)
     if drafted is None:
         notes.append("it says nothing of drafts; a step is a chunk")
     elif not drafted.num_drafted and not drafted.accepted:

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import RaceError
 
+T = TypeVar("T")
 DONE = "[DONE]"
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_TOKENS_OVER = 1000
 """A server that sends this many tokens too many is cut off."""
 MAX_ID = 2**31 - 1
 PROMPT_IDS = "prompt_token_ids"
+THINKING = ("reasoning", "reasoning_content")
+"""Fields of a chat's thinking: of vLLM since January 2026 (vllm#33402), Ollama and OpenRouter; and of older vLLM,
+SGLang and llama.cpp. mlx-vlm sends the same text in both."""
+FIELDS = ("text", "content", *THINKING)
+"""Where the text of an answer is looked for."""
+
+
+def find(kind: type[T], value: Any, *path: str | int) -> T | None:
+    """What a server's JSON has at this path; None unless it is there and of this type."""
+    for step in path:
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value if type(value) is kind else None
 
 
 class Events:
@@ -81,7 +99,6 @@ class Reply:
     ended_s: when the stream ended.
     finish_reason: the server's.
     prompt_ids: the prompt's tokens, if the server sends them.
-    with_extras: whether fields that only some servers know were sent.
     """
 
     chunks: list[Chunk] = field(default_factory=list)
@@ -89,7 +106,6 @@ class Reply:
     num_tokens: int | None = None
     finish_reason: str | None = None
     prompt_ids: tuple[int, ...] = ()
-    with_extras: bool = True
     drafted: Drafted | None = None
     ended_s: float | None = None
 
@@ -98,6 +114,18 @@ class Reply:
         """All tokens, if the server sent every one of them."""
         ids = tuple(token for chunk in self.chunks for token in chunk.token_ids)
         return ids if ids and len(ids) == (self.num_tokens or len(ids)) else None
+
+    @property
+    def text(self) -> str:
+        return "".join(chunk.text for chunk in self.chunks)
+
+    @property
+    def textless(self) -> str:
+        """What is to be said of an answer whose tokens are counted although no text came; "" of any other."""
+        if not self.num_tokens or self.text:
+            return ""
+        tokens = f"{self.num_tokens} token{'s' * (self.num_tokens != 1)}"
+        return f"it counts {tokens}, but no text came (it was looked for in {', '.join(FIELDS)})"
 
 
 class Reader:
@@ -129,7 +157,8 @@ class Reader:
         self.reply.prompt_ids = self.reply.prompt_ids or _ids(choice, PROMPT_IDS) or _ids(event, PROMPT_IDS)
         if isinstance(reason := choice.get("finish_reason"), str):
             self.reply.finish_reason = reason
-        text, ids = _text(choice), _ids(choice)
+        delta, ids = find(dict, choice, "delta"), _ids(choice)
+        text = text_in(choice if delta is None else delta)
         self._num_ids += len(ids)
         if not text and not ids:
             return None
@@ -158,31 +187,26 @@ class Reader:
 
     def _usage(self, event: dict[str, Any]) -> int | None:
         """The running count of tokens, if the event has one; the last one is the answer's."""
-        usage, timings = event.get("usage"), event.get("timings")
-        if isinstance(usage, dict):
+        if (usage := find(dict, event, "usage")) is not None:
             self.reply.num_prompt_tokens = _count(usage, "prompt_tokens")
             self.reply.num_tokens = _count(usage, "completion_tokens")
             return self.reply.num_tokens
-        if isinstance(timings, dict) and "predicted_n" in timings:
+        if (timings := find(dict, event, "timings")) and "predicted_n" in timings:
             return _count(timings, "predicted_n")
         return None
 
     def _drafted(self, event: dict[str, Any]) -> None:
-        metrics, timings, meta = event.get("metrics"), event.get("timings"), event.get("meta_info")
-        counts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
-        if isinstance(counts, dict) and isinstance(counts.get("per_step_accepted"), list):
-            accepted, drafted = _counts(counts, "per_step_accepted"), _counts(counts, "per_step_drafted")
-            if len(accepted) != len(drafted) or any(a > d for a, d in zip(accepted, drafted, strict=False)):
+        timings, counts = find(dict, event, "timings"), find(dict, event, "metrics", "speculative_decoding")
+        if find(list, counts, "per_step_accepted") is not None and counts is not None:
+            by_step = _counts(counts, "per_step_accepted"), _counts(counts, "per_step_drafted")
+            if len(by_step[0]) != len(by_step[1]) or any(a > d for a, d in zip(*by_step, strict=False)):
                 raise RaceError("the server's lists of accepted and drafted tokens contradict each other")
-            self.reply.drafted = Drafted(sum(accepted), sum(drafted), len(accepted), accepted, drafted)
-        elif isinstance(counts, dict):
-            names = ("num_accepted_draft_tokens", "num_draft_tokens", "num_spec_steps")
-            self.reply.drafted = _sums(counts, *names)
-        elif isinstance(timings, dict) and "draft_n" in timings:
+            self.reply.drafted = Drafted(sum(by_step[0]), sum(by_step[1]), len(by_step[0]), *by_step)
+        elif counts is not None:
+            accepted, drafted = _count(counts, "num_accepted_draft_tokens"), _count(counts, "num_draft_tokens")
+            self.reply.drafted = Drafted(accepted, drafted, _count(counts, "num_spec_steps"))
+        elif timings and "draft_n" in timings:
             self.reply.drafted = Drafted(_count(timings, "draft_n_accepted"), _count(timings, "draft_n"))
-        elif isinstance(meta, dict) and "spec_verify_ct" in meta:
-            names = ("spec_accept_token_num", "spec_draft_token_num", "spec_verify_ct")
-            self.reply.drafted = _sums(meta, *names)
 
 
 def said_in(event: Any) -> str:
@@ -201,13 +225,13 @@ def _first(choices: Any) -> dict[str, Any] | None:
     return choices[0]
 
 
-def _text(choice: dict[str, Any]) -> str:
-    delta = choice.get("delta")
-    holder = delta if isinstance(delta, dict) else choice
-    parts = [holder.get("text")] if "text" in holder else [holder.get("reasoning_content"), holder.get("content")]
+def text_in(holder: dict[str, Any]) -> str:
+    """The text of a delta, of a message, or of a completion's choice: its thinking, then its answer. Raises
+    RaceError."""
+    parts = [holder.get(name) for name in (*THINKING, "text" if "text" in holder else "content")]
     if any(part is not None and not isinstance(part, str) for part in parts):
         raise RaceError("the server sent a text that is not a string")
-    text = "".join(part or "" for part in parts)
+    text = (parts[0] or parts[1] or "") + (parts[2] or "")
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise RaceError("the server sent half a character (a lone surrogate)")
     return text
@@ -220,10 +244,6 @@ def _ids(choice: dict[str, Any], name: str = "token_ids") -> tuple[int, ...]:
     if not isinstance(ids, list) or not all(type(token) is int and 0 <= token <= MAX_ID for token in ids):
         raise RaceError(f"the server's {name} are not a list of integers from 0 on")
     return tuple(ids)
-
-
-def _sums(holder: dict[str, Any], accepted: str, drafted: str, steps: str) -> Drafted:
-    return Drafted(_count(holder, accepted), _count(holder, drafted), _count(holder, steps))
 
 
 def _count(holder: dict[str, Any], name: str) -> int:

@@ -32,12 +32,8 @@ class Written:
         self._hiding, self._text = Hiding(self.secrets), ""
 
     def take(self, chunk: Chunk) -> None:
-        """Raises RaceError if the chunk's tokens are unknown, or contradict those before."""
-        if chunk.num_tokens is None:
-            raise RaceError(
-                "the server says with its chunks neither token ids (return_token_ids) nor how many tokens there are so "
-                "far (continuous_usage_stats, timings_per_token), so they cannot be told apart"
-            )
+        """chunk: with its number of tokens. Raises RaceError if they contradict those before."""
+        assert chunk.num_tokens is not None
         self._text += self._hiding.feed(chunk.text)
         self.has_ids = self.has_ids and bool(chunk.token_ids)
         self._add(chunk.num_tokens, chunk.token_ids, chunk.at_s)

@@ -16,7 +16,7 @@ import torch
 from engine.cli.main import main
 from engine.doctor.checkup import Checkup
 from engine.doctor.defaults import PROMPTS as OWN
-from engine.doctor.findings import Finding, first, is_faulty
+from engine.doctor.findings import Finding, first, is_broken, is_faulty
 from engine.heads.compact import restored
 from engine.loading.loading import LoadedModel, load
 from engine.loading.sources import BUNDLED_HEADS, DEFAULT_TARGET
@@ -242,6 +242,24 @@ def test_a_healthy_pair_has_no_fault(drafter: str) -> None:
     found = examined(drafter, str(TRAINED), True)
     assert not is_faulty(found), first(found)
     assert any(each.check == "worth it" for each in found)
+
+
+@pytest.mark.parametrize(
+    "place", ["checkup.target_findings", "checkup.worth", "texts.text_findings", "trial.draft_findings"]
+)
+def test_a_check_that_raises_costs_only_itself(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One mistake in one check would take all other findings with it."""
+
+    def bad(*its: object) -> None:
+        raise AttributeError("no such thing")
+
+    whole = [each.check for each in examined("ngram", str(TRAINED), True)]
+    monkeypatch.setattr(f"engine.doctor.{place}", bad)
+    found = examined.__wrapped__("ngram", str(TRAINED), True)
+    (broken,) = [each for each in found if is_broken([each])]
+    assert broken.level == "untested" and "AttributeError: no such thing" in broken.says
+    rest = [each.check for each in found if each != broken]
+    assert len(rest) >= 2 and rest == [each for each in whole if each in rest]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@ none."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Iterator
@@ -11,15 +12,24 @@ from itertools import product
 from math import comb
 
 import pytest
+from httpx import AsyncClient
 
 from engine.cli.main import main
-from engine.doctor.findings import Finding, first
+from engine.doctor import servers as doctor
+from engine.doctor.findings import Finding, first, is_broken
 from engine.doctor.servers import check_servers, sampling
 from engine.doctor.servers.exact_test import cells, fisher
-from engine.errors import UsageError
+from engine.doctor.servers.pair import Pair, Server
+from engine.doctor.servers.sampling import repeats
+from engine.doctor.servers.texts import texts
+from engine.errors import RaceError, UsageError
+from engine.progress import silent
+from engine.remote.client import RemoteError
 from engine.remote.endpoint import Endpoint, Question
+from engine.remote.reply import Reply
 from engine.spec import SamplingParams
 from tests.helpers.loopback_language import Language, speaking
+from tests.helpers.server_faults import places, put
 
 PROMPTS = (Question("Once upon a time"), Question("def read(path):"))
 PARAMS = SamplingParams(max_new_tokens=16)
@@ -117,19 +127,23 @@ def test_what_may_be_wrong_is_a_doubt(doubt: str) -> None:
     ("plain", "spec"),
     [
         (PLAIN, SPEC),
+        (replace(PLAIN, salt="a", thinks=True), replace(SPEC, salt="b", thinks=True)),
         (replace(PLAIN, salt="a", refuses=REFUSED), replace(SPEC, keeps=2, salt="b", reports=False, refuses=REFUSED)),
     ],
-    ids=["all", "by metrics, refusing"],
+    ids=["all", "thinking chats", "by metrics, refusing"],
 )
 def test_a_healthy_pair_has_neither_fault_nor_doubt(plain: Language, spec: Language) -> None:
     """A false alarm, or a key or an address in a report that is passed on."""
+    chats = [Question(messages=(("user", each.text),)) for each in PROMPTS]
     with speaking(plain, spec) as endpoints:
-        found = list(check_servers(endpoints, PROMPTS, PARAMS))
+        found = list(check_servers(endpoints, chats if plain.thinks else PROMPTS, PARAMS))
     assert first(found) is None, first(found)
     assert found[-1].check == "worth it" and "with 1, 2, 4 and 8 users" in found[-1].says
     assert not any(secret in repr(found) for secret in ("127.0.0.1", "key-of"))
     untested = {each.check for each in found if each.level == "untested"}
-    assert untested >= ({"JSON schema", "tool calls"} if plain.refuses else set()), "ok of what nobody tested"
+    assert untested >= (
+        {"JSON schema", "tool calls"} if plain.refuses else {"JSON schema"} if plain.thinks else set()
+    ), "ok of what nobody tested"
 
 
 def test_the_advice_is_ordered_by_what_it_is_worth() -> None:
@@ -179,6 +193,67 @@ def test_a_server_that_cannot_be_reached_is_all_that_is_said() -> None:
     assert "127.0.0.1" not in repr(found) and "key" not in found.says
     with pytest.raises(UsageError, match="1 or 2 servers and at least one prompt, not 3 and 2"):
         next(check_servers([gone] * 3, PROMPTS, PARAMS))
+
+
+WRONG = (None, True, -1, 10**400, float("nan"), "x", [], {}, [[]], {"text": [1]})
+OF_CHECKS = ("speculation", "acceptance"), ("seed",), ("sampling", "temperature", "top_p"), ("JSON schema",), \
+    ("tool calls",), ("prefix cache",)  # fmt: skip
+"""What findings of each check are called that does not depend on another one."""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_wrong_json_costs_no_finding_of_another_check(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A null that nobody expects (`content` of a thinking model) would end the check-up with an internal error."""
+    rng = random.Random(seed)
+
+    def spoil(value: object) -> object:
+        value = json.loads(json.dumps(value))
+        if rng.random() < (0.02 if seed % 2 else 0.7) and (found := list(places(value))):
+            put(value, rng.choice(found), rng.choice(WRONG))
+        return value
+
+    monkeypatch.setattr(doctor, "CHECKS", doctor.CHECKS[1:-2])
+    with speaking(replace(QUICK_PLAIN, spoil=spoil), replace(QUICK, spoil=spoil)) as endpoints:
+        found = list(check_servers(endpoints, PROMPTS, PARAMS))
+    names = {each.check for each in found}
+    assert all(names.intersection(its) for its in OF_CHECKS) and not is_broken(found), found
+
+
+@pytest.mark.parametrize("error", [AttributeError, ExceptionGroup, RaceError, RemoteError])
+def test_a_check_that_raises_costs_only_itself(error: type, monkeypatch, caplog, capsys) -> None:
+    """One mistake in one check would take all findings with it, pass for "no fault", or leave no trace to mend it by;
+    or its traceback would show an address."""
+
+    def bad(pair: Pair) -> list[Finding]:
+        said = f"at {pair.plain.endpoint.url}"
+        raise {ExceptionGroup: lambda: ExceptionGroup(said, [ValueError()]),
+               RemoteError: lambda: RemoteError("no stream", "broken")}.get(error, lambda: error(said))()  # fmt: skip
+
+    one, *others = [each for each in doctor.CHECKS if each[0] in ("reachable", "speculation", "repeats", "JSON schema")]
+    monkeypatch.setattr(doctor, "CHECKS", [one, *others])
+    with speaking(QUICK_PLAIN, QUICK) as endpoints:
+        whole = list(check_servers(endpoints, PROMPTS, PARAMS))
+        monkeypatch.setattr(doctor, "CHECKS", [one, ("planted", bad), *others])
+        found = list(check_servers(endpoints, PROMPTS, PARAMS))
+        lanes = [f"--lane={each.lane}=openai:{each.url}" for each in endpoints]
+        assert main(["doctor", *lanes, "--model", "m"]) == 1, "a failed check passed for no fault"
+    (planted,) = [each for each in found if each.check == "planted"]
+    assert [each.check for each in found if each != planted] == [each.check for each in whole]
+    assert (planted.level, "127.0.0.1" in planted.says) == (
+        "fault" if issubclass(error, RaceError) else "untested",
+        False,
+    )
+    assert issubclass(error, RaceError) or ("This check failed" in planted.says and "in bad" in caplog.text)
+    assert "127.0.0.1" not in caplog.text + "".join(capsys.readouterr())
+
+
+def test_answers_without_text_are_not_the_same() -> None:
+    """Two servers whose answers nobody can read would pass every check of their texts."""
+    replies = [Reply([], 3, 16, "length")] * 2
+    some = [Server(Endpoint(name, "m", "http://x"), AsyncClient(), answers=(replies, replies)) for name in "ab"]
+    pair = Pair(some, PROMPTS[:1], PARAMS, silent)
+    found = [*asyncio.run(repeats(pair)), *asyncio.run(texts(pair))]
+    assert [each.level for each in found] == ["untested"] * 3 and "it counts 16 tokens, but no text" in found[0].says
 
 
 def test_it_stops_when_progress_gives_up() -> None:

@@ -121,6 +121,14 @@ def stream_of(sizes: Sequence[int], words: Sequence[str], more: Body | None = No
     return [*events, last, "[DONE]"]
 
 
+def as_chat(events: Sequence[Any], *fields: str) -> Sequence[Any]:
+    """The same events with the text in these fields of a chat's delta."""
+    for event in events[:-1]:
+        for choice in event["choices"]:
+            choice["delta"] = {"role": "assistant", "content": None} | dict.fromkeys(fields, choice.pop("text"))
+    return events
+
+
 def lists(accepted: Sequence[int], drafted: Sequence[int]) -> Body:
     """What vLLM says of its drafts."""
     return {"metrics": {"speculative_decoding": {"per_step_accepted": accepted, "per_step_drafted": drafted}}}

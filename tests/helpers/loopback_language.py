@@ -8,7 +8,7 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +50,8 @@ class Language:
         that token the first one's probability when asked again.
     ignores: of temperature, top_p, seed (draws anew), seeds (draws the same for all), schema, tools.
     refuses: of schema, tools, chat.
+    thinks: whether all it writes to a chat is thinking, as vLLM (`reasoning`, and no content).
+    spoil: changes every JSON value that it sends.
     caches: whether it has a prefix cache. reports: whether it counts its drafts in answers, names its tokens and gives
         log-probabilities. counts: whether its metrics count drafts."""
 
@@ -61,6 +63,8 @@ class Language:
     from_here: bool = False
     ignores: frozenset[str] = frozenset()
     refuses: frozenset[str] = frozenset()
+    thinks: bool = False
+    spoil: Callable[[Any], Any] = lambda value: value
     caches: bool = True
     reports: bool = True
     names_tokens: bool = True
@@ -138,14 +142,14 @@ class Language:
         if "tools" in wants:
             yield HEAD
             for event in self._tool_call():
-                yield http(sse(event))
+                yield http(sse(self.spoil(event)))
             yield b"0\r\n\r\n"
         elif not body.get("stream"):
-            yield whole(self._schema() if "schema" in wants else self._likely(ids, body))
+            yield whole(self.spoil(self._schema() if "schema" in wants else self._likely(ids, body)))
         else:
             yield HEAD
             async for event in self._stream(ids, body, is_chat):
-                yield http(sse(event))
+                yield http(sse(self.spoil(event)))
             yield b"0\r\n\r\n"
 
     async def _stream(self, ids: Sequence[int], body: Body, is_chat: bool) -> AsyncIterator[Any]:
@@ -158,7 +162,7 @@ class Language:
             part = written[at : at + num_kept + 1]
             text = "".join(WORDS[token - FIRST_ID] for token in part)
             choice: Body = {"index": 0, "finish_reason": None}
-            choice |= {"delta": {"content": text}} if is_chat else {"text": text}
+            choice |= {"delta": {"reasoning" if self.thinks else "content": text}} if is_chat else {"text": text}
             event: Body = {"choices": [choice]}
             if self.names_tokens:
                 choice["token_ids"] = part
@@ -190,7 +194,10 @@ class Language:
 
     def _schema(self) -> Body:
         said = "The animal is a cat." if "schema" in self.ignores else json.dumps(SCHEMA_ANSWER)
-        return {"choices": [{"message": {"content": said}, "finish_reason": "stop"}]}
+        message, reason = (
+            ({"reasoning": "Hm", "content": None}, "length") if self.thinks else ({"content": said}, "stop")
+        )
+        return {"choices": [{"message": message, "finish_reason": reason}]}
 
     def _tool_call(self) -> Iterator[Any]:
         """In pieces; one that speculates sends several tokens of the arguments at once, and may lose the first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 
-from tests.helpers.loopback import HEAD, Answer, Body, http, lists, refusal, sse, stream_of
+from tests.helpers.loopback import HEAD, Answer, Body, as_chat, http, lists, refusal, sse, stream_of
 
 WORDS = [f" {chr(0xC0 + i)}" for i in range(64)]
 """Whose sums are different: see `tokens_of`."""
@@ -25,9 +25,7 @@ def writes(k: int = 0, path: str = "/v1/completions", words: Sequence[str] = WOR
         more = lists([k] * num_steps, [k] * num_steps) if k else None
         events = stream_of(sizes, words[:num], more)
         if path.endswith("/chat/completions"):
-            for event in events[:-1]:
-                for choice in event["choices"]:
-                    choice["delta"] = {"content": choice.pop("text")}
+            as_chat(events, "content")
         yield HEAD
         for event in events:
             yield http(sse(event))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from hypothesis import strategies as st
 
 from tests.helpers.loopback import HEAD, WORDS, http, lists, raw, refusal, says, sse, stream_of
 
@@ -44,10 +46,47 @@ def without_usage(ids: bool) -> bytes:
     return sse(*events)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**400), 10**400) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["text", "id", "index"]), inner),
+    max_leaves=4,
+)
+"""What a server may have in the place of any value."""
+Place = tuple[str | int, ...]
+
+
+def places(value: Any, at: Place = ()) -> Iterator[Place]:
+    """The paths of all values inside."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*at, key)
+        yield from places(inner, (*at, key))
+
+
+def put(value: Any, place: Place, new: Any) -> None:
+    """Replace what is at this path."""
+    for key in place[:-1]:
+        value = value[key]
+    value[place[-1]] = new
+
+
 def error(message: str) -> bytes:
     return json.dumps({"error": {"message": message, "code": 1}}).encode()
 
 
+REFUSALS = {
+    "SGLang, a streamed chat": ({"return_token_ids"}, 400, lambda names: {"object": "error", "code": 400, "message":
+        f"{names[0]} is not supported with streaming on /v1/chat/completions. Please set stream=false."}),
+    "TensorRT-LLM": ({"return_token_ids", "timings_per_token"}, 400, lambda names: {"object": "error", "message":
+        str([{"type": "extra_forbidden", "loc": ("body", names[0]), "msg": "Extra inputs are not permitted"}])}),
+    "FastAPI": ({"return_token_ids", "timings_per_token"}, 422, lambda names: {"detail": [
+        {"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs"} for name in names]}),
+    "TGI": ({"top_p"}, 422, lambda names: {"error": "Input validation error: `top_p` must be > 0.0 and < 1.0"}),
+    "one that quotes the request": ({"timings_per_token"}, 400, lambda names: {"error": {"message":
+        "bad request: return_token_ids timings_per_token top_p continuous_usage_stats"}}),
+    "one that says nothing": ({"return_token_ids", "timings_per_token", "top_p"}, 400, lambda names: {}),
+}  # fmt: skip
+"""Who refuses -> which fields, HTTP's status, its words about those that were sent. From sglang#30917 and
+club-3090#1257 (serving_chat.py), TensorRT-LLM's openai_protocol.py (`extra="forbid"`), FastAPI, TGI#2222."""
 SAID = [
     ("disconnect", says(EVENTS[:5], end=False), "broke the connection off"),
     ("no end", says(EVENTS[:5]), "broke off after 5 events, without an end"),
@@ -68,7 +107,7 @@ SAID = [
     ("more ids than counted", says([changed(-2, used(3, 5))]), "sent 20 token ids and counts 5"),
     ("counts go back", says([counting(1, 5, 3)]), "counts 3 tokens after it counted 5"),
     ("too many", says([sse(*stream_of([1] * 21, [*TEXT, "x"]))]), "sent 21 tokens, not the requested 20"),
-    ("no counts", says([without_usage(ids=False)]), "neither token ids (return_token_ids) nor how many tokens"),
+    ("no counts", says([without_usage(ids=False)]), "neither token ids nor a running count of tokens; it was asked by"),
     ("no tokens", says([sse({"choices": [{"text": "", "finish_reason": "stop"}]}, "[DONE]")]), "neither usage nor"),
     ("negative", says([changed(0, used(-1, 1))]), "prompt_tokens is no count"),
     ("lists of other lengths", says([sse(*stream_of([1] * 20, TEXT, lists([1], [1, 2])))]), "contradict each other"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.errors import RaceError
 from engine.events import steps
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
-from engine.remote.endpoint import Endpoint, Question
+from engine.remote.endpoint import OPTIONAL, RUNNING_USAGE, Endpoint, Question, request_of
 from engine.remote.race import RemoteRace
-from engine.remote.reply import Events, Reader
+from engine.remote.reply import THINKING, Events, Reader
 from engine.remote.steps import Written
 from engine.spec import SamplingParams
 from tests.helpers import FIXTURES
-from tests.helpers.loopback import WORDS, Answer, lists, refusal, says, servers, sse, stream_of
+from tests.helpers.loopback import WORDS, Answer, as_chat, lists, refusal, says, servers, sse, stream_of
 from tests.helpers.races import events_of
-from tests.helpers.server_faults import GOOD, SAID, TEXT, error, without_usage
+from tests.helpers.server_faults import GOOD, JSON, REFUSALS, SAID, TEXT, error, places, put, without_usage
 
 PATIENCE = Patience(0.5, 1.0)
 LONG = Patience(10.0, 20.0)
@@ -78,21 +80,94 @@ def test_a_reader_that_is_slow_loses_nothing():
         assert num == 22 and "".join(race.lanes["a"].written.pieces) == "".join(TEXT)
 
 
-def test_a_server_that_refuses_what_only_some_know_is_asked_without():
-    """llama.cpp would be out of every race for an option that is not needed."""
-    good = says([without_usage(ids=True)])
+def sent_in(body: dict[str, Any]) -> set[str]:
+    """The optional fields of a request."""
+    return {name for name in OPTIONAL if name in body or name in body["stream_options"]}
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("who", REFUSALS)
+def test_what_a_server_refuses_is_left_out_once_and_nothing_else_is(who: str, chat: bool):
+    """SGLang's chats and TensorRT-LLM, which count their tokens, would be out of every race for a field that is not
+    needed; be refused anew at every question; or inside the clock."""
+    unknown, status, words = REFUSALS[who]
+    good = says([sse(*stream_of([1] * 20, TEXT, ids=False))])
 
     async def strict(path: str, body: dict[str, Any]) -> Any:
-        if "return_token_ids" in body:
-            yield refusal(400, error("unknown field"))
+        if names := [name for name in OPTIONAL if name in unknown & sent_in(body)]:
+            yield refusal(status, json.dumps(words(names)).encode())
             return
         async for part in good(path, body):
             yield part
 
+    question = Question(messages=(("user", "x"),)) if chat else Question("x")
     with servers(strict) as (found,):
-        race = RemoteRace([Endpoint("a", "m", found.url)], Question("x"), SamplingParams(max_new_tokens=20), LONG)
-        list(race.events())
-    assert race.lanes["a"].failed == "" and ["return_token_ids" in body for body in found.asked] == [True, False, False]
+        endpoint = Endpoint("a", "m", found.url)
+        for _ in range(2):
+            race = RemoteRace([endpoint], question, SamplingParams(temperature=0.5, max_new_tokens=20), LONG)
+            list(race.events())
+            assert race.lanes["a"].failed == "" and race.lanes["a"].ended_s
+    tried = [sent_in(body) for body in found.asked]
+    left = tried[-1]
+    assert tried[0] == set(OPTIONAL) and not left & unknown and RUNNING_USAGE in left
+    assert left == set(OPTIONAL) - unknown or who == "one that quotes the request"
+    assert tried[-4:] == [left] * 4 and 5 <= len(tried) <= 4 + len(OPTIONAL), "remembered, and before the clock"
+    assert endpoint.refused == {(question.path, name) for name in set(OPTIONAL) - left}
+    said = endpoint.asked(question.path)
+    counts = set(OPTIONAL) - {"top_p"}
+    assert all((name in said.partition("refused")[0]) == (name in left) for name in counts), "not what was sent"
+
+
+def test_what_cannot_be_counted_says_what_was_asked():
+    """A message that blames a field which the last request did not have."""
+    good = says([without_usage(ids=False)])
+
+    async def strict(path: str, body: dict[str, Any]) -> Any:
+        if sent_in(body) - {"return_token_ids"} and body["max_tokens"] > 1:
+            yield refusal(400, error("no"))
+            return
+        async for part in good(path, body):
+            yield part
+
+    ((_, message),) = recordings.failures(held(strict, patience=LONG)).items()
+    assert "asked by" not in message and "refused return_token_ids, timings_per_token, continuous_usage" in message
+    bare = SamplingParams(max_new_tokens=9)
+    assert "top_p" not in request_of(Endpoint("a", "m", "http://x"), Question("x"), bare, ()), "TGI refuses 1"
+
+
+@pytest.mark.parametrize("fields", [("content",), ("reasoning",), ("reasoning_content",), THINKING])
+@pytest.mark.parametrize("ids", [True, False])
+def test_thinking_is_text_under_either_name(fields: tuple[str, ...], ids: bool):
+    """The thinking of every vLLM since January 2026 (vllm#33402) would be dropped, and the wait for the answer called
+    the time to the first token; or what mlx-vlm sends under both names (mlx-vlm#1411) be written twice."""
+    recording = held(
+        *(says([sse(*as_chat(stream_of([1] * 20, TEXT, ids=ids), *its))]) for its in (fields, ["content"]))
+    )
+    told = recordings.summary(recording)
+    assert [told["lanes"][name]["text"] for name in ("baseline", "speculative")] == ["".join(TEXT)] * 2
+    assert told["verdict"]["kind"] == "same_text" and told["lanes"]["baseline"]["num_steps"] == len(TEXT)
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_tokens_without_any_text_are_named(ids: bool):
+    """An answer under a field that nobody reads would pass for an empty one."""
+    recording = held(says([sse(*as_chat(stream_of([1] * 20, TEXT, ids=ids), "musing"))]))
+    said = recordings.failures(recording).get("baseline") or recording["promises"]["baseline"]
+    assert "it counts 20 tokens, but no text came (it was looked for in text, content, reasoning" in said
+
+
+@given(st.data())
+def test_wrong_types_in_a_stream_are_errors_of_the_server(data: st.DataObject):
+    """A value of a type that nobody expects would end a race with a traceback."""
+    events = stream_of([1] * 3, TEXT[:3], lists([1], [2]) | {"timings": {"predicted_n": 3, "draft_n": 1}})
+    events[0]["choices"][0]["delta"] = {"content": "a", "reasoning": "b"}
+    event = data.draw(st.sampled_from(events[:-1]))
+    put(event, data.draw(st.sampled_from(list(places(event)))), data.draw(JSON))
+    reader = Reader(40)
+    with suppress(RaceError):
+        for each in events[:-1]:
+            reader.take(json.dumps(each), 0.0)
+        reader.end(1.0)
 
 
 # What a real vLLM sent (tests/fixtures/streams, of tools/real_servers.py), cut anywhere

@@ -9,9 +9,9 @@ from typing import Any
 from ...errors import RaceError, UsageError, sentence
 from ...progress import Progress, silent
 from ...remote.client import RemoteError, new_client
-from ...remote.endpoint import Endpoint, Question
+from ...remote.endpoint import Endpoint, Question, hide
 from ...spec import SamplingParams
-from ..findings import Finding, is_faulty
+from ..findings import Finding, broke, is_faulty
 from .cache import prefix_cache
 from .drafts import drafts
 from .formats import schemas, tools
@@ -36,7 +36,11 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("worth it", worth),
 )
 """In the order of causes: an earlier fault explains later ones."""
-FAILED = "Look into the server's log: it did not answer a request of this check"
+NEED_ANSWERS = (repeats, texts)
+"""These look at what `drafts` asked."""
+GONE = ("connect", "timeout")
+"""Kinds of errors after which a server is asked nothing more."""
+FAILED = "Look into the server's log: a request of this check failed"
 
 
 def check_servers(
@@ -47,7 +51,7 @@ def check_servers(
     endpoints: the plain server and the speculative one, of the same model; or one server.
     prompts: all texts or all conversations; the first few are asked.
     params: of the answers whose speed is measured; max_new_tokens is their length.
-    progress: may raise to give up.
+    progress: may raise a BaseException to give up.
 
     Raises UsageError for another number of servers, and for no prompts."""
     if not 1 <= len(endpoints) <= 2 or not prompts:
@@ -57,14 +61,23 @@ def check_servers(
         pair = Pair(servers, prompts, params, progress)
         try:
             for name, check in CHECKS:
+                if check in NEED_ANSWERS and not all(server.answers[0] for server in servers):
+                    continue
                 try:
                     found = check(pair)
                     found = found if isinstance(found, list) else runner.run(found)
                 except RaceError as error:
+                    runner.run(_end_rest())
                     is_refusal = isinstance(error, RemoteError) and error.status is not None and error.status < 500
-                    yield Finding("untested" if is_refusal else "fault", name, sentence(str(error)), FAILED)
-                    if not is_refusal or check is drafts:
+                    yield Finding(
+                        "untested" if is_refusal else "fault", name, sentence(hide(str(error), pair.secrets)), FAILED
+                    )
+                    if isinstance(error, RemoteError) and error.kind in GONE:
                         return
+                    continue
+                except Exception as error:
+                    runner.run(_end_rest())
+                    yield broke(name, error, lambda text: hide(text, pair.secrets))
                     continue
                 yield from found
                 if check is identity and is_faulty(found):
@@ -72,6 +85,14 @@ def check_servers(
         finally:
             for server in servers:
                 runner.run(server.client.aclose())
+
+
+async def _end_rest() -> None:
+    """End what a failed check left running, which would disturb the next one."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
 
 
 async def _server(endpoint: Endpoint) -> Server:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 
 from ...remote.client import RemoteError, post
 from ...remote.counters import read_metrics
+from ...remote.reply import MAX_ID, find
 from ..findings import Finding
 from .pair import Pair, Server
 
@@ -59,10 +61,10 @@ async def _hits(pair: Pair, server: Server) -> float | None:
 
 def _reported(received: bytes) -> int | None:
     try:
-        num = json.loads(received)["usage"]["prompt_tokens_details"]["cached_tokens"]
-    except (ValueError, RecursionError, TypeError, KeyError):
+        num = find(int, json.loads(received), "usage", "prompt_tokens_details", "cached_tokens")
+    except (ValueError, RecursionError):
         return None
-    return num if type(num) is int else None
+    return num if num is not None and 0 <= num <= MAX_ID else None
 
 
 def _counted(metrics: str) -> float | None:
@@ -71,4 +73,4 @@ def _counted(metrics: str) -> float | None:
         found = [float(value) for value in HITS.findall(metrics)]
     except ValueError:
         return None
-    return sum(found) if found else None
+    return sum(found) if found and all(map(math.isfinite, found)) else None

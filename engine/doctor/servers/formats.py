@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import RaceError
 from ...remote.client import RemoteError, post
-from ...remote.reply import DONE, Events
+from ...remote.reply import DONE, Events, find
 from ..findings import Finding
 from .pair import Pair, Server
 
@@ -108,12 +108,11 @@ async def _fits(server: Server, animal: str) -> bool | None:
     body = {**_body(server, f"Describe a {animal} as JSON."), "response_format": FORMAT}
     try:
         answer = json.loads(await post(server.client, server.endpoint, "/chat/completions", body, TIMEOUT_S))
-        (choice,) = answer["choices"]
-        text = choice["message"]["content"].strip()
-        if choice["finish_reason"] == "length" and text[:1] in ("", "{"):
+        text = (find(str, answer, "choices", 0, "message", "content") or "").strip()
+        if find(str, answer, "choices", 0, "finish_reason") == "length" and text[:1] in ("", "{"):
             return None  # small models write blanks for ever, which JSON allows
         value = json.loads(text)
-    except (ValueError, RecursionError, TypeError, KeyError, IndexError):
+    except (ValueError, RecursionError):
         return False
     return (
         isinstance(value, dict)
@@ -134,9 +133,9 @@ async def _calls(server: Server, city: str, choice: str) -> bool | None:
         if is_cut:
             return None
         value = json.loads(arguments)
-    except (RaceError, ValueError, RecursionError, TypeError, KeyError, IndexError, AttributeError):
+    except (RaceError, ValueError, RecursionError):
         return False
-    return name == TOOL_NAME and value == {"city": value["city"], "days": 2} and value["city"] in CITIES
+    return name == TOOL_NAME and value in [{"city": each, "days": 2} for each in CITIES]
 
 
 def _call_in(events: Sequence[str]) -> tuple[str, str, bool]:
@@ -145,12 +144,12 @@ def _call_in(events: Sequence[str]) -> tuple[str, str, bool]:
     for data in events:
         if data.strip() == DONE:
             break
-        for choice in json.loads(data)["choices"]:
-            is_cut = is_cut or choice.get("finish_reason") == "length"
-            for call in choice["delta"].get("tool_calls") or ():
-                if not call["index"]:
-                    name += call["function"].get("name") or ""
-                    arguments += call["function"].get("arguments") or ""
+        for choice in find(list, json.loads(data), "choices") or ():
+            is_cut = is_cut or find(str, choice, "finish_reason") == "length"
+            for call in find(list, choice, "delta", "tool_calls") or ():
+                if not find(int, call, "index"):
+                    name += find(str, call, "function", "name") or ""
+                    arguments += find(str, call, "function", "arguments") or ""
     return name, arguments, is_cut
 
 

@@ -17,6 +17,7 @@ from .pair import Pair, Server
 GREETING = Question(messages=(("system", "Answer in one word."), ("user", "Say yes.")))
 SAME_TEMPLATE = "Start both servers with the same tokenizer and chat template (vLLM: --tokenizer, --chat-template)"
 SAME_MODEL = "Serve the same model on both, and give its name (--model NAME, or --model LANE=NAME for each)"
+COUNT = "Serve {0} by a program that sends token ids, or a running count of tokens, with every chunk (vLLM does)"
 REACH = "Start the server of {0}, or correct its URL in --lane, its name of the model (--model) or its key"
 
 
@@ -28,7 +29,8 @@ async def identity(pair: Pair) -> list[Finding]:
     for server, its in zip(pair.servers, seen, strict=True):
         server.seen = its
         if its.endpoint is None:
-            found.append(Finding("fault", "reachable", f"{_named(server)}: {its.sentence}", REACH.format(server.lane)))
+            change = (REACH if its.reply is None else COUNT).format(server.lane)
+            found.append(Finding("fault", "reachable", f"{_named(server)}: {its.sentence}", change))
         else:
             server.endpoint = its.endpoint
             if its.chat and not pair.chat:
@@ -95,4 +97,6 @@ def _prompt(check: str, what: str, replies: Sequence[Reply | None]) -> Finding:
     if nums[0] != nums[1] and None not in nums:
         says = f"They read {what} as {nums[0]} and {nums[1]} tokens."
         return Finding("fault", check, says, SAME_TEMPLATE)
+    if None in nums:
+        return Finding("untested", check, f"They do not both say how many tokens {what} has.")
     return Finding("ok", check, f"Both read {what} as {nums[0]} tokens; they do not say which.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import httpx
@@ -36,7 +36,6 @@ class Server:
     answers: tuple[list[Reply], list[Reply]] = ((), ())  # type: ignore[assignment]
     before: Counters | None = None
     after: Counters | None = None
-    with_extras: bool = True
 
     @property
     def lane(self) -> str:
@@ -55,10 +54,7 @@ class Server:
 
     async def ask(self, question: Question, params: SamplingParams) -> Reply:
         """Raises RemoteError."""
-        args = (self.client, self.endpoint, question, params, PATIENCE)
-        reply = await ask(*args, with_extras=self.with_extras)
-        self.with_extras = reply.with_extras
-        return reply
+        return await ask(self.client, self.endpoint, question, params, PATIENCE)
 
     async def ask_at_once(self, question: Question, params: Sequence[SamplingParams]) -> list[Reply]:
         """The answers to one question with each of these parameters, NUM_AT_ONCE at a time. Raises RemoteError."""
@@ -95,6 +91,11 @@ class Pair:
         return bool(self.prompts[0].messages)
 
     @property
+    def secrets(self) -> frozenset[str]:
+        """What no finding may contain."""
+        return frozenset[str]().union(*(server.endpoint.secrets for server in self.servers))
+
+    @property
     def plain(self) -> Server:
         return self.servers[0]
 
@@ -129,13 +130,14 @@ class Pair:
         await asyncio.gather(*map(rounds, self.servers))
 
 
+def are_empty(replies: Iterable[Reply]) -> bool:
+    """Whether nothing of these answers could be compared: they have neither token ids nor text."""
+    return not any(reply.token_ids or reply.text for reply in replies)
+
+
 def symbols(replies: Sequence[Sequence[Reply]]) -> list[list[tuple[int | str, ...]]]:
     """Lists of answers as token ids; as characters, if any of them does not name its tokens."""
     ids = [[reply.token_ids for reply in its] for its in replies]
     if all(each is not None for its in ids for each in its):
         return ids  # type: ignore[return-value]
-    return [[tuple(text_of(reply)) for reply in its] for its in replies]
-
-
-def text_of(reply: Reply) -> str:
-    return "".join(chunk.text for chunk in reply.chunks)
+    return [[tuple(reply.text) for reply in its] for its in replies]

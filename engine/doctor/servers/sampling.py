@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...remote.endpoint import Question
-from ..findings import Finding
+from ..findings import Finding, Level
 from .exact_test import Cell, cells
-from .pair import Pair, Server, symbols
+from .pair import Pair, Server, are_empty, symbols
 
 DIGITS = "7 1 9 3 0 8 2 5 4 6 1 7 3 9 0 2 8 4 6 5"
 UNCERTAIN = Question(f"Random digits from 0 to 9: {DIGITS}")
@@ -39,11 +39,14 @@ async def repeats(pair: Pair) -> list[Finding]:
     """Whether the same question at temperature 0 has the same answer twice."""
     found = []
     for server in pair.servers:
-        first, second = symbols(server.answers)
-        others = [i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
-        says = f"{len(first) - len(others)} of {len(first)} questions have the same answer twice at temperature 0"
-        level = "doubt" if others else "ok"
-        found.append(Finding(level, "repeats", f"Lane {server.endpoint.lane}: {says}.", BATCHES if others else ""))  # type: ignore[arg-type]
+        twice = [pair for pair in zip(*server.answers, strict=True) if not are_empty(pair)]
+        num_same = sum(a == b for a, b in zip(*symbols([*zip(*twice, strict=True)]), strict=True)) if twice else 0
+        says = f"{num_same} of {len(twice)} questions have the same answer twice at temperature 0"
+        if silent := next((reply.textless for reply in server.answers[0] if reply.textless), ""):
+            says += f"; of an answer without text {silent}"
+        level: Level = "untested" if not twice else "ok" if num_same == len(twice) else "doubt"
+        change = BATCHES if level == "doubt" else ""
+        found.append(Finding(level, "repeats", f"Lane {server.endpoint.lane}: {says}.", change))
     return found
 
 
@@ -51,6 +54,8 @@ async def seeds(pair: Pair) -> list[Finding]:
     """Whether the same seed gives the same answer, and other seeds other ones. Raises RemoteError."""
     pair.progress("trying seeds", None)
     said = await asyncio.gather(*(_by_seed(pair, server) for server in pair.servers))
+    if not any(answer for its in said for answers in its for answer in answers):
+        return [Finding("untested", "seed", "No answer has a text, so nothing could be compared.")]
     same = [sum(a == b for a, b in zip(*its[:2], strict=True)) for its in said]
     num_others = [len(set(its[0])) for its in said]
     says = "; ".join(
@@ -97,7 +102,11 @@ async def frequencies(pair: Pair) -> list[Finding]:
         )
         found += [(number, cell) for cell in cells(*symbols(replies))]
     if not found:
-        return [Finding("untested", "sampling", "All sampled answers are the same: nothing could be compared.")]
+        return [
+            Finding(
+                "untested", "sampling", "All sampled answers are the same, or have no text: nothing could be compared."
+            )
+        ]
     return list(_judged(pair, found, num_samples))
 
 

@@ -14,7 +14,7 @@ from ...recordings.words import ROUNDING
 from ...remote.endpoint import Question, hide
 from ...remote.verdict import Likely, ask_again
 from ..findings import Finding
-from .pair import Pair, symbols, text_of
+from .pair import Pair, are_empty, symbols
 from .sampling import BATCHES
 
 EXACT_TIE = 1e-4
@@ -75,8 +75,12 @@ async def texts(pair: Pair) -> list[Finding]:
     if pair.is_alone:
         return []
     pair.progress("comparing the texts", None)
-    found = [each for each in await asyncio.gather(*(_differ(pair, i) for i in range(len(pair.questions)))) if each]
-    num = len(pair.questions)
+    answers = enumerate(zip(*(server.answers[0] for server in pair.servers), strict=True))
+    compared = [i for i, both in answers if not are_empty(both)]
+    found = [each for each in await asyncio.gather(*(_differ(pair, i) for i in compared)) if each]
+    num = len(compared)
+    if not num:
+        return [Finding("untested", "texts", "Neither server's answers have a text, so nothing could be compared.")]
     if not found:
         num_tokens = sum(reply.num_tokens or 0 for reply in pair.plain.answers[0])
         return [Finding("ok", "texts", f"The same at temperature 0: {num} of {num}, {num_tokens} tokens.")]
@@ -110,7 +114,7 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     if at == max(len(ours), len(theirs)):
         return None
     asked = _asked(pair.questions[number], number == len(pair.questions) - 1)
-    where = f"{hide(asked, _secrets(pair))}, {'token' if replies[0].token_ids else 'character'} {at + 1}"
+    where = f"{hide(asked, pair.secrets)}, {'token' if replies[0].token_ids else 'character'} {at + 1}"
     names = [server.endpoint.lane for server in pair.servers]
     if at == min(len(ours), len(theirs)):
         return Difference(UNKNOWN, at, None, f"{where}: lane {names[len(ours) > at]} ends there and the other goes on.")
@@ -121,7 +125,7 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
         again = (ask_again(server.client, server.endpoint, prefix, pair_of) for server in pair.servers)  # type: ignore[arg-type]
         likely = list(await asyncio.gather(*again))
     kind, margin = classify(tokens, *likely)  # type: ignore[arg-type]
-    texts_ = [hide(text_of(reply), _secrets(pair)) for reply in replies]
+    texts_ = [hide(reply.text, pair.secrets) for reply in replies]
     shown = next((i for i, (a, b) in enumerate(zip(*texts_, strict=False)) if a != b), min(map(len, texts_)))
     word = texts_[0].rfind(" ", 0, shown) + 1
     shown = word if shown - word <= MOST_OF_A_WORD else shown
@@ -143,10 +147,6 @@ def _asked(question: Question, repeats: bool) -> str:
 def _times(nats: float) -> str:
     times = math.exp(min(nats, MOST_NATS))
     return f"{'over ' * (nats > MOST_NATS)}{times:,.0f} times" if times >= 10 else f"{times:.2g} times"
-
-
-def _secrets(pair: Pair) -> frozenset[str]:
-    return frozenset[str]().union(*(server.endpoint.secrets for server in pair.servers))
 
 
 def _short(text: str, tail: bool = False) -> str:

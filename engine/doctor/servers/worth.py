@@ -40,7 +40,7 @@ def races(pair: Pair) -> list[Finding]:
         race = RemoteRace(endpoints, question, pair.params, PATIENCE, same_device=True)
         prompt = FilePrompt(i + 1, NO_KIND, question.text, question.messages)
         for row in rows_on_servers(race, {SPECULATIVE: SERVER}, prompt, pair.progress):
-            if row.fault:
+            if race.lanes[SPECULATIVE].failed:
                 raise RaceError(row.fault)
             pair.races.append(row)
     return []

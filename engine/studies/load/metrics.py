@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
+from ...remote.reply import FIELDS
 from .verdict import differ, ranks, recommends, rough, says, speedups
 
 FORMAT = "photofinish-load"
@@ -63,6 +64,7 @@ def level_metrics(
         "num_requests": len(answers) + num_errors,
         "num_errors": num_errors,
         "num_output_tokens": num_tokens,
+        "num_textless": sum(answer.first_s is None and answer.num_tokens > 0 for answer in answers),
         "output_tokens_per_s": rate,
         "total_tokens_per_s": total,
         "ttft_p95_s": percentile([answer.first_s for answer in answers if answer.first_s is not None], 0.95),
@@ -84,14 +86,6 @@ def rate_error(answers: Sequence[Answer], num_users: int, wall_s: float) -> floa
         return None
     spread = sum((a.num_tokens / tokens - a.latency_s / latency_s) ** 2 for a in answers) * num / (num - 1)
     return math.hypot(math.sqrt(spread), IDLE * max(0.0, 1 - latency_s / (num_users * wall_s)))
-
-
-def geomean(values: Sequence[float | None]) -> float | None:
-    """None if a value is missing or not positive, or there is none: a mean over fewer levels would be another mean."""
-    known = [value for value in values if value is not None and value > 0]
-    if not known or len(known) < len(values):
-        return None
-    return math.exp(sum(map(math.log, known)) / len(known))
 
 
 def improvement_percent(metric: str, first: float | None, second: float | None) -> float | None:
@@ -116,18 +110,15 @@ def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tu
 def report(
     levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int, said: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The JSON object of --json, from at least one level. Means and improvement are over the levels that every lane has
-    finished; `improvement_by_users` is that of each number of users. `says` is the verdict, in sentences, followed by
+    """The JSON object of --json, from at least one level. `improvement_by_users` is of the levels that both lanes have
+    finished. `says` is the verdict, in sentences, followed by
     `differ`, where texts do, and `causes`, why they may. `recommends`, `speedup_by_users`: see `recommends` and
     `speedups`. `gains_with`, `gains_little_with` and `loses_with`: numbers of users with which a lane gives more output
     tokens per second than the first one, by the threshold or less, or fewer. said: see `Plan.said`."""
     done = [{level["concurrency"] for level in levels if level["lane"] == lane} for lane in lanes]
     shared = set.intersection(*done) if done else set()
-    its = {lane: [row for row in levels if row["lane"] == lane and row["concurrency"] in shared] for lane in lanes}
-    means = {lane: {metric: geomean([row[metric] for row in rows]) for metric in HIGHER} for lane, rows in its.items()}
-    gains, by_users = dict[str, float | None](), dict[str, dict[str, float | None]]()
+    by_users = dict[str, dict[str, float | None]]()
     if len(lanes) == 2:
-        gains = _improvement(*(means[lane] for lane in lanes))
         of = {(row["lane"], row["concurrency"]): row for row in levels}
         by_users = {str(num): _improvement(*(of[lane, num] for lane in lanes)) for num in sorted(shared)}
     differs, causes = differ(levels, said.get("temperature"))
@@ -138,11 +129,9 @@ def report(
         "said": said,
         "lanes": list(lanes),
         "levels": list(levels),
-        "geomeans": means,
-        "improvement_percent": gains,
         "improvement_by_users": by_users,
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
-        "says": says(levels, lanes),
+        "says": [*says(levels, lanes), *_textless(levels)],
         "differ": differs,
         "causes": causes,
         "recommends": recommends(levels, lanes),
@@ -152,6 +141,15 @@ def report(
         "loses_with": sorted({num for num, rank in placed if rank == -1}),
         "rough": rough(levels),
     }
+
+
+def _textless(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each level of answers whose tokens are counted although no text came."""
+    for its in levels:
+        if num := its.get("num_textless"):
+            users = f"{its['concurrency']} user{'s' * (its['concurrency'] != 1)}"
+            answers = f"{num} of {its['num_requests'] - its['num_errors']} answers of {its['lane']} with {users}"
+            yield f"{answers} count tokens, but no text came (it was looked for in {', '.join(FIELDS)})."
 
 
 def _improvement(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, float | None]:

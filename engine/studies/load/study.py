@@ -29,7 +29,7 @@ MAX_OTHER = 100
 """Prompts with differing answers that a level's row names."""
 Key = tuple[str, int]
 """A level of a lane: its name and the number of users."""
-Texts = asyncio.Future[dict[int, int]]
+Texts = asyncio.Future[dict[int, int | None]]
 """The `Outcome.texts` of a level that may not have ended."""
 Row = dict[str, Any]
 """The result of a level of a lane; an entry of `levels` in --json."""
@@ -156,11 +156,13 @@ async def _level(
     listener.row(row | _compared(plan, start, endpoint, await first, outcome.texts))
 
 
-def _compared(plan: Plan, start: int, endpoint: Endpoint, first: Mapping[int, int], texts: Mapping[int, int]) -> Row:
-    """num_compared, num_same_text: of the questions that both this lane and the first one answered; other_prompts: the
-    numbers of the prompts whose answers differ, see `Plan.numbers`, at most MAX_OTHER. None for the first lane itself,
-    for another model, and where nothing can be compared."""
-    both = first.keys() & texts.keys()
+def _compared(
+    plan: Plan, start: int, endpoint: Endpoint, first: Mapping[int, int | None], texts: Mapping[int, int | None]
+) -> Row:
+    """num_compared, num_same_text: of the questions that both this lane and the first one answered, at least one of
+    them with a text; other_prompts: the numbers of the prompts whose answers differ, see `Plan.numbers`, at most
+    MAX_OTHER. None for the first lane itself, for another model, and where nothing can be compared."""
+    both = [index for index in first.keys() & texts.keys() if (first[index], texts[index]) != (None, None)]
     if endpoint is plan.endpoints[0] or endpoint.model != plan.endpoints[0].model or not both:
         return {"num_compared": None, "num_same_text": None, "other_prompts": None}
     others = [index for index in both if first[index] != texts[index]]
@@ -184,7 +186,6 @@ def row_of(key: Key, outcome: Outcome, server_wide: float | None, dollars: float
         **row,
         "rate_error": rate_error(outcome.answers, key[1], outcome.wall_s),
         "acceptance_from": "answers" if own is not None else "server" if server_wide is not None else None,
-        "num_timeouts": sum(failure.kind == "timeout" for failure in outcome.failures),
         "errors": dict(Counter(failure.kind for failure in outcome.failures)),
         "fault": str(outcome.failures[0]) if outcome.failures else None,
         "wall_s": outcome.wall_s,

@@ -45,12 +45,12 @@ ROW = {
     "wall_s": NUMBER,
     "asked_before": FLAG,
     "is_up": FLAG,
-    **dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens", "num_timeouts"), COUNT),
+    **dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens"), COUNT),
     **{metric: Maybe(NUMBER) for metric in HIGHER},
     "rate_error": IfThere(
         Maybe(Shape("a number from 0 to 10", lambda value: NUMBER.holds(value) and 0 <= value <= 10))
     ),
-    **dict.fromkeys(("num_compared", "num_same_text"), IfThere(Maybe(COUNT))),
+    **dict.fromkeys(("num_compared", "num_same_text", "num_textless"), IfThere(Maybe(COUNT))),
     "other_prompts": IfThere(
         Maybe(
             Shape(

@@ -22,11 +22,11 @@ from .metrics import Answer
 
 @dataclass
 class Outcome:
-    """The answers of a level. texts: a hash of each answer's text, by the number of its question; to be compared within
-    this process. wall_s: from the first request to the end of the last."""
+    """The answers of a level. texts: a hash of each answer's text, by the number of its question, to be compared within
+    this process; None if there is no text. wall_s: from the first request to the end of the last."""
 
     answers: list[Answer] = field(default_factory=list)
-    texts: dict[int, int] = field(default_factory=dict)
+    texts: dict[int, int | None] = field(default_factory=dict)
     failures: list[RemoteError] = field(default_factory=list)
     wall_s: float = 0.0
 
@@ -62,7 +62,7 @@ async def ask_all(
                     # without extras: a server that rejects them would be asked twice, and usage counts the tokens
                     reply = await ask(client, endpoint, question, its, patience, with_extras=False)
                     outcome.answers.append(answer_of(reply))
-                    outcome.texts[index] = hash("".join(chunk.text for chunk in reply.chunks))
+                    outcome.texts[index] = hash(reply.text) if reply.text else None
                 except RemoteError as error:
                     outcome.failures.append(error)
                 on_end(outcome)
@@ -99,7 +99,7 @@ def answer_of(reply: Reply) -> Answer:
         num_accepted = drafted.num_accepted
         num_steps = sum(num > 0 for num in drafted.drafted) if drafted.drafted else drafted.num_steps
     assert reply.ended_s is not None and reply.num_tokens is not None  # Reader.end raised otherwise
-    times = [chunk.at_s for chunk in reply.chunks]
+    times = [chunk.at_s for chunk in reply.chunks if chunk.text]
     return Answer(
         first_s=times[0] if times else None,
         last_s=times[-1] if times else None,

@@ -26,6 +26,7 @@ from .prompts import FilePrompt
 from .rows import Row
 
 NO_DRAFTS = "no lane of these servers drafts, so there is nothing to study; name one speculative"
+NOT_COMPARED = "the texts are not compared: neither lane wrote any"
 PART = 60
 """Characters of a text before and after the place where it differs."""
 
@@ -102,6 +103,12 @@ def rows_on_servers(
         race.lanes[lane].written.has_ids and loop_sentence(with_counters(steps(events, lane))) for lane in undrafted[:1]
     )
     kinds = {lane: each["kind"] for lane, each in recording["verdicts"].items()}
+    faults = {name: f"line {prompt.line}: lane {name} failed: {failed[name]}" for name in failed}
+    for name in kinds.keys() - failed.keys():
+        if not any(race.lanes[each].reply.text for each in (undrafted[-1], name)):
+            why = filter(None, (race.lanes[each].reply.textless for each in (undrafted[-1], name)))
+            faults[name] = f"line {prompt.line}: lane {name}: {'; '.join([NOT_COMPARED, *dict.fromkeys(why)])}"
+            kinds[name] = "not_compared"
     own = [*race.spec.named(PLAIN), ""][0], [*race.spec.named(BASELINE), ""][0]
     partings = {name: _parting(race, undrafted[-1], name) for name, kind in kinds.items() if kind == "other_text"}
     repeats = _repeats(race, undrafted[-1], progress) if any(partings.values()) else None
@@ -118,7 +125,7 @@ def rows_on_servers(
             num_tokens=lane_metrics(events, name).num_tokens,
             identical=are_same(kinds.get(name, "not_compared")),
             loops=loops,
-            fault=f"line {prompt.line}: lane {name} failed: {failed[name]}" if name in failed else "",
+            fault=faults.get(name, ""),
             **(parting | {"plain_repeats": repeats} if (parting := partings.get(name)) else {}),
         )
         for name, gain in race_speedups(events, race.spec.lanes).items()

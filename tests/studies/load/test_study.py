@@ -14,6 +14,7 @@ import pytest
 
 from engine.cli.main import main
 from tests.helpers import ROOT
+from tests.helpers.loopback import WORDS, as_chat, says, servers, sse, stream_of
 from tests.helpers.schedule import FIRST_S, INTERVAL_S, TOKENS, Scheduled, serving
 
 KEY = "sk-secret-of-the-test"
@@ -104,6 +105,24 @@ def test_answers_to_the_same_question_are_compared(tmp_path, capfd, separate) ->
         path.write_text("".join(json.dumps(line) + "\n" for line in old))
         assert study(tmp_path, {"a": one, "b": two}, 10, *more) == 0
     assert not any("Same text" in sentence for sentence in json.loads(capfd.readouterr().out)["says"])
+
+
+@pytest.mark.parametrize("other", ["musing", "reasoning"])
+def test_texts_that_nobody_could_read_are_said_and_never_the_same(tmp_path, capfd, other) -> None:
+    """Two servers whose text came in an unknown field would write "the same text", with no wait for it; or a text and
+    none would not count as two."""
+    one, two = (says([sse(*as_chat(stream_of([1] * 20, WORDS * 2, ids=False), name))]) for name in ("musing", other))
+    with servers(one, two) as found:
+        urls = {name: each.url for name, each in zip("ab", found, strict=True)}
+        more = ("--concurrency", "1", "--requests", "2", "--chat", "--max-new-tokens", "20")
+        assert study(tmp_path, urls, 4, *more) == 0
+    result = json.loads(capfd.readouterr().out)
+    a, b = result["levels"]
+    silent = other == "musing"
+    assert (a["num_textless"], b["num_textless"]) == (2, 2 * silent) and (b["ttft_p95_s"] is None) == silent
+    assert (b["num_compared"], b["num_same_text"]) == ((None, None) if silent else (2, 0))
+    said = " ".join(result["says"])
+    assert "2 of 2 answers of a with 1 user count tokens, but no text came" in said and ("of b" in said) == silent
 
 
 def test_a_failed_request_is_counted_and_not_asked_again(tmp_path, capfd) -> None:

@@ -17,11 +17,11 @@ from engine.remote.endpoint import Endpoint, Question
 from engine.remote.race import RemoteRace
 from engine.spec import SamplingParams
 from engine.studies.prompts.prompts import FilePrompt
-from engine.studies.prompts.rows import row_of
+from engine.studies.prompts.rows import Row, row_of
 from engine.studies.prompts.servers import rows_on_servers
 from engine.studies.prompts.study_file import open_study
-from engine.studies.prompts.verdict import THRESHOLD
-from tests.helpers.loopback import HEAD, Answer, Body, http, servers, sse, stream_of
+from engine.studies.prompts.verdict import THRESHOLD, report
+from tests.helpers.loopback import HEAD, Answer, Body, as_chat, http, says, servers, sse, stream_of
 from tests.helpers.pure_js import pure_js
 
 WORDS = ["The", " cat", " sat", " on", " it", "."]
@@ -36,6 +36,16 @@ def writes(speculative: bool) -> Answer:
         yield HEAD + http(sse(*stream_of([1] * len(words), words))) + b"0\r\n\r\n"
 
     return answer
+
+
+def textless(plain: str) -> tuple[Row, ...]:
+    """The rows of two servers whose tokens are named, and whose text is in a field that nobody reads."""
+    events = [sse(event) for event in as_chat(stream_of([1] * len(WORDS), WORDS), "musing")]
+    with servers(says(events, 0.002), says(events, 0.001)) as found:
+        endpoints = [Endpoint(name, "m", each.url) for name, each in zip((plain, "spec"), found, strict=True)]
+        params, question = SamplingParams(max_new_tokens=len(WORDS)), Question(messages=(("user", "x"),))
+        race = RemoteRace(endpoints, question, params, Patience(5.0, 10.0))
+        return rows_on_servers(race, {"spec": "server"}, FilePrompt(1, "prompts", "x"), silent)
 
 
 @pytest.mark.parametrize("plain", ["plain", "baseline"])
@@ -62,6 +72,9 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert verdicts == ["same_text", "other_text", "other_text", "other_text"]
     assert row_of(rows[1]).differs_at == 12 and rows[1]["ways"] == ["The cat sat ", "on it.", "in it."]
     assert rows[3]["ways"] == ["The cat sat on", " it.", ""] and rows[0]["ways"] is None
+    (row,) = textless(plain)
+    assert not row.identical and "the texts are not compared: neither lane wrote any; it counts 6 tokens" in row.fault
+    assert report([row], "m")["best"]["num_other_texts"] == 0 and row.speedup, "not compared is not different"
     old = {name: value for name, value in rows[0].items() if name not in ("differs_at", "ways", "plain_repeats")}
     assert row_of(old).differs_at is None
     with pytest.raises(UsageError, match="ways must be three texts"):
