@@ -24,7 +24,7 @@ def judged(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent
     cautions: a list of {"kind", "lane", "sentence", "short"}, the race's own (lane null) first. Kinds: "disturbed";
         "loop", of a text that repeats itself, whose ratio is no result; "copies", of one that mostly copies the
         prompt."""
-    return {"verdicts": _verdicts(fields["verdicts"], spec, events), "cautions": _cautions(fields, spec, events)}
+    return {"verdicts": _verdicts(fields["verdicts"], spec, events), "cautions": cautions_of(fields, spec, events)}
 
 
 def _verdicts(
@@ -60,7 +60,8 @@ def _length(done: Sequence[Step], what: str) -> int:
     return sum(len(piece) for step in done for piece in step.pieces)
 
 
-def _cautions(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent]) -> list[dict[str, Any]]:
+def cautions_of(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent]) -> list[dict[str, Any]]:
+    """The member `cautions`."""
     disturbed = disturbance(events, fields.get("waited_share"))
     cautions: list[tuple[str, str | None, str, str]] = []
     if disturbed:

@@ -24,22 +24,27 @@ def pure() -> Iterator[Callable[..., Any]]:
 @given(
     moment=st.sampled_from(["before", "waiting", "running", "over"]),
     sense=st.sampled_from(["faster", "slower", "even", "none"]),
-    kind=st.sampled_from(["identical_bits", "near_tie", "same_text", ""]),
+    kind=st.sampled_from(["identical_bits", "near_tie", "same_text", "different", "not_compared", ""]),
     tokens=st.tuples(st.integers(0, 400), st.integers(0, 400)),
     ratio=st.floats(0.1, 20),
     per_step=st.floats(1, 16) | st.just(0),
     kept=st.none() | st.floats(0, 1),
-    loops=st.booleans(),
+    caution=st.sampled_from(["loop", "copies", ""]),
 )
-def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, tokens, ratio, per_step, kept, loops):
+def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, tokens, ratio, per_step, kept, caution):
     """A speaker who reads out "undefined", the result before the audience has bet, a gain that is a loss or a loop's,
     that texts are the same which are not, or a bet that another one was nearer than."""
     shown = f"{ratio:.2f}×"
     race = {"moment": moment, "sense": sense, "kind": kind, "tokens": tokens, "ratio": shown, "perStep": per_step,
-            "cost": per_step / ratio, "kept": kept, "loops": loops}  # fmt: skip
+            "cost": per_step / ratio, "kept": kept, "cautions": {caution: "A sentence."}}  # fmt: skip
     said = pure("aloud", race)
     assert said.endswith(".") and not re.search("undefined|NaN|null", said)
     over = moment == "over" and kind != ""
+    none = over and (kind in ("different", "not_compared") or (caution == "loop" and sense != "none"))
+    assert ("no result" in said.lower()) == none
+    if none:
+        assert "as fast" not in said and "est bet" not in said
+        return
     assert ("slower" in said) == (moment in ("before", "waiting") or (over and sense == "slower"))
     if moment in ("before", "waiting"):
         assert said.endswith(f"Raise hands: slower, {', '.join(BETS)}.") and len(said) < 120
@@ -56,8 +61,8 @@ def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, token
     if over:
         assert said.startswith("Not the same text") == (kind == "near_tie")
         assert (f"{shown} as fast" in said) == (sense in ("faster", "slower"))
-        assert ("repeats itself" in said) == (loops and sense == "faster")
-        tells = per_step > 0 and (sense == "slower" or (sense == "faster" and not loops))
+        assert ("copies the prompt" in said) == (caution == "copies" and sense == "faster")
+        tells = per_step > 0 and (sense == "slower" or (sense == "faster" and not caution))
         assert ("cost as much as" in said) == tells
         assert (f"{100 * (kept or 0):.0f} % were right" in said) == (tells and sense == "slower" and kept is not None)
     numbers = {f"{float(each):g}" for each in re.findall(r"\d+(?:\.\d+)?", said)}

@@ -20,6 +20,7 @@ from engine.analysis.sharing import shared
 from engine.drafters import DRAFTERS, label, short_label
 from engine.drafters.served import is_served, served_parts
 from engine.errors import UsageError
+from engine.recordings.judged import cautions_of
 from engine.recordings.recording import Recording
 from engine.recordings.words import scope
 from engine.spec import BASELINE, PLAIN, SPECULATIVE
@@ -30,7 +31,7 @@ from tests.helpers.broken_races import with_more_lanes
 from tests.helpers.made_races import a_race
 from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import TEXT, race_over, words_of
-from tests.helpers.races import MOST, as_trees, beside_a_server, events_of, on_servers, with_tables, with_trees
+from tests.helpers.races import MOST, as_trees, beside_a_server, events_of, on_servers, spec_of, with_tables, with_trees
 from tests.helpers.trained import text_of
 
 Call = Callable[..., Any]
@@ -101,7 +102,7 @@ def a_recording(seed: int) -> dict[str, Any]:
     if race["device"]["type"] == "cpu" and rng.random() < 0.3:
         race["device"] = {"type": "cuda", "name": "NVIDIA H100 80GB HBM3", "threads": None}
     race["widths"]["step_s"] = {"1": 0.02, "4": 0.024, "16": 0.03}
-    return race
+    return race | {"cautions": cautions_of(race, spec_of(race), events_of(race))}
 
 
 def options_of(race: dict[str, Any]) -> tuple[float, dict[tuple[str, Any], float]]:
@@ -178,12 +179,12 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
                 known = [speed / plain for (other, k), speed in options.items() if other == part and type(k) is int]
                 figures += says_alone(others, part, max(known, default=None))
         assert got["says"].endswith(f"{name}{length}{chosen}: {gain}{saved}.")
-        assert got["says"].startswith("No evidence: the text repeats itself. ") == loops
+        assert got["says"].startswith("No result: the text repeats itself. ") == loops
         first, time = got["rows"][:2]
         cell = than if its["canServe"] or ratio < 1 else "this engine alone"
         even = got["tone"] == "even"
         assert first[4] == f"{ratio:.2f}×" and time[4] == (
-            "no evidence" if loops else "within the noise" if even else cell
+            "no result" if loops else "within the noise" if even else cell
         )
         assert float(first[3]) == pytest.approx(its["tokensPerS"], abs=0.06)
         assert not any("$" in cell or "GPU" in cell for row in got["rows"] for cell in row), "dollars without a load"

@@ -110,10 +110,11 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     gpu = {"type": "cuda", "name": "NVIDIA H100 80GB HBM3", "threads": None}
     feed(page, a_race([(3, 3)] * 12, token_ids=[1, 2, 3, 50] * 12, header={"device": gpu}), race_id="loop")
     assert "repeats itself" in words(page, "decideCaution")
-    assert words(page, "decideSays").startswith("No evidence: the text repeats itself. ")
-    assert words(page, "serveNotes").startswith("Nothing to put into production: a text that repeats itself ")
-    assert "machine time" not in words(page, "decideSays") and table(page)["machine time"][2] == "no evidence"
-    assert words(page, "ratioWords").startswith("no evidence: the text repeats itself; ")
+    assert words(page, "decideSays").startswith("No result: the text repeats itself. ")
+    assert words(page, "serveNotes").startswith("Nothing to put into production: no result: the text repeats itself")
+    assert "machine time" not in words(page, "decideSays") and table(page)["machine time"][2] == "no result"
+    assert words(page, "ratio") == "no result"
+    assert words(page, "ratioWords").startswith("the text repeats itself; it ran ")
     with page.expect_download() as loop:
         page.click("[data-ref=save]")
     assert re.fullmatch(r"photofinish_a-model_[a-z-]+_[\d-]{10}\.json", loop.value.suggested_filename), "no ratio"

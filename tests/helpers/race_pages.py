@@ -14,8 +14,9 @@ from app.jobs.frames import frame_json
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.events import Event, LaneEvent, Started, Step
 from engine.race import race
+from engine.recordings.judged import judged
 from engine.spec import RaceSpec, SamplingParams, standard_lanes
-from tests.helpers.races import events_of, finished, recording
+from tests.helpers.races import events_of, finished, recording, spec_of
 
 TEXT = """[
   {"name": "Ada Lovelace", "born": 1815, "city": "London", "field": "mathematics"},
@@ -155,8 +156,13 @@ new Function("element", "trigger", "props", "server", "upload", "watch", program
   document.getElementById("host"), () => 0, props, {{}}, null, () => 0);</script>"""
 
 
+def rejudged(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """A recording that a test has changed, with what may be said of it now."""
+    return {**recorded, **judged(recorded, spec_of(recorded), events_of(recorded))}
+
+
 def feed(page: Any, recorded: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
-    sent = frames(recorded, **options)
+    sent = frames(rejudged(recorded), **options)
     show(page, sent)
     return sent
 
@@ -168,7 +174,7 @@ def show(page: Any, sent: list[dict[str, Any]]) -> None:
 
 def opened(page: Any, recording: Mapping[str, Any], tab: str = "") -> None:
     """Open the recording as a file, without a server, and a tab of the page."""
-    text = json.dumps(dict(recording), ensure_ascii=False)
+    text = json.dumps(rejudged(recording), ensure_ascii=False)
     assert page.evaluate("text => window.photofinish.open(text, 'race.json')", text), words(page, "alertText")
     if tab:
         page.click(f"#pf-tab-{tab}")

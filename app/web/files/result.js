@@ -44,8 +44,8 @@ export function leadNow() {
 export function leadWords(lead, what) {
   if (lead?.subject.canServe) return verdictWords(lead, isOfServers(S.header) ? "" : what, lead.saves ? loadNow(lead) :
     null);
-  const not = resultNow()?.not;
-  return (lead ? lead.isEvidence : !not) ? "" : sentence(not || NO_EVIDENCE);
+  const not = lead ? lead.not : resultNow()?.not;
+  return not ? sentence(not) : "";
 }
 
 // What raced on the right, if the verdict is not on that.

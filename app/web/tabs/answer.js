@@ -24,8 +24,8 @@ const RULE_OF_THUMB = `${THRESHOLD} is a rule of thumb: a smaller gain is not wo
 // the fastest option that a server can run; engine: the fastest of the others, if it is faster; alone: of aloneOf;
 // subject: what verdict, money and command are about: the option chosen in "What if", else `best`, else `engine`. tone:
 // of TONES; "little" is a gain that the verdict on many prompts calls too small, "differ" one on servers whose texts
-// differ; noise: of the ratio, null if unknown; isEvidence: its gain is not that of a text that repeats itself; saves:
-// a server can run it, and its saving may be quoted; work: what the gain is less of, for wasteWords. null if the race
+// differ; noise: of the ratio, null if unknown; not: why its gain is no result, "" if it may be one, then isEvidence;
+// saves: a server can run it, and its saving may be quoted; work: what the gain is less of, for wasteWords. null if the race
 // has no plain lane, or nothing to compare with it.
 //
 // race: lanes as run; first: by role; metrics: the server's, if any; whatIf: null without tables; chosen: {drafter, k}.
@@ -97,11 +97,11 @@ function judged(header, plain, { drafter, ratio, lane, canServe: isServed }, opt
   const isOnlyOther = isOfServers(header) && limits.every((each) => each === TEXTS_DIFFER);
   const tone = isEven ? "even" : ratio < 1 ? "loses" : limits.length && !isOnlyOther ? "doubtful" :
     isOther ? "differ" : isLittle(ratio) ? "little" : "pays";
-  const isEvidence = !none && !(loop && tone === "doubtful");
+  const not = none ? `no result: ${none}` : loop && tone === "doubtful" ? NO_EVIDENCE : "", isEvidence = !not;
   if (["little", "differ"].includes(tone) && isLittle(ratio)) limits.push(RULE_OF_THUMB);
   const work = isOfServers(header) ? " time per answer after its first text, one user: load may change it" :
     isOther ? " machine time" : undefined;
-  return { caution: limits.join(" "), tone, noise, isEvidence,
+  return { caution: limits.join(" "), tone, noise, isEvidence, not,
     saves: isServed && isEvidence && !isEven && !disturbed, work };
 }
 
@@ -138,9 +138,9 @@ export function toneOf({ tone, saves }, { gain } = { gain: null }) {
 
 // The verdict: of the load, if one was entered, and then of one user. Only what a server can run saves a share of
 // anything. what: stands before the drafter.
-export function verdictWords({ subject, isChosen, tone, isEvidence, saves, work }, what = "", load = null) {
+export function verdictWords({ subject, isChosen, tone, not, saves, work }, what = "", load = null) {
   const its = `${what}${choiceWords(subject)}${isChosen ? " (chosen in What if)" : ""}: ${gainWords(subject)}`;
-  if (!isEvidence) return `${sentence(NO_EVIDENCE)} ${what ? sentence(its) : `${its}.`}`;
+  if (not) return `${sentence(not)} ${what ? sentence(its) : `${its}.`}`;
   if (!subject.canServe)
     return `${["even", "loses"].includes(tone) ? `${TONES[tone]}, this` : "This"} engine alone: ${its}.`;
   const word = isLittle(subject.ratio) ? TONES[tone].replace("Pays", TONES.little) : TONES[tone];
@@ -167,17 +167,17 @@ function aloneWords({ drafter, best, isServed }) {
 }
 
 // Why there is nothing to serve; "" if there is something, or if it was chosen all the same.
-export function nothingWords({ tone, noise, isEvidence, isChosen, options }) {
-  const why = isEvidence ? { even: `the difference is within the noise (${noiseWords(noise)})`,
-    loses: "guessing is slower here" }[tone] : "a text that repeats itself is no evidence";
+export function nothingWords({ tone, noise, not, isChosen, options }) {
+  const why = !not ? { even: `the difference is within the noise (${noiseWords(noise)})`,
+    loses: "guessing is slower here" }[tone] : not;
   return !why || isChosen ? "" : `Nothing to put into production: ${why}.${options.every(({ lane }) => lane) ? "" :
     " Choose an option in What if to see its commands all the same."}`;
 }
 
 // What the commands serve.
-export function servedWords({ subject, isChosen, isEvidence }) {
+export function servedWords({ subject, isChosen, not }) {
   return `${choiceWords(subject)}: ${gainWords(subject)}, ${isChosen ? "chosen in What if" :
-    "the fastest that a server can run"}.${isEvidence ? "" : ` ${sentence(NO_EVIDENCE)}`}`;
+    "the fastest that a server can run"}.${not && ` ${sentence(not)}`}`;
 }
 
 // The sentence at What if's slider. raced: the lane on the right; share: how much of the oracle's speed it reached.

@@ -48,7 +48,7 @@ export function moneyRows({ plain, subject, tone, isEvidence, work }, inputs, lo
   const time = [...work?.startsWith(" time") ? ["time per answer", "of equal length, one user"] :
     ["machine time", work ? "one text at a time" : "for the same tokens, one text at a time"], "100 %"];
   if (!isEvidence || tone === "even")
-    return [speeds, [...time, "\u2013", isEvidence ? "within the noise" : "no evidence"]];
+    return [speeds, [...time, "\u2013", isEvidence ? "within the noise" : "no result"]];
   const inTime = [plain, subject].map((lane) => secondsFor(lane, inputs.goalTokens));
   const goal = (seconds) => `${seconds.toFixed(2)} s: ${seconds <= inputs.goalS ? "yes" : "no"}`;
   const need = speedupNeeded(plain, subject.prefillS, inputs.goalTokens, inputs.goalS);
