@@ -9,19 +9,18 @@ from ..web.player.player import player
 from .texts import chart_head, chart_sentence, chart_table
 
 
-def exported(recording: Recording, data: bytes | None = None) -> str:
+def exported(recording: Recording) -> str:
     """The page for this recording. The figures of the tab Why are in it as sentences and tables: drawing them takes a
-    library of several megabytes. data: the content of the recording's file, if it has one."""
+    library of several megabytes."""
     parts = (
         f"<section>{chart_head(each.title)}{chart_sentence(each.sentence)}"
         f"{chart_table(each.title, each.table, behind=each.figure is not None)}</section>"
         for each in why(recording)
     )
-    data = recording.text.encode() if data is None else data
-    return player(recording, data, f'<div class="player-why">{"".join(parts)}</div>')
+    return player(recording, recording.text.encode(), f'<div class="player-why">{"".join(parts)}</div>')
 
 
 def exported_file(data: bytes, source: str) -> str:
     """The same for the content of a recording's file; `source` names it in errors. Raises UsageError for anything that
     is no recording."""
-    return exported(loads(data, source), data)
+    return exported(loads(data, source))

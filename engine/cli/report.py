@@ -100,6 +100,8 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
             console.print(Text(f"{which}{loop}", CAUTION))
     if (disturbed := disturbance(events, recording.get("waited_share"))) is not None:
         console.print(Text(clean(disturbed.sentence), CAUTION))
+    if doubt := recording.get("doubt"):
+        console.print(Text(clean(doubt), CAUTION))
 
 
 def _elsewhere(recording: Recording) -> list[str]:

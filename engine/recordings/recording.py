@@ -24,6 +24,7 @@ from ..spec import PLAIN, SERVER, SPECULATIVE, RaceSpec
 from ..strict_json import check_quick, parse
 from .check import FORMAT, SCHEMA, check, read_spec
 from .extras import EXTRAS
+from .times import doubt
 
 MAX_BYTES = 16 * 1024**2
 """Limit for a file: a stranger could make a larger one just to keep the reader busy. A race of 1,000 tokens with five
@@ -96,9 +97,13 @@ def loads(data: bytes, source: str = "the recording") -> Recording:
 
 
 def checked(data: bytes) -> Recording:
-    """A checked recording from the bytes of its file. Raises UsageError if they are broken or hostile."""
+    """A checked recording from the bytes of its file. It has the member `doubt`, a sentence, if anything speaks against
+    its times: see `times.doubt`. Raises UsageError if the bytes are broken or hostile."""
     fields = parse(data, MAX_BYTES)
-    return Recording(fields, *check(fields))
+    spec, events = check(fields)
+    fields.pop("doubt", None)
+    words = doubt(fields, spec, events)
+    return Recording({**fields, "doubt": words} if words else fields, spec, events)
 
 
 def read(path: str | os.PathLike[str]) -> Recording:
@@ -165,7 +170,8 @@ def summary(recording: Recording) -> dict[str, Any]:
     verdict, speedup: those of the only speculative lane on this machine; None if there are several.
     oracles: those of lanes whose race has tables.
     promises: what servers stated about themselves.
-    places: where each lane ran, unless all ran in one place; a server lane's ratio then compares two clocks."""
+    places: where each lane ran, unless all ran in one place; a server lane's ratio then compares two clocks.
+    doubt: why the times of a file are not to be believed."""
     events, spec, widths = recording.events, recording.spec, recording["widths"]
     speedups = race_speedups(events, spec.lanes)
     verdicts = {lane: _verdict(recording, lane) for lane in speedups}
@@ -188,7 +194,7 @@ def summary(recording: Recording) -> dict[str, Any]:
         "verdicts": verdicts,
         "speedups": speedups,
         "oracles": recording.get("oracles", {}),
-        **{name: recording[name] for name in ("promises", "places") if name in recording},
+        **{name: recording[name] for name in ("promises", "places", "doubt") if name in recording},
     }
 
 

@@ -108,7 +108,7 @@ function fillRace(recording) {
   if (missed) clearTexts();
   S.race = new Race();
   recording.events.forEach((event) => S.race.add(event));
-  Object.assign(S, { holes: 0, disturbed: disturbance(S.race, recording.waited_share) });
+  Object.assign(S, { holes: 0, disturbed: recording.doubt || disturbance(S.race, recording.waited_share) });
   setHeader(recording);
 }
 

@@ -65,7 +65,7 @@ async function openFile(file) {
     const kind = savedKind(await file.slice(0, 1000).text());
     if (kind && isTakenBy(kind, file)) return;
     const key = await send(file);
-    show(await file.text(), file.name, key);
+    show(await (await fetch(`recordings/${key}.json`)).text(), file.name, key);
     untouched = racedSettings() !== null;
     if (!untouched) return;
     document.getElementById("page-presets")?.classList.add("page-own");      // hides the example's sentence

@@ -70,7 +70,7 @@ export function resultWords() {
   const verdict = VERDICTS[verdictOn(S.sides[1])?.kind]?.[1];
   return oneLine([`${header.synthetic?.length ? "SYNTHETIC: " : ""}${
     leadWords(lead, "speculative decoding that a server can run, ")}`, racedWords(lead),
-  S.disturbed && "The machine was disturbed: do not quote this.", verdict && `${verdict}.`,
+  S.disturbed && `${S.disturbed.split(":")[0]}: do not quote this.`, verdict && `${verdict}.`,
   lead?.saves && loadNow(lead).line, `Measured by Photofinish with ${scopeOf(header)}, ${taskWords()}${
     noise && `, noise of the ratio ${noise}`}, ${String(header.created).slice(0, 10)}.`].filter(Boolean).join(" "));
 }

@@ -51,6 +51,7 @@ def describe(recording: Recording) -> tuple[str, str]:
     title += recording["model"]["name"] + drafter + ("" if ratio is None else f": {ratio:.2f}× as fast as plain")
     if ratio is not None and loop_sentence(with_counters(steps(recording.events, name))) is not None:
         title += "; no evidence: the text repeats itself"
+    title += "; not to be quoted: its times contradict each other" if "doubt" in recording else ""
     verdict = recording["verdicts"].get(name, {"sentence": "no verdict"})["sentence"]
     return title, (
         f"A recorded race of Photofinish: {title}; {verdict}. Recorded {recording['created']} on "

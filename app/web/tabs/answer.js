@@ -88,7 +88,7 @@ function judged(header, plain, { drafter, ratio, lane, steps, canServe: isServed
   const loop = loopSentence(withCounters(steps));
   const isOther = differs(header.verdicts?.[like.lane]);
   const limits = [isEven && `The difference is within the noise (${noiseWords(noise)}).`,
-    disturbed && "The machine was disturbed: do not quote these figures.", loop,
+    disturbed && `${disturbed.split(":")[0]}: do not quote these figures.`, loop,
     isOther && TEXTS_DIFFER,
     drafter.startsWith("synthetic") && "The drafts are made up: this is what a real drafter of that accuracy would "
       + "save.",
