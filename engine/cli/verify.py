@@ -41,8 +41,11 @@ def _verify(options: Namespace) -> int:
         out = console()
         if result["same_tokens"]:
             out.print(Text(clean(result["sentence"]), "bold"))
-        for difference in result["differences"]:
-            out.print(Text(clean(difference)))
+        for words in (
+            *(each["sentence"] for each in recorded["cautions"] if each["kind"] == "times"),
+            *result["differences"],
+        ):
+            out.print(Text(clean(words)))
     if not result["same_tokens"]:
         raise RaceError(result["sentence"])
     return 0

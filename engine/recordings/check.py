@@ -30,6 +30,7 @@ from ..spec import (
 )
 from ..strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, AtMost, IfThere, Maybe, Shape, fits
 from .extras import CLOCK_TOLERANCE, EXTRAS, MAX_TOKEN_ID, TOKEN, check_extras
+from .times import check_times
 
 SCHEMA = 2
 FORMAT = "photofinish-race"
@@ -66,6 +67,7 @@ def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:
     spec = read_spec(recording["spec"])
     events = tuple(map(from_json, recording["events"]))
     _check_events(recording, spec, events)
+    check_times(spec, events)
     return spec, events
 
 

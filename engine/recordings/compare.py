@@ -1,17 +1,21 @@
-"""Whether a repeated race gave the recorded tokens, in numbers and in a sentence. Standard library only."""
+"""Whether a repeated race gave the recorded tokens and speeds, in numbers and in a sentence. Standard library only."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise
 from ..analysis.verdict import part
 from ..events import steps
-from ..spec import AUTO, LaneSpec
+from ..spec import AUTO, BASELINE, PLAIN, LaneSpec
 from .recording import OUTPUT_SCHEMA, Recording, failures
 
 CIRCUMSTANCES = {"device": ("type", "name", "threads"), "model": ("dtype", "revision")}
 PACKAGES = ("torch", "transformers")
+SAME_MACHINE = 0.2
+"""How far, in logarithms, a ratio may move from one day to another on one device, besides its noise."""
 
 
 def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
@@ -19,31 +23,36 @@ def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
 
         {"schema", "same_tokens": bool, "lanes": {name: {"num_tokens", "same_tokens", "counts", "first_difference",
         "rows_compared", "rows_different", "error"}}, "digest": {"recorded", "here", "same"}, "differences": [str],
-        "sentence": str}
+        "speedups": {name: {"recorded", "here"}}, "speed": str, "sentence": str}
 
     A lane at the fastest width counts only if that was the same width both times, since another width rounds
     differently. A lane that samples by rejection at k auto does not count: which of its draws decide depends on timing.
     Lanes on servers are left out, and so is a plain lane that did not fit into memory here. `rows_*` is None without
-    checksums."""
+    checksums. `speedups` are those of speculative lanes, None if unknown; `speed`, also part of the sentence, is what
+    they say of the recorded times, "" without any."""
     spec, names = recorded.spec.without_servers(), {lane.name for lane in here.spec.lanes}
     ran = [lane for lane in spec.lanes if lane.name in names]
     same_plain_width = recorded["widths"]["plain_width"] == here["widths"]["plain_width"]
     excused = {lane.name: why for lane in ran if (why := _excuse(lane, spec.params.temperature, same_plain_width))}
     lanes = {lane.name: _compare_lane(recorded, here, lane, lane.name not in excused) for lane in ran}
+    counted = [lane for lane in lanes.values() if lane["counts"]]
     digests = recorded["model"]["digest"], here["model"]["digest"]
     result = {
         "schema": OUTPUT_SCHEMA,
-        "same_tokens": all(lane["same_tokens"] for lane in lanes.values() if lane["counts"]),
+        "same_tokens": any(lane["num_tokens"] for lane in counted) and all(lane["same_tokens"] for lane in counted),
         "lanes": lanes,
         "digest": {"recorded": digests[0], "here": digests[1], "same": digests[0] == digests[1]},
         "differences": _differences(recorded, here),
+        "speedups": (speedups := _speedups(recorded, here)),
+        "speed": _speed(recorded, here, speedups),
     }
     same_kernels = recorded["versions"].get("kernels") == here["versions"].get("kernels")
     servers = [lane.name for lane in recorded.spec.lanes if lane not in spec.lanes]
     left_out = f"; {_listed(servers)} ran on servers, which cannot be run again here" if servers else ""
     if missing := [lane.name for lane in spec.lanes if lane not in ran]:
         left_out += f"; there was no memory for {_listed(missing)} here"
-    return {**result, "sentence": _sentence(result, excused, same_kernels) + left_out}
+    speed = f"; {result['speed']}" if result["same_tokens"] and result["speed"] else ""
+    return {**result, "sentence": _sentence(result, excused, same_kernels) + speed + left_out}
 
 
 def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple[str, str] | None:
@@ -83,6 +92,49 @@ def _differences(recorded: Recording, here: Recording) -> list[str]:
     return [f"{name}: {then} there, {now} here" for name, then, now in pairs if then != now]
 
 
+def _speedups(recorded: Recording, here: Recording) -> dict[str, dict[str, float | None]]:
+    own = [lane for lane in here.spec.lanes if not here.is_on_server(lane.name)]
+    then, now = (race_speedups(each.events, own) for each in (recorded, here))
+    return {name: {"recorded": then[name], "here": now[name]} for name in now}
+
+
+def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[str, float | None]]) -> str:
+    """Both ratios of each lane, and both speeds of the plain lane they are relative to. On one device the ratios should
+    agree, as far as neither race was disturbed."""
+    said, odd = [], []
+    for name, ratio in speedups.items():
+        then, now = ratio["recorded"], ratio["here"]
+        if then is None or now is None:
+            continue
+        said.append((f"{name}: " if len(speedups) > 1 else "") + f"recorded {then:.2f}x, here {now:.2f}x")
+        noises = (_noise(each, name) for each in (recorded, here))
+        if abs(math.log(then / now)) > math.hypot(SAME_MACHINE, *noises):
+            odd.append(name)
+    if not said:
+        return ""
+    paces = (lane_metrics(each.events, _plain(each, next(iter(speedups)))).tokens_per_s for each in (recorded, here))
+    plain = "plain {} and {} tokens/s".format(*("?" if pace is None else f"{pace:.1f}" for pace in paces))
+    if recorded["device"] != here["device"]:
+        end = "on another device, which may differ; times are not proven"
+    elif disturbed := [which for which, each in (("there", recorded), ("here", here)) if _is_disturbed(each)]:
+        end = f"the machine was disturbed {' and '.join(disturbed)}; times are not proven"
+    else:
+        end = "more than noise explains, on the same device" if odd else "times are not proven"
+    return f"{', '.join(said)} ({plain}); {end}"
+
+
+def _plain(race: Recording, lane: str) -> str:
+    return fastest_plain(race.events, lane, race.spec.first(PLAIN), race.spec.first(BASELINE))
+
+
+def _noise(race: Recording, lane: str) -> float:
+    return ratio_noise(steps(race.events, _plain(race, lane)), steps(race.events, lane)) or 0.0
+
+
+def _is_disturbed(race: Recording) -> bool:
+    return disturbance(race.events, race.get("waited_share")) is not None
+
+
 def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]], same_kernels: bool) -> str:
     digest = result["digest"]
     weights = ""
@@ -92,6 +144,8 @@ def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]],
     if parted := [_how_it_parted(name, lane) for name, lane in counted.items() if not lane["same_tokens"]]:
         kernels = "" if same_kernels else "; different kernels or tiles ran here, which may round differently"
         return "; ".join(parted) + weights + kernels
+    if not any(lane["num_tokens"] for lane in counted.values()):
+        return f"not compared: the recording has no token of {_listed(counted)}{weights}"
     sentence = (
         f"same tokens: this machine reproduces the recorded tokens in {_listed(counted)}, "
         f"{sum(lane['num_tokens'] for lane in counted.values())} in total"

@@ -12,8 +12,10 @@ from ..analysis.metrics import disturbance
 from ..analysis.verdict import SAME, Side, short_words, state_of, worth
 from ..events import LaneEvent, Step, steps, text_of
 from ..spec import BASELINE, PLAIN, SERVER, SPECULATIVE, RaceSpec
+from .times import doubt
 
 BY_PROMISE = "same_distribution"
+TIMES = "The times of this file contradict each other: do not quote this ratio."
 DISTURBED = "The machine was disturbed: do not quote this ratio."
 
 
@@ -21,7 +23,7 @@ def judged(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent
     """The members `verdicts` and `cautions` of a recording.
 
     fields: the recording's other members, and the verdicts as they were made.
-    cautions: a list of {"kind", "lane", "sentence", "short"}, the race's own (lane null) first. Kinds: "disturbed";
+    cautions: a list of {"kind", "lane", "sentence", "short"}, the race's own (lane null) first. Kinds: "times"; "disturbed";
         "loop", of a text that repeats itself, whose ratio is no result; "copies", of one that mostly copies the
         prompt."""
     return {"verdicts": _verdicts(fields["verdicts"], spec, events), "cautions": cautions_of(fields, spec, events)}
@@ -64,6 +66,8 @@ def cautions_of(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[Lane
     """The member `cautions`."""
     disturbed = disturbance(events, fields.get("waited_share"))
     cautions: list[tuple[str, str | None, str, str]] = []
+    if doubts := doubt(fields, spec, events):
+        cautions.append(("times", None, doubts, TIMES))
     if disturbed:
         cautions.append(("disturbed", None, disturbed.sentence, DISTURBED))
     prompt = fields["prompt"]["text"]

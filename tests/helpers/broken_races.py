@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tests.helpers.forged import in_turns
 from tests.helpers.race_pages import TEXT, race_over, words_of
 from tests.helpers.races import BESIDE, OF_EVENTS, candidates_of, fixed_race, known_in_part, on_servers
 
@@ -29,7 +30,7 @@ def with_more_lanes(names: list[str], first: int = 0, of: dict[str, Any] = SHORT
         ]
     told = [{**verdict, "sentence": f"identical tokens: baseline and {name}"} for name in names]
     recorded["verdicts"].update(zip(names, told, strict=True))
-    return recorded
+    return in_turns(recorded)
 
 
 def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:

@@ -99,15 +99,17 @@ def race(
 ) -> dict[str, Any]:
     """A good recording. steps: by lane, or those of every lane; what they lack is filled in. more: its members."""
     by_lane = steps if isinstance(steps, dict) else dict.fromkeys(LANES, steps)
-    events: list[dict[str, Any]] = []
+    turns: list[tuple[float, dict[str, Any]]] = []
     for name, done in by_lane.items():
         position = clock_s = 0
-        events.append(event(name, "started", 0, num_prompt_tokens=len(prompt), prefill_s=1))
+        turns.append((-1, event(name, "started", 0, num_prompt_tokens=len(prompt), prefill_s=1)))
         for index, step in enumerate(done):
-            clock_s += step.get("verify_s", 1)
-            events.append({**event(name, "step", clock_s, index=index, position=position), **STEP, **step})
+            before, clock_s = clock_s, clock_s + step.get("verify_s", 1)
+            turns.append((before, {**event(name, "step", clock_s, index=index, position=position), **STEP, **step}))
             position += len(step["token_ids"])
-        events.append(event(name, "finished", clock_s, reason="length", num_tokens=position, decode_s=clock_s))
+        over = event(name, "finished", clock_s, reason="length", num_tokens=position, decode_s=clock_s)
+        turns.append((clock_s, over))
+    events = [each for _, each in sorted(turns, key=lambda turn: turn[0])]
     spec = {"lanes": [lane(name, drafter, k) for name in by_lane], "params": PARAMS, "audit": audit, "solo": False}
     return {**HEADER, "spec": spec, "prompt": {"text": "p", "token_ids": list(prompt)}, "events": events, **more}
 
@@ -216,6 +218,12 @@ FAMILIES = {
     "many steps": Family(lambda n: race(singly(range(n))), 2**9),
     "many widths": Family(lambda n: race([{"token_ids": [7], "width": 1 + i % 64} for i in range(n)]), 2**9),
     "many times": Family(lambda n: race([{"token_ids": [7], "verify_s": i % 97, "wall_s": i} for i in range(n)]), 2**9),
+    "times of all digits": Family(
+        lambda n: race(
+            many(16, [{"token_ids": [7], "width": 1, "verify_s": (1 + i) / 2 ** (i % 999)} for i in range(n)])
+        ),
+        2**6,
+    ),
     "steps of all sizes": Family(lambda n: race([{"token_ids": [7] * (i % 400 + 1)} for i in range(n)]), 2**8),
     "many checksums": Family(lambda n: race(at_once([7] * n, checksums=[2**64 - 1] * n), audit=True), 2**12),
     "long drafts": Family(lambda n: race(lanes(s=singly([7] * n, drafted=[8] * 63))), 2**9),

@@ -1,0 +1,64 @@
+"""Race the examples of the page anew, for assets/races: every preset as the page races it, audited, with tables.
+
+    python -m tools.record_examples [--out FOLDER] [--only ID ...]
+
+Needs a quiet machine and a commit without changes. A race that was disturbed, failed, or whose times contradict each
+other is repeated, at most ATTEMPTS times. Files are written when all races are over, so all name the same commit; none
+is, if one race never came out well. Look at what they say afterwards: docs/stage.md, README and pictures quote them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from app.catalogue.catalogue import load, load_presets
+from app.catalogue.machine import Machine
+from app.catalogue.request import RaceRequest, read_request
+from app.jobs.recorded import RACES
+from app.page.controls import preset_values
+from engine.cli.run import load_ready, run
+from engine.recordings.recording import Recording, failures, write
+from engine.session import TorchRace
+from engine.text import encode_prompt
+
+ATTEMPTS = 5
+
+
+def why_not(race: Recording) -> str:
+    """Why this race cannot be an example; "" if it can."""
+    others = [each["sentence"] for each in race["verdicts"].values() if each["kind"] != "identical_bits"]
+    return "; ".join([*failures(race).values(), *others, *(each["sentence"] for each in race["cautions"]
+                                                             if each["lane"] is None)])  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RACES)
+    parser.add_argument("--only", nargs="*")
+    options = parser.parse_args()
+    catalogue, races = load(Machine()), dict[Path, Recording]()
+    model = load_ready(None, "auto", "auto", lambda text, share: print(text, file=sys.stderr), settle_threads=True)
+
+    def raced(asked: RaceRequest) -> Recording:
+        prompt = encode_prompt(model.tokenizer, asked.prompt, asked.chat)
+        return run(lambda progress: TorchRace(model, asked.spec, prompt, progress), tables=True)
+
+    for preset in (each for each in load_presets() if not options.only or each.id in options.only):
+        values = preset_values(catalogue, preset, catalogue.default)
+        asked = read_request(catalogue, values | {"pair": catalogue.default.id, "width": "auto", "audit": True})
+        for _ in range(ATTEMPTS):
+            if not (why := why_not(race := raced(asked))):
+                break
+            print(f"{preset.id}: {why}", file=sys.stderr)
+        else:
+            return 1
+        races[options.out / f"{preset.id.replace('-', '_')}.json"] = race
+    for path, race in races.items():
+        write(path, race)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
