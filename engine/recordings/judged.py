@@ -23,9 +23,9 @@ def judged(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent
     """The members `verdicts` and `cautions` of a recording.
 
     fields: the recording's other members, and the verdicts as they were made.
-    cautions: a list of {"kind", "lane", "sentence", "short"}, the race's own (lane null) first. Kinds: "times"; "disturbed";
-        "loop", of a text that repeats itself, whose ratio is no result; "copies", of one that mostly copies the
-        prompt."""
+    cautions: a list of {"kind", "lane", "sentence", "short"}, the race's own (lane null) first. Kinds: "times", which
+        contradict each other; "disturbed"; "loop", of a text that repeats itself, whose ratio is no result; "copies",
+        of one that mostly copies the prompt."""
     return {"verdicts": _verdicts(fields["verdicts"], spec, events), "cautions": cautions_of(fields, spec, events)}
 
 
