@@ -62,7 +62,8 @@ VERIFY = Command(
         JSON,
     ),
     _verify,
-    "A recording made on a CPU runs again with as many threads, as far as this machine has them. "
+    "Both races' speed-ups are stated side by side: that tokens are the same proves no time. A recording made on a CPU "
+    "runs again with as many threads, as far as this machine has them. "
     "Exit status: 0 the same tokens; 1 other tokens, or a lane failed; 2 the file or the model cannot be used; 130 "
     "interrupted.",
 )

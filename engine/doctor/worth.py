@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..what_if.costs import Costs
+from ..analysis.costs import Costs
 from ..what_if.judged import WhatIf
 from ..what_if.tables import table_name
 from .findings import Finding

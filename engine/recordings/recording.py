@@ -167,6 +167,7 @@ def summary(recording: Recording) -> dict[str, Any]:
 
     verdict, speedup: those of the only speculative lane on this machine; None if there are several.
     oracles: those of lanes whose race has tables.
+    cautions: what belongs next to a speed-up: see `judged.py`.
     promises: what servers stated about themselves.
     places: where each lane ran, unless all ran in one place; a server lane's ratio then compares two clocks."""
     events, spec, widths = recording.events, recording.spec, recording["widths"]
@@ -191,6 +192,7 @@ def summary(recording: Recording) -> dict[str, Any]:
         "verdicts": verdicts,
         "speedups": speedups,
         "oracles": recording.get("oracles", {}),
+        "cautions": recording["cautions"],
         **{name: recording[name] for name in ("promises", "places") if name in recording},
     }
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
+from ..analysis.costs import verify_costs
 from ..analysis.metrics import percentile
 from ..errors import UsageError, short
 from ..events import MAX_SECONDS, Failed, Finished, LaneEvent, Started, Step
 from ..spec import SERVER, RaceSpec
-from ..what_if.costs import verify_costs
 
 TIE_S = 1e-6
 """Clocks this close are level; two ways to the same sum of times may differ by as much."""

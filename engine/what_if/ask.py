@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.costs import Costs, draft_costs, verify_costs
 from ..drafters import serves_every_k
 from ..drafters.auto import AutoDrafter, parts_of
 from ..drafters.by_rate import ByRateDrafter
@@ -18,7 +19,6 @@ from ..interfaces import Draft, Drafter
 from ..progress import Progress, silent
 from ..spec import AUTO, BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, paths, tree_size
 from ..text import Pieces
-from .costs import Costs, draft_costs, verify_costs
 from .judged import WhatIf
 from .read import MAX_WORK
 from .tables import TREES, Table, Text, cut, table_name

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..analysis.costs import Costs
 from ..errors import UsageError
 from ..events import Step
 from ..spec import MAX_AUTO_K, LaneSpec, tree_size
-from .costs import Costs
 from .oracle import oracle
 from .tables import TREES, Table, Text, seconds_at, seconds_of, steps_at, table_name
 

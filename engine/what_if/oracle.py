@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .costs import Costs
+from ..analysis.costs import Costs
 from .tables import Table, Text
 
 

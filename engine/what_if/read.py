@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from itertools import repeat
 
+from ..analysis.costs import Costs
 from ..errors import UsageError
 from ..events import token_ids
 from ..interfaces import Draft
 from ..recordings.recording import Recording
 from ..spec import BASELINE
-from .costs import Costs
 from .judged import WhatIf
 from .tables import Table, Text
 

@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..analysis.costs import Costs
 from ..drafters.pace import num_matching
 from ..events import Step
 from ..interfaces import Draft
-from .costs import Costs
 
 TREES = "tree"
 

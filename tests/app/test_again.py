@@ -54,7 +54,8 @@ def test_what_is_said_afterwards() -> None:
     """ "The same" of other tokens, of other bits or other weights; a pace of another lane."""
     recorded = Recording.of(fixed_race())
     assert told_again(recorded, recorded) == (
-        "This machine wrote the same 5 tokens, bit for bit, 1.00× as fast as the recording."
+        "This machine wrote the same 5 tokens, bit for bit, 1.00× as fast as the recording; recorded 1.11x, here 1.11x "
+        "(plain 5.0 and 5.0 tokens/s); times are not proven."
     )
     rounded, faster, parted, weights = (copy.deepcopy(recorded.fields) for _ in range(4))
     for step in (event for event in rounded["events"] if event["type"] == "step"):
@@ -65,7 +66,7 @@ def test_what_is_said_afterwards() -> None:
     weights["model"]["digest"] = "another"
     for race, said, unsaid in (
         (rounded, "the same 5 tokens", "bit for bit"),
-        (faster, "2.00× as fast as the recording.", "different"),
+        (faster, "2.00× as fast as the recording; recorded 1.11x, here 2.22x", "different"),
         (parted, "different", "the same"),
         (weights, "the weights are not the recorded ones", "as fast as the recording"),
     ):

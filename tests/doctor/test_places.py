@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from engine.analysis.costs import Costs
 from engine.doctor.findings import Finding
 from engine.doctor.places import NOWHERE, placed, slowest, struck, uncovered
 from engine.interfaces import Draft
-from engine.what_if.costs import Costs
 from engine.what_if.judged import WhatIf
 from engine.what_if.tables import Table, Text
 

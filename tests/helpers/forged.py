@@ -6,10 +6,10 @@ import copy
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from engine.analysis.costs import verify_costs
 from engine.events import Event
 from engine.race import race
 from engine.recordings.recording import Recording
-from engine.what_if.costs import verify_costs
 from tests.helpers.races import events_of
 
 

@@ -46,10 +46,10 @@ def context(prompt_ids=(1, 2, 3), reference=(), temperature=0.0, max_new_tokens=
     return DrafterContext(loaded, params, 7, 256, sample, Prompt("", tuple(prompt_ids)), lambda: reference, silent)
 
 
-def race(drafter: str = "ngram", max_new_tokens: int = 16) -> TorchRace:
+def race(drafter: str = "ngram", max_new_tokens: int = 16, solo: bool = False) -> TorchRace:
     loaded = trained()
     return TorchRace(
         loaded,
-        RaceSpec(standard_lanes(drafter, 3), SamplingParams(max_new_tokens=max_new_tokens)),
+        RaceSpec(standard_lanes(drafter, 3), SamplingParams(max_new_tokens=max_new_tokens), solo=solo),
         encode_prompt(loaded.tokenizer, PROMPTS[0], False),
     )

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from engine.recordings.compare import compare
 from engine.recordings.recording import Recording
 from tests.helpers import races
+from tests.helpers.broken_races import with_more_lanes
+from tests.helpers.forged import forged
 
 
 def compared(recorded: dict[str, Any], here: dict[str, Any]) -> dict[str, Any]:
@@ -143,3 +145,29 @@ def test_a_lane_that_fails_here_is_no_success():
     result = compared(races.fixed_race(), here)
     assert not result["same_tokens"] and "(the drafter failed)" in result["sentence"]
     assert compared(here, races.fixed_race())["same_tokens"], "what a failed lane had committed before is what counts"
+
+
+@pytest.mark.parametrize(
+    ("factor", "device", "waited", "words"),
+    [
+        (1, {}, 0, "recorded 1.11x, here 1.11x (plain 5.0 and 5.0 tokens/s); times are not proven"),
+        (1.15, {}, 0, "here 1.28x (plain 5.0 and 4.3 tokens/s); times are not proven"),
+        (2, {}, 0, "here 2.22x (plain 5.0 and 2.5 tokens/s); more than noise explains, on the same device"),
+        (2, {"name": "a GPU"}, 0, "here 2.22x (plain 5.0 and 2.5 tokens/s); on another device, which may differ"),
+        (2, {}, 0.9, "tokens/s); the machine was disturbed here; times are not proven"),
+    ],
+)
+def test_both_speeds_stand_side_by_side(factor: float, device: dict[str, str], waited: float, words: str) -> None:
+    """A file with other times than it was raced with would be confirmed by its tokens."""
+    here = forged(races.fixed_race(), lambda seconds: seconds * factor, ["plain", "baseline"])
+    here |= {"device": {**here["device"], **device}, "waited_share": waited}
+    result = compared(races.fixed_race(), here)
+    assert result["same_tokens"] and words in result["speed"] and result["speed"] in result["sentence"]
+    ratios = result["speedups"]["speculative"]
+    assert ratios["here"] == pytest.approx(factor * ratios["recorded"]) and list(result["speedups"]) == ["speculative"]
+
+
+def test_the_speed_of_every_lane_is_stated():
+    """A second lane's ratio would be vouched for by the first one's."""
+    several = with_more_lanes(["a", "b"])
+    assert "a: recorded 2.46x, here 2.46x, b: recorded 1.23x" in compared(several, several)["speed"]

@@ -24,7 +24,7 @@ from tests.helpers.broken_races import broken
 
 SUMMARY_KEYS = [
     "schema", "device", "dtype", "runs", "width", "widths_class", "seed", "temperature", "audit", "verdict",
-    "plain_verdict", "lanes", "speedup", "verdicts", "speedups", "oracles",
+    "plain_verdict", "lanes", "speedup", "verdicts", "speedups", "oracles", "cautions",
 ]  # fmt: skip
 LANE_KEYS = [
     "token_ids", "text", "num_tokens", "prefill_s", "decode_s", "tokens_per_s", "ttft_s", "tpot_s", "itl_p50_s",

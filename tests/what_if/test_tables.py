@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.analysis.costs import CUT, Costs, draft_costs, filled, verify_costs
 from engine.events import Step
 from engine.interfaces import Draft
 from engine.spec import is_tree
 from engine.what_if.auto import auto_steps
-from engine.what_if.costs import CUT, Costs, draft_costs, filled, verify_costs
 from engine.what_if.judged import WhatIf
 from engine.what_if.oracle import oracle
 from engine.what_if.tables import TREES, Table, Text, seconds_at, seconds_of, steps_at, table_name

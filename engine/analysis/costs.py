@@ -3,7 +3,8 @@
 The cost of a size is the mean of its times, each capped at CUT times their median, so that one hiccup does not dominate
 a sum over steps. Means that fall with growing size are pooled (isotonic regression): a larger size never costs less. A
 size without times is interpolated between its neighbours, or scaled from the nearest, along a `shape`: for widths the
-untimed seconds before the race, for drafts their length.
+untimed seconds before the race, for drafts their length. Readers of a file compute its `verify_costs` again
+(`recordings/times.py`), so another rule for them must not doubt the files of this one.
 """
 
 from __future__ import annotations
