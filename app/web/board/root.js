@@ -29,6 +29,12 @@ export function on(name, listener) {
 // would search the whole page again for every word of a race.
 export function mark(name, holds) { document.documentElement.toggleAttribute(`data-${name}`, holds); }
 
+// In a frame, a dialog opens in that part of it which is in sight; there it stays.
+mark("framed", window !== window.top);
+if (window !== window.top) new IntersectionObserver(([{ intersectionRect: { top } }]) => {
+  if (!document.querySelector("dialog[open]")) document.documentElement.style.setProperty("--seen", `${top}px`);
+}, { threshold: Array.from({ length: 101 }, (_, i) => i / 100) }).observe(document.body);
+
 // True if any listener returned true.
 export function emit(name, detail) {
   return !root.dispatchEvent(new CustomEvent(`photofinish:${name}`, { bubbles: true, cancelable: true, detail }));
