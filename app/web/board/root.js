@@ -31,9 +31,14 @@ export function mark(name, holds) { document.documentElement.toggleAttribute(`da
 
 // In a frame, a dialog opens in that part of it which is in sight; there it stays.
 mark("framed", window !== window.top);
-if (window !== window.top) new IntersectionObserver(([{ intersectionRect: { top } }]) => {
-  if (!document.querySelector("dialog[open]")) document.documentElement.style.setProperty("--seen", `${top}px`);
-}, { threshold: Array.from({ length: 101 }, (_, i) => i / 100) }).observe(document.body);
+function noteSight() {
+  if (!document.querySelector("dialog[open]")) new IntersectionObserver(([{ intersectionRect: { top } }], observer) => {
+    observer.disconnect();
+    document.documentElement.style.setProperty("--seen", `${top}px`);
+  }).observe(document.body);
+}
+if (window !== window.top)
+  for (const name of ["pointerdown", "keydown"]) document.addEventListener(name, noteSight, true);
 
 // True if any listener returned true.
 export function emit(name, detail) {
