@@ -1,8 +1,9 @@
-"""Photofinish in the browser: `python app.py`, `gradio app.py`, or a Hugging Face Space."""
+"""Photofinish in the browser: `python app.py`, or a Hugging Face Space."""
 
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import socket
 import sys
@@ -20,15 +21,18 @@ from engine.errors import UsageError
 from engine.remote.endpoint import PREFIX, endpoints_of
 from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
-ANY_HOST = ("", "0.0.0.0", "::")
+ANY_HOST = ("0.0.0.0", "::")
 
 
 def _host(text: str) -> str:
+    """The address without brackets. Gradio's own requests to the page cannot name a zone, as fe80::1%eth0 does."""
     try:
-        socket.getaddrinfo(text, None)
+        host = machine.bare(text)
+        socket.getaddrinfo(host if "%" not in host else "", None)
     except (OSError, UnicodeError) as error:
-        raise argparse.ArgumentTypeError(f"must be an address of this machine, not {text!r}") from error
-    return text
+        words = f"must be an address of this machine without a zone, not {text!r} (as given, or $GRADIO_SERVER_NAME)"
+        raise argparse.ArgumentTypeError(words) from error
+    return host
 
 
 def _port(text: str) -> int:
@@ -44,17 +48,18 @@ def _limits(path: str) -> Limits:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _check_port(host: str | None, port: int | None) -> None:
-    """Raise UsageError where nothing can be served on this port. None: Gradio looks for a free one."""
-    if port is None:
-        return
+def _check_port(host: str, port: int | None) -> None:
+    """Raise UsageError where nothing can be served on this address and port. None: Gradio looks for a free one."""
     try:
-        found = socket.getaddrinfo(host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1", port)
-        family, *_, address = found[0]
+        family, *_, address = socket.getaddrinfo(host, port or 0)[0]
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # so too
             probe.bind(address)
     except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise UsageError(f"cannot serve on {host}: {error.strerror}; give --host another address") from error
         raise UsageError(
             f"cannot serve on port {port}: {error.strerror}; choose another one, or leave --port out for the first "
             "free one from 7860"
@@ -71,7 +76,9 @@ def arguments() -> argparse.Namespace:
         "--host",
         metavar="H",
         type=_host,
-        help="address to serve on; 0.0.0.0 is every one (default: $GRADIO_SERVER_NAME, else 127.0.0.1)",
+        default=os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1",
+        help="address to serve on; 0.0.0.0 is every IPv4 one, :: every IPv6 one (default: $GRADIO_SERVER_NAME, else "
+        "127.0.0.1)",
     )
     parser.add_argument(
         "--port",
@@ -185,8 +192,7 @@ def _own_names(options: argparse.Namespace) -> frozenset[str] | None:
         raise UsageError("--own is for a page that only you can reach, without --lane, --pairs and --limits")
     if not options.own and (not machine.is_own_page(options.host) or for_others):
         return None
-    host = options.host or os.environ.get("GRADIO_SERVER_NAME") or ""
-    return frozenset() if host in ANY_HOST else frozenset({f"[{host}]" if ":" in host else host.lower()})
+    return frozenset() if options.host in ANY_HOST else frozenset({machine.in_url(options.host)})
 
 
 def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | ServersBackend, Check | None]:
@@ -223,12 +229,15 @@ if __name__ == "__main__":
     options = arguments()
     share_one_arena()
     try:
+        if os.environ.get("GRADIO_WATCH_DIRS"):
+            raise UsageError("`gradio app.py` would run this program twice; start it with `python app.py`")
         machine.enter_space()
         _check_port(options.host, options.port)
         own_names = _own_names(options)
         at_first, backend, check = _page(options)
         if options.under_load and not isinstance(backend, ServersBackend):
             raise UsageError("--under-load is for pages whose lanes are all on servers: call one plain or baseline")
+        os.environ.pop("GRADIO_SERVER_NAME", None)  # Gradio binds an IPv4 socket to it, even if told another
         # Gradio takes 3 s to import: mistakes in the arguments are reported first
         from app.page.ending import serve_until_signal
         from app.page.ui import build, launch

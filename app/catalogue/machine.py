@@ -63,10 +63,24 @@ def enter_space(storage: Path = STORAGE) -> None:
             os.environ.setdefault(variable, str(storage / folder))
 
 
+def bare(host: str) -> str:
+    """A host without the brackets that an IPv6 address has in a URL, and such an address as browsers write it."""
+    inner = host[1:-1] if host.startswith("[") and host.endswith("]") and ":" in host else host
+    try:
+        return str(ipaddress.ip_address(inner))
+    except ValueError:
+        return inner.lower()
+
+
+def in_url(host: str) -> str:
+    """A bare host as a URL has it."""
+    return f"[{host}]" if ":" in host else host
+
+
 def is_own_address(host: str) -> bool:
     """Whether this is a loopback address or a name for one, which only this machine can reach."""
     try:
-        return all(ipaddress.ip_address(found[4][0]).is_loopback for found in socket.getaddrinfo(host, None))
+        return all(ipaddress.ip_address(found[4][0]).is_loopback for found in socket.getaddrinfo(bare(host), None))
     except (OSError, UnicodeError, ValueError):
         return False
 
@@ -76,7 +90,7 @@ def is_behind_proxy() -> bool:
     return bool(os.environ.get("SPACE_ID")) or os.environ.get("GRADIO_SHARE", "").lower() == "true"
 
 
-def is_own_page(host: str | None) -> bool:
-    """Whether only this machine can reach a page served on `host` (None: Gradio's default). A Space and a share link
-    have a proxy in front of them; other proxies cannot be detected."""
-    return not is_behind_proxy() and is_own_address(host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1")
+def is_own_page(host: str) -> bool:
+    """Whether only this machine can reach a page served on `host`. A Space and a share link have a proxy in front of
+    them; other proxies cannot be detected."""
+    return not is_behind_proxy() and is_own_address(host)

@@ -7,6 +7,8 @@ import ipaddress
 import re
 from collections.abc import Collection, Iterable
 
+from ..catalogue.machine import bare, in_url
+
 HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[0-9a-z.-]{1,253})(?::[0-9]{1,5})?")
 PROXIES = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host")
 FOREIGN = (
@@ -24,7 +26,7 @@ def is_foreign(headers: Iterable[tuple[bytes, bytes]], names: Collection[str]) -
     for name, value in headers:
         given.setdefault(name.lower(), []).append(value.decode("latin-1").lower())
     match = HOST.fullmatch(given.get(b"host", [""])[0])
-    if match is None or len(given[b"host"]) > 1 or not (match[1] in names or _is_loopback(match[1])):
+    if match is None or len(given[b"host"]) > 1 or not (in_url(bare(match[1])) in names or _is_loopback(match[1])):
         return True
     if any(origin not in (f"http://{match[0]}", f"https://{match[0]}") for origin in given.get(b"origin", [])):
         return True

@@ -17,6 +17,7 @@ from starlette.middleware import Middleware
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.hub import Check
 from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
+from ..catalogue.machine import in_url
 from ..figures.charts import charts
 from ..figures.plots import Chart
 from ..figures.why import why
@@ -171,7 +172,7 @@ def build(
     return page
 
 
-def launch(page: gr.Blocks, host: str | None, port: int | None, json_log: bool = False) -> None:
+def launch(page: gr.Blocks, host: str, port: int | None, json_log: bool = False) -> None:
     """Serve the page and return once it is up. Visitors never see a traceback: only a deliberate gr.Error has words for
     them. json_log: print nothing but the log, see `set_up` in app/jobs/logs.py."""
     if os.environ.get("SPACE_ID"):  # all visitors come through its proxy, which has an address of its inner network
@@ -179,7 +180,7 @@ def launch(page: gr.Blocks, host: str | None, port: int | None, json_log: bool =
     sys.setswitchinterval(SWITCH_S)
     mend_gradio()
     page.launch(
-        server_name=host,
+        server_name=in_url(host),
         server_port=port,
         theme=theme(),
         css=RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS,

@@ -18,7 +18,7 @@ from app.page.gate import YOURS_BYTES, Gate
 from app.page.own import FOREIGN, is_foreign
 from tests.helpers.gated import USED, Inside
 
-OWN = ("localhost:7860", "127.0.0.1:7860", "127.1.2.3", "[::1]:8000", "a.localhost", "my.name:7860")
+OWN = ("localhost:7860", "127.0.0.1:7860", "127.1.2.3", "[::1]:8000", "a.localhost", "my.name:7860", "[fd00:0::5]:7860")
 OTHERS = (
     *("evil.example:7860", "localhost.evil.example", "127.0.0.1.nip.io:7860", "192.168.1.2", "[::2]", "0.0.0.0:7860"),
     *("localhost@evil.example", "evil.example@localhost", "", "local host", "169.254.169.254"),
@@ -33,16 +33,20 @@ def headers(**values: str) -> list[tuple[bytes, bytes]]:
 def test_its_owner_is_let_in(host: str) -> None:
     """The owner could not use the page, directly, from a program, or by a tunnel to another port."""
     for more in ({}, {"origin": f"http://{host}"}, {"origin": f"https://{host.upper()}"}):
-        assert not is_foreign(headers(host=host, **more), {"my.name"})
-    assert not is_foreign(headers(host=host, sec_fetch_site="same-origin", sec_fetch_dest="empty"), {"my.name"})
-    assert not is_foreign(headers(host=host, sec_fetch_site="cross-site", sec_fetch_dest="document"), {"my.name"})
+        assert not is_foreign(headers(host=host, **more), {"my.name", "[fd00::5]"})
+    assert not is_foreign(
+        headers(host=host, sec_fetch_site="same-origin", sec_fetch_dest="empty"), {"my.name", "[fd00::5]"}
+    )
+    assert not is_foreign(
+        headers(host=host, sec_fetch_site="cross-site", sec_fetch_dest="document"), {"my.name", "[fd00::5]"}
+    )
 
 
 @pytest.mark.parametrize("host", OTHERS)
 def test_another_name_is_not(host: str) -> None:
     """A site whose name was pointed at this machine would be the page's own origin."""
     for more in ({}, {"origin": f"http://{host}"}):
-        assert is_foreign(headers(host=host, **more), {"my.name"})
+        assert is_foreign(headers(host=host, **more), {"my.name", "[fd00::5]"})
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=40))

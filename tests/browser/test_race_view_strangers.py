@@ -19,7 +19,7 @@ from engine.analysis.metrics import race_speedups
 from engine.errors import UsageError
 from engine.recordings.recording import loads
 from tests.helpers.broken_races import SHORT, mutants, with_more_lanes
-from tests.helpers.page_browser import saved
+from tests.helpers.page_browser import saved, selected
 from tests.helpers.race_pages import (
     HOSTILE,
     SETTLED,
@@ -35,7 +35,7 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.races import events_of, known_in_part, on_servers, spec_of
+from tests.helpers.races import as_trees, events_of, known_in_part, on_servers, spec_of
 
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 
@@ -64,6 +64,13 @@ def test_no_rule_searches_the_page_for_every_word() -> None:
     """With `:has` on what the race is in, Chromium restyles the page whenever a word is added: 8 ms of each frame."""
     rules = HEAD + RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS
     assert {*re.findall(r"[^\s,{}]*:has\(", rules)} == {"#page-top:has(", "#page-model:has(", ".pf-left:has("}
+
+
+def test_no_height_follows_the_screen_in_a_frame() -> None:
+    """A frame may be as high as its page: where the page's height follows the frame's, both grow without end. What is a
+    share of the screen goes by `--screen`, which is fixed there."""
+    rules = re.sub(r"var\(--screen, 100d?vh\)", "", HEAD + RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS)
+    assert re.findall(r"[\d.]+[dsl]?v(?:h|b|max|min)\b[^;]*", rules) == []
 
 
 @pytest.mark.browser
@@ -101,6 +108,30 @@ def test_hostile_text_is_exact_and_runs_nothing(page: Any) -> None:
     assert page.evaluate("document.querySelectorAll('.pf script, .pf img').length") == 0
     marks = page.evaluate("[...document.querySelectorAll('.pf-text .pf-unseen')].map(n => n.dataset.mark)")
     assert {"RLO", "ZWSP", "BOM", "NUL", "ESC", "CR", "U+2028", "U+E0041"} <= set(marks)
+
+
+@pytest.mark.browser
+def test_what_is_copied_is_what_was_written(page: Any) -> None:
+    """Both texts, pasted to be compared, would refute the verdict: a struck-out guess in the middle of a word, a line
+    for each step. Nobody would find a name across one."""
+    hostile = race_over([word for word in HOSTILE if word != "\x00"], seed=3, hit=0.6)
+    trees = as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6), random.Random(4))
+    shipped = [json.loads(file.read_bytes()) for file in sorted(RACES.glob("*.json"))]
+    for recorded in (*shipped, trees, hostile):
+        opened(page, recorded)
+        written = {
+            lane: "".join("".join(e["pieces"]) for e in recorded["events"] if (e["lane"], e["type"]) == (lane, "step"))
+            for lane in ("baseline", "speculative")
+        }
+        for button in ("#pf-tab-steps", "#pf-tab-text", "[data-ref=marks]", "[data-ref=marks]"):
+            page.click(button)
+            for lane, ref in (("baseline", "leftText"), ("speculative", "rightText")):
+                assert selected(page, f"[data-ref={ref}]") == written[lane], (button, lane, recorded["prompt"])
+        if recorded in shipped:  # by the browser alone, which knows no such blanks
+            assert written["speculative"].replace("\xa0", " ") in selected(page, ".pf-lanes")
+    opened(page, json.loads((RACES / "csv_to_json.json").read_bytes()))
+    assert page.evaluate("getSelection().empty(), find('Carla Gomez') && find('Carla Gomez')")
+    assert page.evaluate("getSelection().anchorNode.parentElement.closest('[data-ref=rightText]') !== null")
 
 
 @pytest.mark.browser

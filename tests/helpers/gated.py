@@ -19,10 +19,11 @@ USED = {
 
 class Inside:
     """An application behind the gate, which records the bodies that reach it. It waits for `hold` before it answers
-    with `status`, or raises `error` in the middle of its answer."""
+    with `status` and `headers`, or raises `error` in the middle of its answer."""
 
     def __init__(self, status: int = 200) -> None:
         self.status, self.bodies, self.scope_of = status, list[bytes](), dict[str, Any]()
+        self.headers = list[tuple[bytes, bytes]]()
         self.hold: asyncio.Event | None = None
         self.error: Exception | None = None
 
@@ -35,7 +36,7 @@ class Inside:
             body, more = body + message["body"], message.get("more_body", False)
         self.bodies.append(body)
         scope.update(self.scope_of)
-        await send({"type": "http.response.start", "status": self.status, "headers": []})
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         if self.error is not None:
             raise RuntimeError from self.error
         await send({"type": "http.response.body", "body": b"inside"})

@@ -168,6 +168,18 @@ def copied(tab: Any, *names: str) -> dict[str, str]:
     return found
 
 
+def selected(tab: Any, selector: str) -> str:
+    """What the clipboard has after all of this was selected and copied."""
+    tab.evaluate(
+        """selector => { getSelection().selectAllChildren(document.querySelector(selector));
+        document.onpaste = (event) => { window.pasted = event.clipboardData.getData("text"); }; }""",
+        selector,
+    )
+    tab.keyboard.press("Control+c")
+    tab.keyboard.press("Control+v")
+    return str(tab.evaluate("window.pasted"))
+
+
 def saved(tab: Any) -> bytes:
     """The file that the button Save gives."""
     with tab.expect_download() as download:

@@ -79,9 +79,10 @@ def served(
     script: Sequence[str] = (),
     log: Path | None = None,
     port: int | None = None,
+    host: str = "127.0.0.1",
 ) -> Iterator[Server]:
     """A page until the block ends. script: run by a Python of its own; without, `app.py` with its imports done.
-    `up_s`: seconds from the command to the page. `log`: where its output goes.
+    `up_s`: seconds from the command to the page. `log`: where its output goes. `host`: of its URL.
     Compiled kernels are put into the cache, if there are any: compiling them once more in every fresh one is half a
     minute of both cores, and tests/kernels/cpu/test_native_build.py's business."""
     if has_kernels():
@@ -110,7 +111,7 @@ def served(
     else:
         process = Page(options, environment, str(log_path))
     try:
-        url = f"http://127.0.0.1:{port}"
+        url = f"http://{host}:{port}"
         while not _answers(url):
             assert process.poll() is None and time.monotonic() - started < 60, log_path.read_text()
             time.sleep(0.05)

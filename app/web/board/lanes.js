@@ -2,7 +2,7 @@
 
 import { numDrafted, stepSeconds, stepWords, tokensOf, widthWords } from "../base/steps.js";
 import { duration, make, plural, putText, seconds } from "../base/text.js";
-import { emit } from "./root.js";
+import { emit, root } from "./root.js";
 
 const TAGS = { accepted: "mark", together: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
 const OWN = ["correction", "bonus"];
@@ -65,6 +65,7 @@ export class LaneView {
     box.addEventListener("scroll", () => { this.follows = box.scrollHeight - box.scrollTop - box.clientHeight < 32; },
       { passive: true });
     box.addEventListener("keydown", (event) => this.onKey(event));
+    box.addEventListener("copy", (event) => this.onCopy(event));
   }
 
   clear() {
@@ -149,6 +150,16 @@ export class LaneView {
 
   follow() {
     if (this.follows && !this.box.querySelector(".pf-open")) this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  // Of what is selected in this text, copy what the lane wrote: no dropped guess, and no new line where a row ends.
+  onCopy(event) {
+    const range = getSelection().getRangeAt(0), part = range.cloneContents();
+    if (!this.box.contains(range.commonAncestorContainer)) return;
+    const unseen = root.dataset.view === "plain" ? ", .pf-past-stop" : "";
+    part.querySelectorAll(`.pf-rejected, [aria-hidden]${unseen}`).forEach((node) => node.remove());
+    event.clipboardData.setData("text/plain", part.textContent);
+    event.preventDefault();
   }
 
   onKey(event) {

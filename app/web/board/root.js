@@ -28,6 +28,17 @@ export function on(name, listener) {
 // would search the whole page again for every word of a race.
 export function mark(name, holds) { document.documentElement.toggleAttribute(`data-${name}`, holds); }
 
+// In a frame, a dialog opens in that part of it which is in sight; there it stays.
+mark("framed", window !== window.top);
+function noteSight() {
+  if (!document.querySelector("dialog[open]")) new IntersectionObserver(([{ intersectionRect: { top } }], observer) => {
+    observer.disconnect();
+    document.documentElement.style.setProperty("--seen", `${top}px`);
+  }).observe(document.body);
+}
+if (window !== window.top)
+  for (const name of ["pointerdown", "keydown"]) document.addEventListener(name, noteSight, true);
+
 // True if any listener returned true.
 export function emit(name, detail) {
   return !root.dispatchEvent(new CustomEvent(`photofinish:${name}`, { bubbles: true, cancelable: true, detail }));
