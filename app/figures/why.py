@@ -1,26 +1,18 @@
-"""The tab Why: five figures, each with a sentence and a table, and claims from other sources. Pure; plotly is imported
-when the first is drawn."""
+"""The tab Why: five figures, each with a sentence and a table. Pure; plotly is imported when the first is drawn."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any
 
 from engine.analysis.breakdown import Compared, compared, origins
-from engine.analysis.metrics import fastest_plain
-from engine.analysis.roofline import roofline
-from engine.errors import UsageError, sentence
 from engine.events import steps
 from engine.recordings.recording import Recording
 from engine.spec import BASELINE, PLAIN, SPECULATIVE
-from engine.what_if.read import what_if_of
 
 from ..web.colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
-from .claims import AGREES, DISAGREES, UNTESTED, VERDICTS, claims
-from .plots import Chart, Drawn, axes, bars, line, percent, points, shown, times
+from .plots import Chart, Drawn, axes, bars, line, percent, points, times
 from .sharing import users
 
 BAR_HEIGHT = 220
@@ -185,38 +177,6 @@ def growth(recording: Recording, race: Compared) -> Drawn:
     return figure, words, table
 
 
-def told_by_sources(recording: Recording, race: Compared) -> Drawn:
-    """Claims from other sources, each with this race's verdict."""
-    events, spec = recording.events, recording.spec
-    bound = roofline(recording, events, fastest_plain(events, *map(spec.first, (SPECULATIVE, PLAIN, BASELINE))))
-    told = claims(race, bound.num_bytes if bound else None, _best_length(recording), recording["model"]["name"])
-    told.sort(key=lambda claim: VERDICTS.index(claim.verdict))
-    num = Counter(claim.verdict for claim in told)
-    head = ("claim", "source", "in this race", "why")
-    return (
-        None,
-        f"{len(told)} common claims: {num[AGREES]} hold in this race, {num[DISAGREES]} do not, {num[UNTESTED]} are "
-        "not tested by it.",
-        [head, *((each.says, each.source, each.verdict, sentence(each.because)) for each in told)],
-    )
-
-
-def _best_length(recording: Recording) -> tuple[str, int] | None:
-    """Drafter and k of the fastest fixed length in the recording's tables of chains, which the sources speak of."""
-    try:
-        found = what_if_of(recording)
-    except UsageError:
-        return None
-    if found is None:
-        return None
-    trees = {name for name, table in found.tables.items() if table.is_tree}
-    choices = [(s, of, k) for of, by_k in found.seconds().items() if of not in trees for k, s in by_k.items()]
-    if not choices:
-        return None
-    _, drafter, k = min(choices, key=itemgetter(0))  # the shortest of equal ones
-    return shown(drafter.partition(":")[0]), k
-
-
 def _stacked(parts: Sequence[tuple[str, float, str, str]], unit: str, number: str) -> Any:
     """One stacked bar of parts (name, size, colour, pattern). number: plotly's format of the sizes."""
     figure = axes(unit, "")
@@ -234,5 +194,4 @@ FIGURES: dict[str, Callable[[Recording, Compared], Drawn]] = {
     "Where the rest of the time goes": losses,
     "As the text grows": growth,
     "With several users at once": users,
-    "What others say, and this race": told_by_sources,
 }

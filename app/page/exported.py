@@ -14,7 +14,7 @@ def exported(recording: Recording) -> str:
     library of several megabytes."""
     parts = (
         f"<section>{chart_head(each.title)}{chart_sentence(each.sentence)}"
-        f"{chart_table(each.title, each.table, behind=each.figure is not None)}</section>"
+        f"{chart_table(each.title, each.table)}</section>"
         for each in why(recording)
     )
     return player(recording, f'<div class="player-why">{"".join(parts)}</div>')

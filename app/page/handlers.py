@@ -308,7 +308,6 @@ class Handlers(StatusLines):
 def _drawn(request: str, drawn: Sequence[Chart], switches: Mapping[str, Any]) -> tuple[Any, ...]:
     parts: list[Any] = [charts_of(request, switches)]
     for each in drawn:
-        has_figure = each.figure is not None
-        table = chart_table(each.title, each.table, behind=has_figure)
-        parts += gr.update(value=each.figure, visible=has_figure), chart_sentence(each.sentence) + table
+        words = chart_sentence(each.sentence) + chart_table(each.title, each.table)
+        parts += gr.update(value=each.figure, visible=each.figure is not None), words
     return tuple(parts)

@@ -13,7 +13,6 @@ from engine.spec import RANDOM
 
 from ..catalogue.catalogue import Offer, Pair, Preset
 from ..catalogue.fits import SERVER
-from ..figures.claims import ADDRESSES
 from ..jobs.loader import ModelStatus
 
 TITLE = "Photofinish"
@@ -159,24 +158,16 @@ def chart_sentence(text: str) -> str:
     return f'<p class="page-chart-sentence">{safe(text)}</p>'
 
 
-def _linked(cell: str) -> str:
-    """HTML in which the names of sources with an address are links."""
-    for name, address in ADDRESSES.items():
-        link = f'<a href="{address}" target="_blank" rel="noopener noreferrer">{safe(name)}</a>'
-        cell = cell.replace(safe(name), link)
-    return cell
-
-
-def chart_table(title: str, rows: Sequence[Sequence[str]], behind: bool) -> str:
-    """A table whose first row is its head; nothing without rows. behind: it belongs to a figure and is folded away."""
+def chart_table(title: str, rows: Sequence[Sequence[str]]) -> str:
+    """A figure's table, folded away. Its first row is its head; nothing without rows."""
     if not rows:
         return ""
     head, *body = (
-        "<tr>" + "".join(f"<{tag}>{_linked(safe(cell))}</{tag}>" for cell in row) + "</tr>"
+        "<tr>" + "".join(f"<{tag}>{safe(cell)}</{tag}>" for cell in row) + "</tr>"
         for tag, row in zip(["th", *["td"] * len(rows)], rows, strict=False)
     )
-    table = (
-        f'<div class="page-chart-table" tabindex="0" role="group" aria-label="{safe(title)}"><table>'
-        f"<thead>{head}</thead><tbody>{''.join(body)}</tbody></table></div>"
+    return (
+        '<details><summary>Table</summary><div class="page-chart-table" tabindex="0" role="group" '
+        f'aria-label="{safe(title)}"><table>'
+        f"<thead>{head}</thead><tbody>{''.join(body)}</tbody></table></div></details>"
     )
-    return f"<details><summary>Table</summary>{table}</details>" if behind else table

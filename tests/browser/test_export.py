@@ -84,7 +84,8 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     page.click("#pf-tab-why")
     assert words(page, "whySays").endswith(f" plain ones: {words(page, 'ratio')}.")
     assert [head.text_content() for head in page.locator(".player-why h3").all()] == list(FIGURES)
-    assert page.is_visible(".player-why [aria-label='What others say, and this race']")
+    page.click(".player-why summary >> nth=0")
+    assert page.is_visible(".player-why table >> nth=0")
     page.click("#pf-tab-decide")
     assert page.input_value("[data-decide=dollars]") == "2.50"
     page.click("#pf-tab-whatif")

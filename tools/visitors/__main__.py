@@ -1,12 +1,12 @@
 """Visit a public page of the default model as many people at once, and check what each of them gets.
 
-    python -m tools.visitors --visitors 50 --minutes 10 --browsers 3 --seed 1 --json FILE
+    python -m tools.visitors --visitors 50 --minutes 10 --seed 1 --json FILE
 
 Starts a page with a file of limits. Simulated visitors of 16 addresses load it, race (16 to 48 tokens), stop, leave,
-reload, exceed the limits, study, open and export files, with pauses between; real Chromiums do the same by clicks.
+reload, exceed the limits, study, open and export files, with pauses between.
 Reported: how each race ended, error pages, whether the order was fair, how true the announced places and seconds were,
-when abandoned races were gone, the page's health, memory, log and answering times, and what browsers sent while they
-replayed, slid, read the story, exported and opened files. Exit status 1: a race was lost, or an error page was seen.
+when abandoned races were gone, and the page's health, memory, log and answering times. Exit status 1: a race was lost,
+or an error page was seen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import asyncio
 import json
 import sys
 import tempfile
-import threading
 import time
 from importlib import metadata
 from pathlib import Path
@@ -30,7 +29,6 @@ from engine.hardware import environment
 from engine.kernels.choose import choose
 from tests.helpers.pageserver import Server, served
 
-from .browsers import Browser, Tours
 from .report import report
 from .tab import Seen
 from .visitor import Visitor
@@ -41,25 +39,16 @@ END_S = 180.0
 """How long to wait for the last races, and for the device to be free."""
 
 
-async def crowd(
-    server: Server, num: int, seconds: float, seed: int = 0, think_s: float = 45.0, browsers: int = 0
-) -> dict[str, Any]:
+async def crowd(server: Server, num: int, seconds: float, seed: int = 0, think_s: float = 45.0) -> dict[str, Any]:
     """Visit a page for so long; what came of it. server: its log must be in JSON."""
     while httpx.get(f"{server.url}/healthz").status_code != 200:
         await asyncio.sleep(0.1)
-    seen, tours, watch, until = Seen(), Tours(), Watch(server), time.time() + seconds
+    seen, watch, until = Seen(), Watch(server), time.time() + seconds
     watching = asyncio.create_task(watch.run())
-    threads = [
-        threading.Thread(target=Browser(server.url, i, seed, until, tours).run, daemon=True) for i in range(browsers)
-    ]
-    for thread in threads:
-        thread.start()
     visitors = [Visitor(server.url, i, seed, think_s, until, seen).run() for i in range(num)]
     for failed in await asyncio.gather(*visitors, return_exceptions=True):
         if failed is not None:
             seen.problems.append(f"a visitor's program failed: {failed!r}")
-    for thread in threads:
-        await asyncio.to_thread(thread.join, END_S)
     ends, visited = time.time() + END_S, time.time()
     while (busy := watch.is_busy()) and time.time() < ends:
         await asyncio.sleep(0.1)
@@ -69,11 +58,6 @@ async def crowd(
     watching.cancel()
     found = report(seen, watch, *watch.races())
     found["device free after the last visitor, s"] = free_s
-    if browsers:
-        kinds = {phase: dict(found) for phase, found in tours.requests.items()}
-        found["browsers"] = {"num": browsers, "tours": tours.num, "races": tours.races, "requests": kinds,
-                             "calls to the queue that must not be": tours.queued(),
-                             "problems": tours.problems[:10], "num problems": len(tours.problems)}  # fmt: skip
     return found
 
 
@@ -81,7 +65,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--visitors", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--browsers", type=int, default=3, help="real ones, besides")
     parser.add_argument("--think", type=float, default=45.0, help="seconds between two things that a visitor does")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--target", default="gemma-3-270m")
@@ -100,7 +83,7 @@ def main() -> int:
         limits.write_text(LIMITS)
         arguments = "--target", options.target, "--limits", str(limits), "--log", "json"
         with served(cache_dir(), *arguments, script=("app.py",), log=Path(folder, "log")) as server:
-            of = options.visitors, 60 * options.minutes, options.seed, options.think, options.browsers
+            of = options.visitors, 60 * options.minutes, options.seed, options.think
             found = asyncio.run(crowd(server, *of))
     text = json.dumps({**about, **found}, indent=1)
     print(text)
