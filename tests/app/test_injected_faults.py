@@ -105,14 +105,16 @@ def raising(error: BaseException) -> Any:
     return fault
 
 
-ENDS = {
-    "exit": SystemExit(3),
-    "interrupt": KeyboardInterrupt(),
-    "memory": MemoryError(SECRET),
-    "bug": ValueError(SECRET),
+BUG, NO_MEMORY = "a bug in Photofinish", "there is not enough memory for this; choose a smaller model"
+ENDS: dict[str, tuple[BaseException, str]] = {
+    "exit": (SystemExit(3), BUG),
+    "interrupt": (KeyboardInterrupt(), BUG),
+    "memory": (MemoryError(SECRET), NO_MEMORY),
+    "GPU memory": (RuntimeError(f"CUDA out of memory; {SECRET}"), NO_MEMORY),
+    "bug": (ValueError(SECRET), BUG),
+    "refusal": (UsageError("the prompt is too long"), "the prompt is too long"),
+    "failure": (RaceError("out of luck"), "out of luck"),
 }
-
-
 PLACES = ["set-up", "step", "result", "extras"]
 
 
@@ -120,25 +122,28 @@ PLACES = ["set-up", "step", "result", "extras"]
 @pytest.mark.parametrize("where", [*PLACES, "study", "load"])
 @in_loop
 async def test_whatever_ends_a_thread_its_visitor_reads_why(where: str, end: str) -> None:
-    """A stream or a study that goes on for ever, and a device or a model that nobody ever gets again."""
-    fault, words = raising(ENDS[end]), "not enough memory" if end == "memory" else "a bug in Photofinish"
+    """A traceback, a stream or a study that goes on for ever, or a device or a model that nobody ever gets again."""
+    error, words = ENDS[end]
+    fault = raising(error)
     if where == "load":
         faults = iter([fault])
         loader = Loader(lambda target, progress: next(faults, lambda: "loaded")())
-        with pytest.raises(RaceError, match=words):
+        with pytest.raises(PhotofinishError, match=words) as said:
             loader.get("a model", silent)
-        assert loader.get("a model", silent) == "loaded"
+        assert SECRET not in str(said.value) and loader.get("a model", silent) == "loaded"
     elif where == "study":
         queue = RaceQueue()
         studies = StudiesOf(Work, queue)
-        assert words in await studied(studies, "a", fault)
+        text = await studied(studies, "a", fault)
+        assert words in text and SECRET not in text
         assert queue.is_empty and await studied(studies, "a", lambda: None) == "Finished."
     else:
         stage = Stage(Faulty(where, fault))
         frames = [*await watch(stage, "a"), *await after(stage, "a")]
         assert frames[-1]["complete"] and SECRET not in json.dumps(frames)
-        state, said = ("finished", "") if where == "extras" else ("failed", words)
-        assert frames[-1]["state"] == state and said in frames[-1]["status"]["text"]
+        state, words = ("finished", "") if where == "extras" else ("failed", words)
+        text = frames[-1]["status"]["text"]
+        assert frames[-1]["state"] == state and words[1:] in text and text == sentence(text)
         assert (await watch(stage, "b"))[-1]["state"] == "finished"
 
 
