@@ -122,7 +122,8 @@ PLACES = ["set-up", "step", "result", "extras"]
 @pytest.mark.parametrize("where", [*PLACES, "study", "load"])
 @in_loop
 async def test_whatever_ends_a_thread_its_visitor_reads_why(where: str, end: str) -> None:
-    """A traceback, a stream or a study that goes on for ever, or a device or a model that nobody ever gets again."""
+    """A traceback, a stream or a study that goes on for ever, a device or a model that nobody ever gets
+    again; or a race that is over and spoilt by its extras."""
     error, words = ENDS[end]
     fault = raising(error)
     if where == "load":
@@ -141,7 +142,10 @@ async def test_whatever_ends_a_thread_its_visitor_reads_why(where: str, end: str
         stage = Stage(Faulty(where, fault))
         frames = [*await watch(stage, "a"), *await after(stage, "a")]
         assert frames[-1]["complete"] and SECRET not in json.dumps(frames)
-        state, words = ("finished", "") if where == "extras" else ("failed", words)
+        state = "finished" if where == "extras" else "failed"
+        if where == "extras":
+            assert [json.loads(frame["recording"]) for frame in frames if frame["recording"]] == [RACE]
+            words = ""
         text = frames[-1]["status"]["text"]
         assert frames[-1]["state"] == state and words[1:] in text and text == sentence(text)
         assert (await watch(stage, "b"))[-1]["state"] == "finished"
