@@ -105,49 +105,50 @@ def raising(error: BaseException) -> Any:
     return fault
 
 
-ENDS = {
-    "exit": SystemExit(3),
-    "interrupt": KeyboardInterrupt(),
-    "memory": MemoryError(SECRET),
-    "bug": ValueError(SECRET),
+BUG, NO_MEMORY = "a bug in Photofinish", "there is not enough memory for this; choose a smaller model"
+ENDS: dict[str, tuple[BaseException, str]] = {
+    "exit": (SystemExit(3), BUG),
+    "interrupt": (KeyboardInterrupt(), BUG),
+    "memory": (MemoryError(SECRET), NO_MEMORY),
+    "GPU memory": (RuntimeError(f"CUDA out of memory; {SECRET}"), NO_MEMORY),
+    "bug": (ValueError(SECRET), BUG),
+    "refusal": (UsageError("the prompt is too long"), "the prompt is too long"),
+    "failure": (RaceError("out of luck"), "out of luck"),
 }
+PLACES = ["set-up", "step", "result", "extras"]
 
 
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("where", ["set-up", "step", "result", "extras"])
+@pytest.mark.parametrize("where", [*PLACES, "study", "load"])
 @in_loop
 async def test_whatever_ends_a_thread_its_visitor_reads_why(where: str, end: str) -> None:
-    """A stream that goes on for ever, and a device that nobody ever gets again."""
-    stage = Stage(Faulty(where, raising(ENDS[end])))
-    frames = [*await watch(stage, "a"), *await after(stage, "a")]
-    words = "not enough memory" if end == "memory" else "a bug in Photofinish"
-    assert frames[-1]["complete"] and SECRET not in json.dumps(frames)
-    if where == "extras":
-        assert frames[-1]["state"] == "finished"
+    """A traceback, a stream or a study that goes on for ever, a device or a model that nobody ever gets
+    again; or a race that is over and spoilt by its extras."""
+    error, words = ENDS[end]
+    fault = raising(error)
+    if where == "load":
+        faults = iter([fault])
+        loader = Loader(lambda target, progress: next(faults, lambda: "loaded")())
+        with pytest.raises(PhotofinishError, match=words) as said:
+            loader.get("a model", silent)
+        assert SECRET not in str(said.value) and loader.get("a model", silent) == "loaded"
+    elif where == "study":
+        queue = RaceQueue()
+        studies = StudiesOf(Work, queue)
+        text = await studied(studies, "a", fault)
+        assert words in text and SECRET not in text
+        assert queue.is_empty and await studied(studies, "a", lambda: None) == "Finished."
     else:
-        assert frames[-1]["state"] == "failed" and words in frames[-1]["status"]["text"]
-    assert (await watch(stage, "b"))[-1]["state"] == "finished"
-
-
-@pytest.mark.parametrize("end", ENDS)
-@in_loop
-async def test_whatever_ends_a_study_its_visitor_reads_why(end: str) -> None:
-    """The study would begin anew for ever, or keep the device."""
-    queue = RaceQueue()
-    studies = StudiesOf(Work, queue)
-    words = "not enough memory" if end == "memory" else "a bug in Photofinish"
-    assert words in await studied(studies, "a", raising(ENDS[end]))
-    assert queue.is_empty and await studied(studies, "a", lambda: None) == "Finished."
-
-
-@pytest.mark.parametrize("end", ENDS)
-def test_whatever_ends_a_load_races_do_not_wait_for_it(end: str) -> None:
-    """Every race would wait for a thread that is gone, until the server is restarted."""
-    faults = iter([raising(ENDS[end])])
-    loader = Loader(lambda target, progress: next(faults, lambda: "loaded")())
-    with pytest.raises(RaceError, match="not enough memory" if end == "memory" else "a bug in Photofinish"):
-        loader.get("a model", silent)
-    assert loader.get("a model", silent) == "loaded"
+        stage = Stage(Faulty(where, fault))
+        frames = [*await watch(stage, "a"), *await after(stage, "a")]
+        assert frames[-1]["complete"] and SECRET not in json.dumps(frames)
+        state = "finished" if where == "extras" else "failed"
+        if where == "extras":
+            assert [json.loads(frame["recording"]) for frame in frames if frame["recording"]] == [RACE]
+            words = ""
+        text = frames[-1]["status"]["text"]
+        assert frames[-1]["state"] == state and words[1:] in text and text == sentence(text)
+        assert (await watch(stage, "b"))[-1]["state"] == "finished"
 
 
 # What hangs
@@ -179,25 +180,26 @@ def test_a_load_that_hangs_is_said_until_it_goes_on() -> None:
     assert loader.get("a model", silent) == "loaded"
 
 
-@pytest.mark.parametrize("where", ["set-up", "step", "result", "extras"])
+@pytest.mark.parametrize("where", [*PLACES, "study"])
 @in_loop
-async def test_a_race_that_hangs_is_said_to_everybody(where: str) -> None:
+async def test_what_hangs_is_said_to_everybody(where: str) -> None:
     """All visitors would wait, without a word, for a thread that nobody can end; and whoever watches over the process
-    would take it for well. A race that goes on after all opens the page again."""
+    would take it for well. What goes on after all opens the page again."""
     goes_on = threading.Event()
     stage = Stage(Faulty(where, goes_on.wait))
+    studies = StudiesOf(Work, stage.queue)
     try:
-        first = asyncio.create_task(watch(stage, "a"))
+        first: Any = asyncio.create_task(studied(studies, "a", goes_on.wait) if where == "study" else watch(stage, "a"))
         await until(lambda: stage.queue.is_stalled is False and not stage.queue.is_empty)
         if where == "extras":
             assert (await first)[-1]["state"] == "finished"
         waiting = asyncio.create_task(watch(stage, "b"))
-        frames = await first
+        last = await first if where == "study" else (await first)[-1]
         if where == "extras":
-            frames = await after(stage, "a")
-            assert frames[-1]["complete"] and frames[-1]["state"] == "finished"
+            last = (await after(stage, "a"))[-1]
+            assert last["complete"] and last["state"] == "finished"
         else:
-            assert (frames[-1]["state"], frames[-1]["status"]["text"]) == ("failed", sentence(HANGS))
+            assert last == HANGS or (last["state"], last["status"]["text"]) == ("failed", sentence(HANGS))
         assert (await waiting)[-1]["status"]["text"] == sentence(HANGS) and stage.stalled
         with pytest.raises(UsageError, match="a race hangs"):
             await watch(stage, "c")
@@ -205,22 +207,6 @@ async def test_a_race_that_hangs_is_said_to_everybody(where: str) -> None:
         goes_on.set()
     await until(lambda: stage.queue.is_empty)
     assert not stage.stalled and (await watch(stage, "d"))[-1]["state"] == "finished"
-
-
-@in_loop
-async def test_a_study_that_hangs_is_said_to_everybody() -> None:
-    """As above: a study has the device too."""
-    goes_on, stage = threading.Event(), Stage(StagedBackend(RACE))
-    studies = StudiesOf(Work, stage.queue)
-    try:
-        first = asyncio.create_task(studied(studies, "a", goes_on.wait))
-        await until(lambda: not stage.queue.is_empty)
-        waiting = asyncio.create_task(watch(stage, "b"))
-        assert await first == HANGS and stage.stalled
-        assert (await waiting)[-1]["status"]["text"] == sentence(HANGS)
-    finally:
-        goes_on.set()
-    await until(lambda: stage.queue.is_empty)
     assert await studied(studies, "a", lambda: None) == "Finished."
 
 

@@ -102,16 +102,12 @@ def test_only_what_is_offered_may_be_named(named: tuple[str, list[str]], pair: P
         assert "/etc" not in text and "owner" not in text and "random" not in text
 
 
-SPEED_OF_OTHERS = ["synthetic:0.8+eagle3", "synthetic:1+hybrid:ngram+eagle3"]
-
-
-@pytest.mark.parametrize(
-    "text", ["none", "ngram:3", "eagle3", "hybrid:ngram+eagle3", "synthetic:0.8", *SPEED_OF_OTHERS]
-)
-def test_what_is_offered_may_be_named(text: str) -> None:
+def test_what_is_offered_may_be_named() -> None:
     """The page tells visitors to type synthetic:0.8, and the cost of a drafter on offer is on offer too."""
     catalogue = CATALOGUES[SMALL]
-    assert catalogue.drafter(catalogue.default, text) == text
+    for text in ("none", "ngram:3", "eagle3", "hybrid:ngram+eagle3", "synthetic:0.8", "synthetic:0.8+eagle3",
+                 "synthetic:1+hybrid:ngram+eagle3"):  # fmt: skip
+        assert catalogue.drafter(catalogue.default, text) == text
 
 
 def test_a_name_without_end_is_refused_unread() -> None:
@@ -168,7 +164,6 @@ def test_loaded_is_what_the_default_pair_has() -> None:
 @given(st.sets(st.sampled_from([pair.id for pair in CATALOGUES[LARGE].runnable])))
 def test_named_pairs_and_the_default_one_are_all(named: set[str]) -> None:
     """Whoever runs the page says what may be loaded; what this machine cannot run stays refused with its own reason."""
-    assert ids(LARGE, ",".join(named) or "loaded") >= {load(LARGE).default.id}
     if named:
         assert ids(LARGE, ",".join(named)) == {load(LARGE).default.id, *named}
         assert ids(SMALL, ",".join(named)) <= ids(SMALL, "all")

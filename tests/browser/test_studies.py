@@ -105,13 +105,10 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     assert [row["prompt"] for row in found["rows"]] == [" ".join(text.split()) for text in TEXTS]
     assert all(row["identical"] and row["num_tokens"] == NUM_TOKENS for row in found["rows"])
     median = statistics.median(row["speedup"] for row in found["rows"])
-    assert found["summary"]["ngram"]["median_speedup"] == pytest.approx(median)
     best = found["best"]
-    at_best = statistics.median(row["computed"][str(best["k"])] for row in found["rows"])
-    assert best["drafter"] == "ngram" and best["median_speedup"] == pytest.approx(at_best)
     shown = tab.inner_text("#page-study dialog")
     assert re.sub(r"(\d)x\b", r"\1×", found["reason"]) in shown and found["said"]["scope"] in shown
-    said = f"n-gram (copies earlier text), k = {best['k']}, {at_best:.2f}× at the median (computed)"
+    said = f"n-gram (copies earlier text), k = {best['k']}, {best['median_speedup']:.2f}× at the median (computed)"
     assert said in ps.text("verdict")
     word = "Not certain" if found["doubtful"] else found["verdict"]
     assert word in ps.text("verdict").replace("Unclear", "unclear")
@@ -139,10 +136,12 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
 
 
 def opens_again(tab: Any, ps: Dialog, found: Any) -> None:
-    """What was saved, shown by a page that has not raced it; then the study's disturbed prompts, raced again; then one
-    of its prompts on the page."""
+    """One of its prompts, raced on the page; then what was saved, shown by a page that has not raced it."""
     verdict, disturbed = ps.text("verdict"), dict(found)
     disturbed["rows"] = [{**row, "disturbed": row["line"] in (2, 4)} for row in found["rows"]]
+    tab.click(f"{ps['all']} .ps-race >> text={TEXTS[3]}")
+    tab.wait_for_function(RACED, arg=TEXTS[3], timeout=RACE_MS)
+    assert json.loads(saved(tab))["spec"]["params"]["max_new_tokens"] == max(NUM_TOKENS, SHORTEST)
     reload(tab)
     tab.click("#page-study-button")
     ps.choose(json.dumps(disturbed), "photofinish_study.json")
@@ -152,15 +151,6 @@ def opens_again(tab: Any, ps: Dialog, found: Any) -> None:
     assert "disturbed in 2 of 10 races" in ps.text("caution") and tab.is_disabled(ps["start"])
     assert tab.is_hidden(ps["again"]) and tab.is_disabled(ps["copy"]) and not tab.locator(".ps-race").count()
     assert ps.saved()["rows"] == disturbed["rows"]
-    ps.choose(FILE)
-    ps.fill(length=str(NUM_TOKENS))
-    tab.click(ps["start"])
-    ps.says("says", f"{len(TEXTS)} of {len(TEXTS)} prompts finished")
-    tab.wait_for_selector(OVER, timeout=RACE_MS)
-    tab.click(ps["allHead"])
-    tab.click(f"{ps['all']} .ps-race >> text={TEXTS[3]}")
-    tab.wait_for_function(RACED, arg=TEXTS[3], timeout=RACE_MS)
-    assert json.loads(saved(tab))["spec"]["params"]["max_new_tokens"] == max(NUM_TOKENS, SHORTEST)
 
 
 def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) -> None:

@@ -14,7 +14,8 @@ from app.web.player.player import describe
 from engine.analysis.verdict import IDENTICAL, SAME, are_same
 from engine.cli.commands import check_outcome
 from engine.errors import RaceError
-from engine.events import Failed, Finished, LaneEvent, Started, Step
+from engine.events import Failed, Finished, Started, Step
+from engine.race import race as in_turns
 from engine.recordings.check import check
 from engine.recordings.judged import judged
 from engine.recordings.recording import Recording, read
@@ -42,11 +43,7 @@ def a_race(seed: int) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     lanes = {"plain": a_lane(rng, ids, audit), "baseline": a_lane(rng, ids, audit)}
     lanes["speculative"] = a_lane(rng, other, audit)
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=9), audit)
-    events, clocks = [], dict.fromkeys(lanes, 0.0)
-    for name, done in lanes.items():
-        for event in done:
-            clocks[name] += event.seconds if isinstance(event, Step) else 0.0
-            events.append(LaneEvent(name, clocks[name], event))
+    events = list(in_turns({name: iter(done) for name, done in lanes.items()}))
     return recording(spec, [1, 2, 3], events) | {"stopped": True}, lanes
 
 
@@ -73,7 +70,8 @@ def test_no_verdict_says_more_than_was_compared(seed: int) -> None:
             assert same and (failed or not common)
         assert verdict["complete"] == (ends["baseline"] is ends[name] is Finished)
         assert (are_same(verdict["kind"]) is None) == (verdict["kind"] == "not_compared")
-    check(race)
+    if all(end in (Failed, Finished) for end in ends.values()):  # else all were cut at one moment, which these were not
+        check(race)
     spoken = Recording.of(race)
     if race["verdicts"]["speculative"]["kind"] == "not_compared" and Failed in ends.values():
         with pytest.raises(RaceError):
