@@ -116,7 +116,7 @@ def test_who_can_reach_a_page(monkeypatch) -> None:
     """Strangers may choose less than the owner of the machine: a page taken for private is open to all."""
     names, own, share = ("GRADIO_SERVER_NAME", "SPACE_ID", "GRADIO_SHARE"), "127.0.0.1", "GRADIO_SHARE"
     private = [("::1", {}), (own, {"GRADIO_SERVER_NAME": "0.0.0.0"}), (own, {share: "False"})]
-    public = [(None, {"GRADIO_SERVER_NAME": "0.0.0.0"}), ("0.0.0.0", {}), (None, {"SPACE_ID": "a/b"})]
+    public = [("0.0.0.0", {}), (own, {"SPACE_ID": "a/b"})]
     for host, environment in (*private, *public, (own, {share: "True"})):
         for name in names:
             monkeypatch.delenv(name, raising=False)
