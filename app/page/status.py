@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from contextlib import aclosing
 
 from ..catalogue.catalogue import Catalogue, Pair
@@ -25,8 +26,8 @@ class StatusLines:
     _check: Check | None
 
     @property
-    def catalogue(self) -> Catalogue:
-        raise NotImplementedError
+    @abstractmethod
+    def catalogue(self) -> Catalogue: ...
 
     async def model(self) -> Frames:
         """The status line of the default model, until it is ready, or the owner has named another one."""
