@@ -154,7 +154,7 @@ export class LaneView {
 
   // Of what is selected in this text, copy what the lane wrote: no dropped guess, and no new line where a row ends.
   onCopy(event) {
-    const range = getSelection().getRangeAt(0), part = range.cloneContents();
+    const range = window.getSelection().getRangeAt(0), part = range.cloneContents();
     if (!this.box.contains(range.commonAncestorContainer)) return;
     const unseen = root.dataset.view === "plain" ? ", .pf-past-stop" : "";
     part.querySelectorAll(`.pf-rejected, [aria-hidden]${unseen}`).forEach((node) => node.remove());

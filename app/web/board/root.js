@@ -31,10 +31,11 @@ export function mark(name, holds) { document.documentElement.toggleAttribute(`da
 // In a frame, a dialog opens in that part of it which is in sight; there it stays.
 mark("framed", window !== window.top);
 function noteSight() {
-  if (!document.querySelector("dialog[open]")) new IntersectionObserver(([{ intersectionRect: { top } }], observer) => {
+  const seen = ([{ intersectionRect: { top } }], observer) => {
     observer.disconnect();
     document.documentElement.style.setProperty("--seen", `${top}px`);
-  }).observe(document.body);
+  };
+  if (!document.querySelector("dialog[open]")) new window.IntersectionObserver(seen).observe(document.body);
 }
 if (window !== window.top)
   for (const name of ["pointerdown", "keydown"]) document.addEventListener(name, noteSight, true);
