@@ -2,9 +2,9 @@
 
     python -m tools.record_examples [--out FOLDER] [--only ID ...]
 
-Needs a quiet machine and a commit without changes. A race that was disturbed, failed, or whose times contradict each
-other is repeated, at most ATTEMPTS times. Files are written when all races are over, so all name the same commit; none
-is, if one race never came out well. Look at what they say afterwards: docs/stage.md, README and pictures quote them.
+Needs a quiet machine and a commit without changes. A race that failed, differed or was disturbed is repeated, ATTEMPTS
+times at most. Files are written once all races are over, so all name one commit; if one never came out well, none is.
+docs/stage.md, README and the pictures quote them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ ATTEMPTS = 5
 def why_not(race: Recording) -> str:
     """Why this race cannot be an example; "" if it can."""
     others = [each["sentence"] for each in race["verdicts"].values() if each["kind"] != "identical_bits"]
-    return "; ".join([*failures(race).values(), *others, *(each["sentence"] for each in race["cautions"]
-                                                             if each["lane"] is None)])  # fmt: skip
+    cautions = [each["sentence"] for each in race["cautions"] if each["lane"] is None]
+    return "; ".join([*failures(race).values(), *others, *cautions])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=RACES)
     parser.add_argument("--only", nargs="*")
     options = parser.parse_args()

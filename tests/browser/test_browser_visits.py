@@ -12,6 +12,8 @@ import pytest
 from app.jobs.recorded import RACES
 from engine.cache import cache_dir
 from engine.recordings.recording import loads, read
+from tests.helpers import CHAINS
+from tests.helpers.forged import forged, in_turns
 from tests.helpers.page_browser import (
     BROWSER,
     FLAGS,
@@ -120,6 +122,19 @@ def test_a_live_race_is_saved_and_opened(visit: Any, tmp_path: Path) -> None:
     other.wait_for_selector("[data-ref=verdictMeans]:not(:empty)", timeout=LOAD_MS)
     assert words(other, "verdictMeans").startswith(f"This machine wrote the same {num} tokens, bit for bit, ")
     assert other.is_visible("[data-ref=verdictMeans]") and not other.evaluate(f"{STATE}.fromFile")
+
+
+def test_a_file_whose_times_were_changed_says_so_next_to_its_ratio(visit: Any, tmp_path: Path) -> None:
+    """Seven times as fast would stand white on the board, and be sent on."""
+    changed = forged(json.loads((CHAINS / "story.json").read_bytes()), lambda seconds: 2.0 * seconds, ["plain"])
+    file, tab = tmp_path / "race.json", visit()
+    file.write_text(json.dumps(in_turns(changed)))
+    tab.set_input_files("[data-ref=file]", file)
+    tab.wait_for_function(f"{STATE}.fromFile")
+    to_end(tab)
+    caution = next(each for each in read(file)["cautions"] if each["kind"] == "times")
+    assert tab.is_visible("#race [data-ref=caution]") and caution["short"] in words(tab, "caution")
+    assert caution["sentence"] in tab.get_attribute("#race [data-ref=caution]", "title")
 
 
 def test_a_tab_out_of_sight_misses_nothing(browser: Any, server: Any) -> None:
