@@ -165,7 +165,7 @@ def short_words(
     what: `Side.num` counts these."""
     num, complete = min(side.num for side in sides), _complete(side.state for side in sides)
     if kind == "same_distribution":
-        return "the texts are not compared"
+        return ""
     if kind == "not_compared":
         return worth(sides, what)
     if first is not None:

@@ -20,7 +20,7 @@ from app.jobs.recorded import RACES
 from app.page.exported import exported_file
 from app.web.player.player import describe
 from engine.events import steps
-from engine.recordings.recording import loads
+from engine.recordings.recording import loads, read
 from engine.recordings.steps_csv import steps_csv
 from tests.helpers.page_browser import UNREADABLE, watched
 from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TOKENS, expected, race_over, words
@@ -114,7 +114,7 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     page.wait_for_selector(".pf[data-stage]", state="detached")
 
     race = download(page, "[data-ref=save]")
-    assert race.path().read_bytes() == RACE.read_bytes()
+    assert race.path().read_text() == read(RACE).text
     assert page.inner_text("#about code") == f"python -m engine verify {race.suggested_filename}"
     about = page.inner_text("#about")
     assert all(fact in about for fact in (recording["commit"], recording["device"]["name"], recording["created"]))
@@ -208,7 +208,7 @@ def test_the_page_gives_the_files_that_the_command_makes(tab: Any) -> None:
     race = json.loads(RACE.read_bytes())
     made_up = {**race, "synthetic": ["speculative"], "model": {**race["model"], "name": "a <b> & 'c' \"d\""}}
     for recording in (race, made_up):
-        text = json.dumps(recording, ensure_ascii=False, separators=(",", ":"))
+        text = loads(json.dumps(recording).encode()).text
         tab.evaluate("text => window.photofinish.open(text, 'a.json')", text)  # the server has not seen it
         tab.click("#pf-tab-whatif")
         tab.press("[data-ref=whatIfK]", "Home")

@@ -289,7 +289,7 @@ def test_back_from_servers_nothing_of_them_is_left(browser: Any, page_cache: Any
             before = tab.evaluate("window.photofinish.state.race")
             tab.click("#page-your-servers [data-ref=use]")
             new_race(tab, before, "finished")
-            tab.wait_for_selector("[data-ref=statusText] >> text=This race: a/model; the recording: ")
+            tab.wait_for_selector("[data-ref=statusText] >> text=Unlike the recording: a/model.")
             tab.wait_for_selector("#page-model >> text=a/model on 2 servers is ready.")
             tab.wait_for_selector(".page-count >> text=characters")
         choose(tab, TARGET)
@@ -301,8 +301,7 @@ def test_back_from_servers_nothing_of_them_is_left(browser: Any, page_cache: Any
         tab.wait_for_function("window.photofinish.state.race === 'recorded-sql'")
         settings(tab, Maximum_length="16")
         run_race(tab, button="[data-ref=liveHere]")
-        line = f"This race: {TARGET}; the recording: gemma-3-270m."
-        tab.wait_for_selector(f"[data-ref=statusText] >> text={line}")
+        tab.wait_for_selector(f"[data-ref=statusText] >> text=Unlike the recording: {TARGET}.")
         whole = tab.text_content("[data-ref=paceNote]")
         assert (
             "k = 7, at most 16 tokens, as a chat message; the recording: gemma-3-270m, n-gram, else EAGLE-3 head, auto"

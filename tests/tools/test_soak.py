@@ -49,7 +49,7 @@ def test_a_planted_difference_is_counted_and_kept(race, what, tmp_path):
     elif what == "end":
         lane.steps.pop()
     else:
-        lane.finished = False
+        lane.state = "failed"
     totals = soak.Totals(tmp_path / "soak.json", earlier=False)
     for row in soak.rows_of(SEGMENT, race):
         totals.add(row)

@@ -1,5 +1,5 @@
-// What tells a race's settings from those of the recording whose place it takes: null if nothing does; else a line with
-// the first difference, and one with all. Both as headers: {model, spec, prompt}.
+// What tells a race's settings from those of the recording whose place it takes: null if nothing does; else a short line
+// with this race's side of the first difference, and one with all of both. Both as headers: {model, spec, prompt}.
 
 import { oneLine, shortDrafter } from "../base/text.js";
 import { draftWords } from "../base/words.js";
@@ -8,7 +8,7 @@ const speculativeOf = ({ spec }) => spec.lanes.filter(({ role }) => role === "sp
 const wordsOfLane = (lane) => (lane.drafter === "server" ? `${lane.name}, on a server` : draftWords({ ...lane,
   drafter: shortDrafter(lane.drafter) }));
 const exactWidth = ({ spec }) => spec.lanes.find(({ role }) => role === "baseline")?.width ?? "auto";
-const LINE_LETTERS = 44;          // letters of either in the short line, which has one line of the board
+const SHORT = 30, WHOLE = 176;          // letters; the short line has one line of the board
 // In words, what matters most first.
 const SETTINGS = [
   ({ model }) => model.name,
@@ -27,10 +27,9 @@ const SETTINGS = [
 
 export function settingsDifference(race, recording) {
   const pairs = SETTINGS.map((words) => [words(race), words(recording)]).filter(([ours, theirs]) => ours !== theirs);
-  const line = (some, most) => {
-    const [ours, theirs] = [0, 1].map((i) => oneLine(some.map((both) => both[i]).filter(Boolean).join(", ")));
-    const cut = (words) => (words.length > most ? `${words.slice(0, most - 1)}\u2026` : words);
-    return `This race: ${cut(ours)}; the recording: ${cut(theirs)}.`;
-  };
-  return pairs.length ? { short: line(pairs.slice(0, 1), LINE_LETTERS), whole: line(pairs, 4 * LINE_LETTERS) } : null;
+  if (!pairs.length) return null;
+  const cut = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}\u2026` : words);
+  const [ours, theirs] = [0, 1].map((i) => oneLine(pairs.map((both) => both[i]).filter(Boolean).join(", ")));
+  return { short: `Unlike the recording: ${cut(oneLine(pairs[0][0]), SHORT)}.`,
+    whole: `This race: ${cut(ours, WHOLE)}; the recording: ${cut(theirs, WHOLE)}.` };
 }
