@@ -31,7 +31,7 @@ MAX_DIGITS = 48
 NUM_STEPS = 5
 PACE = 1.3
 """Nine in ten steps of a lane may take this many times as long as nine in ten of another that took turns with it, at
-the same width or a wider one. A busy machine slows both, and makes their times overlap: in 160 races on a busy one and
+the same width or a wider one. A busy machine slows both, and makes their times overlap: in 196 races on a busy one and
 the ten that ship it was at most 1.02."""
 
 
