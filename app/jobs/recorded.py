@@ -21,7 +21,7 @@ def recorded_view(preset_id: str, name: str = "", folder: Path = RACES) -> RaceV
     if not path.is_file():
         return None
     recording = read(path)
-    left_out = ("schema", "format", "events", "verdicts", *EXTRAS)
+    left_out = ("schema", "format", "events", "verdicts", "cautions", *EXTRAS)
     return RaceView(
         race=f"{RECORDED.lower()}-{preset_id}",
         name=name,

@@ -172,7 +172,7 @@ def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
     tab.evaluate(SETTLED)
     before = tab.evaluate(TOKENS)
     assert before == expected(SHORT) and "RECORDED" in words(tab, "ribbon")
-    assert saved(tab) == good.encode()
+    assert saved(tab).decode() == loads(good.encode()).text
     wrong = json.dumps({**SHORT, "verdicts": {"nobody": {}}})
     for content, why in (
         (wrong.encode(), "nobody"),

@@ -105,6 +105,7 @@ def frames(
     status: str = "The race is over.",
 ) -> list[dict[str, Any]]:
     """The frames a server would send of this race: `every` events each, and the whole recording in the last."""
+    recorded = rejudged(recorded)
     events, known, out = recorded["events"], events_of(recorded), list[dict[str, Any]]()
     header = {key: value for key, value in recorded.items() if key not in ("schema", "format", "events", "verdicts")}
     blank = {"header": None, "events": [], "metrics": None, "speedup": None, "recording": None, "complete": False}
@@ -162,7 +163,7 @@ def rejudged(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def feed(page: Any, recorded: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
-    sent = frames(rejudged(recorded), **options)
+    sent = frames(recorded, **options)
     show(page, sent)
     return sent
 
