@@ -1,15 +1,12 @@
 """Measure the engine on this machine, one figure per line: what README and docs/measurements.md quote.
 
-    python -m tools.bars [exact] [speed] [lanes] [start] [--tokens N] [--only TEXT] [--repeats N] [--json FILE]
+    python -m tools.bars [exact] [speed] [--tokens N] [--only TEXT] [--repeats N] [--json FILE]
 
 exact   N committed tokens over drafters, chains, trees, temperatures, dtypes and targets: how many tokens and rows of
         logits differ from the baseline's (bar: 0)
 speed   medians of interleaved repeats: n-gram drafts against plain, all time counted, on CSV to JSON, SQL, code and a
         sampled story; a step of width 8 against a plain step; the sum of a lane's step times against its wall time.
         `python -m engine bench` compares with transformers
-lanes   four speculative lanes in one race: the median step of each width and draft length of every lane, over that of
-        the same lane alone with plain and baseline; the races alternate
-start   import time of the engine; a fresh process from its start to its first step, with a warm cache
 """
 
 from __future__ import annotations
@@ -17,8 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -134,83 +129,19 @@ def speed(repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
-def four_lanes(repeats: int) -> list[dict[str, Any]]:
-    loaded, params = load(), SamplingParams(max_new_tokens=64)
-    drafting = [("ngram", "ngram", 7), ("eagle3", "eagle3", 7), ("dflash", "dflash", 5), ("short", "eagle3", 3)]
-    times: dict[tuple[Any, ...], dict[bool, list[float]]] = {}
-    for repeat in range(repeats + 1):
-        for name in ("csv", "story"):
-            for lanes in (drafting, *([lane] for lane in drafting)):
-                race, _ = finished_race(loaded, PROMPTS[name], lanes_of(lanes), params)
-                for lane, _, _ in lanes if repeat else []:
-                    for step in race.lanes[lane].steps:
-                        kind = lane, name, step.width, step.num_drafted
-                        times.setdefault(kind, {}).setdefault(len(lanes) > 1, []).append(step.seconds)
-    rows = []
-    for name, _, _ in drafting:
-        ratios = [
-            (statistics.median(of[True]) / statistics.median(of[False]), len(of[True]))
-            for (lane, *_), of in times.items()
-            if lane == name and min(len(of.get(together, [])) for together in (True, False)) >= 5 * repeats
-        ]
-        mean = sum(ratio * num for ratio, num in ratios) / sum(num for _, num in ratios)
-        spread = min(ratios)[0], max(ratios)[0]
-        rows.append({"bar": f"{name}: step among four lanes / alone", "mean": mean, "least, most": spread})
-        print(rows[-1], flush=True)
-    return rows
-
-
-FIRST_STEP = """
-import time
-from engine.session import TorchRace
-from engine.loading.loading import load
-from engine.spec import RaceSpec, standard_lanes
-from engine.text import encode_prompt
-from engine.events import Step
-loaded = load()
-prompt = encode_prompt(loaded.tokenizer, open("assets/prompts/csv_to_json.txt").read())
-race = TorchRace(loaded, RaceSpec(standard_lanes("ngram", 7)), prompt)
-next(e for e in race.events() if isinstance(e.event, Step))
-print(time.perf_counter())
-"""
-
-
-def start() -> list[dict[str, Any]]:
-    rows = []
-    for bar, code, runs in (
-        ("bare python, s", "import time; print(time.perf_counter())", 5),
-        (
-            "import engine, s",
-            "import engine, sys, time; assert not {'torch', 'gradio'} & set(sys.modules); print(time.perf_counter())",
-            5,
-        ),
-        ("later start to the first step, s", FIRST_STEP, 3),
-    ):
-        seconds = []
-        for _ in range(runs):
-            began = time.perf_counter()
-            out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-            seconds.append(float(out.stdout.split()[-1]) - began)
-        rows.append({"bar": bar, "median": round(statistics.median(seconds), 3), "runs": runs})
-        print(rows[-1], flush=True)
-    return rows
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = {
         "exact": lambda: exact(options.tokens, options.only),
         "speed": lambda: speed(options.repeats),
-        "lanes": lambda: four_lanes(options.repeats),
-        "start": start,
     }
-    parser.add_argument("what", nargs="*", help=f"{', '.join(parts)} (default: all but lanes)")
+    parser.add_argument("what", nargs="*", help=f"{', '.join(parts)} (default: both)")
     parser.add_argument("--tokens", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="", help="exact: only targets whose name:dtype contains this")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    rows = [row for what in options.what or ("start", "speed", "exact") for row in parts[what]()]
+    rows = [row for what in options.what or ("speed", "exact") for row in parts[what]()]
     if options.json:
         kernels = choose(torch.device("cpu"))
         about = {
