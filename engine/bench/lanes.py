@@ -39,7 +39,7 @@ class Sample:
     tokens_per_s: None if nothing could be timed.
     speedup_vs_plain: seconds per token of the plain lane of the same prompt and repeat over its own; for a drafting
         lane, of the baseline if that was faster.
-    identical: to the baseline of the same race; None for the plain lane and peers.
+    identical: to the baseline of the same race; None for the plain lane and peers, and if it was not compared.
     """
 
     name: str
@@ -112,7 +112,9 @@ def run_race(
     gains, verdicts = race_speedups(events, lanes), race.result()["verdicts"]
     for lane, done in numbers.items():
         gain = gains[lane] if lane in gains else speedup(steps(events, PLAIN), steps(events, lane))
-        identical = are_same(verdicts[lane]["kind"]) if lane in gains else None
+        identical = (
+            are_same(verdicts[lane]["kind"]) if lane in gains else (lane == BASELINE and lane not in failed) or None
+        )
         if identical is False:
             (faults if race.widths.plan.exact else differences).append(f"{name}: {verdicts[lane]['sentence']}")
         synthetic = race.lanes[lane].drafter.synthetic

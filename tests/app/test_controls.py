@@ -254,8 +254,11 @@ def test_a_race_says_how_it_differs_from_the_recording_in_its_place() -> None:
             spec = race["spec"]
             {"lane": spec["lanes"][2], "spec": spec, "params": spec["params"], **race}[where][name] = value
             said = call("settingsDifference", race, recording)
-            ours = words.partition("; ")[0]
-            assert said["whole"] == f"This race: {words}." and len(said["short"]) <= 53
+            ours, _, theirs = words.partition("; the recording: ")
+            assert said["whole"].startswith(f"This race: {ours}") and said["whole"].endswith(
+                f"the recording: {theirs}."
+            )
+            assert len(said["short"]) <= 53
             assert said["short"] == f"Unlike the recording: {ours if len(ours) <= 30 else ours[:29] + '…'}."
         race["spec"]["lanes"].append({**race["spec"]["lanes"][2], "name": "two", "k": 3})
         assert "else EAGLE-3 head, k = 3; the recording" in call("settingsDifference", race, recording)["whole"]

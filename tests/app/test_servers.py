@@ -100,7 +100,7 @@ def test_nothing_is_worked_out_between_two_devices():
     """A figure that divides a server's seconds by this machine's, as if a drafter had made the difference."""
     recording = shown("there")
     assert compared_of(recording) is None
-    assert [each.sentence for each in why(recording)] == [NO_RATIO] * 6
+    assert [each.sentence for each in why(recording)] == [NO_RATIO] * 5
     times, acceptance, _, over_k = charts(recording)
     assert "as long as a plain one" not in times.sentence and times.figure is not None
     assert acceptance.figure is not None and over_k.sentence == NOT_ASKED

@@ -190,7 +190,7 @@ def test_a_lane_that_fails_is_no_identical_one(monkeypatch):
         NgramDrafter, "propose", lambda self, ids, hidden, k: 1 / 0 if len(ids) > 40 else propose(self, ids, hidden, k)
     )
     raced = one_race(max_new_tokens=40)
-    assert [s.identical for s in raced.samples] == [None, True, False]
+    assert [s.identical for s in raced.samples] == [None, True, None]
     assert "lane ngram failed" in raced.faults[0]
 
 
