@@ -338,8 +338,9 @@ def test_the_queue_serves_on_after_a_fault_of_its_own(monkeypatch, caplog) -> No
         serving = asyncio.create_task(queue.start_processing())
         request = SimpleNamespace(client=None, scope={})
         for name in ("before", "poison", "after"):
-            body = SimpleNamespace(fn_index=LOADED, session_hash=name, data=[])
-            assert (await queue.push(body, request, None))[0]
+            body = SimpleNamespace(fn_index=LOADED, session_hash=name, data=[None])
+            took = await queue.push(body, request, None)
+            assert took[0], took
         async with asyncio.timeout(10):
             while len(served) < 2:
                 await asyncio.sleep(0.01)

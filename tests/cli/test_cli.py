@@ -203,7 +203,7 @@ def test_the_command_writes_both_files_without_torch_or_gradio(tmp_path: Path) -
     )
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.count("\n") == 2
     (packed,) = PACKED.findall(html.read_text(encoding="utf-8"))
-    assert gzip.decompress(b64decode(packed)) == SHIPPED.read_bytes()
+    assert gzip.decompress(b64decode(packed)) == loads(SHIPPED.read_bytes()).text.encode()
     assert table.read_bytes().decode() == steps_csv(loads(SHIPPED.read_bytes()))
 
 

@@ -123,7 +123,7 @@ def test_a_lane_that_fails_stands_in_its_row_and_the_study_goes_on(file, capsys,
     said = capsys.readouterr()
     assert said.out, said.err
     found = json.loads(said.out)
-    assert [(row["speedup"], row["identical"]) for row in found["rows"]] == [(None, False)] * 3
+    assert [(row["speedup"], row["identical"]) for row in found["rows"]] == [(None, None)] * 3
     assert "line 1: lane ngram failed" in said.err and found["verdict"] == "unclear"
 
 
