@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -14,8 +15,7 @@ from app.web.player.player import describe
 from engine.analysis.verdict import IDENTICAL, SAME, are_same
 from engine.cli.commands import check_outcome
 from engine.errors import RaceError
-from engine.events import Failed, Finished, Started, Step
-from engine.race import race as in_turns
+from engine.events import Failed, Finished, LaneEvent, Started, Step
 from engine.recordings.check import check
 from engine.recordings.judged import judged
 from engine.recordings.recording import Recording, read
@@ -43,7 +43,11 @@ def a_race(seed: int) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     lanes = {"plain": a_lane(rng, ids, audit), "baseline": a_lane(rng, ids, audit)}
     lanes["speculative"] = a_lane(rng, other, audit)
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=9), audit)
-    events = list(in_turns({name: iter(done) for name, done in lanes.items()}))
+    events, clocks = list[LaneEvent](), dict.fromkeys(lanes, 0.0)
+    for row in zip_longest(*lanes.values()):  # steps of one length, in turns
+        for name, event in zip(lanes, row, strict=True):
+            clocks[name] += event.seconds if isinstance(event, Step) else 0.0
+            events += [LaneEvent(name, clocks[name], event)] if event else []
     return recording(spec, [1, 2, 3], events) | {"stopped": True}, lanes
 
 
