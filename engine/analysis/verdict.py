@@ -187,7 +187,7 @@ def _num(num: int, what: str) -> str:
 
 
 def _same(num: int, rows_different: int | None, both: str, so_far: str) -> tuple[Kind, str]:
-    """Of two lanes with the same tokens."""
+    """The kind and the sentence for two lanes with the same tokens."""
     wrote = f"{both} wrote the same {_num(num, 'token')}"
     if rows_different == 0:
         return "identical_bits", f"identical, bit for bit: {wrote} and 0 of {num} rows of logits differ{so_far}"

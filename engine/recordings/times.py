@@ -27,7 +27,7 @@ CHANCE = 32
 """Half of all times have the last binary digit of their clock after the point, so n of them all lack the last m by a
 chance of 2^-(n m), which has to be below 2^-CHANCE. Fewer than NUM_TICKS different times may be made up."""
 MAX_DIGITS = 48
-"""Of a clock that has run for 16 s. Times that were rounded or made up have more."""
+"""A clock that has run for 16 s has no more. Times that were rounded or made up do."""
 NUM_STEPS = 5
 PACE = 1.3
 """Nine in ten steps of a lane may take this many times as long as nine in ten of another that took turns with it, at
