@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
+from gradio.context import LocalContext
 
 from engine.errors import UsageError
 from engine.recordings.recording import Recording, checked
@@ -212,7 +213,7 @@ class Handlers(StatusLines):
         try:
             self.catalogue.drafter(pair, drafter)
         except UsageError as error:
-            if pair.lanes is None:
+            if pair.lanes is None and LocalContext.event_id.get(None):  # without a queue Gradio would log it
                 gr.Warning(f"{error}. The model's own takes its place: {own['drafter']}, k = {own['k']}.")
             return own["drafter"], own["k"], *rest
         return gr.skip(), gr.skip(), *rest

@@ -90,7 +90,7 @@ def _run(arguments: list[str]) -> int:
     name = arguments[0]
     command = _command(name)
     options = _parser(name, command).parse(arguments[1:])
-    with warnings.catch_warnings(), nullcontext() if options.debug else _without_log():
+    with warnings.catch_warnings(), nullcontext() if options.debug else _without_tracebacks():
         if not options.debug:
             warnings.simplefilter("ignore")
             os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
@@ -148,9 +148,11 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _without_log() -> Iterator[None]:
-    """The engine logs with a traceback what a command says in a line; Python would print it for want of a handler."""
-    log, handler = logging.getLogger("engine"), logging.NullHandler()
+def _without_tracebacks() -> Iterator[None]:
+    """Warnings of the engine, without the tracebacks that it logs of what a command says in a line."""
+    log, handler = logging.getLogger("engine"), logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.addFilter(lambda record: not record.exc_info and "Traceback (" not in record.getMessage())
     log.addHandler(handler)
     try:
         yield

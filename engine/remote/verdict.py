@@ -179,7 +179,7 @@ def likely_of(answer: Any, tokens: Sequence[int]) -> Likely | None:
         found = [likely[token] for token in tokens]
     except (AttributeError, TypeError, KeyError, IndexError, ValueError):
         return None
-    if not all(type(each) in (int, float) and math.isfinite(each) for each in likely.values()):
+    if not all(type(each) in (int, float) and -math.inf < each < math.inf for each in likely.values()):
         return None
     return Likely(found, max(likely, key=lambda token: likely[token]))
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.helpers.fuzz import fuzzed
+from tests.helpers.fuzz import Fuzzer, calls, rss_mb
 
 NUM_CALLS = 200
-"""`python -m tests.helpers.fuzz` makes more, and to pages of other kinds."""
-MAX_GROWTH_MB = 60
-"""0.3 MB a call, as of answers that nobody reads, would be more."""
+MAX_GROWTH_MB = 60  # 0.3 MB a call, as of answers that nobody reads, would be more
 
 
 @pytest.mark.slow
@@ -19,11 +19,23 @@ def test_no_call_breaks_the_page_or_learns_anything(server: Any) -> None:
     """A traceback, a path or a key would reach a stranger; a wrong value would be a fault of the page, or fill its disk
     or memory; or the queue would be dead."""
     server.visitor("before-the-fuzz").race()
-    with fuzzed(server) as fuzzer:
-        fuzzer.run(NUM_CALLS // 2)  # loads what is loaded once
-        report = fuzzer.run(NUM_CALLS)
-        assert report.problems == []
-        assert report.statuses[200] > report.num_calls / 4 and report.num_read > report.num_calls / 20
-        assert report.log_bytes == 0, server.log.read_text()[-report.log_bytes :]
-        assert fuzzer.growth_mb() < MAX_GROWTH_MB
+    with closing(Fuzzer(server)) as fuzzer:
+        drawn = calls(fuzzer.config)
+
+        def send(num_calls: int) -> None:
+            @settings(max_examples=num_calls, database=None, phases=[Phase.generate], suppress_health_check=HealthCheck)
+            @given(drawn)
+            def one(call: Any) -> None:
+                fuzzer.send(call)
+
+            one()
+
+        send(NUM_CALLS // 2)  # loads what is loaded once
+        fuzzer.statuses.clear()
+        before_mb, log = rss_mb(server), server.log.stat().st_size
+        send(NUM_CALLS)
+        assert fuzzer.problems == []
+        assert fuzzer.statuses[200] > NUM_CALLS / 4 and fuzzer.num_read > NUM_CALLS / 20, fuzzer.statuses
+        assert server.log.stat().st_size == log, server.log.read_text()[log:]
+        assert rss_mb(server) - before_mb < MAX_GROWTH_MB
     assert server.visitor("after-the-fuzz").race()[-1]["state"] == "finished"

@@ -192,18 +192,41 @@ def test_high_contrast_tells_tokens_apart(page: Any) -> None:
             assert look["ink"] != look["paper"] and (kind == "rejected" or look["border"] == look["ink"]), (kind, look)
 
 
+SPIES = """() => { window.said = []; window.wide = []; const pen = CanvasRenderingContext2D.prototype;
+    const { fillText, fillRect } = pen;
+    const writeText = async words => { window.copied = words; };
+    Object.defineProperty(navigator, 'clipboard', { value: { writeText } });
+    pen.fillText = function (words, ...rest) { window.said.push(words); fillText.call(this, words, ...rest); };
+    pen.fillRect = function (x, y, width, high) { if (high === 32) window.wide.push(width);
+      fillRect.call(this, x, y, width, high); }; }"""
+
+
+@pytest.mark.parametrize("kind", ["copies", "disturbed", "loop"])
+def test_what_is_sent_carries_the_caution(page: Any, kind: str) -> None:
+    """A picture, a sentence or a file name would quote a ratio that the board itself doubts."""
+    text = "one two three four.\n" * 30 if kind == "loop" else TEXT
+    race = race_over(words_of(text)[:80], seed=14)
+    race["prompt"]["text"] = TEXT if kind == "copies" else "a prompt"
+    race["waited_share"] = 0.62 if kind == "disturbed" else 0.0
+    (caution,) = rejudged(race)["cautions"]
+    assert caution["kind"] == kind
+    page.evaluate(SPIES)
+    feed(page, race)
+    page.click(".pf-share summary")
+    with page.expect_download() as download:
+        page.click("[data-ref=picture]")
+    assert re.search(r"\dx", download.value.suggested_filename) is None
+    assert caution["short"] in " ".join(page.evaluate("window.said"))
+    page.click("[data-copy=sentence]")
+    page.wait_for_function("window.copied")
+    sentence = "No result: the text repeats itself" if kind == "loop" else caution["sentence"]
+    assert sentence in page.evaluate("window.copied")
+
+
 def test_the_picture_says_what_the_board_says(page: Any, tmp_path: Any) -> None:
     """A picture of a race that shows other figures than the race or the copied sentence, hides that the slower lane
     was not done, or is of a size that sites cut."""
-    page.evaluate(
-        """() => { window.said = []; window.wide = []; const pen = CanvasRenderingContext2D.prototype;
-        const { fillText, fillRect } = pen;
-        const writeText = async words => { window.copied = words; };
-        Object.defineProperty(navigator, 'clipboard', { value: { writeText } });
-        pen.fillText = function (words, ...rest) { window.said.push(words); fillText.call(this, words, ...rest); };
-        pen.fillRect = function (x, y, width, high) { if (high === 32) window.wide.push(width);
-          fillRect.call(this, x, y, width, high); }; }"""
-    )
+    page.evaluate(SPIES)
     feed(page, race_over(words_of(TEXT)[:80], seed=14))
     page.focus("[data-ref=scrub]")
     page.keyboard.press("Home")

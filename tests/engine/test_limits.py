@@ -60,8 +60,8 @@ def test_a_clamped_lane_is_the_lane_of_that_length() -> None:
     """What was asked for would leave its widths behind, and the race be another than it says."""
     most = most_drafts(HEADS[0], trained(), silent)
     (long, said, _), (short, same, _) = (raced(standard_lanes(HEADS[0], k)) for k in (63, most))
-    assert long.spec == short.spec and long.widths.plan.step_widths == short.widths.plan.step_widths
-    assert said["widths"]["note"].startswith(same["widths"]["note"]) and "instead of 63" in said["widths"]["note"]
+    assert long.spec == short.spec and max(long.widths.plan.step_widths) == max(short.widths.plan.step_widths)
+    assert "instead of 63" in said["widths"]["note"] and "instead of" not in same["widths"]["note"]
 
 
 @pytest.mark.parametrize(("drafter", "words"), BROKEN.items())
