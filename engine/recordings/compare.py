@@ -99,8 +99,8 @@ def _speedups(recorded: Recording, here: Recording) -> dict[str, dict[str, float
 
 
 def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[str, float | None]]) -> str:
-    """Both ratios of each lane, and both speeds of the plain lane they are relative to. On one device the ratios should
-    agree, as far as neither race was disturbed."""
+    """Both ratios of each lane, and next to each other the plain lane's speed, its prefill and the memory's bandwidth.
+    On one device the ratios should agree, as far as neither race was disturbed."""
     said, odd = [], []
     for name, ratio in speedups.items():
         then, now = ratio["recorded"], ratio["here"]
@@ -112,8 +112,12 @@ def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[
             odd.append(name)
     if not said:
         return ""
-    paces = (lane_metrics(each.events, _plain(each, next(iter(speedups)))).tokens_per_s for each in (recorded, here))
-    plain = "plain {} and {} tokens/s".format(*("?" if pace is None else f"{pace:.1f}" for pace in paces))
+    figures = [_figures(each, _plain(each, next(iter(speedups)))) for each in (recorded, here)]
+    plain = ", ".join(
+        f"{name} {then} and {now} {unit}"
+        for (name, then, unit), (_, now, _) in zip(*figures, strict=True)
+        if (then, now) != ("?", "?")
+    )
     if recorded["device"] != here["device"]:
         end = "on another device, which may differ; times are not proven"
     elif disturbed := [which for which, each in (("there", recorded), ("here", here)) if _is_disturbed(each)]:
@@ -121,6 +125,17 @@ def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[
     else:
         end = "more than noise explains, on the same device" if odd else "times are not proven"
     return f"{', '.join(said)} ({plain}); {end}"
+
+
+def _figures(race: Recording, lane: str) -> list[tuple[str, str, str]]:
+    """(name, value or "?", unit) of what a file claims of its machine."""
+    numbers, memory = lane_metrics(race.events, lane), race.get("roofline") or {}
+    bytes_per_s = memory.get("bandwidth_bytes_per_s")
+    return [
+        ("plain", "?" if numbers.tokens_per_s is None else f"{numbers.tokens_per_s:.1f}", "tokens/s"),
+        ("its prefill", "?" if numbers.prefill_s is None else f"{numbers.prefill_s:.2f}", "s"),
+        ("memory", "?" if bytes_per_s is None else f"{bytes_per_s / 1e9:.0f}", "GB/s"),
+    ]
 
 
 def _plain(race: Recording, lane: str) -> str:

@@ -150,11 +150,11 @@ def test_a_lane_that_fails_here_is_no_success():
 @pytest.mark.parametrize(
     ("factor", "device", "waited", "words"),
     [
-        (1, {}, 0, "recorded 1.11x, here 1.11x (plain 5.0 and 5.0 tokens/s); times are not proven"),
-        (1.15, {}, 0, "here 1.28x (plain 5.0 and 4.3 tokens/s); times are not proven"),
-        (2, {}, 0, "here 2.22x (plain 5.0 and 2.5 tokens/s); more than noise explains, on the same device"),
-        (2, {"name": "a GPU"}, 0, "here 2.22x (plain 5.0 and 2.5 tokens/s); on another device, which may differ"),
-        (2, {}, 0.9, "tokens/s); the machine was disturbed here; times are not proven"),
+        (1, {}, 0, "recorded 1.11x, here 1.11x (plain 5.0 and 5.0 tokens/s…); times are not proven"),
+        (1.15, {}, 0, "here 1.28x (plain 5.0 and 4.3 tokens/s…); times are not proven"),
+        (2, {}, 0, "here 2.22x (plain 5.0 and 2.5 tokens/s…); more than noise explains, on the same device"),
+        (2, {"name": "a GPU"}, 0, "here 2.22x (plain 5.0 and 2.5 tokens/s…); on another device, which may differ"),
+        (2, {}, 0.9, "tokens/s…); the machine was disturbed here; times are not proven"),
     ],
 )
 def test_both_speeds_stand_side_by_side(factor: float, device: dict[str, str], waited: float, words: str) -> None:
@@ -162,9 +162,23 @@ def test_both_speeds_stand_side_by_side(factor: float, device: dict[str, str], w
     here = forged(races.fixed_race(), lambda seconds: seconds * factor, ["plain", "baseline"])
     here |= {"device": {**here["device"], **device}, "waited_share": waited}
     result = compared(races.fixed_race(), here)
-    assert result["same_tokens"] and words in result["speed"] and result["speed"] in result["sentence"]
+    assert result["same_tokens"] and all(part in result["speed"] for part in words.split("…"))
+    assert result["speed"] in result["sentence"]
     ratios = result["speedups"]["speculative"]
     assert ratios["here"] == pytest.approx(factor * ratios["recorded"]) and list(result["speedups"]) == ["speculative"]
+
+
+def test_what_no_ratio_shows_is_stated_too() -> None:
+    """A prefill or a bandwidth that somebody changed would be confirmed by tokens and by the ratio."""
+    recorded = races.fixed_race()
+    forged_file = copy.deepcopy(recorded)
+    for event in forged_file["events"]:
+        if event["type"] == "started":
+            event["prefill_s"] = 4.25
+    for race, bandwidth in ((forged_file, 80e9), (recorded, 40e9)):
+        race["roofline"] = {"bytes_per_step": 1, "cache_bytes": 0, "bandwidth_bytes_per_s": bandwidth, "how": ""}
+    speed = compared(forged_file, recorded)["speed"]
+    assert "its prefill 4.25 and 0." in speed and "memory 80 and 40 GB/s" in speed
 
 
 def test_the_speed_of_every_lane_is_stated():
