@@ -17,9 +17,9 @@ from app.jobs.backend import TorchBackend
 from app.jobs.logs import set_up
 from app.jobs.memory import share_one_arena
 from app.jobs.servers import MixedBackend, ServersBackend, servers_catalogue
-from engine.errors import UsageError
+from engine.core.errors import UsageError
+from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.remote.endpoint import PREFIX, endpoints_of
-from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
 ANY_HOST = ("0.0.0.0", "::")
 

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .analysis.metrics import lane_metrics, race_speedup
-    from .events import Prompt, Step
+    from .core.events import Prompt, Step
+    from .core.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
     from .loading.loading import load
     from .session import TorchRace
-    from .spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
     from .text import encode_prompt
 
 _PLACES = {
     "analysis.metrics": ("lane_metrics", "race_speedup"),
-    "events": ("Prompt", "Step"),
+    "core.events": ("Prompt", "Step"),
     "loading.loading": ("load",),
     "session": ("TorchRace",),
-    "spec": ("LaneSpec", "RaceSpec", "SamplingParams", "standard_lanes"),
+    "core.spec": ("LaneSpec", "RaceSpec", "SamplingParams", "standard_lanes"),
     "text": ("encode_prompt",),
 }
 __all__ = [

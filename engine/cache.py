@@ -10,7 +10,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from .errors import UsageError
+from .core.errors import UsageError
 
 ENVIRONMENT_VARIABLE = "PHOTOFINISH_CACHE"
 

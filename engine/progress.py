@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+# progress(text, share): what is going on, and the share done, from 0 to 1, or None if unknown.
 Progress = Callable[[str, float | None], None]
-"""progress(text, share): what is going on, and the share done, from 0 to 1, or None if unknown."""
 LIBRARIES = ("transformers", "huggingface_hub", "accelerate", "torch", "gguf")
 _turn = threading.RLock()
 

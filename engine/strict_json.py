@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import UsageError, short
+from .core.errors import UsageError, short
 
 MAX_INT = 2**63 - 1
 MAX_NAME = 10_000
 MAX_TEXT = 1_000_000
-MAX_DIGITS = 20
-"""Digits of a checksum, the largest integer in a recording."""
+MAX_DIGITS = 20  # digits of a checksum, the largest integer in a recording
+# A file may have one bracket for each 20 bytes of its size limit, one quote for each 10, one comma for each 4. The
+# page's longest race has one for each 38, 13 and 10 bytes; a file of nothing else takes a hundred times as long to
+# parse as one long text.
 BRACKETS, QUOTES, COMMAS = 20, 10, 4
-"""A file may have one bracket for each 20 bytes of its size limit, one quote for each 10, one comma for each 4. The
-page's longest race has one for each 38, 13 and 10 bytes; a file of nothing else takes a hundred times as long to parse
-as one long text."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 

@@ -8,14 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import UsageError
-from .events import Prompt
-from .spec import SamplingParams
+from .core.errors import UsageError
+from .core.events import Prompt
+from .core.spec import SamplingParams
 
 MAX_PROMPT_CHARS = 200_000
 STDIN = "-"
-CONTEXT_TOKENS = 4
-"""Tokens of the prompt that can affect the first piece: a character has at most four bytes."""
+CONTEXT_TOKENS = 4  # tokens of the prompt that can affect the first piece: a character has at most four bytes
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _REPLACEMENT = "\ufffd"
 
@@ -206,9 +205,9 @@ def _each_byte(error: UnicodeError) -> tuple[str, int]:
     return _REPLACEMENT * (error.end - error.start), error.end
 
 
+# Error handler that decodes every invalid byte to one U+FFFD, as ByteFallback does ("replace" gives one per broken
+# character).
 EACH_BYTE = "photofinish.each_byte"
-"""Error handler that decodes every invalid byte to one U+FFFD, as ByteFallback does ("replace" gives one per broken
-character)."""
 codecs.register_error(EACH_BYTE, _each_byte)
 
 

@@ -33,8 +33,8 @@ settings.register_profile("explore", max_examples=500, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+# Folders of files that take long. They go first: a process that begins one last would run on alone.
 LONG = ("tools", "browser", "app", "kernels/cuda", "doctor", "exactness", "bench", "what_if", "studies")
-"""Folders of files that take long. They go first: a process that begins one last would run on alone."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

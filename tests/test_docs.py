@@ -15,18 +15,16 @@ import pytest
 
 import engine
 from engine.cli import main
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.loading.loading import load
 from tests.helpers import ROOT
 from tests.helpers.tiny import TRAINED
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-TOLD = [page for page in PAGES if page.name != "log.md"]
-"""The log tells of what is gone."""
+TOLD = [page for page in PAGES if page.name != "log.md"]  # the log tells of what is gone
 README_CHARACTERS = 6000
 COMMANDS = ROOT / "docs" / "commands.md"
-OF_OTHERS = {"--metrics", "--gpus", "--speculative-config"}
-"""Options in docs that are other programs'."""
+OF_OTHERS = {"--metrics", "--gpus", "--speculative-config"}  # options in docs that are other programs'
 
 
 @cache
@@ -128,7 +126,7 @@ def test_the_public_names_are_there_and_cost_nothing() -> None:
     assert sorted(name for names in engine._PLACES.values() for name in names) == engine.__all__
     with pytest.raises(AttributeError, match="it has: LaneSpec, "):
         _ = engine.Decoder
-    code = "import sys, engine; assert 'torch' not in sys.modules and 'engine.spec' not in sys.modules"
+    code = "import sys, engine; assert 'torch' not in sys.modules and 'engine.core.spec' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

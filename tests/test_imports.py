@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+# Rooms from the ground up; each imports from lower floors alone. "engine" is its front, engine/__init__.py; "app": the
+# files at its root.
 FLOORS = (
-    ("engine.errors", "engine.progress"),
-    ("engine.cache", "engine.layers", "engine.spec", "engine.strict_json"),
-    ("engine.events", "engine.heads", "engine.interfaces", "engine.kernels"),
-    ("engine.analysis", "engine.race", "engine.sampling", "engine.text"),
-    ("engine.decode", "engine.recordings", "engine.remote", "engine.runner"),
-    ("engine.exactness", "engine.hardware", "engine.loading"),
+    ("engine.core", "engine.progress"),
+    ("engine.cache", "engine.layers", "engine.strict_json"),
+    ("engine.heads", "engine.kernels"),
+    ("engine.analysis", "engine.text"),
+    ("engine.recordings", "engine.runner"),
+    ("engine.exactness", "engine.hardware", "engine.loading", "engine.remote"),
     ("engine.drafters", "engine.training"),
     ("engine.session",),
     ("engine", "engine.what_if"),
@@ -30,13 +32,10 @@ FLOORS = (
     ("engine.cli",),
     ("engine.__main__",),
 )
-"""Rooms from the ground up; each imports from lower floors alone. "engine" is its front, engine/__init__.py; "app": the
-files at its root."""
 SEAM = ("engine.kernels.cpu", "engine.kernels.cuda")
-CHOOSES = "engine.kernels.choose"
-"""The one file that knows the kinds of kernels."""
+CHOOSES = "engine.kernels.choose"  # the one file that knows the kinds of kernels
+# The one file of the engine that names the app, by a string: an exported page is made of the page's own files.
 NAMES_THE_APP = "engine.cli.export"
-"""The one file of the engine that names the app, by a string: an exported page is made of the page's own files."""
 DEVICE_TYPES = {"cpu", "cuda", "mps"}
 
 

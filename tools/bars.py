@@ -22,13 +22,13 @@ from typing import Any
 import torch
 
 from engine.analysis.metrics import lane_metrics, race_speedup, speedup
-from engine.events import steps, token_ids
+from engine.core.events import steps, token_ids
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of, standard_lanes
 from engine.hardware import environment
 from engine.kernels.choose import choose
 from engine.loading.loading import load
 from engine.session import TorchRace
 from engine.session.lanes import build_lane, decode_lane
-from engine.spec import RaceSpec, SamplingParams, lanes_of, standard_lanes
 from engine.text import encode_prompt
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -37,19 +37,19 @@ from safetensors.torch import load_file, save_file
 
 from engine.analysis.verdict import part
 from engine.cache import write_atomically
-from engine.events import Prompt
+from engine.core.events import Prompt
+from engine.core.spec import BASELINE, LaneSpec, RaceSpec, SamplingParams, tree_size
 from engine.hardware import environment
 from engine.kernels.choose import choose
 from engine.kernels.cpu.build import OFF
 from engine.loading.loading import DEFAULT_TARGET, LoadedModel, load
 from engine.progress import silent
 from engine.session import TorchRace
-from engine.spec import BASELINE, LaneSpec, RaceSpec, SamplingParams, tree_size
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAINED = ROOT / "tests" / "fixtures" / "trained"
+# Tokens that a sliding layer of each target sees; 0: it has none.
 WINDOWS = {DEFAULT_TARGET: 512, "fixture": 0, "sliding": 16}
-"""Tokens that a sliding layer of each target sees; 0: it has none."""
 HEADS = [f"{name}:{TRAINED / name}" for name in ("eagle3", "dflash")]
 DRAFT = f"draft_model:{TRAINED / 'draft'}"
 DRAFTERS = ["ngram", "synthetic:0.9", "synthetic:0.5"]
@@ -57,10 +57,10 @@ SMALL = [*DRAFTERS, *HEADS, DRAFT, *(f"hybrid:ngram:2+{each}" for each in (*HEAD
 LARGE = [*DRAFTERS, "eagle3", "dflash", "hybrid:ngram+eagle3", "hybrid:ngram:2+dflash"]
 CHAINS, TREES, MOST_OF_DFLASH = (1, 2, 3, 5, 7), ("tree:3", "tree:7", "tree:15", "auto", "auto"), 5
 TEMPERATURES = (0.0, 0.0, 0.3, 0.7, 1.0, 1.2)
+# Tokens of a race, prompt included: few lengths, because each is probed.
 ROOMS = {DEFAULT_TARGET: (224, 736), "fixture": (480, 992), "sliding": (480, 992)}
-"""Tokens of a race, prompt included: few lengths, because each is probed."""
+# The last race goes beyond: with fixtures by up to 8,000, so the default model has a third.
 SEGMENT_TOKENS = {DEFAULT_TARGET: 18_000, "fixture": 10_000, "sliding": 10_000}
-"""The last race goes beyond: with fixtures by up to 8,000, so the default model has a third."""
 SEGMENT_S, SAVED_EVERY_S = 1800.0, 60.0
 COUNTED = "tokens", "tokens_different", "rows_compared", "rows_different"
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from engine.core.errors import UsageError, choices
+from engine.core.spec import check_length
 from engine.drafters import check as check_drafter
 from engine.drafters import weightless
 from engine.drafters.synthetic import parts_of
-from engine.errors import UsageError, choices
 from engine.loading.sources import DEFAULT_TARGET
-from engine.spec import check_length
 
 from . import fits
 from .limits import Limits
@@ -28,10 +28,8 @@ ASSETS = Path(__file__).resolve().parents[2] / "assets"
 KINDS = ("code", "json", "sql", "summary", "chat", "creative")
 NOT_ALLOWED = "needs more weights than the default pair, which the operator of this page has not allowed"
 MAX_SHOWN = 60
-CHEAPEST = "ngram", 7
-"""Drafter and k of a target that the command line names alone."""
-MARGIN = 0.1
-"""Share of free GPU memory that the default pair must leave, because its need is estimated, not measured."""
+CHEAPEST = "ngram", 7  # drafter and k of a target that the command line names alone
+MARGIN = 0.1  # share of free GPU memory that the default pair must leave, because its need is estimated, not measured
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from engine.core.spec import MAX_AUTO_K, standard_lanes
 from engine.drafters import weightless
 from engine.layers.published import cache_bytes, num_parameters, quantised, refusal, text_part
 from engine.loading.random_targets import shipped_config
 from engine.loading.sources import DEFAULT_TARGET
-from engine.spec import MAX_AUTO_K, standard_lanes
 
 from .limits import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from .machine import GIB, Machine
@@ -22,21 +22,18 @@ NO_GPU = "torch finds none"
 NOT_USED = "torch cannot use this machine's GPU"
 DAMAGED = "has a config.json that cannot be read"
 SERVER = "; run it on a server"
-LARGEST_GPU = 180 * GIB
-"""Free memory of the largest single GPU (B200)."""
+LARGEST_GPU = 180 * GIB  # free memory of the largest single GPU (B200)
+# Lower bound for a long prompt: English has 4 to 5, code 3 to 4. A denser one that does not fit is refused when its
+# race is set up.
 CHARS_PER_TOKEN = 3
-"""Lower bound for a long prompt: English has 4 to 5, code 3 to 4. A denser one that does not fit is refused when its
-race is set up."""
-LONGEST = MAX_PROMPT_CHARS // CHARS_PER_TOKEN + MAX_NEW_TOKENS
-"""Tokens of the longest race."""
+LONGEST = MAX_PROMPT_CHARS // CHARS_PER_TOKEN + MAX_NEW_TOKENS  # tokens of the longest race
+# One for each lane, and one for the untimed run before a `synthetic` one.
 NUM_CACHES = len(standard_lanes("ngram", 1)) + 1
-"""One for each lane, and one for the untimed run before a `synthetic` one."""
 NUM_STATES = MAX_AUTO_K + 2
 CACHES = "of caches for the longest race"
+# For captured graphs, workspaces of libraries and fragmentation. An allowance, not a measurement.
 GRAPHS, GRAPH_BYTES = "for graphs", 2 * GIB
-"""For captured graphs, workspaces of libraries and fragmentation. An allowance, not a measurement."""
-HIDDEN_STATES = 6
-"""The most hidden states that a head reads. It keeps them for every token, and they are copied once."""
+HIDDEN_STATES = 6  # the most hidden states that a head reads. It keeps them for every token, and they are copied once.
 
 
 def reason(target: str, drafter: str, machine: Machine, size: int = 2) -> str:

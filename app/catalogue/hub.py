@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from engine.errors import PhotofinishError, UsageError, in_a_line
+from engine.core.errors import PhotofinishError, UsageError, in_a_line
 from engine.loading.random_targets import MAX_CONFIG_BYTES
 from engine.strict_json import parse
 
@@ -21,11 +21,9 @@ from .catalogue import Catalogue
 from .fits import DAMAGED, repository
 from .machine import Machine
 
+# Time-out for the hub. There is none for torch: its first import can take minutes, and no race here runs without it.
 CHECK_S = 30.0
-"""Time-out for the hub. There is none for torch: its first import can take minutes, and no race here runs without
-it."""
-LATE_S = CHECK_S
-"""After this the page says that torch is slow to start: by then the hub has answered or timed out."""
+LATE_S = CHECK_S  # after this the page says that torch is slow to start: by then the hub has answered or timed out
 HUB_TIMEOUT_S = 5.0
 NO_HUB = "needs the model hub, which cannot be reached"
 GATED = "is gated: accept its terms on the hub, set HF_TOKEN to a token that may read it, and restart this page"

@@ -10,28 +10,26 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine.errors import UsageError, choices, short
+from engine.core.errors import UsageError, choices, short
 from engine.strict_json import check_quick
 
 MAX_PROMPT_CHARS = 20_000
 MAX_NEW_TOKENS = 1_000
-MAX_MORE_LANES = 3
-"""Lanes with guesses, besides the first one."""
-PER_VISITOR = 3
-"""One race running and two waiting."""
+MAX_MORE_LANES = 3  # lanes with guesses, besides the first one
+PER_VISITOR = 3  # one race running and two waiting
+# A client chooses its visitor name, but not its address. Room for four visitors, because people behind a router share
+# one.
 PER_ADDRESS = 12
-"""A client chooses its visitor name, but not its address. Room for four visitors, because people behind a router share
-one."""
+# Limits for a file of prompts and for a recording. The longest race of this page, audited and with all extras, has 4.5
+# million.
 MAX_FILE_CHARS, MAX_RECORDING_CHARS = 3_000_000, 5_000_000
-"""Limits for a file of prompts and for a recording. The longest race of this page, audited and with all extras, has 4.5
-million."""
-MAX_FILE_LINES = 20_000
-"""Limit for a file of prompts."""
-MAX_BODY_BYTES = 10_000_000
-"""Limit for a request with such a file."""
-MAX_CALL_BYTES = 300_000
-"""Limit for a request without one: the longest prompt, with every character escaped."""
+MAX_FILE_LINES = 20_000  # limit for a file of prompts
+MAX_BODY_BYTES = 10_000_000  # limit for a request with such a file
+MAX_CALL_BYTES = 300_000  # limit for a request without one: the longest prompt, with every character escaped
 
+# What an operator may choose. The page's examples stay within the least number of characters. More tokens, characters
+# or lanes would make files and requests that exceed the limits below; more races, the limits on calls in
+# app/page/gradio_faults.py.
 RANGES: Mapping[str, tuple[float, float]] = {
     "max_new_tokens": (16, MAX_NEW_TOKENS),
     "max_prompt_chars": (1_000, MAX_PROMPT_CHARS),
@@ -40,9 +38,6 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "races_per_address": (1, 40),
     "race_s": (1, 86_400),
 }
-"""What an operator may choose. The page's examples stay within the least number of characters. More tokens, characters
-or lanes would make files and requests that exceed the limits below; more races, the limits on calls in
-app/page/gradio_faults.py."""
 
 
 @dataclass(frozen=True)

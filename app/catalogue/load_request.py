@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
+from engine.core.spec import SamplingParams
 from engine.remote.endpoint import Endpoint
-from engine.spec import SamplingParams
 from engine.studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data, read_questions
 from engine.studies.load.study import Key, Plan, Row, is_whole
 from engine.studies.load.study_file import SavedLoad, checked_row, open_load
@@ -19,11 +19,9 @@ from .limits import MAX_NEW_TOKENS
 from .request import are_short, check_file, check_prompts, number, read_kept
 
 MAX_LEVELS, MAX_USERS, MAX_REQUESTS, MAX_WORDS = 8, 200, 500, 2000
-MAX_SAVED = 100
-"""Levels of a saved result; the command line makes more of them than this page."""
+MAX_SAVED = 100  # levels of a saved result; the command line makes more of them than this page
 TIMEOUT_S = 600.0
-SETTINGS = ("temperature", "seed", "chat")
-"""The page's controls that a study uses."""
+SETTINGS = ("temperature", "seed", "chat")  # the page's controls that a study uses
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.kernels.usable import may_have_gpu
 
 GIB = 1024**3
@@ -18,17 +18,15 @@ NO_ZERO_GPU = (
     "ZeroGPU is not supported: it lends a GPU to single calls, and a race needs one throughout. Choose other hardware "
     "in the Space's settings; CPU is enough"
 )
-STORAGE = Path("/data")
-"""Where a Space's owner mounts a bucket that outlives the container (docs/hosting.md)."""
+STORAGE = Path("/data")  # where a Space's owner mounts a bucket that outlives the container (docs/hosting.md)
+# Environment variable -> folder of STORAGE, as in the Dockerfile.
 CACHES = {"HF_HOME": "huggingface", "PHOTOFINISH_CACHE": "photofinish", "TRITON_CACHE_DIR": "triton"}
-"""Environment variable -> folder of STORAGE, as in the Dockerfile."""
 NOTES = {
     "darwin": "This is a Mac: races run on its processor, without the compiled kernels, which are for x86 on Linux. "
     "Its GPU is used only with --device mps. Neither has been measured.",
     "win32": "Windows is not supported: the default model cannot be converted there, and nothing else has been "
     "tried. Use WSL 2.",
-}
-"""System -> what a visitor should know about it; Linux needs no note."""
+}  # system -> what a visitor should know about it; Linux needs no note
 
 
 @dataclass(frozen=True)

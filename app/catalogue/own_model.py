@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from engine.core.errors import PhotofinishError, UsageError
+from engine.core.spec import AUTO, RANDOM
 from engine.drafters import check as check_drafter
-from engine.errors import PhotofinishError, UsageError
 from engine.layers.published import num_parameters, quantised, refusal, text_part
 from engine.loading.sources import DEFAULT_TARGET, config_of, is_here
-from engine.spec import AUTO, RANDOM
 
 from .catalogue import Pair, has_template, load_pairs
 from .fits import CACHES, DAMAGED, GRAPHS, parts_of, repository, words_of
@@ -22,8 +22,7 @@ from .machine import GIB
 
 log = logging.getLogger(__name__)
 OWN = "your-model"
-BYTES = {"float32": 4, "int8": 1}
-"""Per weight; 2 in all other dtypes."""
+BYTES = {"float32": 4, "int8": 1}  # per weight; 2 in all other dtypes
 GB = 1e9
 
 

@@ -8,10 +8,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from engine.core.errors import UsageError
+from engine.core.spec import SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from engine.doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
-from engine.errors import UsageError
 from engine.recordings.recording import Recording
-from engine.spec import SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from engine.strict_json import parse
 from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
 from engine.studies.prompts.rows import Row, row_of
@@ -26,11 +26,11 @@ KEPT = "the earlier study saved in this browser"
 FLATTEN = "flatten the chats to plain text, or choose a chat model in Settings"
 MAX_NAME = 100
 NGRAM, NONE = "ngram", "none"
+# An additional lane with the race's drafter: what it gains by drafting trees, or by choosing lengths, is seen next to
+# it.
 CHAINS, CHAIN_LENGTH = "chains of 7", 7
-"""An additional lane with the race's drafter: what it gains by drafting trees, or by choosing lengths, is seen next to
-it."""
+# Limits on the rows of an earlier study that a browser has kept.
 MAX_ROWS, MAX_ROW_CHARS = MAX_PROMPTS * (MAX_MORE_LANES + 2), 5_000
-"""Limits on the rows of an earlier study that a browser has kept."""
 OF_SERVERS: dict[str, object] = {
     "drafter": NONE,
     "k": 1,
@@ -38,8 +38,7 @@ OF_SERVERS: dict[str, object] = {
     "rule": "coupled",
     "more": [],
     "audit": False,
-}
-"""The settings that servers choose for themselves."""
+}  # the settings that servers choose for themselves
 
 
 @dataclass(frozen=True)

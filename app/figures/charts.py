@@ -9,11 +9,11 @@ from typing import Any
 
 from engine.analysis.metrics import lane_metrics, percentile, ratio, speedup
 from engine.analysis.roofline import roofline
+from engine.core.errors import UsageError, sentence
+from engine.core.events import LaneEvent, Step, steps
+from engine.core.spec import AUTO, BASELINE, PLAIN, SPECULATIVE, TREE, LaneSpec
 from engine.drafters import label, short_label
-from engine.errors import UsageError, sentence
-from engine.events import LaneEvent, Step, steps
 from engine.recordings.recording import Recording
-from engine.spec import AUTO, BASELINE, PLAIN, SPECULATIVE, TREE, LaneSpec
 from engine.what_if.ask import queries_of
 from engine.what_if.judged import WhatIf
 from engine.what_if.read import what_if_of
@@ -24,8 +24,7 @@ from .plots import Chart, axes, bars, legend_below, level, line, percent, points
 
 MS = 1000.0
 OVER_K = "Speed by draft length"
-MAX_BARS = 2_000
-"""Per figure: more than a race on this page has steps, and as many as a browser draws quickly."""
+MAX_BARS = 2_000  # per figure: more than a race on this page has steps, and as many as a browser draws quickly
 NOTHING = "No guesses in this race, so there is nothing to show."
 NO_TABLES = (
     "This race has no tables, so its speed at other draft lengths is not known. The page makes them after a race "

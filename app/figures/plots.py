@@ -10,8 +10,7 @@ from ..web.colours import CLEAR, FIGURE_TEXT, GRID
 
 HEIGHT, LEGEND_LINE = 260, 20
 MAX_NAME = 36
-Drawn = tuple[Any, str, Sequence[Sequence[str]]]
-"""Figure, sentence and table of a `Chart`."""
+Drawn = tuple[Any, str, Sequence[Sequence[str]]]  # Figure, sentence and table of a `Chart`
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Any
 from engine.analysis.breakdown import Compared
 from engine.analysis.roofline import cache_s
 from engine.analysis.sharing import Shared, as_raced, shared, stops_paying
+from engine.core.errors import UsageError
+from engine.core.spec import AUTO, MAX_WIDTH, SPECULATIVE, TREE
 from engine.drafters import label
-from engine.errors import UsageError
-from engine.events import MAX_SECONDS
+from engine.recordings.event_json import MAX_SECONDS
 from engine.recordings.recording import Recording
 from engine.recordings.words import scope
-from engine.spec import AUTO, MAX_WIDTH, SPECULATIVE, TREE
 
 from ..web.colours import DRAFT, KEPT, PLAIN_STEP
 from .plots import Drawn, axes, line, shown

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from engine.analysis.breakdown import Compared, compared, origins
-from engine.events import steps
+from engine.core.events import steps
+from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.recordings.recording import Recording
-from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
 from ..web.colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .plots import Chart, Drawn, axes, bars, line, percent, points, times

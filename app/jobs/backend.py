@@ -9,8 +9,8 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
+from engine.core.errors import UsageError
 from engine.doctor.findings import Finding, is_faulty
-from engine.errors import UsageError
 from engine.progress import Progress
 from engine.studies.prompts.rows import Row
 from engine.text import encode_prompt

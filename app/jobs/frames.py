@@ -11,11 +11,12 @@ from functools import reduce
 from typing import Any, Literal, Union
 
 from engine.analysis.metrics import lane_metrics, race_speedup
-from engine.errors import sentence
-from engine.events import Failed, LaneEvent, to_json
+from engine.core.errors import sentence
+from engine.core.events import Failed, LaneEvent
+from engine.core.spec import BASELINE, PLAIN, SERVER, SPECULATIVE, RaceSpec
 from engine.recordings.check import read_spec
+from engine.recordings.event_json import to_json
 from engine.recordings.recording import Recording
-from engine.spec import BASELINE, PLAIN, SERVER, SPECULATIVE, RaceSpec
 
 State = Literal["idle", "waiting", "preparing", "running", "finished", "stopped", "failed"]
 ENDED = ("finished", "stopped", "failed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.errors import sentence
+from engine.core.errors import sentence
 
 from .loader import ModelStatus
 from .queue import RaceQueue

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engine.errors import NO_MEMORY, PhotofinishError, RaceError, is_out_of_memory
+from engine.core.errors import NO_MEMORY, PhotofinishError, RaceError, is_out_of_memory
 from engine.progress import Progress
 
 POLL_S = 0.05
+# A load hangs if it reports no progress for so long. A download reports what has come, so even a slow one does not.
 QUIET_S = 1800.0
-"""A load hangs if it reports no progress for so long. A download reports what has come, so even a slow one does not."""
 FAULT = "loading the model failed because of a bug in Photofinish; see its log"
 
 log = logging.getLogger(__name__)

@@ -14,14 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from engine.errors import causes
+from engine.core.errors import causes
 
+# For what an operator wants to see at level INFO; other loggers show warnings and errors only.
 RUNNING = logging.getLogger("app.running")
-"""For what an operator wants to see at level INFO; other loggers show warnings and errors only."""
 OURS = ("app", "engine")
 NOT_OURS = "A message of another package, left out."
-MAX_FRAMES = 8
-"""Lines of code per error: the last ones."""
+MAX_FRAMES = 8  # lines of code per error: the last ones
 
 
 class Quoted(str):

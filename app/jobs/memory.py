@@ -5,8 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 
-M_ARENA_MAX = -8
-"""The parameter's number in glibc's malloc.h."""
+M_ARENA_MAX = -8  # the parameter's number in glibc's malloc.h
 
 
 def share_one_arena() -> None:

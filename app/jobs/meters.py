@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from engine.analysis.metrics import lane_metrics
-from engine.errors import UsageError
-from engine.events import Failed
-from engine.spec import SERVER, SPECULATIVE
+from engine.core.errors import UsageError
+from engine.core.events import Failed
+from engine.core.spec import SERVER, SPECULATIVE
 
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.request import RaceRequest
@@ -25,8 +25,7 @@ from .races import Over
 SECONDS = (0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 RATES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 SHARES = tuple(i / 10 for i in range(1, 11))
-LENGTHS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 16)
-"""Buckets of the histograms."""
+LENGTHS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 16)  # buckets of the histograms
 
 
 class Meters:

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 
 T = TypeVar("T")
-PER_ADDRESS, MAX_JOBS = 4, 40
-"""Limits on jobs that run or wait."""
+PER_ADDRESS, MAX_JOBS = 4, 40  # limits on jobs that run or wait
 
 
 class Jobs:

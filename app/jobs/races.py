@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
-from engine.errors import UsageError, sentence
+from engine.core.errors import UsageError, sentence
 from engine.progress import Progress
 
 from ..catalogue.limits import Limits
@@ -24,24 +24,22 @@ from .shelf import Shelf
 from .worker import STOPPED_TEXT, Race, Worker
 
 FRAME_S = 0.05
+# After this many intervals a frame is sent even without news: only at a frame does the server notice that a visitor has
+# left.
 HEARTBEAT_FRAMES = 4
-"""After this many intervals a frame is sent even without news: only at a frame does the server notice that
-a visitor has left."""
+# How soon news is noticed after a pause longer than a frame's interval. Steps slower than a frame are shown when they
+# are over, not at a tick.
 POLL_S = 0.01
-"""How soon news is noticed after a pause longer than a frame's interval. Steps slower than a frame are shown when
-they are over, not at a tick."""
 METRICS_FRAMES = 5
-END_S = 2.0
-"""When the page ends, a race has so long to end by itself; then its visitors see it end without a recording."""
+END_S = 2.0  # when the page ends, a race has so long to end by itself; then its visitors see it end without a recording
+# How long an unwatched race goes on: a reloaded page reconnects to its race after a second or two, or later if the race
+# keeps the browser's cores busy.
 GRACE_S = 5.0
-"""How long an unwatched race goes on: a reloaded page reconnects to its race after a second or two, or later if the
-race keeps the browser's cores busy."""
 
+# For a reloaded page whose race is no longer known: it ended unwatched, or the server was restarted.
 LOST = json.dumps({"race": "none", "seq": 0, "state": "lost"})
-"""For a reloaded page whose race is no longer known: it ended unwatched, or the server was restarted."""
+# Streams per race. A page that is loaded again opens a new one before the server notices that the old one is closed.
 MAX_WATCHERS = 3
-"""Streams per race. A page that is loaded again opens a new one before the server notices that the old one is
-closed."""
 
 
 class Backend(Protocol):

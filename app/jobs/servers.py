@@ -13,8 +13,8 @@ from contextlib import closing
 from functools import cached_property
 from typing import Any
 
+from engine.core.errors import UsageError
 from engine.doctor.findings import Finding, about_servers
-from engine.errors import UsageError
 from engine.progress import Progress
 from engine.remote.client import Patience, RemoteError, named_errors, new_client
 from engine.remote.endpoint import Endpoint
@@ -32,10 +32,8 @@ from .study import Raced
 from .worker import Race
 
 NOTE = "Both lanes run on servers, which choose their own drafter and draft length."
-SECRET = secrets.token_bytes(16)
-"""Drawn anew by each process, so that an id reveals no address."""
-ANSWER_S = 4.0
-"""How long a server may take to say that it is there."""
+SECRET = secrets.token_bytes(16)  # drawn anew by each process, so that an id reveals no address
+ANSWER_S = 4.0  # how long a server may take to say that it is there
 FRESH_S = 1.0
 NO_SERVERS = "name a server first, under \u201cYour servers\u201d"
 

@@ -8,11 +8,10 @@ import json
 import threading
 from collections.abc import Mapping
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.recordings.recording import Recording
 
-MAX_BYTES = 64_000_000
-"""For all of them, compressed. The longest race of this page takes about 1 million."""
+MAX_BYTES = 64_000_000  # for all of them, compressed. The longest race of this page takes about 1 million.
 
 
 class Shelf:

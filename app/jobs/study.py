@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
-from engine.errors import PhotofinishError, RaceError, UsageError, sentence
+from engine.core.errors import PhotofinishError, RaceError, UsageError, sentence
 from engine.progress import Progress
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import SavedStudy, dated, result
@@ -23,11 +23,11 @@ from .frames import ENDED, Waiting, frame_json, waiting_text
 from .queue import RaceQueue, Ticket
 from .worker import QUIET_S, words_of
 
+# Seconds between checks for news, and between frames at most: only at a frame does the server notice that a browser has
+# left.
 TICK_S, HEARTBEAT_S = 0.2, 2.0
-"""Seconds between checks for news, and between frames at most: only at a frame does the server notice that a browser
-has left."""
+# Prompts whose rows each frame repeats, so that a browser may miss frames; the report of the last one has all rows.
 LATEST = 10
-"""Prompts whose rows each frame repeats, so that a browser may miss frames; the report of the last one has all rows."""
 FAULT = "This failed because of a bug in Photofinish; see its log."
 ANEW = "The earlier results came from other weights or another machine, so all prompts are raced again."
 OPENED = "Opened from a file, to be read only."

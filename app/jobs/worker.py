@@ -14,23 +14,22 @@ from contextlib import closing
 from typing import Any, Protocol
 
 from engine.analysis.metrics import lane_metrics, ratio
-from engine.errors import NO_MEMORY, PhotofinishError, is_out_of_memory, sentence
-from engine.events import LaneEvent, Started
+from engine.core.errors import NO_MEMORY, PhotofinishError, is_out_of_memory, sentence
+from engine.core.events import LaneEvent, Started
+from engine.core.spec import SPECULATIVE
 from engine.progress import Progress
 from engine.recordings.compare import compare
 from engine.recordings.recording import Recording, build
-from engine.spec import SPECULATIVE
 
 from .frames import Ended, Extras, News, Prepared, Preparing, finished_text
 from .queue import Ticket
 
 FAULT = "The race failed because of a bug in Photofinish; see its log."
 STOPPED_TEXT = "Stopped."
+# A worker hangs if it reports no progress for QUIET_S, or takes longer than STEP_S for a step, or for what a server
+# sends next (at most `Patience.silence_s`).
 QUIET_S, STEP_S = 900.0, 180.0
-"""A worker hangs if it reports no progress for QUIET_S, or takes longer than STEP_S for a step, or for what a server
-sends next (at most `Patience.silence_s`)."""
-POLL_S = 0.01
-"""Interval for checking whether a browser has the end of a race."""
+POLL_S = 0.01  # interval for checking whether a browser has the end of a race
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,8 @@ import socket
 import struct
 from typing import Any, NamedTuple
 
-LEAST_BYTES = 60_000
-"""While an answer waits, a connection must take at least this much of it between two checks."""
-BYTES_ACKED = 120
-"""Where Linux's struct tcp_info has the number of bytes that the other end has confirmed."""
+LEAST_BYTES = 60_000  # while an answer waits, a connection must take at least this much of it between two checks
+BYTES_ACKED = 120  # where Linux's struct tcp_info has the number of bytes that the other end has confirmed
 
 
 class _Seen(NamedTuple):

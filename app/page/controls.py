@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from engine.spec import MAX_AUTO_K, MAX_WIDTH, TREE
+from engine.core.spec import MAX_AUTO_K, MAX_WIDTH, TREE
 
 from ..catalogue.catalogue import Catalogue, Pair, Preset
 from ..catalogue.request import CHAINS
@@ -18,8 +18,7 @@ LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1)), *(f"{TREE}{size}" for si
 WIDTHS = ["auto", "2", "4", "8", "16", "32", str(MAX_WIDTH)]
 CHAT = "Send the prompt as one chat message. For chat-tuned models."
 RULES = [("same tokens (coupled)", "coupled"), ("same probabilities (rejection)", "rejection")]
-OF_THE_ENGINE = ("drafter", "k", "width", "audit", "rule", "more")
-"""Controls that only lanes of this engine have."""
+OF_THE_ENGINE = ("drafter", "k", "width", "audit", "rule", "more")  # controls that only lanes of this engine have
 MODEL = "The model that writes the text (target), the same in both lanes."
 DRAFTER = (
     "What guesses ahead. It changes the speed, never the text. Type synthetic:0.8 for made-up guesses that are right "

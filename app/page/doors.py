@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
+from engine.core.spec import PLAIN, SPECULATIVE
 from engine.remote.endpoint import Endpoint, check_key, check_url
 from engine.remote.look import look
-from engine.spec import PLAIN, SPECULATIVE
 from engine.strict_json import parse
 
 from ..catalogue.catalogue import Catalogue, Pair
@@ -22,8 +22,7 @@ from ..jobs.servers import MixedBackend, ServersBackend
 from .gate import YOURS_BYTES
 
 SERVERS = "your-servers"
-THERE = "there"
-"""The lane of a server next to this machine's lanes."""
+THERE = "there"  # the lane of a server next to this machine's lanes
 LANES = {1: (THERE,), 2: (PLAIN, SPECULATIVE)}
 WHOSE = ("the first server", "the second server")
 MAX_CHARS = 500

@@ -10,9 +10,9 @@ import time
 from typing import NoReturn, Protocol
 
 POLL_S = 0.05
+# At most for races to end, and for Gradio to send what it has. Docker and systemd wait 10 s or more before they kill a
+# process.
 CLOSE_S, SENT_S = 3.5, 0.5
-"""At most for races to end, and for Gradio to send what it has. Docker and systemd wait 10 s or more before they kill a
-process."""
 
 
 class Ends(Protocol):

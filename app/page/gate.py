@@ -23,27 +23,21 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 READ, WRITE = ("GET", "HEAD"), ("POST",)
+# Not counted per address: Gradio's front end, some 40 files, which a browser behind an HTTP/2 proxy may request all at
+# once; and whether the page works, since who asks may share an address with all visitors.
 FREE = re.compile(r"/healthz|/(?:assets|static)(?:/[0-9A-Za-z_.@-]{1,100}){1,6}")
-"""Not counted per address: Gradio's front end, some 40 files, which a browser behind an HTTP/2 proxy may request all at
-once; and whether the page works, since who asks may share an address with all visitors."""
 SMALL_BYTES = 4_000
-YOURS, YOURS_BYTES = "/yours/", 16_000
-"""What the owner of the page names: see `doors.py`."""
-HEALTH, METRICS = "/healthz", "/metrics"
-"""For whoever runs the page: see `routes.py`."""
+YOURS, YOURS_BYTES = "/yours/", 16_000  # what the owner of the page names: see `doors.py`
+HEALTH, METRICS = "/healthz", "/metrics"  # for whoever runs the page: see `routes.py`
+# Limits on a body's structure: its quotes, and the bytes outside its strings. The page sends everything long as one
+# string, because json.loads keeps the interpreter lock: 0.1 s for 1 MB of brackets, 0.001 s for 1 MB of text.
 MAX_QUOTES, MAX_OUTSIDE_BYTES = 10_000, 50_000
-"""Limits on a body's structure: its quotes, and the bytes outside its strings. The page sends everything long as one
-string, because json.loads keeps the interpreter lock: 0.1 s for 1 MB of brackets, 0.001 s for 1 MB of text."""
-MAX_OPEN = 60
-"""Unanswered requests per address, streams included, FREE ones excluded."""
-MAX_INCOMING_BYTES = 3 * MAX_BODY_BYTES
-"""Per address, of bodies that are still being received."""
-BODY_S = 60.0
-"""A body must arrive within this time."""
-AS_IT_COMES = {"x-accel-buffering": "no", "cache-control": "no-cache, no-transform"}
-"""Headers of event streams."""
+MAX_OPEN = 60  # unanswered requests per address, streams included, FREE ones excluded
+MAX_INCOMING_BYTES = 3 * MAX_BODY_BYTES  # per address, of bodies that are still being received
+BODY_S = 60.0  # a body must arrive within this time
+AS_IT_COMES = {"x-accel-buffering": "no", "cache-control": "no-cache, no-transform"}  # headers of event streams
+# Keys in a request's scope: the length of its body; whether a function raised gr.Error, which Gradio makes a 500.
 BODY_BYTES, REFUSED = "photofinish.body_bytes", "photofinish.refused"
-"""Keys in a request's scope: the length of its body; whether a function raised gr.Error, which Gradio makes a 500."""
 
 
 class Refusal(Exception):

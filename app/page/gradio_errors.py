@@ -19,10 +19,8 @@ from starlette.responses import JSONResponse, Response
 from ..jobs.logs import Quoted
 
 log = logging.getLogger(__name__)
-SAME_ERROR_S = 60.0
-"""After its first traceback, one kind of error is logged at most this often."""
-MAX_KINDS = 100
-"""Kinds of errors to remember. A kind is a class and the line of code that raised it."""
+SAME_ERROR_S = 60.0  # after its first traceback, one kind of error is logged at most this often
+MAX_KINDS = 100  # Kinds of errors to remember. A kind is a class and the line of code that raised it.
 
 
 class Errors:

@@ -28,21 +28,18 @@ from .connections import Connections
 from .gate import BODY_BYTES, REFUSED, address_of
 from .gradio_errors import Errors
 
+# Calls that may run at once. Gradio's default of 40 is less than queue.MAX_RACES, each of which is a running call.
 MAX_RUNNING = 400
-"""Calls that may run at once. Gradio's default of 40 is less than queue.MAX_RACES, each of which is a running
-call."""
-SESSION_CALLS, ADDRESS_CALLS = 12, 40
-"""Calls per session and per address that run, wait, or have unread answers."""
+SESSION_CALLS, ADDRESS_CALLS = 12, 40  # calls per session and per address that run, wait, or have unread answers
 MAX_SESSIONS, ADDRESS_SESSIONS = 2_000, 100
+# Bytes of unread answers. The last frame of the longest race has about 8 million.
 SESSION_UNREAD, ADDRESS_UNREAD = 24_000_000, 48_000_000
-"""Bytes of unread answers. The last frame of the longest race has about 8 million."""
+# A session without a reader for UNREAD_S loses its calls and answers. Gradio's streams read at least every 10 s.
 UNREAD_S, READER_S = 120.0, 15.0
-"""A session without a reader for UNREAD_S loses its calls and answers. Gradio's streams read at least every 10 s."""
-SWEEP_S, CHECK_S = 5.0, 60.0
-"""Seconds between two checks of the sessions, and of the connections."""
+SWEEP_S, CHECK_S = 5.0, 60.0  # seconds between two checks of the sessions, and of the connections
 RESTART_S = 1.0
+# Names of sessions. Gradio's own clients send 11 to 36 letters, digits and dashes.
 SESSION = re.compile(r"[!-~]{1,100}")
-"""Names of sessions. Gradio's own clients send 11 to 36 letters, digits and dashes."""
 BAD_SESSION = "session_hash must be 1 to 100 ASCII characters without spaces"
 
 log = logging.getLogger(__name__)

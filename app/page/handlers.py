@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 from gradio.context import LocalContext
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.recordings.recording import Recording, checked
 from engine.text import encode_prompt
 
@@ -44,8 +44,7 @@ from .status import MODEL_POLL_S, StatusLines
 from .streamed import Frames, as_gradio_errors, streamed, streamed_study
 from .texts import chart_sentence, chart_table, charts_of, drafter_choices, pair_line, preset_line, refused
 
-MAX_ID_CHARS = 100
-"""Limit on the browser's number for a request, which the answer repeats."""
+MAX_ID_CHARS = 100  # limit on the browser's number for a request, which the answer repeats
 STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
 NO_LOAD = (
     "a check-up puts servers under load, which visitors of this page may not do; in a terminal it is python -m engine "

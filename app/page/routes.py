@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from engine.errors import PhotofinishError, UsageError, sentence
+from engine.core.errors import PhotofinishError, UsageError, sentence
 from engine.recordings.recording import Recording
 from engine.recordings.steps_csv import steps_csv
 
@@ -32,8 +32,7 @@ FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
     "json": ("application/json", lambda recording: recording.text),
     "csv": ("text/csv", steps_csv),
     "html": ("text/html", exported),
-}
-"""File name extension -> media type, and what makes the file."""
+}  # file name extension -> media type, and what makes the file
 
 
 def routes(handlers: Handlers) -> list[Route]:

@@ -9,12 +9,11 @@ from typing import Any
 
 import gradio as gr
 
-from engine.errors import PhotofinishError
+from engine.core.errors import PhotofinishError
 
 from ..jobs.study import refused_study
 
-Frames = AsyncGenerator[str, None]
-"""Frames as JSON text."""
+Frames = AsyncGenerator[str, None]  # frames as JSON text
 
 
 @contextmanager

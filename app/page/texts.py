@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.core.spec import RANDOM
 from engine.drafters import label
 from engine.kernels.usable import RUN
 from engine.loading.default_model import NAME, NOTICE
-from engine.spec import RANDOM
 
 from ..catalogue.catalogue import Offer, Pair, Preset
 from ..catalogue.fits import SERVER

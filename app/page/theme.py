@@ -10,6 +10,8 @@ import gradio as gr
 from ..web.colours import BLUES, COLOURS, INKS, WHITE, variables
 
 PAGE_CSS = variables(".gradio-container") + (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+# Rules for the whole page under a condition: in `launch(css=...)` Gradio would put `.gradio-container` before each of
+# them once more.
 HEAD = """<style>
 @media (max-width: 640px) { .gradio-container .fillable { padding-left: 0 !important; padding-right: 0 !important; } }
 @media (min-width: 941px) and (max-width: 1480px) {
@@ -27,10 +29,8 @@ HEAD = """<style>
   .gradio-container * { transition: none !important; animation: none !important; }
 }
 </style>"""
-"""Rules for the whole page under a condition: in `launch(css=...)` Gradio would put `.gradio-container` before each of
-them once more."""
+# Where visitors may not check up on their pairs.
 NO_CHECK_UPS = "<style>.page-checkup-button { display: none; }</style>"
-"""Where visitors may not check up on their pairs."""
 
 
 LIGHT_DARK = {
@@ -56,8 +56,7 @@ LIGHT_DARK = {
     "button_secondary_background_fill_hover": ("*neutral_100", "*neutral_800"),
     "button_secondary_border_color": ("*neutral_300", "*neutral_700"),
     "slider_color": ("*primary_500", "*primary_400"),
-}
-"""Gradio's variable -> its values on a light page and on a dark one."""
+}  # Gradio's variable -> its values on a light page and on a dark one
 
 
 def theme() -> gr.themes.Base:

@@ -39,26 +39,26 @@ from .routes import routes
 from .theme import HEAD, NO_CHECK_UPS, PAGE_CSS, theme
 
 SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
+# How long one thread may run Python while another waits for the interpreter. A race needs it several times a step;
+# Python's default, 5 ms, is half a step.
 SWITCH_S = 5e-4
-"""How long one thread may run Python while another waits for the interpreter. A race needs it several times a step;
-Python's default, 5 ms, is half a step."""
 FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
 SET_BY_PRESET = (
     *("race", "expectation", "prompt", "chat", "drafter", "k"),
     *("temperature", "top_p", "seed", "max_new_tokens", "rule", "more", "width", "audit"),
 )
 SET_BY_PAIR = (*OF_THE_ENGINE, "chat", "prompt", "model", "expectation", "pair_line")
+# A preset's sentence is about these: it disappears when the visitor changes one.
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
-"""A preset's sentence is about these: it disappears when the visitor changes one."""
 NOT_BROUGHT = ("race", "expectation", "more", "width", "audit")
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in NOT_BROUGHT), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
+# The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js.
 RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
-"""The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js."""
 RACE_JS = '() => { document.getElementById("page-race-button").click(); }'
+# The prompt and the settings of a race that was opened from its file, or in which a finding shows; see `openFile` in
+# app/web/files/files.js and `race` in app/web/dialogs/checkup_view.js.
 OPENED_JS = f"() => {json.dumps(BROUGHT)}.map(name => window.photofinish.raced[name] ?? '')"
-"""The prompt and the settings of a race that was opened from its file, or in which a finding shows; see `openFile` in
-app/web/files/files.js and `race` in app/web/dialogs/checkup_view.js."""
 PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
 
 

@@ -16,8 +16,8 @@ from engine.studies.prompts.verdict import THRESHOLD
 from .bundle import FOLDER, bundle
 from .colours import variables
 
+# What the programs of the page know from the engine.
 CONSTANTS = {"DRAFTER_WORDS": words_of_all(), "THRESHOLD": THRESHOLD}
-"""What the programs of the page know from the engine."""
 SHEETS = (
     "board/frame.css",
     "board/texts.css",
@@ -44,7 +44,6 @@ def _template() -> str:
 
 
 RACE_VIEW_TEMPLATE = _template()
+# For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every comma.
 RACE_VIEW_CSS = variables(".pf") + "".join(map(_read, SHEETS))
-"""For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every
-comma."""
 RACE_VIEW_JS = bundle("main.js", constants=CONSTANTS)

@@ -23,8 +23,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 HOST = "host.js"
-GR_HTML = ("element", "props", "trigger", "watch")
-"""What gr.HTML gives to `js_on_load`, by these names."""
+GR_HTML = ("element", "props", "trigger", "watch")  # what gr.HTML gives to `js_on_load`, by these names
 
 _IMPORT = re.compile(r'^import (?:\{\s*(\w+(?:,\s*\w+)*),?\s*\} from )?"(\.[\w./]+\.js)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:(?:async )?function|class|const|let) (\w+))", re.MULTILINE)

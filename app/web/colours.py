@@ -17,8 +17,7 @@ BLUES = (
 INKS = (
     *("#f7f6f3", "#efede8", "#e2dfd8", "#cbc7bd", "#9c988e", "#75736d"),
     *("#555c65", "#2f3740", "#20262d", "#12161b", "#0d1014"),
-)
-"""The theme's two scales, from light to dark: Gradio's shades 50, 100, 200, ..., 900, 950."""
+)  # the theme's two scales, from light to dark: Gradio's shades 50, 100, 200, ..., 900, 950
 
 VERIFY = KEPT = BLUE
 DRAFT = ORANGE
@@ -26,10 +25,10 @@ REACHED = COMMITTED = GREEN
 PLAIN_STEP = FIGURE_TEXT = MIDDLE
 EACH_DRAFTER = (BLUE, ORANGE, SKY, AMBER)
 AUTOMATIC = GREEN
+# Plotly's figures, the same in light and dark: bars of the two parts of a step, of draft tokens kept and, where the
+# draft got so far, reached; tokens committed by a step; plain decoding; text; a line for each drafter, and for
+# automatic lengths; the grid.
 GRID = f"rgba({','.join(str(int(MIDDLE[i : i + 2], 16)) for i in (1, 3, 5))},0.25)"
-"""Plotly's figures, the same in light and dark: bars of the two parts of a step, of draft tokens kept and, where the
-draft got so far, reached; tokens committed by a step; plain decoding; text; a line for each drafter, and for automatic
-lengths; the grid."""
 
 
 class Colour(NamedTuple):
@@ -99,8 +98,7 @@ COLOURS = {
     "baseline-line": Colour("#3d444c", "#d3d7db"),
     "step-seam": Colour("#a9b0b7", "#525b64"),
     "step-hover": Colour("#efece4", "#232b34"),
-}
-"""name -> the variable --name of the style sheets."""
+}  # name -> the variable --name of the style sheets
 
 
 def variables(selector: str, always: Literal["light"] | None = None) -> str:

@@ -22,11 +22,11 @@ from .colours import variables
 DIALOGS = FOLDER / "dialogs"
 _SHEETS = {name: (DIALOGS / f"{name}.css").read_text(encoding="utf-8") for name in ("dialogs", "results", "report")}
 DIALOGS_CSS = _SHEETS["dialogs"] + _SHEETS["results"]
+# The style sheet of a result that is saved as a page.
 REPORT_CSS = variables(":root", "light") + _SHEETS["results"] + _SHEETS["report"]
-"""The style sheet of a result that is saved as a page."""
+# Gradio compiles a component's template again at every frame, so it gets an empty one, and the program puts the real
+# one in place, once.
 EMPTY = "<div></div>"
-"""Gradio compiles a component's template again at every frame, so it gets an empty one, and the program puts the real
-one in place, once."""
 IN_PLACE = '"use strict";\nelement.replaceChildren(document.createRange().createContextualFragment({}));\n'
 
 

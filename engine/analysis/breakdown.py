@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..events import LaneEvent, Step, steps
-from ..spec import BASELINE, PLAIN, SPECULATIVE
+from ..core.events import LaneEvent, Step, steps
+from ..core.spec import BASELINE, PLAIN, SPECULATIVE
 from .loops import loop_start, with_counters
 from .metrics import fastest_plain, lane_metrics, num_tokens_of, percentile, speedup
 

@@ -14,11 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from ..events import Step
+from ..core.events import Step
 
 CUT = 3.0
-Times = Mapping[int, Sequence[float]]
-"""Seconds by size."""
+Times = Mapping[int, Sequence[float]]  # seconds by size
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ..events import Step
+from ..core.events import Step
 from .breakdown import Compared
 from .metrics import ratio
 
 SWITCHES = ("eager", "prefill", "chunks", "best", "loop")
-CHUNK_S = 0.05
-"""Seconds between two chunks of a stream, as on the page itself."""
+CHUNK_S = 0.05  # seconds between two chunks of a stream, as on the page itself
 STRETCHES = 5
 
 

@@ -6,18 +6,16 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate, chain, pairwise
 
-from ..events import Step
+from ..core.events import Step
 
-SHORTEST = 8
-"""Tokens in the shortest copy that counts."""
+SHORTEST = 8  # tokens in the shortest copy that counts
 LOOPS_ABOVE = 1 / 3
 NUMBER = re.compile(" *[0-9]+")
 MOST_DIGITS = 3  # longer numbers are times and keys, which do not count a loop's rounds, except for years
 YEARS = range(1000, 3000)
 JOINTS = "-/:."  # between two numbers they make a date, a time or a range
 COUNTER = -1
-LOOKED_AT = 10_000
-"""Tokens of a text that are searched for copies, ten times the limit of a race on the page."""
+LOOKED_AT = 10_000  # tokens of a text that are searched for copies, ten times the limit of a race on the page
 
 
 def with_counters(done: Sequence[Step]) -> list[int]:

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from ..events import LaneEvent, Started, Step, steps, width_words
-from ..spec import BASELINE, PLAIN, SPECULATIVE, LaneSpec
+from ..core.events import LaneEvent, Started, Step, steps, width_words
+from ..core.spec import BASELINE, PLAIN, SPECULATIVE, LaneSpec
 
 DISTURBED = 3.0
 MIN_STEPS_TO_JUDGE = 20
+# Threads that wait for a core this share of their time make every step two thirds slower. On a quiet machine they wait
+# up to 2 % of it, up to 10 % with a browser that watches on the same two cores, and 70 % on an overloaded one.
 BUSY = 0.4
-"""Threads that wait for a core this share of their time make every step two thirds slower. On a quiet machine they wait
-up to 2 % of it, up to 10 % with a browser that watches on the same two cores, and 70 % on an overloaded one."""
 NORMAL_95 = 1.96
 
 

@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..events import LaneEvent, steps
-from ..spec import PLAIN
+from ..core.events import LaneEvent, steps
+from ..core.spec import PLAIN
 from .metrics import percentile
 
-BOUND = 0.5
-"""From this share of the bandwidth on, a step spends most of its time reading memory."""
+BOUND = 0.5  # from this share of the bandwidth on, a step spends most of its time reading memory
 MAX_BYTES = 1e18
 
 

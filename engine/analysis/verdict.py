@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from ..events import Failed, Finished, LaneEvent, Step, width_words
+from ..core.events import Failed, Finished, LaneEvent, Step, width_words
 
 Kind = Literal[
     "identical_bits",

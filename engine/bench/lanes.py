@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ..analysis.metrics import disturbance, lane_metrics, percentile, race_speedups, ratio, speedup
 from ..analysis.roofline import Roofline
 from ..analysis.verdict import are_same
+from ..core.errors import RaceError
+from ..core.events import Failed, Prompt, Step, steps
+from ..core.spec import AUTO, BASELINE, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
 from ..drafters import parse
-from ..errors import RaceError
-from ..events import Failed, Prompt, Step, steps
 from ..hardware.bandwidth import roofline_figures
 from ..runner.target import StaticTarget
 from ..session import TorchRace
-from ..spec import AUTO, BASELINE, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
 from ..what_if.ask import auto_shares
 from .prompts import KINDS
 
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from ..loading.loading import LoadedModel
     from ..runner.prepared import Prepared
 
-CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Widths of the verify-cost curve."""
+CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # widths of the verify-cost curve
 GAP_TOKENS = 32
 DEFAULT_K = 7
 DRAFT_MODEL = "draft_model"

@@ -12,14 +12,14 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from ..analysis.metrics import ratio
+from ..core.errors import RaceError, UsageError
+from ..core.events import Prompt
+from ..core.spec import BASELINE, PLAIN, SamplingParams
 from ..drafters import parse as parse_drafter
-from ..errors import RaceError, UsageError
-from ..events import Prompt
 from ..hardware import environment
 from ..loading.loading import DEFAULT_TARGET, LoadedModel, load
 from ..progress import Progress
 from ..session.threads import settle
-from ..spec import BASELINE, PLAIN, SamplingParams
 from .lanes import (
     DRAFT_MODEL,
     Raced,

@@ -14,22 +14,20 @@ from torch import Tensor
 from transformers import CompileConfig, DynamicCache, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
 from ..analysis.metrics import ratio
-from ..errors import RaceError, in_a_line
+from ..core.errors import RaceError, in_a_line
+from ..core.spec import SamplingParams
 from ..kernels.choose import choose
 from ..progress import Progress, quiet, silent
-from ..spec import SamplingParams
 
 if TYPE_CHECKING:
     from ..loading.loading import LoadedModel
 
 EAGER, COMPILED, PROMPT_LOOKUP, ASSISTED = "hf_eager", "hf_compiled", "hf_prompt_lookup", "hf_assisted"
-PLAIN_PEERS = (EAGER, COMPILED)
-"""The peers that draft nothing, for the plain lane."""
+PLAIN_PEERS = (EAGER, COMPILED)  # the peers that draft nothing, for the plain lane
 NAMES = (EAGER, COMPILED, PROMPT_LOOKUP, ASSISTED)
 PROMPT_LOOKUP_TOKENS = 7
 WARM_TOKENS = 8
-WIDTHS = (1, 8, 16)
-"""Rows of the stock model's forward that are timed, for comparison with our fixed steps."""
+WIDTHS = (1, 8, 16)  # rows of the stock model's forward that are timed, for comparison with our fixed steps
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
-from ..events import Prompt
+from ..core.errors import UsageError
+from ..core.events import Prompt
 from ..text import encode_prompt
 
 FILE = Path(__file__).resolve().parents[2] / "assets" / "prompts" / "bench.json"

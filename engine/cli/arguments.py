@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..errors import UsageError
-from ..spec import AUTO, TREE, tree_size
+from ..core.errors import UsageError
+from ..core.spec import AUTO, TREE, tree_size
 
 MAX_SHOWN = 80
 

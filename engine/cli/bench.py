@@ -10,10 +10,10 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 
 from ..bench.prompts import FULL, KINDS, QUICK, check_kinds
+from ..core.errors import RaceError, UsageError
+from ..core.spec import MAX_K, SamplingParams
 from ..drafters import check as check_drafter
 from ..drafters import parse as parse_drafter
-from ..errors import RaceError, UsageError
-from ..spec import MAX_K, SamplingParams
 from .arguments import Command, draft_size, integer, one_of, setting, shown, switch, words
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, first_of, print_json, progress_line

@@ -7,11 +7,11 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RaceError, UsageError
+from ..core.errors import RaceError, UsageError
+from ..core.spec import MAX_WIDTH, RULES, RaceSpec, SamplingParams
 from ..progress import Progress
 from ..recordings import recording as recordings
 from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
-from ..spec import MAX_WIDTH, RULES, RaceSpec, SamplingParams
 from ..studies.prompts.prompts import MAX_FILE_BYTES
 from ..text import check_prompt_text, read_text
 from ..what_if.ask import queries_of

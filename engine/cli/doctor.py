@@ -9,14 +9,14 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 
+from ..core.errors import PhotofinishError, UsageError
+from ..core.spec import BASELINE, PLAIN, SamplingParams
 from ..doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from ..doctor.findings import Finding, about_servers, first, is_broken, is_faulty, report
 from ..drafters import check as check_drafter
-from ..errors import PhotofinishError, UsageError
 from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
 from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
-from ..spec import BASELINE, PLAIN, SamplingParams
 from ..studies.prompts.prompts import FilePrompt, choose, read_prompts
 from .arguments import Command, integer, setting, shown, switch, words
 from .commands import read_prompts_file
@@ -28,8 +28,7 @@ from .run import load_ready
 COULD_NOT_CHECK = 2
 DEFAULT_DRAFTER = "eagle3"
 MAX_LANES = 2
-LOCAL = ("target", "drafter", "files_only", "dtype", "device", "threads")
-"""Options for a pair on this machine."""
+LOCAL = ("target", "drafter", "files_only", "dtype", "device", "threads")  # options for a pair on this machine
 MARKS = {"ok": "ok        ", "doubt": "doubt     ", "fault": "FAULT     ", "untested": "not tested"}
 
 

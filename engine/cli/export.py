@@ -6,15 +6,15 @@ import os
 from argparse import Namespace
 from pkgutil import resolve_name
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from ..recordings.recording import check_writable, loads, read_bytes, write_bytes
 from ..recordings.steps_csv import steps_csv
 from .arguments import Command, not_empty, setting
 from .options import FILE
 
+# Makes the page from a recording's bytes and its name in errors. It consists of the page's own files, so this is the
+# one place where the engine names the app: by a string, like every table of plug-ins.
 PLAYER = "app.page.exported:exported_file"
-"""Makes the page from a recording's bytes and its name in errors. It consists of the page's own files, so this is the
-one place where the engine names the app: by a string, like every table of plug-ins."""
 
 
 def _export(options: Namespace) -> int:

@@ -7,10 +7,10 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..core.errors import UsageError
+from ..core.spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, PLAIN, SPECULATIVE, LaneSpec, SamplingParams, lanes_of
 from ..drafters import check as check_drafter
-from ..errors import UsageError
 from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
-from ..spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, PLAIN, SPECULATIVE, LaneSpec, SamplingParams, lanes_of
 from .arguments import draft_size, number, setting, shown, switch, words
 
 if TYPE_CHECKING:
@@ -34,10 +34,8 @@ SERVERS = (
         f"servers: the longest silence in seconds, and {TOTAL} times that for the whole (default {TIMEOUT_S:g})",
     ),
 )
-LOCAL_LANES = ("target", "drafter", "k")
-"""Options for lanes on this machine in addition to those on servers."""
-LOCAL = ("audit", "tables", "threads")
-"""Options of the local engine, without meaning for a server."""
+LOCAL_LANES = ("target", "drafter", "k")  # options for lanes on this machine in addition to those on servers
+LOCAL = ("audit", "tables", "threads")  # options of the local engine, without meaning for a server
 LOCAL_WORDS = {"rule": "coupled", "width": "auto", "dtype": "auto", "device": "auto"}
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pkgutil import resolve_name
 from types import FrameType
 
-from ..errors import NO_MEMORY, PhotofinishError, UsageError, choices, in_a_line, is_out_of_memory
+from ..core.errors import NO_MEMORY, PhotofinishError, UsageError, choices, in_a_line, is_out_of_memory
 from .arguments import MAX_SHOWN, Command, Parser
 
 COMMANDS = {
@@ -53,8 +53,7 @@ COMMANDS = {
     ),
     "train": ("engine.cli.train:TRAIN", "train a draft head for a target"),
     "load": ("engine.cli.commands:LOAD", "load a model, converting it the first time, and say what is ready"),
-}
-"""Name -> ("module:attribute" of a Command, its summary)."""
+}  # name -> ("module:attribute" of a Command, its summary)
 PROG = "python -m engine"
 QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}
 MAX_LINE = 2000

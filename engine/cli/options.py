@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 
-from ..spec import MAX_NEW_TOKENS, SMALLEST
+from ..core.spec import MAX_NEW_TOKENS, SMALLEST
 from .arguments import integer, not_empty, number, one_of, option, setting, shown, switch, words
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
@@ -26,8 +26,7 @@ PROMPT = (
         "--prompt-file F", str, "a UTF-8 file with the prompt, used byte for byte; - is stdin", [], action="append"
     ),
     switch("--chat", "apply the model's chat template"),
-)
-"""Read by `commands.read_prompt`."""
+)  # read by `commands.read_prompt`
 TARGET = setting(
     "--target T",
     words,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RaceError
+from ..core.errors import RaceError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,10 +13,10 @@ from rich.text import Text
 from ..analysis.metrics import LaneMetrics, is_noise, lane_metrics, race_speedups, ratio_noise
 from ..analysis.roofline import amount, roofline
 from ..analysis.verdict import SAME
-from ..events import Finished, steps, text_of
+from ..core.events import Finished, steps, text_of
+from ..core.spec import BASELINE, HERE, PLAIN, SERVER, THERE
 from ..recordings.recording import Recording, failures
 from ..recordings.words import circumstances, clean, ribbons
-from ..spec import BASELINE, HERE, PLAIN, SERVER, THERE
 from .output import number, times
 from .terminal import is_live
 
@@ -30,15 +30,13 @@ VERDICTS = {
     "same_text": ("the same text", GOOD),
     "other_text": ("the texts part, see below", CAUTION),
     "not_compared": ("not compared, see below", CAUTION),
-}
-"""Kind -> what the headline says, and its style."""
+}  # kind -> what the headline says, and its style
 NO_RESULT = {"different": "a fault", "not_compared": "a lane failed or wrote nothing"}
 LOOPS = "the text repeats itself"
+# Unknown for a server that does not report its steps: it sends pieces.
 OF_STEPS = ("guessed (drafted)", "kept (accepted)", "acceptance rate", "tokens a step")
-"""Unknown for a server that does not report its steps: it sends pieces."""
 MAX_POSITIONS = 15
-COLUMNS_OF_LABELS, COLUMNS_OF_A_LANE = 26, 18
-"""Lanes that exceed the width get a table of their own: no number is cut."""
+COLUMNS_OF_LABELS, COLUMNS_OF_A_LANE = 26, 18  # lanes that exceed the width get a table of their own: no number is cut
 
 
 def print_report(console: Console, recording: Recording, recorded: bool = False) -> None:

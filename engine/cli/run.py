@@ -9,10 +9,10 @@ from contextlib import ExitStack, closing, nullcontext, redirect_stdout, suppres
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ..events import LaneEvent, Prompt, Step
+from ..core.events import LaneEvent, Prompt, Step
+from ..core.spec import RaceSpec
 from ..progress import Progress
 from ..recordings.recording import Recording, build
-from ..spec import RaceSpec
 from ..text import encode_prompt
 from .output import progress_line
 

@@ -7,12 +7,12 @@ import os
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
 
-from ..errors import RaceError, UsageError
+from ..core.errors import RaceError, UsageError
+from ..core.spec import SamplingParams
 from ..progress import Progress
 from ..recordings.recording import OUTPUT_SCHEMA
 from ..remote.endpoint import PREFIX, Endpoint, endpoint_of
 from ..remote.look import kinds_of
-from ..spec import SamplingParams
 from ..studies.load.data import HUMAN_EVAL, SYNTHETIC, WARM_UP, dealt, name_of, read_data
 from ..studies.load.metrics import report
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run

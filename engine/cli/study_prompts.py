@@ -10,14 +10,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import closing, redirect_stdout
 
+from ..core.errors import RaceError, UsageError
+from ..core.spec import AUTO, BASELINE, PLAIN, RaceSpec, SamplingParams, lanes_of
 from ..drafters import check as check_drafter
 from ..drafters import serves_every_k
-from ..errors import RaceError, UsageError
 from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
 from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
 from ..remote.look import kinds_of
-from ..spec import AUTO, BASELINE, PLAIN, RaceSpec, SamplingParams, lanes_of
 from ..studies.load.data import name_of
 from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
 from ..studies.prompts.races import Study
@@ -32,12 +32,11 @@ from .output import console, first_of, print_json, progress_line
 from .run import load_ready
 
 NGRAM = "ngram"
+# Default drafters for the default target, whose head is bundled; any other gets n-gram alone.
 WITH_ITS_HEAD = (NGRAM, "hybrid:ngram+eagle3")
-"""Default drafters for the default target, whose head is bundled; any other gets n-gram alone."""
 
 
-LOCAL = ("target", "drafter", "dtype", "device", "threads")
-"""Options for a model on this machine."""
+LOCAL = ("target", "drafter", "dtype", "device", "threads")  # options for a model on this machine
 
 
 def _endpoints(options: Namespace) -> list[Endpoint]:

@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.metrics import lane_metrics, ratio, speedup
 from ..analysis.verdict import are_same
-from ..drafters import check as check_drafter
-from ..drafters import most_drafts, serves_every_k
-from ..errors import UsageError
-from ..events import LaneEvent
-from ..progress import Progress
-from ..recordings import recording as recordings
-from ..spec import (
+from ..core.errors import UsageError
+from ..core.events import LaneEvent
+from ..core.spec import (
     AUTO,
     BASELINE,
     MAX_AUTO_K,
@@ -31,6 +27,10 @@ from ..spec import (
     lanes_of,
     tree_size,
 )
+from ..drafters import check as check_drafter
+from ..drafters import most_drafts, serves_every_k
+from ..progress import Progress
+from ..recordings import recording as recordings
 from ..what_if.ask import Query, what_if
 from ..what_if.auto import auto_steps
 from ..what_if.judged import WhatIf

@@ -13,10 +13,10 @@ from rich.text import Text
 from ..analysis.loops import loop_sentence, with_counters
 from ..analysis.metrics import disturbance, lane_metrics, ratio
 from ..analysis.roofline import Roofline
-from ..events import steps
+from ..core.events import steps
+from ..core.spec import AUTO, BASELINE, PLAIN, SERVER
 from ..recordings.recording import Recording
 from ..recordings.words import circumstances, clean, ran_on, ribbons
-from ..spec import AUTO, BASELINE, PLAIN, SERVER
 from ..studies.prompts.rows import Row
 from ..studies.prompts.verdict import gain_at, outcome
 from .output import number, times
@@ -30,10 +30,9 @@ MEASURED = (
     "Every row is a lane of one race on the fair clock; the oracle is computed from what its steps and drafts cost."
 )
 MOST_LOSERS = 10
-FULL_HEAT = 3.0
-"""Times as fast, or as slow, of the strongest colour."""
+FULL_HEAT = 3.0  # times as fast, or as slow, of the strongest colour
+# How much of these colours, red, green and blue, is mixed into white at most; as on the page.
 HEAT, GAINING, LOSING = 0.4, (0, 128, 93), (176, 67, 0)
-"""How much of these colours, red, green and blue, is mixed into white at most; as on the page."""
 ALL = "all"
 IDENTICAL = {True: "yes", False: "NO", None: "-"}
 COLUMNS = {
@@ -46,13 +45,11 @@ COLUMNS = {
     "largest_gap_s": ("gap s", 1, 3),
     "mean_acceptance_length": ("accepted", 1, 2),
     "dollars_per_million": ("$ per 1M", 1, 2),
-}
-"""Metric -> (column, factor, decimals)."""
+}  # metric -> (column, factor, decimals)
 PARTS = (
     ("output_tokens_per_s", "total_tokens_per_s", "mean_acceptance_length", "dollars_per_million"),
     ("ttft_p95_s", "itl_p95_s", "tpot_p95_s", "latency_median_s", "largest_gap_s"),
-)
-"""Metrics of one table of a study of servers, which fits 80 columns."""
+)  # metrics of one table of a study of servers, which fits 80 columns
 
 
 def _say(console: Console, text: str, style: str = "") -> None:

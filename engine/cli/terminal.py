@@ -17,9 +17,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..events import Failed, Finished, LaneEvent, Started, Step
+from ..core.events import Failed, Finished, LaneEvent, Started, Step
+from ..core.spec import PLAIN
 from ..recordings.words import clean
-from ..spec import PLAIN
 
 REFRESH_S = 0.1
 STYLES = {
@@ -29,12 +29,10 @@ STYLES = {
     "correction": "bold #e69f00",
     "bonus": "bold italic #56b4e9",
     "own": "",
-}
-"""Okabe-Ito hues, each with a mark that does not need colour."""
+}  # Okabe-Ito hues, each with a mark that does not need colour
 NUM_ROWS_AROUND = 9
 MIN_ROWS = 3
-MIN_COLUMNS = 26
-"""The least width of a lane's panel next to others."""
+MIN_COLUMNS = 26  # the least width of a lane's panel next to others
 
 
 def marked(step: Step) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from ..heads.spec import KINDS
 from ..training.texts import BUILTIN, PROMPTS, all_texts
 from .arguments import Command, Option, integer, not_empty, number, one_of, option, words
@@ -23,8 +23,8 @@ WINDOWS = "windows.json"
 WORDS = "words.json"
 WRITTEN_WORDS = "words-to-write.json"
 NUM_WRITTEN_WORDS = 40_960
+# Folder, windows and tokens of what the target writes with all its words, to choose those it then writes with.
 FIRST, NUM_FIRST, FIRST_TOKENS = "first", 256, 96
-"""Folder, windows and tokens of what the target writes with all its words, to choose those it then writes with."""
 
 
 def train(options: Namespace) -> int:

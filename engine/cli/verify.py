@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 
-from ..errors import RaceError, UsageError
-from ..events import Prompt
+from ..core.errors import RaceError, UsageError
+from ..core.events import Prompt
+from ..core.spec import SERVER
 from ..recordings import recording as recordings
 from ..recordings.compare import compare
 from ..recordings.words import clean
-from ..spec import SERVER
 from ..text import check_prompt_text
 from .arguments import Command, option
 from .options import DEVICE, FILE, JSON, TARGET, set_threads

@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.errors import PhotofinishError, is_out_of_memory
+from ..core.spec import SamplingParams
 from ..drafters import check
 from ..drafters import parse as parse_drafter
-from ..errors import PhotofinishError, is_out_of_memory
 from ..heads.names import HeadName, parse_name
 from ..heads.spec import KINDS
 from ..loading.sources import BUNDLED_HEADS, find
 from ..progress import Progress, silent
-from ..spec import SamplingParams
 from .files import Files, read_files
 from .findings import Finding, broke, guarded, is_faulty
 from .fits import head_findings, model_findings, target_findings

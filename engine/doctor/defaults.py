@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-K = 4
-"""Tokens of a draft."""
+K = 4  # tokens of a draft
 NUM_PROMPTS, NUM_TOKENS = 3, 48
 PROMPTS = (
     "The museum reopened on a rainy Thursday. Most visitors had come to see the new wing, but the",
     "def read_orders(path):\n    orders = []\n    with open(path) as file:\n        for line in file:\n            ",
     "Question: Why do leaves change their colour in autumn?\nAnswer: In autumn the days",
 )
-KINDS = ("prose", "code", "answer")
-"""The kinds of these prompts."""
+KINDS = ("prose", "code", "answer")  # the kinds of these prompts

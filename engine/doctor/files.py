@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError, in_a_line
+from ..core.errors import UsageError, in_a_line
 from ..heads.shapes import TensorInfo, info_of
 from ..heads.vocabulary import TABLES
 from ..loading.random_targets import read_published
@@ -20,14 +20,12 @@ from ..loading.sources import find, is_here, weights_files
 from ..progress import quiet
 from ..strict_json import parse
 
+# From names in the headers of safetensors to torch's.
 DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16", "F8_E4M3": "float8_e4m3fn",
           "F8_E5M2": "float8_e5m2", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
           "BOOL": "bool"}  # fmt: skip
-"""From names in the headers of safetensors to torch's."""
-INTEGERS = {"I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "B"}
-"""By dtype: how `struct` names them."""
-MAX_HEADER_BYTES = 100_000_000
-"""The format's own limit."""
+INTEGERS = {"I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "B"}  # by dtype: how `struct` names them
+MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 
 
 def _no_tokenizer() -> Path | None:

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ..errors import is_out_of_memory, sentence, words
+from ..core.errors import is_out_of_memory, sentence, words
 from ..recordings.recording import OUTPUT_SCHEMA
 from ..remote.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 
+# untested: nothing could be compared, so it says nothing for or against.
 Level = Literal["fault", "doubt", "ok", "untested"]
-"""untested: nothing could be compared, so it says nothing for or against."""
+# Checks of servers that say nothing of their speed.
 OF_TEXTS = ("repeats", "seed", "sampling", "texts", "JSON schema", "tool calls")
-"""Checks of servers that say nothing of their speed."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..errors import UsageError, sentence
+from ..core.errors import UsageError, sentence
 from ..heads.formats import spec_of
 from ..heads.names import HeadName
 from ..heads.shapes import EMBEDDING, OUTPUT, RESTORED, TensorInfo, fitted, unpacked
@@ -19,8 +19,7 @@ from .files import Files
 from .findings import Finding
 
 MAX_IDS = 12
-FEW_DIFFER = 0.9
-"""From this share of equal ids on, the tokenizers are taken for two versions of one."""
+FEW_DIFFER = 0.9  # from this share of equal ids on, the tokenizers are taken for two versions of one
 
 
 def target_findings(target: Files) -> Iterator[Finding]:

@@ -10,8 +10,7 @@ from ..what_if.tables import seconds_of
 from .defaults import K
 from .findings import Finding
 
-Place = tuple[int | None, int | None]
-"""Indexes of a prompt and of a token in its text; None: see `Finding`."""
+Place = tuple[int | None, int | None]  # indexes of a prompt and of a token in its text; None: see `Finding`
 NOWHERE: Place = (None, None)
 
 

@@ -7,19 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..analysis.loops import loop_sentence
-from ..errors import PhotofinishError, sentence
-from ..events import Prompt
+from ..core.errors import PhotofinishError, sentence
+from ..core.events import Prompt
+from ..core.spec import SamplingParams
 from ..loading.loading import LoadedModel
 from ..progress import Progress, silent
-from ..spec import SamplingParams
 from ..text import encode_messages, encode_prompt
 from .findings import Finding
 from .trial import MIN_DEVIATIONS, ToEncode, Trial, run, share
 
-MIN_LENGTH = 32
-"""Tokens of a text whose halves are compared."""
-STRONG = 0.1
-"""Two forms of a prompt differ strongly if first guesses differ by this share, and by MIN_DEVIATIONS."""
+MIN_LENGTH = 32  # tokens of a text whose halves are compared
+STRONG = 0.1  # two forms of a prompt differ strongly if first guesses differ by this share, and by MIN_DEVIATIONS
 THINKING = "enable_thinking"
 RAW, CHAT = "as plain text", "in the chat template"
 CHANGES = {

@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any, Protocol
 
 from ..analysis.metrics import num_tokens_of
+from ..core.errors import PhotofinishError, sentence
+from ..core.events import Prompt, Step
+from ..core.spec import PLAIN, RaceSpec, SamplingParams, lanes_of
 from ..drafters import parse as parse_drafter
-from ..errors import PhotofinishError, sentence
-from ..events import Prompt, Step
 from ..heads.names import parse_name
 from ..loading.loading import LoadedModel
 from ..progress import Progress, silent
 from ..session import TorchRace
-from ..spec import PLAIN, RaceSpec, SamplingParams, lanes_of
 from ..what_if.ask import what_if
 from ..what_if.judged import WhatIf
 from ..what_if.tables import Table
@@ -29,15 +29,13 @@ from .findings import Finding
 from .variants import Variant
 
 LANE = "drafter"
+# A drafter hardly knows its target if it is right at most 1.5 times as often as the text's commonest token would be,
+# guessed everywhere, and at most at this share of positions: in a loop that token alone is often right.
 CHANCE, MOST_BY_CHANCE = 1.5, 0.15
-"""A drafter hardly knows its target if it is right at most 1.5 times as often as the text's commonest token would be,
-guessed everywhere, and at most at this share of positions: in a loop that token alone is often right."""
-NOTHING = 0.03
-"""Up to this share it knows nothing of it."""
-LOW = 0.3
-"""Below this a healthy head would be a rare one."""
+NOTHING = 0.03  # up to this share it knows nothing of it
+LOW = 0.3  # below this a healthy head would be a rare one
+# A variant is better if it is right at this share of positions more, and by this many standard deviations.
 MIN_GAIN, MIN_DEVIATIONS = 0.06, 3.0
-"""A variant is better if it is right at this share of positions more, and by this many standard deviations."""
 MIN_COVERED = 0.9
 FOREIGN = "Use a drafter trained for exactly this target: other models or versions have other hidden states"
 

@@ -21,8 +21,7 @@ from ..layers.published import text_part
 from ..loading.sources import weights_files
 from .files import Files
 
-MAX_PERMUTED = 4
-"""More hidden states have too many orders to try."""
+MAX_PERMUTED = 4  # more hidden states have too many orders to try
 THETA = "rope_theta"
 
 

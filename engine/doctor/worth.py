@@ -11,8 +11,7 @@ from ..what_if.judged import WhatIf
 from ..what_if.tables import table_name
 from .findings import Finding
 
-PAYS = 1.05
-"""Below this a gain is within the noise of such a short race."""
+PAYS = 1.05  # below this a gain is within the noise of such a short race
 
 
 def worth(found: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> Iterator[Finding]:

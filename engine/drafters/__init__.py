@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import UsageError, choices
-from ..interfaces import Drafter
-from ..spec import MAX_K, check_length
+from ..core.errors import UsageError, choices
+from ..core.interfaces import Drafter
+from ..core.spec import MAX_K, check_length
 
 if TYPE_CHECKING:
-    from ..events import Prompt
+    from ..core.events import Prompt
+    from ..core.sampling.sampler import Sampler
+    from ..core.spec import SamplingParams
     from ..progress import Progress
-    from ..sampling.sampler import Sampler
-    from ..spec import SamplingParams
 
 DRAFTERS: dict[str, str] = {
     "ngram": "engine.drafters.ngram:KIND",
@@ -28,8 +28,7 @@ DRAFTERS: dict[str, str] = {
     "synthetic": "engine.drafters.synthetic:KIND",
     "hybrid": "engine.drafters.hybrid:KIND",
     "none": "engine.drafters.none:KIND",
-}
-"""name -> "module:attribute" of a `Kind`, in the order of lists."""
+}  # name -> "module:attribute" of a `Kind`, in the order of lists
 
 
 @dataclass(frozen=True)

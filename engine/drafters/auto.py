@@ -12,18 +12,15 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from ..interfaces import BranchingDrafter, Draft, Drafter, Node
+from ..core.interfaces import BranchingDrafter, Draft, Drafter, Node
 from .chances import NUM_SCORES, sharpness
 from .ngram import NgramDrafter
 from .pace import Pace, SizeTime
 from .tree import SURE, Tree
 
-FIRST, SECOND, THIRD = 0.6, 0.12, 0.06
-"""Chances of what would follow a node, before a pass finds out."""
-AHEAD = 6
-"""Further passes that may follow one."""
-CALIBRATIONS = 2
-"""How often each kind of pass is timed before the race."""
+FIRST, SECOND, THIRD = 0.6, 0.12, 0.06  # chances of what would follow a node, before a pass finds out
+AHEAD = 6  # further passes that may follow one
+CALIBRATIONS = 2  # how often each kind of pass is timed before the race
 
 
 def parts_of(drafter: Drafter) -> tuple[NgramDrafter | None, BranchingDrafter | None] | None:

@@ -10,17 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..interfaces import Draft, Drafter
+from ..core.interfaces import Draft, Drafter
 from .pace import Pace, SizeTime
 
-PRIOR, PRIOR_TOKENS = 0.75, 4.0
-"""Prior acceptance of a token, and how many tokens it is worth."""
-FORGET = 0.97
-"""How much less each draft weighs than the one after it."""
-PATIENCE = 32
-"""Steps without a draft before a token is drafted to find out whether it pays by now."""
-CALIBRATIONS = 2
-"""How often a short and a long draft are timed before the race."""
+PRIOR, PRIOR_TOKENS = 0.75, 4.0  # prior acceptance of a token, and how many tokens it is worth
+FORGET = 0.97  # how much less each draft weighs than the one after it
+PATIENCE = 32  # steps without a draft before a token is drafted to find out whether it pays by now
+CALIBRATIONS = 2  # how often a short and a long draft are timed before the race
 
 
 class ByRateDrafter(Drafter):

@@ -6,36 +6,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-NUM_SCORES = 6
-"""Scores of a node's best tokens that `of_scores` takes."""
+NUM_SCORES = 6  # scores of a node's best tokens that `of_scores` takes
+# Chance of a copied token, by how many tokens match before it, the copy's own included: 1, from 2, 4, 8, 16 and 32 on.
+# agreed: the best other place has the same token there; lone: there is no other, or it has parted before; contested: it
+# parts here. Measured on structured text and prose; docs/log.md, 2026-11-22, `auto` judged by the oracle.
 COPIES = {
     "agreed": (0.68, 0.88, 0.96, 0.985, 0.995, 0.998),
     "lone": (0.3, 0.56, 0.78, 0.87, 0.957, 0.985),
     "contested": (0.2,),
 }
-"""Chance of a copied token, by how many tokens match before it, the copy's own included: 1, from 2, 4, 8, 16 and 32 on.
-agreed: the best other place has the same token there; lone: there is no other, or it has parted before; contested: it
-parts here. Measured on structured text and prose; docs/log.md, 2026-11-22, `auto` judged by the oracle."""
+# Chance of the other place's token where the two part. This, HEAD, BOTH and OTHERS_ALONE: the maximum likelihood for 24
+# texts at temperature 0.8, with the EAGLE-3 head of before (docs/log.md, 2026-11-24).
 SECOND = 0.1
-"""Chance of the other place's token where the two part. This, HEAD, BOTH and OTHERS_ALONE: the maximum likelihood
-for 24 texts at temperature 0.8, with the EAGLE-3 head of before (docs/log.md, 2026-11-24)."""
+# Weight of a logit in the logarithm of its token's chance at temperature 0, and the temperature at which it weighs half
+# as much: where noise decides more, a drafter's logits say less. This and OTHERS: fitted with that head to everyday
+# texts at temperatures 0, 0.3, 0.8 and 1.2, at 0.8 also to `held_out.json`.
 SHARPNESS, WARM = 1.65, 1.2
-"""Weight of a logit in the logarithm of its token's chance at temperature 0, and the temperature at which it weighs
-half as much: where noise decides more, a drafter's logits say less. This and OTHERS: fitted with that head to
-everyday texts at temperatures 0, 0.3, 0.8 and 1.2, at 0.8 also to `held_out.json`."""
+# The logarithm for all tokens without a score: at a last score equal to the best, and its share of the last one's.
 OTHERS, OTHERS_BY_LAST = 2.84, 0.98
-"""The logarithm for all tokens without a score: at a last score equal to the best, and its share of the last one's."""
-OTHERS_ALONE, OTHERS_BY_MARGIN = 1.42, 0.79
-"""The same where only the best token and its lead over the next are known."""
+OTHERS_ALONE, OTHERS_BY_MARGIN = 1.42, 0.79  # the same where only the best token and its lead over the next are known
+# A token's chance where a copy and a drafter propose it, in logits: the copy's, this share of the drafter's, and a
+# constant.
 HEAD, BOTH = 0.42, 0.64
-"""A token's chance where a copy and a drafter propose it, in logits: the copy's, this share of the drafter's, and a
-constant."""
-UNRATED = 0.003
-"""A drafter's chance for a token that is not among its best."""
-FAR = -10.0
-"""Scores this far below the best are not reported."""
-UNREPORTED = -4.6
-"""The most that such a score weighs; at temperatures below 0.3, FAR is not far."""
+UNRATED = 0.003  # a drafter's chance for a token that is not among its best
+FAR = -10.0  # scores this far below the best are not reported
+UNREPORTED = -4.6  # the most that such a score weighs; at temperatures below 0.3, FAR is not far
 MOST = 0.998
 
 

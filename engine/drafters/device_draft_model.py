@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..interfaces import Draft, Node
+from ..core.interfaces import Draft, Node
 from ..kernels.weak import weak_call
 from .device_picks import DevicePicks
 from .draft_model import WIDTH, DraftModelDrafter
 
 if TYPE_CHECKING:
+    from ..core.sampling.sampler import Sampler
     from ..runner.target import StaticTarget
-    from ..sampling.sampler import Sampler
 
 
 class DeviceDraftModelDrafter(DraftModelDrafter):

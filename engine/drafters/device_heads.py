@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.interfaces import Draft, Node
 from ..heads.eagle3 import Eagle3Head
-from ..interfaces import Draft, Node
 from . import DrafterContext
 from .device_picks import DevicePicks, stays_on_device
 from .dflash import DFlashDrafter, HostDFlashDrafter

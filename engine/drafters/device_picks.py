@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..errors import NOT_NUMBERS, RaceError
+from ..core.errors import NOT_NUMBERS, RaceError
+from ..core.sampling.sampler import Sampler
 from ..kernels import Kernels
-from ..sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from . import DrafterContext

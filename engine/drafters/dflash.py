@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.interfaces import Node
 from ..heads.dflash import DFlashHead, additive, block_mask
 from ..heads.layers import masked_attention
-from ..interfaces import Node
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 

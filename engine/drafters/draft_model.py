@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..interfaces import BranchingDrafter, Draft, Node
+from ..core.interfaces import BranchingDrafter, Draft, Node
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..core.sampling.sampler import Sampler
     from ..runner.target import StaticTarget
-    from ..sampling.sampler import Sampler
 
+# Rows of every step: what is new after a whole draft was accepted (its last token and the target's own). A single
+# width, so that a proposal does not depend on how the tokens before it came.
 WIDTH = 2
-"""Rows of every step: what is new after a whole draft was accepted (its last token and the target's own). A single
-width, so that a proposal does not depend on how the tokens before it came."""
 
 
 class DraftModelDrafter(BranchingDrafter):

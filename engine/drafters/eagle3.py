@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core.interfaces import Node
 from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
 from ..heads.layers import masked_attention
-from ..interfaces import Node
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 

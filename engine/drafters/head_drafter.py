@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..core.interfaces import BranchingDrafter, Draft, Memory, Node
+from ..core.sampling.noise import splitmix64
+from ..core.spec import MAX_K
 from ..heads.layers import Rope, rope_table
-from ..interfaces import BranchingDrafter, Draft, Memory, Node
 from ..kernels.weak import weak_call
 from ..runner.memory import own_bytes
-from ..sampling.noise import splitmix64
-from ..spec import MAX_K
 
 if TYPE_CHECKING:
     from ..runner.prepared import Prepared
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 PREFILL_CHUNK = 256
 ROWS = (1, 2, 4, 8)
+# With more columns `Sampler` is faster than `Kernels.picks`, since most are out of reach of any noise.
 MOST_COLUMNS = 2**16
-"""With more columns `Sampler` is faster than `Kernels.picks`, since most are out of reach of any noise."""
 
 
 class HeadBuffers:

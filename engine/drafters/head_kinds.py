@@ -9,7 +9,7 @@ from ..heads.names import HeadName, parse_name
 from . import DrafterContext, Kind
 
 if TYPE_CHECKING:
-    from ..interfaces import Drafter
+    from ..core.interfaces import Drafter
     from ..loading.loading import LoadedModel
     from ..progress import Progress
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import UsageError
-from ..interfaces import Draft, Drafter
+from ..core.errors import UsageError
+from ..core.interfaces import Draft, Drafter
 from ..progress import Progress
 from . import DrafterContext, Kind, cache_bytes, check, make, most_drafts, parse
 
 COPIES = "ngram"
+# Tokens that must match if `ngram` has no number and k is fixed. After 1 or 2 equal tokens on recorded prose a copy
+# holds for 12-40 % of first tokens, less than a drafter with a model reaches; after 3 or more, on recorded structured
+# text, for 67-100 %. `auto` k learns the value of short matches, and gets all of them.
 MIN_MATCH = 3
-"""Tokens that must match if `ngram` has no number and k is fixed. After 1 or 2 equal tokens on recorded prose a copy
-holds for 12-40 % of first tokens, less than a drafter with a model reaches; after 3 or more, on recorded structured
-text, for 67-100 %. `auto` k learns the value of short matches, and gets all of them."""
 NOT_INSIDE = ("hybrid", "none", "synthetic")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from . import DrafterContext, Kind
 
 if TYPE_CHECKING:
-    from ..interfaces import Drafter
+    from ..core.interfaces import Drafter
     from ..loading.loading import LoadedModel
     from ..progress import Progress
 
@@ -37,7 +37,7 @@ def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
 
 
 def _make(name: str, context: DrafterContext) -> Drafter:
-    from ..interfaces import Memory
+    from ..core.interfaces import Memory
     from ..runner.memory import own_bytes, token_bytes
     from ..runner.target import StaticTarget, cache_length
     from .device_draft_model import DeviceDraftModelDrafter

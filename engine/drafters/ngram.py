@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ..errors import UsageError
-from ..interfaces import Draft, Drafter
+from ..core.errors import UsageError
+from ..core.interfaces import Draft, Drafter
 from . import Kind
 
 MIN_MATCH = 1
@@ -20,12 +20,12 @@ MAX_MIN_MATCH = 16
 LONG_MATCH = 4
 MAX_MATCH = 32
 MAX_CANDIDATES = 64
+# Tokens before a match whose similarity decides between equally long ones: after a value that differs, the same field
+# of an earlier record.
 NEIGHBOURHOOD = 8
-"""Tokens before a match whose similarity decides between equally long ones: after a value that differs, the same field
-of an earlier record."""
+# Match length -> how many tokens to draft after a single earlier occurrence; all of k for longer matches. 1 and 3 fill
+# steps of width 2 and 4.
 TRUST = {1: 1, 2: 3}
-"""Match length -> how many tokens to draft after a single earlier occurrence; all of k for longer matches. 1 and 3 fill
-steps of width 2 and 4."""
 
 
 @dataclass(frozen=True, slots=True)

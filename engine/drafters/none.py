@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import UsageError
-from ..interfaces import Draft, Drafter
+from ..core.errors import UsageError
+from ..core.interfaces import Draft, Drafter
 from . import Kind
 
 

@@ -3,7 +3,7 @@ app/web/tabs/production.js, which knows the commands; compared by test_both_side
 
 from __future__ import annotations
 
-from ..spec import RANDOM
+from ..core.spec import RANDOM
 from . import parse
 from .hybrid import parts_of
 

@@ -10,16 +10,16 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import UsageError
-from ..interfaces import BranchingDrafter, Draft, Drafter, Node
+from ..core.errors import UsageError
+from ..core.interfaces import BranchingDrafter, Draft, Drafter, Node
+from ..core.spec import MAX_K
 from ..progress import Progress
-from ..spec import MAX_K
 from . import DrafterContext, Kind, cache_bytes, check, make, most_drafts, parse
 from .chances import sharpness
 
 NOT_INSIDE = ("none", "synthetic")
+# A token's lead over the next best, at any temperature: leaves enough branches for tests to reach every shape.
 LOG_ODDS = 1.8
-"""A token's lead over the next best, at any temperature: leaves enough branches for tests to reach every shape."""
 
 
 class SyntheticDrafter(Drafter):

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..interfaces import Draft, Node
+from ..core.interfaces import Draft, Node
 from .chances import of_copy, of_margin, of_scores, with_copies
 from .ngram import NgramDrafter
 
-LEAST = 0.004
-"""Nodes with a smaller chance are left out: no price of a row is that low."""
+LEAST = 0.004  # nodes with a smaller chance are left out: no price of a row is that low
+# A copied token with this chance is believed without the drafter's opinion on it, and so is what it copies next.
 SURE = 0.9
-"""A copied token with this chance is believed without the drafter's opinion on it, and so is what it copies next."""
 
 
 class Tree:

@@ -24,8 +24,8 @@ import transformers
 from torch import Tensor
 
 from .. import cache
+from ..core.sampling.sampler import Sampler
 from ..progress import Progress, silent
-from ..sampling.sampler import Sampler
 from .operators import SEED, bits, operator_classes, split, split_by_attention
 from .widths import WidthClasses
 
@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PROBE_VERSION = 8
+# Rows that each width commits in the middle of the cache (the least, and by trees), and at its beginning.
 MIN_ROWS, EARLY_ROWS = 8, 4
-"""Rows that each width commits in the middle of the cache (the least, and by trees), and at its beginning."""
-NOISE_STEP = 1009
-"""How many random numbers later the context of each buffer begins than that of the one before."""
+NOISE_STEP = 1009  # how many random numbers later the context of each buffer begins than that of the one before
 
 
 @torch.inference_mode()

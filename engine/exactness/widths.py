@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..spec import MAX_WIDTH
+from ..core.spec import MAX_WIDTH
 
 DOMINATED = 0.97
+# Widths are weighed by these rates where `auto` k decides at each step how much to draft: the real one is not known
+# yet.
 ASSUMED_ACCEPTANCE = (0.0, 0.5, 0.8, 0.9)
-"""Widths are weighed by these rates where `auto` k decides at each step how much to draft: the real one is not known
-yet."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import RaceError
+from ..core.errors import RaceError
 from ..kernels import Kernels
 from ..kernels.choose import choose
 from ..layers.attention import windows_of
@@ -31,8 +31,7 @@ SMALLEST = 64 * MIB
 COLUMNS = 4096
 SECONDS = 0.6
 ROUNDS = 8
-STATE_BYTES = 4
-"""Per number in the state of a linear-attention layer: float32 in every published model."""
+STATE_BYTES = 4  # per number in the state of a linear-attention layer: float32 in every published model
 
 
 @dataclass(frozen=True)

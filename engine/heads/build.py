@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from .dflash import DFlashHead
 from .eagle3 import Eagle3Head
 from .shapes import EMBEDDING, OUTPUT, WHAT, fitted, info_of

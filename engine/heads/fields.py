@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from .spec import LayerConfig
 
 ANY: Any = object()
@@ -20,8 +20,7 @@ QUANTIZATION: dict[str, Any] = {
             "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", "dynamic": False},
         }
     },
-}
-"""8-bit matrices with a scale per row, see `compact.py`."""
+}  # 8-bit matrices with a scale per row, see `compact.py`
 SPECULATORS = dict.fromkeys((
     *("architectures", "auto_map", "aux_hidden_state_layer_ids", "block_size", "draft_vocab_size", "dtype",
       "eagle_aux_hidden_state_layer_ids", "embed_requires_grad", "fc_norm"),
@@ -40,32 +39,32 @@ EAGLE_CONFIG = dict.fromkeys(
     "use_mtp_layernorm": False,
     "parallel_draft_step": 1,
 }
+# Name -> the required value, or ANY if it is read.
 DFLASH_CONFIG = dict.fromkeys((
     "mask_token", "mask_token_id", "target_layer_ids", "block_size", "causal", "input_embedding_scale",
     "output_multiplier", "final_logit_softcapping",
 ), ANY) | {
     "use_aux_hidden_state": True, "use_qk_norm": True, "use_swa": False, "attention_sink_bias": False,
 }  # fmt: skip
-"""Name -> the required value, or ANY if it is read."""
 
+# What transformers writes into every config.json.
 USUAL = frozenset((
     *("_name_or_path", "architectures", "chunk_size_feed_forward", "dtype", "id2label", "is_encoder_decoder",
       "label2id", "model_type"),
     *("output_attentions", "output_hidden_states", "problem_type", "return_dict", "transformers_version"),
 ))  # fmt: skip
-"""What transformers writes into every config.json."""
+# Fields about arithmetic that are acted on.
 _OWN = frozenset((
     *("attention_bias", "mlp_bias", "rms_norm_eps", "rope_parameters", "rope_scaling", "rope_theta"),
     *("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "is_causal", "mask_token_id",
       "input_embedding_scale", "output_multiplier", "final_logit_softcapping"),
 ))  # fmt: skip
-"""Fields about arithmetic that are acted on."""
 _SIZES: dict[str, dict[str, int]] = {
     "llama": {"vocab_size": 32_000, "intermediate_size": 11_008, "max_position_embeddings": 2048},
     "qwen3": {"vocab_size": 151_936, "intermediate_size": 22_016, "max_position_embeddings": 32_768, "head_dim": 128},
 }
+# What transformers assumes for a size that a configuration omits.
 _ANY_SIZES = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "max_window_layers": 28}
-"""What transformers assumes for a size that a configuration omits."""
 _NOT_THE_LAYERS = ("architectures", "auto_map", "dflash_config", "eagle_config", "dtype", "torch_dtype",
                    "transformers_version", "tie_word_embeddings")  # fmt: skip
 _ARITHMETIC = re.compile(

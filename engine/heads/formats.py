@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import UsageError, in_a_line
+from ..core.errors import UsageError, in_a_line
 from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SLIDING, SPECULATORS, USUAL, check_fields, layers_config
 from .spec import KINDS, HeadSpec, LayerConfig
 

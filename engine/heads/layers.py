@@ -15,15 +15,13 @@ from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from ..errors import UsageError, in_a_line
+from ..core.errors import UsageError, in_a_line
 from ..layers.layers import together
 from .spec import LayerConfig
 
+# attend(layer, query [B, heads, n, dim], key [B, kv_heads, n, dim], value [B, kv_heads, n, dim]) -> [B, heads, n, dim].
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""attend(layer, query [B, heads, n, dim], key [B, kv_heads, n, dim], value [B, kv_heads, n, dim]) -> [B, heads, n,
-dim]."""
-Rope = tuple[Tensor, Tensor]
-"""cos and sin, each [B or 1, n, dim]."""
+Rope = tuple[Tensor, Tensor]  # cos and sin, each [B or 1, n, dim]
 
 
 class RMSNorm(nn.Module):

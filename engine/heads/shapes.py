@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from .spec import HeadSpec
 from .vocabulary import TABLES, draft_ids, is_whole, may_be_padding
 

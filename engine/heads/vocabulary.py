@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 
-TABLES = ("d2t", "t2d")
-"""Names of the tensors that say it."""
+TABLES = ("d2t", "t2d")  # names of the tensors that say it
 
 
 class Table(Protocol):

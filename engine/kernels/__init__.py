@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Chooser = Callable[["Tensor", Sequence[int], int], list[int]]
+# picks(rows, positions, num_best): for each row of bfloat16 logits [n, columns], at its position in the completion: the
+# columns with the largest scores and those scores, best first, the first of equals. Beyond the first, columns more than
+# 10 below the largest logit are left out. Raises RaceError for a NaN row.
 Picks = Callable[["Tensor", Sequence[int], int], list[list[tuple[int, float]]]]
-"""picks(rows, positions, num_best): for each row of bfloat16 logits [n, columns], at its position in the completion:
-the columns with the largest scores and those scores, best first, the first of equals. Beyond the first, columns more
-than 10 below the largest logit are left out. Raises RaceError for a NaN row."""
+# forward(ids [1, n], at, want_logits, want_hidden, seen, parents) -> logits [n, vocab] and hidden states [layers + 1,
+# n, hidden], if wanted. `at`: the position of the first token. `seen` receives the window of every layer. parents [n],
+# int32: row i follows row parents[i], an earlier one, at the next position; None: the row before. forward.keep(at,
+# rows): the cache's entries from `at` on become those of these rows of the last step, ascending.
 Forward = Callable[..., "tuple[Tensor | None, Any]"]
-"""forward(ids [1, n], at, want_logits, want_hidden, seen, parents) -> logits [n, vocab] and hidden states [layers + 1,
-n, hidden], if wanted. `at`: the position of the first token. `seen` receives the window of every layer. parents [n],
-int32: row i follows row parents[i], an earlier one, at the next position; None: the row before. forward.keep(at, rows):
-the cache's entries from `at` on become those of these rows of the last step, ascending."""
 
 
 class Kernels(Protocol):

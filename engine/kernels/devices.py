@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 
-from ..errors import UsageError, choices
+from ..core.errors import UsageError, choices
 from .usable import why_unused
 
 DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")

@@ -19,12 +19,11 @@ from . import Kernels
 from .host_copies import HostRead, HostWrite
 from .processor import cpu_info
 
-SHAPE, WIDTHS, REPEATS = (2048, 640), (1, 8), 8
-"""Linears that decide the dtype."""
+SHAPE, WIDTHS, REPEATS = (2048, 640), (1, 8), 8  # linears that decide the dtype
 MIB = 1024**2
+# A buffer to read is this many times the size of the last-level caches, so that little of it stays in them between
+# reads.
 CACHES = 8
-"""A buffer to read is this many times the size of the last-level caches, so that little of it stays in them between
-reads."""
 USUAL, LARGEST, SHARE_OF_MEMORY = 256 * MIB, 1024 * MIB, 8
 
 

@@ -11,18 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ..errors import in_a_line
+from ..core.errors import in_a_line
 
 GPU_TOOL = "nvidia-smi"
+# For nvidia-smi: with eight GPUs and no persistence daemon it takes seconds, and with a hung driver for ever.
 ANSWER_S = 15.0
-"""For nvidia-smi: with eight GPUs and no persistence daemon it takes seconds, and with a hung driver for ever."""
+# The version that requirements.txt pins. Its builds: cu126, cu129, cu130 (the package index's) and cu132.
 TORCH = "2.13.0"
-"""The version that requirements.txt pins. Its builds: cu126, cu129, cu130 (the package index's) and cu132."""
 INDEX = "https://download.pytorch.org/whl"
-RUN = "run: "
-"""Precedes the command at the end of a sentence."""
+RUN = "run: "  # precedes the command at the end of a sentence
+# CUDA's major version -> the oldest driver that runs it (NVIDIA's minor version compatibility).
 LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
-"""CUDA's major version -> the oldest driver that runs it (NVIDIA's minor version compatibility)."""
 
 
 @dataclass(frozen=True)

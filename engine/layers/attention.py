@@ -15,13 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
-from ..errors import UnsupportedModel
+from ..core.errors import UnsupportedModel
 from .delta_places import WINDOW, LinearShape
 from .delta_rule import linear_shape_of
 from .published import LINEAR, refusal
 from .step import StepState
 
 NAME = "photofinish"
+# Arguments of an attention call that have no effect here: no dropout at inference; the mask, positions and cache are
+# the engine's own.
 IGNORABLE = {
     "output_router_logits",
     "dropout",
@@ -34,8 +36,6 @@ IGNORABLE = {
     "logits_to_keep",
     "return_dict",
 }
-"""Arguments of an attention call that have no effect here: no dropout at inference; the mask, positions and cache are
-the engine's own."""
 
 
 def attend(

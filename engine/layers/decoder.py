@@ -13,7 +13,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from ..errors import UnsupportedModel
+from ..core.errors import UnsupportedModel
 from .delta_rule import DeltaLayer
 from .layers import (
     FusedAttention,
@@ -28,11 +28,11 @@ from .layers import (
 )
 from .step import StepState
 
+# transformers' classes that do just this: embed, turn by rotary angles, the layers, a norm.
 DECODERS = {"Gemma3TextModel", "LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"}
-"""transformers' classes that do just this: embed, turn by rotary angles, the layers, a norm."""
+# Classes that do the same with some linear layers (`delta_rule.py`), and three positions per token that are equal for
+# text.
 HYBRIDS = {"Qwen3_5TextModel"}
-"""Classes that do the same with some linear layers (`delta_rule.py`), and three positions per token that are equal for
-text."""
 ANGLES_BY_TYPE = {"Gemma3TextModel"}
 EVERY_LAYER = "layer"
 HEADS = {
@@ -42,8 +42,7 @@ HEADS = {
     "Qwen2ForCausalLM",
     "Qwen3ForCausalLM",
     "Qwen3_5ForCausalLM",
-}
-"""transformers' classes that do just this: the decoder, then `lm_head`, then, if configured, a cap on the logits."""
+}  # transformers' classes that do just this: the decoder, then `lm_head`, then, if configured, a cap on the logits
 PRE_NORM = ("input_layernorm", "post_attention_layernorm")
 SANDWICH = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 LAYERS = {
@@ -53,8 +52,7 @@ LAYERS = {
     "Qwen3DecoderLayer": PRE_NORM,
     "Qwen3_5DecoderLayer": PRE_NORM,
     "Gemma3DecoderLayer": SANDWICH,
-}
-"""class -> its norms: before attention and MLP, or before and after both. A linear layer counts as attention."""
+}  # class -> its norms: before attention and MLP, or before and after both. A linear layer counts as attention.
 
 
 def fuse(model: nn.Module, by_layer_norm: bool) -> None:

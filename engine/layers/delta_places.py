@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-WINDOW = 0
-"""The window of a linear layer, which reads no column of the cache."""
+WINDOW = 0  # the window of a linear layer, which reads no column of the cache
 Rows = tuple[Tensor, Tensor, Tensor, Tensor]
 
 

@@ -28,18 +28,18 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
 
-from ..errors import UnsupportedModel
+from ..core.errors import UnsupportedModel
 from .delta_places import WINDOW, LinearShape, Places, Rows
 from .modules import replace_modules
 from .published import LINEAR
 from .step import StepState
 
 CHUNK = 64
+# Functions such as exp are applied to rows of a multiple of this many numbers: a remainder that does not fill the CPU's
+# vectors goes through another exp, with other bits, and which numbers those are would depend on the width.
 LANES = 64
-"""Functions such as exp are applied to rows of a multiple of this many numbers: a remainder that does not fill the
-CPU's vectors goes through another exp, with other bits, and which numbers those are would depend on the width."""
+# mix_step(layer, rows, places, states, inputs): see `DeltaLayer.mix`.
 MixStep = Callable[["DeltaLayer", Rows, "Places", Tensor, Tensor], Tensor]
-"""mix_step(layer, rows, places, states, inputs): see `DeltaLayer.mix`."""
 
 
 def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
@@ -231,5 +231,4 @@ KINDS: dict[str, Callable[[Any, Tensor], Rows]] = {
     "Qwen3NextGatedDeltaNet": _of_two,
     "Qwen3_5GatedDeltaNet": of_four,
     "Qwen3_5MoeGatedDeltaNet": of_four,
-}
-"""transformers' modules that a DeltaLayer replaces -> how they project."""
+}  # transformers' modules that a DeltaLayer replaces -> how they project

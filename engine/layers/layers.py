@@ -21,17 +21,17 @@ from .delta_rule import DeltaLayer, in_lanes, of_four, of_one
 from .modules import replace_modules
 from .step import StepState
 
+# transformers' classes that do just this: project, norm queries and keys by head (if they have such norms), turn halves
+# of heads, attend, project.
 ATTENTION = {"Gemma3Attention", "LlamaAttention", "MistralAttention", "Qwen2Attention", "Qwen3Attention"}
-"""transformers' classes that do just this: project, norm queries and keys by head (if they have such norms), turn
-halves of heads, attend, project."""
+# Classes that also multiply the attended values by the sigmoid of a gate, next to each query in its projection, and may
+# turn only the first part of a head.
 GATED = {"Qwen3_5Attention"}
-"""Classes that also multiply the attended values by the sigmoid of a gate, next to each query in its projection, and
-may turn only the first part of a head."""
 WINDOW_IN_CONFIG = {"MistralAttention"}
 MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 ROWS = 3
+# Relative to a row's largest value: a few roundings.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-"""Relative to a row's largest value: a few roundings."""
 
 
 def fuse_layers(model: nn.Module, by_layer_norm: bool) -> int:

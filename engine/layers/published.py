@@ -11,16 +11,13 @@ from typing import Any
 
 LINEAR = "linear_attention"
 LAYER_TYPES = {"full_attention", "sliding_attention", LINEAR}
+# Found in the names of architectures that write text, token by token.
 WRITES = ("CausalLM", "LMHead", "ConditionalGeneration")
-"""Found in the names of architectures that write text, token by token."""
 HEADS = ("num_attention_heads", "n_head", "n_heads")
-SINKS = {"gpt_oss"}
-"""Types of models with attention sinks, which no field of a configuration mentions."""
+SINKS = {"gpt_oss"}  # types of models with attention sinks, which no field of a configuration mentions
 MOVING_ROPES = ("dynamic", "longrope", "su")
-DEFAULT_WORDS = 262_208
-"""Gemma 3's, the one family whose published configurations omit the size of the vocabulary."""
-STATE_BYTES = 4
-"""Per number in the state of a linear layer: float32."""
+DEFAULT_WORDS = 262_208  # Gemma 3's, the one family whose published configurations omit the size of the vocabulary
+STATE_BYTES = 4  # per number in the state of a linear layer: float32
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,9 +18,9 @@ from ..progress import Progress, quiet, silent
 from .gguf_file import GgufFile
 
 WEIGHTS = "model.safetensors"
+# Gemma 3's base frequency for sliding layers; GGUF files hold only the other one (llama.cpp has this constant in its
+# code).
 SLIDING_ROPE_THETA = 10_000.0
-"""Gemma 3's base frequency for sliding layers; GGUF files hold only the other one (llama.cpp has this constant in its
-code)."""
 
 
 def convert(source: Path, out: Path, progress: Progress = silent) -> str:

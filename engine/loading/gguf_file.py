@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32
-CHUNK_VALUES = 1 << 23
-"""Values unpacked at a time: 32 MB of float32."""
+CHUNK_VALUES = 1 << 23  # values unpacked at a time: 32 MB of float32
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import UsageError, in_a_line
+from ..core.errors import UsageError, in_a_line
 from ..heads.build import build
 from ..heads.compact import restored, with_output
 from ..heads.formats import spec_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import PhotofinishError, RaceError, UsageError, choices, in_a_line, is_out_of_memory
+from ..core.errors import PhotofinishError, RaceError, UsageError, choices, in_a_line, is_out_of_memory
 from ..kernels.choose import choose
 from ..kernels.devices import device_named
 from ..layers import published
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "give_back_memory", "load"]
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
-INT8, COMPUTE_DTYPE = "int8", "bfloat16"
-"""Linears have 8-bit weights, and everything else this dtype."""
+INT8, COMPUTE_DTYPE = "int8", "bfloat16"  # linears have 8-bit weights, and everything else this dtype
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RaceError, UsageError, in_a_line
+from ..core.errors import RaceError, UsageError, in_a_line
+from ..core.spec import RANDOM
 from ..layers.published import quantised, refusal
 from ..progress import Progress, silent
-from ..spec import RANDOM
 from ..strict_json import parse
 from . import default_model
 
@@ -30,9 +30,8 @@ DEFAULT_VOCABULARY = 262_144
 BYTES = 256
 MAX_CONFIG_BYTES = 4 * 1024**2
 NOT_THE_SHAPE = ("quantization_config", "auto_map", "dtype", "torch_dtype", "transformers_version", "_name_or_path")
+# Token ids with a meaning only for trained weights. Without them a random model always writes up to the length limit.
 ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")
-"""Token ids with a meaning only for trained weights. Without them a random model always writes up to the length
-limit."""
 
 
 def shipped() -> tuple[str, ...]:

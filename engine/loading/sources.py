@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import PhotofinishError, UsageError
+from ..core.errors import PhotofinishError, UsageError
+from ..core.spec import RANDOM
 from ..progress import Progress, quiet, silent
-from ..spec import RANDOM
 from . import default_model, random_targets
 
 DEFAULT_TARGET = default_model.NAME
+# Draft heads for the default target, a folder for each kind.
 BUNDLED_HEADS = Path(__file__).resolve().parent.parent.parent / "assets" / "heads"
-"""Draft heads for the default target, a folder for each kind."""
 NO_LICENCE = "not stated"
 _REPOSITORY = re.compile(
     r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII

@@ -3,7 +3,7 @@ that decided. Standard library only.
 
     {"seeds": [own, other, ...], "pieces": {id: text}, "lanes": {lane: [a list of rows for each step]}}
 
-A row is {"ids", "logits", "log_z", "noise"}; `engine/spec.py` says which row comes after which drafted tokens. Logits
+A row is {"ids", "logits", "log_z", "noise"}; `core/spec.py` says which row comes after which drafted tokens. Logits
 descend; they are what the lane's rule sees, after temperature, top-k and top-p (raw at temperature 0), and
 exp(logit - log_z) is a token's probability. `noise`, one list per seed, is present in rows of committed tokens if the
 rule chooses by it: the token with the largest logit + noise in the whole vocabulary wins.
@@ -17,15 +17,13 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ..errors import UsageError, short
-from ..events import Step
+from ..core.errors import UsageError, short
+from ..core.events import Step
 from ..strict_json import COUNT, NAMES, NUMBER, OBJECT, IfThere, fits
 
-MAX_CANDIDATES = 16
-"""Tokens kept per row, one drafted token among them; where several follow a row, that many more."""
+MAX_CANDIDATES = 16  # tokens kept per row, one drafted token among them; where several follow a row, that many more
 MAX_SEEDS = 8
-TOLERANCE = 0.01
-"""For logits and noise, which are rounded, and for sums of probabilities."""
+TOLERANCE = 0.01  # for logits and noise, which are rounded, and for sums of probabilities
 SHAPE = {"seeds": [COUNT], "pieces": NAMES, "lanes": OBJECT}
 _ROWS = [[{"ids": [COUNT], "logits": [NUMBER], "log_z": NUMBER, "noise": IfThere([[NUMBER]])}]]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..analysis.verdict import IDENTICAL, KINDS
-from ..errors import UsageError, kind, short
-from ..events import Finished, LaneEvent, Started, Step, from_json
-from ..spec import (
+from ..core.errors import UsageError, kind, short
+from ..core.events import Finished, LaneEvent, Started, Step
+from ..core.spec import (
     AUTO,
     BASELINE,
     MAX_LANES,
@@ -29,18 +29,17 @@ from ..spec import (
     SamplingParams,
 )
 from ..strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, AtMost, IfThere, Maybe, Shape, fits
+from .event_json import from_json
 from .extras import CLOCK_TOLERANCE, EXTRAS, MAX_TOKEN_ID, TOKEN, check_extras
 from .times import check_times
 
 SCHEMA = 2
 FORMAT = "photofinish-race"
-MAX_PROMPT_TOKENS = 1_000_000
-"""More than any prompt that can be raced has; see `engine.text.MAX_PROMPT_CHARS`."""
+MAX_PROMPT_TOKENS = 1_000_000  # more than any prompt that can be raced has; see `engine.text.MAX_PROMPT_CHARS`
 OTHERS = (
     ("photofinish-study", "a saved study of prompts", "Your prompts"),
     ("photofinish-load", "a saved result of servers under load", "Under load (in Your servers)"),
-)
-"""Formats of other files that the page saves, what they are, and where they are opened."""
+)  # formats of other files that the page saves, what they are, and where they are opened
 
 
 def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:

@@ -8,14 +8,13 @@ from typing import Any
 
 from ..analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise
 from ..analysis.verdict import part
-from ..events import steps
-from ..spec import AUTO, BASELINE, PLAIN, LaneSpec
+from ..core.events import steps
+from ..core.spec import AUTO, BASELINE, PLAIN, LaneSpec
 from .recording import OUTPUT_SCHEMA, Recording, failures
 
 CIRCUMSTANCES = {"device": ("type", "name", "threads"), "model": ("dtype", "revision")}
 PACKAGES = ("torch", "transformers")
-SAME_MACHINE = 0.2
-"""How far, in logarithms, a ratio may move from one day to another on one device, besides its noise."""
+SAME_MACHINE = 0.2  # how far, in logarithms, a ratio may move from one day to another on one device, besides its noise
 
 
 def compare(recorded: Recording, here: Recording) -> dict[str, Any]:

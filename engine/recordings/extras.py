@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ..errors import UsageError, short
-from ..events import MAX_SECONDS, Step
-from ..spec import AUTO, BASELINE, MAX_K, MAX_WIDTH, RaceSpec, is_tree, tree_size
+from ..core.errors import UsageError, short
+from ..core.events import Step
+from ..core.spec import AUTO, BASELINE, MAX_K, MAX_WIDTH, RaceSpec, is_tree, tree_size
 from ..strict_json import COUNT, MAX_NAME, NAMES, NUMBER, OBJECT, AtMost, IfThere, Shape, fits
 from .candidates import SHAPE, check_candidates
+from .event_json import MAX_SECONDS
 
 MAX_TOKEN_ID = 2**31 - 1
 CLOCK_TOLERANCE = 1e-6
-MAX_TABLES = 64
-"""Four per lane, which has at most two."""
+MAX_TABLES = 64  # four per lane, which has at most two
 
 
 def _are_costs(value: Any) -> bool:
@@ -39,8 +39,7 @@ SECONDS = Shape(
     lambda value: type(value) in (int, float) and 0 <= value <= MAX_SECONDS,
 )
 CHANCE = Shape("a probability", lambda value: type(value) in (int, float) and 0 <= value <= 1)
-TREES = "@tree"
-"""Ends the names of tables whose drafts may branch."""
+TREES = "@tree"  # ends the names of tables whose drafts may branch
 COSTS = Shape(f"a list of 1 to {MAX_WIDTH} times in seconds that never fall", _are_costs)
 EXTRAS = {
     "tables": IfThere(OBJECT),

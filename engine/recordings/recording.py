@@ -18,19 +18,19 @@ from typing import Any
 
 from ..analysis.metrics import lane_metrics, race_speedups
 from ..cache import write_atomically
-from ..errors import RaceError, UsageError
-from ..events import Failed, LaneEvent, of_checked, text_of, to_json, token_ids
-from ..spec import PLAIN, SERVER, SPECULATIVE, RaceSpec
+from ..core.errors import RaceError, UsageError
+from ..core.events import Failed, LaneEvent, text_of, token_ids
+from ..core.spec import PLAIN, SERVER, SPECULATIVE, RaceSpec
 from ..strict_json import check_quick, parse
 from .check import FORMAT, SCHEMA, check, read_spec
+from .event_json import of_checked, to_json
 from .extras import EXTRAS
 from .judged import judged
 
+# Limit for a file: a stranger could make a larger one just to keep the reader busy. A race of 1,000 tokens with five
+# lanes, audit and tables has 1.9 MB.
 MAX_BYTES = 16 * 1024**2
-"""Limit for a file: a stranger could make a larger one just to keep the reader busy. A race of 1,000 tokens with five
-lanes, audit and tables has 1.9 MB."""
-OUTPUT_SCHEMA = 1
-"""Version of the output of --json. Fields may be added to it, never removed."""
+OUTPUT_SCHEMA = 1  # Version of the output of --json. Fields may be added to it, never removed.
 VERDICT_KEYS = ("kind", "rows_compared", "rows_different", "first_difference", "complete")
 NOT_IN_SUMMARY = ("acceptance_by_position", "conditional_acceptance_by_position")
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 
-from ..errors import UsageError
-from ..events import LaneEvent
+from ..core.errors import UsageError
+from ..core.events import LaneEvent
 from .recording import Recording
 
 MIN_SPEED, MAX_SPEED = 0.001, 1_000_000.0

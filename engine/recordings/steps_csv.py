@@ -6,7 +6,7 @@ import csv
 import io
 import json
 
-from ..events import Step
+from ..core.events import Step
 from .recording import Recording
 
 COLUMNS = (

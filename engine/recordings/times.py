@@ -16,23 +16,22 @@ from typing import Any
 
 from ..analysis.costs import verify_costs
 from ..analysis.metrics import percentile
-from ..errors import UsageError, short
-from ..events import MAX_SECONDS, Failed, Finished, LaneEvent, Started, Step
-from ..spec import SERVER, RaceSpec
+from ..core.errors import UsageError, short
+from ..core.events import Failed, Finished, LaneEvent, Started, Step
+from ..core.spec import SERVER, RaceSpec
+from .event_json import MAX_SECONDS
 
-TIE_S = 1e-6
-"""Clocks this close are level; two ways to the same sum of times may differ by as much."""
+TIE_S = 1e-6  # clocks this close are level; two ways to the same sum of times may differ by as much
 NUM_TICKS = 8
+# Half of all times have the last binary digit of their clock after the point, so n of them all lack the last m by a
+# chance of 2^-(n m), which has to be below 2^-CHANCE. Fewer than NUM_TICKS different times may be made up.
 CHANCE = 32
-"""Half of all times have the last binary digit of their clock after the point, so n of them all lack the last m by a
-chance of 2^-(n m), which has to be below 2^-CHANCE. Fewer than NUM_TICKS different times may be made up."""
-MAX_DIGITS = 48
-"""A clock that has run for 16 s has no more. Times that were rounded or made up do."""
+MAX_DIGITS = 48  # A clock that has run for 16 s has no more. Times that were rounded or made up do.
 NUM_STEPS = 5
+# Nine in ten steps of a lane may take this many times as long as nine in ten of another that took turns with it, at the
+# same width or a wider one. A busy machine slows both, and makes their times overlap: in 196 races on a busy one and
+# the ten that ship it was at most 1.02.
 PACE = 1.3
-"""Nine in ten steps of a lane may take this many times as long as nine in ten of another that took turns with it, at
-the same width or a wider one. A busy machine slows both, and makes their times overlap: in 196 races on a busy one and
-the ten that ship it was at most 1.02."""
 
 
 def check_times(spec: RaceSpec, events: Sequence[LaneEvent]) -> None:

@@ -7,20 +7,19 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from ..spec import RANDOM, SERVER
+from ..core.spec import RANDOM, SERVER
 
 JOINERS = "\u200c\u200d"
 CAUSES = (
     "Possible causes: near ties between two tokens, which a server may round otherwise with drafts{} or after a "
     "restart; {}or a wrong setup of speculation, which is likely where most texts part, or within a few words. The "
     "check-up of the page, or doctor in a terminal, tells them apart, if the servers name their tokens, as vLLM does."
-)
-"""Why the texts of two servers may differ. The same words in a study and a load: see `causes`."""
+)  # Why the texts of two servers may differ. The same words in a study and a load: see `causes`.
 IN_BATCHES, BY_CHANCE = ", in a batch", "each server's own random numbers; "
 
 
+# What a check-up says of differing texts if all are near ties.
 ROUNDING = "Rounding decides such places, so this is no fault of speculation."
-"""What a check-up says of differing texts if all are near ties."""
 
 
 def causes(temperature: float | None, in_batches: bool) -> str:

@@ -19,17 +19,16 @@ from typing import Any
 
 import httpx
 
-from ..errors import RaceError
-from ..spec import SamplingParams
+from ..core.errors import RaceError
+from ..core.spec import SamplingParams
 from .endpoint import OPTIONAL, Endpoint, Question, optional, request_of
 from .reply import Chunk, Events, Reader, Reply, said_in
 
 CONNECT_S = 10.0
-DRAIN_S = 0.5
-"""How long to wait for the end of a complete answer, so that its connection can be reused."""
+DRAIN_S = 0.5  # how long to wait for the end of a complete answer, so that its connection can be reused
+# httpcore's names for two moments: before it opens a connection, and before a request's first byte is written. Of 200
+# simultaneous requests the last is written 50 ms after the first, which is not the server's time.
 OPENING, SENDING = "connection.connect_tcp.started", "http11.send_request_headers.started"
-"""httpcore's names for two moments: before it opens a connection, and before a request's first byte is written. Of 200
-simultaneous requests the last is written 50 ms after the first, which is not the server's time."""
 GONE = "Server disconnected without sending a response"
 MAX_ERROR_BYTES = 16_384
 MAX_ANSWER_BYTES = 256 * 1024

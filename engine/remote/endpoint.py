@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..errors import UsageError
-from ..spec import SamplingParams
+from ..core.errors import UsageError
+from ..core.spec import SamplingParams
 
 PREFIX = "openai:"
 KEY = "OPENAI_API_KEY"
@@ -123,13 +123,13 @@ class Question:
         return "/chat/completions" if self.messages else "/completions"
 
 
+# Makes servers send token ids and counts: vLLM and SGLang, and llama.cpp.
 EXTRAS = ("return_token_ids", "timings_per_token")
-"""Makes servers send token ids and counts: vLLM and SGLang, and llama.cpp."""
 TOP_P, RUNNING_USAGE = "top_p", "continuous_usage_stats"
+# Fields that some server refuses, in the order in which they are left out if it does not say which: SGLang the first
+# one in a streamed chat (sglang#30917), TensorRT-LLM all it does not know, TGI a top_p of 1. What most servers know,
+# and what a race needs most, is the last: `stream_options.continuous_usage_stats`.
 OPTIONAL = (*EXTRAS, TOP_P, RUNNING_USAGE)
-"""Fields that some server refuses, in the order in which they are left out if it does not say which: SGLang the first
-one in a streamed chat (sglang#30917), TensorRT-LLM all it does not know, TGI a top_p of 1. What most servers know, and
-what a race needs most, is the last: `stream_options.continuous_usage_stats`."""
 
 
 def optional(endpoint: Endpoint, question: Question, params: SamplingParams, with_extras: bool) -> tuple[str, ...]:

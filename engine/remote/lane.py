@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 
-from ..errors import RaceError
-from ..events import FINISH_REASONS, Event, Failed, Finished, LaneEvent, Started, Step
-from ..spec import SamplingParams
+from ..core.errors import RaceError
+from ..core.events import FINISH_REASONS, Event, Failed, Finished, LaneEvent, Started, Step
+from ..core.spec import SamplingParams
 from .client import Patience, ask, new_client
 from .endpoint import Endpoint, Question, hide
 from .reply import Chunk, Reply
@@ -24,8 +24,8 @@ from .steps import Written
 WARM_UP = Question("1 2 3")
 WARM_UP_CHAT = Question(messages=(("user", "Say yes."),))
 UNCOUNTED = "the server sends with its chunks neither token ids nor a running count of tokens"
+# How often a waiting lane repeats its warm-up question: servers close a connection that is silent for 5 s.
 KEEP_WARM_S = 2.0
-"""How often a waiting lane repeats its warm-up question: servers close a connection that is silent for 5 s."""
 
 
 class RemoteLane:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import httpx
 
-from ..errors import sentence
-from ..spec import SamplingParams
+from ..core.errors import sentence
+from ..core.spec import SamplingParams
 from .client import CONNECT_S, Patience, RemoteError, ask, body_of, named_errors, new_client, refused
 from .counters import counters_in, read_metrics
 from .endpoint import Endpoint, Question
@@ -19,10 +19,10 @@ from .reply import Reply, find
 LOOK_S = 20.0
 MAX_BYTES = 256 * 1024
 MAX_NAMED, MAX_NAME = 6, 200
+# What servers call the owner of a model, and which server that is.
 OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "library": "Ollama", "openai": "OpenAI"}
-"""What servers call the owner of a model, and which server that is."""
+# It repeats itself, so that even a drafter that only copies has something to draft.
 TEXT = "1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 1 2 3 4 5"
-"""It repeats itself, so that even a drafter that only copies has something to draft."""
 TOKENS = SamplingParams(max_new_tokens=16)
 NO_COUNT = "it sends with its chunks neither token ids nor a running count of tokens, so it cannot race"
 DRAFTED = "speculation is on: it drafted {} tokens for a short answer and kept {}"

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import httpx
 
 from ..analysis.verdict import state_of
-from ..events import LaneEvent, Prompt, steps, text_of, to_json
-from ..spec import BASELINE, HERE, THERE, RaceSpec
+from ..core.events import LaneEvent, Prompt, steps, text_of
+from ..core.spec import BASELINE, HERE, THERE, RaceSpec
+from ..recordings.event_json import to_json
 from .race import RemoteRace
 from .verdict import Answer, answer_of, judge
 

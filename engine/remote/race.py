@@ -10,9 +10,10 @@ from typing import Any
 
 import httpx
 
-from ..errors import UsageError
-from ..events import LaneEvent, Step, to_json
-from ..spec import AUTO, BASELINE, PLAIN, SERVER, LaneSpec, RaceSpec, SamplingParams
+from ..core.errors import UsageError
+from ..core.events import LaneEvent, Step
+from ..core.spec import AUTO, BASELINE, PLAIN, SERVER, LaneSpec, RaceSpec, SamplingParams
+from ..recordings.event_json import to_json
 from .client import Patience
 from .endpoint import Endpoint, Question
 from .lane import RemoteLane

@@ -6,20 +6,18 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ..errors import RaceError
+from ..core.errors import RaceError
 
 T = TypeVar("T")
 DONE = "[DONE]"
 MAX_EVENT_BYTES = 4 * 1024 * 1024
-MAX_TOKENS_OVER = 1000
-"""A server that sends this many tokens too many is cut off."""
+MAX_TOKENS_OVER = 1000  # a server that sends this many tokens too many is cut off
 MAX_ID = 2**31 - 1
 PROMPT_IDS = "prompt_token_ids"
+# Fields of a chat's thinking: of vLLM since January 2026 (vllm#33402), Ollama and OpenRouter; and of older vLLM, SGLang
+# and llama.cpp. mlx-vlm sends the same text in both.
 THINKING = ("reasoning", "reasoning_content")
-"""Fields of a chat's thinking: of vLLM since January 2026 (vllm#33402), Ollama and OpenRouter; and of older vLLM,
-SGLang and llama.cpp. mlx-vlm sends the same text in both."""
-FIELDS = ("text", "content", *THINKING)
-"""Where the text of an answer is looked for."""
+FIELDS = ("text", "content", *THINKING)  # where the text of an answer is looked for
 
 
 def find(kind: type[T], value: Any, *path: str | int) -> T | None:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
-from ..errors import RaceError
-from ..events import Step
-from ..spec import MAX_K
+from ..core.errors import RaceError
+from ..core.events import Step
+from ..core.spec import MAX_K
 from .endpoint import Hiding
 from .reply import Chunk, Drafted
 

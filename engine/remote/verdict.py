@@ -18,12 +18,9 @@ from .endpoint import Endpoint
 from .lane import RemoteLane
 
 NUM_CHARACTERS = 40
-ASK_S = 40.0
-"""A vLLM that has just started takes 6 to 39 s for its first log-probabilities."""
-NUM_LIKELIEST = 20
-"""The most that vLLM gives unless it is started with more."""
-TOKEN_ID = "token_id:"
-"""Prefix of a token's id, in the place of its text."""
+ASK_S = 40.0  # a vLLM that has just started takes 6 to 39 s for its first log-probabilities
+NUM_LIKELIEST = 20  # the most that vLLM gives unless it is started with more
+TOKEN_ID = "token_id:"  # prefix of a token's id, in the place of its text
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import UnsupportedModel, UsageError
+from ..core.errors import UnsupportedModel, UsageError
 from ..kernels.torch import TorchKernels
 from ..layers.attention import additive_masks, caches, windows_of
 from ..layers.decoder import FusedDecoder
@@ -29,21 +29,16 @@ from .forward import Buffers
 if TYPE_CHECKING:
     from .prepared import Prepared
 
-MOST_ROWS = 16
-"""No more than any kernels take."""
+MOST_ROWS = 16  # no more than any kernels take
+# Columns before the step. 16 rows from there on cross the end of a split, which is a multiple of 64.
 DEPTHS = (1017, 4089)
-"""Columns before the step. 16 rows from there on cross the end of a split, which is a multiple of 64."""
 WIDTHS = (1, 8, MOST_ROWS)
-MOST_COLUMNS = 8192
-"""Wider windows are not crossed: their caches would need too much memory while a model is loaded."""
+MOST_COLUMNS = 8192  # wider windows are not crossed: their caches would need too much memory while a model is loaded
 PAST_WINDOW = 41
 GARBAGE, EDGE, LARGEST = 30.0, 8.0, 1e4
-FACTOR = 4.0
-"""The kernels' error may be this many times torch's."""
-LEAST_ROUNDING = 0.125
-"""In rounding steps of the dtype: an error of torch's below this is luck."""
-UNJUDGED = 0.1
-"""The share of a layer's numbers by which kernels and torch may differ if nothing decides which is right."""
+FACTOR = 4.0  # the kernels' error may be this many times torch's
+LEAST_ROUNDING = 0.125  # in rounding steps of the dtype: an error of torch's below this is luck
+UNJUDGED = 0.1  # the share of a layer's numbers by which kernels and torch may differ if nothing decides which is right
 
 
 @torch.inference_mode()

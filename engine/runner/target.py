@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import RaceError, UsageError
-from ..interfaces import Acceptance, AcceptRule, Choice, Draft, Verify
+from ..core.errors import RaceError, UsageError
+from ..core.interfaces import Acceptance, AcceptRule, Choice, Draft, Verify
+from ..core.sampling.accept import Coupled
+from ..core.sampling.sampler import Sampler
 from ..layers.attention import caches
 from ..layers.delta_places import Places
-from ..sampling.accept import Coupled
-from ..sampling.sampler import Sampler
 from .checksums import Checksums
 from .delta_rollback import Past
 from .forward import Buffers

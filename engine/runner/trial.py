@@ -25,7 +25,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from ..cache import read_json, write_json
-from ..errors import in_a_line
+from ..core.errors import in_a_line
 from ..kernels import Kernels
 from ..kernels.choose import choose
 from ..progress import Progress, silent
@@ -34,13 +34,11 @@ PROCESS = Path(__file__).with_name("trial_process.py")
 COMMAND = (sys.executable, "-m", "engine.runner.trial_process")
 ROOT = PROCESS.parents[2]
 START = "starting"
+# After so long without a line the process is given up. Importing torch from a cloud's disk may take minutes; a part has
+# some ten kernels to compile, a second or two each.
 START_S, PART_S = 180.0, 90.0
-"""After so long without a line the process is given up. Importing torch from a cloud's disk may take minutes; a part
-has some ten kernels to compile, a second or two each."""
-GRACE_S = 10.0
-"""For the process to end in."""
-LEAST_LAYERS = 2
-"""A decoder's first layer is entered differently from those after it."""
+GRACE_S = 10.0  # for the process to end in
+LEAST_LAYERS = 2  # a decoder's first layer is entered differently from those after it
 NOT_THE_SHAPE = {"_name_or_path", "architectures", "dtype", "quantization_config", "transformers_version"}
 
 

@@ -19,27 +19,23 @@ from typing import Any
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
-from ..errors import RaceError, words
+from ..core.errors import RaceError, words
+from ..core.sampling.accept import Coupled
+from ..core.sampling.sampler import Sampler
+from ..core.spec import SamplingParams
 from ..kernels import Kernels
 from ..kernels.choose import choose
-from ..sampling.accept import Coupled
-from ..sampling.sampler import Sampler
-from ..spec import SamplingParams
 from .agreement import check_agreement
 from .prepare import prepare
 from .prepared import Prepared
 from .target import StaticTarget, cache_length
 
 TIMING = "timing steps"
-WIDTHS, POSITION = (1, 8), 1000
-"""Steps that are timed."""
+WIDTHS, POSITION = (1, 8), 1000  # steps that are timed
 ROUNDS, UNTIMED = 21, 20
-FASTER = 0.99
-"""A part stays off if steps without it take less than this share of their time."""
-ROWS, TEMPERATURES = 8, (0.0, 0.8)
-"""Rows of logits and temperatures at which the choice of tokens is compared."""
-NEAR = 0.01
-"""Tolerance of scores: the kernels' noise differs from torch's in the last bits. The logits' spread is 3."""
+FASTER = 0.99  # a part stays off if steps without it take less than this share of their time
+ROWS, TEMPERATURES = 8, (0.0, 0.8)  # rows of logits and temperatures at which the choice of tokens is compared
+NEAR = 0.01  # Tolerance of scores: the kernels' noise differs from torch's in the last bits. The logits' spread is 3.
 NOT_YET = "not tried yet"
 
 

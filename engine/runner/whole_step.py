@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import NOT_NUMBERS, RaceError
-from ..interfaces import Acceptance
+from ..core.errors import NOT_NUMBERS, RaceError
+from ..core.interfaces import Acceptance
+from ..core.sampling.sampler import Sampler
 from ..kernels import Kernels
 from ..kernels.weak import weak_call
-from ..sampling.sampler import Sampler
 
 POINTER, POSITION, NUM_DRAFTED, HEADER = 0, 1, 2, 3
+# ids [1, W] at the pointer -> logits [W, vocab], hidden [W, any] or None.
 Forward = Callable[[Tensor], tuple[Tensor | None, Tensor | None]]
-"""ids [1, W] at the pointer -> logits [W, vocab], hidden [W, any] or None."""
 
 
 class StepInput:

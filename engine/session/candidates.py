@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..sampling.noise import gumbel
-from ..sampling.sampler import Sampler
+from ..core.sampling.noise import gumbel
+from ..core.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..events import Step
+    from ..core.events import Step
     from ..runner.prepared import Prepared
 
-NUM_LIKELY = 5
-"""Tokens kept of every row, in addition to the drafted, the committed, and those that other seeds choose."""
+NUM_LIKELY = 5  # tokens kept of every row, in addition to the drafted, the committed, and those that other seeds choose
 OTHER_SEEDS = 2
 DIGITS = 4
 

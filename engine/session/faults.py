@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..errors import CaptureError, PhotofinishError, RaceError, is_out_of_memory
+from ..core.errors import CaptureError, PhotofinishError, RaceError, is_out_of_memory
 from ..kernels import Kernels
 
 Fault = Literal["memory", "kernels", ""]

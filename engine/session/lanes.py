@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..analysis.verdict import State
-from ..decode import decode
+from ..core.decode import decode
+from ..core.errors import UsageError, words
+from ..core.events import Event, Failed, Finished, Prompt, Step
+from ..core.interfaces import AcceptRule, Drafter
+from ..core.sampling.accept import coupled, drafters_sampler, rejection
+from ..core.sampling.sampler import Sampler
+from ..core.spec import AUTO, MAX_AUTO_K, SPECULATIVE, LaneSpec, RaceSpec, tree_size
 from ..drafters import DrafterContext, make
 from ..drafters.auto import AutoDrafter, parts_of
 from ..drafters.by_rate import ByRateDrafter
 from ..drafters.none import NoDrafter
-from ..errors import UsageError, words
-from ..events import Event, Failed, Finished, Prompt, Step
 from ..exactness.widths import WidthClasses, WidthPlan
-from ..interfaces import AcceptRule, Drafter
 from ..progress import Progress
 from ..runner.prepared import Prepared
 from ..runner.target import StaticTarget
-from ..sampling.accept import coupled, drafters_sampler, rejection
-from ..sampling.sampler import Sampler
-from ..spec import AUTO, MAX_AUTO_K, SPECULATIVE, LaneSpec, RaceSpec, tree_size
 from ..text import Pieces, StopAt, end_token_ids
 from .candidates import Candidates
 from .faults import check_device, fault_of

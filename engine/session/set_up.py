@@ -21,9 +21,11 @@ from weakref import WeakSet
 
 import torch
 
+from ..core.errors import UsageError, words
+from ..core.events import Prompt
+from ..core.sampling.sampler import Sampler
+from ..core.spec import AUTO, BASELINE, MAX_K, PLAIN, LaneSpec, RaceSpec
 from ..drafters import cache_bytes, most_drafts
-from ..errors import UsageError, words
-from ..events import Prompt
 from ..exactness.probe import probe_cached
 from ..exactness.widths import candidates, plan
 from ..hardware.bandwidth import roofline_figures
@@ -32,8 +34,6 @@ from ..progress import Progress, silent
 from ..runner.memory import sequence_bytes
 from ..runner.prepared import Prepared
 from ..runner.target import StaticTarget, cache_length
-from ..sampling.sampler import Sampler
-from ..spec import AUTO, BASELINE, MAX_K, PLAIN, LaneSpec, RaceSpec
 from .candidates import Candidates, dice_of
 from .faults import ending, fault_of
 from .lanes import Lane, Order, Widths, build_lane, drafts_alone, warm_up
@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     from ..loading.loading import LoadedModel
 
 log = logging.getLogger(__name__)
+# How often each width is timed before the first race of a length; before each later one, once. The least counts.
 ROUNDS = 2
-"""How often each width is timed before the first race of a length; before each later one, once. The least counts."""
-_pools: WeakSet[Any] = WeakSet()
-"""The graphs' memory of all races that still exist."""
+_pools: WeakSet[Any] = WeakSet()  # the graphs' memory of all races that still exist
 
 
 @dataclass(frozen=True)

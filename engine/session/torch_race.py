@@ -11,16 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.verdict import Difference, Side, Verdict, compare, part, promised, width_at
-from ..errors import CaptureError, words
-from ..events import Event, Failed, LaneEvent, Prompt, Step
+from ..core.errors import CaptureError, words
+from ..core.events import Event, Failed, LaneEvent, Prompt, Step
+from ..core.interfaces import Drafter
+from ..core.race import race
+from ..core.spec import BASELINE, SPECULATIVE, LaneSpec, RaceSpec
 from ..exactness.probe import explain
 from ..hardware import environment
 from ..hardware.core_time import core_time, waited_share
-from ..interfaces import Drafter
 from ..progress import Progress, silent
-from ..race import race
 from ..runner.target import StaticTarget
-from ..spec import BASELINE, SPECULATIVE, LaneSpec, RaceSpec
 from ..text import Pieces
 from .faults import check_device, ending, fault_of
 from .lanes import Lane, build_drafter, decode_lane

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from ..heads.compact import shrunk
 from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
@@ -25,8 +25,7 @@ Head = Eagle3Head | DFlashHead
 HEAD_DIM = 64
 SMALL = 0.2
 TEMPERATURE = 0.8
-NUM_WINDOWS, NUM_ROWS = 512, 8192
-"""How much of the training text is used to choose a head's words."""
+NUM_WINDOWS, NUM_ROWS = 512, 8192  # how much of the training text is used to choose a head's words
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,12 @@ from ..heads.eagle3 import Eagle3Head
 from ..heads.layers import Rope
 from .features import Batch
 
-TEMPERATURE = 0.8
-"""p and q are compared at it; it is the temperature at which heads are evaluated."""
-CROSS_ENTROPY = 0.3
-"""Its weight relative to the negative log acceptance."""
+TEMPERATURE = 0.8  # p and q are compared at it; it is the temperature at which heads are evaluated
+CROSS_ENTROPY = 0.3  # its weight relative to the negative log acceptance
 TINY = 1e-6
+# Words of an EAGLE-3 head that count in a training step: the likeliest of its rows, and as many drawn from all others,
+# which stand for those (sampled softmax: Jean et al. 2015, arXiv 1412.2007).
 NUM_CERTAIN, NUM_DRAWN = 6144, 2048
-"""Words of an EAGLE-3 head that count in a training step: the likeliest of its rows, and as many drawn from all others,
-which stand for those (sampled softmax: Jean et al. 2015, arXiv 1412.2007)."""
 
 
 def eagle3_loss(

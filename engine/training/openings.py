@@ -16,13 +16,12 @@ from .texts import BUILTIN, all_texts
 from .windows import cut, start_ids
 
 SOURCES = {"words": 0.62, "prompts": 0.21, "texts": 0.13, "nothing": 0.04}
+# Everyday proportions, with more structured text than that: speculation is used most for it.
 KINDS = {
     "code": 0.2, "json": 0.12, "sql": 0.1, "prose": 0.2, "dialogue": 0.11, "translation": 0.06, "questions": 0.1,
     "mathematics": 0.06, "documents": 0.05,
 }  # fmt: skip
-"""Everyday proportions, with more structured text than that: speculation is used most for it."""
-KEPT = {"csv": 0.6, "chat": 0.6, "essay": 0.5, "summary": 0.5}
-"""Fewer prompts of kinds that are similar to others."""
+KEPT = {"csv": 0.6, "chat": 0.6, "essay": 0.5, "summary": 0.5}  # fewer prompts of kinds that are similar to others
 PROMPT_TOKENS, TEXT_TOKENS = (12, 96), (6, 64)
 PIECE, PIECES_KEPT = 128, 0.15
 

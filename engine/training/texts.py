@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from .prompts import prompts
 
 BUILTIN = "builtin"

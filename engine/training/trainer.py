@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import UsageError
+from ..core.errors import UsageError
 from ..heads.eagle3 import Eagle3Head
 from ..heads.layers import rope_table
 from ..kernels.choose import choose
@@ -23,14 +23,12 @@ from .heads import Design, Head
 from .losses import dflash_loss, eagle3_loss, mean_length
 
 CHECKPOINT = "checkpoint.pt"
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""From glibc's malloc.h."""
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 HELD_OUT_SHARE = 0.03
 HELD_OUT_BATCHES = 6
 NUM_ANCHORS = 48
+# One in this many EAGLE-3 steps trains the whole chain, the others only its first place: more text in the same time.
 LONG_EVERY = 3
-"""One in this many EAGLE-3 steps trains the whole chain, the others only its first place: more text in the same
-time."""
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.costs import Costs, draft_costs, verify_costs
+from ..core.errors import UsageError
+from ..core.events import Step
+from ..core.interfaces import Draft, Drafter
+from ..core.spec import AUTO, BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, paths, tree_size
 from ..drafters import serves_every_k
 from ..drafters.auto import AutoDrafter, parts_of
 from ..drafters.by_rate import ByRateDrafter
 from ..drafters.served import served_parts
-from ..errors import UsageError
-from ..events import Step
-from ..interfaces import Draft, Drafter
 from ..progress import Progress, silent
-from ..spec import AUTO, BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, paths, tree_size
 from ..text import Pieces
 from .judged import WhatIf
 from .read import MAX_WORK
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from ..session import TorchRace
 
 STAGE = "querying the drafters at every position"
-Query = tuple[str, int | str]
-"""A drafter and the k to query it at."""
+Query = tuple[str, int | str]  # a drafter and the k to query it at
 
 
 def queries_of(spec: RaceSpec) -> list[Query]:

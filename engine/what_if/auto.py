@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from ..core.events import Step
+from ..core.interfaces import Draft, Drafter
+from ..core.spec import AUTO, MAX_AUTO_K
 from ..drafters.by_rate import ByRateDrafter
 from ..drafters.pace import Pace
-from ..events import Step
-from ..interfaces import Draft, Drafter
-from ..spec import AUTO, MAX_AUTO_K
 from .judged import WhatIf
 from .tables import Table, cut
 
@@ -62,8 +62,8 @@ def auto_steps(found: WhatIf, drafter: str) -> list[Step]:
     return steps
 
 
+# From a position and the most tokens to the draft and its seconds. Positions come in the order of a race.
 DraftAt = Callable[[int, int], tuple[Draft, float]]
-"""From a position and the most tokens to the draft and its seconds. Positions come in the order of a race."""
 
 
 def _by_chance(found: WhatIf, table: Table, draft_s: Sequence[float], verify_s: Sequence[float]) -> DraftAt:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..analysis.costs import Costs
-from ..errors import UsageError
-from ..events import Step
-from ..spec import MAX_AUTO_K, LaneSpec, tree_size
+from ..core.errors import UsageError
+from ..core.events import Step
+from ..core.spec import MAX_AUTO_K, LaneSpec, tree_size
 from .oracle import oracle
 from .tables import TREES, Table, Text, seconds_at, seconds_of, steps_at, table_name
 

@@ -6,20 +6,17 @@ import re
 from itertools import repeat
 
 from ..analysis.costs import Costs
-from ..errors import UsageError
-from ..events import token_ids
-from ..interfaces import Draft
+from ..core.errors import UsageError
+from ..core.events import token_ids
+from ..core.interfaces import Draft
+from ..core.spec import BASELINE
 from ..recordings.recording import Recording
-from ..spec import BASELINE
 from .judged import WhatIf
 from .tables import Table, Text
 
-MAX_WORK = 500_000
-"""Limit on tables times tokens times step lengths. A race on the page has at most 6 * 1,000 * 64."""
-_NAME = re.compile(r"(.*?)(?:@(?:[1-9][0-9]?|tree))?", re.DOTALL)
-"""See `table_name`."""
-OLD = "@auto"
-"""Ends the names of tables that older versions kept for `auto` k."""
+MAX_WORK = 500_000  # Limit on tables times tokens times step lengths. A race on the page has at most 6 * 1,000 * 64.
+_NAME = re.compile(r"(.*?)(?:@(?:[1-9][0-9]?|tree))?", re.DOTALL)  # see `table_name`
+OLD = "@auto"  # ends the names of tables that older versions kept for `auto` k
 
 
 def what_if_of(recording: Recording) -> WhatIf | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..interfaces import Draft, Drafter
+from ..core.interfaces import Draft, Drafter
 
 
 class SurveyDrafter(Drafter):

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..analysis.costs import Costs
+from ..core.events import Step
+from ..core.interfaces import Draft
 from ..drafters.pace import num_matching
-from ..events import Step
-from ..interfaces import Draft
 
 TREES = "tree"
 

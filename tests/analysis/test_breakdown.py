@@ -16,7 +16,7 @@ from engine.analysis.inflate import CHUNK_S, STRETCHES, SWITCHES, inflated, stre
 from engine.analysis.loops import SHORTEST, loop_start
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.analysis.sharing import as_raced, seconds_at, shared, stops_paying
-from engine.events import Step, steps
+from engine.core.events import Step, steps
 from tests.helpers.made_races import a_race
 from tests.helpers.races import events_of, recordings
 

@@ -25,7 +25,7 @@ from engine.analysis.loops import (
     with_counters,
 )
 from engine.analysis.metrics import is_noise, ratio_noise
-from engine.events import Step, steps
+from engine.core.events import Step, steps
 from engine.recordings.recording import read
 from tests.helpers import FIXTURES
 from tests.helpers.races import events_of

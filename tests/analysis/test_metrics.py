@@ -21,7 +21,7 @@ from engine.analysis.metrics import (
     ratio,
     speedup,
 )
-from engine.events import Finished, LaneEvent, Started, Step, steps
+from engine.core.events import Finished, LaneEvent, Started, Step, steps
 from tests.helpers.races import events_of, on_servers, recordings
 
 

@@ -12,7 +12,7 @@ from app.catalogue.limits import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from app.catalogue.request import read_again
 from app.jobs.recorded import RACES
 from app.jobs.worker import told_again
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.recordings.recording import Recording, read
 from tests.helpers.broken_races import change
 from tests.helpers.machines import SMALL

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from engine.analysis.breakdown import compared
 from engine.analysis.metrics import lane_metrics
 from engine.analysis.sharing import shared
+from engine.core.errors import UsageError
+from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.drafters import DRAFTERS, label, short_label
 from engine.drafters.served import is_served, served_parts
-from engine.errors import UsageError
 from engine.recordings.judged import cautions_of
 from engine.recordings.recording import Recording
 from engine.recordings.words import scope
-from engine.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.studies.prompts.prompts import read_prompts
 from engine.studies.prompts.verdict import THRESHOLD
 from engine.what_if.read import what_if_of
@@ -323,8 +323,7 @@ PUBLISHED = [
     '{"instruction": "h", "input": "", "context": 3}',
     '{"question": "j", "answer": "k"}',
     '{"text": "l"}',
-]
-"""Entries of files as they are published, and what these sometimes lack."""
+]  # entries of files as they are published, and what these sometimes lack
 
 
 @settings(max_examples=60)

@@ -18,13 +18,13 @@ from app.jobs.recorded import RACES, recorded_view
 from app.page.controls import preset_values
 from app.page.texts import safe
 from engine.analysis.metrics import race_speedup
+from engine.core.errors import UsageError
+from engine.core.events import steps
+from engine.core.spec import SPECULATIVE, LaneSpec
 from engine.drafters import DRAFTERS
-from engine.errors import UsageError
-from engine.events import steps
 from engine.layers.published import refusal
 from engine.loading.random_targets import shipped_config
 from engine.recordings.recording import Recording, read, write
-from engine.spec import SPECULATIVE, LaneSpec
 from tests.helpers import ROOT
 from tests.helpers.machines import LARGE, SMALL, with_gpu
 from tests.helpers.races import fixed_race
@@ -125,8 +125,7 @@ CARDS: dict[str, tuple[float, str, str]] = {
     "L40S, 48 GB": (44.2, "bfloat16", "qwen3-8b-eagle3"),
     "H100, 80 GB": (78.5, "bfloat16", "qwen3-8b-eagle3"),
     "B200, 180 GB": (178.0, "bfloat16", "qwen3-8b-eagle3"),
-}
-"""What each has free, what it runs best, and its default pair."""
+}  # what each has free, what it runs best, and its default pair
 
 
 @pytest.mark.parametrize("card", CARDS)

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from app.figures.charts import NO_TABLES, charts, speed_over_k
 from engine.analysis.metrics import lane_metrics
+from engine.core.events import LaneEvent, steps
+from engine.core.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.drafters import label
-from engine.events import LaneEvent, steps
 from engine.recordings.recording import Recording, build
 from engine.session import TorchRace
-from engine.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from engine.what_if.ask import members
 from engine.what_if.read import what_if_of

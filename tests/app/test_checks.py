@@ -22,7 +22,7 @@ from app.catalogue.hub import GATED, NO_CONFIG, NO_HUB, NOT_THERE, Check, in_par
 from app.catalogue.machine import GIB, Machine
 from app.jobs.backend import TorchBackend
 from app.page.handlers import Handlers
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.kernels.usable import GPU_TOOL
 from engine.loading.sources import DEFAULT_TARGET
 from tests.helpers.hub import TOKEN, ask_at, config_hub
@@ -35,6 +35,8 @@ HEADLINE = "Qwen/Qwen3.5-9B"
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LARGE_LLAMA = "meta-llama/Llama-3.3-70B-Instruct"
 SINKS, SIZES, QUANTISED = "has attention sinks", "has attention heads of 256 and of 512", "has quantised weights"
+# What an H100 whose page has no token for Llama must say of each; () where it can race it. Terms are worth accepting
+# only for a model that fits.
 TRUE_REASONS: dict[str, tuple[str, ...]] = {
     **{f"Qwen/Qwen3-{size}": () for size in ("0.6B", "1.7B", "4B", "8B", "30B-A3B-Instruct-2507")},
     **{f"google/gemma-3-{size}": () for size in ("270m", "1b-it", "27b-it")},
@@ -54,8 +56,6 @@ TRUE_REASONS: dict[str, tuple[str, ...]] = {
     "state-spaces/mamba-2.8b-hf": ("has no attention", SERVER),
     "google-bert/bert-base-uncased": ("is no causal language model but BertForMaskedLM",),
 }
-"""What an H100 whose page has no token for Llama must say of each; () where it can race it. Terms are worth accepting
-only for a model that fits."""
 
 
 def all_ngram(names: Mapping[str, Any]) -> list[tuple[str, str]]:

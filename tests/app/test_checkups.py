@@ -20,10 +20,10 @@ from app.jobs.checkup import CheckUps
 from app.jobs.queue import RaceQueue
 from app.jobs.servers import ServersBackend, servers_catalogue
 from app.jobs.study import FAULT
+from engine.core.errors import UsageError
+from engine.core.spec import BASELINE
 from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from engine.doctor.findings import Finding, report
-from engine.errors import UsageError
-from engine.spec import BASELINE
 from tests.helpers.loopback_language import Language, speaking
 from tests.helpers.machines import SMALL
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from tests.helpers import ROOT
 from tests.helpers.pageserver import TARGET
 

@@ -12,8 +12,7 @@ import uvicorn
 from app.page.connections import LEAST_BYTES, Connections
 from tests.helpers.staged import in_loop
 
-ANSWER = b"x" * 8_000_000
-"""As large as the last frame of the longest race, and more than a socket takes at once."""
+ANSWER = b"x" * 8_000_000  # as large as the last frame of the longest race, and more than a socket takes at once
 
 
 async def answers(scope: Any, receive: Any, send: Any) -> None:

@@ -26,7 +26,7 @@ from app.page.doors import SERVERS
 from app.page.handlers import Handlers
 from app.page.texts import preset_line, safe
 from app.page.ui import build
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.recordings.recording import read
 from engine.remote.endpoint import endpoints_of
 from tests.helpers import ROOT

@@ -31,8 +31,7 @@ CLAIMS = {
     "145 → 424 tokens/s at $5 an hour": "$9.58 → $3.28 / 1M, 65.8\u00a0% less",
     "gpt-oss-120b, EAGLE-3 at $41.62 an hour": "right: $4.41 → $3.56, 19.4\u00a0% less. But that is the price of eight "
     "GPUs, and the study used one: about $0.55 → $0.44",
-}
-"""The sources' figures, corrected by hand: what the page's own functions must come to."""
+}  # the sources' figures, corrected by hand: what the page's own functions must come to
 PARAMS = {"max_new_tokens": 64, "temperature": 0.8, "top_p": 0.9, "top_k": 5, "seed": 7, "stop": ["\n"]}
 
 

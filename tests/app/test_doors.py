@@ -19,7 +19,7 @@ from app.catalogue.request import read_again, read_request, read_study
 from app.jobs.servers import NO_SERVERS, MixedBackend
 from app.page.controls import controls, pair_choices
 from app.page.doors import SERVERS, Doors
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.progress import silent
 from engine.recordings.recording import loads
 from engine.remote.race import RemoteRace

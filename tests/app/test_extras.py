@@ -12,7 +12,7 @@ import pytest
 
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
-from engine.errors import RaceError
+from engine.core.errors import RaceError
 from tests.helpers.races import fixed_race
 from tests.helpers.staged import ORDER, StagedBackend, after, in_loop, until, watch
 

@@ -25,18 +25,17 @@ from app.page import gradio_faults
 from app.page.gradio_errors import SAME_ERROR_S, Errors
 from app.page.gradio_faults import ADDRESS_CALLS, SESSION_CALLS, GuardedQueue, Mailbox
 from app.page.ui import build
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from tests.helpers.hostile_recordings import lanes, race, singly
 from tests.helpers.pageserver import ORDER
 from tests.helpers.staged import in_loop
 
+# Its functions have the numbers of the served page's.
 PAGE = build(load(Machine()), MixedBackend("auto", "auto", True), own=())
-"""Its functions have the numbers of the served page's."""
 NUMBERS = {each.api_name: number for number, each in PAGE.fns.items()}
+# Functions that go through the queue: the loaded model's line, a race, the default model's line.
 LOADED, RACE, MODEL = (NUMBERS[name] for name in ("model_now", "race", "model"))
-"""Functions that go through the queue: the loaded model's line, a race, the default model's line."""
-EXAMPLE = NUMBERS["named"]
-"""A function that does not: an example's button."""
+EXAMPLE = NUMBERS["named"]  # a function that does not: an example's button
 ODD_NAMES = (" ", "a b", "a\n", "\0", "é", "x" * 101, "x" * 100_000, 7, None, [], {}, True)
 
 

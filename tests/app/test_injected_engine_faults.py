@@ -29,11 +29,11 @@ from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
 from app.jobs.study import Studies
 from engine.cache import read_json, write_json
-from engine.errors import RaceError
+from engine.core.errors import RaceError
+from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.kernels.cpu import build
 from engine.loading.loading import load
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import StudyFile

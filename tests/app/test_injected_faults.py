@@ -23,7 +23,7 @@ from app.jobs.queue import HANGS, RESTARTS, RaceQueue
 from app.jobs.races import Stage
 from app.jobs.study import StudiesOf, Study
 from app.page import ending
-from engine.errors import PhotofinishError, RaceError, UsageError, sentence
+from engine.core.errors import PhotofinishError, RaceError, UsageError, sentence
 from engine.progress import silent
 from engine.recordings.recording import Recording
 from tests.helpers import ROOT

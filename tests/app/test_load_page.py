@@ -15,7 +15,7 @@ from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, Load
 from app.jobs import study
 from app.jobs.load import LoadStudies
 from app.jobs.queue import HANGS, RaceQueue
-from engine.errors import RaceError, UsageError
+from engine.core.errors import RaceError, UsageError
 from engine.recordings.check import check
 from engine.remote.endpoint import Endpoint
 from tests.helpers.schedule import Scheduled, serving

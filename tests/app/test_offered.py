@@ -19,15 +19,14 @@ from app.catalogue.catalogue import Pair, load
 from app.catalogue.machine import Machine
 from app.jobs.backend import TorchBackend
 from app.page.ui import build
+from engine.core.errors import UsageError
+from engine.core.spec import MAX_DRAFTER, LaneSpec
 from engine.drafters import DRAFTERS, Kind, check, label
-from engine.errors import UsageError
 from engine.loading.sources import DEFAULT_TARGET
-from engine.spec import MAX_DRAFTER, LaneSpec
 from tests.helpers.machines import LARGE, SMALL
 
 CATALOGUES = {machine: load(machine) for machine in (SMALL, LARGE)}
-LOOKED: list[str] = []
-"""What touched a file, a folder or the network."""
+LOOKED: list[str] = []  # what touched a file, a folder or the network
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:

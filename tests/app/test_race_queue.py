@@ -17,7 +17,7 @@ from app.catalogue.limits import PER_ADDRESS, PER_VISITOR
 from app.jobs.queue import RaceQueue
 from app.page.gate import address_of
 from app.page.ui import SPACE_PROXIES
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 
 MOVES = st.tuples(st.integers(0, 4), st.sampled_from("xxxy"), st.sampled_from([True, True, True, True, False]))
 

@@ -21,8 +21,8 @@ from app.catalogue.machine import Machine
 from app.jobs.backend import TorchBackend
 from app.jobs.races import GRACE_S, LOST, MAX_WATCHERS, Stage
 from app.page.handlers import Handlers
-from engine.errors import UsageError
-from engine.events import from_json
+from engine.core.errors import UsageError
+from engine.recordings.event_json import from_json
 from tests.helpers.races import events_of, fixed_race, recordings
 from tests.helpers.staged import ORDER, StagedBackend, in_loop, watch
 

@@ -19,11 +19,11 @@ from app.jobs.servers import ServersBackend, servers_catalogue
 from app.jobs.worker import told_again
 from app.page.controls import OF_THE_ENGINE, controls
 from app.page.ui import build
-from engine.errors import UsageError
+from engine.core.errors import UsageError
+from engine.core.spec import RaceSpec
 from engine.progress import silent
 from engine.recordings.recording import Recording, loads
 from engine.remote.endpoint import endpoints_of
-from engine.spec import RaceSpec
 from tests.helpers.race_pages import TEXT, race_over, words_of
 from tests.helpers.races import beside_a_server, on_servers
 

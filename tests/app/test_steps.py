@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from engine.events import Step, from_json, steps
+from engine.core.events import Step, steps
+from engine.recordings.event_json import from_json
 from engine.recordings.recording import read
 from tests.helpers import CHAINS
 from tests.helpers.pure_js import pure_js

@@ -21,8 +21,9 @@ from app.jobs.frames import Preparing
 from app.jobs.queue import RaceQueue
 from app.jobs.races import FRAME_S, HEARTBEAT_FRAMES, Stage
 from app.jobs.worker import Worker
-from engine.errors import UsageError
-from engine.events import Started, from_json
+from engine.core.errors import UsageError
+from engine.core.events import Started
+from engine.recordings.event_json import from_json
 from tests.helpers.races import events_of, fixed_race, recordings
 from tests.helpers.staged import ORDER, StagedBackend, in_loop, watch
 

@@ -18,7 +18,7 @@ from app.catalogue.limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES,
 from app.catalogue.request import StudyRequest, read_study
 from app.jobs.queue import RaceQueue
 from app.jobs.study import ANEW, FAULT, Studies, refused_study
-from engine.errors import RaceError, UsageError
+from engine.core.errors import RaceError, UsageError
 from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import result

@@ -15,7 +15,7 @@ from engine.analysis.breakdown import compared
 from engine.analysis.metrics import ratio_noise
 from engine.cli.tables import heat
 from engine.cli.terminal import marked
-from engine.events import Step, steps
+from engine.core.events import Step, steps
 from engine.recordings.recording import Recording
 from engine.what_if.read import what_if_of
 from tests.helpers.broken_races import SHORT

@@ -27,7 +27,8 @@ from app.jobs.frames import (
     frame_json,
 )
 from engine.analysis.metrics import lane_metrics, race_speedup
-from engine.events import LaneEvent, from_json
+from engine.core.events import LaneEvent
+from engine.recordings.event_json import from_json
 from engine.recordings.recording import Recording
 from tests.helpers.races import events_of, fixed_race, recordings, spec_of
 

@@ -15,8 +15,7 @@ from tests.helpers.js_names import Module, names_of
 PROGRAMS = (
     "player/player.js",
     *(f"dialogs/{name}.js" for name in ("study_view", "checkup_view", "load_view", "your_model", "your_servers")),
-)
-"""player.js is the page's own program, and a little more."""
+)  # player.js is the page's own program, and a little more
 BELOW: dict[str, set[str]] = {
     "base": set(),
     "board": {"base"},
@@ -26,11 +25,11 @@ BELOW: dict[str, set[str]] = {
     "dialogs": {"base", "tabs"},
     "": {"base", "board", "tabs", "files", "shows"},  # main.js
     "player": {"", "base", "board", "files"},
-}
-"""By folder, those that it may import besides itself."""
+}  # by folder, those that it may import besides itself
 CONSTANTS = {"CAUSES", "BY_CHANCE", "ROUNDING",
              "DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS", "WARM_UP",
              "NUM_PROMPTS", "OWN", "REPORT_CSS", "SEPARATE", "THRESHOLD"}  # fmt: skip
+# What a browser knows by itself, as far as the page uses it.
 BROWSERS = {
     "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
     "Event",
@@ -41,7 +40,6 @@ BROWSERS = {
     "navigator", "performance",
     "requestAnimationFrame", "sessionStorage", "setInterval", "setTimeout", "undefined", "window",
 }  # fmt: skip
-"""What a browser knows by itself, as far as the page uses it."""
 
 
 @cache

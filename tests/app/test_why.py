@@ -20,13 +20,13 @@ from app.page.texts import chart_table
 from engine.analysis.breakdown import compared
 from engine.analysis.inflate import CHUNK_S, SWITCHES, inflated
 from engine.analysis.metrics import lane_metrics, race_speedup
+from engine.core.events import steps
+from engine.core.spec import SamplingParams
 from engine.drafters import label
-from engine.events import steps
 from engine.recordings.recording import Recording, build, read
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.race import RemoteRace
-from engine.spec import SamplingParams
 from tests.helpers.loopback import says as says_so
 from tests.helpers.loopback import servers, sse, stream_of
 from tests.helpers.made_races import a_race

@@ -24,13 +24,13 @@ from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers, ready_with_stock
 from engine.bench.prompts import QUICK, BenchPrompt, prompts
 from engine.cli import main as cli
 from engine.cli.tables import print_bench
+from engine.core.interfaces import Acceptance
+from engine.core.spec import AUTO, LaneSpec, SamplingParams
 from engine.drafters.ngram import NgramDrafter
-from engine.interfaces import Acceptance
 from engine.loading.loading import load
 from engine.progress import silent
 from engine.session import TorchRace
 from engine.session import lanes as session_lanes
-from engine.spec import AUTO, LaneSpec, SamplingParams
 from engine.text import encode_prompt
 from tests.helpers import ROOT
 from tests.helpers.tiny import fresh

@@ -18,9 +18,9 @@ from engine.bench.lanes import Sample, against_peers, rows
 from engine.bench.peers import EAGER, PROMPT_LOOKUP, ready_with_stock
 from engine.bench.prompts import CHAT, FILE, FULL, HUMANEVAL, KINDS, QUICK, BenchPrompt, check_kinds, prompts
 from engine.cli import main as cli
-from engine.errors import UsageError
+from engine.core.errors import UsageError
+from engine.core.spec import SamplingParams
 from engine.loading.loading import LoadedModel, ModelInfo
-from engine.spec import SamplingParams
 from engine.text import encode_prompt
 from tests.helpers import (
     ROOT,

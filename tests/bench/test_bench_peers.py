@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
 
 from engine.bench.peers import ASSISTED, COMPILED, EAGER, PROMPT_LOOKUP, Generated, Peers
-from engine.errors import RaceError
-from engine.spec import SamplingParams
+from engine.core.errors import RaceError
+from engine.core.spec import SamplingParams
 from tests.helpers.tiny import BASE, TORCH, TRAINED, WINDOW, build, fresh, random_ids, stock
 
 NUM_NEW = 20

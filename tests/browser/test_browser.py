@@ -14,9 +14,9 @@ from app.jobs.recorded import RACES
 from engine.analysis.metrics import lane_metrics
 from engine.cli.commands import RACE
 from engine.cli.main import _parser
-from engine.events import steps
+from engine.core.events import steps
+from engine.core.spec import standard_lanes
 from engine.recordings.recording import loads, read
-from engine.spec import standard_lanes
 from engine.what_if.read import what_if_of
 from tests.helpers.page_browser import (
     LOAD_MS,

@@ -40,6 +40,7 @@ BEYOND_ITS_BOARD = """() => [...document.querySelectorAll('.pf-lane-board')].fla
       return box.width && (box.left < left - 1 || box.right > right + 1 || box.bottom > bottom + 1
         || (node.matches('.pf-unit') && range.getClientRects().length > 1));
     }).map(node => node.textContent); })"""
+# Where the sentence of an example leaves the window, or lies below something; "" if it does not.
 HINT = """expect => { const hint = document.querySelector(".page-expect"), range = document.createRange();
     const before = hint.textContent;
     hint.textContent = `Temperature 0.8. ${expect}`;
@@ -49,10 +50,9 @@ HINT = """expect => { const hint = document.querySelector(".page-expect"), range
     const found = range.getClientRects().length === 0 ? "no room" : JSON.stringify(unseen);
     hint.textContent = before;
     return found === "[]" ? "" : found; }"""
-"""Where the sentence of an example leaves the window, or lies below something; "" if it does not."""
 MOVING = "document.getAnimations().some(each => each.effect.getTiming().iterations < Infinity)"
+# 640 is 1280 at twice the size.
 LOOKS = [(1280, 800, "light"), (1440, 900, "dark"), (640, 512, "light"), (360, 740, "dark"), (3840, 2160, "light")]
-"""640 is 1280 at twice the size."""
 
 
 @pytest.fixture(scope="module")
@@ -169,8 +169,8 @@ def test_race_and_stop_stay_in_sight(tab: Any) -> None:
     tab.click("#page-presets button:has-text('CSV to JSON')", force=True)
 
 
+# What a person opens a tab for.
 ANSWERS = {"onestep": ".pf-one-row >> nth=1", "whatif": ".pf-whatif", "why": ".pf-why-says"}
-"""What a person opens a tab for."""
 
 
 def test_on_a_low_screen_a_tabs_answer_is_in_sight(tab: Any) -> None:

@@ -22,6 +22,7 @@ FILE = "".join(json.dumps({"prompt": text}) + "\n" for text in PROMPTS)
 STEP = """() => window.photofinish.state.state === "finished" && document.querySelector(".pf").dataset.tab === "onestep"
     && document.querySelector("[data-ref=stepSays]").textContent"""
 
+# Stop while it races; again if it was over before the browser heard of it, or the server of Stop.
 START_AND_STOP = """async () => {
     const part = name => document.querySelector(`#page-checkup [data-ref=${name}]`);
     for (let attempt = 0; attempt < 5; attempt++) {
@@ -33,7 +34,6 @@ START_AND_STOP = """async () => {
       if (part("says").textContent.includes("Stopped.")) return true;
     }
     return false; }"""
-"""Stop while it races; again if it was over before the browser heard of it, or the server of Stop."""
 
 
 def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: Any, tmp_path: Path) -> None:

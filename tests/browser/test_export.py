@@ -19,7 +19,7 @@ from app.figures.why import FIGURES
 from app.jobs.recorded import RACES
 from app.page.exported import exported_file
 from app.web.player.player import describe
-from engine.events import steps
+from engine.core.events import steps
 from engine.recordings.recording import loads, read
 from engine.recordings.steps_csv import steps_csv
 from tests.helpers.page_browser import UNREADABLE, watched

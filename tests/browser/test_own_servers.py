@@ -30,13 +30,12 @@ from tests.helpers.race_pages import words
 
 pytestmark = pytest.mark.browser
 KEY = "sk-of-nobody-0123456789"
-MAX_CLICKS, MAX_S = 5, 30.0
-"""From an empty page to a race against a server of one's own."""
+MAX_CLICKS, MAX_S = 5, 30.0  # from an empty page to a race against a server of one's own
 STORED = "JSON.stringify([{...localStorage}, {...sessionStorage}, location.href, history.state])"
 OTHER = [*WRITTEN[:5], " <b>x</b>", *WRITTEN[6:]]
+# What the page's button says as soon as a load begins, which may be over a moment later.
 STARTED = """() => { document.querySelector('#page-load [data-ref=start]').click();
     return document.querySelector('#page-servers-button').textContent; }"""
-"""What the page's button says as soon as a load begins, which may be over a moment later."""
 
 
 def differs_at_two() -> Answer:

@@ -14,8 +14,9 @@ import pytest
 
 from engine.analysis.loops import loop_sentence, with_counters
 from engine.analysis.metrics import disturbance
-from engine.errors import UsageError
-from engine.events import LaneEvent, Step, steps, text_of, to_json
+from engine.core.errors import UsageError
+from engine.core.events import LaneEvent, Step, steps, text_of
+from engine.recordings.event_json import to_json
 from engine.recordings.recording import loads
 from tests.helpers.race_pages import (
     SETTLED,

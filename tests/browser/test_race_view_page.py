@@ -12,10 +12,10 @@ import pytest
 
 from app.jobs.frames import frame_json
 from engine.analysis.metrics import lane_metrics, race_speedups
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of
 from engine.drafters import short_label
 from engine.recordings.recording import Recording, build
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from engine.what_if.ask import members
 from tests.helpers.race_pages import (

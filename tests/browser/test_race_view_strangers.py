@@ -17,7 +17,7 @@ from app.page.theme import HEAD, PAGE_CSS
 from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from app.web.components import DIALOGS_CSS
 from engine.analysis.metrics import race_speedups
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.recordings.recording import loads
 from tests.helpers.broken_races import SHORT, mutants, with_more_lanes
 from tests.helpers.page_browser import saved, selected

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.events import steps
+from engine.core.events import steps
 from engine.recordings.recording import loads
 from tests.helpers import ROOT
 from tests.helpers.loopback import Answer, lists, refusal, says, servers, sse, stream_of

@@ -21,16 +21,15 @@ from tests.helpers.trained import PROMPTS
 pytestmark = pytest.mark.browser
 KEY = "sk-of-nobody-0123456789"
 NUM_TOKENS = 12
-SHORTEST = 16
-"""The least that the page's setting for the length allows."""
+SHORTEST = 16  # the least that the page's setting for the length allows
 HOSTILE = "<img src=x onerror=alert(1)> {{value}} ${1}\n"
 TEXTS = [*PROMPTS[:2], HOSTILE, *(f"x{i} = [{i}, {i + 1}]" for i in range(7))]
 FILE = "".join(json.dumps({"prompt": text, "kind": f"<b>{i % 2}</b>"}) + "\n" for i, text in enumerate(TEXTS))
+# Says of the first prompt that the machine was disturbed.
 DISTURB = """() => {
     const kept = JSON.parse(localStorage.getItem("photofinish.study"));
     kept.rows.find(row => row.line === 1).disturbed = true;
     localStorage.setItem("photofinish.study", JSON.stringify(kept)); }"""
-"""Says of the first prompt that the machine was disturbed."""
 RACED = """text => window.photofinish.state.state === "finished"
     && document.querySelector("[data-ref=titleName]").textContent === "Your prompt"
     && document.querySelector("#page-prompt textarea").value === text"""

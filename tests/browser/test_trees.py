@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.events import steps
+from engine.core.events import steps
 from tests.helpers.page_browser import UNREADABLE
 from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, opened, race_over, words_of
 from tests.helpers.races import as_trees, events_of, recordings

@@ -27,7 +27,7 @@ from engine.cli import main as cli
 from engine.cli.arguments import Command, Parser, option
 from engine.cli.commands import LOAD, RACE, REPLAY, read_prompt
 from engine.cli.verify import VERIFY
-from engine.errors import NO_MEMORY, RaceError, UsageError
+from engine.core.errors import NO_MEMORY, RaceError, UsageError
 from engine.recordings import recording as recordings
 from engine.recordings.recording import Recording, loads
 from engine.recordings.steps_csv import steps_csv

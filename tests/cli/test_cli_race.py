@@ -22,11 +22,11 @@ from engine.cli import main as cli
 from engine.cli import run
 from engine.cli.commands import check_outcome
 from engine.cli.terminal import Screen
-from engine.errors import RaceError
-from engine.events import Started
+from engine.core.errors import RaceError
+from engine.core.events import Started
+from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.recordings import recording as recordings
 from engine.runner import target
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
 from tests.helpers import ROOT, races
 from tests.helpers.fakes import Raises

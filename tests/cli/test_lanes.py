@@ -15,9 +15,9 @@ from engine.cli import main as cli
 from engine.cli.commands import RACE
 from engine.cli.lanes import lanes_from
 from engine.cli.main import _parser
+from engine.core.errors import UsageError
+from engine.core.events import steps
 from engine.drafters import most_drafts
-from engine.errors import UsageError
-from engine.events import steps
 from engine.progress import silent
 from engine.recordings import recording as recordings
 from engine.what_if import ask

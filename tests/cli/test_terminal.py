@@ -16,11 +16,11 @@ from rich.console import Console
 
 from engine.cli.report import print_report
 from engine.cli.terminal import ProgressLine, Screen, marked
-from engine.events import Failed, LaneEvent, Started, Step
-from engine.race import race
+from engine.core.events import Failed, LaneEvent, Started, Step
+from engine.core.race import race
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of
 from engine.recordings.recording import Recording, summary
 from engine.recordings.words import clean
-from engine.spec import RaceSpec, SamplingParams, lanes_of
 from tests.helpers import races
 from tests.helpers.races import events_of
 

@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from engine.cli.main import main
+from engine.core.spec import SamplingParams
 from engine.doctor.checkup import Checkup
 from engine.doctor.defaults import PROMPTS as OWN
 from engine.doctor.findings import Finding, first, is_broken, is_faulty
 from engine.heads.compact import restored
 from engine.loading.loading import LoadedModel, load
 from engine.loading.sources import BUNDLED_HEADS, DEFAULT_TARGET
-from engine.spec import SamplingParams
 from engine.studies.prompts.prompts import FilePrompt
 from tests.helpers.head_files import changed, config_of
 from tests.helpers.head_fixtures import HEADS
@@ -28,8 +28,7 @@ from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import DRAFT, PROMPTS, trained
 
 LAYERS = "transformer_layer_config"
-Plant = Callable[[Path], tuple[str, Any]]
-"""Makes a faulty head or model in a folder: the drafter, and the target."""
+Plant = Callable[[Path], tuple[str, Any]]  # makes a faulty head or model in a folder: the drafter, and the target
 
 
 def head(kind: str = "eagle3", config: Any = None, tensors: Any = None, given: str = "") -> Plant:
@@ -141,6 +140,7 @@ def foreign(tensors: dict[str, Any]) -> None:
     tensors["fc.weight"] = tensors["fc.weight"][:, order]
 
 
+# Name -> the plant; the first finding's check; words of its remedy.
 BY_FILES: dict[str, tuple[Plant, str, str]] = {
     "no output layer": (head(tensors=without("lm_head.weight")), "output layer", "lm_head.weight"),
     "no map of the vocabulary": (reduced(without("d2t", "t2d")), "vocabulary map", "d2t"),
@@ -181,7 +181,6 @@ BY_FILES: dict[str, tuple[Plant, str, str]] = {
     ),
     "a quantised target": (quantised, "target", "unquantised"),
 }  # fmt: skip
-"""Name -> the plant; the first finding's check; words of its remedy."""
 BY_TOKENS: dict[str, tuple[Plant, str, str]] = {
     "weights never trained": (head(tensors=fresh), "weights", "trained checkpoint"),
     "a head of another target": (head(tensors=foreign), "acceptance", "exactly this target"),
@@ -189,13 +188,13 @@ BY_TOKENS: dict[str, tuple[Plant, str, str]] = {
     "the residual from the wrong place": (head(config=setting(norm_before_residual=False)), "settings", "true"),
     "DFlash never trained": (head("dflash", tensors=fresh), "weights", "trained checkpoint"),
 }  # fmt: skip
+# Faults in the heads that ship: these read their target's states well.
 SHIPPED: dict[str, tuple[Plant, str, str]] = {
     "EAGLE-3's tapped layers in another order": (
         shipped("eagle3", config=reading([15, 9, 2])), "settings", "#aux=2,9,15",
     ),
     "EAGLE-3 of another target": (shipped("eagle3", tensors=foreign), "acceptance", "exactly this target"),
 }  # fmt: skip
-"""Faults in the heads that ship: these read their target's states well."""
 
 
 @cache

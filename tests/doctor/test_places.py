@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from engine.analysis.costs import Costs
+from engine.core.interfaces import Draft
 from engine.doctor.findings import Finding
 from engine.doctor.places import NOWHERE, placed, slowest, struck, uncovered
-from engine.interfaces import Draft
 from engine.what_if.judged import WhatIf
 from engine.what_if.tables import Table, Text
 
@@ -17,8 +17,7 @@ def raced(token_ids: tuple[int, ...], *drafts: tuple[int, ...]) -> WhatIf:
     return WhatIf(text, {"d": Table("d", "d", tuple(map(Draft, drafts)))}, COSTS)
 
 
-RIGHT = raced((5, 6, 7, 8), (5, 6), (), (), (9,))
-"""Two steps: the first keeps all of its guesses, the second one none."""
+RIGHT = raced((5, 6, 7, 8), (5, 6), (), (), (9,))  # two steps: the first keeps all of its guesses, the second one none
 EMPTY = raced((5, 6), (), ())
 
 

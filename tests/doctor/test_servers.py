@@ -15,6 +15,8 @@ import pytest
 from httpx import AsyncClient
 
 from engine.cli.main import main
+from engine.core.errors import RaceError, UsageError
+from engine.core.spec import SamplingParams
 from engine.doctor import servers as doctor
 from engine.doctor.findings import Finding, first, is_broken
 from engine.doctor.servers import check_servers, sampling
@@ -22,12 +24,10 @@ from engine.doctor.servers.exact_test import cells, fisher
 from engine.doctor.servers.pair import Pair, Server
 from engine.doctor.servers.sampling import repeats
 from engine.doctor.servers.texts import texts
-from engine.errors import RaceError, UsageError
 from engine.progress import silent
 from engine.remote.client import RemoteError
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.reply import Reply
-from engine.spec import SamplingParams
 from tests.helpers.loopback_language import Language, speaking
 from tests.helpers.server_faults import places, put
 
@@ -42,6 +42,7 @@ def changed(*more: str, **its: object) -> Language:
     return replace(QUICK, **its, ignores=frozenset(more))
 
 
+# Name -> the plain server, the speculative one; the first finding's check; words of its remedy.
 FAULTS: dict[str, tuple[Language, Language, str, str]] = {
     "another model": (QUICK_PLAIN, changed(root="maker/other", model="o"), "model", "Serve the same model"),
     "another tokenizer": (QUICK_PLAIN, changed(shift=1), "tokenizer", "--tokenizer"),
@@ -68,7 +69,6 @@ FAULTS: dict[str, tuple[Language, Language, str, str]] = {
     "JSON schema refused": (QUICK_PLAIN, changed(refuses=frozenset({"schema"})), "JSON schema", "Turn speculation off"),
     "tool call broken": (QUICK_PLAIN, changed("tools"), "tool calls", "Turn speculation off"),
 }  # fmt: skip
-"""Name -> the plain server, the speculative one; the first finding's check; words of its remedy."""
 DOUBTS: dict[str, tuple[Language, Language, str, str]] = {
     "seed ignored": (QUICK_PLAIN, changed("seed"), "seed", "Do not rely on seeds"),
     "a plain server that drafts": (replace(QUICK, salt="p"), QUICK, "plain lane", "without speculation"),
@@ -196,9 +196,9 @@ def test_a_server_that_cannot_be_reached_is_all_that_is_said() -> None:
 
 
 WRONG = (None, True, -1, 10**400, float("nan"), "x", [], {}, [[]], {"text": [1]})
+# What findings of each check are called that does not depend on another one.
 OF_CHECKS = ("speculation", "acceptance"), ("seed",), ("sampling", "temperature", "top_p"), ("JSON schema",), \
     ("tool calls",), ("prefix cache",)  # fmt: skip
-"""What findings of each check are called that does not depend on another one."""
 
 
 @pytest.mark.parametrize("seed", range(12))

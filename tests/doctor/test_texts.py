@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from engine.cli.doctor import PROMPTS as OWN
+from engine.core.spec import SamplingParams
 from engine.doctor.findings import Finding
 from engine.doctor.texts import template_findings, text_findings
 from engine.doctor.trial import run
-from engine.spec import SamplingParams
 from engine.studies.prompts.prompts import FilePrompt
 from tests.helpers.head_fixtures import HEADS
 from tests.helpers.trained import PROMPTS, trained

@@ -12,6 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.core.errors import UsageError
+from engine.core.events import Step
+from engine.core.interfaces import BranchingDrafter, Draft, Drafter, Node
+from engine.core.spec import MAX_AUTO_K, LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.drafters import make
 from engine.drafters.auto import AutoDrafter
 from engine.drafters.by_rate import PATIENCE, ByRateDrafter
@@ -20,12 +24,8 @@ from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.none import NoDrafter
 from engine.drafters.synthetic import SyntheticDrafter
-from engine.errors import UsageError
-from engine.events import Step
 from engine.exactness.widths import WidthClasses, plan
-from engine.interfaces import BranchingDrafter, Draft, Drafter, Node
 from engine.session import TorchRace
-from engine.spec import MAX_AUTO_K, LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
 from tests.helpers.auto_races import COSTS, TEXTS, auto_of, decode_s, recorded, text
 from tests.helpers.fakes import VOCAB, FakeClock, FakeTarget, Random, run, sample_with, tokens_of

@@ -11,17 +11,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.core.errors import RaceError
+from engine.core.interfaces import Draft, Node
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from engine.drafters.device_draft_model import DeviceDraftModelDrafter
 from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter, drafter_of
 from engine.drafters.draft_model import WIDTH, DraftModelDrafter
-from engine.errors import RaceError
 from engine.heads.names import parse_name
-from engine.interfaces import Draft, Node
 from engine.loading.heads import load_head
 from engine.progress import silent
 from engine.runner.target import StaticTarget
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
 from tests.helpers import linear_models, tiny
 from tests.helpers.head_files import published
 from tests.helpers.head_fixtures import (
@@ -69,8 +69,8 @@ def both(drafters: Any, committed: list[int], new: Any, k: int, stop: int) -> An
 K, NUM_IDS = 7, 190
 MODELS = {"llama": tiny, "gemma3": tiny, "qwen3_next": linear_models, "qwen3_5": linear_models}
 OTHERS = (("gemma3", "greedy"), ("qwen3_next", "temperature"), ("qwen3_5", "top-k and top-p"))
+# How tokens are picked knows nothing of the model that made the rows: each model with one rule, each rule on one.
 PAIRS = [*(("llama", which) for which in SAMPLINGS), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHERS)]
-"""How tokens are picked knows nothing of the model that made the rows: each model with one rule, each rule on one."""
 up_to_k = st.integers(0, K)
 
 

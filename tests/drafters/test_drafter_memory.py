@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from engine import drafters
+from engine.core.interfaces import Memory
 from engine.drafters import weightless
 from engine.drafters.by_rate import ByRateDrafter
-from engine.interfaces import Memory
 from engine.loading.loading import LoadedModel, load
 from tests.helpers.head_files import save
 from tests.helpers.head_fixtures import VOCAB, context, formats_target

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import drafters
+from engine.core.errors import UsageError
+from engine.core.interfaces import BranchingDrafter, Draft, Drafter, Node
 from engine.drafters import DRAFTERS
 from engine.drafters.by_rate import ByRateDrafter
 from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.synthetic import SyntheticDrafter
-from engine.errors import UsageError
-from engine.interfaces import BranchingDrafter, Draft, Drafter, Node
 from tests.helpers import head_fixtures
 from tests.helpers.fakes import Fake, FakeTarget, run, tokens_of
 from tests.helpers.head_fixtures import hidden_rows, raced, spoil, trained_target

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.core.interfaces import Draft
 from engine.drafters.eagle3 import Eagle3Drafter
-from engine.interfaces import Draft
 from tests.helpers.dense_heads import Dense, dflash, eagle3
 from tests.helpers.head_files import config_of, published, save, tensors_of
 from tests.helpers.head_fixtures import (

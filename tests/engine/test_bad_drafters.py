@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import RaceError
-from engine.events import Failed, Started, Step
-from engine.interfaces import Draft
+from engine.core.errors import RaceError
+from engine.core.events import Failed, Started, Step
+from engine.core.interfaces import Draft
 from tests.helpers.fake_races import races
 from tests.helpers.fakes import VOCAB, Empty, FakeTarget, Garbage, Meddles, Raises, TooLong, run, tokens_of
 
@@ -100,7 +100,7 @@ def test_what_is_no_draft_fails_the_lane(value):
 def test_a_lane_that_fails_keeps_its_cause_for_the_engineer(caplog):
     """`--debug` could not show where a drafter raised."""
     error = ValueError("no such thing")
-    with caplog.at_level(logging.DEBUG, "engine.decode"):
+    with caplog.at_level(logging.DEBUG, "engine.core.decode"):
         list(run(FakeTarget(), Raises([], 1, error), [1, 2], 8, 3))
     assert any(record.exc_info and record.exc_info[1].__cause__ is error for record in caplog.records)
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decode import decode
-from engine.events import Finished, LaneEvent, Started, Step, from_json, to_json
-from engine.interfaces import Choice, Draft
-from engine.sampling.accept import Coupled
+from engine.core.decode import decode
+from engine.core.events import Finished, LaneEvent, Started, Step
+from engine.core.interfaces import Choice, Draft
+from engine.core.sampling.accept import Coupled
+from engine.recordings.event_json import from_json, to_json
 from tests.helpers.fake_races import races
 from tests.helpers.fakes import (
     Adversarial,
@@ -33,8 +34,7 @@ GOOD = {
     "often right": lambda truth, seed: Random(seed, truth),
     "oracle": lambda truth, seed: Oracle(truth),
     "adversarial": lambda truth, seed: Adversarial(truth),
-}
-"""Drafters that keep their contract."""
+}  # drafters that keep their contract
 
 
 def summary(events):

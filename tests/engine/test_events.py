@@ -11,19 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.errors import UsageError
-from engine.events import (
-    FINISH_REASONS,
-    MAX_SECONDS,
-    Failed,
-    Finished,
-    LaneEvent,
-    Started,
-    Step,
-    from_json,
-    steps,
-    to_json,
-)
+from engine.core.errors import UsageError
+from engine.core.events import FINISH_REASONS, Failed, Finished, LaneEvent, Started, Step, steps
+from engine.recordings.event_json import MAX_SECONDS, from_json, to_json
 from engine.strict_json import MAX_INT, parse
 from tests.helpers import ROOT
 from tests.helpers.trained import ARGUMENTS, text_of

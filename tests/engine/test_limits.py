@@ -7,21 +7,21 @@ import json
 
 import pytest
 
+from engine.core.errors import UsageError
+from engine.core.events import Failed, steps
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of, standard_lanes, tree_size
 from engine.drafters import most_drafts
-from engine.errors import UsageError
-from engine.events import Failed, steps
 from engine.progress import silent
 from engine.recordings import recording as recordings
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, lanes_of, standard_lanes, tree_size
 from engine.text import encode_prompt
 from tests.helpers.trained import ARGUMENTS, PROMPTS, text_of, trained
 
 HEADS = text_of("dflash"), text_of("eagle3")
 DRAFTERS = [text_of(name) for name in ARGUMENTS if name != "none"]
 DRAFTERS += [f"{what}+{head}" for what in ("hybrid:ngram", "synthetic:0.7") for head in HEADS]
+# Drafters that nothing can be made of here, and what their lanes say.
 BROKEN = {"eagle3:./nowhere": "no model at", "draft_model:owner/none": "cannot fetch", "eagle3": "needs a head"}
-"""Drafters that nothing can be made of here, and what their lanes say."""
 
 
 def raced(lanes) -> tuple[TorchRace, recordings.Recording, list]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.events import Event, Failed, Finished, LaneEvent, Started, Step
-from engine.race import race
+from engine.core.events import Event, Failed, Finished, LaneEvent, Started, Step
+from engine.core.race import race
 
 durations = st.lists(st.floats(1e-4, 10) | st.sampled_from([0.5, 1.0]), max_size=12)
 fields = st.lists(st.tuples(durations, st.booleans()), min_size=1, max_size=5)

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from engine.cache import ENVIRONMENT_VARIABLE
+from engine.core.errors import RaceError, UnsupportedModel, is_out_of_memory
+from engine.core.events import Step
+from engine.core.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.drafters.auto import AutoDrafter
 from engine.drafters.synthetic import SyntheticDrafter
-from engine.errors import RaceError, UnsupportedModel, is_out_of_memory
-from engine.events import Step
 from engine.kernels.cpu.build import has_kernels
 from engine.kernels.cuda.available import SWITCH
 from engine.loading.loading import load
@@ -24,7 +25,6 @@ from engine.runner import prepare as preparing
 from engine.runner import target as target_module
 from engine.session import set_up
 from engine.session.lanes import decode_lane, reference
-from engine.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.studies.load.users import ask_all
 from engine.text import encode_prompt
 from tests.helpers import cuda_races

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import UsageError
-from engine.spec import (
+from engine.core.errors import UsageError
+from engine.core.spec import (
     MAX_AUTO_K,
     MAX_K,
     MAX_LANES,

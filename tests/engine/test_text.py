@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import UsageError
-from engine.events import Prompt, visible_text
-from engine.spec import SamplingParams
+from engine.core.errors import UsageError
+from engine.core.events import Prompt, visible_text
+from engine.core.spec import SamplingParams
 from engine.text import MAX_PROMPT_CHARS, Pieces, StopAt, check_prompt_text, encode_prompt, end_token_ids
 from tests.helpers.tokenizers_of import EVERY_KIND, encode, sentencepiece, tokenizer_of
 

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.analysis.verdict import IDENTICAL
+from engine.core.errors import RaceError, is_out_of_memory
+from engine.core.events import Failed
+from engine.core.interfaces import Acceptance, Draft
+from engine.core.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
 from engine.drafters.head_drafter import HeadDrafter
-from engine.errors import RaceError, is_out_of_memory
-from engine.events import Failed
-from engine.interfaces import Acceptance, Draft
 from engine.kernels.torch import TorchKernels
 from engine.runner.memory import sequence_bytes
 from engine.runner.target import StaticTarget
 from engine.session import TorchRace, set_up, threads
-from engine.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from tests.helpers.fakes import Raises
 from tests.helpers.tiny import prepared

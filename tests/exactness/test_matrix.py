@@ -15,7 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.events import Finished, Prompt
+from engine.core.events import Finished, Prompt
+from engine.core.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.exactness import operators
 from engine.exactness.probe import probe
 from engine.exactness.widths import WidthClasses
@@ -25,7 +26,6 @@ from engine.recordings.recording import build, check
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from engine.session import TorchRace
-from engine.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from tests.helpers import linear_models, tiny
 from tests.helpers.fakes import Adversarial, Empty, Oracle, Random, checksums_of, tokens_of
@@ -116,8 +116,8 @@ def test_a_class_holds_over_many_rows(name):
 # Whole races, with every drafter of the table
 
 NUM_NEW = 32
+# (temperature, k, tokens of the prompt, 0 for a text).
 CELLS = [(0.0, 7, 0), (0.8, 1, 1), (0.8, 7, 2), (0.8, 15, 0), (0.0, AUTO, 3), (0.8, AUTO, 0)]
-"""(temperature, k, tokens of the prompt, 0 for a text)."""
 TARGETS = [("trained", "float32"), ("linear", "bfloat16"), ("trained", "bfloat16"), ("linear", "float32")]
 LIMITS = {"dflash": 7}
 

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.cache import ENVIRONMENT_VARIABLE, cache_dir, read_json, write_json
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from engine.exactness import probe as exactness
 from engine.exactness.probe import explain, fingerprint, probe, probe_cached
 from engine.exactness.widths import WidthClasses
 from engine.runner.target import StaticTarget
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
 from tests.helpers.tiny import LENGTH, PACKED, prepared, threads
 
 probed_llama = cache(lambda length, widths: probe(StaticTarget(prepared("llama"), length, widths)))

@@ -21,8 +21,8 @@ from tests.helpers.tiny import LENGTH, prepared
 
 FAULTY = 2 * LENGTH
 WIDTHS = (1, 2, 4, 16)
+# fault(buffers, ids [n], logits [n, vocab]) -> logits; it may change the caches.
 Fault = Callable[[Buffers, Tensor, Tensor], Tensor]
-"""fault(buffers, ids [n], logits [n, vocab]) -> logits; it may change the caches."""
 
 
 def in_a_key(buffers: Buffers, ids: Tensor, logits: Tensor) -> Tensor:
@@ -53,8 +53,8 @@ FAULTS: dict[str, tuple[set[int], Fault]] = {
     "beside some neighbours": ({2}, lambda buffers, ids, logits: last_bit(logits, len(ids) == 2 and ids[-1] % 2 == 0)),
     "of some tokens": ({4}, lambda buffers, ids, logits: last_bit(logits, (len(ids) == 4) & (ids[:, None] % 4 == 0))),
 }
+# Here width 1 is of one class with the others for the first, and alone for the second.
 on_both_kinds = pytest.mark.parametrize("name", ["gemma3", "llama"])
-"""Here width 1 is of one class with the others for the first, and alone for the second."""
 Classes = Callable[[str, int], WidthClasses]
 
 

@@ -13,16 +13,16 @@ import torch
 from transformers import AttentionInterface
 
 from engine.analysis.verdict import Verdict
-from engine.errors import UnsupportedModel
+from engine.core.errors import UnsupportedModel
+from engine.core.interfaces import Acceptance, Choice, Draft
+from engine.core.sampling import accept
+from engine.core.sampling.sampler import Sampler
 from engine.exactness.probe import probe
-from engine.interfaces import Acceptance, Choice, Draft
 from engine.layers import attention
 from engine.layers.step import StepState
 from engine.runner import forward as buffers
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
-from engine.sampling import accept
-from engine.sampling.sampler import Sampler
 from tests.helpers.fakes import Adversarial, Empty, FakeTarget, Random, checksums_of, run, tokens_of
 from tests.helpers.planted import NEW_TOKENS, WIDE, Real, caught, judge
 from tests.helpers.tiny import DTYPES, LENGTH, NAMES, PACKED, fresh, prepared

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from engine.core.spec import MAX_K, MAX_WIDTH, SamplingParams
 from engine.exactness.probe import probe
 from engine.exactness.widths import DOMINATED, WidthClasses, candidates, plan
 from engine.kernels.cpu.linear import NativeLinear
@@ -19,7 +20,6 @@ from engine.kernels.cpu.packing import PackedLinear
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
-from engine.spec import MAX_K, MAX_WIDTH, SamplingParams
 from tests.helpers.fakes import Empty, checksums_of
 from tests.helpers.planted import last_bit
 from tests.helpers.tiny import CONFIGS, DTYPES, LENGTH, build, fresh, lane, prepared, random_ids

@@ -16,20 +16,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import decode as loop
-from engine.decode import decode
-from engine.errors import DrafterError
-from engine.events import Failed, Step
+from engine.core import decode as loop
+from engine.core.decode import decode
+from engine.core.errors import DrafterError
+from engine.core.events import Failed, Step
+from engine.core.interfaces import Draft
+from engine.core.sampling.accept import coupled
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from engine.exactness.probe import probe
 from engine.exactness.widths import WidthClasses
-from engine.interfaces import Draft
 from engine.kernels.cpu import build as build_module
 from engine.runner.forward import Tree
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
-from engine.sampling.accept import coupled
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
 from engine.text import StopAt
 from tests.helpers import native_kernels
 from tests.helpers.native_kernels import NAMES, needs_byte_kernels, needs_kernels, prepared

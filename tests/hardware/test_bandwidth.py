@@ -16,15 +16,15 @@ from transformers import Gemma3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from app.figures.charts import charts
 from engine.analysis.roofline import roofline
 from engine.cli.report import print_report
-from engine.errors import RaceError
-from engine.events import LaneEvent, Step
+from engine.core.errors import RaceError
+from engine.core.events import LaneEvent, Step
+from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.hardware import bandwidth
 from engine.hardware.bandwidth import SECONDS, kv_bytes, measured_bandwidth, step_bytes, weight_bytes
 from engine.loading.loading import load
 from engine.recordings.recording import Recording, loads
 from engine.recordings.recording import build as build_recording
 from engine.session import TorchRace
-from engine.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.text import encode_prompt
 from tests.helpers.races import events_of, fixed_race
 from tests.helpers.tiny import BASE, MIXED, NAMES, TRAINED, WINDOW, build, fresh, prepared

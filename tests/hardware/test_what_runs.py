@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from engine.cli.report import print_report
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.kernels.cuda import decoder
 from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.kernels import CudaKernels

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from engine import drafters
+from engine.core.errors import UsageError
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
-from engine.errors import UsageError
 from engine.heads.build import build
 from engine.heads.compact import restored, shrunk, with_output
 from engine.heads.names import parse_name

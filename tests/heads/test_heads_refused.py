@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.heads.build import build
 from engine.heads.compact import with_output
 from engine.loading.heads import read_spec, read_tensors

@@ -3,8 +3,6 @@ page, never a test."""
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-"""The repository."""
+ROOT = Path(__file__).resolve().parents[2]  # the repository
 FIXTURES = ROOT / "tests" / "fixtures"
-CHAINS = FIXTURES / "chains"
-"""Recorded races from before trees."""
+CHAINS = FIXTURES / "chains"  # recorded races from before trees

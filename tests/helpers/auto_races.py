@@ -9,15 +9,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from engine.core.spec import MAX_AUTO_K
 from engine.drafters.auto import AutoDrafter, parts_of
 from engine.drafters.by_rate import ByRateDrafter
-from engine.spec import MAX_AUTO_K
 from tests.helpers import ROOT
 from tests.helpers.fakes import FakeClock
 
 RACES = sorted((ROOT / "assets" / "races").glob("*.json"))
-STEP_S = {1: 0.025, 2: 0.02625, 4: 0.0275, 8: 0.03125, 16: 0.03625}
-"""Seconds of a step by its width, on two cores."""
+STEP_S = {1: 0.025, 2: 0.02625, 4: 0.0275, 8: 0.03125, 16: 0.03625}  # seconds of a step by its width, on two cores
 COSTS = [next(s for w, s in STEP_S.items() if w > m) for m in range(MAX_AUTO_K + 1)]
 NUM_TOKENS = 256
 
@@ -65,5 +64,5 @@ def text(seed: int) -> list[int]:
     return [rng.randrange(1000) for _ in range(NUM_TOKENS)]
 
 
+# Small alphabets, so that there are many matches, of every length, and more candidates than are looked at.
 TEXTS = st.integers(1, 6).flatmap(lambda size: st.lists(st.integers(0, size), min_size=1, max_size=400))
-"""Small alphabets, so that there are many matches, of every length, and more candidates than are looked at."""

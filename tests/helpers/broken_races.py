@@ -86,6 +86,8 @@ def commit_two_at_once(recorded: dict[str, Any]) -> None:
     next(e for e in recorded["events"] if e["type"] == "step" and len(e["token_ids"]) > 1)["width"] = 1
 
 
+# Those of optional members and of roles that have words of their own are in tests/recordings/test_optional.py and
+# test_roles.py.
 CHANGES += [
     call_two_texts_one, commit_two_at_once,
     change("verdicts", None), change("verdicts/plain/rows_compared", None),
@@ -106,8 +108,6 @@ CHANGES += [
     change("promises", []), change("promises", {"toString": "x"}), change("promises", {"plain": "x" * 10_001}),
     change("drafter_bytes", []), change("drafter_bytes", {"plain": None}),
 ]  # fmt: skip
-"""Those of optional members and of roles that have words of their own are in tests/recordings/test_optional.py and
-test_roles.py."""
 
 
 def broken() -> Iterator[dict[str, Any]]:

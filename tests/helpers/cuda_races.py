@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from engine.cache import ENVIRONMENT_VARIABLE
-from engine.events import Failed, Prompt, Step
+from engine.core.events import Failed, Prompt, Step
+from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.kernels.cpu.build import has_kernels
 from engine.kernels.cuda import graphs
 from engine.loading.loading import LoadedModel, load
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
 from engine.session import TorchRace, set_up
-from engine.spec import LaneSpec, RaceSpec, SamplingParams
 from tests.helpers import linear_models, tiny
 from tests.helpers.fake_cuda import on_cuda
 from tests.helpers.head_fixtures import FIXTURES, HEADS

@@ -25,8 +25,7 @@ WAITS = {
     aten.allclose.default,
     aten.linalg_solve.default,
     aten.multinomial.default,
-}
-"""Operations that hand a number to the host, or look at one on the way; besides those that torch tags."""
+}  # operations that hand a number to the host, or look at one on the way; besides those that torch tags
 TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
 RANDOM = {

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from engine.decode import decode
-from engine.events import Event, Step
-from engine.interfaces import Choice, Draft, Drafter
-from engine.sampling.accept import Coupled
+from engine.core.decode import decode
+from engine.core.events import Event, Step
+from engine.core.interfaces import Choice, Draft, Drafter
+from engine.core.sampling.accept import Coupled
 
 VOCAB = 32
 MEMORY = 3

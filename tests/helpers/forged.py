@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from engine.analysis.costs import verify_costs
-from engine.events import Event
-from engine.race import race
+from engine.core.events import Event
+from engine.core.race import race
 from engine.recordings.recording import Recording
 from tests.helpers.races import events_of
 

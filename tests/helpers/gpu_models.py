@@ -19,8 +19,7 @@ from tests.helpers.linear_models import fresh as fresh_hybrid
 from tests.helpers.tiny import CONFIGS as ALL
 from tests.helpers.tiny import TORCH, build
 
-LAYERS = {"gemma3": 2, "qwen3": 1}
-"""A sliding and a full one; and with one the interpreter has had enough."""
+LAYERS = {"gemma3": 2, "qwen3": 1}  # a sliding and a full one; and with one the interpreter has had enough
 DELTA = "qwen3_5"
 SMALL: dict[str, Any] = {
     "vocab_size": 96,
@@ -30,8 +29,7 @@ SMALL: dict[str, Any] = {
     "linear_num_value_heads": 2,
     "linear_key_head_dim": 32,
     "linear_value_head_dim": 16,
-}
-"""What is changed in the tiny hybrids."""
+}  # what is changed in the tiny hybrids
 
 
 def config_of(name: str) -> tuple:

@@ -11,20 +11,19 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from engine import drafters
+from engine.core.events import Prompt, Step
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from engine.drafters import DrafterContext
-from engine.events import Prompt, Step
 from engine.loading.loading import LoadedModel, ModelInfo, load
 from engine.progress import silent
 from engine.runner.target import StaticTarget
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
 from tests.helpers.tiny import PACKED, TRAINED, lane
 
 FIXTURES = TRAINED.parent.parent
 FORMATS = FIXTURES / "formats"
 HEADS = {"eagle3": TRAINED.parent / "eagle3", "dflash": TRAINED.parent / "dflash"}
-NUM_LAYERS, SIZE, VOCAB = 6, 64, 512
-"""Of formats/target."""
+NUM_LAYERS, SIZE, VOCAB = 6, 64, 512  # of formats/target
 LENGTH = 256
 
 

@@ -13,7 +13,7 @@ from app.figures.inflate import cheats
 from app.figures.plots import Chart
 from app.figures.why import compared_of, why
 from app.jobs.shelf import Shelf
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.recordings.recording import checked
 
 LANES = ("plain", "baseline", "speculative")

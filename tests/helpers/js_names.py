@@ -14,8 +14,8 @@ PARSER = Parser(Language(tree_sitter_javascript.language()))
 FUNCTIONS = {"function_declaration", "function_expression", "arrow_function", "method_definition",
              "generator_function", "generator_function_declaration"}  # fmt: skip
 SCOPES = FUNCTIONS | {"program", "statement_block", "for_statement", "for_in_statement", "catch_clause", "switch_body"}
+# Statements whose name belongs to the scope around them.
 NAMED = {"function_declaration", "generator_function_declaration", "class_declaration"}
-"""Statements whose name belongs to the scope around them."""
 NAMES = {"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"}
 
 

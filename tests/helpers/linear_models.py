@@ -18,8 +18,7 @@ from tests.helpers.dispatch import bits
 from tests.helpers.tiny import BASE, DTYPES, LENGTH, build
 
 WIDTHS = (1, 2, 4, 8)
-VOCAB = 2048
-"""The trained fixture's, whose tokenizer the races borrow."""
+VOCAB = 2048  # the trained fixture's, whose tokenizer the races borrow
 HYBRID = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
 LINEAR: dict[str, Any] = {
     "linear_num_key_heads": 2,

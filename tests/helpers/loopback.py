@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 Body = dict[str, Any]
+# (path, body) -> what is written to the socket, part by part, HTTP's head included.
 Answer = Callable[[str, Body], AsyncIterator[bytes]]
-"""(path, body) -> what is written to the socket, part by part, HTTP's head included."""
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 WORDS = ("The", " cat", "é", " 猫", "\n", " sat", "👩‍💻", " on", " it", ".")
 

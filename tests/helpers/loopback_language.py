@@ -17,11 +17,9 @@ from engine.remote.endpoint import Endpoint
 from tests.helpers.loopback import HEAD, Body, Loopback, http, lists, refusal, servers, sse
 
 NUM_TOKENS = 12
-FIRST_ID = 1000
-"""Ids of the model's own tokens begin here; a prompt's characters have ids below."""
+FIRST_ID = 1000  # ids of the model's own tokens begin here; a prompt's characters have ids below
 WORDS = [f" {chr(ord('a') + i)}{chr(ord('a') + i)}" for i in range(NUM_TOKENS)]
-MARGIN = 0.7
-"""Between the likeliest two tokens everywhere, in nats, unless a test says otherwise."""
+MARGIN = 0.7  # between the likeliest two tokens everywhere, in nats, unless a test says otherwise
 SCHEMA_ANSWER = {"animal": "cat", "legs": 4, "is_pet": True}
 BLOCK = 16
 

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from tests.helpers.loopback import HEAD, Answer, Body, as_chat, http, lists, refusal, sse, stream_of
 
-WORDS = [f" {chr(0xC0 + i)}" for i in range(64)]
-"""Whose sums are different: see `tokens_of`."""
+WORDS = [f" {chr(0xC0 + i)}" for i in range(64)]  # whose sums are different: see `tokens_of`
 
 
 def writes(k: int = 0, path: str = "/v1/completions", words: Sequence[str] = WORDS) -> Answer:

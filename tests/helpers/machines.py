@@ -39,8 +39,7 @@ ORIGINAL: dict[str, Any] = {
     "draft_vocab_size": 32000,
     "rope_theta": 1000000,
     "tie_word_embeddings": True,
-}
-"""The form of AngelSlim's heads."""
+}  # the form of AngelSlim's heads
 HEADS: dict[str, dict[str, Any]] = {
     "AngelSlim/Qwen3-4B_eagle3": ORIGINAL | {"hidden_size": 2560, "intermediate_size": 9728},
     "AngelSlim/Qwen3-1.7B_eagle3": ORIGINAL
@@ -51,8 +50,7 @@ CONFIGS: dict[str, Any] = {
     for target, drafter in on_hub()
     for name in (target, repository(drafter))
     if name
-}
-"""What the hub says of every repository that the page names; of most heads, heads of the same size."""
+}  # what the hub says of every repository that the page names; of most heads, heads of the same size
 
 
 def with_gpu(gib: float, dtype: str = "bfloat16") -> Machine:

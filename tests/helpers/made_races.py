@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine.events import Started, Step
-from engine.race import race
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.core.events import Started, Step
+from engine.core.race import race
+from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from tests.helpers.races import finished, recording
 
 

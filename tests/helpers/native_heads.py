@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.core.interfaces import Node
 from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
 from engine.heads.build import build
 from engine.heads.compact import with_output
-from engine.interfaces import Node
 from engine.kernels.cpu.heads import pack_head
 from engine.layers.layers import fuse_layers
 from engine.loading.heads import read_spec

@@ -44,11 +44,9 @@ needs_kernels = pytest.mark.skipif(not build_module.has_kernels(), reason="there
 WITHOUT = {
     "without AVX512_BF16 and VNNI": (("-mno-avx512bf16", "-mno-avx512vnni"), ("step.c", "bytes.c")),
     "AVX2": (("-mno-avx512f",), ("*.c",)),
-}
-"""Other machines' kernels: what the compiler is to do without, and what is compiled: that takes seconds."""
+}  # other machines' kernels: what the compiler is to do without, and what is compiled: that takes seconds
 VARIANTS = ("this machine's", *WITHOUT)
-BYTE_VARIANTS = VARIANTS[:2]
-"""That multiply by weights of 8 bits."""
+BYTE_VARIANTS = VARIANTS[:2]  # that multiply by weights of 8 bits
 SIZES: dict[str, Any] = {**BASE, "intermediate_size": 112, "head_dim": 32, "vocab_size": 250}
 GEMMA: dict[str, Any] = {
     "layer_types": MIXED,
@@ -132,8 +130,8 @@ def prepared(name: str, variant: str = VARIANTS[0], packed: bool = True, int8: b
         return prepare(made(name), PACKED if packed else TORCH, int8)
 
 
+# gelu's tanh form as a sigmoid: 1 + tanh is no longer exact where it is nearly 0.
 ACTS = {0: F.silu, 1: lambda x: x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))}
-"""gelu's tanh form as a sigmoid: 1 + tanh is no longer exact where it is nearly 0."""
 
 
 def linear_of(num: int, k: int, bias: bool = False, seed: int = 0, spread: float = 1.0) -> nn.Linear:

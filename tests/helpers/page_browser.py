@@ -10,8 +10,8 @@ from tests.helpers.pageserver import Server
 from tests.helpers.race_pages import SETTLED
 
 SHELL, BROWSER = Path("/usr/bin/chromium-headless-shell"), Path("/usr/bin/chromium")
+# The shell is the same browser without windows of its own: a tab opens in 0.7 s instead of 1.2.
 CHROMIUM = Path(os.environ.get("CHROMIUM") or (SHELL if SHELL.exists() else BROWSER))
-"""The shell is the same browser without windows of its own: a tab opens in 0.7 s instead of 1.2."""
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -23,8 +23,8 @@ FLAGS = [
 ]
 RACE_MS = 90_000
 LOAD_MS = 30_000
+# For `add_init_script`: a visitor to whom the story was offered. A page without an address has no storage.
 SEEN = "try { localStorage['photofinish.story'] ??= '0' } catch {}"
-"""For `add_init_script`: a visitor to whom the story was offered. A page without an address has no storage."""
 UNREADABLE = """() => {
     const number = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
       const full = text.startsWith('color(srgb') ? 255 : 1;      // of color-mix
@@ -49,8 +49,9 @@ UNREADABLE = """() => {
       if (size < 14 || contrast < (large ? 3 : 4.5))
         found.push([node.textContent.trim().slice(0, 40), size, +contrast.toFixed(2), parent.className]);
     }
-    return found; }"""
-"""Texts of a page below 14 px, or below the contrast of 4.5:1 (3:1 of large letters)."""
+    return found; }"""  # texts of a page below 14 px, or below the contrast of 4.5:1 (3:1 of large letters)
+# Texts that a box cuts off, at whose end letters are left out, or on which something else lies. What scrolls, or has no
+# room at all and is not shown, is not cut.
 CUT = """() => {
     const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     const hidden = "script, style, option, .pf-sr, .sr-only, .pf-unseen, .pf-newline, .pf-one-word, .js-plotly-plot";
@@ -80,8 +81,6 @@ CUT = """() => {
       }
     }
     return found; }"""
-"""Texts that a box cuts off, at whose end letters are left out, or on which something else lies. What scrolls, or has
-no room at all and is not shown, is not cut."""
 
 
 def watched(page: Any, url: str = "") -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from engine.analysis.verdict import Verdict, compare
-from engine.events import Event, Finished, Step
+from engine.core.events import Event, Finished, Step
+from engine.core.spec import SamplingParams
 from engine.runner.prepared import Prepared
-from engine.spec import SamplingParams
 from tests.helpers.fakes import Empty, Random, tokens_of
 from tests.helpers.races import unexplained
 from tests.helpers.tiny import LENGTH, lane, random_ids

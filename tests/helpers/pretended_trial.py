@@ -14,7 +14,7 @@ from tests.helpers.fake_cuda import fake_cuda, on_cuda
 
 
 def main() -> None:
-    from engine.errors import UnsupportedModel
+    from engine.core.errors import UnsupportedModel
     from engine.kernels.cuda import graphs, kernels
     from engine.runner import trial_process
 

@@ -19,6 +19,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     for folder in (CONFIGS, FIXTURES / "published")
     for path in sorted(folder.glob("*.json"))
 }
+# A tiny model's sizes: what makes an architecture stays as it is. Positions beyond the original ones come soon.
 SIZES = {
     "hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32, "head_dim": 16, "global_head_dim": 32,
     "num_attention_heads": 4, "num_global_key_value_heads": 1, "num_experts": 4, "num_local_experts": 4,
@@ -27,7 +28,6 @@ SIZES = {
     "vocab_size_per_layer_input": 2048, "query_pre_attn_scalar": 16, "time_step_rank": 8, "n_layer": 4, "depth": 1,
     "num_heads": 4, "out_hidden_size": 64, "image_size": 28, "original_max_position_embeddings": 16,
 }  # fmt: skip
-"""A tiny model's sizes: what makes an architecture stays as it is. Positions beyond the original ones come soon."""
 SOME_LAYERS, WORD = 3, 2000
 
 

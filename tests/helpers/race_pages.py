@@ -12,10 +12,10 @@ from typing import Any
 
 from app.jobs.frames import frame_json
 from engine.analysis.metrics import lane_metrics, race_speedup
-from engine.events import Event, LaneEvent, Started, Step
-from engine.race import race
+from engine.core.events import Event, LaneEvent, Started, Step
+from engine.core.race import race
+from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.recordings.judged import judged
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from tests.helpers.races import events_of, finished, recording, spec_of
 
 TEXT = """[
@@ -38,8 +38,7 @@ TOKENS = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(ste
         token.dataset.kind, +token.dataset.tokenId, token.textContent])])"""
 STATE = "() => JSON.parse(JSON.stringify(window.photofinish.state))"
 SLIDE = "value => { const k = document.querySelector('[data-ref=whatIfK]'); k.value = value; \
-k.dispatchEvent(new Event('input')); }"
-"""Moves the slider of What if to a place."""
+k.dispatchEvent(new Event('input')); }"  # moves the slider of What if to a place
 SETTLED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 

@@ -11,11 +11,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from engine.analysis.verdict import Difference, compare, state_of
-from engine.events import Event, Failed, Finished, LaneEvent, Started, Step, steps, token_ids
-from engine.race import race
-from engine.recordings.judged import judged
-from engine.recordings.recording import Recording, build
-from engine.spec import (
+from engine.core.events import Event, Failed, Finished, LaneEvent, Started, Step, steps, token_ids
+from engine.core.race import race
+from engine.core.spec import (
     BASELINE,
     HERE,
     SERVER,
@@ -27,13 +25,14 @@ from engine.spec import (
     paths,
     standard_lanes,
 )
+from engine.recordings.judged import judged
+from engine.recordings.recording import Recording, build
 
 PIECES = ("The", " cat", "", " [bold]x[/]", "\x1b[31m", "\u202e", " 猫", "👩\u200d💻", "{{${", *"\n\t\ré]")
 WIDTHS = {"width": 8, "widths_class": [2, 4, 8], "plain_width": 1}
 seconds = st.floats(1e-4, 0.5)
 K = 7
-MOST = 15
-"""The longest draft of `with_tables`."""
+MOST = 15  # the longest draft of `with_tables`
 
 
 def events_of(recorded: Mapping[str, Any]) -> list[LaneEvent]:
@@ -115,8 +114,8 @@ def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
 
 OF_EVENTS = ("num_drafted", "wall_s", "copied")
 OF_TABLES = ("tables", "table_parents", "table_chances", "table_pieces")
+# Fields that an event, and a recording of schema 2, may have.
 BESIDE = (*OF_TABLES, "costs", "oracles", "candidates", "promises", "drafter_bytes")
-"""Fields that an event, and a recording of schema 2, may have."""
 
 
 def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any]:

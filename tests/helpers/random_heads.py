@@ -130,8 +130,8 @@ SPECULATORS = {
     "eagle3": {**EAGLE3, "transformer_layer_config": LAYERS},
     "dflash": {**DFLASH, "transformer_layer_config": {**LAYERS, "model_type": "qwen3"}},
 }
+# A random head of each kind for formats/target.
 TENSORS = {"eagle3": eagle3_tensors(LAYERS, EAGLE3), "dflash": dflash_tensors(LAYERS, DFLASH)}
-"""A random head of each kind for formats/target."""
 ORIGINAL = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 128, **LAYERS}
 ZLAB = {
     "architectures": ["DFlashDraftModel"],

@@ -13,7 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.interfaces import Draft
+from engine.core.interfaces import Draft
+from engine.core.sampling.accept import Coupled
+from engine.core.sampling.noise import keys_of
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from engine.kernels.cpu.attention import attend_natively
 from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.linear import NativeLinear
@@ -26,18 +30,14 @@ from engine.kernels.cuda.sample import pick_rows
 from engine.layers.delta_places import Places
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
-from engine.sampling.accept import Coupled
-from engine.sampling.noise import keys_of
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
 from tests.helpers import native_heads as heads
 from tests.helpers.gpu_kernels import LINEARS, Config, gpu_linear
 from tests.helpers.gpu_models import DELTA, delta_layer, delta_rings, delta_rows, prepared
 from tests.helpers.native_kernels import BYTE_VARIANTS, NAMES, VARIANTS, compiled, linear_of, made, random
 from tests.helpers.tiny import LENGTH, PACKED, random_ids
 
+# What other rows may hold -> the token whose embedding is that number in the models here.
 GARBAGE = {torch.nan: 7, torch.inf: 8, -torch.inf: 9, 3e38: 10}
-"""What other rows may hold -> the token whose embedding is that number in the models here."""
 
 
 # Rows

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import nn
 
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of
 from engine.exactness import operators
 from engine.kernels.cpu import build
 from engine.kernels.cpu.attention import attend_natively
@@ -24,7 +25,6 @@ from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.cpu.picks import NativePicks
 from engine.loading.loading import load
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from tests.helpers.fakes import Empty, tokens_of
 from tests.helpers.native_kernels import linear_of, prepared, random
@@ -32,8 +32,7 @@ from tests.helpers.tiny import TRAINED, WINDOW, lane, random_ids, threads
 from tests.helpers.trained import PROMPTS, text_of
 from tests.helpers.tree_drafts import TreeDrafter
 
-ROWS = (0, 1, 2, 3, 5, 13, 31)
-"""In a step: none, fewer than a vector or a tile, more than one."""
+ROWS = (0, 1, 2, 3, 5, 13, 31)  # in a step: none, fewer than a vector or a tile, more than one
 
 
 def odd_linears() -> None:

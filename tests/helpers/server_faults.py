@@ -50,8 +50,7 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**400), 10**400) | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["text", "id", "index"]), inner),
     max_leaves=4,
-)
-"""What a server may have in the place of any value."""
+)  # what a server may have in the place of any value
 Place = tuple[str | int, ...]
 
 
@@ -73,6 +72,8 @@ def error(message: str) -> bytes:
     return json.dumps({"error": {"message": message, "code": 1}}).encode()
 
 
+# Who refuses -> which fields, HTTP's status, its words about those that were sent. From sglang#30917 and club-3090#1257
+# (serving_chat.py), TensorRT-LLM's openai_protocol.py (`extra="forbid"`), FastAPI, TGI#2222.
 REFUSALS = {
     "SGLang, a streamed chat": ({"return_token_ids"}, 400, lambda names: {"object": "error", "code": 400, "message":
         f"{names[0]} is not supported with streaming on /v1/chat/completions. Please set stream=false."}),
@@ -85,8 +86,6 @@ REFUSALS = {
         "bad request: return_token_ids timings_per_token top_p continuous_usage_stats"}}),
     "one that says nothing": ({"return_token_ids", "timings_per_token", "top_p"}, 400, lambda names: {}),
 }  # fmt: skip
-"""Who refuses -> which fields, HTTP's status, its words about those that were sent. From sglang#30917 and
-club-3090#1257 (serving_chat.py), TensorRT-LLM's openai_protocol.py (`extra="forbid"`), FastAPI, TGI#2222."""
 SAID = [
     ("disconnect", says(EVENTS[:5], end=False), "broke the connection off"),
     ("no end", says(EVENTS[:5]), "broke off after 5 events, without an end"),

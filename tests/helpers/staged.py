@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from app.jobs.races import Stage
-from engine.events import LaneEvent
+from engine.core.events import LaneEvent
 from tests.helpers.races import events_of
 
 

@@ -7,7 +7,8 @@ import math
 import random
 from typing import Any
 
-from engine.events import Step, from_json, steps
+from engine.core.events import Step, steps
+from engine.recordings.event_json import from_json
 from tests.helpers.races import events_of
 
 SEEDS = 3

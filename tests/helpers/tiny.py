@@ -26,16 +26,16 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from engine.decode import decode
-from engine.events import Event
+from engine.core.decode import decode
+from engine.core.events import Event
+from engine.core.sampling.accept import Coupled
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from engine.kernels.cpu.kernels import CpuKernels
 from engine.kernels.torch import TorchKernels
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
-from engine.sampling.accept import Coupled
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
 from tests.helpers import FIXTURES
 from tests.helpers.fakes import Ends
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from functools import cache
 
+from engine.core.events import Prompt
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.drafters import DrafterContext
-from engine.events import Prompt
 from engine.loading.loading import LoadedModel, load
 from engine.progress import silent
-from engine.sampling.sampler import Sampler
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
 from tests.helpers.tiny import PACKED, TRAINED
 
 DRAFT = TRAINED.parent / "draft"
+# What each drafter is tested with. A new one needs a line here.
 ARGUMENTS = {
     "none": "",
     "ngram": ":2",
@@ -22,7 +23,6 @@ ARGUMENTS = {
     "synthetic": ":0.7",
     "hybrid": f":ngram:2+draft_model:{DRAFT}",
 } | {n: f":{TRAINED.parent / n}" for n in ("eagle3", "dflash")}
-"""What each drafter is tested with. A new one needs a line here."""
 NUM_NEW = 48
 PROMPTS = (
     "class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ",

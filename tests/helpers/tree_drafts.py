@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from engine.interfaces import Draft, Drafter
+from engine.core.interfaces import Draft, Drafter
 
 LAYERS = (1, 3)
 

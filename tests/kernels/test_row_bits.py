@@ -22,8 +22,7 @@ COMPILED = {
     "compiled EAGLE-3": "head",
     "compiled DFlash": "block",
     "compiled": "forward",
-}
-"""Beginning of a name -> the compiled function that such a kernel needs."""
+}  # beginning of a name -> the compiled function that such a kernel needs
 
 
 def params(table: Iterable[str]) -> Any:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from app.jobs.loader import ModelStatus
 from app.page.texts import model_line
 from engine.cli import main as cli
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.kernels import devices, usable
 from engine.kernels.devices import device_named
 from engine.kernels.usable import GPU_TOOL, Gpu, ask_tool, has_code, unusable, why_unused, without_code

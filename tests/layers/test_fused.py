@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
-from engine.errors import UnsupportedModel
+from engine.core.errors import UnsupportedModel
 from engine.layers.decoder import FusedDecoder
 from engine.layers.layers import FusedMLP, FusedNorm, fuse_layers, fused_mlp, fused_norm
 from engine.runner.prepare import prepare

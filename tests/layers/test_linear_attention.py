@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.errors import UnsupportedModel
+from engine.core.errors import UnsupportedModel
 from engine.exactness.operators import _delta_rule_at_widths as linear_attention_at_widths
 from engine.exactness.operators import same_bits
 from engine.exactness.probe import probe

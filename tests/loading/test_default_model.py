@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from engine.cache import ENVIRONMENT_VARIABLE
-from engine.errors import RaceError, UsageError
+from engine.core.errors import RaceError, UsageError
 from engine.kernels.cpu.build import has_kernels
 from engine.loading import default_model
 from engine.loading.default_model import MANIFEST, NAME, converted, is_intact, load_tokenizer, read_manifest

@@ -18,14 +18,14 @@ from safetensors.torch import load_file, save_file
 from transformers.utils import logging as transformers_logging
 
 from app.jobs.backend import TorchBackend
-from engine.errors import UsageError
-from engine.events import Prompt
+from engine.core.errors import UsageError
+from engine.core.events import Prompt
+from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.kernels.choose import choose
 from engine.kernels.torch import TorchKernels
 from engine.loading.loading import DTYPES, load
 from engine.progress import quiet, silent
 from engine.session import TorchRace
-from engine.spec import LaneSpec, RaceSpec, SamplingParams
 from tests.helpers.tiny import TRAINED
 
 

@@ -14,7 +14,8 @@ from app.catalogue.catalogue import load_pairs
 from app.jobs.loader import ModelStatus
 from app.page.texts import model_line
 from engine.cli.report import print_report
-from engine.errors import PhotofinishError, RaceError, UsageError
+from engine.core.errors import PhotofinishError, RaceError, UsageError
+from engine.core.spec import RANDOM
 from engine.kernels.cuda.kernels import CudaKernels
 from engine.kernels.torch import TorchKernels
 from engine.layers.published import quantised, refusal
@@ -35,7 +36,6 @@ from engine.loading.random_targets import (
 from engine.loading.sources import find
 from engine.recordings.recording import Recording
 from engine.runner.target import StaticTarget
-from engine.spec import RANDOM
 from engine.text import Pieces, end_token_ids
 from tests.helpers.races import fixed_race
 from tests.helpers.tiny import TRAINED
@@ -52,8 +52,7 @@ PUBLISHED = {
     "google/gemma-3-270m": 268_098_176,
     "meta-llama/Llama-3.3-70B-Instruct": 70_553_706_496,
     "meta-llama/Llama-3.1-8B-Instruct": 8_030_261_248,
-}
-"""Parameters as the owners count them (Qwen3.5-9B: its language model)."""
+}  # parameters as the owners count them (Qwen3.5-9B: its language model)
 TINY = {
     "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 600,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "tie_word_embeddings": False,

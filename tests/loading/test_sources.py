@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from engine.errors import RaceError, UnsupportedModel, UsageError
+from engine.core.errors import RaceError, UnsupportedModel, UsageError
 from engine.kernels.cpu.kernels import CpuKernels
 from engine.kernels.torch import TorchKernels
 from engine.layers.attention import caches
@@ -146,8 +146,7 @@ EXPECTED = {
     "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4": "",
     "state-spaces/mamba-2.8b-hf": "no attention",
     "google-bert/bert-base-uncased": NO_TEXT,
-}
-"""What each architecture is refused for; "" where it is not."""
+}  # what each architecture is refused for; "" where it is not
 QUANTISED = {
     "RedHatAI/gemma-4-31B-it-FP8-Dynamic": "compressed-tensors",
     "openai/gpt-oss-20b": "mxfp4",

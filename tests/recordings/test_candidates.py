@@ -7,16 +7,15 @@ from functools import cache
 
 import pytest
 
-from engine.events import token_ids
+from engine.core.events import token_ids
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of
 from engine.recordings.recording import build, loads
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from tests.helpers.races import events_of
 from tests.helpers.trained import PROMPTS, text_of, trained
 
-DIGITS = 2e-4
-"""Logits and noise are kept with four."""
+DIGITS = 2e-4  # logits and noise are kept with four
 
 
 @cache

@@ -15,9 +15,9 @@ from engine.strict_json import QUOTES
 from tests.helpers import ROOT
 from tests.helpers.hostile_recordings import FAMILIES, take
 
+# Of the processor; generous, since a busy machine takes three times as long. What these sizes are to catch, quadratic
+# work, takes minutes. docs/measurements.md has the times at all sizes.
 CPU_S = 3.0
-"""Of the processor; generous, since a busy machine takes three times as long. What these sizes are to catch, quadratic
-work, takes minutes. docs/measurements.md has the times at all sizes."""
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -33,7 +33,7 @@ def test_no_recording_keeps_the_page_busy(name) -> None:
 READ = """
 import sys, time, pathlib
 from engine.cli.main import main
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.studies.prompts.study_file import StudyFile
 
 def study(path):

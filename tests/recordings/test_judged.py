@@ -14,12 +14,12 @@ from app.jobs.recorded import RACES
 from app.web.player.player import describe
 from engine.analysis.verdict import IDENTICAL, SAME, are_same
 from engine.cli.commands import check_outcome
-from engine.errors import RaceError
-from engine.events import Failed, Finished, LaneEvent, Started, Step
+from engine.core.errors import RaceError
+from engine.core.events import Failed, Finished, LaneEvent, Started, Step
+from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.recordings.check import check
 from engine.recordings.judged import judged
 from engine.recordings.recording import Recording, read
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from tests.helpers.races import recording
 
 

@@ -20,10 +20,11 @@ from engine.analysis.metrics import (
     race_speedups,
     ratio_noise,
 )
-from engine.errors import UsageError
-from engine.events import from_json, steps, to_json
+from engine.core.errors import UsageError
+from engine.core.events import steps
 from engine.recordings import recording as recordings
 from engine.recordings.check import check
+from engine.recordings.event_json import from_json, to_json
 from tests.helpers import ROOT, races
 from tests.helpers.races import events_of, spec_of
 

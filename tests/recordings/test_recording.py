@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import strict_json
-from engine.errors import RaceError, UsageError
-from engine.events import Failed, Finished, LaneEvent, to_json
+from engine.core.errors import RaceError, UsageError
+from engine.core.events import Failed, Finished, LaneEvent
+from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.recordings import recording as recordings
 from engine.recordings.check import check
+from engine.recordings.event_json import to_json
 from engine.recordings.recording import Recording
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from tests.helpers import races
 from tests.helpers.broken_races import broken
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.recordings.recording import Recording
 from engine.recordings.replay import replay
 from tests.helpers import races

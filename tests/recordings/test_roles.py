@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from engine.analysis.metrics import speedup
 from engine.cli.commands import check_outcome
-from engine.errors import RaceError, UsageError
-from engine.events import Finished, LaneEvent, Started, steps
+from engine.core.errors import RaceError, UsageError
+from engine.core.events import Finished, LaneEvent, Started, steps
+from engine.core.spec import LaneSpec, RaceSpec
 from engine.recordings import recording as recordings
 from engine.recordings.check import check
 from engine.recordings.recording import Recording
-from engine.spec import LaneSpec, RaceSpec
 from tests.helpers import races
 from tests.helpers.races import events_of, spec_of
 

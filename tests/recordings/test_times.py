@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from app.jobs.recorded import RACES
 from app.page.exported import exported_file
 from app.web.player.player import describe
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.recordings.recording import build, checked, read, summary
 from tests.helpers import CHAINS, FIXTURES
 from tests.helpers.forged import forged, in_turns, with_costs
@@ -26,8 +26,7 @@ SHIPPED = {path.stem: json.loads(path.read_bytes()) for path in sorted(RACES.glo
 OLDER = [json.loads(path.read_bytes()) for path in sorted(CHAINS.glob("*.json"))]
 CSV, STORY = OLDER
 SERVERS = json.loads((FIXTURES / "streams" / "race_vllm_eagle3.json").read_bytes())
-TICK = 2.0**-37
-"""Of the clock that timed the older ones."""
+TICK = 2.0**-37  # of the clock that timed the older ones
 BOTH, ALL = ("plain", "baseline"), ("plain", "baseline", "speculative")
 ORDER, CLOCK, COSTS, PACE = "contradict the order of its events", "one clock cannot", "its costs are not", " took over "
 

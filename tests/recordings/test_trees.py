@@ -23,16 +23,17 @@ from engine.analysis.breakdown import Compared, compared, origins
 from engine.analysis.inflate import all_kept
 from engine.analysis.metrics import lane_metrics
 from engine.cli.terminal import Screen, marked
-from engine.errors import UsageError
-from engine.events import LaneEvent, Step, from_json, steps, text_of, to_json, token_ids
-from engine.interfaces import Draft
+from engine.core.errors import UsageError
+from engine.core.events import LaneEvent, Step, steps, text_of, token_ids
+from engine.core.interfaces import Draft
+from engine.core.spec import RaceSpec, SamplingParams, paths, standard_lanes
 from engine.loading.loading import LoadedModel, load
 from engine.recordings.compare import compare
+from engine.recordings.event_json import from_json, to_json
 from engine.recordings.recording import Recording, build, checked, read, write
 from engine.recordings.replay import replay
 from engine.recordings.steps_csv import steps_csv
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, paths, standard_lanes
 from engine.text import Pieces, encode_prompt
 from tests.helpers import races
 from tests.helpers.native_kernels import needs_kernels
@@ -49,8 +50,7 @@ def in_bfloat16() -> LoadedModel:
 
 
 LANE, K, NUM_TOKENS = "speculative", 7, 40
-NUM_BYTES = 256
-"""Wrong drafts are single bytes: many are parts of characters."""
+NUM_BYTES = 256  # wrong drafts are single bytes: many are parts of characters
 
 
 class Copies(TreeDrafter):
@@ -153,8 +153,7 @@ TREE = Step(
     parents=(0, 0, 2, 2, 4, 1),
     sources=(0, 2, 12, -1, -1, -1),
     chances=(0.6, 0.3, 0.1, 0.2, 0.1, 0.5),
-)
-"""5 -> 4, and 6 -> 7 | (8 -> 9); the target kept 6."""
+)  # 5 -> 4, and 6 -> 7 | (8 -> 9); the target kept 6
 
 
 def test_what_readers_say_of_one_tree() -> None:

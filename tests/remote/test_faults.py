@@ -13,23 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import RaceError
-from engine.events import steps
+from engine.core.errors import RaceError
+from engine.core.events import steps
+from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import OPTIONAL, RUNNING_USAGE, Endpoint, Question, request_of
 from engine.remote.race import RemoteRace
 from engine.remote.reply import THINKING, Events, Reader
 from engine.remote.steps import Written
-from engine.spec import SamplingParams
 from tests.helpers import FIXTURES
 from tests.helpers.loopback import WORDS, Answer, as_chat, lists, refusal, says, servers, sse, stream_of
 from tests.helpers.races import events_of
 from tests.helpers.server_faults import GOOD, JSON, REFUSALS, SAID, TEXT, error, places, put, without_usage
 
 PATIENCE = Patience(0.5, 1.0)
-LONG = Patience(10.0, 20.0)
-"""For faults that show before any limit: a busy machine connects late."""
+LONG = Patience(10.0, 20.0)  # for faults that show before any limit: a busy machine connects late
 TIMED = ("silent", "says nothing", "never ends")
 
 

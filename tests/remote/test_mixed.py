@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 
 from engine.cli import main as cli
-from engine.events import LaneEvent, Step, steps
+from engine.core.events import LaneEvent, Step, steps
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.mixed import MixedRace
 from engine.remote.race import RemoteRace
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from tests.helpers.loopback import Answer, Body, raw, refusal, says, servers, sse, stream_of
 from tests.helpers.races import events_of
@@ -26,8 +26,7 @@ from tests.helpers.trained import PROMPTS, trained
 NUM_NEW = 32
 PARAMS = SamplingParams(temperature=0.8, seed=5, max_new_tokens=NUM_NEW)
 WORDS = ["\n", "def", " f", "("] * (NUM_NEW // 4)
-EXACT = ("baseline", "ngram", "draft")
-"""The local lanes whose width is not measured anew in every race."""
+EXACT = ("baseline", "ngram", "draft")  # the local lanes whose width is not measured anew in every race
 ANSWER = says([sse(event) for event in stream_of([1] * NUM_NEW, WORDS)], 0.002)
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.events import Failed, Finished, Started, Step, steps
+from engine.core.events import Failed, Finished, Started, Step, steps
+from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.recordings.steps_csv import steps_csv
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.race import RemoteRace
-from engine.spec import SamplingParams
 from tests.helpers.loopback import WORDS, Answer, lists, says, servers, sse, stream_of, tokens_of
 from tests.helpers.races import events_of
 

@@ -16,12 +16,12 @@ from rich.console import Console
 
 from engine.cli import main as cli
 from engine.cli.report import print_report
-from engine.errors import UsageError
+from engine.core.errors import UsageError
+from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import HIDDEN, Endpoint, Hiding, Question, endpoint_of, endpoints_of, hide
 from engine.remote.race import RemoteRace
-from engine.spec import SamplingParams
 from tests.helpers.loopback import HEAD, WORDS, Answer, Loopback, http, lists, refusal, says, servers, sse, stream_of
 
 NUM_CALLS = 1000

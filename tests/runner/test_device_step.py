@@ -11,17 +11,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.decode import decode
-from engine.errors import RaceError
-from engine.events import Failed, Step
-from engine.interfaces import Draft
+from engine.core.decode import decode
+from engine.core.errors import RaceError
+from engine.core.events import Failed, Step
+from engine.core.interfaces import Draft
+from engine.core.sampling.accept import Coupled, Rejection
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from engine.runner.forward import Buffers
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from engine.runner.whole_step import DeviceStep, StepInput
-from engine.sampling.accept import Coupled, Rejection
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
 from tests.helpers.dispatch import bits
 from tests.helpers.fakes import Adversarial, Empty, Ends, Oracle, Random, sample_with, tokens_of
 from tests.helpers.linear_models import NAMES as HYBRIDS

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.exactness.operators import same_bits
 from engine.runner.delta_rollback import Past
 from tests.helpers.linear_models import NAMES, VOCAB, dtypes, equal, memory, names, target_of

@@ -8,14 +8,14 @@ import pytest
 import torch
 import transformers
 
-from engine.errors import UnsupportedModel
+from engine.core.errors import UnsupportedModel
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from tests.helpers.linear_models import HYBRID, LINEAR
 from tests.helpers.tiny import BASE, CONFIGS, LENGTH, NAMES, ROPE, WINDOW, build, prepared, random_ids
 
+# Wider than the comparison with the stock model that `prepare` makes: what it does not see must be known otherwise.
 LONG_WINDOW = 32
-"""Wider than the comparison with the stock model that `prepare` makes: what it does not see must be known otherwise."""
 SMALL = {**{k: v for k, v in BASE.items() if k != "head_dim"}, "vocab_size": 256}
 SLIDING = {**SMALL, "sliding_window": LONG_WINDOW}
 HEADS = {**SLIDING, "head_dim": 16}

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.runner.target import LENGTH_BUCKET, PREFILL_CHUNK, StaticTarget, cache_length
 from tests.helpers.dispatch import bits
 from tests.helpers.linear_models import NAMES as HYBRIDS

@@ -10,11 +10,11 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engine.sampling import noise
-from engine.sampling import sampler as sampling
-from engine.sampling.noise import first_argmax, gumbel, gumbel_rows, keys_of, splitmix64, uniform
-from engine.sampling.sampler import LikelyBits, Sampler
-from engine.spec import SamplingParams
+from engine.core.sampling import noise
+from engine.core.sampling import sampler as sampling
+from engine.core.sampling.noise import first_argmax, gumbel, gumbel_rows, keys_of, splitmix64, uniform
+from engine.core.sampling.sampler import LikelyBits, Sampler
+from engine.core.spec import SamplingParams
 from tests.helpers.chances import excess
 from tests.helpers.tiny import PACKED
 

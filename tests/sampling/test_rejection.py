@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import torch
 
-from engine.decode import decode
+from engine.core.decode import decode
+from engine.core.errors import DrafterError, RaceError
+from engine.core.events import Failed, Step
+from engine.core.interfaces import Draft, Drafter
+from engine.core.sampling import accept
+from engine.core.sampling.accept import Coupled, Rejection, drafters_sampler, rejection
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.drafters.draft_model import DraftModelDrafter
-from engine.errors import DrafterError, RaceError
-from engine.events import Failed, Step
-from engine.interfaces import Draft, Drafter
 from engine.loading.loading import load
 from engine.recordings import recording as recordings
 from engine.runner.target import StaticTarget
-from engine.sampling import accept
-from engine.sampling.accept import Coupled, Rejection, drafters_sampler, rejection
-from engine.sampling.sampler import Sampler
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
 from tests.helpers import chances
 from tests.helpers.fakes import Ends, FakeTarget
@@ -138,7 +138,7 @@ class CoupledTest(Rejection):
         self._test = self
 
     def uniform(self, position: int) -> float:
-        from engine.sampling.noise import uniform
+        from engine.core.sampling.noise import uniform
 
         noise = self._sampler.stream(accept.DRAFT).params.seed
         return float(uniform(torch.tensor([0], dtype=torch.int32), noise, position))

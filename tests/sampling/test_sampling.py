@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import RaceError
-from engine.sampling.noise import first_argmax
-from engine.sampling.nucleus import NUCLEUS_FIRST, kept_by_top_k, kept_by_top_p, nucleus_rows
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
+from engine.core.errors import RaceError
+from engine.core.sampling.noise import first_argmax
+from engine.core.sampling.nucleus import NUCLEUS_FIRST, kept_by_top_k, kept_by_top_p, nucleus_rows
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from tests.helpers.chances import excess
 from tests.helpers.tiny import PACKED
 
@@ -186,10 +186,9 @@ def test_the_best_are_the_choice_and_what_comes_next(seed, size, spread, tempera
 # Many rows at once, without asking the host
 
 
+# Of a row's mass: float32 rounds the distance to the largest score, the exponential, and the host's sums.
 TOLERANCE = 1e-5
-"""Of a row's mass: float32 rounds the distance to the largest score, the exponential, and the host's sums."""
-EDGE = 2e-6
-"""Of the scores, relative: as near as the host's bisection goes."""
+EDGE = 2e-6  # of the scores, relative: as near as the host's bisection goes
 
 
 @st.composite
@@ -217,8 +216,7 @@ CHOICES = (
     rows_of_logits(),
     *(st.sampled_from([0, 1, 5, 40, 4000]), st.sampled_from([1e-6, 0.3, 0.9, 0.999, 1.0])),
     *(st.sampled_from([0.3, 1.0, 2.5]), SEEDS),
-)
-"""(rows, top_k, top_p, temperature, seed)."""
+)  # (rows, top_k, top_p, temperature, seed)
 
 
 def sampler_of(rows: torch.Tensor, top_k: int, top_p: float, temperature: float, seed: int) -> Sampler:

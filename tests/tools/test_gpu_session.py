@@ -23,8 +23,8 @@ from tools.gpu.__main__ import CALLS, RESERVE_S, SECONDS, Planned, main
 from tools.gpu.part import Part
 from tools.gpu.races import Raced, judged
 
+# Every function that a part runs -> the name of the last such part; the others differ in their rung only.
 PARTS = {part.run: name for parts in CALLS.values() for name, part in parts.items()}
-"""Every function that a part runs -> the name of the last such part; the others differ in their rung only."""
 
 
 def one(name: str, limit_s: float = 60, rung: str = "") -> Planned:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of
 from engine.drafters import DRAFTERS
 from engine.loading.loading import load
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS

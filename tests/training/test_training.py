@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from engine.cli.main import main
+from engine.core.errors import UsageError
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
-from engine.errors import UsageError
 from engine.heads.build import build
 from engine.heads.layers import rope_table
 from engine.loading.heads import read_spec, read_tensors

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engine.errors import UsageError
-from engine.events import steps, token_ids
+from engine.core.errors import UsageError
+from engine.core.events import steps, token_ids
 from engine.recordings.recording import Recording, loads
 from engine.what_if.read import MAX_WORK, what_if_of
 from engine.what_if.tables import seconds_of

@@ -8,12 +8,12 @@ from functools import cache
 
 import pytest
 
-from engine.errors import UsageError
-from engine.events import LaneEvent
+from engine.core.errors import UsageError
+from engine.core.events import LaneEvent
+from engine.core.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
 from engine.loading.loading import load
 from engine.recordings import recording as recordings
 from engine.session import TorchRace
-from engine.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
 from engine.text import encode_prompt
 from engine.what_if.ask import auto_shares, members, queries_of, what_if
 from engine.what_if.auto import auto_steps
@@ -79,10 +79,9 @@ def assert_told(race: TorchRace) -> None:
         assert found.oracle(lane.spec.drafter, lane.spec.k) <= seconds_of(told) * (1 + 1e-9)
 
 
+# Drafters with tables, each at one temperature: how tokens are picked knows nothing of what is drafted.
 CHAINS = {"ngram": 0.0, "draft_model": 0.8, "eagle3": 0.0, "dflash": 0.8, "synthetic": 0.0, "hybrid": 0.8}
-"""Drafters with tables, each at one temperature: how tokens are picked knows nothing of what is drafted."""
-TREES = ("ngram", "draft_model", "eagle3", "dflash", "synthetic", "hybrid")
-"""Those that draft trees."""
+TREES = ("ngram", "draft_model", "eagle3", "dflash", "synthetic", "hybrid")  # those that draft trees
 
 
 @pytest.mark.parametrize(("name", "temperature"), CHAINS.items())

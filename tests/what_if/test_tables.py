@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.analysis.costs import CUT, Costs, draft_costs, filled, verify_costs
-from engine.events import Step
-from engine.interfaces import Draft
-from engine.spec import is_tree
+from engine.core.events import Step
+from engine.core.interfaces import Draft
+from engine.core.spec import is_tree
 from engine.what_if.auto import auto_steps
 from engine.what_if.judged import WhatIf
 from engine.what_if.oracle import oracle

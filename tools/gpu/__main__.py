@@ -31,21 +31,18 @@ from typing import Any
 from engine.hardware import environment
 from tools.gpu.part import ROOT, WRONG
 
-SECONDS = 570.0
-"""For a whole call: commands on a lent machine are killed after ten minutes."""
+SECONDS = 570.0  # for a whole call: commands on a lent machine are killed after ten minutes
 RESERVE_S = 5.0
-LEAST_S = 10.0
-"""With less time than this left, a part that may take longer is not started."""
-PRETENDED_FACTOR = 20
-"""The stand-in runs on the CPU, so --pretend makes limits this much longer."""
+LEAST_S = 10.0  # with less time than this left, a part that may take longer is not started
+PRETENDED_FACTOR = 20  # the stand-in runs on the CPU, so --pretend makes limits this much longer
 LAST_LINES = 12
+# Environment of each rung of the engine's ladder, the fastest first: Triton in CUDA graphs, torch's kernels in CUDA
+# graphs, torch's kernels run eagerly.
 RUNGS: dict[str, dict[str, str]] = {
     "triton": {},
     "graphs": {"PHOTOFINISH_TRITON": "0"},
     "eager": {"PHOTOFINISH_TRITON": "0", "PHOTOFINISH_GRAPHS": "0"},
 }
-"""Environment of each rung of the engine's ladder, the fastest first: Triton in CUDA graphs, torch's kernels in CUDA
-graphs, torch's kernels run eagerly."""
 
 
 @dataclass(frozen=True)

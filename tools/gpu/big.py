@@ -11,14 +11,14 @@ from unittest import mock
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from engine.errors import PhotofinishError
-from engine.events import Prompt
+from engine.core.errors import PhotofinishError
+from engine.core.events import Prompt
+from engine.core.spec import standard_lanes
 from engine.hardware.bandwidth import measured_bandwidth, step_bytes
 from engine.loading.loading import load
 from engine.runner import prepare
 from engine.runner.agreement import agreement
 from engine.runner.target import StaticTarget
-from engine.spec import standard_lanes
 from tools.gpu.part import Part
 from tools.gpu.races import allocated, judged, raced
 from tools.gpu.shapes import DRAFT, TARGET, head, target
@@ -34,11 +34,9 @@ RACES = (
     ("", 7, 0.8),
     ("", 15, 0.95),
     ("", 7, 0.5),
-)
-"""Whose draft time, k, and the acceptance rate. All drafts are synthetic."""
+)  # Whose draft time, k, and the acceptance rate. All drafts are synthetic.
 NUM_TOKENS, NUM_RACES = 128, 10
-LEFT_BYTES = 256 << 20
-"""Device memory left for the race that should run out of it."""
+LEFT_BYTES = 256 << 20  # device memory left for the race that should run out of it
 
 
 def widths(part: Part) -> None:

@@ -13,6 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engine.core.sampling.noise import best_columns
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from engine.kernels.choose import choose
 from engine.kernels.cuda.attention import attend
 from engine.kernels.cuda.delta import mix_step
@@ -24,23 +27,18 @@ from engine.layers.attention import attend_rows
 from engine.layers.delta_places import Places
 from engine.layers.delta_rule import DeltaLayer
 from engine.loading.loading import load
-from engine.sampling.noise import best_columns
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
 from tools.gpu.part import Part
 from tools.gpu.shapes import HYBRID, target
 
 DEVICE, BF16 = torch.device("cuda", 0), torch.bfloat16
 EPS = 1e-6
+# Allowed error, as a share of the largest number in a row: a few roundings of bfloat16 at 0.004 each. Twice the error
+# that torch makes is allowed too.
 LIMIT = 0.02
-"""Allowed error, as a share of the largest number in a row: a few roundings of bfloat16 at 0.004 each. Twice the error
-that torch makes is allowed too."""
 MOST_ROWS, TIMED, ROWS_ALONE = 16, (1, 8, 16), (1, 5)
 REPEATS = 15
-FLUSHED_BYTES = 256 << 20
-"""Written between timed calls: more than fits into any L2 cache."""
-Rows = Callable[[int], Tensor]
-"""Computes so many rows."""
+FLUSHED_BYTES = 256 << 20  # written between timed calls: more than fits into any L2 cache
+Rows = Callable[[int], Tensor]  # computes so many rows
 
 
 def random(*size: int) -> Tensor:

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 
 from engine.cli.main import main
-from engine.decode import decode
+from engine.core.decode import decode
+from engine.core.events import Failed, Prompt, Step
+from engine.core.sampling.accept import coupled
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SPECULATIVE, LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.drafters import DrafterContext, make
-from engine.events import Failed, Prompt, Step
 from engine.loading.loading import load
 from engine.progress import silent
 from engine.runner.target import StaticTarget
-from engine.sampling.accept import coupled
-from engine.sampling.sampler import Sampler
 from engine.session import TorchRace
-from engine.spec import SPECULATIVE, LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.text import StopAt, encode_prompt
 from tools.gpu.part import ROOT, Part
 
@@ -34,8 +34,7 @@ DRAFTERS = {
     "dflash": (f"dflash:{TRAINED / 'dflash'}", 7),
     "draft_model": (f"draft_model:{TRAINED / 'draft'}", 5),
     "synthetic": ("synthetic:0.7", 7),
-}
-"""The trained fixture's drafters and their k."""
+}  # the trained fixture's drafters and their k
 TEXTS = (
     "class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def ",
     "import os\nimport sys\n\n\ndef main(argv):\n",

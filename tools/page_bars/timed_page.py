@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from app.jobs.backend import TorchBackend
-from engine.events import LaneEvent, to_json
+from engine.core.events import LaneEvent
+from engine.recordings.event_json import to_json
 
 LOCK = threading.Lock()
 

@@ -35,8 +35,7 @@ from .visitor import Visitor
 from .watch import Watch
 
 LIMITS = "races_per_visitor = 2\nraces_per_address = 8\nmax_new_tokens = 256\n"
-END_S = 180.0
-"""How long to wait for the last races, and for the device to be free."""
+END_S = 180.0  # how long to wait for the last races, and for the device to be free
 
 
 async def crowd(server: Server, num: int, seconds: float, seed: int = 0, think_s: float = 45.0) -> dict[str, Any]:

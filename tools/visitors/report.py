@@ -11,10 +11,8 @@ from typing import Any
 from .tab import Race, Seen
 from .watch import Watch
 
-LEAST_S = 3.0
-"""An announced wait and a real one count as this long if they are shorter: nobody minds."""
-SETTLED_S = 60.0
-"""Memory counts from then on: at first, things are loaded once."""
+LEAST_S = 3.0  # an announced wait and a real one count as this long if they are shorter: nobody minds
+SETTLED_S = 60.0  # memory counts from then on: at first, things are loaded once
 
 
 def inversions(races: Iterable[Race]) -> int:

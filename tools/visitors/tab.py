@@ -18,8 +18,7 @@ from tests.helpers.pageserver import text_of
 
 ENDED = ("finished", "stopped", "failed")
 PLACE = re.compile(r"(\d+) races? ahead of you")
-TOO_OFTEN = (400, 429)
-"""Statuses of a refusal by the limits."""
+TOO_OFTEN = (400, 429)  # statuses of a refusal by the limits
 
 
 class Gone(Exception):

@@ -15,8 +15,7 @@ from engine.loading.default_model import NAME
 from tests.helpers.fuzz import rss_mb
 from tests.helpers.pageserver import Server
 
-HEALTH_S, MEMORY_S = 5, 10
-"""How often they are looked at; answering times are taken every second."""
+HEALTH_S, MEMORY_S = 5, 10  # how often they are looked at; answering times are taken every second
 COUNTED = {"text": "How many tokens is this?", "target": NAME}
 
 

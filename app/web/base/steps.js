@@ -1,6 +1,6 @@
-// One verification step: its rows and its tokens. Rows are numbered as in engine/spec.py: 0 is that of the last
+// One verification step: its rows and its tokens. Rows are numbered as in engine/core/spec.py: 0 is that of the last
 // committed token, i + 1 that of draft token i; a tree has `parents`, the row that each token follows. Pure: no DOM.
-// Twin of Step in engine/events.py; compared by test_a_step_of_the_page_is_the_engines.
+// Twin of Step in engine/core/events.py; compared by test_a_step_of_the_page_is_the_engines.
 
 // How many tokens a step drafted, even if the tokens themselves are unknown.
 export const numDrafted = (step) => step.num_drafted ?? step.drafted.length;

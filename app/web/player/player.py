@@ -15,20 +15,19 @@ from html import escape
 from pathlib import Path
 
 from engine.analysis.metrics import race_speedup
+from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.recordings.recording import Recording
-from engine.spec import BASELINE, PLAIN, SPECULATIVE
 
 from .. import CONSTANTS, RACE_VIEW_CSS, RACE_VIEW_TEMPLATE
 from ..bundle import GR_HTML, bundle
 from ..colours import variables
 
 FOLDER = Path(__file__).parent
+# A page without a server has no properties, no events and nothing to watch.
 PROGRAM = f"""(({", ".join(GR_HTML)}) => {{
 {bundle("player/player.js", constants=CONSTANTS)}}})(document.getElementById("race"), {{}}, () => 0, () => 0);"""
-"""A page without a server has no properties, no events and nothing to watch."""
 
-WHY = '<section class="pf-why-cheats"'
-"""The part of the tab Why that needs a server."""
+WHY = '<section class="pf-why-cheats"'  # the part of the tab Why that needs a server
 
 
 def player(recording: Recording, why: str = "") -> str:
@@ -77,5 +76,4 @@ def _shell() -> str:
     )
 
 
-SHELL = _shell()
-"""Every exported page, apart from @@title@@, @@says@@, @@why@@ and @@race@@."""
+SHELL = _shell()  # every exported page, apart from @@title@@, @@says@@, @@why@@ and @@race@@

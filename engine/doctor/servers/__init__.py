@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from ...errors import RaceError, UsageError, sentence
+from ...core.errors import RaceError, UsageError, sentence
+from ...core.spec import SamplingParams
 from ...progress import Progress, silent
 from ...remote.client import RemoteError, new_client
 from ...remote.endpoint import Endpoint, Question, hide
-from ...spec import SamplingParams
 from ..findings import Finding, broke, is_faulty
 from .cache import prefix_cache
 from .drafts import drafts
@@ -34,12 +34,9 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("prefix cache", prefix_cache),
     ("worth it", races),
     ("worth it", worth),
-)
-"""In the order of causes: an earlier fault explains later ones."""
-NEED_ANSWERS = (repeats, texts)
-"""These look at what `drafts` asked."""
-GONE = ("connect", "timeout")
-"""Kinds of errors after which a server is asked nothing more."""
+)  # in the order of causes: an earlier fault explains later ones
+NEED_ANSWERS = (repeats, texts)  # these look at what `drafts` asked
+GONE = ("connect", "timeout")  # kinds of errors after which a server is asked nothing more
 FAILED = "Look into the server's log: a request of this check failed"
 
 

@@ -14,9 +14,9 @@ from ..findings import Finding
 from .pair import Pair, Server
 
 HITS = re.compile(r"^vllm:prefix_cache_hits_total(?:\{[^\n]*\})? ([0-9.eE+]{1,32})\s*$", re.MULTILINE)
+# More than three blocks of 128 tokens, the largest that is usual: for EAGLE heads vLLM gives the last matching block
+# up.
 LONG = "".join(f"The museum has {i} rooms on floor {i % 7}. " for i in range(40))
-"""More than three blocks of 128 tokens, the largest that is usual: for EAGLE heads vLLM gives the last matching block
-up."""
 TIMEOUT_S = 30.0
 SAME = "Turn it on or off on both (vLLM: --enable-prefix-caching, --no-enable-prefix-caching)"
 

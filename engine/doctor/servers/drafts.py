@@ -13,16 +13,14 @@ OPTIONS = {
     '"prompt_lookup_max": 3}\' (or eagle3 with its head as "model")',
     "SGLang": "--speculative-algorithm EAGLE3 --speculative-draft-model-path HEAD",
     "llama.cpp": "--model-draft DRAFT.gguf --spec-draft-n-max 4",
-}
-"""What turns speculation on, by the kind of server."""
+}  # what turns speculation on, by the kind of server
 HEAD = "Examine the drafter alone: python -m engine doctor --target TARGET --drafter eagle3:HEAD (or dflash:HEAD)"
+# Up to this share of accepted tokens a drafter knows nothing of its target: in a text that repeats itself even copies
+# are right more often.
 NOTHING = 0.03
-"""Up to this share of accepted tokens a drafter knows nothing of its target: in a text that repeats itself even copies
-are right more often."""
-MIN_DRAFTED = 12
-"""Drafted tokens below which nothing is said about them."""
+MIN_DRAFTED = 12  # drafted tokens below which nothing is said about them
+# Tokens per chunk from which a server that reports nothing speculates, and up to which it does not.
 SEVERAL, ONE = 1.2, 1.02
-"""Tokens per chunk from which a server that reports nothing speculates, and up to which it does not."""
 
 
 @dataclass(frozen=True)

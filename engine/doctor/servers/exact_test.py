@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from math import comb
 from typing import Any
 
-MIN_COUNT = 8
-"""A symbol seen less often in both sets together is counted with the other rare ones."""
+MIN_COUNT = 8  # a symbol seen less often in both sets together is counted with the other rare ones
 RARE, END = "one of the rare ones", "the end"
 
 

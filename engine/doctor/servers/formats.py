@@ -7,14 +7,14 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ...errors import RaceError
+from ...core.errors import RaceError
 from ...remote.client import RemoteError, post
 from ...remote.reply import DONE, Events, find
 from ..findings import Finding
 from .pair import Pair, Server
 
+# A question is asked about each.
 ANIMALS, CITIES = ("cat", "spider", "horse", "hen"), ("Paris", "Oslo", "Lima", "Cairo")
-"""A question is asked about each."""
 LEGS = (2, 4, 6, 8)
 SCHEMA = {
     "type": "object",
@@ -41,13 +41,12 @@ TOOL = {
         },
     },
 }
-CHOICES = ("auto", "required")
-"""Values of `tool_choice`; vLLM refuses the first without --enable-auto-tool-choice."""
+CHOICES = ("auto", "required")  # values of `tool_choice`; vLLM refuses the first without --enable-auto-tool-choice
 MAX_TOKENS, TIMEOUT_S = 96, 30.0
 OFF = "Turn speculation off for such requests, and report it to the server's developers"
+# (server, what the question is about) -> whether the answer fits; None if its length was not enough to tell. Raises
+# RemoteError.
 Try = Callable[[Server, str], Awaitable[bool | None]]
-"""(server, what the question is about) -> whether the answer fits; None if its length was not enough to tell. Raises
-RemoteError."""
 
 
 async def schemas(pair: Pair) -> list[Finding]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...errors import sentence
+from ...core.errors import sentence
 from ...remote.client import RemoteError
 from ...remote.endpoint import Question
 from ...remote.look import look

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import httpx
 
+from ...core.spec import SamplingParams
 from ...progress import Progress
 from ...remote.client import Patience, ask
 from ...remote.counters import Counters, counters_in, read_metrics
@@ -15,14 +16,11 @@ from ...remote.endpoint import Endpoint, Question
 from ...remote.look import TEXT as REPEATING
 from ...remote.look import Seen
 from ...remote.reply import Reply
-from ...spec import SamplingParams
 from ...studies.prompts.rows import Row
 
-NUM_AT_ONCE = 16
-"""Requests to a server at a time, where a check sends many."""
+NUM_AT_ONCE = 16  # requests to a server at a time, where a check sends many
 PATIENCE = Patience(40.0, 60.0)
-MAX_PROMPTS, MAX_TOKENS = 4, 64
-"""Limits of the answers at temperature 0."""
+MAX_PROMPTS, MAX_TOKENS = 4, 64  # limits of the answers at temperature 0
 
 
 @dataclass

@@ -13,18 +13,15 @@ from .pair import Pair, Server, are_empty, symbols
 
 DIGITS = "7 1 9 3 0 8 2 5 4 6 1 7 3 9 0 2 8 4 6 5"
 UNCERTAIN = Question(f"Random digits from 0 to 9: {DIGITS}")
+# What comes next is uncertain, in every one of the next tokens.
 UNCERTAIN_CHAT = Question(messages=(("user", f"Go on with random digits, nothing else: {DIGITS}"),))
-"""What comes next is uncertain, in every one of the next tokens."""
-NUM_TOKENS = 6
-"""Tokens of a sampled answer. Speculation acts from the second one on."""
-NUM_SEEDS = 8
-"""Each is asked twice."""
-NUM_SAMPLES = 128
-"""Answers of each server to be compared, with each of SETTINGS."""
+NUM_TOKENS = 6  # tokens of a sampled answer. Speculation acts from the second one on.
+NUM_SEEDS = 8  # each is asked twice
+NUM_SAMPLES = 128  # answers of each server to be compared, with each of SETTINGS
+# (what the answers test, temperature, top_p).
 SETTINGS = (("temperature", 1.0, 1.0), ("temperature", 0.5, 1.0), ("top_p", 1.0, 0.5))
-"""(what the answers test, temperature, top_p)."""
+# Chance that two servers of the same distribution are called different, over all cells of all settings.
 FALSE_ALARM = 1e-4
-"""Chance that two servers of the same distribution are called different, over all cells of all settings."""
 FIRST_OTHER_SEED = 1_000_000
 REPORT = "Report it to the server's developers; until then use {0} without speculation"
 BATCHES = "Expect it where other requests share a batch; vLLM's VLLM_BATCH_INVARIANT=1 avoids it on some GPUs"

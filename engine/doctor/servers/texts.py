@@ -17,13 +17,13 @@ from ..findings import Finding
 from .pair import Pair, are_empty, symbols
 from .sampling import BATCHES
 
+# In nats: two logits were equal. Their differences are multiples of a step of bfloat16 or float16 otherwise.
 EXACT_TIE = 1e-4
-"""In nats: two logits were equal. Their differences are multiples of a step of bfloat16 or float16 otherwise."""
+# In nats: two tokens whose log-probabilities differ by no more can change places by rounding. It is four steps of
+# bfloat16 for logits from 16 to 32, and a little for their own rounding: in each of two runs a logit is off by half a
+# step, and by as much again from the hidden state. Of 501 first differences of a healthy vLLM the largest was 0.25
+# (assets/results/cpu_zen5_2core_first_differences.json).
 NEAR_TIE = 0.501
-"""In nats: two tokens whose log-probabilities differ by no more can change places by rounding. It is four steps of
-bfloat16 for logits from 16 to 32, and a little for their own rounding: in each of two runs a logit is off by half a
-step, and by as much again from the hidden state. Of 501 first differences of a healthy vLLM the largest was 0.25
-(assets/results/cpu_zen5_2core_first_differences.json)."""
 TIE, NEAR, NUMERICS, OTHER_MODEL, FAULT, UNKNOWN = KINDS = (
     "exact tie",
     "near tie",

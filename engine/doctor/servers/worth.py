@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 
-from ...errors import RaceError
+from ...core.errors import RaceError
+from ...core.spec import PLAIN, SERVER, SPECULATIVE
 from ...remote.race import RemoteRace
-from ...spec import PLAIN, SERVER, SPECULATIVE
 from ...studies.load.data import WARM_UP
 from ...studies.load.metrics import crossing
 from ...studies.load.study import Key, Listener, Plan, Row, run
@@ -21,10 +21,8 @@ from ..findings import Finding
 from ..worth import PAYS
 from .pair import PATIENCE, Pair
 
-LEVELS: tuple[int, ...] = (1, 2, 4, 8)
-"""Numbers of users."""
-NUM_REQUESTS, NUM_TOKENS = 8, 32
-"""Requests of each level, and tokens of each answer."""
+LEVELS: tuple[int, ...] = (1, 2, 4, 8)  # numbers of users
+NUM_REQUESTS, NUM_TOKENS = 8, 32  # requests of each level, and tokens of each answer
 MAX_STUDIES = 3
 NUM_RACED = 3
 FEWER = "Draft fewer tokens (vLLM: num_speculative_tokens), take another drafter, or decode plainly"

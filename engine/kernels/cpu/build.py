@@ -20,22 +20,22 @@ from pathlib import Path
 from typing import Any
 
 from ...cache import cache_dir, write_atomically
-from ...errors import UsageError
+from ...core.errors import UsageError
 from ..processor import cpu_info
 
 log = logging.getLogger(__name__)
 FOLDER = Path(__file__).resolve().parent
 COMPILERS = ("cc", "gcc", "clang")
+# Only explicit fused multiplications: the same expression compiled twice must give the same bits.
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-c")
-"""Only explicit fused multiplications: the same expression compiled twice must give the same bits."""
+# Instruction sets, the best first; one complete set is enough. `vectors.h` implements every name for both; some files
+# need the first.
 NEEDED = {"AVX-512": ("avx512f", "avx512bw", "avx512vl", "avx512dq"), "AVX2 and FMA": ("avx2", "fma")}
-"""Instruction sets, the best first; one complete set is enough. `vectors.h` implements every name for both; some files
-need the first."""
 OFF = "PHOTOFINISH_NATIVE"
 COMPILE_S = 120.0
 DIGEST_BYTES = 32
+# Argument types: an address; a size or position; a small number.
 POINTER, NUMBER, INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-"""Argument types: an address; a size or position; a small number."""
 
 
 class NoKernels(Exception):

@@ -18,8 +18,7 @@ from .bytes import packed
 from .linear import LANES, LinearArguments, reason_against
 from .tensors import MOST_DIM, address, check_heads
 
-ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}
-"""Classes of transformers and torch -> linear.h."""
+ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}  # classes of transformers and torch -> linear.h
 
 
 class LayerArguments(ctypes.Structure):

@@ -17,8 +17,8 @@ from .decoder import Caches, NativeDecoder
 from .linear import NativeLinear
 from .tensors import address
 
+# transformers' classes that multiply what they look up by `embed_scale`.
 SCALED_EMBEDDINGS = {"Gemma3TextScaledWordEmbedding"}
-"""transformers' classes that multiply what they look up by `embed_scale`."""
 
 
 class ModelArguments(ctypes.Structure):

@@ -14,8 +14,7 @@ from .build import INT, NUMBER, POINTER, NoKernels, fields, library
 from .tensors import address
 
 BLOCK, LANES = 32, 16
-MOST_INPUTS = 2**16
-"""The longest row; some processors' kernels keep one on the stack."""
+MOST_INPUTS = 2**16  # the longest row; some processors' kernels keep one on the stack
 
 
 class LinearArguments(ctypes.Structure):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ...errors import UnsupportedModel
+from ...core.errors import UnsupportedModel
 from ...layers.linear import StepLinear
 from ...layers.modules import replace_modules
 from .bytes import ByteLinear, packed

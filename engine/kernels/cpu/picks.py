@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import NOT_NUMBERS, RaceError
+from ...core.errors import NOT_NUMBERS, RaceError
 from .build import NUMBER, POINTER, library
 from .tensors import address
 

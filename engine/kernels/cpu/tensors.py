@@ -6,8 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-MOST_DIM = 4096
-"""Numbers in a head: sixteen keys are on the stack."""
+MOST_DIM = 4096  # numbers in a head: sixteen keys are on the stack
 
 
 def address(tensor: Tensor, dtype: torch.dtype, *shape: int | None) -> int:

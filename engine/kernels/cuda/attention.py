@@ -16,22 +16,18 @@ from torch import Tensor
 
 from .runtime import MOST_ROWS, dot, rounded, stored
 
-TILE = tl.constexpr(MOST_ROWS)
-"""Rows of a tile: positions times the heads that share keys."""
-CHUNK = tl.constexpr(64)
-"""Splits added at a time."""
-STAGES = tl.constexpr(3)
-"""One more than the blocks loaded ahead."""
+TILE = tl.constexpr(MOST_ROWS)  # rows of a tile: positions times the heads that share keys
+CHUNK = tl.constexpr(64)  # splits added at a time
+STAGES = tl.constexpr(3)  # one more than the blocks loaded ahead
 NO_WINDOW = 2**30
-BLOCK = 8192
-"""Values of keys that a program reads at a time at most, and as many of values: 16 kB each."""
+BLOCK = 8192  # values of keys that a program reads at a time at most, and as many of values: 16 kB each
 MOST_COLUMNS = 64
+# Splits are as long as this number of programs allows when all columns are seen: about one per multiprocessor of an
+# H200.
 PROGRAMS = 128
-"""Splits are as long as this number of programs allows when all columns are seen: about one per multiprocessor of an
-H200."""
 MOST_BLOCKS = 16
+# The unit of strides: the compiler then knows that rows are aligned, without a binary for every stride.
 UNIT = tl.constexpr(16)
-"""The unit of strides: the compiler then knows that rows are aligned, without a binary for every stride."""
 
 
 @triton.jit

@@ -11,19 +11,18 @@ from pathlib import Path
 
 import torch
 
-from ...errors import RaceError, in_a_line
+from ...core.errors import RaceError, in_a_line
 
+# Environment: 0 for torch's own kernels everywhere; 1 to run Triton's on the CPU too if TRITON_INTERPRET is 1: very
+# slowly, to try them out.
 SWITCH = "PHOTOFINISH_TRITON"
-"""Environment: 0 for torch's own kernels everywhere; 1 to run Triton's on the CPU too if TRITON_INTERPRET is 1: very
-slowly, to try them out."""
 DTYPES = (torch.bfloat16, torch.float16)
+# Rows of a step on these kernels: one tile of the tensor cores. Any smaller number takes the same path, so a row's bits
+# do not depend on the width.
 MOST_ROWS = 16
-"""Rows of a step on these kernels: one tile of the tensor cores. Any smaller number takes the same path, so a row's
-bits do not depend on the width."""
-LEAST_CAPABILITY = (8, 0)
-"""What the device must have: asynchronous copies and bfloat16 products."""
+LEAST_CAPABILITY = (8, 0)  # what the device must have: asynchronous copies and bfloat16 products
+# Parts that can be left out separately. A decoder, a whole layer in few launches, needs all the parts before it.
 LINEARS, ATTENTION, DELTA, DECODER, SAMPLER = PARTS = ("linears", "attention", "delta rule", "decoder", "sampler")
-"""Parts that can be left out separately. A decoder, a whole layer in few launches, needs all the parts before it."""
 
 
 def is_interpreted(device: torch.device, dtype: torch.dtype | None) -> bool:

@@ -20,8 +20,8 @@ from .linear import GpuLinear, reason_against
 from .qkv_rope_cache import place
 from .rmsnorm import add_normed, normed
 
+# Classes of transformers and torch -> linear.py.
 ACTIVATIONS = {"SiLUActivation": "silu", "SiLU": "silu", "GELUTanh": "gelu_tanh"}
-"""Classes of transformers and torch -> linear.py."""
 MOST_HEAD_DIM = 256
 
 

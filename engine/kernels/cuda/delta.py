@@ -22,21 +22,19 @@ from ...layers.delta_rule import DeltaLayer
 from ...layers.layers import is_stock
 from .runtime import MOST_ROWS, rounded, stored
 
+# transformers' classes that do just this: RMS norm in float32, rounded, times the weight, rounded, times silu(z) in
+# float32, rounded.
 NORMS = {"Qwen3NextRMSNormGated", "Qwen3_5RMSNormGated", "Qwen3_5MoeRMSNormGated"}
-"""transformers' classes that do just this: RMS norm in float32, rounded, times the weight, rounded, times silu(z) in
-float32, rounded."""
 ACTIVATIONS = {"SiLU", "SiLUActivation"}
-BLOCK = 32
-"""Values of a head per program: with 32 heads of 128 that is 128 programs, of 16 kB of state each."""
+BLOCK = 32  # values of a head per program: with 32 heads of 128 that is 128 programs, of 16 kB of state each
+# With twice as many threads as a head has keys, the compiler reads q and k straight to where the state's rows are, and
+# the loop avoids shared memory.
 WARPS = 8
-"""With twice as many threads as a head has keys, the compiler reads q and k straight to where the state's rows are, and
-the loop avoids shared memory."""
+# Numbers after a token's q, k and v in scratch memory: the decay, the gate of the write, and two that keep rows
+# aligned.
 GATES = 4
-"""Numbers after a token's q, k and v in scratch memory: the decay, the gate of the write, and two that keep rows
-aligned."""
 LEAST_DIM = 16
-ROUNDING = {"enable_fp_fusion": False}
-"""Compiler options of the kernels."""
+ROUNDING = {"enable_fp_fusion": False}  # compiler options of the kernels
 
 
 @triton.jit

@@ -12,14 +12,12 @@ from typing import Generic, TypeVar
 
 import torch
 
-from ...errors import CaptureError, PhotofinishError, in_a_line
+from ...core.errors import CaptureError, PhotofinishError, in_a_line
 
 T = TypeVar("T")
 WARM_UPS = 3
-ERROR_MODE = "thread_local"
-"""CUDA calls of other threads, such as allocations, do not break a capture."""
-ONE_CAPTURE = RLock()
-"""Captures share a stream, so they take turns."""
+ERROR_MODE = "thread_local"  # CUDA calls of other threads, such as allocations, do not break a capture
+ONE_CAPTURE = RLock()  # captures share a stream, so they take turns
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ...errors import RaceError, in_a_line
+from ...core.errors import RaceError, in_a_line
 from ...layers.step import Attend
 from ...progress import Progress
 from ..host_copies import HostRead, HostWrite
@@ -23,11 +23,9 @@ from .available import ATTENTION, DECODER, DELTA, LINEARS, MOST_ROWS, PARTS, SAM
 from .graphs import FixedCall, GraphPool
 
 T = TypeVar("T")
-GRAPHS = "PHOTOFINISH_GRAPHS"
-"""Environment: 0 to capture nothing; steps then run eagerly on torch's kernels."""
+GRAPHS = "PHOTOFINISH_GRAPHS"  # Environment: 0 to capture nothing; steps then run eagerly on torch's kernels
 LARGEST_READ = 4096 * MIB
-LAUNCHES = 4
-"""Launches in a row when timing, so that the kernels hide the gaps between them."""
+LAUNCHES = 4  # launches in a row when timing, so that the kernels hide the gaps between them
 
 
 class _Sizes(threading.local):

@@ -25,8 +25,7 @@ log = logging.getLogger(__name__)
 ACTIVATIONS = ("silu", "gelu_tanh")
 DTYPES = (torch.bfloat16, torch.float16)
 INPUTS_MULTIPLE = 16
-ALIGNMENT = 16
-"""Bytes. Triton compiles a separate binary for pointers that are not a multiple of it."""
+ALIGNMENT = 16  # Bytes. Triton compiles a separate binary for pointers that are not a multiple of it.
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 

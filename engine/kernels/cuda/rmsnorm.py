@@ -9,8 +9,7 @@ from torch import Tensor
 
 from .runtime import rounded, stored
 
-VALUES_A_WARP = 256
-"""Eight per thread: one load of 16 bytes."""
+VALUES_A_WARP = 256  # eight per thread: one load of 16 bytes
 MOST_WARPS = 16
 
 

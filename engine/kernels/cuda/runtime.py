@@ -13,8 +13,7 @@ from triton import knobs
 from .available import MOST_ROWS as MOST_ROWS
 
 INTERPRETED = bool(knobs.runtime.interpret)
-UPCAST = tl.constexpr(INTERPRETED)
-"""The interpreter multiplies the bit patterns of bfloat16 as if they were numbers."""
+UPCAST = tl.constexpr(INTERPRETED)  # the interpreter multiplies the bit patterns of bfloat16 as if they were numbers
 
 
 @triton.jit

@@ -17,8 +17,7 @@ LEAST_BLOCK_N = 16
 LEAST_BLOCK_K = 64
 MOST_SPLIT = 4
 HOPPER = (9, 0)
-ENOUGH = 0.9
-"""Programs per SM: with fewer, SMs are idle, and the inputs are split."""
+ENOUGH = 0.9  # programs per SM: with fewer, SMs are idle, and the inputs are split
 MOST_CANDIDATES = 8
 
 
@@ -42,6 +41,8 @@ class Config:
         return 2 * (self.num_stages - 1) * ((2 if gated else 1) * self.block_n + MOST_ROWS) * self.block_k
 
 
+# The best guess first. Wide tiles read the rows less often, narrow ones are more programs; all have some 40 to 100 kB
+# of weights in flight in an SM.
 PLAIN, GATED, HEAD = (
     [Config(*sizes) for sizes in group]
     for group in (
@@ -50,10 +51,7 @@ PLAIN, GATED, HEAD = (
         ((64, 128, 4, 5), (128, 64, 4, 6), (64, 256, 4, 4), (32, 256, 4, 5), (32, 128, 4, 6)),
     )
 )
-"""The best guess first. Wide tiles read the rows less often, narrow ones are more programs; all have some 40 to 100 kB
-of weights in flight in an SM."""
-HEAD_PROGRAMS = 8
-"""From this many programs of 64 outputs per SM on, a linear counts as a head."""
+HEAD_PROGRAMS = 8  # from this many programs of 64 outputs per SM on, a linear counts as a head
 
 
 @dataclass(frozen=True, slots=True)

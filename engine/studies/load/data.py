@@ -9,22 +9,20 @@ from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
 
-from ...errors import UsageError
+from ...core.errors import UsageError
+from ...core.spec import MAX_NEW_TOKENS
 from ...remote.endpoint import Question
-from ...spec import MAX_NEW_TOKENS
 from ...text import read_text
 from ..prompts.prompts import MAX_FILE_BYTES, read_prompts
 
-WARM_UP = 2
-"""The last prompts, which warm each server up and are not counted."""
+WARM_UP = 2  # the last prompts, which warm each server up and are not counted
 HUMAN_EVAL, SYNTHETIC = "human-eval", "synthetic:"
 MAX_WORDS = 100_000
 WORDS = (
     "the of and to in is that for it as was with be by on not he his but at are this have from or had an they which "
     "one you were all her she there would their we him been has when who will no more if out so up said what its about "
     "than into them can only other time new some could these two may first then do any like my now over such our man"
-)
-"""For synthetic prompts: one token each in the vocabularies of today's models."""
+)  # for synthetic prompts: one token each in the vocabularies of today's models
 
 
 def read_data(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int | None]:

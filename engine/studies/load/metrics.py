@@ -24,11 +24,10 @@ HIGHER = {
     "largest_gap_s": False,
     "mean_acceptance_length": True,
     "dollars_per_million": False,
-}
-"""Metric -> whether more of it is better."""
+}  # metric -> whether more of it is better
+# Standard deviation of the time that users wait at a level's end for the last one, as a share of it. In 24 simulated
+# kinds of levels the 95 % intervals of ratios then held the true one in 91 to 100 % of the cases.
 IDLE = 0.35
-"""Standard deviation of the time that users wait at a level's end for the last one, as a share of it. In 24 simulated
-kinds of levels the 95 % intervals of ratios then held the true one in 91 to 100 % of the cases."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+from ...core.spec import SamplingParams
 from ...recordings.words import clean, prompts_words, sent_as
 from ...remote.counters import acceptance_length, read_counters
 from ...remote.endpoint import Endpoint, Question
 from ...remote.look import servers_say
-from ...spec import SamplingParams
 from .data import WARM_UP
 from .metrics import level_metrics, rate_error
 from .users import Outcome, ask_all, is_up
@@ -25,14 +25,10 @@ REPEATS = (
     "repeated one faster, whichever lane it is."
 )
 AT_ONCE, IN_TURN = "the servers ran at the same time", "the servers took turns"
-MAX_OTHER = 100
-"""Prompts with differing answers that a level's row names."""
-Key = tuple[str, int]
-"""A level of a lane: its name and the number of users."""
-Texts = asyncio.Future[dict[int, int | None]]
-"""The `Outcome.texts` of a level that may not have ended."""
-Row = dict[str, Any]
-"""The result of a level of a lane; an entry of `levels` in --json."""
+MAX_OTHER = 100  # prompts with differing answers that a level's row names
+Key = tuple[str, int]  # a level of a lane: its name and the number of users
+Texts = asyncio.Future[dict[int, int | None]]  # the `Outcome.texts` of a level that may not have ended
+Row = dict[str, Any]  # the result of a level of a lane; an entry of `levels` in --json
 
 
 @dataclass(frozen=True)

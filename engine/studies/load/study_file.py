@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import RaceError, UsageError
+from ...core.errors import RaceError, UsageError
 from ...recordings.recording import OUTPUT_SCHEMA
 from ...strict_json import (
     COUNT,
@@ -32,8 +32,8 @@ from .metrics import FORMAT, HIGHER
 from .study import MAX_OTHER, Key, Plan, Row, is_whole
 
 MAX_BYTES = 16 * 1024**2
+# Limits of an opened result: the number of lanes, the users of a level, and the size of a metric.
 MAX_LANES, MAX_USERS, MOST = 4, 1000, 1e12
-"""Limits of an opened result: the number of lanes, the users of a level, and the size of a metric."""
 SAID = ("model", "created", "circumstances", "repeats")
 ROW = {
     "lane": NAME,
@@ -59,8 +59,7 @@ ROW = {
             )
         )
     ),
-}
-"""The shape of a row."""
+}  # the shape of a row
 
 
 class StudyFile:

@@ -13,10 +13,10 @@ from typing import Any
 
 import httpx
 
+from ...core.spec import SamplingParams
 from ...remote.client import CONNECT_S, Patience, RemoteError, ask, new_client
 from ...remote.endpoint import Endpoint, Question
 from ...remote.reply import Reply
-from ...spec import SamplingParams
 from .metrics import Answer
 
 

@@ -7,28 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
+from ...core.spec import BASELINE, PLAIN
 from ...recordings.words import causes
-from ...spec import BASELINE, PLAIN
 from ..prompts.verdict import THRESHOLD
 
-NOISE, WAIT_NOISE = 1.03, 1.1
-"""Smaller ratios, of a level's rates and of its 95th percentiles, are chance."""
-DEVIATIONS = 1.96
-"""Standard errors from the middle to the ends of a 95 % interval."""
+NOISE, WAIT_NOISE = 1.03, 1.1  # smaller ratios, of a level's rates and of its 95th percentiles, are chance
+DEVIATIONS = 1.96  # standard errors from the middle to the ends of a 95 % interval
 PLAINS = (PLAIN, BASELINE)
-ROUGH = 3
-"""With fewer requests of each user, a level's rate is mostly that of its beginning and end."""
+ROUGH = 3  # with fewer requests of each user, a level's rate is mostly that of its beginning and end
 CROSS = "They would cross at about {} users (interpolated)."
-MOST_NAMED = 5
-"""Prompts whose texts differ that are named."""
+MOST_NAMED = 5  # prompts whose texts differ that are named
 NEITHER = {0: "no clear difference", None: "no answer"}
 LITTLE = f"little gain (below {THRESHOLD}x)"
+# Rank of speculation against plain decoding -> its words in the recommendation.
 SWITCH = {2: "speculation on", 1: LITTLE, -1: "speculation off", **NEITHER}
-"""Rank of speculation against plain decoding -> its words in the recommendation."""
+# The same where texts differ: nobody should switch on what may write something else.
 SPEED = {2: "faster", 1: LITTLE, -1: "slower", **NEITHER}
-"""The same where texts differ: nobody should switch on what may write something else."""
+# The same of any other lanes.
 OTHERS = {2: "{other} is ahead", 1: "{other} is ahead a little", -1: "{first} is ahead", **NEITHER}
-"""The same of any other lanes."""
 NO_BATCHES = "With 1 user there is no batch, and they differ as well. "
 Level = Mapping[str, Any]
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...errors import UsageError
-from ...events import Prompt
+from ...core.errors import UsageError
+from ...core.events import Prompt
 from ...strict_json import parse as parse_json
 from ...strict_json import short
 from ...text import MAX_PROMPT_CHARS, check_prompt_text, encode_messages, encode_prompt
@@ -22,14 +22,13 @@ MAX_PROMPTS = 200
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 KIND_KEYS = ("category", "kind", "task")
 NO_KIND = "prompts"
+# The first of these that an entry has is its prompt.
 FIELDS = ("prompt", "messages", "turns", "conversations", "text", "question", "instruction")
-"""The first of these that an entry has is its prompt."""
 LISTS = ("turns", "conversations")
-DETAIL_KEYS = ("input", "context")
-"""What an `instruction` is about (Alpaca, Dolly)."""
+DETAIL_KEYS = ("input", "context")  # what an `instruction` is about (Alpaca, Dolly)
 PERSON = ("user", "human")
+# SPEED-Bench, as downloaded, has this in the place of prompts whose licence does not allow redistribution.
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
-"""SPEED-Bench, as downloaded, has this in the place of prompts whose licence does not allow redistribution."""
 MAX_FILE_BYTES = 2 * 1024**3
 MAX_LINE_BYTES = 16 * MAX_PROMPT_CHARS
 LABEL_CHARS = 80

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise, speedup
 from ...analysis.verdict import are_same
+from ...core.errors import RaceError, UsageError
+from ...core.events import Failed, LaneEvent, Step, steps
+from ...core.spec import AUTO, BASELINE, MAX_AUTO_K, PLAIN, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from ...drafters import parse, serves_every_k
-from ...errors import RaceError, UsageError
-from ...events import Failed, LaneEvent, Step, steps
 from ...hardware import environment
 from ...progress import Progress, silent
 from ...recordings.words import said
-from ...spec import AUTO, BASELINE, MAX_AUTO_K, PLAIN, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from ...what_if.ask import what_if
 from ...what_if.auto import auto_steps
 from .prompts import FilePrompt
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SYNTHETIC = "synthetic"
-SPREAD = 4
-"""A cache may be this many times as long as its prompt needs, so that prompts share a length."""
+SPREAD = 4  # a cache may be this many times as long as its prompt needs, so that prompts share a length
 
 
 def shared_rooms(needs: Sequence[int]) -> list[int]:

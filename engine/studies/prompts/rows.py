@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...spec import AUTO, MAX_K
+from ...core.spec import AUTO, MAX_K
 from ...strict_json import COUNT, FLAG, NUMBER, TEXT, IfThere, Maybe, Shape, fits
 
 

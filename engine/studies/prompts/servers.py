@@ -11,8 +11,9 @@ from typing import Any
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, race_speedups, ratio, ratio_noise
 from ...analysis.verdict import are_same
-from ...errors import RaceError, UsageError
-from ...events import LaneEvent, steps
+from ...core.errors import RaceError, UsageError
+from ...core.events import LaneEvent, steps
+from ...core.spec import AUTO, BASELINE, PLAIN, SERVER, SamplingParams
 from ...progress import Progress
 from ...recordings.recording import build, failures
 from ...recordings.words import clean, said, sent_as
@@ -21,14 +22,12 @@ from ...remote.endpoint import Endpoint, Question
 from ...remote.look import servers_say
 from ...remote.race import RemoteRace
 from ...remote.verdict import answer_of, differs_at
-from ...spec import AUTO, BASELINE, PLAIN, SERVER, SamplingParams
 from .prompts import FilePrompt
 from .rows import Row
 
 NO_DRAFTS = "no lane of these servers drafts, so there is nothing to study; name one speculative"
 NOT_COMPARED = "the texts are not compared: neither lane wrote any"
-PART = 60
-"""Characters of a text before and after the place where it differs."""
+PART = 60  # characters of a text before and after the place where it differs
 
 
 def drafting_lanes(endpoints: Sequence[Endpoint]) -> dict[str, str]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.errors import RaceError, UsageError
 from ...drafters import check as check_drafter
-from ...errors import RaceError, UsageError
 from ...recordings.recording import OUTPUT_SCHEMA, check_writable, write_bytes
 from ...recordings.words import prompts_words
 from ...strict_json import OBJECT, TEXT, IfThere, fits, parse, read_quick, short

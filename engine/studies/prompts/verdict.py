@@ -14,19 +14,17 @@ from functools import lru_cache
 from typing import Any
 
 from ...analysis.metrics import is_noise, percentile
+from ...core.spec import AUTO, SERVER
 from ...drafters import DRAFTERS, label
 from ...drafters.served import is_served
-from ...spec import AUTO, SERVER
 from .rows import Row
 
-THRESHOLD = 1.3
-"""The median speed-up that justifies another model, its memory and its configuration."""
+THRESHOLD = 1.3  # the median speed-up that justifies another model, its memory and its configuration
 SHIP, DO_NOT_SHIP, UNCLEAR = "ship", "do not ship", "unclear"
-LEAST = 3
-"""Prompts needed for a verdict."""
+LEAST = 3  # prompts needed for a verdict
+# This engine's best k is a fixed one, rather than auto, if it is computed to be this many times as fast as simulated
+# auto.
 WORTH_A_K = 1.02
-"""This engine's best k is a fixed one, rather than auto, if it is computed to be this many times as fast as simulated
-auto."""
 RESAMPLES, SEED = 5000, 0
 MOST_KINDS = 4
 NO_RACE = "No prompt's race ended, so there is nothing to judge."

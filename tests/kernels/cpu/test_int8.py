@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from engine.errors import UnsupportedModel, UsageError
+from engine.core.errors import UnsupportedModel, UsageError
+from engine.core.spec import SamplingParams
 from engine.exactness.probe import fingerprint, probe
 from engine.kernels.cpu import build
 from engine.kernels.cpu.bytes import ByteLinear
@@ -21,7 +22,6 @@ from engine.runner import prepare as preparing
 from engine.runner.prepare import INT8_LIMIT, prepare
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
-from engine.spec import SamplingParams
 from tests.helpers.fakes import Adversarial, Empty, Oracle, checksums_of, tokens_of
 from tests.helpers.native_kernels import needs_byte_kernels
 from tests.helpers.tiny import LENGTH, NAMES, TRAINED, fresh, lane, random_ids, stock

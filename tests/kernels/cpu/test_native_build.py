@@ -109,8 +109,7 @@ WITHOUT: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], object], str]] = {
         "the processor is aarch64, not an x86 with AVX-512 or AVX2 and FMA",
     ),
 }
-CHOSEN = ("off", "another processor", "another machine")
-"""Chosen, or not to be changed: nothing to warn of."""
+CHOSEN = ("off", "another processor", "another machine")  # Chosen, or not to be changed: nothing to warn of
 
 
 @pytest.mark.parametrize("state", WITHOUT)

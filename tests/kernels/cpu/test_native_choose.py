@@ -9,15 +9,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.errors import RaceError
-from engine.interfaces import Draft
+from engine.core.errors import RaceError
+from engine.core.interfaces import Draft
+from engine.core.sampling import sampler as sampling
+from engine.core.sampling.accept import Coupled
+from engine.core.sampling.noise import gumbel
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.kernels import CpuKernels
-from engine.sampling import sampler as sampling
-from engine.sampling.accept import Coupled
-from engine.sampling.noise import gumbel
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
 from tests.helpers.native_kernels import on
 from tests.helpers.tiny import PACKED
 

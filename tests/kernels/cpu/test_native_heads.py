@@ -14,20 +14,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.core.errors import RaceError
+from engine.core.sampling.noise import splitmix64
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import SamplingParams
 from engine.drafters.auto import AutoDrafter
 from engine.drafters.device_heads import drafter_of
 from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
 from engine.drafters.none import NoDrafter
-from engine.errors import RaceError
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.dflash import reason_against_block
 from engine.kernels.cpu.eagle3 import reason_against_head
 from engine.kernels.cpu.linear import NativeLinear
-from engine.sampling.noise import splitmix64
-from engine.sampling.sampler import Sampler
-from engine.spec import SamplingParams
 from tests.helpers import native_heads as heads
 from tests.helpers.head_files import save
 from tests.helpers.head_fixtures import HEADS, VOCAB, context, formats_target, made, raced, trained_target, written

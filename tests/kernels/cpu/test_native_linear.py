@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from engine.errors import UnsupportedModel
+from engine.core.errors import UnsupportedModel
 from engine.exactness.operators import same_bits
 from engine.hardware.bandwidth import weight_bytes
 from engine.kernels.cpu.bytes import GROUP, ByteLinear, reason_against_bytes
@@ -36,10 +36,8 @@ EACH_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
 EACH_BYTE_VARIANT = pytest.mark.parametrize("variant", BYTE_VARIANTS)
 EACH_ROW = pytest.mark.parametrize("row_bytes", [1, 2])
 MOST = {1: 127, 2: 32639}
-HALF_A_BIT = 1.001 * 2.0**-8
-"""What rounding to bfloat16 changes."""
-TINY = 2.0**-126
-"""Products of AVX512_BF16 are 0 where they are smaller than a normal float32."""
+HALF_A_BIT = 1.001 * 2.0**-8  # what rounding to bfloat16 changes
+TINY = 2.0**-126  # products of AVX512_BF16 are 0 where they are smaller than a normal float32
 acts = st.sampled_from([None, 0, 1])
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import PreTrainedModel
 
+from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.exactness.probe import probe
 from engine.kernels.cpu.decoder import NativeDecoder, reason_against_decoder
 from engine.layers.decoder import FusedDecoder
@@ -19,7 +20,6 @@ from engine.loading.loading import load
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from engine.session import TorchRace
-from engine.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.text import encode_prompt
 from tests.helpers.fakes import Empty, Random, checksums_of, tokens_of
 from tests.helpers.native_kernels import CONFIGS, NAMES, made, needs_byte_kernels, needs_kernels, prepared

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from engine.events import Failed, Prompt, Step
+from engine.core.events import Failed, Prompt, Step
+from engine.core.sampling.accept import Coupled
+from engine.core.sampling.sampler import Sampler
+from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.kernels.choose import choose
 from engine.kernels.cuda.available import SWITCH, reason_against
 from engine.kernels.cuda.graphs import FixedCall
@@ -18,11 +21,8 @@ from engine.progress import silent
 from engine.runner import prepare as preparing
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
-from engine.sampling.accept import Coupled
-from engine.sampling.sampler import Sampler
 from engine.session import TorchRace
 from engine.session import set_up as backend
-from engine.spec import LaneSpec, RaceSpec, SamplingParams
 from tests.helpers import fake_cuda as fake
 from tests.helpers import (
     gpu_kernels,  # noqa: F401  it switches the interpreter on
@@ -104,8 +104,7 @@ LAUNCHED = {
     "delta rule": "_delta_step",
     "decoder": "_place",
     "sampler": "_best_of_blocks",
-}
-"""By part a kernel that nothing else launches."""
+}  # by part a kernel that nothing else launches
 
 
 def test_a_part_that_is_off_is_torchs_and_the_others_run(monkeypatch):

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from engine.core.events import Failed, Prompt, Step
+from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.drafters.auto import AutoDrafter
 from engine.drafters.by_rate import ByRateDrafter
-from engine.events import Failed, Prompt, Step
 from engine.loading.loading import LoadedModel
 from engine.runner.prepare import prepare
 from engine.session import TorchRace, lanes
 from engine.session import set_up as backend
-from engine.spec import LaneSpec, RaceSpec, SamplingParams
 from tests.helpers.cuda_races import LANES, PROMPT, read, trained
 from tests.helpers.fake_cuda import fake_cuda
 from tests.helpers.tiny import TORCH, TRAINED

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.errors import UnsupportedModel
+from engine.core.errors import UnsupportedModel
 from engine.kernels.cuda import attention, decoder
 from engine.kernels.cuda.available import MOST_ROWS
 from engine.layers import decoder as fused_decoder
@@ -22,10 +22,8 @@ from tests.helpers.gpu_models import config_of, prepared
 from tests.helpers.tiny import build
 
 pytestmark = pytest.mark.slow
-DEPTH = 200
-"""Columns: four splits of 64, and more than a window."""
-DEEPER = 300
-"""More than 8 bits can count, and of twice as many columns in all."""
+DEPTH = 200  # Columns: four splits of 64, and more than a window
+DEEPER = 300  # more than 8 bits can count, and of twice as many columns in all
 RIGHT = [("qwen3", DEEPER, (MOST_ROWS,)), ("gemma3", DEPTH, (5,))]
 attend, combine = attention.attend, attention._combine
 

@@ -22,13 +22,11 @@ from tests.helpers import ROOT
 CHIPS = {
     capability: Chip("", divmod(capability, 10), num_sms, shared_kb << 10)
     for capability, num_sms, shared_kb in ((80, 108, 163), (89, 128, 99), (90, 132, 227), (120, 170, 99))
-}
-"""Compute capability -> an A100, an RTX 4090, an H100, an RTX 5090."""
+}  # compute capability -> an A100, an RTX 4090, an H100, an RTX 5090
+# The oldest generation that runs the kernels, where those are compiled that multiply matrices, which is what chips do
+# otherwise; and the one that they are tuned for.
 COMPILED = (80, 90)
-"""The oldest generation that runs the kernels, where those are compiled that multiply matrices, which is what chips do
-otherwise; and the one that they are tuned for."""
-ROWS = (1, 5)
-"""Neither may have a binary of its own."""
+ROWS = (1, 5)  # neither may have a binary of its own
 
 
 def compiled() -> dict[str, list[int]]:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from engine.events import Step
+from engine.core.events import Step
+from engine.core.spec import SamplingParams
 from engine.runner.target import StaticTarget
-from engine.spec import SamplingParams
 from tests.helpers.fakes import Empty, Oracle, Random
 from tests.helpers.gpu_models import DELTA, LAYERS, fresh, prepared
 from tests.helpers.tiny import LENGTH, WINDOW, lane, random_ids

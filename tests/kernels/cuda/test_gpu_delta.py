@@ -27,8 +27,7 @@ from tests.helpers.linear_models import fresh
 from tests.helpers.tiny import LENGTH, TORCH, random_ids
 
 VOCAB = SMALL["vocab_size"]
-CLOSE = {torch.float32: 1e-5, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
-"""A rounding or two of what torch gives."""
+CLOSE = {torch.float32: 1e-5, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}  # a rounding or two of what torch gives
 Mix = Callable[[DeltaLayer, Rows, Places, Tensor, Tensor], Tensor]
 
 

@@ -14,8 +14,8 @@ from engine.kernels.cuda.runtime import MOST_ROWS
 from tests.helpers.gpu_kernels import LINEARS, gpu_linear
 
 EPS = 1e-6
+# A whole last bit: the interpreter cuts to bfloat16 where a GPU rounds.
 ROUNDING = {torch.bfloat16: 1.01 * 2.0**-7, torch.float16: 1.01 * 2.0**-10}
-"""A whole last bit: the interpreter cuts to bfloat16 where a GPU rounds."""
 each_shape = pytest.mark.parametrize("shape", LINEARS, ids=str)
 
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.core.sampling.noise import gumbel_rows, keys_of
 from engine.kernels.cuda import sample
 from engine.kernels.cuda.rmsnorm import add_normed, normed
 from engine.kernels.cuda.sample import pick_rows
-from engine.sampling.noise import gumbel_rows, keys_of
 from tests.helpers import gpu_kernels  # noqa: F401  it switches the interpreter on
 
 EPS = 1e-6

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from engine.cache import ENVIRONMENT_VARIABLE
-from engine.errors import RaceError
+from engine.core.errors import RaceError
 from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.graphs import FixedCall
 from engine.kernels.cuda.kernels import GRAPHS

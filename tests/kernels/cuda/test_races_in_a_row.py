@@ -14,9 +14,9 @@ from weakref import ref
 import pytest
 import torch
 
+from engine.core.errors import CaptureError, RaceError, UnsupportedModel
+from engine.core.events import Step
 from engine.drafters.head_drafter import HeadBuffers
-from engine.errors import CaptureError, RaceError, UnsupportedModel
-from engine.events import Step
 from engine.kernels.cuda.graphs import FixedCall, GraphPool
 from engine.loading.loading import LoadedModel, load
 from engine.runner.target import StaticTarget

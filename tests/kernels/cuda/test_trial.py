@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from engine.cache import ENVIRONMENT_VARIABLE
-from engine.errors import RaceError
+from engine.core.errors import RaceError
 from engine.kernels.cpu.build import has_kernels
 from engine.kernels.cuda import attention, available, sample
 from engine.kernels.cuda.kernels import CudaKernels
@@ -27,8 +27,7 @@ from tests.helpers import gpu_kernels  # noqa: F401  it switches the interpreter
 from tests.helpers.cuda_races import fresh
 from tests.helpers.fake_cuda import CUDA, fake_cuda, on_cuda
 
-PARTS = ("linears", "attention", "decoder", "sampler")
-"""Of a model without linear layers."""
+PARTS = ("linears", "attention", "decoder", "sampler")  # of a model without linear layers
 WHOLE = CudaKernels(CUDA, torch.bfloat16, against="")
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from engine.cli.main import main
-from engine.errors import UsageError
+from engine.core.errors import UsageError
+from engine.core.spec import SamplingParams
 from engine.remote.endpoint import Endpoint, Question, request_of
-from engine.spec import SamplingParams
 from engine.studies.load.data import WARM_UP, dealt, read_data, read_questions
 from engine.studies.load.metrics import (
     HIGHER,
@@ -332,10 +332,10 @@ def test_the_published_study_is_recomputed() -> None:
 # Faults of servers
 
 TIMEOUT_S, NUM = 1.5, 3
+# What makes a race impossible and is nothing to a study, which counts by usage alone.
 NO_FAULT = {"counts go back", "no counts", "its own reason"}
-"""What makes a race impossible and is nothing to a study, which counts by usage alone."""
+# A sample: a study reads answers with the client of a race, whose tests have every fault.
 CASES = [case for case in SAID if case[0] not in NO_FAULT][::5]
-"""A sample: a study reads answers with the client of a race, whose tests have every fault."""
 
 
 def after_warm_up(bad: Answered) -> Answered:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import UsageError
+from engine.core.errors import UsageError
 from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, flat, read_prompts
 from engine.studies.prompts.rows import Row, row_of
 from engine.studies.prompts.study_file import open_study, result
@@ -53,8 +53,7 @@ FILES = {
     "HumanEval": '{"task_id": "HumanEval/0", "prompt": "one", "canonical_solution": "x", "entry_point": "f"}',
     "Alpaca": '{"instruction": "one", "input": "two", "output": "x"}',
     "GSM8K": '{"question": "one", "answer": "x"}',
-}
-"""An entry as it is published, of the prompt "one" and, where it has a kind, of that."""
+}  # an entry as it is published, of the prompt "one" and, where it has a kind, of that
 
 
 @pytest.mark.parametrize("published", FILES)

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from engine.cli.main import main
-from engine.errors import UsageError
+from engine.core.errors import UsageError
+from engine.core.spec import SamplingParams
 from engine.progress import silent
 from engine.recordings.recording import build, loads
 from engine.recordings.words import BY_CHANCE, CAUSES, causes
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.race import RemoteRace
-from engine.spec import SamplingParams
 from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import Row, row_of
 from engine.studies.prompts.servers import rows_on_servers
@@ -26,8 +26,8 @@ from tests.helpers.pure_js import pure_js
 
 WORDS = ["The", " cat", " sat", " on", " it", "."]
 SAID = {"THRESHOLD": THRESHOLD, "CAUSES": CAUSES, "BY_CHANCE": BY_CHANCE}
+# What the speculative server writes after each prompt; the plain one always writes WORDS.
 TEXTS = {"one": WORDS, "two": [*WORDS[:3], " in", *WORDS[4:]], "three": ["A", *WORDS[1:]], "four": WORDS[:4]}
-"""What the speculative server writes after each prompt; the plain one always writes WORDS."""
 
 
 def writes(speculative: bool) -> Answer:

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cli import main as cli
-from engine.errors import UsageError
+from engine.core.errors import UsageError
+from engine.core.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.recordings.recording import checked
 from engine.session import TorchRace
-from engine.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.studies.prompts import races
 from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import Row

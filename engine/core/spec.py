@@ -14,29 +14,21 @@ from .errors import UsageError, choices, short
 
 MAX_K = 63
 AUTO = "auto"
-MAX_AUTO_K = 15
-"""The most tokens of a draft where k is "auto"."""
-TREE = "tree:"
-"""Prefix of k for a lane whose drafts are trees of a fixed size, as in tree:7."""
+MAX_AUTO_K = 15  # the most tokens of a draft where k is "auto"
+TREE = "tree:"  # prefix of k for a lane whose drafts are trees of a fixed size, as in tree:7
 MAX_WIDTH = 64
 MAX_NEW_TOKENS = 100_000
 MAX_LANES = 16
-MAX_DRAFTER = 1_000
-"""Characters of a drafter's text form."""
+MAX_DRAFTER = 1_000  # characters of a drafter's text form
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 200
-SMALLEST = 5e-324
-"""The smallest number above 0."""
-SERVER = "server"
-"""The drafter of a lane that is decoded on a server, whatever drafts there."""
-RANDOM = "random:"
-"""Prefix of a target with random weights."""
-HERE, THERE = "this machine", "a server"
-"""Where a lane was decoded, in words."""
-RULES = ("coupled", "rejection")
-"""Acceptance rules; see `rule_of` in `session/lanes.py`."""
+SMALLEST = 5e-324  # the smallest number above 0
+SERVER = "server"  # the drafter of a lane that is decoded on a server, whatever drafts there
+RANDOM = "random:"  # prefix of a target with random weights
+HERE, THERE = "this machine", "a server"  # where a lane was decoded, in words
+RULES = ("coupled", "rejection")  # acceptance rules; see `rule_of` in `session/lanes.py`
+# A lane's role: the fastest plain decoding, the exact loop without drafts, or one that drafts.
 PLAIN, BASELINE, SPECULATIVE = ROLES = ("plain", "baseline", "speculative")
-"""A lane's role: the fastest plain decoding, the exact loop without drafts, or one that drafts."""
 
 
 def _integer(name: str, value: object, low: int, high: int, words: tuple[str, ...] = ()) -> None:

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING
 
 from .errors import DrafterError, PhotofinishError
 from .events import Event, Failed, Finished, Started, Step
-from .interfaces import Acceptance, AcceptRule, Draft, Drafter, Target, Verify, WholeStepTarget
+from .interfaces import Acceptance, AcceptRule, Draft, Drafter, Ending, Target, Verify, WholeStepTarget
 from .spec import is_tree
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from .text import StopAt
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +31,7 @@ def decode(
     drafter: Drafter,
     accept: AcceptRule,
     prompt_ids: Sequence[int],
-    ending: StopAt,
+    ending: Ending,
     max_new_tokens: int,
     k: int,
     *,

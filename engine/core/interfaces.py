@@ -1,4 +1,4 @@
-"""The three seams of the loop: a target that verifies, a drafter that proposes, a rule that accepts."""
+"""The seams of the loop: a target that verifies, a drafter that proposes, a rule that accepts, an ending that cuts."""
 
 from __future__ import annotations
 
@@ -244,4 +244,13 @@ class AcceptRule(Protocol):
     def __call__(self, draft: Draft, logits: Tensor, position: int) -> Acceptance:
         """Judge a draft by the target's logits [len(draft) + 1, vocab]; row 0 decides the token at `position` of the
         completion."""
+        ...
+
+
+class Ending(Protocol):
+    """Where a completion ends. Keeps what it has seen, so it is used for one lane."""
+
+    def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
+        """How many of these newly committed tokens count, and one of `events.FINISH_REASONS` if the completion ends
+        with the last of them, else None."""
         ...

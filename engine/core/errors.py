@@ -10,13 +10,12 @@ PhotofinishError                 every error this engine raises on purpose: its 
 
 from collections.abc import Iterator
 
+# Found in the messages of torch, its CPU allocator and CUDA's libraries, not all of which have an error class for it.
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
-"""Found in the messages of torch, its CPU allocator and CUDA's libraries, not all of which have an error class for
-it."""
 NO_MEMORY = "there is not enough memory for this; choose a smaller model, fewer new tokens or a smaller k"
 
+# The message of a RaceError, wherever a token is chosen.
 NOT_NUMBERS = "the model's logits are not numbers (NaN); choose dtype float32"
-"""The message of a RaceError, wherever a token is chosen."""
 
 
 class PhotofinishError(Exception):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from .sampler import Sampler
 
+# Purposes of noise under rejection: drafters' picks, tests of draft tokens, and the target's own tokens. One stream for
+# two of them would bias what is written (as in vLLM #47386).
 DRAFT, TEST, OWN = 1, 2, 3
-"""Purposes of noise under rejection: drafters' picks, tests of draft tokens, and the target's own tokens. One stream
-for two of them would bias what is written (as in vLLM #47386)."""
 
 
 class Coupled:

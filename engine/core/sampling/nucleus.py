@@ -12,9 +12,9 @@ from torch import Tensor
 from ..errors import NOT_NUMBERS, RaceError
 
 NUCLEUS_FIRST = 1024
+# The integer weight of a row's largest score. The sum of 2**22 such weights still fits int64. A score 28 below the
+# largest weighs 0.
 UNIT = 2.0**40
-"""The integer weight of a row's largest score. The sum of 2**22 such weights still fits int64. A score 28 below the
-largest weighs 0."""
 LEAST = -(2**31)
 
 

@@ -7,10 +7,10 @@ are cut (Gumbel-max coupling; Maddison et al. 2014, "A* sampling"). The vocabula
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,19 +20,13 @@ from ..spec import SamplingParams
 from .noise import best_columns, first_argmax, gumbel, gumbel_rows, keys_of, splitmix64
 from .nucleus import kept_by_top_k, kept_by_top_p, nucleus_rows
 
-if TYPE_CHECKING:
-    from ..kernels import Kernels
-
-MAX_NOISE = 22.9
-"""More than any Gumbel noise here: the smallest uniform, 2**-33, gives 22.88."""
+MAX_NOISE = 22.9  # more than any Gumbel noise here: the smallest uniform, 2**-33, gives 22.88
+# Tokens this close to the best, in logits, get their noise first: the best score among them bounds which others can
+# win.
 NEAR = 4.0
-"""Tokens this close to the best, in logits, get their noise first: the best score among them bounds which others can
-win."""
+# Logarithms are taken of a multiple of this many numbers: a remainder that does not fill a vector may get other bits.
 LANES = 64
-"""Logarithms are taken of a multiple of this many numbers: a remainder that does not fill a vector may get other
-bits."""
-SIGN_BIT, INFINITY_BITS = 0x8000, 0x7F80
-"""bfloat16's."""
+SIGN_BIT, INFINITY_BITS = 0x8000, 0x7F80  # bfloat16's
 
 
 class Likely:
@@ -79,11 +73,33 @@ class LikelyBits:
         return self._row[torch.from_numpy(columns)].float() / self._temperature
 
 
+class DevicePicks(Protocol):
+    """What a device's kernels do of a choice. None: torch's operations do it."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def on_host(self) -> bool:
+        """Whether tensors lie in the host's memory, where numpy reads them without a copy."""
+        ...
+
+    def chooser(
+        self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float
+    ) -> Callable[[Tensor, Sequence[int], int], list[int]] | None:
+        """`Choice.at_once` in one call on the host."""
+        ...
+
+    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
+        """`Sampler.pick_rows_with_margins` in few launches."""
+        ...
+
+
 class Sampler(Choice):
     """The race's choice of tokens, the same in every lane: `sampler(row [vocab], position in the completion) -> token
     id`."""
 
-    def __init__(self, params: SamplingParams, vocab_size: int, kernels: Kernels) -> None:
+    def __init__(self, params: SamplingParams, vocab_size: int, kernels: DevicePicks) -> None:
         self._kernels, self._on_host = kernels, kernels.on_host
         self._set(params, torch.arange(vocab_size, dtype=torch.int32, device=kernels.device))
 
