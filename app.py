@@ -15,8 +15,8 @@ from app.catalogue.hub import Check, look
 from app.catalogue.limits import Limits, read_limits
 from app.jobs.backend import TorchBackend
 from app.jobs.logs import set_up
-from app.jobs.memory import share_one_arena
-from app.jobs.servers import MixedBackend, ServersBackend, servers_catalogue
+from app.jobs.process_memory import share_one_arena
+from app.jobs.server_races import MixedBackend, ServersBackend, servers_catalogue
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.remote.endpoint import PREFIX, endpoints_of

@@ -132,7 +132,7 @@ class Pieces:
 
     def peek(self, token_ids: Sequence[int], follows: Sequence[int] = ()) -> tuple[str, ...]:
         """The pieces that `push` would return for these tokens, without committing them. follows: the row that each one
-        follows (see `spec.py`), if they are a tree; a piece then depends on the tokens of its own path."""
+        follows (see `core/spec.py`), if they are a tree; a piece then depends on the tokens of its own path."""
         pieces: list[str] = []
         states = [self._utf8.getstate()]
         for row, token in zip(follows or range(len(token_ids)), token_ids, strict=True):

@@ -35,7 +35,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.analysis.verdict import part
+from engine.analysis.same import part
 from engine.cache import write_atomically
 from engine.core.events import Prompt
 from engine.core.spec import BASELINE, LaneSpec, RaceSpec, SamplingParams, tree_size

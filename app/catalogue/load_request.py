@@ -12,8 +12,8 @@ from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
 from engine.remote.endpoint import Endpoint
 from engine.studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data, read_questions
+from engine.studies.load.load_file import SavedLoad, checked_row, open_load
 from engine.studies.load.study import Key, Plan, Row, is_whole
-from engine.studies.load.study_file import SavedLoad, checked_row, open_load
 
 from .limits import MAX_NEW_TOKENS
 from .request import are_short, check_file, check_prompts, number, read_kept

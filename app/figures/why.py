@@ -13,7 +13,7 @@ from engine.recordings.recording import Recording
 
 from ..web.colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .plots import Chart, Drawn, axes, bars, line, percent, points, times
-from .sharing import users
+from .sharing_figure import users
 
 BAR_HEIGHT = 220
 MAX_ROWS = 12

@@ -18,7 +18,7 @@ from engine.text import encode_prompt
 from ..catalogue.own_model import Room
 from ..catalogue.request import CheckUpRequest, RaceRequest, StudyRequest
 from .loader import Loader
-from .memory import keep_from_collector
+from .process_memory import keep_from_collector
 from .worker import Race
 
 
@@ -76,7 +76,7 @@ class TorchBackend:
         `engine.studies.prompts.study_file`), and its circumstances. `progress` may raise to give up, also between two
         steps. Raises UsageError and RaceError."""
         loaded = self.loader.get(request.pair.target, progress)
-        from engine.studies.prompts.races import Study
+        from engine.studies.prompts.race_prompts import Study
 
         study = Study(loaded, request.prompts, request.drafters, request.params)
         about = study.about()

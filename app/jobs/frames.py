@@ -61,7 +61,7 @@ class Ended:
     """The race is over.
 
     recording: the whole race; None if it never ran. Its events replace those shown while it ran, which may differ (see
-        `engine.remote.race`).
+        `engine.remote.server_race`).
     again: for a recorded race that was run again, whether the tokens were the same; a sentence."""
 
     state: Literal["finished", "stopped", "failed"]

@@ -8,14 +8,14 @@ from typing import Any
 
 from engine.recordings.recording import OUTPUT_SCHEMA
 from engine.remote.look import kinds_of
-from engine.studies.load.metrics import report
+from engine.studies.load.level_metrics import report
+from engine.studies.load.load_file import SavedLoad
 from engine.studies.load.study import Key, Listener, Row, is_whole, run
-from engine.studies.load.study_file import SavedLoad
 from engine.studies.load.users import Outcome
 
 from ..catalogue.load_request import LoadRequest
 from .queue import RaceQueue
-from .study import OPENED, Halt, Over, StudiesOf, Study
+from .studies import OPENED, Halt, Over, StudiesOf, Study
 
 
 class LoadStudies(StudiesOf):

@@ -11,7 +11,7 @@ from engine.core.spec import MAX_AUTO_K, MAX_WIDTH, TREE
 
 from ..catalogue.catalogue import Catalogue, Pair, Preset
 from ..catalogue.request import CHAINS
-from .texts import drafter_choices
+from .sentences import drafter_choices
 
 TREES = (3, 5, 7, 11, 15)
 LENGTHS = ["auto", *map(str, range(1, MAX_AUTO_K + 1)), *(f"{TREE}{size}" for size in TREES)]

@@ -18,7 +18,7 @@ from engine.strict_json import parse
 
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.own_model import OWN, check_own
-from ..jobs.servers import MixedBackend, ServersBackend
+from ..jobs.server_races import MixedBackend, ServersBackend
 from .gate import YOURS_BYTES
 
 SERVERS = "your-servers"

@@ -6,7 +6,7 @@ from engine.recordings.recording import Recording, loads
 
 from ..figures.why import why
 from ..web.player.player import player
-from .texts import chart_head, chart_sentence, chart_table
+from .sentences import chart_head, chart_sentence, chart_table
 
 
 def exported(recording: Recording) -> str:

@@ -23,7 +23,7 @@ from gradio.utils import LRUCache
 from starlette.exceptions import HTTPException
 
 from ..catalogue.limits import MAX_CALL_BYTES
-from ..jobs.memory import give_back
+from ..jobs.process_memory import give_back
 from .connections import Connections
 from .gate import BODY_BYTES, REFUSED, address_of
 from .gradio_errors import Errors

@@ -24,25 +24,25 @@ from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
 from ..catalogue.load_request import read_load, read_saved
 from ..catalogue.request import RaceRequest, read_again, read_check_up, read_request, read_study
 from ..figures.charts import charts
-from ..figures.inflate import cheats
+from ..figures.cheats import cheats
 from ..figures.plots import Chart
 from ..figures.why import compared_of, why
 from ..jobs.backend import TorchBackend
-from ..jobs.checkup import CheckUps
+from ..jobs.checkups import CheckUps
 from ..jobs.load import LoadStudies
 from ..jobs.meters import Meters
 from ..jobs.pool import Jobs
 from ..jobs.races import Stage, first_frame
 from ..jobs.recorded import recorded_view
-from ..jobs.servers import MixedBackend, ServersBackend
+from ..jobs.server_races import MixedBackend, ServersBackend
 from ..jobs.shelf import Shelf
-from ..jobs.study import Studies
+from ..jobs.studies import Studies
 from .controls import OF_THE_ENGINE, chat_help, more_choices, pair_choices, preset_values, settings_of
 from .doors import Doors
 from .gate import address_of, visitor_of
+from .sentences import chart_sentence, chart_table, charts_of, drafter_choices, pair_line, preset_line, refused
 from .status import MODEL_POLL_S, StatusLines
 from .streamed import Frames, as_gradio_errors, streamed, streamed_study
-from .texts import chart_sentence, chart_table, charts_of, drafter_choices, pair_line, preset_line, refused
 
 MAX_ID_CHARS = 100  # limit on the browser's number for a request, which the answer repeats
 STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")

@@ -10,10 +10,10 @@ from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.hub import Check
 from ..jobs.backend import TorchBackend
 from ..jobs.loader import ModelStatus
-from ..jobs.servers import MixedBackend, Servers, ServersBackend
+from ..jobs.server_races import MixedBackend, Servers, ServersBackend
 from .doors import Doors
+from .sentences import model_line
 from .streamed import Frames, as_gradio_errors
-from .texts import model_line
 
 MODEL_POLL_S = 0.2
 

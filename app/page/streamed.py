@@ -11,7 +11,7 @@ import gradio as gr
 
 from engine.core.errors import PhotofinishError
 
-from ..jobs.study import refused_study
+from ..jobs.studies import refused_study
 
 Frames = AsyncGenerator[str, None]  # frames as JSON text
 

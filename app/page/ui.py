@@ -23,12 +23,12 @@ from ..figures.plots import Chart
 from ..figures.why import why
 from ..jobs.backend import TorchBackend
 from ..jobs.logs import RUNNING, take_over
-from ..jobs.memory import keep_from_collector
+from ..jobs.process_memory import keep_from_collector
 from ..jobs.races import first_frame
-from ..jobs.servers import ServersBackend
+from ..jobs.server_races import ServersBackend
 from ..web import RACE_VIEW_CSS
 from ..web.components import DIALOGS_CSS, checkup_view, door_view, load_view, race_view, study_view
-from . import texts
+from . import sentences
 from .controls import OF_THE_ENGINE, Control, controls
 from .doors import OWN, SERVERS
 from .gate import Gate
@@ -75,10 +75,10 @@ def build(
     handlers, limits = Handlers(catalogue, backend, check, under_load, own is not None), catalogue.limits
     preset = catalogue.presets[0]
     prompt_control, *settings = described = controls(catalogue)
-    with gr.Blocks(title=texts.TITLE, analytics_enabled=False, fill_width=True) as page:
+    with gr.Blocks(title=sentences.TITLE, analytics_enabled=False, fill_width=True) as page:
         with gr.Row(elem_id="page-top"):
-            gr.HTML(texts.header(under_load, limits.studies))
-            model = gr.HTML(texts.model_line(backend.loader.status), elem_id="page-model")
+            gr.HTML(sentences.header(under_load, limits.studies))
+            model = gr.HTML(sentences.model_line(backend.loader.status), elem_id="page-model")
             if os.environ.get("SPACE_ID"):
                 gr.DuplicateButton(size="sm", elem_id="page-duplicate")
         with gr.Row(elem_id="page-presets"):
@@ -88,7 +88,7 @@ def build(
                     one.id: gr.Button(one.name, size="sm", elem_id=f"page-example-{one.id}")
                     for one in catalogue.presets
                 }
-            expectation = gr.HTML(texts.preset_line(preset, catalogue.default), elem_id="page-expectation")
+            expectation = gr.HTML(sentences.preset_line(preset, catalogue.default), elem_id="page-expectation")
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
         with gr.Row(elem_id="page-go"):
             prompt = _component(prompt_control)
@@ -102,7 +102,7 @@ def build(
         separate = not backend.same_device if isinstance(backend, ServersBackend) else None
         load = None if handlers.loads is None else load_view(separate, limits.max_new_tokens, elem_id="page-load")
         doors = {name: door_view(name, own is not None, elem_id=f"page-{name}") for name in (OWN, SERVERS)}
-        gr.HTML(texts.footer())
+        gr.HTML(sentences.footer())
         components = _settings(catalogue, settings)
         components.update(prompt=prompt, expectation=expectation, race=race, model=model)
         pair = components["pair"]
@@ -212,7 +212,7 @@ def _figures(place: str, drawn: Sequence[Chart]) -> list[Any]:
         parts: list[Any] = [gr.HTML(elem_classes="page-whose")]
         for each in drawn:
             with gr.Column(min_width=340):
-                gr.HTML(texts.chart_head(each.title))
+                gr.HTML(sentences.chart_head(each.title))
                 parts += gr.Plot(show_label=False, container=False), gr.HTML()
     return parts
 
@@ -228,14 +228,16 @@ def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, An
     own program opens and closes it."""
     components: dict[str, Any] = {}
     with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel"):
-        gr.HTML(texts.PANEL_HEAD)
+        gr.HTML(sentences.PANEL_HEAD)
         for control in (each for each in settings if not each.advanced):
             components[control.name] = _component(control)
             if control.name == "drafter":
-                components["pair_line"] = gr.HTML(texts.pair_line(catalogue.like(catalogue.default, control.default)))
+                components["pair_line"] = gr.HTML(
+                    sentences.pair_line(catalogue.like(catalogue.default, control.default))
+                )
         with gr.Accordion("Advanced", open=False, elem_id="page-advanced"):
             components.update({each.name: _component(each) for each in settings if each.advanced})
-        components["refused"] = gr.HTML(texts.refused(catalogue.offers, catalogue.note))
+        components["refused"] = gr.HTML(sentences.refused(catalogue.offers, catalogue.note))
     return components
 
 

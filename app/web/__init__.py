@@ -11,7 +11,7 @@ nothing here needs gradio.
 from __future__ import annotations
 
 from engine.drafters import words_of_all
-from engine.studies.prompts.verdict import THRESHOLD
+from engine.studies.prompts.pays import THRESHOLD
 
 from .bundle import FOLDER, bundle
 from .colours import variables

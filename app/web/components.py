@@ -36,14 +36,14 @@ def race_view(value: str, **arguments: Any) -> gr.HTML:
 
 
 def study_view(max_new_tokens: int, **arguments: Any) -> gr.HTML:
-    """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.study`. max_new_tokens: the page's
+    """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.studies`. max_new_tokens: the page's
     limit on an answer."""
     limits = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_PROMPTS": MAX_PROMPTS}
     return _dialog("study_view", arguments, **limits, CAUSES=CAUSES, BY_CHANCE=BY_CHANCE, REPORT_CSS=REPORT_CSS)
 
 
 def checkup_view(**arguments: Any) -> gr.HTML:
-    """The dialog for a check-up of a pair, closed. Its frames are those of `app.jobs.checkup`."""
+    """The dialog for a check-up of a pair, closed. Its frames are those of `app.jobs.checkups`."""
     return _dialog("checkup_view", arguments, NUM_PROMPTS=NUM_PROMPTS, ROUNDING=ROUNDING, REPORT_CSS=REPORT_CSS)
 
 

@@ -20,7 +20,8 @@ from ..hardware import environment
 from ..loading.loading import DEFAULT_TARGET, LoadedModel, load
 from ..progress import Progress
 from ..session.threads import settle
-from .lanes import (
+from .bench_prompts import BenchPrompt, Size, prompts
+from .our_lanes import (
     DRAFT_MODEL,
     Raced,
     Sample,
@@ -34,7 +35,6 @@ from .lanes import (
     step_curve,
 )
 from .peers import ASSISTED, COMPILED, NAMES, PLAIN_PEERS, PROMPT_LOOKUP, Peers, ready_with_stock
-from .prompts import BenchPrompt, Size, prompts
 
 PASSES = 2
 FORMAT, SCHEMA = "photofinish-bench", 1

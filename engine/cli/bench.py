@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 
-from ..bench.prompts import FULL, KINDS, QUICK, check_kinds
+from ..bench.bench_prompts import FULL, KINDS, QUICK, check_kinds
 from ..core.errors import RaceError, UsageError
 from ..core.spec import MAX_K, SamplingParams
 from ..drafters import check as check_drafter
@@ -39,7 +39,7 @@ def bench(options: Namespace) -> int:
     if options.json:
         print_json(report)
     else:
-        from .tables import print_bench
+        from .report_tables import print_bench
 
         print_bench(console(), report)
     if faults:

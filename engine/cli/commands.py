@@ -16,7 +16,7 @@ from ..studies.prompts.prompts import MAX_FILE_BYTES
 from ..text import check_prompt_text, read_text
 from ..what_if.ask import queries_of
 from .arguments import Command, draft_size, integer, not_empty, one_of, setting, shown, switch, words
-from .lanes import LANES, SERVERS, has_local_lanes, lanes_from, race_of_servers, servers_from
+from .lane_options import LANES, SERVERS, has_local_lanes, lanes_from, race_of_servers, servers_from
 from .options import (
     DEVICE,
     DTYPE,

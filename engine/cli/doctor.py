@@ -20,7 +20,7 @@ from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
 from ..studies.prompts.prompts import FilePrompt, choose, read_prompts
 from .arguments import Command, integer, setting, shown, switch, words
 from .commands import read_prompts_file
-from .lanes import SERVERS, given_lane
+from .lane_options import SERVERS, given_lane
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
 from .run import load_ready
@@ -88,7 +88,7 @@ def _of_servers(
     endpoints: list[Endpoint], options: Namespace, params: SamplingParams, prompts: list[FilePrompt], progress: Progress
 ) -> Iterator[Finding]:
     from ..doctor.servers import check_servers
-    from ..studies.prompts.servers import question_of
+    from ..studies.prompts.race_servers import question_of
 
     questions: list[Question] = [question_of(prompt, options.chat) for prompt in prompts]
     yield from check_servers(endpoints, questions, params, progress)

@@ -38,7 +38,7 @@ COMMANDS = {
         "race a file of your prompts and say whether speculative decoding is worth it on them",
     ),
     "study": (
-        "engine.cli.study:STUDY",
+        "engine.cli.study_servers:STUDY",
         "measure one or two OpenAI-compatible servers under the load of 1 to 1,000 users",
     ),
     "bench": ("engine.cli.bench:BENCH", "measure our lanes and transformers' generate on the same prompts, in one run"),

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..analysis.metrics import LaneMetrics, is_noise, lane_metrics, race_speedups, ratio_noise
 from ..analysis.roofline import amount, roofline
-from ..analysis.verdict import SAME
+from ..analysis.same import SAME
 from ..core.events import Finished, steps, text_of
 from ..core.spec import BASELINE, HERE, PLAIN, SERVER, THERE
 from ..recordings.recording import Recording, failures

@@ -19,14 +19,14 @@ from ..progress import Progress
 from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
 from ..remote.look import kinds_of
 from ..studies.load.data import name_of
+from ..studies.prompts.pays import DO_NOT_SHIP, SHIP
 from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
-from ..studies.prompts.races import Study
-from ..studies.prompts.servers import ServersStudy, drafting_lanes
+from ..studies.prompts.race_prompts import Study
+from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
 from ..studies.prompts.study_file import StudyFile, dated, result
-from ..studies.prompts.verdict import DO_NOT_SHIP, SHIP
 from .arguments import Command, integer, list_of, not_empty, setting, shown, switch, words
 from .commands import read_prompts_file
-from .lanes import given_lane
+from .lane_options import given_lane
 from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
 from .output import console, first_of, print_json, progress_line
 from .run import load_ready
@@ -111,7 +111,7 @@ def _study(options: Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        from .tables import print_prompts
+        from .report_tables import print_prompts
 
         print_prompts(console(), found, rows, len(prompts), about)
     if interrupted:

@@ -10,7 +10,7 @@ from contextlib import closing, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.metrics import lane_metrics, ratio, speedup
-from ..analysis.verdict import are_same
+from ..analysis.same import are_same
 from ..core.errors import UsageError
 from ..core.events import LaneEvent
 from ..core.spec import (
@@ -32,8 +32,8 @@ from ..drafters import most_drafts, serves_every_k
 from ..progress import Progress
 from ..recordings import recording as recordings
 from ..what_if.ask import Query, what_if
-from ..what_if.auto import auto_steps
 from ..what_if.judged import WhatIf
+from ..what_if.simulate_auto import auto_steps
 from ..what_if.survey import SurveyDrafter
 from .arguments import Command, draft_size, list_of, setting, switch
 from .commands import check_outcome, read_prompt
@@ -156,7 +156,7 @@ def _sweep(options: Namespace) -> int:
     if options.json:
         print_json(report)
     else:
-        from .tables import print_sweep
+        from .report_tables import print_sweep
 
         print_sweep(console(), report, best, recording)
     check_outcome(recording)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from ..heads.spec import KINDS
-from ..training.texts import BUILTIN, PROMPTS, all_texts
+from ..heads.head_spec import KINDS
+from ..training.python_texts import BUILTIN, PROMPTS, all_texts
 from .arguments import Command, Option, integer, not_empty, number, one_of, option, words
 from .options import DEVICE, DTYPE, TARGET, set_threads
 from .output import progress_line
@@ -39,7 +39,7 @@ def train(options: Namespace) -> int:
         from ..kernels.choose import choose
         from ..loading.loading import DEFAULT_TARGET, load
         from ..training.features import Features, extract
-        from ..training.heads import Design, TargetWeights, begin_from, default_layers, new_head, new_spec, save_head
+        from ..training.new_head import Design, TargetWeights, begin_from, default_layers, new_head, new_spec, save_head
         from ..training.trainer import Report, Schedule, Trainer, keep_freed_memory
 
         keep_freed_memory()
@@ -150,7 +150,7 @@ def _words(path: Path, features: Any, count: int, output: Any) -> Any:
     """The head's words, chosen when it was first trained."""
     import torch
 
-    from ..training.heads import likely_words
+    from ..training.new_head import likely_words
 
     if path.exists():
         return torch.tensor(json.loads(path.read_text()))

@@ -12,15 +12,15 @@ from ..core.errors import PhotofinishError, is_out_of_memory
 from ..core.spec import SamplingParams
 from ..drafters import check
 from ..drafters import parse as parse_drafter
+from ..heads.head_spec import KINDS
 from ..heads.names import HeadName, parse_name
-from ..heads.spec import KINDS
 from ..loading.sources import BUNDLED_HEADS, find
 from ..progress import Progress, silent
+from .before_loading import head_findings, model_findings, target_findings
+from .drafter_worth import worth
 from .files import Files, read_files
 from .findings import Finding, broke, guarded, is_faulty
-from .fits import head_findings, model_findings, target_findings
 from .places import placed, slowest, struck, uncovered
-from .worth import worth
 
 if TYPE_CHECKING:
     from ..loading.loading import LoadedModel
@@ -71,8 +71,8 @@ class Checkup:
     ) -> Iterator[Finding]:
         """From a race of the drafter on a few prompts. load: loads the target. Raises UsageError if the target cannot
         be loaded."""
-        from ..loading.heads import load_head
-        from .texts import template_findings, text_findings
+        from ..loading.load_head import load_head
+        from .text_kinds import template_findings, text_findings
         from .trial import covered, draft_findings, failed, run
         from .variants import variants
 
@@ -118,7 +118,7 @@ class Checkup:
         """Whether every norm of the head is still 1, as before the first step of training."""
         if self._kind not in KINDS:
             return False
-        from ..loading.heads import read_tensors
+        from ..loading.load_head import read_tensors
 
         tensors = read_tensors(self._folder(silent))
         norms = [value for name, value in tensors.items() if "norm" in name and value.dim() == 1]

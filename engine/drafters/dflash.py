@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.interfaces import Node
 from ..heads.dflash import DFlashHead, additive, block_mask
-from ..heads.layers import masked_attention
+from ..heads.head_layers import masked_attention
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 

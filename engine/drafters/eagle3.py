@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.interfaces import Node
 from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
-from ..heads.layers import masked_attention
+from ..heads.head_layers import masked_attention
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.interfaces import BranchingDrafter, Draft, Memory, Node
 from ..core.sampling.noise import splitmix64
 from ..core.spec import MAX_K
-from ..heads.layers import Rope, rope_table
+from ..heads.head_layers import Rope, rope_table
 from ..kernels.weak import weak_call
 from ..runner.memory import own_bytes
 

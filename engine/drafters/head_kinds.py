@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def _make(kind: str, name: HeadName, context: DrafterContext) -> Drafter:
-    from ..loading.heads import load_head
+    from ..loading.load_head import load_head
     from .device_heads import drafter_of
 
     return drafter_of(load_head(kind, name, context.loaded, context.progress), context)
 
 
 def _cache_bytes(kind: str, name: HeadName, loaded: LoadedModel, k: int, length: int, progress: Progress) -> int:
-    from ..loading.heads import load_head
+    from ..loading.load_head import load_head
     from .head_drafter import buffer_bytes
 
     return buffer_bytes(load_head(kind, name, loaded, progress), loaded.prepared, length + k + 1)
 
 
 def _most_drafts(name: HeadName, loaded: LoadedModel, progress: Progress) -> int:
-    from ..loading.heads import load_head
+    from ..loading.load_head import load_head
     from .dflash import most_drafts
 
     return most_drafts(load_head("dflash", name, loaded, progress))

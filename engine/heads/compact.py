@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from .head_spec import HeadSpec
 from .shapes import EMBEDDING, OUTPUT, SCALE, info_of, unpacked
-from .spec import HeadSpec
 from .vocabulary import TABLES, draft_ids
 
 LEVELS = 127

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from .head import Head
-from .layers import Attend, Layer, RMSNorm, Rope
-from .spec import HeadSpec
+from .head_layers import Attend, Layer, RMSNorm, Rope
+from .head_spec import HeadSpec
 
 
 class Eagle3Head(Head):

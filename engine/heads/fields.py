@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import UsageError
-from .spec import LayerConfig
+from .head_spec import LayerConfig
 
 ANY: Any = object()
 QUANTIZATION: dict[str, Any] = {

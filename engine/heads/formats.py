@@ -18,7 +18,7 @@ from typing import Any
 
 from ..core.errors import UsageError, in_a_line
 from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SLIDING, SPECULATORS, USUAL, check_fields, layers_config
-from .spec import KINDS, HeadSpec, LayerConfig
+from .head_spec import KINDS, HeadSpec, LayerConfig
 
 DFLASH = "DFlashDraftModel"
 

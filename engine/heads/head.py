@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .spec import HeadSpec
+from .head_spec import HeadSpec
 
 
 class Head(nn.Module):

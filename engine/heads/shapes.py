@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.errors import UsageError
-from .spec import HeadSpec
+from .head_spec import HeadSpec
 from .vocabulary import TABLES, draft_ids, is_whole, may_be_padding
 
 if TYPE_CHECKING:

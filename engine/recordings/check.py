@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..analysis.verdict import IDENTICAL, KINDS
+from ..analysis.same import IDENTICAL, KINDS
 from ..core.errors import UsageError, kind, short
 from ..core.events import Finished, LaneEvent, Started, Step
 from ..core.spec import (
@@ -279,7 +279,7 @@ def _check_events(recording: Mapping[str, Any], spec: RaceSpec, events: Sequence
 
 
 def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
-    """A verdict may not contradict the events. What it says of too little is corrected: see `judged.py`."""
+    """A verdict may not contradict the events. What it says of too little is corrected: see `claims.py`."""
     fits(verdict, _VERDICT, which)
     common = min(len(a.token_ids), len(b.token_ids))
     too_long = any(lane.finished and len(lane.token_ids) < len(other.token_ids) for lane, other in ((a, b), (b, a)))

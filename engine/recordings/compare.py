@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise
-from ..analysis.verdict import part
+from ..analysis.same import part
 from ..core.events import steps
 from ..core.spec import AUTO, BASELINE, PLAIN, LaneSpec
 from .recording import OUTPUT_SCHEMA, Recording, failures

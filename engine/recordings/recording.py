@@ -23,9 +23,9 @@ from ..core.events import Failed, LaneEvent, text_of, token_ids
 from ..core.spec import PLAIN, SERVER, SPECULATIVE, RaceSpec
 from ..strict_json import check_quick, parse
 from .check import FORMAT, SCHEMA, check, read_spec
+from .claims import judged
 from .event_json import of_checked, to_json
 from .extras import EXTRAS
-from .judged import judged
 
 # Limit for a file: a stranger could make a larger one just to keep the reader busy. A race of 1,000 tokens with five
 # lanes, audit and tables has 1.9 MB.
@@ -167,7 +167,7 @@ def summary(recording: Recording) -> dict[str, Any]:
 
     verdict, speedup: those of the only speculative lane on this machine; None if there are several.
     oracles: those of lanes whose race has tables.
-    cautions: what belongs next to a speed-up: see `judged.py`.
+    cautions: what belongs next to a speed-up: see `claims.py`.
     promises: what servers stated about themselves.
     places: where each lane ran, unless all ran in one place; a server lane's ratio then compares two clocks."""
     events, spec, widths = recording.events, recording.spec, recording["widths"]

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import httpx
 
-from ..analysis.verdict import state_of
+from ..analysis.same import state_of
 from ..core.events import LaneEvent, Prompt, steps, text_of
 from ..core.spec import BASELINE, HERE, THERE, RaceSpec
 from ..recordings.event_json import to_json
-from .race import RemoteRace
-from .verdict import Answer, answer_of, judge
+from .same_text import Answer, answer_of, judge
+from .server_race import RemoteRace
 
 USUAL = (
     "; if it is the same model, another precision or another checkpoint than this machine's is the usual reason, and "

@@ -19,9 +19,9 @@ from ..layers.decoder import fuse
 from ..layers.delta_rule import fix_linear_layers
 from ..progress import Progress, quiet, silent
 from .agreement import check_agreement
+from .kernel_trial import condemn, tried
 from .prepared import Prepared
 from .target import LENGTH_BUCKET, StaticTarget
-from .trial import condemn, tried
 
 log = logging.getLogger(__name__)
 FAITHFUL_TOKENS, ROWS = 24, 16  # how many tokens are compared, and how many at once: no more than any kernels take

@@ -1,4 +1,4 @@
-"""The process that tries each part of a device's kernels: see `trial.py`.
+"""The process that tries each part of a device's kernels: see `kernel_trial.py`.
 
 It draws a model of the same shapes with few layers and random weights. Each part must agree with torch's kernels
 (`agreement.py`) and choose the tokens that torch chooses. Then each part is removed in turn, and stays off if whole

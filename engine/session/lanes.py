@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..analysis.verdict import State
+from ..analysis.same import State
 from ..core.decode import decode
 from ..core.errors import UsageError, words
 from ..core.events import Event, Failed, Finished, Prompt, Step
@@ -28,8 +28,8 @@ from ..progress import Progress
 from ..runner.prepared import Prepared
 from ..runner.target import StaticTarget
 from ..text import Pieces, StopAt, end_token_ids
-from .candidates import Candidates
 from .faults import check_device, fault_of
+from .likely_tokens import Candidates
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -34,9 +34,9 @@ from ..progress import Progress, silent
 from ..runner.memory import sequence_bytes
 from ..runner.prepared import Prepared
 from ..runner.target import StaticTarget, cache_length
-from .candidates import Candidates, dice_of
 from .faults import ending, fault_of
 from .lanes import Lane, Order, Widths, build_lane, drafts_alone, warm_up
+from .likely_tokens import Candidates, dice_of
 
 if TYPE_CHECKING:
     from ..loading.loading import LoadedModel

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.verdict import Difference, Side, Verdict, compare, part, promised, width_at
+from ..analysis.same import Difference, Side, Verdict, compare, part, promised, width_at
 from ..core.errors import CaptureError, words
 from ..core.events import Event, Failed, LaneEvent, Prompt, Step
 from ..core.interfaces import Drafter

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..heads.dflash import DFlashHead, additive
 from ..heads.eagle3 import Eagle3Head
-from ..heads.layers import Rope
+from ..heads.head_layers import Rope
 from .features import Batch
 
 TEMPERATURE = 0.8  # p and q are compared at it; it is the temperature at which heads are evaluated

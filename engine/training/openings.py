@@ -11,8 +11,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from .prompts import prompts
-from .texts import BUILTIN, all_texts
+from .made_prompts import prompts
+from .python_texts import BUILTIN, all_texts
 from .windows import cut, start_ids
 
 SOURCES = {"words": 0.62, "prompts": 0.21, "texts": 0.13, "nothing": 0.04}

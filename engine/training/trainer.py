@@ -16,11 +16,11 @@ from torch import Tensor
 
 from ..core.errors import UsageError
 from ..heads.eagle3 import Eagle3Head
-from ..heads.layers import rope_table
+from ..heads.head_layers import rope_table
 from ..kernels.choose import choose
 from .features import Batch, Features
-from .heads import Design, Head
 from .losses import dflash_loss, eagle3_loss, mean_length
+from .new_head import Design, Head
 
 CHECKPOINT = "checkpoint.pt"
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h

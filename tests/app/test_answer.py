@@ -21,11 +21,11 @@ from engine.core.errors import UsageError
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.drafters import DRAFTERS, label, short_label
 from engine.drafters.served import is_served, served_parts
-from engine.recordings.judged import cautions_of
+from engine.recordings.claims import cautions_of
 from engine.recordings.recording import Recording
 from engine.recordings.words import scope
+from engine.studies.prompts.pays import THRESHOLD
 from engine.studies.prompts.prompts import read_prompts
-from engine.studies.prompts.verdict import THRESHOLD
 from engine.what_if.read import what_if_of
 from tests.helpers.broken_races import with_more_lanes
 from tests.helpers.made_races import a_race

@@ -16,7 +16,7 @@ from app.catalogue.request import CHAINS, read_request
 from app.jobs.races import first_frame
 from app.jobs.recorded import RACES, recorded_view
 from app.page.controls import preset_values
-from app.page.texts import safe
+from app.page.sentences import safe
 from engine.analysis.metrics import race_speedup
 from engine.core.errors import UsageError
 from engine.core.events import steps

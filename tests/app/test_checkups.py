@@ -16,10 +16,10 @@ import pytest
 from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_FILE_CHARS, MAX_PROMPT_CHARS
 from app.catalogue.request import CheckUpRequest, read_check_up
-from app.jobs.checkup import CheckUps
+from app.jobs.checkups import CheckUps
 from app.jobs.queue import RaceQueue
-from app.jobs.servers import ServersBackend, servers_catalogue
-from app.jobs.study import FAULT
+from app.jobs.server_races import ServersBackend, servers_catalogue
+from app.jobs.studies import FAULT
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE
 from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
@@ -61,7 +61,7 @@ class Backend:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.jobs.study.TICK_S", 0.005)
+    monkeypatch.setattr("app.jobs.studies.TICK_S", 0.005)
 
 
 def request(**asked: Any) -> CheckUpRequest:

@@ -20,11 +20,11 @@ from app.catalogue.request import RaceRequest, read_request
 from app.jobs.backend import TorchBackend
 from app.jobs.loader import ModelStatus
 from app.jobs.recorded import RACES
-from app.jobs.servers import MixedBackend, ServersBackend
+from app.jobs.server_races import MixedBackend, ServersBackend
 from app.page.controls import controls, pair_choices, preset_values, settings_of
 from app.page.doors import SERVERS
 from app.page.handlers import Handlers
-from app.page.texts import preset_line, safe
+from app.page.sentences import preset_line, safe
 from app.page.ui import build
 from engine.core.errors import UsageError
 from engine.recordings.recording import read

@@ -16,13 +16,13 @@ from app.catalogue.catalogue import load
 from app.catalogue.machine import GIB, Machine
 from app.catalogue.own_model import OWN, Room, check_own
 from app.catalogue.request import read_again, read_request, read_study
-from app.jobs.servers import NO_SERVERS, MixedBackend
+from app.jobs.server_races import NO_SERVERS, MixedBackend
 from app.page.controls import controls, pair_choices
 from app.page.doors import SERVERS, Doors
 from engine.core.errors import UsageError
 from engine.progress import silent
 from engine.recordings.recording import loads
-from engine.remote.race import RemoteRace
+from engine.remote.server_race import RemoteRace
 from tests.helpers import FIXTURES, ROOT
 from tests.helpers.hub import ask_at, config_hub
 from tests.helpers.loopback import Loopback, refusal, servers
@@ -287,7 +287,7 @@ def test_one_server_races_next_to_this_machines_lanes(two: list[Loopback], monke
     assert read_again(catalogue, recorded).pair.lanes is None
     here = object()
     monkeypatch.setattr("app.jobs.backend.TorchBackend.prepare", lambda *_: here)
-    monkeypatch.setattr("app.jobs.servers.MixedRace", lambda *both: both)
+    monkeypatch.setattr("app.jobs.server_races.MixedRace", lambda *both: both)
     values = {each.name: each.default for each in controls(base)}
     beside = backend.prepare(read_request(catalogue, {**values, "pair": SERVERS}), silent)
     assert beside[0] is here and list(beside[1].lanes) == ["there"]

@@ -20,7 +20,7 @@ from gradio_client import Client
 from app.catalogue.catalogue import load
 from app.catalogue.machine import Machine
 from app.jobs.pool import MAX_JOBS, PER_ADDRESS, Jobs
-from app.jobs.servers import MixedBackend
+from app.jobs.server_races import MixedBackend
 from app.page import gradio_faults
 from app.page.gradio_errors import SAME_ERROR_S, Errors
 from app.page.gradio_faults import ADDRESS_CALLS, SESSION_CALLS, GuardedQueue, Mailbox

@@ -27,7 +27,7 @@ from app.jobs.backend import TorchBackend
 from app.jobs.loader import Loader
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
-from app.jobs.study import Studies
+from app.jobs.studies import Studies
 from engine.cache import read_json, write_json
 from engine.core.errors import RaceError
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from app.jobs import races, shelf, study, worker
+from app.jobs import races, shelf, studies, worker
 from app.jobs.loader import QUIET_S, Loader
 from app.jobs.queue import HANGS, RESTARTS, RaceQueue
 from app.jobs.races import Stage
-from app.jobs.study import StudiesOf, Study
+from app.jobs.studies import StudiesOf, Study
 from app.page import ending
 from engine.core.errors import PhotofinishError, RaceError, UsageError, sentence
 from engine.progress import silent
@@ -40,8 +40,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
         (worker, "QUIET_S", 0.3),
         (worker, "STEP_S", 0.3),
-        (study, "QUIET_S", 0.3),
-        (study, "TICK_S", 0.01),
+        (studies, "QUIET_S", 0.3),
+        (studies, "TICK_S", 0.01),
         (races, "END_S", 0.2),
     ):
         monkeypatch.setattr(module, name, value)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, LoadRequest, read_load, read_saved
-from app.jobs import study
+from app.jobs import studies
 from app.jobs.load import LoadStudies
 from app.jobs.queue import HANGS, RaceQueue
 from engine.core.errors import RaceError, UsageError
@@ -28,7 +28,7 @@ KEY = "sk-secret-of-the-test"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch) -> None:
-    monkeypatch.setattr("app.jobs.study.TICK_S", 0.005)
+    monkeypatch.setattr("app.jobs.studies.TICK_S", 0.005)
 
 
 class Page:
@@ -103,7 +103,7 @@ def test_a_study_of_servers_waits_stops_and_goes_on() -> None:
 
 def test_a_study_of_servers_that_hangs_is_said(monkeypatch) -> None:
     """It would keep the device, and all visitors wait without a word."""
-    monkeypatch.setattr(study, "QUIET_S", 0.3)
+    monkeypatch.setattr(studies, "QUIET_S", 0.3)
     with Page(Scheduled(pace=20)) as page, pytest.raises(RaceError, match=HANGS):
         asyncio.run(page.frames(page.request()))
 

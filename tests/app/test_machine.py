@@ -12,7 +12,7 @@ import pytest
 
 from app.catalogue.catalogue import load
 from app.catalogue.machine import CACHES, NO_ZERO_GPU, NOTES, Machine, enter_space, is_own_address, is_own_page, probe
-from app.page.texts import refused, safe
+from app.page.sentences import refused, safe
 from engine.cache import cache_dir
 from engine.kernels.usable import GPU_TOOL
 from engine.loading.sources import DEFAULT_TARGET
@@ -38,7 +38,7 @@ def test_a_gpu_is_suspected_and_not_asked(hidden: str | None, monkeypatch, tmp_p
 
 
 ON_WINDOWS = (
-    "import app.jobs.servers, runpy, sys; sys.platform = 'win32'; sys.argv = ['app.py']; "
+    "import app.jobs.server_races, runpy, sys; sys.platform = 'win32'; sys.argv = ['app.py']; "
     "runpy.run_path('app.py', run_name='__main__')"
 )
 

@@ -29,7 +29,7 @@ from app.jobs.meters import Meters
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Over, Stage
 from app.jobs.recorded import RACES
-from app.jobs.study import StudiesOf, Study
+from app.jobs.studies import StudiesOf, Study
 from engine.core.errors import RaceError, UsageError
 from engine.recordings.recording import read
 from engine.remote.endpoint import endpoints_of

@@ -15,7 +15,7 @@ from app.catalogue.request import read_again, read_request, read_study
 from app.figures.charts import ARRIVALS, NOT_ASKED, charts
 from app.figures.why import NO_RATIO, compared_of, why
 from app.jobs.frames import MIXED_TEXT, Prepared, RaceView, fold
-from app.jobs.servers import ServersBackend, servers_catalogue
+from app.jobs.server_races import ServersBackend, servers_catalogue
 from app.jobs.worker import told_again
 from app.page.controls import OF_THE_ENGINE, controls
 from app.page.ui import build

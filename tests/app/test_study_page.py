@@ -17,7 +17,7 @@ from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_PROMPT_CHARS
 from app.catalogue.request import StudyRequest, read_study
 from app.jobs.queue import RaceQueue
-from app.jobs.study import ANEW, FAULT, Studies, refused_study
+from app.jobs.studies import ANEW, FAULT, Studies, refused_study
 from engine.core.errors import RaceError, UsageError
 from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.rows import Row
@@ -71,7 +71,7 @@ class Backend:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch) -> None:
-    monkeypatch.setattr("app.jobs.study.TICK_S", 0.005)
+    monkeypatch.setattr("app.jobs.studies.TICK_S", 0.005)
 
 
 async def watch(studies: Studies, visitor: str, wanted: StudyRequest) -> list[dict[str, Any]]:

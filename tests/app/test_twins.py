@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.analysis.breakdown import compared
 from engine.analysis.metrics import ratio_noise
-from engine.cli.tables import heat
+from engine.cli.report_tables import heat
 from engine.cli.terminal import marked
 from engine.core.events import Step, steps
 from engine.recordings.recording import Recording

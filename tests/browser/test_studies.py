@@ -11,7 +11,7 @@ import pytest
 
 from engine.cli.options import LENGTH
 from engine.recordings.recording import OUTPUT_SCHEMA
-from engine.studies.prompts.verdict import THRESHOLD
+from engine.studies.prompts.pays import THRESHOLD
 from tests.helpers.dialogs import Dialog
 from tests.helpers.page_browser import RACE_MS, SEEN, loaded, reload, saved, watched
 from tests.helpers.pageserver import served

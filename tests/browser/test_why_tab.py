@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.figures.inflate import cheats
+from app.figures.cheats import cheats
 from app.figures.why import compared_of, why
 from app.jobs.frames import frame_json
 from app.jobs.recorded import RACES

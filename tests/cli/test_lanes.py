@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.cli import main as cli
 from engine.cli.commands import RACE
-from engine.cli.lanes import lanes_from
+from engine.cli.lane_options import lanes_from
 from engine.cli.main import _parser
 from engine.core.errors import UsageError
 from engine.core.events import steps

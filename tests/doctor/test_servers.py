@@ -20,10 +20,10 @@ from engine.core.spec import SamplingParams
 from engine.doctor import servers as doctor
 from engine.doctor.findings import Finding, first, is_broken
 from engine.doctor.servers import check_servers, sampling
+from engine.doctor.servers.compare_texts import texts
 from engine.doctor.servers.exact_test import cells, fisher
 from engine.doctor.servers.pair import Pair, Server
 from engine.doctor.servers.sampling import repeats
-from engine.doctor.servers.texts import texts
 from engine.progress import silent
 from engine.remote.client import RemoteError
 from engine.remote.endpoint import Endpoint, Question

@@ -10,7 +10,7 @@ import pytest
 from engine.cli.doctor import PROMPTS as OWN
 from engine.core.spec import SamplingParams
 from engine.doctor.findings import Finding
-from engine.doctor.texts import template_findings, text_findings
+from engine.doctor.text_kinds import template_findings, text_findings
 from engine.doctor.trial import run
 from engine.studies.prompts.prompts import FilePrompt
 from tests.helpers.head_fixtures import HEADS

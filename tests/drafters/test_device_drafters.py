@@ -19,7 +19,7 @@ from engine.drafters.device_draft_model import DeviceDraftModelDrafter
 from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter, drafter_of
 from engine.drafters.draft_model import WIDTH, DraftModelDrafter
 from engine.heads.names import parse_name
-from engine.loading.heads import load_head
+from engine.loading.load_head import load_head
 from engine.progress import silent
 from engine.runner.target import StaticTarget
 from tests.helpers import linear_models, tiny

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.analysis.verdict import IDENTICAL
+from engine.analysis.same import IDENTICAL
 from engine.core.errors import RaceError, is_out_of_memory
 from engine.core.events import Failed
 from engine.core.interfaces import Acceptance, Draft

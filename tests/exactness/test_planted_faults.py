@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
-from engine.analysis.verdict import Verdict
+from engine.analysis.same import Verdict
 from engine.core.errors import UnsupportedModel
 from engine.core.interfaces import Acceptance, Choice, Draft
 from engine.core.sampling import accept

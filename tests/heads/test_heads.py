@@ -15,16 +15,16 @@ from engine import drafters
 from engine.core.errors import UsageError
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
-from engine.heads.build import build
+from engine.heads.build_head import build
 from engine.heads.compact import restored, shrunk, with_output
 from engine.heads.names import parse_name
 from engine.heads.shapes import OUTPUT, info_of
 from engine.heads.vocabulary import draft_ids
-from engine.loading.heads import load_head, read_spec, read_tensors
+from engine.loading.load_head import load_head, read_spec, read_tensors
 from engine.loading.loading import DEFAULT_TARGET, LoadedModel, ModelInfo
 from engine.progress import silent
 from engine.runner.prepare import prepare
-from engine.training.heads import save_head
+from engine.training.new_head import save_head
 from tests.helpers import training_heads
 from tests.helpers.head_files import save, tensors_of
 from tests.helpers.head_fixtures import (

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core.errors import UsageError
-from engine.heads.build import build
+from engine.heads.build_head import build
 from engine.heads.compact import with_output
-from engine.loading.heads import read_spec, read_tensors
-from engine.training.heads import save_head
+from engine.loading.load_head import read_spec, read_tensors
+from engine.training.new_head import save_head
 from tests.helpers.head_files import changed, pickled, save, tensors_of
 from tests.helpers.head_fixtures import FORMATS, HEADS, NUM_LAYERS, SIZE, formats_target, made
 from tests.helpers.random_heads import LAYERS, ORIGINAL, SPECULATORS, TENSORS, ZLAB

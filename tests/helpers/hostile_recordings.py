@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from app.catalogue.limits import MAX_RECORDING_CHARS, check_file
 from app.figures.charts import charts
-from app.figures.inflate import cheats
+from app.figures.cheats import cheats
 from app.figures.plots import Chart
 from app.figures.why import compared_of, why
 from app.jobs.shelf import Shelf

@@ -10,11 +10,11 @@ from torch import Tensor
 from engine.core.interfaces import Node
 from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
-from engine.heads.build import build
+from engine.heads.build_head import build
 from engine.heads.compact import with_output
-from engine.kernels.cpu.heads import pack_head
+from engine.kernels.cpu.head_rows import pack_head
 from engine.layers.layers import fuse_layers
-from engine.loading.heads import read_spec
+from engine.loading.load_head import read_spec
 from tests.helpers.head_files import save
 from tests.helpers.head_fixtures import VOCAB, context, formats_target, hidden_rows, made
 from tests.helpers.random_heads import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from engine.analysis.verdict import Verdict, compare
+from engine.analysis.same import Verdict, compare
 from engine.core.events import Event, Finished, Step
 from engine.core.spec import SamplingParams
 from engine.runner.prepared import Prepared

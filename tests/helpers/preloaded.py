@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.helpers import ROOT
 
-MODULES = ("app.page.ui", "app.page.ending", "app.jobs.servers", "engine.loading.loading", "engine.session")
+MODULES = ("app.page.ui", "app.page.ending", "app.jobs.server_races", "engine.loading.loading", "engine.session")
 
 
 class Page:

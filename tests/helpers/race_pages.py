@@ -15,7 +15,7 @@ from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.core.events import Event, LaneEvent, Started, Step
 from engine.core.race import race
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.recordings.judged import judged
+from engine.recordings.claims import judged
 from tests.helpers.races import events_of, finished, recording, spec_of
 
 TEXT = """[

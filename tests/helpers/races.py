@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from engine.analysis.verdict import Difference, compare, state_of
+from engine.analysis.same import Difference, compare, state_of
 from engine.core.events import Event, Failed, Finished, LaneEvent, Started, Step, steps, token_ids
 from engine.core.race import race
 from engine.core.spec import (
@@ -25,7 +25,7 @@ from engine.core.spec import (
     paths,
     standard_lanes,
 )
-from engine.recordings.judged import judged
+from engine.recordings.claims import judged
 from engine.recordings.recording import Recording, build
 
 PIECES = ("The", " cat", "", " [bold]x[/]", "\x1b[31m", "\u202e", " 猫", "👩\u200d💻", "{{${", *"\n\t\ré]")

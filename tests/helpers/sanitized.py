@@ -20,7 +20,7 @@ from engine.exactness import operators
 from engine.kernels.cpu import build
 from engine.kernels.cpu.attention import attend_natively
 from engine.kernels.cpu.bytes import ByteLinear
-from engine.kernels.cpu.choose import Chooser
+from engine.kernels.cpu.choose_token import Chooser
 from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.cpu.picks import NativePicks
 from engine.loading.loading import load

@@ -11,7 +11,7 @@ import torch
 from engine.loading.loading import LoadedModel, load
 from engine.progress import silent
 from engine.training.features import Features, extract
-from engine.training.heads import Design, TargetWeights, default_layers, likely_words, new_head, new_spec
+from engine.training.new_head import Design, TargetWeights, default_layers, likely_words, new_head, new_spec
 from engine.training.windows import cut
 from tests.helpers import ROOT
 from tests.helpers.trained import trained

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.jobs.loader import ModelStatus
-from app.page.texts import model_line
+from app.page.sentences import model_line
 from engine.cli import main as cli
 from engine.core.errors import UsageError
 from engine.kernels import devices, usable

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from app.catalogue.catalogue import load_pairs
 from app.jobs.loader import ModelStatus
-from app.page.texts import model_line
+from app.page.sentences import model_line
 from engine.cli.report import print_report
 from engine.core.errors import PhotofinishError, RaceError, UsageError
 from engine.core.spec import RANDOM

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from app.jobs.recorded import RACES
 from app.web.player.player import describe
-from engine.analysis.verdict import IDENTICAL, SAME, are_same
+from engine.analysis.same import IDENTICAL, SAME, are_same
 from engine.cli.commands import check_outcome
 from engine.core.errors import RaceError
 from engine.core.events import Failed, Finished, LaneEvent, Started, Step
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.recordings.check import check
-from engine.recordings.judged import judged
+from engine.recordings.claims import judged
 from engine.recordings.recording import Recording, read
 from tests.helpers.races import recording
 

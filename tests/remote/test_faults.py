@@ -19,8 +19,8 @@ from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import OPTIONAL, RUNNING_USAGE, Endpoint, Question, request_of
-from engine.remote.race import RemoteRace
 from engine.remote.reply import THINKING, Events, Reader
+from engine.remote.server_race import RemoteRace
 from engine.remote.steps import Written
 from tests.helpers import FIXTURES
 from tests.helpers.loopback import WORDS, Answer, as_chat, lists, refusal, says, servers, sse, stream_of

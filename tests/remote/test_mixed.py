@@ -15,7 +15,7 @@ from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.mixed import MixedRace
-from engine.remote.race import RemoteRace
+from engine.remote.server_race import RemoteRace
 from engine.session import TorchRace
 from engine.text import encode_prompt
 from tests.helpers.loopback import Answer, Body, raw, refusal, says, servers, sse, stream_of

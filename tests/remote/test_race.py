@@ -16,7 +16,7 @@ from engine.recordings import recording as recordings
 from engine.recordings.steps_csv import steps_csv
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
-from engine.remote.race import RemoteRace
+from engine.remote.server_race import RemoteRace
 from tests.helpers.loopback import WORDS, Answer, lists, says, servers, sse, stream_of, tokens_of
 from tests.helpers.races import events_of
 

@@ -16,17 +16,17 @@ from engine.cli.main import main
 from engine.core.errors import UsageError
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
-from engine.heads.build import build
-from engine.heads.layers import rope_table
-from engine.loading.heads import read_spec, read_tensors
+from engine.heads.build_head import build
+from engine.heads.head_layers import rope_table
+from engine.loading.load_head import read_spec, read_tensors
 from engine.progress import silent
 from engine.training import losses
 from engine.training.features import Features
-from engine.training.heads import TargetWeights, begin_from, likely_words, save_head
 from engine.training.losses import CROSS_ENTROPY, TEMPERATURE, _Distance, dflash_loss, eagle3_loss, mean_length
+from engine.training.made_prompts import MAKERS, prompts
+from engine.training.new_head import TargetWeights, begin_from, likely_words, save_head
 from engine.training.openings import openings
-from engine.training.prompts import MAKERS, prompts
-from engine.training.texts import texts_of
+from engine.training.python_texts import texts_of
 from engine.training.trainer import Schedule, Trainer
 from engine.training.written import Writer, Writing, write_features
 from tests.helpers import ROOT, tiny

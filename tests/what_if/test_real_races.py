@@ -16,8 +16,8 @@ from engine.recordings import recording as recordings
 from engine.session import TorchRace
 from engine.text import encode_prompt
 from engine.what_if.ask import auto_shares, members, queries_of, what_if
-from engine.what_if.auto import auto_steps
 from engine.what_if.read import what_if_of
+from engine.what_if.simulate_auto import auto_steps
 from engine.what_if.survey import SurveyDrafter
 from engine.what_if.tables import seconds_of
 from tests.helpers import ROOT

@@ -15,9 +15,9 @@ from engine.analysis.costs import CUT, Costs, draft_costs, filled, verify_costs
 from engine.core.events import Step
 from engine.core.interfaces import Draft
 from engine.core.spec import is_tree
-from engine.what_if.auto import auto_steps
 from engine.what_if.judged import WhatIf
 from engine.what_if.oracle import oracle
+from engine.what_if.simulate_auto import auto_steps
 from engine.what_if.tables import TREES, Table, Text, seconds_at, seconds_of, steps_at, table_name
 from tests.helpers.fakes import Fake, FakeTarget, run, tokens_of
 

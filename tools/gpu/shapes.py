@@ -12,7 +12,7 @@ import torch
 from engine.heads.dflash import DFlashHead
 from engine.heads.eagle3 import Eagle3Head
 from engine.loading.random_targets import shipped_config
-from engine.training.heads import Design, TargetWeights, default_layers, new_spec, save_head
+from engine.training.new_head import Design, TargetWeights, default_layers, new_spec, save_head
 from tools.gpu.part import Part
 
 TARGET, HYBRID, DRAFT = "Qwen/Qwen3-8B", "Qwen/Qwen3.5-9B", "Qwen/Qwen3-0.6B"

@@ -7,7 +7,7 @@ import { oneLine } from "./text.js";
 
 const NORMAL_95 = 1.96;
 
-// What belongs next to a lane's ratio, as engine/recordings/judged.py found it: {whole, loop, copies, says}. whole: of
+// What belongs next to a lane's ratio, as engine/recordings/claims.py found it: {whole, loop, copies, says}. whole: of
 // the race, as its times were disturbed; loop: the text repeats itself; copies: it copies the prompt; all of them
 // sentences, "" if there is nothing to say. says: all in short, in one line.
 export function cautionsOf(recording, lane) {

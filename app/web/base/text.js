@@ -99,7 +99,7 @@ export const duration = known((value) => {
 });
 export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
-// "both servers, plain and speculative". Twin of the device's name in engine/remote/race.py.
+// "both servers, plain and speculative". Twin of the device's name in engine/remote/server_race.py.
 export const serversWords = (lanes) =>
   `${["", "one server", "both servers"][lanes.length] ?? `${lanes.length} servers`}, ${lanes.join(" and ")}`;
 

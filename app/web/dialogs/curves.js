@@ -20,7 +20,7 @@ export const METRICS = {
 };
 export const DRAWN = ["output_tokens_per_s", "total_tokens_per_s", "ttft_p95_s", "itl_p95_s", "tpot_p95_s",
   "latency_median_s"];
-const NOISE = 3;                // percent; twin of NOISE in engine/studies/load/verdict.py
+const NOISE = 3;                // percent; twin of NOISE in engine/studies/load/pays_under_load.py
 const WIDTH = 330;
 const HEIGHT = 190;
 const LEFT = 52;

@@ -5,7 +5,7 @@ import { make, oneLine, percent, plural, times } from "../base/text.js";
 
 const FULL = 3;     // times as fast, or as slow, of the strongest colour
 
-// How strong a cell's colour is, from 0 to 1. Twin of `heat` in engine/cli/tables.py.
+// How strong a cell's colour is, from 0 to 1. Twin of `heat` in engine/cli/report_tables.py.
 export const heat = (gain) => (gain > 0 ? Math.min(1, Math.abs(Math.log(gain)) / Math.log(FULL)) : 0);
 
 // Of one kind and drafter: the median, in words too if it loses, and below it what it rests on.

@@ -12,7 +12,7 @@ import { isCause, isWrong, knownOf, shortly, tell } from "./together.js";
 
 const KEPT_KEY = "photofinish.load";
 const BUTTON = "#page-load-button", OPENER = "#page-servers-button";
-const ROUGH = 3;                // requests of each user; twin of ROUGH in engine/studies/load/verdict.py
+const ROUGH = 3;                // requests of each user; twin of ROUGH in engine/studies/load/pays_under_load.py
 const TURNS = SEPARATE === null ? "The servers run at the same time, or take turns if they share a device." :
   SEPARATE ? "The servers run at the same time, since they share no device." :
     "The servers take turns at each level, because they may share a device.";
@@ -30,7 +30,7 @@ function order() {
 }
 
 // Say what the numbers and the chosen file mean together. The result says the same: `rough` in
-// engine/studies/load/verdict.py, and REPEATS in study.py.
+// engine/studies/load/pays_under_load.py, and REPEATS in study.py.
 function drawNeed() {
   const { entries } = study.source ?? {}, levels = refs.users.value.split(",").filter((each) => each.trim());
   const requests = Number(refs.requests.value), few = levels.filter((each) => ROUGH * Number(each) > requests);

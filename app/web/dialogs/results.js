@@ -13,7 +13,7 @@ export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not wor
   + "maintain. The 95 % interval shows how certain the median is; the quartiles contain the middle half of the "
   + "prompts. With few prompts the two can be equal.";
 const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
-const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/studies/prompts/servers.py
+const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/studies/prompts/race_servers.py
 
 // What a drafter at k is called; k null: a lane of a server, which drafts as it likes.
 const ofServer = (drafter) => (drafter === "server" ? "speculation" : oneLine(drafter));
@@ -26,7 +26,7 @@ const longWords = (its) => (its.k === null ? ofServer(its.drafter) : draftWords(
 const atMedian = (its) => `${longWords(its)}, ${times(its.median_speedup)} at the median (${its.measured ?
   `measured${its.by_time_only ? " by time only" : ""}` : "computed"})`;
 
-// A row's speed-up at this k. Twin of gain_at in engine/studies/prompts/verdict.py.
+// A row's speed-up at this k. Twin of gain_at in engine/studies/prompts/pays.py.
 const gainAt = (row, k) =>
   (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 

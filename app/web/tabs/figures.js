@@ -15,7 +15,7 @@ const switches = [...root.querySelectorAll("[data-cheat]")];
 let numRequests = 0;
 let inflated = {};
 
-// now: as sent by app/figures/inflate.py; {} if unknown, which turns all switches off.
+// now: as sent by app/figures/cheats.py; {} if unknown, which turns all switches off.
 function offerCheats(now) {
   inflated = now;
   refs.cheats.disabled = !inflated.ratios;

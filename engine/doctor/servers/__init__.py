@@ -12,14 +12,14 @@ from ...progress import Progress, silent
 from ...remote.client import RemoteError, new_client
 from ...remote.endpoint import Endpoint, Question, hide
 from ..findings import Finding, broke, is_faulty
-from .cache import prefix_cache
+from .answer_formats import schemas, tools
+from .compare_texts import texts
 from .drafts import drafts
-from .formats import schemas, tools
 from .identity import identity
 from .pair import NUM_AT_ONCE, Pair, Server
+from .prompt_cache import prefix_cache
 from .sampling import frequencies, repeats, seeds
-from .texts import texts
-from .worth import races, worth
+from .server_worth import races, worth
 
 Check = Callable[[Pair], Coroutine[Any, Any, list[Finding]] | list[Finding]]
 CHECKS: tuple[tuple[str, Check], ...] = (

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .build import INT, NUMBER, POINTER, fields
-from .heads import HeadRows, reason_against_rows
+from .head_rows import HeadRows, reason_against_rows
 from .linear import LinearArguments
 from .tensors import address
 

@@ -15,12 +15,12 @@ from .. import Chooser, Forward, Picks
 from ..torch import TorchKernels, what_runs
 from . import build
 from .attention import attend_rows
-from .choose import Chooser as NativeChooser
+from .choose_token import Chooser as NativeChooser
 from .decoder import NativeDecoder
 from .dflash import NativeDFlashRows, reason_against_block
 from .eagle3 import NativeEagle3Rows, reason_against_head
 from .forward import NativeForward, is_whole_step
-from .heads import pack_head
+from .head_rows import pack_head
 from .packing import PackedLinear, onednn_packs, pack
 from .picks import NativePicks
 

@@ -17,7 +17,7 @@ from ...remote.counters import acceptance_length, read_counters
 from ...remote.endpoint import Endpoint, Question
 from ...remote.look import servers_say
 from .data import WARM_UP
-from .metrics import level_metrics, rate_error
+from .level_metrics import level_metrics, rate_error
 from .users import Outcome, ask_all, is_up
 
 REPEATS = (

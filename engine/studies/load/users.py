@@ -17,7 +17,7 @@ from ...core.spec import SamplingParams
 from ...remote.client import CONNECT_S, Patience, RemoteError, ask, new_client
 from ...remote.endpoint import Endpoint, Question
 from ...remote.reply import Reply
-from .metrics import Answer
+from .level_metrics import Answer
 
 
 @dataclass

@@ -16,8 +16,8 @@ from ...drafters import check as check_drafter
 from ...recordings.recording import OUTPUT_SCHEMA, check_writable, write_bytes
 from ...recordings.words import prompts_words
 from ...strict_json import OBJECT, TEXT, IfThere, fits, parse, read_quick, short
+from .pays import report
 from .rows import Row, row_of
-from .verdict import report
 
 FORMAT, SCHEMA = "photofinish-study", 1
 MAX_BYTES = 16 * 1024**2

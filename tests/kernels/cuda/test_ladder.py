@@ -18,9 +18,9 @@ from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.graphs import FixedCall
 from engine.kernels.cuda.kernels import GRAPHS
 from engine.loading.loading import LoadedModel
+from engine.runner import kernel_trial
 from engine.runner import prepare as preparing
 from engine.runner import target as target_module
-from engine.runner import trial
 from engine.session import lanes, set_up
 from tests.helpers.cuda_races import LANES, on_device, outcome, race_of, runs
 from tests.helpers.fake_cuda import fake_cuda
@@ -265,7 +265,7 @@ def test_a_device_lost_to_a_kernel_is_named_and_a_restart_goes_on_without_it(mon
         patch.setattr(torch.cuda, "synchronize", lost)
         with pytest.raises(RaceError, match=r"context is lost .*illegal memory access.*, and then the Triton kernels"):
             _ = on_device().prepared
-    monkeypatch.setattr(trial, "COMMAND", ("false",))
+    monkeypatch.setattr(kernel_trial, "COMMAND", ("false",))
     with fake_cuda(tries=True):
         loaded = on_device()
         for _ in range(2):

@@ -20,8 +20,8 @@ from engine.kernels.cpu.build import has_kernels
 from engine.kernels.cuda import attention, available, sample
 from engine.kernels.cuda.kernels import CudaKernels
 from engine.kernels.cuda.linear import GpuLinear
+from engine.runner import kernel_trial, trial_process
 from engine.runner import prepare as preparing
-from engine.runner import trial, trial_process
 from engine.runner.prepared import Prepared
 from tests.helpers import gpu_kernels  # noqa: F401  it switches the interpreter on
 from tests.helpers.cuda_races import fresh
@@ -71,16 +71,16 @@ class Child:
 
     def __init__(self, patch: pytest.MonkeyPatch, log: Path) -> None:
         self._patch, self._log = patch, log
-        patch.setattr(trial, "PART_S", 1)
+        patch.setattr(kernel_trial, "PART_S", 1)
 
     def verdict(self, attention: str = "pass", start: str = "pass") -> tuple[dict[str, str], int]:
         """What stays off, and how many processes it took."""
         script = CHILD.format(attention=attention, start=start, log=str(self._log))
-        self._patch.setattr(trial, "COMMAND", (sys.executable, "-S", "-c", script))
+        self._patch.setattr(kernel_trial, "COMMAND", (sys.executable, "-S", "-c", script))
         self._log.write_text("")
         model = bare().model
         with fake_cuda():
-            return trial.tried(model, WHOLE), self._log.read_text().count("started")
+            return kernel_trial.tried(model, WHOLE), self._log.read_text().count("started")
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_where_nothing_can_be_tried_all_is_off_until_the_next_load(
     """Kernels that nobody has tried would run; or a moment without memory would cost them for good."""
     with monkeypatch.context() as patch:
         if start == HANGS:
-            patch.setattr(trial, "START_S", 1)
+            patch.setattr(kernel_trial, "START_S", 1)
         if why.startswith("File"):
             patch.setattr(subprocess, "Popen", lambda *unused, **more: Path("/nothing/is/there").read_text())
         off, _ = child.verdict(start=start)
@@ -155,10 +155,10 @@ def test_the_model_that_is_tried_has_a_layer_of_each_kind() -> None:
     """Kernels of a kind that stands behind the first layers would run untried; a whole model does not fit twice."""
     config: Any = fresh("gemma3", torch.bfloat16).config
     config.num_hidden_layers, config.layer_types = 12, (["sliding_attention"] * 5 + ["full_attention"]) * 2
-    few = trial._with_few_layers(config)
+    few = kernel_trial._with_few_layers(config)
     assert few["num_hidden_layers"] == 6 and few["layer_types"] == config.layer_types[:6]
     config.layer_types = ["full_attention"] * 12
-    assert trial._with_few_layers(config)["num_hidden_layers"] == 2
+    assert kernel_trial._with_few_layers(config)["num_hidden_layers"] == 2
 
 
 # The other process
@@ -177,7 +177,7 @@ def found(off: dict[str, str] | None = None) -> list[dict[str, Any]]:
     """The lines of the other process, run here on the interpreter, but for what it is at."""
     model = bare().model
     with fake_cuda(run_kernels=True):
-        request = json.loads(json.dumps(trial._request(model, PARTS)))
+        request = json.loads(json.dumps(kernel_trial._request(model, PARTS)))
         return [line for line in trial_process.trial({**request, "off": off or {}}) if "trying" not in line]
 
 
@@ -259,7 +259,7 @@ def test_a_lost_device_ends_the_process_and_no_memory_gives_up(quick: None, monk
 def test_a_load_tries_the_parts_apart_once_and_says_what_stays_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process would try another model than the one that is loaded, or its words be lost on the way."""
     model = fresh("qwen3", torch.bfloat16)
-    monkeypatch.setattr(trial, "COMMAND", (sys.executable, "-m", "tests.helpers.pretended_trial"))
+    monkeypatch.setattr(kernel_trial, "COMMAND", (sys.executable, "-m", "tests.helpers.pretended_trial"))
     monkeypatch.setattr(preparing, "_check_faithful", lambda *unused: None)  # launches write nothing here
     monkeypatch.setattr(preparing, "check_agreement", lambda unused: None)
     told: list[str] = []

@@ -22,7 +22,7 @@ from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
 from engine.remote.endpoint import Endpoint, Question, request_of
 from engine.studies.load.data import WARM_UP, dealt, read_data, read_questions
-from engine.studies.load.metrics import (
+from engine.studies.load.level_metrics import (
     HIGHER,
     Answer,
     crossing,
@@ -31,8 +31,8 @@ from engine.studies.load.metrics import (
     rate_error,
     report,
 )
+from engine.studies.load.pays_under_load import ranks, rough, says
 from engine.studies.load.study import Plan
-from engine.studies.load.verdict import ranks, rough, says
 from tests.helpers import ROOT
 from tests.helpers.loopback import Answer as Answered
 from tests.helpers.loopback import Body, servers

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core.errors import UsageError
+from engine.studies.prompts.pays import LEAST, interval, of_speedups, report
 from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, flat, read_prompts
 from engine.studies.prompts.rows import Row, row_of
 from engine.studies.prompts.study_file import open_study, result
-from engine.studies.prompts.verdict import LEAST, interval, of_speedups, report
 from engine.text import encode_prompt
 from tests.helpers.tokenizers_of import tokenizer_of
 

@@ -15,12 +15,12 @@ from engine.recordings.recording import build, loads
 from engine.recordings.words import BY_CHANCE, CAUSES, causes
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
-from engine.remote.race import RemoteRace
+from engine.remote.server_race import RemoteRace
+from engine.studies.prompts.pays import THRESHOLD, report
 from engine.studies.prompts.prompts import FilePrompt
+from engine.studies.prompts.race_servers import rows_on_servers
 from engine.studies.prompts.rows import Row, row_of
-from engine.studies.prompts.servers import rows_on_servers
 from engine.studies.prompts.study_file import open_study
-from engine.studies.prompts.verdict import THRESHOLD, report
 from tests.helpers.loopback import HEAD, Answer, Body, as_chat, http, says, servers, sse, stream_of
 from tests.helpers.pure_js import pure_js
 

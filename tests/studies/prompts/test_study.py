@@ -19,14 +19,14 @@ from engine.core.errors import UsageError
 from engine.core.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.recordings.recording import checked
 from engine.session import TorchRace
-from engine.studies.prompts import races
+from engine.studies.prompts import race_prompts
+from engine.studies.prompts.pays import of_speedups
 from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import open_study
-from engine.studies.prompts.verdict import of_speedups
 from engine.text import encode_prompt
 from engine.what_if.ask import what_if
-from engine.what_if.auto import auto_steps
+from engine.what_if.simulate_auto import auto_steps
 from engine.what_if.tables import seconds_of
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, text_of, trained
@@ -89,7 +89,7 @@ def test_a_study_goes_on_where_it_ended(file, tmp_path, capsys, monkeypatch):
 @pytest.mark.slow
 def test_ctrl_c_prints_what_there_is_and_the_same_command_goes_on(file, tmp_path, capsys, monkeypatch):
     """An hour of races would be thrown away."""
-    path, own, num = tmp_path / "study.jsonl", races.rows_of, iter(range(9))
+    path, own, num = tmp_path / "study.jsonl", race_prompts.rows_of, iter(range(9))
 
     def interrupted(*arguments):
         if next(num) == 2:
@@ -97,7 +97,7 @@ def test_ctrl_c_prints_what_there_is_and_the_same_command_goes_on(file, tmp_path
         return own(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(races, "rows_of", interrupted)
+        patch.setattr(race_prompts, "rows_of", interrupted)
         part = study(capsys, file, "--save", str(path), status=130)
     assert len(part["rows"]) == 2 * len(DRAFTERS) and part["verdict"] == "unclear" and "there are 2." in part["reason"]
     assert study(capsys, file, "--save", str(path))["rows"][:4] == part["rows"]
@@ -107,7 +107,7 @@ def test_a_prompt_that_the_model_cannot_be_given_is_named_before_any_race():
     """The study would end after an hour, at that prompt."""
     prompts = [FilePrompt(1, "x", "a"), FilePrompt(7, "x", "a " * 5000)]
     with pytest.raises(UsageError, match=r"line 7: the prompt's \d+ tokens and 8 new ones exceed the model's"):
-        races.Study(trained(), prompts, ["ngram"], SamplingParams(max_new_tokens=8))
+        race_prompts.Study(trained(), prompts, ["ngram"], SamplingParams(max_new_tokens=8))
 
 
 def test_a_lane_that_fails_stands_in_its_row_and_the_study_goes_on(file, capsys, monkeypatch):
@@ -144,10 +144,10 @@ def test_the_verdict_comes_first_then_the_reason_then_the_table(file, capsys):
 @given(st.lists(st.integers(2, 5000), min_size=1, max_size=30))
 def test_prompts_share_lengths_and_no_cache_is_much_too_long(needs):
     """Each length is probed for seconds; but one long prompt must not make every step of the others longer."""
-    rooms = races.shared_rooms(needs)
-    assert all(need <= room <= races.SPREAD * need for need, room in zip(needs, rooms, strict=True))
+    rooms = race_prompts.shared_rooms(needs)
+    assert all(need <= room <= race_prompts.SPREAD * need for need, room in zip(needs, rooms, strict=True))
     distinct = sorted(set(rooms))
-    assert set(distinct) <= set(needs) and all(b > races.SPREAD * a for a, b in pairwise(distinct))
+    assert set(distinct) <= set(needs) and all(b > race_prompts.SPREAD * a for a, b in pairwise(distinct))
 
 
 def test_speedups_are_over_the_faster_of_both_lanes_without_drafts():
@@ -157,7 +157,7 @@ def test_speedups_are_over_the_faster_of_both_lanes_without_drafts():
         trained(), RaceSpec(lanes, SamplingParams(max_new_tokens=24)), encode_prompt(trained().tokenizer, PROMPTS[0])
     )
     events = list(race.events())
-    (row,) = races.rows_of(race, events, FilePrompt(1, "x", PROMPTS[0]))
+    (row,) = race_prompts.rows_of(race, events, FilePrompt(1, "x", PROMPTS[0]))
     seconds = {name: seconds_of(lane.steps) for name, lane in race.lanes.items()}
     plain_s, found = min(seconds["plain"], seconds["baseline"]), what_if(race, [("ngram", 15), ("ngram", AUTO)])
     assert row.speedup == pytest.approx(plain_s / seconds["ngram"])
@@ -169,7 +169,7 @@ def test_speedups_are_over_the_faster_of_both_lanes_without_drafts():
 def test_races_can_be_closed_at_any_time():
     """A page whose visitor leaves would race on; or the next study on the same model would fail."""
     prompts = [FilePrompt(line, "x", text) for line, text in enumerate(TEXTS, 1)]
-    study = races.Study(trained(), prompts, ["ngram"], SamplingParams(max_new_tokens=6))
+    study = race_prompts.Study(trained(), prompts, ["ngram"], SamplingParams(max_new_tokens=6))
     running = study.races()
     assert [row.line for row in next(running)] == [1]
     running.close()

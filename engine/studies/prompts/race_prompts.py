@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise, speedup
-from ...analysis.verdict import are_same
+from ...analysis.same import are_same
 from ...core.errors import RaceError, UsageError
 from ...core.events import Failed, LaneEvent, Step, steps
 from ...core.spec import AUTO, BASELINE, MAX_AUTO_K, PLAIN, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
@@ -20,7 +20,7 @@ from ...hardware import environment
 from ...progress import Progress, silent
 from ...recordings.words import said
 from ...what_if.ask import what_if
-from ...what_if.auto import auto_steps
+from ...what_if.simulate_auto import auto_steps
 from .prompts import FilePrompt
 from .rows import Row
 

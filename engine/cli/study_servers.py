@@ -14,9 +14,9 @@ from ..recordings.recording import OUTPUT_SCHEMA
 from ..remote.endpoint import PREFIX, Endpoint, endpoint_of
 from ..remote.look import kinds_of
 from ..studies.load.data import HUMAN_EVAL, SYNTHETIC, WARM_UP, dealt, name_of, read_data
-from ..studies.load.metrics import report
+from ..studies.load.level_metrics import report
+from ..studies.load.load_file import StudyFile
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
-from ..studies.load.study_file import StudyFile
 from ..studies.load.users import Outcome
 from .arguments import Command, integer, list_of, not_empty, number, setting, shown, switch, words
 from .options import JSON, LENGTH, SEED, TEMPERATURE
@@ -96,7 +96,7 @@ def _study(options: Namespace) -> int:
     if options.json:
         print_json(found)
     else:
-        from .tables import print_load
+        from .report_tables import print_load
 
         print_load(console(), found, lanes)
     if interrupted:

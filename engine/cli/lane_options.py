@@ -14,7 +14,7 @@ from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
 from .arguments import draft_size, number, setting, shown, switch, words
 
 if TYPE_CHECKING:
-    from ..remote.race import RemoteRace
+    from ..remote.server_race import RemoteRace
 
 DEFAULT_DRAFTER, DEFAULT_K = "ngram", 7
 MAX_NAME = 40
@@ -127,7 +127,7 @@ def servers_from(options: Namespace, here: Sequence[LaneSpec]) -> list[Endpoint]
 def race_of_servers(endpoints: Sequence[Endpoint], options: Namespace, params: SamplingParams, text: str) -> RemoteRace:
     """The race that these options define. Raises UsageError."""
     from ..remote.client import Patience
-    from ..remote.race import RemoteRace
+    from ..remote.server_race import RemoteRace
 
     timeout_s = options.timeout or TIMEOUT_S
     question = Question(messages=(("user", text),)) if options.chat else Question(text)

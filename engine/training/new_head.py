@@ -16,9 +16,9 @@ from ..heads.compact import shrunk
 from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
 from ..heads.fields import QUANTIZATION
-from ..heads.layers import transformers_config
+from ..heads.head_layers import transformers_config
+from ..heads.head_spec import HeadSpec, LayerConfig
 from ..heads.shapes import OUTPUT
-from ..heads.spec import HeadSpec, LayerConfig
 from .features import Features
 
 Head = Eagle3Head | DFlashHead
@@ -83,7 +83,7 @@ def likely_words(features: Features, output: Tensor, count: int) -> Tensor:
 def begin_from(head: Head, folder: Path) -> None:
     """Give `head` the weights of a published head of the same shape, except its words and their output rows. Raises
     UsageError."""
-    from ..loading.heads import read_tensors
+    from ..loading.load_head import read_tensors
 
     tensors = {
         name: value for name, value in read_tensors(folder).items() if name not in ("lm_head.weight", "d2t", "t2d")

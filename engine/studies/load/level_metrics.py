@@ -10,7 +10,7 @@ from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
 from ...remote.reply import FIELDS
-from .verdict import differ, ranks, recommends, rough, says, speedups
+from .pays_under_load import differ, ranks, recommends, rough, says, speedups
 
 FORMAT = "photofinish-load"
 

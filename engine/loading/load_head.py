@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ..core.errors import UsageError, in_a_line
-from ..heads.build import build
+from ..heads.build_head import build
 from ..heads.compact import restored, with_output
 from ..heads.formats import spec_of
+from ..heads.head_spec import HeadSpec
 from ..heads.names import HeadName
-from ..heads.spec import HeadSpec
 from ..layers.layers import fuse_layers
 from ..progress import quiet
 from .random_targets import read_published

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, race_speedups, ratio, ratio_noise
-from ...analysis.verdict import are_same
+from ...analysis.same import are_same
 from ...core.errors import RaceError, UsageError
 from ...core.events import LaneEvent, steps
 from ...core.spec import AUTO, BASELINE, PLAIN, SERVER, SamplingParams
@@ -20,8 +20,8 @@ from ...recordings.words import clean, said, sent_as
 from ...remote.client import Patience
 from ...remote.endpoint import Endpoint, Question
 from ...remote.look import servers_say
-from ...remote.race import RemoteRace
-from ...remote.verdict import answer_of, differs_at
+from ...remote.same_text import answer_of, differs_at
+from ...remote.server_race import RemoteRace
 from .prompts import FilePrompt
 from .rows import Row
 
@@ -37,7 +37,7 @@ def drafting_lanes(endpoints: Sequence[Endpoint]) -> dict[str, str]:
 
 
 class ServersStudy:
-    """Races of many prompts on servers, as `Study` of races.py has them on this machine. same_device: lanes take turns.
+    """Races of many prompts on servers, as `race_prompts.Study` has them on this machine. same_device: lanes take turns.
     chat: texts are sent as messages. kinds: see `look.kinds_of`. Raises UsageError if no lane drafts."""
 
     def __init__(

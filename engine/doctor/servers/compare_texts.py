@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...recordings.words import ROUNDING
 from ...remote.endpoint import Question, hide
-from ...remote.verdict import Likely, ask_again
+from ...remote.same_text import Likely, ask_again
 from ..findings import Finding
 from .pair import Pair, are_empty, symbols
 from .sampling import BATCHES

@@ -9,16 +9,16 @@ from itertools import cycle, islice
 
 from ...core.errors import RaceError
 from ...core.spec import PLAIN, SERVER, SPECULATIVE
-from ...remote.race import RemoteRace
+from ...remote.server_race import RemoteRace
 from ...studies.load.data import WARM_UP
-from ...studies.load.metrics import crossing
+from ...studies.load.level_metrics import crossing
 from ...studies.load.study import Key, Listener, Plan, Row, run
 from ...studies.load.users import Outcome
+from ...studies.prompts.pays import THRESHOLD
 from ...studies.prompts.prompts import NO_KIND, FilePrompt
-from ...studies.prompts.servers import rows_on_servers
-from ...studies.prompts.verdict import THRESHOLD
+from ...studies.prompts.race_servers import rows_on_servers
+from ..drafter_worth import PAYS
 from ..findings import Finding
-from ..worth import PAYS
 from .pair import PATIENCE, Pair
 
 LEVELS: tuple[int, ...] = (1, 2, 4, 8)  # numbers of users

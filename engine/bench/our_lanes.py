@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.metrics import disturbance, lane_metrics, percentile, race_speedups, ratio, speedup
 from ..analysis.roofline import Roofline
-from ..analysis.verdict import are_same
+from ..analysis.same import are_same
 from ..core.errors import RaceError
 from ..core.events import Failed, Prompt, Step, steps
 from ..core.spec import AUTO, BASELINE, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
@@ -19,7 +19,7 @@ from ..hardware.bandwidth import roofline_figures
 from ..runner.target import StaticTarget
 from ..session import TorchRace
 from ..what_if.ask import auto_shares
-from .prompts import KINDS
+from .bench_prompts import KINDS
 
 if TYPE_CHECKING:
     from ..loading.loading import LoadedModel

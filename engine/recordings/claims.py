@@ -9,7 +9,7 @@ from typing import Any
 from ..analysis.copies import copies_sentence
 from ..analysis.loops import loop_sentence, with_counters
 from ..analysis.metrics import disturbance
-from ..analysis.verdict import SAME, Side, short_words, state_of, worth
+from ..analysis.same import SAME, Side, short_words, state_of, worth
 from ..core.events import LaneEvent, Step, steps, text_of
 from ..core.spec import BASELINE, PLAIN, SERVER, SPECULATIVE, RaceSpec
 from .times import doubt

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...core.spec import BASELINE, PLAIN
 from ...recordings.words import causes
-from ..prompts.verdict import THRESHOLD
+from ..prompts.pays import THRESHOLD
 
 NOISE, WAIT_NOISE = 1.03, 1.1  # smaller ratios, of a level's rates and of its 95th percentiles, are chance
 DEVIATIONS = 1.96  # standard errors from the middle to the ends of a 95 % interval

@@ -13,7 +13,7 @@ from engine.progress import Progress
 from ..catalogue.request import CheckUpRequest
 from .frames import ENDED
 from .queue import RaceQueue
-from .study import Halt, StudiesOf, Study
+from .studies import Halt, StudiesOf, Study
 
 
 class Backend(Protocol):

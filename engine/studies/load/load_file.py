@@ -28,7 +28,7 @@ from ...strict_json import (
     read_quick,
     short,
 )
-from .metrics import FORMAT, HIGHER
+from .level_metrics import FORMAT, HIGHER
 from .study import MAX_OTHER, Key, Plan, Row, is_whole
 
 MAX_BYTES = 16 * 1024**2

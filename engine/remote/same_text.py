@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from ..analysis.verdict import Kind, Side, State, short_words, worth
+from ..analysis.same import Kind, Side, State, short_words, worth
 from .client import RemoteError, new_client, post
 from .endpoint import Endpoint
 from .lane import RemoteLane

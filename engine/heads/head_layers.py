@@ -17,7 +17,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ..core.errors import UsageError, in_a_line
 from ..layers.layers import together
-from .spec import LayerConfig
+from .head_spec import LayerConfig
 
 # attend(layer, query [B, heads, n, dim], key [B, kv_heads, n, dim], value [B, kv_heads, n, dim]) -> [B, heads, n, dim].
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]

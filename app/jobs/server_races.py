@@ -20,15 +20,15 @@ from engine.remote.client import Patience, RemoteError, named_errors, new_client
 from engine.remote.endpoint import Endpoint
 from engine.remote.look import kinds_of
 from engine.remote.mixed import MixedRace
-from engine.remote.race import RemoteRace
+from engine.remote.server_race import RemoteRace
 from engine.studies.prompts.prompts import FilePrompt
-from engine.studies.prompts.servers import ServersStudy, drafting_lanes, question_of
+from engine.studies.prompts.race_servers import ServersStudy, drafting_lanes, question_of
 
 from ..catalogue.catalogue import Catalogue, Offer, Pair, load_presets
 from ..catalogue.request import CheckUpRequest, RaceRequest, StudyRequest
 from .backend import TorchBackend
 from .loader import ModelStatus
-from .study import Raced
+from .studies import Raced
 from .worker import Race
 
 NOTE = "Both lanes run on servers, which choose their own drafter and draft length."

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ..core.errors import UsageError
 from .dflash import DFlashHead
 from .eagle3 import Eagle3Head
+from .head_spec import HeadSpec
 from .shapes import EMBEDDING, OUTPUT, WHAT, fitted, info_of
-from .spec import HeadSpec
 
 
 def build(spec: HeadSpec, tensors: Mapping[str, Tensor], target_size: int, vocab_size: int) -> Eagle3Head | DFlashHead:

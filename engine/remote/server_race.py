@@ -17,7 +17,7 @@ from ..recordings.event_json import to_json
 from .client import Patience
 from .endpoint import Endpoint, Question
 from .lane import RemoteLane
-from .verdict import answer_of, judge
+from .same_text import answer_of, judge
 
 CLOSE_S = 2.0
 

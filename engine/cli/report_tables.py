@@ -17,8 +17,8 @@ from ..core.events import steps
 from ..core.spec import AUTO, BASELINE, PLAIN, SERVER
 from ..recordings.recording import Recording
 from ..recordings.words import circumstances, clean, ran_on, ribbons
+from ..studies.prompts.pays import gain_at, outcome
 from ..studies.prompts.rows import Row
-from ..studies.prompts.verdict import gain_at, outcome
 from .output import number, times
 from .report import CAUTION
 

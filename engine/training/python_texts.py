@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..core.errors import UsageError
-from .prompts import prompts
+from .made_prompts import prompts
 
 BUILTIN = "builtin"
 PROMPTS = "prompts"
