@@ -22,7 +22,7 @@ def with_counters(done: Sequence[Step]) -> list[int]:
     """The tokens of these steps, for the functions below, with COUNTER for each token of a number that counts: of a
     small one if the number before it in the text is one less, or the next one is one more; of a year, alone and not in
     a date, if the year before or after it is one less or one more. So "item 17", "item 18", ... is a loop, and so is
-    "in 2022", "in 2021", .... All other numbers are data (docs/metrics.md)."""
+    "in 2022", "in 2021", .... All other numbers are data (docs/read_a_race.md)."""
     ids = [token for step in done for token in step.token_ids]
     pieces = [piece for step in done for piece in step.pieces or [""] * len(step.token_ids)]
     numbers = list[list[int]]()

@@ -1,5 +1,5 @@
 // A race at another size of its drafts, step by step, from the recording's tables of drafts by position
-// (docs/what_if.md). Pure: no DOM. Twin of engine/what_if/tables.py; compared by
+// (docs/read_a_race.md). Pure: no DOM. Twin of engine/what_if/tables.py; compared by
 // test_a_race_at_every_size_is_the_engines.
 
 import { Race, sum } from "../base/model.js";
