@@ -1,7 +1,7 @@
 # The page on a machine with an NVIDIA GPU:
 #   docker build -t photofinish .
 #   docker run --gpus all -p 7860:7860 -v photofinish:/data photofinish
-# The host needs driver 580 or newer (docs/cuda.md). Never run on a GPU by its authors yet (docs/limits.md).
+# The host needs driver 580 or newer (docs/architecture.md). Never run on a GPU by its authors yet (docs/limits.md).
 FROM python:3.11-slim-bookworm
 # a compiler: for our CPU kernels, and for what Triton generates; Triton also needs Python's headers, which this image
 # has (on other bases: python3-dev)

@@ -18,7 +18,7 @@ NO_ZERO_GPU = (
     "ZeroGPU is not supported: it lends a GPU to single calls, and a race needs one throughout. Choose other hardware "
     "in the Space's settings; CPU is enough"
 )
-STORAGE = Path("/data")  # where a Space's owner mounts a bucket that outlives the container (docs/hosting.md)
+STORAGE = Path("/data")  # where a Space's owner mounts a bucket that outlives the container (docs/operate.md)
 # Environment variable -> folder of STORAGE, as in the Dockerfile.
 CACHES = {"HF_HOME": "huggingface", "PHOTOFINISH_CACHE": "photofinish", "TRITON_CACHE_DIR": "triton"}
 NOTES = {

@@ -183,8 +183,8 @@ def _heat_style(gain: float | None) -> str:
 
 
 def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str]) -> None:
-    """Print a study of servers: each level with its improvement, the verdict; docs/load.md defines the numbers. found:
-    the object of --json."""
+    """Print a study of servers: each level with its improvement, the verdict; docs/servers.md defines the numbers.
+    found: the object of --json."""
     for part in PARTS:
         metrics = [metric for metric in part if any(level[metric] is not None for level in found["levels"])]
         if metrics:

@@ -143,7 +143,7 @@ STUDY = Command(
             "--prompts FILE",
             not_empty,
             "the prompts: JSON as published (Spec-Bench, SPEED-Bench, MT-Bench, ShareGPT, HumanEval, chats), or one a "
-            "line (docs/your_prompts.md); - is stdin",
+            "line (docs/yours.md); - is stdin",
             required=True,
         ),
         TARGET,
@@ -169,7 +169,7 @@ STUDY = Command(
             integer(1, MAX_PROMPTS),
             f"take N prompts, spread over the kinds; needed for more than {MAX_PROMPTS}",
         ),
-        switch("--flatten", "turn chats into plain text, for a model without a chat template (docs/your_prompts.md)"),
+        switch("--flatten", "turn chats into plain text, for a model without a chat template (docs/yours.md)"),
         setting("--save FILE", not_empty, "write each finished prompt here; the same command continues where it ended"),
         TEMPERATURE,
         TOP_P,

@@ -110,7 +110,7 @@ def test_on_a_space_the_remedy_is_one_that_its_owner_has(card, driver, cuda, run
 def test_the_command_installs_the_pinned_version() -> None:
     """Somebody moves the pin; users with an old driver are sent back to the version before."""
     assert f"\ntorch=={usable.TORCH}\n" in (ROOT / "requirements.txt").read_text()
-    page = (ROOT / "docs" / "cuda.md").read_text()
+    page = (ROOT / "docs" / "architecture.md").read_text()
     assert f"`{usable.command(Gpu('', '535.1', (9, 0)))}`" in page and "driver 580" in (ROOT / "README.md").read_text()
 
 

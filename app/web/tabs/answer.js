@@ -1,5 +1,5 @@
 // The answer of a race: what could be deployed, at its best fixed length, and how fast that was. Verdict, money,
-// command and the sentence of "What if" all take it from here (docs/decide.md). Pure: no DOM.
+// command and the sentence of "What if" all take it from here (docs/yours.md). Pure: no DOM.
 
 import { THRESHOLD } from "../host.js";
 import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";

@@ -1,4 +1,4 @@
-// What a lane's speed is worth: machine time, latency and, under a load, dollars. Formulas in docs/decide.md. Pure: no
+// What a lane's speed is worth: machine time, latency and, under a load, dollars. Formulas in docs/yours.md. Pure: no
 // DOM.
 
 import { rate, times } from "../base/text.js";

@@ -1,4 +1,4 @@
-"""Metrics of a level, by the definitions of the gpt-oss study (docs/load.md). Standard library only."""
+"""Metrics of a level, by the definitions of the gpt-oss study (docs/servers.md). Standard library only."""
 
 from __future__ import annotations
 
