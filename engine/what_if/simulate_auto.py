@@ -1,9 +1,9 @@
 """`auto` k simulated on tables, at computed costs. Standard library only.
 
 Trees: at each position as many tokens as are worth most, by their chances and the lane's speed so far. The real rule
-also decides which passes of its drafter pay, and learns how far chances can be trusted. Chains without chances: the
-real rule (`drafters/by_rate.py`), with a drafter that answers from a table and a clock that advances by what drafts
-cost. A real race would differ: its times scatter, and the rule itself takes time.
+also decides which passes of its drafter pay. Chains without chances: the real rule (`drafters/by_rate.py`), with a
+drafter that answers from a table and a clock that advances by what drafts cost. A real race would differ: its times
+scatter, and the rule itself takes time.
 """
 
 from __future__ import annotations

@@ -55,7 +55,6 @@ def test_examples_are_of_one_machine_and_one_version() -> None:
     assert len(origins) == 1, "record them again: python -m tools.record_examples"
 
 
-
 @pytest.mark.parametrize("solo", [False, True])
 def test_nothing_is_said_of_a_race_on_a_busy_machine_however_it_ends(solo: bool) -> None:
     """The same of races that this machine runs, beside the other tests, and of those that were stopped anywhere."""
