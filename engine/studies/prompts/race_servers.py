@@ -37,8 +37,10 @@ def drafting_lanes(endpoints: Sequence[Endpoint]) -> dict[str, str]:
 
 
 class ServersStudy:
-    """Races of many prompts on servers, as `race_prompts.Study` has them on this machine. same_device: lanes take turns.
-    chat: texts are sent as messages. kinds: see `look.kinds_of`. Raises UsageError if no lane drafts."""
+    """Races of many prompts on servers, as `race_prompts.Study` has them on this machine.
+
+    same_device: lanes take turns. chat: texts are sent as messages. kinds: see `look.kinds_of`. Raises UsageError if no
+    lane drafts."""
 
     def __init__(
         self,
