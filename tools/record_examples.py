@@ -28,8 +28,8 @@ ATTEMPTS = 5
 
 def why_not(race: Recording) -> str:
     """Why this race cannot be an example; "" if it can."""
-    others = [each["sentence"] for each in race["verdicts"].values() if each["kind"] != "identical_bits"]
-    cautions = [each["sentence"] for each in race["cautions"] if each["lane"] is None]
+    others = [verdict["sentence"] for verdict in race["verdicts"].values() if verdict["kind"] != "identical_bits"]
+    cautions = [caution["sentence"] for caution in race["cautions"] if caution["lane"] is None]
     return "; ".join([*failures(race).values(), *others, *cautions])
 
 
@@ -45,7 +45,7 @@ def main() -> int:
         prompt = encode_prompt(model.tokenizer, asked.prompt, asked.chat)
         return run(lambda progress: TorchRace(model, asked.spec, prompt, progress), tables=True)
 
-    for preset in (each for each in load_presets() if not options.only or each.id in options.only):
+    for preset in (load_preset for load_preset in load_presets() if not options.only or load_preset.id in options.only):
         values = preset_values(catalogue, preset, catalogue.default)
         asked = read_request(catalogue, values | {"pair": catalogue.default.id, "width": "auto", "audit": True})
         for _ in range(ATTEMPTS):

@@ -87,7 +87,7 @@ def read_load(
 
 def _users(given: object) -> list[int]:
     parts = [each.strip() for each in str(given).split(",")][: MAX_LEVELS + 1]
-    found = [int(each) for each in parts if re.fullmatch("[0-9]{1,4}", each)]
+    found = [int(part) for part in parts if re.fullmatch("[0-9]{1,4}", part)]
     fine = found == sorted(set(found)) and len(found) == len(parts) <= MAX_LEVELS
     if not fine or not 1 <= found[0] <= found[-1] <= MAX_USERS:
         raise UsageError(

@@ -158,7 +158,7 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
         named: Sequence[str] = [NGRAM, first, *_more(catalogue, pair, first, values["more"])]
     else:
         named = pair.lanes
-    drafters = [each for each in dict.fromkeys(named) if each != NONE]
+    drafters = [drafter for drafter in dict.fromkeys(named) if drafter != NONE]
     of = [pair.target, drafters, asdict(params), digest(prompts)]
     key = hashlib.sha256(json.dumps(of).encode()).hexdigest()
     kept, kept_on = _kept(read_kept(asked.get("kept")), key, {prompt.line for prompt in prompts}, drafters)
@@ -260,7 +260,7 @@ def _kept(
 
 def are_short(rows: Sequence[object], max_rows: int) -> bool:
     """Whether kept rows stay within the limits of a study on this page: frames send them back."""
-    return len(rows) <= max_rows and all(len(json.dumps(each)) <= MAX_ROW_CHARS for each in rows)
+    return len(rows) <= max_rows and all(len(json.dumps(row)) <= MAX_ROW_CHARS for row in rows)
 
 
 def _params(values: Mapping[str, object], limits: Limits) -> SamplingParams:
@@ -280,7 +280,7 @@ def _more(catalogue: Catalogue, pair: Pair, drafter: str, more: object) -> list[
     if not isinstance(more, list) or len(more) > most:
         raise UsageError(f"more must be a list of at most {most} drafters, not {str(more)[:60]!r}")
     given = [catalogue.drafter(pair, each) for each in more if each != CHAINS]
-    return [each for each in dict.fromkeys(given) if each != drafter]
+    return [other for other in dict.fromkeys(given) if other != drafter]
 
 
 def _check_length(length: object, limits: Limits) -> None:

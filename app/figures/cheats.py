@@ -72,7 +72,7 @@ def _exposed(race: Compared) -> Mapping[str, str]:
         else f"Ask: what was counted? Here this changes nothing: Plain's steps take longer than the "
         f"{1000 * CHUNK_S:.0f} ms of a chunk.",
         "best": "Ask to see all five. The fifths of this text reach "
-        f"{', '.join(f'{each:.2f}' for each in fifths)}; only the whole race counts."
+        f"{', '.join(f'{fifth:.2f}' for fifth in fifths)}; only the whole race counts."
         if fifths
         else "The text is too short to be cut into five, so this changes nothing.",
         "loop": f"Ask to read the text. If it repeats itself, every guess is right: {most} tokens per step instead "

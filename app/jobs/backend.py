@@ -50,7 +50,7 @@ class TorchBackend:
         from engine.kernels.devices import device_named
 
         kernels, loaded = choose(device_named(self._device)), self.loader.loaded
-        held = sum(each.nbytes for each in loaded.model.parameters()) if loaded else 0
+        held = sum(parameter.nbytes for parameter in loaded.model.parameters()) if loaded else 0
         dtype = loaded.info.dtype if loaded and self._dtype == "auto" else self._dtype
         return Room(kernels.free_bytes() + held, dtype, graphs=not kernels.on_host)
 

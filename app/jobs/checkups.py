@@ -59,7 +59,7 @@ class _CheckUp(Study):
             "params": {name: getattr(request.params, name) for name in ("temperature", "seed", "max_new_tokens")},
             "chat": request.as_messages,
             "report": report(findings, about),
-            "races": {each.prompt: self._race(each.prompt) for each in findings if each.prompt is not None},
+            "races": {finding.prompt: self._race(finding.prompt) for finding in findings if finding.prompt is not None},
         }
 
     def _race(self, index: int) -> dict[str, Any] | None:

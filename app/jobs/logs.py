@@ -38,7 +38,7 @@ class JsonLines(logging.Formatter):
             "message": _message(record),
         }
         if record.exc_info and record.exc_info[1] is not None:
-            fields["errors"] = [_error(each) for each in causes(record.exc_info[1])]
+            fields["errors"] = [_error(cause) for cause in causes(record.exc_info[1])]
         if race := getattr(record, "race", None):
             fields["race"] = race
         return json.dumps(fields, ensure_ascii=False)
@@ -60,7 +60,7 @@ def _kept(argument: object) -> object:
 
 def _error(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
-    at = [f"{'/'.join(Path(each.filename).parts[-3:])}:{each.lineno} {each.name}" for each in frames]
+    at = [f"{'/'.join(Path(frame.filename).parts[-3:])}:{frame.lineno} {frame.name}" for frame in frames]
     return {"type": type(error).__name__, "at": at}
 
 

@@ -85,7 +85,7 @@ class Meters:
         self._waits.labels(pair).observe(over.waited_s)
         if over.lasted_s is not None:
             self._seconds.labels(pair).observe(over.lasted_s)
-        num_failed = sum(isinstance(each.event, Failed) for each in over.view.events)
+        num_failed = sum(isinstance(event.event, Failed) for event in over.view.events)
         self._failures.labels("lane").inc(num_failed)
         if state == "failed":
             self._failures.labels("race").inc()

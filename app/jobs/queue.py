@@ -131,7 +131,7 @@ class Ticket:
         """Whether it has the device while another race, not a patient one, waits."""
         with self._queue._lock:
             tickets = self._queue._tickets
-            return tickets[:1] == [self] and not all(each.patient for each in tickets[1:])
+            return tickets[:1] == [self] and not all(ticket.patient for ticket in tickets[1:])
 
     def race_over(self) -> None:
         """The race has ended, but the place is kept for other work until somebody waits. That time does not count as

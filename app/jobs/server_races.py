@@ -126,7 +126,7 @@ class ServersBackend:
 
     def _plain_first(self) -> list[Endpoint]:
         """A lane without drafts, if there is one, and the first one that drafts."""
-        plain = [each for each in self.endpoints if each.lane not in self.lanes]
+        plain = [endpoint for endpoint in self.endpoints if endpoint.lane not in self.lanes]
         return [*plain[:1], *(each for each in self.endpoints if each.lane in self.lanes)][:2]
 
 

@@ -30,17 +30,17 @@ class Connections:
         """Abort connections that had not asked at the last check either, and those for which an answer waited both
         times and that have hardly taken anything since. Returns how many. Call it in the server's event loop."""
         now, num = {}, 0
-        for each in list(server.server_state.connections):
+        for connection in list(server.server_state.connections):
             seen = _Seen(
-                getattr(each, "cycle", each) is not None,
-                each.transport.get_write_buffer_size() > 0,
-                _taken(each.transport),
+                getattr(connection, "cycle", connection) is not None,
+                connection.transport.get_write_buffer_size() > 0,
+                _taken(connection.transport),
             )
-            before = self._before.get(each)
+            before = self._before.get(connection)
             if before is None or not _is_stuck(before, seen):
-                now[each] = seen
+                now[connection] = seen
             else:
-                each.transport.abort()
+                connection.transport.abort()
                 num += 1
         self._before = now
         return num

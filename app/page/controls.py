@@ -111,7 +111,7 @@ def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
 
 def more_choices(catalogue: Catalogue, pair: Pair) -> list[tuple[str, str]]:
     """(label, value) of each additional lane: another drafter, or the same one with drafts of a fixed length."""
-    drafters = drafter_choices([each for each in catalogue.drafters(pair) if each != "none"])
+    drafters = drafter_choices([drafter for drafter in catalogue.drafters(pair) if drafter != "none"])
     return [*drafters, (f"same drafter, {CHAINS}", CHAINS)]
 
 

@@ -84,7 +84,7 @@ class Doors:
         urls = [check_url(whose, url) for whose, url in zip(WHOSE, urls, strict=False)]
         lanes, keys = LANES[len(urls)], [key or self._keys.get(_origin(url), "") for url in urls]
         endpoints = [Endpoint(lane, model, *its) for lane, *its in zip(lanes, urls, keys, strict=True)]
-        self._can_race, self._keys = None, {_origin(each.url): each.key for each in endpoints}
+        self._can_race, self._keys = None, {_origin(endpoint.url): endpoint.key for endpoint in endpoints}
         self._num_tried = this = self._num_tried + 1
         seen = await asyncio.gather(*map(look, endpoints))
         found = [each.endpoint for each in seen if each.endpoint is not None]

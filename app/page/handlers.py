@@ -95,7 +95,7 @@ class Handlers(StatusLines):
     def is_watched(self) -> bool:
         """Whether a browser follows a race, a study or a check-up."""
         studies = self._studies, self._check_ups, self.loads
-        return self.stage.is_watched or any(each is not None and each.is_watched for each in studies)
+        return self.stage.is_watched or any(study is not None and study.is_watched for study in studies)
 
     def close(self) -> None:
         """The page is about to end: no race starts any more, and all that run or wait end, with a sentence. To be

@@ -229,7 +229,7 @@ def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, An
     components: dict[str, Any] = {}
     with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel"):
         gr.HTML(sentences.PANEL_HEAD)
-        for control in (each for each in settings if not each.advanced):
+        for control in (setting for setting in settings if not setting.advanced):
             components[control.name] = _component(control)
             if control.name == "drafter":
                 components["pair_line"] = gr.HTML(

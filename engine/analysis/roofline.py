@@ -68,7 +68,7 @@ def _figures(header: Mapping[str, Any], *names: str) -> list[float | None]:
     """Figures that are plausible numbers of bytes, else None: the header may come from a stranger."""
     known = header.get("roofline")
     values: list[Any] = [known.get(name) if isinstance(known, Mapping) else None for name in names]
-    return [float(each) if type(each) in (int, float) and 0 < each <= MAX_BYTES else None for each in values]
+    return [float(value) if type(value) in (int, float) and 0 < value <= MAX_BYTES else None for value in values]
 
 
 def amount(num_bytes: float) -> str:

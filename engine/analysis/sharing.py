@@ -56,16 +56,16 @@ def as_raced(by_users: Sequence[Shared], speedup: float) -> list[Shared]:
     """The same, scaled so that one user is the race with its own `speedup`: its steps need not cost what their width
     did before it."""
     return [
-        each._replace(together=each.together * factor, in_turn=each.in_turn * factor)
+        by_user._replace(together=by_user.together * factor, in_turn=by_user.in_turn * factor)
         for factor in (speedup / by_users[0].together if by_users else 1.0,)
-        for each in by_users
+        for by_user in by_users
     ]
 
 
 def stops_paying(by_users: Sequence[Shared]) -> tuple[int | None, int | None]:
     """The number of users from which drafts cost more than they bring, drafted in turn and drafted together; None if
     that is beyond the range."""
-    apart = next((each.num_users for each in by_users if each.in_turn < 1), None)
+    apart = next((by_user.num_users for by_user in by_users if by_user.in_turn < 1), None)
     return apart, next((each.num_users for each in by_users if each.together < 1), None)
 
 

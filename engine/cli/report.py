@@ -102,7 +102,7 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
         console.print(Text(f"{which}{speed}{same and f'; {same}'}", style))
         for sentence in cautions.values():
             console.print(Text(f"{which}{sentence}", CAUTION))
-    for sentence in (each["sentence"] for each in recording["cautions"] if each["lane"] is None):
+    for sentence in (caution["sentence"] for caution in recording["cautions"] if caution["lane"] is None):
         console.print(Text(clean(sentence), CAUTION))
 
 

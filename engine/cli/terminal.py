@@ -206,7 +206,7 @@ class Screen(_Drawn):
         parts: list[RenderableType] = [grid]
         if self.recorded:
             parts.insert(0, Text(" RECORDED ", "bold reverse"))
-        parts += [Text(f"{clean(each.name)}: {each.speed()}") for each in self.lanes.values() if each.role == PLAIN]
+        parts += [Text(f"{clean(lane.name)}: {lane.speed()}") for lane in self.lanes.values() if lane.role == PLAIN]
         parts.append(legend(any(each.trees for each in self.lanes.values())))
         return Group(*parts)
 

@@ -42,7 +42,7 @@ def _verify(options: Namespace) -> int:
         if result["same_tokens"]:
             out.print(Text(clean(result["sentence"]), "bold"))
         for words in (
-            *(each["sentence"] for each in recorded["cautions"] if each["kind"] == "times"),
+            *(caution["sentence"] for caution in recorded["cautions"] if caution["kind"] == "times"),
             *result["differences"],
         ):
             out.print(Text(clean(words)))

@@ -66,9 +66,9 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory (Python's, the CPU's or the GPU's) ran out in this error or one of its causes."""
     return any(
-        isinstance(each, MemoryError)
-        or (isinstance(each, RuntimeError) and any(words in str(each) for words in OUT_OF_MEMORY))
-        for each in causes(error)
+        isinstance(cause, MemoryError)
+        or (isinstance(cause, RuntimeError) and any(words in str(cause) for words in OUT_OF_MEMORY))
+        for cause in causes(error)
     )
 
 

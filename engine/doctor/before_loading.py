@@ -30,7 +30,9 @@ def target_findings(target: Files) -> Iterator[Finding]:
 
 def model_findings(draft: Files, target: Files) -> Iterator[Finding]:
     """A draft model against its target: do the same ids mean the same tokens?"""
-    yield from (Finding(each.level, "draft model", each.says, each.change) for each in target_findings(draft))
+    yield from (
+        Finding(finding.level, "draft model", finding.says, finding.change) for finding in target_findings(draft)
+    )
     ours, theirs = target.vocabulary, draft.vocabulary
     if not ours or not theirs:
         return

@@ -60,7 +60,7 @@ def guarded(check: str, found: Callable[[], Iterable[Finding]]) -> Iterator[Find
 
 def is_broken(findings: Sequence[Finding]) -> bool:
     """Whether a check failed."""
-    return any(each.says.startswith(BROKE) for each in findings)
+    return any(finding.says.startswith(BROKE) for finding in findings)
 
 
 def first(findings: Sequence[Finding]) -> Finding | None:
@@ -78,17 +78,17 @@ def _rank(finding: Finding) -> int:
 
 
 def is_faulty(findings: Sequence[Finding]) -> bool:
-    return any(each.level == "fault" for each in findings)
+    return any(finding.level == "fault" for finding in findings)
 
 
 def to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
     """Without the members that are None."""
-    return [{name: value for name, value in asdict(each).items() if value is not None} for each in findings]
+    return [{name: value for name, value in asdict(finding).items() if value is not None} for finding in findings]
 
 
 def about_servers(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """What a report on servers says they are, without their addresses."""
-    return {"lanes": [each.lane for each in endpoints], "models": [each.model for each in endpoints]}
+    return {"lanes": [endpoint.lane for endpoint in endpoints], "models": [each.model for each in endpoints]}
 
 
 def report(findings: Sequence[Finding], about: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ NOWHERE: Place = (None, None)
 
 def placed(findings: Iterable[Finding], place: Place) -> Iterator[Finding]:
     """Those that are not ok show at this place."""
-    for each in findings:
-        yield each if each.level == "ok" else replace(each, prompt=place[0], position=place[1])
+    for finding in findings:
+        yield finding if finding.level == "ok" else replace(finding, prompt=place[0], position=place[1])
 
 
 def struck(found: Sequence[WhatIf], drafter: str) -> Place:

@@ -92,7 +92,11 @@ def _tapped(ids: tuple[int, ...], num_layers: int) -> Iterator[tuple[tuple[int, 
         if all(0 <= i <= num_layers for i in moved):
             yield moved, f" ({why})"
     if 1 < len(ids) <= MAX_PERMUTED:
-        yield from ((each, " (in another order)") for each in permutations(ids) if each not in (ids, ordered))
+        yield from (
+            (permutation, " (in another order)")
+            for permutation in permutations(ids)
+            if permutation not in (ids, ordered)
+        )
 
 
 def _edited(head: Files, target: Files, spec: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Tensor]]]:

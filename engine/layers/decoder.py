@@ -193,7 +193,7 @@ def _angles(decoder: Any, kind: str) -> Angles | None:
     x = torch.zeros(1, device=frequencies.device)
     places = positions.expand(3, -1, -1) if type(decoder).__name__ in HYBRIDS else positions
     cos, sin = rotary(x, places, kind) if by_type else rotary(x, places)
-    our_cos, our_sin = (each[:, :, 0] for each in angles(positions, x.dtype))
+    our_cos, our_sin = (angle[:, :, 0] for angle in angles(positions, x.dtype))
     half = len(frequencies)
     same = (
         cos.shape == our_cos.shape

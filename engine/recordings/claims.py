@@ -76,4 +76,4 @@ def cautions_of(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[Lane
             cautions.append(("loop", lane, loop, loop))
         if copies := copies_sentence(prompt, text_of(events, lane, spec.params.stop)):
             cautions.append(("copies", lane, copies, copies))
-    return [dict(zip(("kind", "lane", "sentence", "short"), each, strict=True)) for each in cautions]
+    return [dict(zip(("kind", "lane", "sentence", "short"), caution, strict=True)) for caution in cautions]

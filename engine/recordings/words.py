@@ -97,7 +97,7 @@ def prompts_words(num: int, name: str) -> tuple[str, str]:
 
 def said(about: Mapping[str, Any]) -> dict[str, Any]:
     """What a study says of itself next to its figures. about: its model, machine and settings, as in a recording."""
-    labels = [each.strip() for each in ribbons(about, False)]
+    labels = [ribbon.strip() for ribbon in ribbons(about, False)]
     return {
         "scope": scope(about["model"]["name"], about["device"]),
         "circumstances": circumstances(about),

@@ -105,7 +105,7 @@ async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[s
         return {}, ""
     models = {name: each for each in listed if (name := find(str, each, "id")) and len(name) <= MAX_NAME}
     models = {name: each for name, each in models.items() if endpoint.redact(name) == name}
-    owners = [find(str, each, "owned_by") or "" for each in models.values()]
+    owners = [find(str, model, "owned_by") or "" for model in models.values()]
     kind = next((OWNERS[owner] for owner in owners if owner in OWNERS), "")
     roots = {name: endpoint.redact(find(str, each, "root") or "")[:MAX_NAME] for name, each in models.items()}
     return roots, kind or ("llama.cpp" if "llama.cpp" in server else "")

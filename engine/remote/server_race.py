@@ -39,7 +39,7 @@ class RemoteRace:
         patience: Patience,
         same_device: bool = False,
     ) -> None:
-        lanes = tuple(LaneSpec(each.lane, SERVER, AUTO) for each in endpoints)
+        lanes = tuple(LaneSpec(endpoint.lane, SERVER, AUTO) for endpoint in endpoints)
         self.spec = RaceSpec(lanes, params, solo=same_device)
         self.endpoints, self.question = {each.lane: each for each in endpoints}, question
         self._patience = patience
@@ -56,7 +56,7 @@ class RemoteRace:
 
     def header(self) -> dict[str, Any]:
         """Everything known before the first token."""
-        models = list(dict.fromkeys(each.model for each in self.endpoints.values()))
+        models = list(dict.fromkeys(endpoint.model for endpoint in self.endpoints.values()))
         where = {1: "one server,", 2: "both servers,"}.get(len(self.lanes), f"{len(self.lanes)} servers,")
         where = f"{where} {' and '.join(self.lanes)}" + ", in turns" * self.spec.solo
         text = self.question.text or "\n".join(content for _, content in self.question.messages)

@@ -161,7 +161,7 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         assert not loops or (ratio > 1 and "repeats itself" in got["caution"])
         on_servers = "time per answer after its first text, one user: load may change it"
         work = on_servers if on_server else "machine time for the same tokens"
-        disturbed = any(each["lane"] is None for each in race["cautions"])  # then its saving is not quoted
+        disturbed = any(caution["lane"] is None for caution in race["cautions"])  # then its saving is not quoted
         quoted = its["canServe"] and not loops and got["tone"] != "even" and not disturbed
         saved = f", {than} {work}" if quoted else ""
         little, tone = round(ratio, 2) < THRESHOLD, got["tone"]

@@ -43,7 +43,7 @@ def test_a_preset_says_what_to_look_for_and_plays_its_own_race() -> None:
 def test_trees_race_chains() -> None:
     """The gain of trees claimed, not seen; or seen only where there is one."""
     won = []
-    for preset in (each for each in load_presets() if CHAINS in each.more):
+    for preset in (preset for preset in load_presets() if CHAINS in preset.more):
         race = recorded_view(preset.id)
         assert race is not None and race.spec is not None
         lanes = {lane.name: (lane.drafter, lane.k) for lane in race.spec.lanes if lane.role == SPECULATIVE}
@@ -156,7 +156,9 @@ def test_the_headline_pair_is_on_offer_where_it_fits() -> None:
 def test_sizes_are_those_of_the_dtype_that_will_run() -> None:
     """A Turing card of 24 GB would fetch 8 GB for a model that takes 16 there; `--dtype` decides where it is given."""
     turing = with_gpu(22.0, "float32")
-    assert "15.0 of weights" in next(each.reason for each in load(turing).offers if each.pair.id == "qwen3-4b-eagle3")
+    assert "15.0 of weights" in next(
+        offer.reason for offer in load(turing).offers if offer.pair.id == "qwen3-4b-eagle3"
+    )
     assert load(turing, dtype="bfloat16").default.id == "qwen3-4b-eagle3"
     assert load(with_gpu(22.0), dtype="float32").default.id == "qwen3-1.7b-eagle3"
 

@@ -149,7 +149,7 @@ def test_what_cannot_be_checked_is_said() -> None:
 
 def test_requests_are_checked() -> None:
     """A visitor who examines what this page does not offer, or keeps it busy for hours."""
-    assert [each.text for each in request().prompts] == list(PROMPTS)
+    assert [prompt.text for prompt in request().prompts] == list(PROMPTS)
     asked = request(name="mine.txt", text="\n".join(map(str, range(50))))
     assert len(asked.prompts) == NUM_PROMPTS and asked.params.max_new_tokens == NUM_TOKENS
     assert (asked.params.temperature, asked.params.top_p, asked.params.seed) == (0.5, 1.0, 7)

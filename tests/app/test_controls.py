@@ -57,7 +57,7 @@ def test_the_page_has_exactly_the_controls_that_are_described(catalogue) -> None
         shown = (type(component).__name__, component.label, component.value)
         assert shown == (control.kind, control.label, control.default)
     parameters = page.get_api_info()["named_endpoints"]["/race"]["parameters"]
-    assert [each["parameter_name"] for each in parameters] == list(ORDER)
+    assert [parameter["parameter_name"] for parameter in parameters] == list(ORDER)
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES, ids=["small", "large"])

@@ -50,7 +50,7 @@ def production(
 
 def commands(made: dict[str, Any]) -> list[list[str] | None]:
     """The words of each server's command."""
-    return [shlex.split(each["command"]) if each["command"] else None for each in made["servers"]]
+    return [shlex.split(server["command"]) if server["command"] else None for server in made["servers"]]
 
 
 def test_the_corrected_figures_are_the_true_ones(pure: Call) -> None:
@@ -185,7 +185,7 @@ def test_the_client_asks_for_this_race(pure: Call) -> None:
         body = json.loads(words_[-1])
         call = next(node for node in ast.walk(ast.parse(client["python"]))
                     if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "create")  # fmt: skip
-        given = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+        given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
         assert {**given.pop("extra_body"), **given} == body and body["top_k"] == 5 and body["stop"] == ["\n"]
         sent = body["messages"][0]["content"] if chat else body["prompt"]
         assert sent == prompt and words_[1].endswith("/v1/chat/completions" if chat else "/v1/completions")
@@ -204,7 +204,7 @@ def test_memory_is_what_its_formula_says(pure: Call) -> None:
         given = {"weights": weights, "cache_per_token": cache}, num_tokens, num_users
         (_, *held), *caches = pure("memoryOf", *given)["rows"]
         users = sorted({1, max(1, num_users)})
-        expected = [[weights] * len(users), *([cache * n * each for each in users] for n in (num_tokens, 8192))]
+        expected = [[weights] * len(users), *([cache * n * user for user in users] for n in (num_tokens, 8192))]
         for shown, true in zip([held, *(cells for _, *cells in caches)], expected, strict=True):
             said = [float(number) * units[unit] for number, unit in (cell.split(" ") for cell in shown)]
             assert said == pytest.approx(true, rel=0.006)

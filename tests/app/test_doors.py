@@ -108,7 +108,7 @@ def test_a_folder_is_a_model_like_those_of_the_catalogue() -> None:
     pair = doors.choose(OWN, before, before.default)
     catalogue = doors.added_to(before)
     assert catalogue.default == pair and pair.chat is True and set(before.offers) < set(catalogue.offers)
-    values = {each.name: each.default for each in controls(catalogue)}
+    values = {control.name: control.default for control in controls(catalogue)}
     for drafter in (draft, "ngram"):
         request = read_request(catalogue, {**values, "pair": OWN, "drafter": drafter})
         assert request.pair.target == folder and request.spec.lanes[-1].drafter == drafter
@@ -186,7 +186,7 @@ def test_what_was_tried_last_races(two: list[Loopback]) -> None:
 
     two[0].answer = slow
     asyncio.run(both())
-    assert slow_done and [each.url for each in backend.servers.endpoints] == [two[1].url]
+    assert slow_done and [endpoint.url for endpoint in backend.servers.endpoints] == [two[1].url]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,9 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     with pytest.raises(UsageError, match="another tab of this page has tried servers since"):
         asyncio.run(doors.servers({"use": True, "tried": 0}))
     assert pair_choices(catalogue)[0] == ("a/model on 2 servers", SERVERS) and pair_choices(base)[0][1] != SERVERS
-    values = {each.name: each.default for each in controls(base)} | {"pair": SERVERS}  # as they stand in the page
+    values = {control.name: control.default for control in controls(base)} | {
+        "pair": SERVERS
+    }  # as they stand in the page
     race = backend.prepare(read_request(catalogue, values), silent)
     assert isinstance(race, RemoteRace) and list(race.lanes) == ["plain", "speculative"]
     assert backend.extras(race, silent) == {}
@@ -288,7 +290,7 @@ def test_one_server_races_next_to_this_machines_lanes(two: list[Loopback], monke
     here = object()
     monkeypatch.setattr("app.jobs.backend.TorchBackend.prepare", lambda *_: here)
     monkeypatch.setattr("app.jobs.server_races.MixedRace", lambda *both: both)
-    values = {each.name: each.default for each in controls(base)}
+    values = {control.name: control.default for control in controls(base)}
     beside = backend.prepare(read_request(catalogue, {**values, "pair": SERVERS}), silent)
     assert beside[0] is here and list(beside[1].lanes) == ["there"]
     assert backend.prepare(read_request(catalogue, values), silent) is here

@@ -82,7 +82,7 @@ def is_good(last: dict[str, Any]) -> bool:
     """Whether a race ran to its end with nothing to complain of."""
     verdicts = last["recording"]["verdicts"].values()
     return (last["state"], last["status"]["text"], last["complete"]) == ("finished", "Finished.", True) and all(
-        each["kind"].startswith("identical") for each in verdicts
+        verdict["kind"].startswith("identical") for verdict in verdicts
     )
 
 

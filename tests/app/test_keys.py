@@ -51,8 +51,14 @@ refuses = [True]
 def door(visitor: Visitor) -> int:
     """The function behind the dialog "Your servers"."""
     config = visitor.client.get(visitor.url.replace("/gradio_api", "/config")).json()
-    (own,) = (each["id"] for each in config["components"] if each["props"].get("elem_id") == "page-your-servers")
-    return next(each["id"] for each in config["dependencies"] if [own, "submit"] in map(list, each["targets"]))
+    (own,) = (
+        component["id"]
+        for component in config["components"]
+        if component["props"].get("elem_id") == "page-your-servers"
+    )
+    return next(
+        dependency["id"] for dependency in config["dependencies"] if [own, "submit"] in map(list, dependency["targets"])
+    )
 
 
 @pytest.mark.slow
@@ -93,7 +99,7 @@ def raced(visitor: Visitor, client: httpx.Client, opens: int) -> list[str]:
     frames: list[Any] = visitor.race(pair="your-servers", max_new_tokens=12)
     assert frames[-1]["state"] == "finished" and "failed" not in frames[-1]["status"]["text"]
     files = [client.get(f"/recordings/{frames[-1]['race']}.{form}") for form in FORMS]
-    return [*texts, *map(json.dumps, frames), *(each.raise_for_status().text for each in files)]
+    return [*texts, *map(json.dumps, frames), *(file.raise_for_status().text for file in files)]
 
 
 def commands() -> list[str]:

@@ -96,7 +96,7 @@ def test_a_study_of_servers_waits_stops_and_goes_on() -> None:
         frames = asyncio.run(page.frames(page.request(kept=kept)))
         shares = [frame["share"] for frame in frames]
         assert shares == sorted(shares) and shares[-1] == 1 and frames[-1]["state"] == "finished"
-        rows = [(each["concurrency"], each["asked_before"]) for each in frames[-1]["rows"]]
+        rows = [(row["concurrency"], row["asked_before"]) for row in frames[-1]["rows"]]
         assert rows == [(1, False), (2, True)] and page.num_asked - num_asked == 2 + 4
         assert frames[-1]["report"]["levels"] == frames[-1]["rows"]
 

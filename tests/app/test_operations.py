@@ -66,7 +66,7 @@ def counted(page: Server) -> dict[tuple[str, ...], float]:
     answer = httpx.get(f"{page.url}/metrics")
     assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain; version=")
     families = text_string_to_metric_families(answer.text)
-    return {(each.name, *each.labels.values()): each.value for family in families for each in family.samples}
+    return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
 
 
 def lines(page: Server) -> list[dict[str, Any]]:
@@ -109,7 +109,10 @@ def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
 def test_what_is_not_allowed_is_not_shown(page: Server) -> None:
     """A visitor would fill in a dialog and then be refused."""
     config = httpx.get(f"{page.url}/config").json()
-    parts = {each["props"].get("label") or each["props"].get("elem_id"): each["props"] for each in config["components"]}
+    parts = {
+        component["props"].get("label") or component["props"].get("elem_id"): component["props"]
+        for component in config["components"]
+    }
     assert parts["Maximum length"]["maximum"] == 64 and parts["Maximum length"]["value"] <= 64
     assert parts["More lanes"]["visible"] is False
     assert [value for _, value in parts["Model"]["choices"]] == ["command-line"]
@@ -180,7 +183,7 @@ def test_a_race_is_counted_and_logged_without_its_prompt(page: Server) -> None:
     raced = line["race"]
     assert {"time", "level", "logger", "message"} < set(line) and line["level"] == "INFO"
     assert (raced["pair"], raced["drafters"], raced["state"]) == (pair, ["synthetic"], "finished")
-    assert raced["num_tokens"] == sum(each["num_tokens"] for each in numbers.values())
+    assert raced["num_tokens"] == sum(number["num_tokens"] for number in numbers.values())
     assert 0 <= raced["waited_s"] < raced["lasted_s"] and frames[-1]["race"] not in line["message"]
     text = page.log.read_text(encoding="utf-8")
     assert MARKER not in text and "127.0.0.1" not in text and "://" not in text

@@ -44,7 +44,7 @@ def servers(same_device: bool = False) -> ServersBackend:
 def test_what_can_be_chosen(chat: bool) -> None:
     """A control that does nothing on a server, a first race that is refused, or a prompt in the wrong form."""
     catalogue = servers_catalogue(servers(), chat)
-    shown = [each.name for each in controls(catalogue) if each.options.get("visible", True)]
+    shown = [control.name for control in controls(catalogue) if control.options.get("visible", True)]
     assert not set(shown) & set(OF_THE_ENGINE) and {"prompt", "temperature", "seed", "max_new_tokens"} <= set(shown)
     values = {each.name: each.default for each in controls(catalogue)}
     asked = read_request(catalogue, values)
@@ -62,7 +62,7 @@ def test_no_visitor_learns_where_they_are() -> None:
     backend = servers()
     catalogue = servers_catalogue(backend, False)
     page = build(catalogue, backend)
-    asked = read_request(catalogue, {each.name: each.default for each in controls(catalogue)})
+    asked = read_request(catalogue, {control.name: control.default for control in controls(catalogue)})
     said = [page.get_config_file(), page.get_api_info(), backend.prepare(asked, silent).header(), repr(vars(backend))]
     text = json.dumps(said, default=str)
     assert "secret-host" not in text and KEY not in text and ":8123" not in text
@@ -74,7 +74,7 @@ def test_a_study_takes_a_lane_that_drafts() -> None:
         endpoints_of([(name, f"openai:{URLS[0]}") for name in ("plain", "baseline")], ["m"], {}), False
     )
     catalogue = servers_catalogue(backend, False)
-    values = {each.name: each.default for each in controls(catalogue)}
+    values = {control.name: control.default for control in controls(catalogue)}
     asked = {"name": "a.txt", "text": "one", "limit": 1, "max_new_tokens": 4, "kept": None}
     with pytest.raises(UsageError, match="no lane of these servers drafts"):
         backend.study(read_study(catalogue, values, asked), (), silent)
@@ -92,7 +92,7 @@ def shown(lane: str) -> Recording:
 
 def test_a_lane_here_has_the_figures_that_it_has_without_a_server():
     """A server in the race would change or remove what the page says about local lanes."""
-    assert [each.sentence for each in charts(shown("speculative"))] == [each.sentence for each in charts(ALONE)]
+    assert [chart.sentence for chart in charts(shown("speculative"))] == [each.sentence for each in charts(ALONE)]
     assert [each.sentence for each in why(shown("speculative"))] == [each.sentence for each in why(ALONE)]
 
 
@@ -112,7 +112,7 @@ def test_no_time_within_a_server_is_shown():
     fields = on_servers(ALONE.fields)
     fields["device"]["type"] = "server"
     recording = Recording.of(fields)
-    said = " ".join(each.sentence for each in (*charts(recording), *why(recording)))
+    said = " ".join(chart.sentence for chart in (*charts(recording), *why(recording)))
     assert "drafting and wider steps" in said and ARRIVALS in said
     assert not re.search("Drafting took|drafting [0-9]|guesses that took", said)
 

@@ -72,7 +72,7 @@ def test_every_place_is_the_recordings(pure: Call, recording: dict[str, Any]) ->
             guesses = [token for token, other in zip(event.drafted, event.follows, strict=True) if other == at]
             chosen = event.token_ids[depth : depth + 1] if at in event.rows else ()
             assert (place["row"], place["depth"]) == (at, depth)
-            assert [(each["id"], each["guess"], each["chosen"]) for each in place["answers"]] == [
+            assert [(answer["id"], answer["guess"], answer["chosen"]) for answer in place["answers"]] == [
                 (token, token in guesses, token in chosen)
                 for i, token in enumerate(of["ids"])
                 if i < 3 or token in guesses or token in chosen
@@ -206,7 +206,7 @@ def test_the_same_dice_in_both_lanes(pure: Call) -> None:
                 for side, row in (("left", baseline[step["position"] + r]), ("right", lanes["speculative"][i][r])):
                     sums = [a + b for a, b in zip(row["logits"], row["noise"][die], strict=True)]
                     winners.add(row["ids"][sums.index(max(sums))])
-                    assert [(each["id"], each["sum"]) for each in found[side]["scores"]] == [
+                    assert [(score["id"], score["sum"]) for score in found[side]["scores"]] == [
                         (token, pytest.approx(total)) for token, total in zip(row["ids"], sums, strict=True)
                     ]
                     assert found[side]["wins"]["id"] in winners and len(winners) == 1

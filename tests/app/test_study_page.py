@@ -209,7 +209,7 @@ def test_a_browser_orders_no_more_than_a_page_may(change: dict[str, Any], names:
 
 def test_which_drafters_race() -> None:
     """Drafters of the page that the study leaves out, or one that nobody offers."""
-    offered = [each for each in CATALOGUE.drafters(CATALOGUE.default) if each not in ("none", "ngram")]
+    offered = [drafter for drafter in CATALOGUE.drafters(CATALOGUE.default) if drafter not in ("none", "ngram")]
     values = {**SETTINGS, "drafter": "none", "more": offered[:MAX_MORE_LANES]}
     assert read_study(CATALOGUE, values, asked()).drafters == ("ngram", *offered[:MAX_MORE_LANES])
     with pytest.raises(UsageError, match="eagle3:/srv"):

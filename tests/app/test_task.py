@@ -12,7 +12,7 @@ def test_a_text_to_continue_is_no_task() -> None:
              "Notes.\nSummarise them in two lines.", "Can you help me with my tax", "tell me a joke ")  # fmt: skip
     texts = ("def write(a):", "list = [1, 2]", "Write a mail to her.\n\nDear Ms Smith,", "What a day it was, she said",
              "", "The Roman Empire began when", "Translate to French:", "help(x)", "Q: Is it?\nA:")  # fmt: skip
-    texts += tuple(each.prompt for each in load_presets())
+    texts += tuple(preset.prompt for preset in load_presets())
     with pure_js("base/task.js") as pure:
         assert [text for text in tasks if not pure("asks", text)] == []
         assert [text for text in texts if pure("asks", text)] == []

@@ -70,7 +70,7 @@ def test_of_a_server_that_reports_neither_tokens_nor_drafts_nothing_is_made_up()
     """Tokens without ids would be a loop from the first one on, and all of them the model's own."""
     words = [f" word{i}" for i in range(8)]
     parts = [[sse(event) for event in stream_of(sizes, words, ids=False)] for sizes in ([1] * 8, [2] * 4)]
-    with servers(*(says_so(each, 0.002) for each in parts)) as found:
+    with servers(*(says_so(part, 0.002) for part in parts)) as found:
         lanes = [Endpoint(name, "m", each.url) for name, each in zip(("baseline", "spec"), found, strict=True)]
         race = RemoteRace(lanes, Question("x"), SamplingParams(max_new_tokens=8), Patience(5, 10))
         assert len(list(race.events()))

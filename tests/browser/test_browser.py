@@ -230,7 +230,7 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     program = list(ast.walk(ast.parse(found["python"])))
     assert prompt in [node.value for node in program if isinstance(node, ast.Constant)]
     (call,) = (n for n in program if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "standard_lanes")
-    given = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+    given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
     assert standard_lanes(ast.literal_eval(call.args[0]), **given)[-1].rule == "rejection"
 
     other = tab.context.new_page()

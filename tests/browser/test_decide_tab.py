@@ -177,7 +177,7 @@ def test_what_was_chosen_in_what_if_is_what_decide_is_about(page: Any) -> None:
         assert table(page)["tokens per second"][2] == ratio
         assert "Best that a server can run: n-gram (copies earlier text), k = " in words(page, "answerElse")
         commands = page.locator("[data-ref=serve] pre").all_text_contents()
-        assert bool(commands) == is_served and all(f'tokens": {k}' in each for each in commands[:1])
+        assert bool(commands) == is_served and all(f'tokens": {k}' in command for command in commands[:1])
         page.click("#pf-tab-whatif")
         page.evaluate(SETTLED)
         assert words(page, "whatIfShown") == f"{k}: {ratio}", "the choice is still there"

@@ -44,7 +44,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
 
 
 def pieces_of(recording: Mapping[str, Any]) -> list[str]:
-    steps = (each for each in recording["events"] if each["type"] == "step" and each["lane"] == "baseline")
+    steps = (event for event in recording["events"] if event["type"] == "step" and event["lane"] == "baseline")
     return [piece for step in steps for piece in step["pieces"]]
 
 

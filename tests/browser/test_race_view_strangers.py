@@ -188,7 +188,7 @@ def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
         said = words(tab, "alertText")
         assert said.startswith("race.json cannot be opened: ") and said.endswith(".") and why in said
     assert tab.evaluate(TOKENS) == before
-    assert all("the server responded with a status of 4" in each for each in tab.problems)
+    assert all("the server responded with a status of 4" in problem for problem in tab.problems)
     tab.problems.clear()
     tab.locator("#page-presets button:not(#page-settings-button)").first.click()
     tab.wait_for_function("!window.photofinish.state.fromFile")

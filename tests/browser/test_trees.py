@@ -91,7 +91,7 @@ def test_a_tree_is_drawn_as_it_branches(page: Any) -> None:
         assert len({nodes[r]["y"] for r in step.kept}) <= 1
         assert len({nodes[r]["x"] for r, row in enumerate(step.parents) if row == 0}) == 1
         columns = page.evaluate(COLUMNS)
-        assert {step.parents[each["r"]] for each in columns if each["r"] < len(nodes)} >= {*step.parents}
+        assert {step.parents[column["r"]] for column in columns if column["r"] < len(nodes)} >= {*step.parents}
         for r, row in enumerate(step.parents):
             page.click(f".pf-one-guess[data-place='{r}']")
             page.evaluate(SETTLED)

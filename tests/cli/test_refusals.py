@@ -194,7 +194,7 @@ def answers(no_torch: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
         (folder / name).write_bytes(content)
     lines = []
     for arguments, _ in CASES:
-        told = [str(folder / each) if each in contents else each for each in arguments]
+        told = [str(folder / argument) if argument in contents else argument for argument in arguments]
         if "STUDY" in arguments:
             told += ["--target", str(TRAINED), "--dtype", "float32"]
         lines.append(json.dumps(told))

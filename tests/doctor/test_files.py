@@ -66,7 +66,7 @@ def test_the_files_are_checked_without_torch(hub: Any) -> None:
     answers, imported, _ = hub
     status, report, _ = answers["here"]
     assert (status, imported) == (0, [])
-    assert [each["check"] for each in report["findings"]] == ["format", "trained for", "tensors"]
+    assert [finding["check"] for finding in report["findings"]] == ["format", "trained for", "tensors"]
 
 
 def test_of_a_hub_repository_only_headers_and_small_files_are_fetched(hub: Any) -> None:
@@ -75,7 +75,7 @@ def test_of_a_hub_repository_only_headers_and_small_files_are_fetched(hub: Any) 
     status, report, said = answers["on the hub"]
     here = answers["here"][1]
     assert (status, said) == (0, ""), report
-    assert [each["check"] for each in report["findings"]] == [each["check"] for each in here["findings"]]
+    assert [finding["check"] for finding in report["findings"]] == [each["check"] for each in here["findings"]]
     names = {name for repository, name in running.sent if repository == "owner/head"}
     assert names == {"config.json", "model.safetensors"}
     size = (HEADS["eagle3"] / "model.safetensors").stat().st_size
@@ -86,7 +86,7 @@ def test_tokenizers_are_fetched_where_tokens_are_compared(hub: Any) -> None:
     """A draft model on the hub with another vocabulary would pass; or a head's check wait for 30 MB."""
     answers, _, running = hub
     status, report, _ = answers["a draft model"]
-    assert status == 0 and any(each["check"] == "vocabulary" for each in report["findings"])
+    assert status == 0 and any(finding["check"] == "vocabulary" for finding in report["findings"])
     assert running.sent["owner/draft", "tokenizer.json"] == Path(DRAFT / "tokenizer.json").stat().st_size
     assert running.sent["owner/target", "tokenizer.json"] and not running.sent["owner/head", "tokenizer.json"]
 

@@ -235,7 +235,7 @@ def test_a_check_that_raises_costs_only_itself(error: type, monkeypatch, caplog,
         whole = list(check_servers(endpoints, PROMPTS, PARAMS))
         monkeypatch.setattr(doctor, "CHECKS", [one, ("planted", bad), *others])
         found = list(check_servers(endpoints, PROMPTS, PARAMS))
-        lanes = [f"--lane={each.lane}=openai:{each.url}" for each in endpoints]
+        lanes = [f"--lane={endpoint.lane}=openai:{endpoint.url}" for endpoint in endpoints]
         assert main(["doctor", *lanes, "--model", "m"]) == 1, "a failed check passed for no fault"
     (planted,) = [each for each in found if each.check == "planted"]
     assert [each.check for each in found if each != planted] == [each.check for each in whole]

@@ -60,7 +60,7 @@ def test_kinds_halves_and_loops_are_evidence() -> None:
     """One share of all texts hides that a drafter helps with one kind alone, or only where the text repeats itself."""
     texts = {"loops": LOOP, "code": PROMPTS[0], "more code": PROMPTS[1]}
     trial = run(trained(), EAGLE3, [FilePrompt(1, kind, text) for kind, text in texts.items()], PARAMS)
-    found = {each.check: each for each in text_findings(trial)}
+    found = {finding.check: finding for finding in text_findings(trial)}
     assert {each.level for each in found.values()} == {"ok"}
     shares = dict(re.findall(r"(loops|code|more code) (\d+)%", found["by kind"].says))
     for number, kind in enumerate(texts):

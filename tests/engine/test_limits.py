@@ -39,7 +39,7 @@ def test_every_drafter_races_at_every_k(k) -> None:
     broken = {f"broken {i}": (drafter, k) for i, drafter in enumerate(BROKEN)}
     lanes = lanes_of((name, *its) for name, its in {**asked, **broken}.items())
     race, recording, events = raced(lanes)
-    failed = {each.lane: each.event.message for each in events if isinstance(each.event, Failed)}
+    failed = {event.lane: event.event.message for event in events if isinstance(event.event, Failed)}
     assert set(failed) == set(broken)
     assert all(words in failed[name] for name, words in zip(broken, BROKEN.values(), strict=True))
     note = recording["widths"]["note"]

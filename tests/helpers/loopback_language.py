@@ -33,7 +33,7 @@ def table(margin: float = MARGIN) -> list[list[float]]:
         for rank, token in enumerate(order):
             logits[token] = 2.0 if rank == 0 else 2.0 - margin if rank == 1 else 0.9 - 0.25 * rank
         total = math.log(sum(map(math.exp, logits)))
-        rows.append([each - total for each in logits])
+        rows.append([logit - total for logit in logits])
     return rows
 
 
@@ -91,7 +91,7 @@ class Language:
         if isinstance(prompt, list):
             return prompt
         if prompt is None:
-            prompt = "".join(f"{self.template}{each['content']}" for each in body["messages"])
+            prompt = "".join(f"{self.template}{message['content']}" for message in body["messages"])
         return [(ord(character) + self.shift) % FIRST_ID for character in prompt]
 
     def row(self, ids: Sequence[int]) -> list[float]:

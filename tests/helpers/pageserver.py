@@ -136,7 +136,9 @@ class Visitor:
         self.url, self.session = f"{url}/gradio_api", session
         self.client = httpx.Client(timeout=60)
         config = self.client.get(f"{url}/config").json()
-        self.functions = {each["api_name"]: each["id"] for each in config["dependencies"] if each["api_name"]}
+        self.functions = {
+            dependency["api_name"]: dependency["id"] for dependency in config["dependencies"] if dependency["api_name"]
+        }
 
     def join(self, name: str, *data: Any) -> None:
         body = {"data": data, "fn_index": self.functions[name], "session_hash": self.session, "trigger_id": None}

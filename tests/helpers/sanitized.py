@@ -103,7 +103,7 @@ def races_of_the_fixture() -> None:
 
 def races_of_the_default_model() -> None:
     drafters = ("ngram", "synthetic:0.7", "eagle3", "dflash", "hybrid:ngram+eagle3")
-    races("gemma-3-270m", {each.partition(":")[0]: each for each in drafters}, 24)
+    races("gemma-3-270m", {drafter.partition(":")[0]: drafter for drafter in drafters}, 24)
 
 
 IN_CI = (odd_linears, odd_attention, odd_rows_of_logits, chains_and_trees, races_of_the_fixture)

@@ -110,7 +110,7 @@ def test_races_whose_text_copies_the_prompt_say_so() -> None:
     """SQL (7.37x) and Summary (9.66x) stood white, although nearly all of their text lies in the prompt."""
     for path in sorted(RACES.glob("*.json")):
         race = read(path)
-        copies = [each for each in race["cautions"] if each["kind"] == "copies"]
+        copies = [caution for caution in race["cautions"] if caution["kind"] == "copies"]
         assert bool(copies) == (path.stem in ("sql", "summary")), path.stem
-        for each in copies:
-            assert "copies the prompt" in each["short"] and each["short"] in " ".join(describe(race))
+        for copy in copies:
+            assert "copies the prompt" in copy["short"] and copy["short"] in " ".join(describe(race))

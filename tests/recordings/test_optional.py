@@ -90,7 +90,7 @@ def test_a_servers_jitter_does_not_disturb_this_machine():
     recording = races.fixed_race()
     first = next(e for e in recording["events"] if e["lane"] == "plain" and e["type"] == "step")
     times = [1.0 if i % 9 == 0 else 0.1 for i in range(2 * MIN_STEPS_TO_JUDGE)]
-    jitter = [{**first, "lane": "there", "width": None, "verify_s": each} for each in times]
+    jitter = [{**first, "lane": "there", "width": None, "verify_s": time} for time in times]
     quiet = [{**first, "verify_s": 0.1} for _ in times]
     assert disturbance(map(from_json, [*quiet, *jitter])) is None
     found = disturbance(map(from_json, [*jitter, *quiet, *({**first, "verify_s": each} for each in times)]))

@@ -35,7 +35,7 @@ def said(recorded: Mapping[str, Any]) -> str:
     """What its reader is told: the refusal, or the doubt."""
     try:
         cautions = checked(json.dumps(recorded).encode())["cautions"]
-        return " ".join(each["sentence"] for each in cautions if each["kind"] == "times")
+        return " ".join(caution["sentence"] for caution in cautions if caution["kind"] == "times")
     except UsageError as error:
         return str(error)
 

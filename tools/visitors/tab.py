@@ -113,8 +113,10 @@ class Tab:
         for asset in ("theme.css", *re.findall(r'"\./(assets/[\w.-]+)"', found)[:4]):
             await self.ask("GET", f"/{asset}")
         config = (await self.ask("GET", "/config")).json()
-        self.functions = {each["api_name"]: each["id"] for each in config["dependencies"] if each["api_name"]}
-        shown = {each["props"].get("label"): each["props"].get("value") for each in config["components"]}
+        self.functions = {
+            dependency["api_name"]: dependency["id"] for dependency in config["dependencies"] if dependency["api_name"]
+        }
+        shown = {component["props"].get("label"): component["props"].get("value") for component in config["components"]}
         self.pair = shown["Model"]
 
     async def join(self, name: str, *data: Any, event: Any = None) -> str:

@@ -44,7 +44,7 @@ def describe(recording: Recording) -> tuple[str, str]:
     drafter = next((f", {lane.drafter}" for lane in spec.lanes if lane.name == name), "")
     ratio = race_speedup(recording.events, name, plain, baseline)
     title = "SYNTHETIC: " if recording.get("synthetic") else ""
-    cautions = [each for each in recording["cautions"] if each["lane"] in (None, name)]
+    cautions = [caution for caution in recording["cautions"] if caution["lane"] in (None, name)]
     verdict = recording["verdicts"].get(name, {"kind": "", "sentence": "no verdict"})
     is_none = verdict["kind"] in ("different", "not_compared") or any(each["kind"] == "loop" for each in cautions)
     gain = "" if ratio is None else f": {'no result, ' * is_none}{ratio:.2f}× as fast as plain"

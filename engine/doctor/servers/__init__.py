@@ -54,7 +54,7 @@ def check_servers(
     if not 1 <= len(endpoints) <= 2 or not prompts:
         raise UsageError(f"needs 1 or 2 servers and at least one prompt, not {len(endpoints)} and {len(prompts)}")
     with asyncio.Runner() as runner:
-        servers = [runner.run(_server(each)) for each in endpoints]
+        servers = [runner.run(_server(endpoint)) for endpoint in endpoints]
         pair = Pair(servers, prompts, params, progress)
         try:
             for name, check in CHECKS:

@@ -38,7 +38,7 @@ def read_data(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question
 def read_questions(text: str, name: str, chat: bool) -> list[Question]:
     """Every distinct prompt of a file's text. chat: texts become user messages; conversations stay conversations either
     way. Raises UsageError saying what is wrong and where."""
-    pairs = [(each.text, () if each.is_turn else each.messages) for each in read_prompts(text, name)]
+    pairs = [(prompt.text, () if prompt.is_turn else prompt.messages) for prompt in read_prompts(text, name)]
     return _questions(pairs, chat)
 
 
@@ -85,6 +85,6 @@ def _synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Questio
     if len(texts) < num:
         raise UsageError(f"{num} prompts of {num_words} random words are not all different: give them more words")
     whole = (
-        (Question(messages=(("user", each),), to_the_end=True) if chat else Question(each, (), True)) for each in texts
+        (Question(messages=(("user", text),), to_the_end=True) if chat else Question(text, (), True)) for text in texts
     )
     return list(whole), num_tokens

@@ -142,7 +142,7 @@ def open_load(text: str) -> SavedLoad:
         raise UsageError(f"its format is {short(whole.get('format'))}, not {FORMAT!r}")
     lanes = whole["lanes"]
     keys = {(lane, num) for lane in lanes for num in range(1, MAX_USERS + 1)}
-    rows = [checked_row(each, keys) for each in whole["levels"]]
+    rows = [checked_row(level, keys) for level in whole["levels"]]
     if not rows or len({_key(row) for row in rows}) < len(rows) or len(set(lanes)) < len(lanes):
         raise UsageError("it must have a level, and each lane and level once")
     for row in rows:

@@ -60,7 +60,7 @@ class Plan:
 
     def about(self) -> dict[str, Any]:
         """What two runs must share to be parts of one study. Has no URL, key or prompt."""
-        questions = json.dumps([[each.text, each.messages, each.to_the_end] for each in self.questions])
+        questions = json.dumps([[question.text, question.messages, question.to_the_end] for question in self.questions])
         return {
             "lanes": [[endpoint.lane, endpoint.model] for endpoint in self.endpoints],
             "concurrency": list(self.concurrency),

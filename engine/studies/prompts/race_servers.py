@@ -32,7 +32,7 @@ PART = 60  # characters of a text before and after the place where it differs
 
 def drafting_lanes(endpoints: Sequence[Endpoint]) -> dict[str, str]:
     """What rows of a study call the drafters of the lanes that draft, by lane."""
-    lanes = [each.lane for each in endpoints if each.lane not in (PLAIN, BASELINE)]
+    lanes = [endpoint.lane for endpoint in endpoints if endpoint.lane not in (PLAIN, BASELINE)]
     return {lane: SERVER if len(lanes) == 1 else lane for lane in lanes}
 
 

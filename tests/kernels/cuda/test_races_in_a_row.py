@@ -52,12 +52,12 @@ def test_nothing_of_a_race_is_left_when_the_next_begins(is_cuda, no_chance, monk
         for i in range(len(drafters)):
             caches += ended(loaded, drafters[i % len(drafters)], ENDINGS[i % len(ENDINGS)], monkeypatch)
             left = counted() - before
-            assert not left and not [each for each in caches if each() is not None], (i, left)
+            assert not left and not [cache for cache in caches if cache() is not None], (i, left)
             assert device is None or all(graph.is_freed for graph in device.graphs)
 
 
 def counted() -> Counter[str]:
-    return Counter(type(each).__name__ for each in gc.get_objects() if type(each) in OF_A_RACE)
+    return Counter(type(thing).__name__ for thing in gc.get_objects() if type(thing) in OF_A_RACE)
 
 
 def ended(loaded: LoadedModel, drafter: str, ending: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
