@@ -28,7 +28,7 @@ class Quoted(str):
 
 
 class JsonLines(logging.Formatter):
-    """time, level, logger, message; of an error its type and where it came from; of a race what `Meters` says."""
+    """time, level, logger, message; of an error its type and where it came from; of a race what `log_race` says."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {

@@ -77,11 +77,6 @@ class Study(ABC):
         if self._ticket is not None:
             self._ticket.sign(QUIET_S)
 
-    @property
-    def waited(self) -> bool:
-        """Whether it has been in the queue."""
-        return self._ticket is not None
-
     def stop(self) -> None:
         """End within one step."""
         self.stopped.set()
@@ -147,15 +142,12 @@ class Study(ABC):
 
 
 class StudiesOf:
-    """All studies of one kind, one per visitor. To be used from the event loop that serves the page.
-
-    `over`: called with the state in which each one ended that had waited for the device."""
+    """All studies of one kind, one per visitor. To be used from the event loop that serves the page."""
 
     what = "a study"
 
     def __init__(self, make: Callable[[Any], Study], queue: RaceQueue) -> None:
         self._make, self._queue = make, queue
-        self.over: Callable[[str], None] = lambda _: None
         self._studies: dict[str, Study] = {}
 
     @property
@@ -168,21 +160,14 @@ class StudiesOf:
         the visitor already has one, or too many races."""
         if visitor in self._studies:
             raise UsageError(f"you already have {self.what} running here; stop it first")
-        study, state = self._make(request), "stopped"
-        self._studies[visitor] = study
+        self._studies[visitor] = study = self._make(request)
         try:
             async with aclosing(study.run(partial(self._queue.enter, visitor, address))) as news:
                 async for _ in news:
                     yield frame_json(study.frame())
-            state = study.state
-        except PhotofinishError:
-            state = "failed"
-            raise
         finally:
             study.stop()
             del self._studies[visitor]
-            if study.waited:
-                self.over(state)
         yield frame_json(await asyncio.to_thread(study.frame))
 
     def stop(self, visitor: str) -> None:

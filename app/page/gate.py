@@ -28,7 +28,7 @@ READ, WRITE = ("GET", "HEAD"), ("POST",)
 FREE = re.compile(r"/healthz|/(?:assets|static)(?:/[0-9A-Za-z_.@-]{1,100}){1,6}")
 SMALL_BYTES = 4_000
 YOURS, YOURS_BYTES = "/yours/", 16_000  # what the owner of the page names: see `doors.py`
-HEALTH, METRICS = "/healthz", "/metrics"  # for whoever runs the page: see `routes.py`
+HEALTH = "/healthz"  # for whoever runs the page: see `routes.py`
 # Limits on a body's structure: its quotes, and the bytes outside its strings. The page sends everything long as one
 # string, because json.loads keeps the interpreter lock: 0.1 s for 1 MB of brackets, 0.001 s for 1 MB of text.
 MAX_QUOTES, MAX_OUTSIDE_BYTES = 10_000, 50_000
@@ -59,7 +59,6 @@ class Gate:
         self._routes = [
             (methods, re.compile(pattern), max_bytes)
             for methods, pattern, max_bytes in (
-                (READ, METRICS, 0),
                 (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt", 0),
                 (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)", 0),
                 (WRITE, r"/recordings", MAX_BODY_BYTES),

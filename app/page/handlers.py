@@ -30,8 +30,8 @@ from ..figures.why import compared_of, why
 from ..jobs.backend import TorchBackend
 from ..jobs.checkups import CheckUps
 from ..jobs.load import LoadStudies
-from ..jobs.meters import Meters
 from ..jobs.pool import Jobs
+from ..jobs.race_log import log_race
 from ..jobs.races import Stage, first_frame
 from ..jobs.recorded import recorded_view
 from ..jobs.server_races import MixedBackend, ServersBackend
@@ -71,15 +71,11 @@ class Handlers(StatusLines):
         """By preset id: the frame that shows its recorded race, or None."""
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
-        self.meters = Meters(self.stage.queue)
-        self.stage.over = self.meters.race_over
+        self.stage.over = log_race
         self._jobs = Jobs()
         self._studies = Studies(backend, self.stage.queue)
         self._check_ups = CheckUps(backend, self.stage.queue)
         self.loads = LoadStudies(self.stage.queue) if under_load or self.doors is not None else None
-        for kind, all_of in (("prompts", self._studies), ("check-up", self._check_ups), ("load", self.loads)):
-            if all_of is not None:
-                all_of.over = partial(self.meters.study_over, kind)
 
     @property
     def catalogue(self) -> Catalogue:
@@ -119,16 +115,14 @@ class Handlers(StatusLines):
     @streamed
     async def race(self, request: gr.Request, **values: Any) -> Frames:
         """Run a race."""
-        with self.meters.refusals(values["pair"], self.catalogue):
-            return self._begin(read_request(self.catalogue, values), request)
+        return self._begin(read_request(self.catalogue, values), request)
 
     @streamed
     async def again(self, event: gr.EventData, request: gr.Request) -> Frames:
         """Run the race of a recording once more; the browser names the recording."""
         named = partial(self._named, event._data)
-        with self.meters.refusals("", self.catalogue):
-            asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
-            return self._begin(asked, request)
+        asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
+        return self._begin(asked, request)
 
     def _begin(self, asked: RaceRequest, request: gr.Request) -> Frames:
         return self.stage.frames(visitor_of(request), address_of(request), asked)

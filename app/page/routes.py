@@ -8,7 +8,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -21,12 +20,10 @@ from ..catalogue.limits import MAX_PROMPT_CHARS, check_file
 from ..jobs.health import health
 from .doors import read_asked
 from .exported import exported
-from .gate import HEALTH, METRICS, address_of
+from .gate import HEALTH, address_of
 from .handlers import Handlers
-from .own import is_inside
 
 log = logging.getLogger(__name__)
-NOT_INSIDE = "the metrics are for programs of this machine and its private network, without a proxy"
 FAULT = "This failed because of a bug in Photofinish; its log has the kind of error."
 FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
     "json": ("application/json", lambda recording: recording.text),
@@ -38,7 +35,7 @@ FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
 def routes(handlers: Handlers) -> list[Route]:
     """POST /recordings takes a file and answers with its key; GET /recordings/KEY.FORM gives one. POST /tokens counts
     the tokens of {"text", "target"}. POST /yours/model and /yours/servers: see `Doors`. GET /healthz: whether races can
-    be run, for everybody; GET /metrics: see `Meters`, only for requests from inside."""
+    be run, for everybody."""
 
     async def take(request: Request) -> Response:
         try:
@@ -72,14 +69,8 @@ def routes(handlers: Handlers) -> list[Route]:
         found = health(handlers.stage.queue, default.target, handlers.status(default))
         return JSONResponse(found, 200 if found["ready"] else 503)
 
-    async def metrics(request: Request) -> Response:
-        if not is_inside(address_of(request), request.headers.raw):
-            return JSONResponse({"detail": NOT_INSIDE}, 403)
-        return Response(handlers.meters.text(), media_type=CONTENT_TYPE_LATEST)
-
     found = [
         Route(HEALTH, healthy),
-        Route(METRICS, metrics),
         Route("/tokens", count, methods=["POST"]),
         Route("/recordings", take, methods=["POST"]),
         Route("/recordings/{key}.{form}", give),

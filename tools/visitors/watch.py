@@ -21,7 +21,7 @@ COUNTED = {"text": "How many tokens is this?", "target": NAME}
 
 @dataclass
 class Watch:
-    """memory: (seconds since the beginning, MB). unhealthy: answers of /healthz, /metrics and others that are not 200.
+    """memory: (seconds since the beginning, MB). unhealthy: answers of /healthz and others that are not 200.
     lengths: of the queue. answered: seconds until GET / and POST /tokens were answered."""
 
     server: Server
@@ -41,7 +41,6 @@ class Watch:
                     self.weigh()
                 if second % HEALTH_S == 0:
                     self.num_health += 1
-                    await self._ask(client, "GET /metrics")
                     self.lengths.append((await self._ask(client, "GET /healthz")).json()["queue_length"])
                 began = time.perf_counter()
                 for name, times in self.answered.items():
