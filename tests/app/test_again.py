@@ -55,7 +55,7 @@ def test_what_is_said_afterwards() -> None:
     recorded = Recording.of(fixed_race())
     assert told_again(recorded, recorded) == (
         "This machine wrote the same 5 tokens, bit for bit, 1.00× as fast as the recording; recorded 1.11x, here 1.11x "
-        "(plain 5.0 and 5.0 tokens/s); times are not proven."
+        "(plain 5.0 and 5.0 tokens/s, its prefill 0.50 and 0.50 s); times are not proven."
     )
     rounded, faster, parted, weights = (copy.deepcopy(recorded.fields) for _ in range(4))
     for step in (event for event in rounded["events"] if event["type"] == "step"):

@@ -244,7 +244,7 @@ def test_a_healthy_pair_has_no_fault(drafter: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["checkup.target_findings", "checkup.worth", "texts.text_findings", "trial.draft_findings"]
+    "place", ["checkup.target_findings", "checkup.worth", "text_kinds.text_findings", "trial.draft_findings"]
 )
 def test_a_check_that_raises_costs_only_itself(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One mistake in one check would take all other findings with it."""

@@ -19,7 +19,8 @@ from tests.helpers import ROOT
 from tests.helpers.trained import ARGUMENTS, text_of
 
 LIGHT = (
-    "events spec errors interfaces decode sampling.accept race exactness.widths analysis.verdict text cache progress "
+    "core.events core.spec core.errors core.interfaces core.decode core.sampling.accept core.race exactness.widths "
+    "analysis.same text cache progress "
     "loading.sources analysis.roofline analysis.metrics drafters recordings.recording recordings.replay cli.main "
     "cli.commands cli.verify"
 )

@@ -16,7 +16,7 @@ from engine.training.windows import cut
 from tests.helpers import ROOT
 from tests.helpers.trained import trained
 
-TEXT = (ROOT / "engine" / "decode.py").read_text()
+TEXT = (ROOT / "engine" / "core" / "decode.py").read_text()
 LAYERS = default_layers(6)
 WORDS = 600
 
