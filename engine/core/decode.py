@@ -4,7 +4,15 @@
 
 So prefill is `extend(prompt[:-1])`, every output token comes out of a timed step, and a step is always the same four
 moves: propose, extend by the last token and the draft, accept, roll back to all but the newest token. A target may do
-the middle two in one call."""
+the middle two in one call.
+
+A step with k = 3, whose second guess is wrong; c is the last committed token, the cache holds n tokens:
+
+    propose    x y z
+    extend     c x y z        rows 0 to 3 of logits, the cache holds n + 4
+    accept     row 0 chooses x, row 1 chooses q: x is kept, q is the target's own
+    roll back  committed ... c x q, the cache holds n + 2: all but q
+"""
 
 from __future__ import annotations
 
@@ -40,19 +48,21 @@ def decode(
     on_error: Callable[[Exception], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Event]:
-    """Yield Started, a Step per verification, then Finished; or Failed if the drafter or the model failed (committed
-    tokens stand).
+    """Yield Started, a Step per verification, then Finished; or Failed after a PhotofinishError, RuntimeError or
+    MemoryError, be it the drafter's or the model's (tokens of earlier steps stand). Other errors are raised.
 
-    ending: decides where the completion ends; used for this lane only.
-    k: the most tokens that a step drafts.
-    audit: whether steps carry checksums of their logits.
+    target: with an empty cache.
+    prompt_ids: at least one token.
+    ending: decides where the completion ends, by `max_new_tokens` too; used for this lane only.
+    k: the most tokens that a step drafts; it commits one more.
+    audit: whether steps carry checksums of the rows of logits that decided their tokens.
     look: called with each step and its logits [num_drafted + 1, vocab], which are valid until it returns.
     on_error: called with the error before Failed is yielded; may raise instead.
     clock: seconds.
 
     `draft_s` is the time of the proposal, `verify_s` that of everything else in a step: forward, sampling, acceptance,
-    rollback, host work. The clock starts when the loop is resumed and stops just before the event is yielded; stop
-    strings, checksums and `look` come after it has stopped. Closing the generator ends the lane within one step."""
+    rollback, host work. The clock starts when the loop is resumed and stops after the rollback; stop strings, checksums
+    and `look` follow untimed, before the event is yielded. Closing the generator ends the lane within one step."""
     committed = list(prompt_ids)
     num_tokens, decode_s = 0, 0.0
     try:
@@ -133,10 +143,10 @@ def _decided(rows: Tensor, acceptance: Acceptance) -> Tensor:
 def _propose(drafter: Drafter, committed: list[int], hidden: Tensor | None, k: int, vocab_size: int) -> Draft:
     """A draft that is safe to verify. Raises DrafterError if the drafter raised or broke its contract."""
     draft = _guard(drafter.propose, tuple(committed), hidden, k)  # a tuple: a drafter cannot change what was committed
-    if not isinstance(draft, Draft) or not isinstance(draft.token_ids, tuple):
+    if not isinstance(draft, Draft) or not (isinstance(draft.token_ids, tuple) and isinstance(draft.parents, tuple)):
         raise DrafterError(
-            f"the drafter proposed {type(draft).__name__} {str(draft)[:60]!r}, which is no Draft of a tuple of "
-            "token ids"
+            f"the drafter proposed {type(draft).__name__} {str(draft)[:60]!r}, which is no Draft of tuples of token "
+            "ids and parents"
         )
     ids = draft.token_ids
     if len(ids) > k:

@@ -10,7 +10,7 @@ from typing import Union
 
 from .spec import paths, row_after
 
-FINISH_REASONS = ("stop", "stop_string", "length")
+FINISH_REASONS = ("stop", "stop_string", "length")  # an end token, a stop string, the limit on new tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Step:
 
     Rows are numbered as in `spec.py`; the properties below treat chains and trees alike.
 
-    A server may report only the number of drafts: then `drafted` is empty. Its step of unknown width without drafts may
-    be several steps at once, and commit any number of tokens."""
+    A server may report only the number of drafts: then `drafted` is empty. Where it reports no drafts either, `width`
+    is None, and what arrived together counts as one step, of any number of tokens."""
 
     index: int
     position: int
@@ -97,7 +97,7 @@ class Step:
 
     @property
     def paths(self) -> list[tuple[int, ...]]:
-        """See `rows.paths`. The length of a row's path is its depth: it decides the token at `position` + depth."""
+        """See `spec.paths`. The length of a row's path is its depth: it decides the token at `position` + depth."""
         return paths(self.follows)
 
     @property

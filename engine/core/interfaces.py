@@ -19,7 +19,7 @@ Guarantee = Literal["same tokens", "same distribution"]
 class Draft:
     """Up to k proposed tokens: a tree, whose rows `spec.py` numbers.
 
-    logits: [k, vocab], only from drafters whose rule needs their distribution.
+    logits: [len(draft), vocab], only from drafters whose rule needs their distribution.
     copied, sources, chances: see `events.Step`; only readers use them.
     parents: the row that each token follows, an earlier one; the tokens that follow one row differ. () for a chain, in
         which each follows the one before.
@@ -56,7 +56,7 @@ class Acceptance:
 
     num_accepted: how many draft tokens are kept.
     token_ids: all committed tokens: those, then the target's own.
-    rows: of each committed token the row of the step that decided it, from 0 on; () for the first ones in order.
+    rows: the row that decided each committed token; () means 0, 1, 2, ...
     """
 
     num_accepted: int
@@ -65,7 +65,12 @@ class Acceptance:
 
 
 class Target(Protocol):
-    """A model with a cache of committed tokens. `decode.py` has the invariant on its length."""
+    """A model with a cache of committed tokens, one for each lane. `decode.py` has the invariant on its length.
+
+    What makes lanes equal: a row of logits, and the entries that it leaves in the cache, have the same bits whatever
+    the width of the step, its other rows, and what was rolled back before. They depend on the tokens of the row's own
+    path alone: in a tree its position is its depth, and it sees no other branch. The widths of a race are chosen so
+    that this holds on its device (`exactness/`)."""
 
     vocab_size: int
 
@@ -76,10 +81,10 @@ class Target(Protocol):
 
         token_ids: the tokens to append.
         num_logits: how many of them, from the first on, need logits; 0 in prefill.
-        parents: see `Draft`; token_ids are then the rows of a tree. Only where `takes_trees`.
+        parents: see `Draft`; token_ids are then the rows of a tree. Raises RaceError where a target takes chains only.
 
         Returns logits [num_logits, vocab], and hidden states [len(token_ids), layers * dim] if they were requested at
-        construction, else None. Both are valid until the next call."""
+        construction, else None. Both are valid until the next `extend` or whole step."""
         ...
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -108,13 +113,14 @@ class Verify(Protocol):
     """A whole step: `extend` and a rule in one call."""
 
     def __call__(self, token: int, draft: Draft, position: int) -> tuple[Acceptance, Tensor, Tensor | None]:
-        """Append the last committed token and a draft to the cache, and judge the draft.
+        """Append the last committed token and a draft to the cache, and judge the draft. `keep` and `rollback` follow
+        as after `extend`.
 
         token: the last committed token.
         position: of the next token in the completion.
 
         Returns the rule's decision, logits [len(draft) + 1, vocab], and hidden states [len(draft) + 1, layers * dim] or
-        None; both are valid until the next call."""
+        None; both are valid until the next `extend` or whole step."""
         ...
 
 
@@ -123,8 +129,9 @@ class WholeStepTarget(Target, Protocol):
     """A target that can judge drafts on its own device."""
 
     def verifier(self, accept: AcceptRule) -> Verify | None:
-        """Whole steps under this rule, with the same bits as `extend` and the rule itself; None where those are to be
-        used. The same for every lane of a race whose rules promise the same tokens."""
+        """Whole steps under this rule, with the logits of `extend`; None where `extend` and the rule are to be used.
+        Their noise may differ from the rule's in its last bits, so of a race's lanes that promise the same tokens
+        either all get one, or none."""
         ...
 
 
@@ -171,8 +178,9 @@ class Drafter(ABC):
         """Guess what follows.
 
         token_ids: all committed tokens, prompt included; not to be kept or changed.
-        hidden: [new, layers * dim], the target's rows for the tokens that its last step committed, except the newest;
-            None at the first step. Valid until the target's next step.
+        hidden: [new, layers * dim], what the last step left in the cache: the target's rows for the token that was the
+            newest before it, and for those it committed, except the newest. None at the first step. Valid until the
+            target's next step; not to be changed.
         k: the most tokens to return; fewer, or none, is fine. At 0 return an empty draft, but consume `hidden`.
         """
 
@@ -230,11 +238,12 @@ class Choice(ABC):
 
     @abstractmethod
     def __call__(self, row: Tensor, position: int) -> int:
-        """The token for a row of logits [vocab] at that position of the completion, decided by the two alone."""
+        """The token for a row of logits [vocab] at that position of the completion, decided by the two alone. Raises
+        RaceError for NaN."""
 
     def at_once(self, rows: Tensor, draft: Sequence[int], position: int) -> list[int]:
         """Choices from rows [len(draft) + 1, vocab], the first at `position`, in one go: up to and including the first
-        that differs from `draft`, or fewer. [] is always right: the caller then chooses row by row."""
+        that differs from `draft`, or fewer: the same as row by row. [] is always right."""
         return []
 
 
@@ -252,5 +261,5 @@ class Ending(Protocol):
 
     def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
         """How many of these newly committed tokens count, and one of `events.FINISH_REASONS` if the completion ends
-        with the last of them, else None."""
+        with the last of them, else None: then all count."""
         ...

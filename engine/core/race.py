@@ -2,7 +2,7 @@
 clock is behind.
 
 Two decoders at once would slow each other down, and strict alternation would hide speed. This way each step has the
-device to itself, and all clocks agree to within one step: a true race with any number of lanes."""
+device to itself, and the clocks of running lanes agree to within one step: a true race with any number of lanes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .events import Event, Failed, Finished, LaneEvent, Step
 def race(lanes: Mapping[str, Iterator[Event]], solo: bool = False) -> Iterator[LaneEvent]:
     """Interleave lanes by their own clocks; with `solo` run each to its end, in the given order.
 
-    A lane's clock counts its steps, not its prefill. Ties go to the lane named first. A lane that fails leaves the
-    others running. Closing this generator closes every lane, even if closing one raises."""
+    A lane's clock counts its steps, not its prefill. Ties go to the lane named first. A lane that yields Failed leaves
+    the others running. Closing this generator closes every lane, even if closing one raises."""
     clocks = dict.fromkeys(lanes, 0.0)
     running = list(lanes)
     fresh = list(lanes)

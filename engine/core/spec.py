@@ -129,7 +129,7 @@ class LaneSpec:
         object.__setattr__(self, "role", self.role or (self.name if self.name in (PLAIN, BASELINE) else SPECULATIVE))
         if self.role not in ROLES:
             raise choices("role", self.role, ROLES)
-        if self.role != self.name in (PLAIN, BASELINE):
+        if self.name in (PLAIN, BASELINE) and self.role != self.name:
             raise UsageError(f"the name {self.name!r} is that role's own; no {self.role} lane can have it")
 
     @property
@@ -148,7 +148,7 @@ class RaceSpec:
 
     lanes: 1 to MAX_LANES, with different names.
     params: how tokens are chosen, the same in every lane.
-    audit: record checksums of all logits, and the most probable tokens of every row.
+    audit: record checksums of the logits that decided tokens, and the most probable tokens of every row.
     solo: run lane after lane rather than step by step.
 
     Raises UsageError naming the value and the limits."""
@@ -233,8 +233,9 @@ def row_after(parents: Sequence[int], token_ids: Sequence[int], row: int, token:
 
 
 def paths(parents: Sequence[int]) -> list[tuple[int, ...]]:
-    """For each row, the draft tokens that lead to it, by number, its own last; () for row 0."""
-    found: list[tuple[int, ...]] = [()]
+    """For each row, the draft tokens that lead to it, as indices into the draft (row - 1), its own last; () for row
+    0."""
+    paths: list[tuple[int, ...]] = [()]
     for i, row in enumerate(parents):
-        found.append((*found[row], i))
-    return found
+        paths.append((*paths[row], i))
+    return paths

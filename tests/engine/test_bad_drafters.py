@@ -90,7 +90,9 @@ def test_a_drafter_that_changes_what_it_was_shown_changes_no_token(how, k):
     assert isinstance(events[-1], Failed) or tokens_of(events) == truth
 
 
-@pytest.mark.parametrize("value", [None, [1, 2], (1, 2), "12", 3, Draft(None), Draft(3), Draft([1, 2])], ids=repr)
+@pytest.mark.parametrize(
+    "value", [None, [1, 2], (1, 2), "12", 3, Draft(None), Draft(3), Draft([1, 2]), Draft((1,), parents=5)], ids=repr
+)
 def test_what_is_no_draft_fails_the_lane(value):
     """A drafter that returns a list, or nothing, would end the race with a traceback."""
     _, *steps, last = run(FakeTarget(), Garbage([1] * 9, value, 0), [1, 2], 8, 3)

@@ -199,10 +199,12 @@ def test_at_temperature_0_it_is_greedy_verification():
         (Draft((1,), torch.zeros(1, VOCAB + 1)), torch.zeros(2, VOCAB), DrafterError),
         (Draft((1,), torch.full((1, VOCAB), torch.nan)), torch.zeros(2, VOCAB), DrafterError),
         (Draft((1,), torch.full((1, VOCAB), -torch.inf)), torch.zeros(2, VOCAB), DrafterError),
+        (Draft((1,), "logits"), torch.zeros(2, VOCAB), DrafterError),
+        (Draft((1, 2), parents=(0, 0)), torch.zeros(3, VOCAB), DrafterError),
         (Draft((1,), torch.zeros(1, VOCAB)), torch.full((2, VOCAB), torch.nan), RaceError),
         (Draft(), torch.full((1, VOCAB), torch.nan), RaceError),
     ],
-    ids=["rows", "vocabulary", "NaN", "nothing", "target NaN", "target NaN, no draft"],
+    ids=["rows", "vocabulary", "NaN", "nothing", "no tensor", "a tree", "target NaN", "target NaN, no draft"],
 )
 def test_rows_that_cannot_be_judged_fail_the_lane(draft, logits, error):
     """A token would be drawn from noise, or a traceback shown."""

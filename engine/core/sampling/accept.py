@@ -60,7 +60,8 @@ class Rejection:
     p and q are the target's and the drafter's distributions after temperature, top-k and top-p. A draft without logits
     is deterministic: q is 1 at its token. The output has exactly the target's distribution if the drafter drew each
     token from the stated q, with `drafters_sampler`, or deterministically, and if the draft's length does not depend on
-    the token drawn last. Raises DrafterError for logits of another shape or NaN."""
+    the token drawn last (else being drafted at all would say something of that token). Raises DrafterError for trees,
+    and for logits of another shape or NaN."""
 
     guarantee: Guarantee = "same distribution"
 
@@ -68,10 +69,12 @@ class Rejection:
         self._sampler, self._test, self._own = sampler, sampler.stream(TEST), sampler.stream(OWN)
 
     def __call__(self, draft: Draft, logits: Tensor, position: int) -> Acceptance:
-        if draft.logits is not None and tuple(draft.logits.shape) != (len(draft), logits.shape[-1]):
+        if draft.parents:
+            raise DrafterError("the drafter proposed a tree; rule 'rejection' judges one token after the other")
+        shape, needed = getattr(draft.logits, "shape", ()), (len(draft), logits.shape[-1])
+        if draft.logits is not None and tuple(shape) != needed:
             raise DrafterError(
-                f"the drafter's logits are {list(draft.logits.shape)}, not {[len(draft), logits.shape[-1]]}: one "
-                "row of the vocabulary for each token"
+                f"the drafter's logits are {list(shape)}, not {list(needed)}: one row of the vocabulary for each token"
             )
         for i, token in enumerate(draft.token_ids):
             p = self._probabilities(logits[i])

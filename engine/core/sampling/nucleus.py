@@ -12,8 +12,8 @@ from torch import Tensor
 from ..errors import NOT_NUMBERS, RaceError
 
 NUCLEUS_FIRST = 1024
-# The integer weight of a row's largest score. The sum of 2**22 such weights still fits int64. A score 28 below the
-# largest weighs 0.
+# The integer weight of a row's largest score. The sum of 2**22 such weights still fits int64. A score more than
+# 28.5 below the largest weighs 0.
 UNIT = 2.0**40
 LEAST = -(2**31)
 

@@ -25,7 +25,7 @@ MAX_NOISE = 22.9  # more than any Gumbel noise here: the smallest uniform, 2**-3
 # win.
 NEAR = 4.0
 # Logarithms are taken of a multiple of this many numbers: a remainder that does not fill a vector may get other bits.
-LANES = 64
+VECTOR = 64
 SIGN_BIT, INFINITY_BITS = 0x8000, 0x7F80  # bfloat16's
 
 
@@ -223,6 +223,6 @@ class Sampler(Choice):
         return None, self.scores(row, position)
 
     def _noise(self, columns: Any, position: int) -> Tensor:
-        tokens = torch.zeros(-(-len(columns) // LANES) * LANES, dtype=torch.int32)
+        tokens = torch.zeros(-(-len(columns) // VECTOR) * VECTOR, dtype=torch.int32)
         tokens[: len(columns)] = self._tokens[torch.from_numpy(columns)]
         return gumbel(tokens, self.params.seed, position)[: len(columns)]
