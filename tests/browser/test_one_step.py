@@ -12,7 +12,7 @@ import pytest
 
 from engine.recordings.recording import read
 from tests.helpers import CHAINS, race_pages
-from tests.helpers.page_browser import UNREADABLE
+from tests.helpers.page_browser import UNREADABLE, slowness
 from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TEXT, feed, race_over, words, words_of
 from tests.helpers.races import known_in_part
 from tests.helpers.steps_apart import chance_words, steps_of, taken_apart, verdicts_of
@@ -344,10 +344,10 @@ def test_sixteen_rows_are_drawn_in_a_frame(page: Any) -> None:
         found = devtools.send("Performance.getMetrics")["metrics"]
         return next(float(each["value"]) for each in found if each["name"] == "TaskDuration")
 
-    each_s = [1.0]
-    while min(each_s) >= 0.016 and len(each_s) < 12:  # a core that is shared is slower in processor time too
+    each_s, bar_s = [1.0], 0.016 * slowness()
+    while min(each_s) >= bar_s and len(each_s) < 12:  # a core that is shared is slower in processor time too
         before = spent_s()
         page.evaluate(DRAW, NUM_DRAWN)
         each_s.append((spent_s() - before) / NUM_DRAWN)
     print(f"each {1000 * min(each_s):.1f} ms, after {len(each_s) - 1} rounds")
-    assert min(each_s) < 0.016
+    assert min(each_s) < bar_s

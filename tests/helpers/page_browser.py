@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +226,10 @@ def end(tab: Any) -> str:
     tab.evaluate("document.getElementById('page-stop-button').click()")
     tab.wait_for_selector('.pf:is([data-state="stopped"], [data-state="finished"])', timeout=RACE_MS)
     return str(tab.get_attribute(".pf", "data-state"))
+
+
+def slowness() -> float:
+    """How many times as long as on the machine of the bars (AMD Zen 5) a loop of Python takes here now; at least 1."""
+    began = time.thread_time()
+    sum(i * i for i in range(300_000))
+    return max(1.0, (time.thread_time() - began) / 0.01)
