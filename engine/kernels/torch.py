@@ -139,8 +139,11 @@ def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str
 
 
 def cpu_name() -> str:
-    """The processor's name from the kernel, and its number of cores."""
+    """The processor's name from the kernel, and its number of cores. A virtual machine's may be that of many processors
+    ("AMD EPYC"): its family and model are then added, or two machines would count as one."""
     name = cpu_info("model name") or platform.processor() or platform.machine()
+    if (family := cpu_info("cpu family")) and not any(map(str.isdigit, name)):
+        name += f" (family {family}, model {cpu_info('model')})"
     return f"{name}, {os.cpu_count()} cores"
 
 

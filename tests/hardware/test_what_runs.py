@@ -16,6 +16,7 @@ from engine.core.errors import UsageError
 from engine.kernels.cuda import decoder
 from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.kernels import CudaKernels
+from engine.kernels.torch import cpu_name
 from engine.layers import decoder as fused_decoder
 from engine.recordings.check import check
 from engine.recordings.compare import compare
@@ -114,3 +115,17 @@ def test_an_old_recording_is_read_and_one_of_another_shape_is_not() -> None:
     for wrong in (7, [], {"decoder": "x"}, {"sentence": None}, {"sentence": "x" * 20_000}):
         with pytest.raises(UsageError, match="runs"):
             check({**old, "runs": wrong})
+
+
+def test_two_machines_of_one_name_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cloud machines call their processor "AMD EPYC", whatever it is: `verify` would blame the file for another
+    machine's times, and a study go on with rows of two."""
+
+    def named(name: str, family: str, model: str) -> str:
+        entries = {"model name": name, "cpu family": family, "model": model}
+        monkeypatch.setattr("engine.kernels.torch.cpu_info", lambda entry: entries[entry])
+        return cpu_name()
+
+    zen3, zen5 = named("AMD EPYC", "25", "1"), named("AMD EPYC", "26", "2")
+    assert zen3.startswith("AMD EPYC (family 25, model 1), ") and zen5.startswith("AMD EPYC (family 26, model 2), ")
+    assert named("AMD EPYC 9R14", "25", "17").startswith("AMD EPYC 9R14, "), "a name that says which it is stays"

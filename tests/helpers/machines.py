@@ -50,7 +50,7 @@ CONFIGS: dict[str, Any] = {
     for target, drafter in on_hub()
     for name in (target, repository(drafter))
     if name
-}  # what the hub says of every repository that the page names; of most heads, heads of the same size
+}  # the configurations that the hub has for the page's repositories; most heads are stood in for by one of that size
 
 
 def with_gpu(gib: float, dtype: str = "bfloat16") -> Machine:

@@ -32,7 +32,7 @@ ORDER, CLOCK, COSTS, PACE = "contradict the order of its events", "one clock can
 
 
 def said(recorded: Mapping[str, Any]) -> str:
-    """What its reader is told: the refusal, or the doubt."""
+    """The refusal or the doubt that a reader of this file sees."""
     try:
         cautions = checked(json.dumps(recorded).encode())["cautions"]
         return " ".join(caution["sentence"] for caution in cautions if caution["kind"] == "times")
@@ -117,7 +117,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_contradicts_a_change_is_named(name: str) -> None:
-    """A reader who is told nothing quotes the ratio; one who is told nothing but no cannot see why."""
+    """Without the sentence a reader would quote the ratio, or not know why he must not."""
     changed, words = CHANGES[name]
     assert words in said(changed)
 
