@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import engine
+from engine.analysis.verdict_words import THRESHOLD, VERDICTS
 from engine.cli import main
 from engine.core.errors import UsageError
 from engine.loading.loading import load
@@ -120,6 +121,14 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8")) <= README_CHARACTERS
 
 
+def test_the_docs_list_the_words_of_verdicts() -> None:
+    """A reader would look up a verdict, or the limit of one, that the page has in other words."""
+    race, yours = ((ROOT / f"docs/{name}.md").read_text(encoding="utf-8") for name in ("read_a_race", "yours"))
+    here = [kind for kind in VERDICTS if kind not in ("same_text", "other_text")]  # the others are of servers
+    assert [VERDICTS[kind].head for kind in here if f"- **{VERDICTS[kind].head}**: " not in race] == []
+    assert f"| `ship` | lies above {THRESHOLD} |\n| `do not ship` | lies below {THRESHOLD} |" in yours
+
+
 def test_the_public_names_are_there_and_cost_nothing() -> None:
     """`from engine import ...` in the example would fail, or `import engine` begin with torch."""
     assert all(callable(getattr(engine, name)) for name in engine.__all__)
@@ -136,7 +145,7 @@ def test_the_example_runs(monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", ["example.py", "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n    return a"])
     runpy.run_path(str(ROOT / "example.py"))
     said = capsys.readouterr().out.splitlines()
-    assert "identical, bit for bit" in said[-1] and any("of 7 guesses kept" in line for line in said)
+    assert VERDICTS["identical_bits"].head in said[-1] and any("of 7 guesses kept" in line for line in said)
     assert len((ROOT / "example.py").read_text(encoding="utf-8").splitlines()) <= 40
 
 

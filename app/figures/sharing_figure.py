@@ -8,9 +8,10 @@ from typing import Any
 from engine.analysis.breakdown import Compared
 from engine.analysis.roofline import cache_s
 from engine.analysis.sharing import Shared, as_raced, shared, stops_paying
+from engine.analysis.verdict_words import PAYS
 from engine.core.errors import UsageError
-from engine.core.spec import AUTO, MAX_WIDTH, SPECULATIVE, TREE
-from engine.drafters import label
+from engine.core.spec import MAX_WIDTH, SPECULATIVE
+from engine.drafters import draft_words
 from engine.recordings.event_json import MAX_SECONDS
 from engine.recordings.recording import Recording
 from engine.recordings.words import scope
@@ -59,30 +60,30 @@ def _words(recording: Recording, told: Sequence[Shared], num_measured: int, with
     apart, together = stops_paying(told)
     most, users = f"over {len(told)}", f"{num_measured} user{'s' * (num_measured > 1)}"
     if apart is None and together is None:
-        ends = f"guessing still pays with {len(told)} users."
+        ends = PAYS["always"].format(len(told))
     elif apart == 1:
-        ends = "guessing does not pay, even with one user."
+        ends = PAYS["never"]
     elif apart == together:
-        ends = f"guessing stops paying at {apart} users."
+        ends = PAYS["until"].format(apart)
     else:
-        ends = f"guessing stops paying between {apart or most} and {together or most} users."
+        ends = PAYS["between"].format(f"{apart or most} and {together or most}")
     known = f"Steps of so many rows were measured up to {users}." if num_measured else "No step so wide was measured."
     where = scope(recording["model"]["name"], recording["device"])
     return (
-        f"{_drafts(recording)}: {ends} Computed from this race, not measured with more: {where}. Other machines have "
-        f"other numbers. {SHARED_STEP} Drafts are as long as in this race. {known} Grey is extrapolated. "
+        f"{_drafts(recording)}: guessing {ends}. Computed from this race, not measured with more: {where}. Other "
+        f"machines have other numbers. {SHARED_STEP} Drafts are as long as in this race. {known} Grey is extrapolated. "
         f"{'' if with_caches else NO_CACHES}"
     ).strip()
 
 
 def _drafts(recording: Recording) -> str:
-    """The drafter that the figure is about, and how much it drafts. Twin of draftWords in app/web/base/words.js."""
-    lane = next(each for each in recording.spec.lanes if each.role == SPECULATIVE)
+    """The drafter that the figure is about, and how much it drafts."""
+    lane = next(lane for lane in recording.spec.lanes if lane.role == SPECULATIVE)
     try:
-        name = label(lane.drafter)
+        words = draft_words(lane.drafter, lane.k)
     except UsageError:
-        name = lane.drafter
-    length = "automatic length" if lane.k == AUTO else f"k = {lane.k}".replace(f"k = {TREE}", "trees of up to ")
+        words = f"{lane.drafter}, {lane.k}"
+    name, _, length = words.rpartition(", ")
     return f"{shown(name)}, {length}"
 
 

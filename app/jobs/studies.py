@@ -281,7 +281,7 @@ class _PromptsStudy(Study):
             "params": {name: getattr(params, name) for name in ("temperature", "top_p", "seed", "max_new_tokens")},
             "rows": [] if over else [row.to_json() for row in self.rows[-LATEST * len(request.drafters) :]],
             "ran_on": self.ran_on,
-            "report": result(sorted(self.rows, key=LINE), request.pair.target, self.said)
+            "report": result(sorted(self.rows, key=LINE), request.pair.target, self.said, params.temperature)
             if over and self.rows
             else None,
         }

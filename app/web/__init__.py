@@ -10,14 +10,14 @@ nothing here needs gradio.
 
 from __future__ import annotations
 
+from engine.analysis.verdict_words import to_json
 from engine.drafters import words_of_all
-from engine.studies.prompts.pays import THRESHOLD
 
 from .bundle import FOLDER, bundle
 from .colours import variables
 
 # What the programs of the page know from the engine.
-CONSTANTS = {"DRAFTER_WORDS": words_of_all(), "THRESHOLD": THRESHOLD}
+CONSTANTS = {"DRAFTER_WORDS": words_of_all(), "SAYS": to_json()}
 SHEETS = (
     "board/frame.css",
     "board/texts.css",

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from engine.doctor.defaults import NUM_PROMPTS
-from engine.recordings.words import BY_CHANCE, CAUSES, ROUNDING
+from engine.recordings.words import ROUNDING
 from engine.studies.load.data import WARM_UP
 from engine.studies.prompts.prompts import MAX_PROMPTS
 
@@ -39,7 +39,7 @@ def study_view(max_new_tokens: int, **arguments: Any) -> gr.HTML:
     """The dialog for a study of prompts, closed. Its frames are those of `app.jobs.studies`. max_new_tokens: the page's
     limit on an answer."""
     limits = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_PROMPTS": MAX_PROMPTS}
-    return _dialog("study_view", arguments, **limits, CAUSES=CAUSES, BY_CHANCE=BY_CHANCE, REPORT_CSS=REPORT_CSS)
+    return _dialog("study_view", arguments, **limits, REPORT_CSS=REPORT_CSS)
 
 
 def checkup_view(**arguments: Any) -> gr.HTML:

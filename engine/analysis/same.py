@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from ..core.events import Failed, Finished, LaneEvent, Step, width_words
+from .verdict_words import FAULT, NOT_COMPARED, VERDICTS
 
 Kind = Literal[
     "identical_bits",
@@ -23,8 +24,7 @@ Kind = Literal[
 ]
 KINDS = get_args(Kind)
 IDENTICAL = ("identical_bits", "identical_tokens")
-SAME = (*IDENTICAL, "same_text")
-NEITHER = ("same_distribution", "not_compared")
+SAME = tuple(kind for kind in KINDS if VERDICTS[kind].is_same)
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,13 @@ def compare(
         difference = explain(first, (ids[0][first], ids[1][first]))
         kind, sentence = _grade(difference, same_class, dtype, both)
     elif any(side.state == "finished" and side.num < other.num for side, other in (sides, sides[::-1])):
-        kind, sentence = "different", f"a fault: {both} agree on {common} tokens, then only one continues"
+        kind, sentence = "different", f"{FAULT}: {both} agree on {common} tokens, then only one continues"
     else:
         kind, sentence = _same(common, rows, both, "" if _complete(states) else ", up to the length of the shorter one")
         if rows and same_class:
-            kind, sentence = "different", f"a fault: {sentence}, although their widths are in the same class"
+            kind, sentence = "different", f"{FAULT}: {sentence}, although their widths are in the same class"
         elif why := worth(sides):
-            kind, sentence = "not_compared", f"not compared: {why}"
+            kind, sentence = "not_compared", f"{NOT_COMPARED}: {why}"
     short = short_words(kind, sides, rows, first)
     return Verdict(kind, parting.num_rows, rows, difference, sentence, _complete(states), short)
 
@@ -146,13 +146,13 @@ def promised(sides: Sequence[Side], sentence: str) -> Verdict:
     """The verdict on two lanes that promise the same probabilities, not the same tokens: they are not compared."""
     why = worth(sides)
     kind: Kind = "not_compared" if why else "same_distribution"
-    words, short = f"not compared: {why}" if why else sentence, short_words(kind, sides, None, None)
+    words, short = f"{NOT_COMPARED}: {why}" if why else sentence, short_words(kind, sides, None, None)
     return Verdict(kind, 0, None, None, words, _complete(side.state for side in sides), short)
 
 
 def are_same(kind: str) -> bool | None:
     """Whether a verdict of this kind found two texts the same; None if they were not compared."""
-    return None if kind in NEITHER else kind in SAME
+    return VERDICTS[kind].is_same
 
 
 def short_words(
@@ -190,9 +190,10 @@ def _same(num: int, rows_different: int | None, both: str, so_far: str) -> tuple
     """The kind and the sentence for two lanes with the same tokens."""
     wrote = f"{both} wrote the same {_num(num, 'token')}"
     if rows_different == 0:
-        return "identical_bits", f"identical, bit for bit: {wrote} and 0 of {num} rows of logits differ{so_far}"
-    rows = f"; {rows_different} of {num} rows of logits differ" if rows_different else ""
-    return "identical_tokens", f"identical tokens: {wrote}{so_far}{rows}"
+        kind: Kind = "identical_bits"
+        return kind, f"{VERDICTS[kind].head}: {wrote} and 0 of {num} rows of logits differ{so_far}"
+    kind, rows = "identical_tokens", f"; {rows_different} of {num} rows of logits differ" if rows_different else ""
+    return kind, f"{VERDICTS[kind].head}: {wrote}{so_far}{rows}"
 
 
 @dataclass(frozen=True)
@@ -229,19 +230,20 @@ def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind
     if same_class:
         return (
             "different",
-            f"a fault: {where}{close}; these widths were probed to be bit-equal, so this should never happen",
+            f"{FAULT}: {where}{close}; these widths were probed to be bit-equal, so this should never happen",
         )
     if d.rounding_share > ROUNDING_SHARE.get(dtype, 0.0):
         return (
             "different",
-            f"a fault: {where}{close}; the rows differ by {100 * d.rounding_share:.1f} % of their spread, too much "
+            f"{FAULT}: {where}{close}; the rows differ by {100 * d.rounding_share:.1f} % of their spread, too much "
             "for rounding",
         )
     if d.margin > NEAR_TIE_ROUNDINGS * d.rounding:
-        return "different", f"a fault: {where}{close}; the margin is too large for rounding"
+        return "different", f"{FAULT}: {where}{close}; the margin is too large for rounding"
     return (
         "near_tie",
-        f"near-tie flip: {where}{close}: different widths sum in a different order, which flips a near tie",
+        f"{VERDICTS['near_tie'].head}: {where}{close}: different widths sum in a different order, which flips a near "
+        "tie",
     )
 
 

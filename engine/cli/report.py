@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..analysis.metrics import LaneMetrics, is_noise, lane_metrics, race_speedups, ratio_noise
 from ..analysis.roofline import amount, roofline
-from ..analysis.same import SAME
+from ..analysis.verdict_words import LOOPS, VERDICTS
 from ..core.events import Finished, steps, text_of
 from ..core.spec import BASELINE, HERE, PLAIN, SERVER, THERE
 from ..recordings.recording import Recording, failures
@@ -21,18 +21,7 @@ from .output import number, times
 from .terminal import is_live
 
 CAUTION, GOOD = "bold #e69f00", "bold #009e73"
-VERDICTS = {
-    "identical_bits": ("identical, bit for bit", GOOD),
-    "identical_tokens": ("identical tokens", GOOD),
-    "near_tie": ("a near-tie flip, see below", CAUTION),
-    "different": ("DIFFERENT, which is a fault", "bold reverse #d55e00"),
-    "same_distribution": ("same probabilities, different text", "bold #56b4e9"),
-    "same_text": ("the same text", GOOD),
-    "other_text": ("the texts part, see below", CAUTION),
-    "not_compared": ("not compared, see below", CAUTION),
-}  # kind -> what the headline says, and its style
-NO_RESULT = {"different": "a fault", "not_compared": "a lane failed or wrote nothing"}
-LOOPS = "the text repeats itself"
+FAULTY, NEUTRAL = "bold reverse #d55e00", "bold #56b4e9"
 # Unknown for a server that does not report its steps: it sends pieces.
 OF_STEPS = ("guessed (drafted)", "kept (accepted)", "acceptance rate", "tokens a step")
 MAX_POSITIONS = 15
@@ -69,7 +58,7 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
         console.print(Text(bound.sentence))
     for name, verdict in sorted(recording["verdicts"].items(), key=lambda item: item[0] == plain):
         words = clean(verdict["sentence"])
-        console.print(Text(f"plain lane: {words}") if name == plain else Text(words, VERDICTS[verdict["kind"]][1]))
+        console.print(Text(f"plain lane: {words}") if name == plain else Text(words, _style(verdict)))
     for name, promise in recording.get("promises", {}).items():
         console.print(Text(f"{clean(name)}: {clean(promise)}"))
     console.print(Text(widths_line(recording["widths"])))
@@ -89,21 +78,30 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
     ratios, elsewhere = race_speedups(events, spec.lanes), _elsewhere(recording)
     for name, value in ratios.items():
         verdict = recording["verdicts"].get(name)
-        same, style = VERDICTS[verdict["kind"]] if verdict is not None else ("", "bold")
-        same += " so far" * (verdict is not None and not verdict["complete"] and verdict["kind"] in SAME)
+        words = VERDICTS[verdict["kind"]] if verdict is not None else None
+        same = "" if words is None else words.head if verdict["complete"] else words.so_far or words.head
         which = f"{clean(name)}: " if len(ratios) > 1 else ""
         cautions = {each["kind"]: each["sentence"] for each in recording["cautions"] if each["lane"] == name}
         if name in elsewhere and value is not None:
             speed = f"{times(value)} as fast as plain here, but on a server: another clock, as a rule another device"
         else:
             speed = _ratio(value, ratio_noise(steps(events, plain), steps(events, name)))
-        if why := NO_RESULT.get(verdict["kind"] if verdict else "", LOOPS * ("loop" in cautions)):
+        if why := (words.no_result if words else "") or LOOPS * ("loop" in cautions):
             speed = f"no result: {why}" + (f" ({speed})" if value is not None else "")
-        console.print(Text(f"{which}{speed}{same and f'; {same}'}", style))
+        console.print(Text(f"{which}{speed}{same and f'; {same}'}", _style(verdict)))
         for sentence in cautions.values():
             console.print(Text(f"{which}{sentence}", CAUTION))
     for sentence in (caution["sentence"] for caution in recording["cautions"] if caution["lane"] is None):
         console.print(Text(clean(sentence), CAUTION))
+
+
+def _style(verdict: Mapping[str, Any] | None) -> str:
+    """The style of a verdict and of what it is about."""
+    if verdict is None:
+        return "bold"
+    if verdict["kind"] in ("different", "same_distribution"):
+        return FAULTY if verdict["kind"] == "different" else NEUTRAL
+    return GOOD if VERDICTS[verdict["kind"]].is_same else CAUTION
 
 
 def _elsewhere(recording: Recording) -> list[str]:

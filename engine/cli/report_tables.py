@@ -14,11 +14,10 @@ from ..analysis.loops import loop_sentence, with_counters
 from ..analysis.metrics import disturbance, lane_metrics, ratio
 from ..analysis.roofline import Roofline
 from ..core.events import steps
-from ..core.spec import AUTO, BASELINE, PLAIN, SERVER
+from ..core.spec import AUTO, BASELINE, PLAIN
 from ..recordings.recording import Recording
 from ..recordings.words import circumstances, clean, ran_on, ribbons
-from ..studies.prompts.pays import gain_at, outcome
-from ..studies.prompts.rows import Row
+from ..studies.prompts.rows import Row, gain_at, outcome
 from .output import number, times
 from .report import CAUTION
 
@@ -112,21 +111,17 @@ def print_prompts(
     the object of --json. num_prompts: the number requested. about: from `Study.about`."""
     best = report["best"]
     _say(console, report["said"].get("scope", report["target"]))
-    buts = ("doubtful" * report["doubtful"], "texts differ" * bool(best and best["num_other_texts"]))
-    but = ", ".join(filter(None, buts))
-    verdict = report["verdict"].upper() + (f" ({but})" if but else "")
-    of = "machine time" if best and best["k"] is not None else "time per answer"
-    saving = f", {100 * abs(best['saving']):.1f} % {'less' if best['saving'] >= 0 else 'more'} {of}" if best else ""
-    _say(console, f"{verdict}: {_at_median(best)}{saving}" if best else verdict, "bold")
-    _say(console, report["reason"])
+    words = report["says"]
+    _say(console, f"{words['verdict']['']}. {words['saved']}.".removesuffix(" ."), "bold")
+    for line in (report["reason"], words["next"], words["here"], words["texts"], words["causes"]):
+        if line:
+            _say(console, line)
     for row in rows:
         if row.ways:
             before, plain, own = (" ".join(way.split()) for way in row.ways)
             _say(console, f"line {row.line} goes on after \u201c{before}\u201d: plain {plain!r}, {row.drafter} {own!r}")
     if best and best["k"] is not None:
         _say(console, "Commands to serve it: open what --save or --json wrote on the page, in Your prompts")
-    if report["engine"] and report["engine"]["median_speedup"]:
-        _say(console, f"This engine alone: {_at_median(report['engine'])}")
     num_done = len({row.line for row in rows})
     if num_done < num_prompts:
         _say(console, f"{num_done} of {num_prompts} prompts are finished; this is what they say", CAUTION)
@@ -142,15 +137,6 @@ def print_prompts(
     _say(console, report["said"].get("circumstances", ""), "dim")
     for ribbon in report["said"].get("ribbons", ()):
         _say(console, ribbon, "bold reverse")
-
-
-def _at_median(found: Mapping[str, Any]) -> str:
-    how = "measured" if found["measured"] else "computed"
-    if found["k"] is None:
-        how += " by time only" * found["by_time_only"]
-        what = "speculation" if found["drafter"] == SERVER else found["drafter"]
-        return f"{what}, {times(found['median_speedup'])} at the median ({how})"
-    return f"{found['drafter']} at k = {found['k']}, {times(found['median_speedup'])} at the median ({how})"
 
 
 def _by_kind(summary: Mapping[str, Any]) -> Table:

@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import closing, redirect_stdout
 
+from ..analysis.verdict_words import THRESHOLD
 from ..core.errors import RaceError, UsageError
 from ..core.spec import AUTO, BASELINE, PLAIN, RaceSpec, SamplingParams, lanes_of
 from ..drafters import check as check_drafter
@@ -107,7 +108,7 @@ def _study(options: Namespace) -> int:
         if not rows:
             raise
         interrupted = True
-    found = result(rows, target, about.get("said", {}))
+    found = result(rows, target, about.get("said", {}), params.temperature)
     if options.json:
         print_json(found)
     else:
@@ -183,7 +184,7 @@ STUDY = Command(
     _study,
     "Example: python -m engine study-prompts --prompts mine.jsonl --limit 50 --save study.jsonl. Each prompt has one "
     "race on the fair clock: plain, baseline and every drafter. The verdict is about the best drafter that a "
-    f"server can run, at its best fixed k: '{SHIP}' if the 95 % interval of its median speed-up is above 1.3, "
+    f"server can run, at its best fixed k: '{SHIP}' if the 95 % interval of its median speed-up is above {THRESHOLD}, "
     f"'{DO_NOT_SHIP}' if it is below, else 'unclear'. Exit status: 0 finished, whatever the verdict; 1 it failed, or a "
     "lane wrote other tokens than the baseline; 2 the arguments or the file cannot be used; 130 interrupted, after "
     "printing what it had.",

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..analysis.costs import Costs
+from ..analysis.verdict_words import PAYS, capital
 from ..what_if.judged import WhatIf
 from ..what_if.tables import table_name
 from .findings import Finding
 
-PAYS = 1.05  # below this a gain is within the noise of such a short race
+LEAST_GAIN = 1.05  # below this a gain is within the noise of such a short race
 
 
 def worth(found: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> Iterator[Finding]:
@@ -34,12 +35,12 @@ def worth(found: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> It
         f"{gain:.2f}x as fast as plain decoding at its best length, {k}. A draft of {k} takes "
         f"{drafting / plain_step:.0%} of a plain step, and checking it {checking / plain_step:.2f} of one."
     )
-    if gain >= PAYS:
-        yield Finding("ok", "worth it", f"It pays: {says}")
-    elif free >= max(PAYS, flat):
+    if gain >= LEAST_GAIN:
+        yield Finding("ok", "worth it", f"{capital(PAYS['worth_it'])}: {says}")
+    elif free >= max(LEAST_GAIN, flat):
         says = f"Drafts cost too much: {says} If they were free it would be {free:.2f}x."
         yield Finding("doubt", "worth it", says, "Choose a smaller drafter, or n-gram copies (ngram)")
-    elif flat >= PAYS:
+    elif flat >= LEAST_GAIN:
         says = f"Checking several tokens costs too much: {says} At the cost of a plain step it would be {flat:.2f}x."
         change = f"Draft at most {k} tokens, and compare kernels and dtypes (python -m engine bench)"
         yield Finding("doubt", "worth it", says, change)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.errors import UsageError, choices
 from ..core.interfaces import Drafter
-from ..core.spec import MAX_K, check_length
+from ..core.spec import AUTO, MAX_K, TREE, check_length
 
 if TYPE_CHECKING:
     from ..core.events import Prompt
@@ -162,6 +162,13 @@ def short_label(text: str) -> str:
     """The same without what is in brackets."""
     words, bracket, rest = label(text).partition(" (")
     return words + rest.partition(")")[2] if bracket else words
+
+
+def draft_words(text: str, k: int | str) -> str:
+    """What a lane drafts, and how much of it: `n-gram (copies earlier text), k = 5`. Twin of draftWords in
+    app/web/base/words.js."""
+    length = "automatic length" if k == AUTO else f"k = {k}".replace(f"k = {TREE}", "trees of up to ")
+    return f"{label(text)}, {length}"
 
 
 def words_of_all() -> dict[str, str]:

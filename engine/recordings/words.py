@@ -23,8 +23,7 @@ ROUNDING = "Rounding decides such places, so this is no fault of speculation."
 
 
 def causes(temperature: float | None, in_batches: bool) -> str:
-    """Why texts may differ at this temperature, which may be unknown. Twin of `causesOf` in
-    app/web/dialogs/results.js."""
+    """Why texts may differ at this temperature, which may be unknown."""
     return CAUSES.format(IN_BATCHES * in_batches, BY_CHANCE * (temperature != 0))
 
 

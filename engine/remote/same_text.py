@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from ..analysis.same import Kind, Side, State, short_words, worth
+from ..analysis.verdict_words import NOT_COMPARED, VERDICTS
 from .client import RemoteError, new_client, post
 from .endpoint import Endpoint
 from .lane import RemoteLane
@@ -71,11 +72,12 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     place = next((i for i, (x, y) in enumerate(zip(*ids, strict=False)) if x != y), None) if known else None
     difference = None
     if at is None and (nothing := worth(sides, "character")):
-        kind, sentence = "not_compared", f"not compared: {nothing}"
+        kind, sentence = "not_compared", f"{NOT_COMPARED}: {nothing}"
     elif at is None:
         over, num = a.is_over and b.is_over, min(map(len, texts))
         so_far = "" if over else ", up to the length of the shorter one"
-        kind, sentence = "same_text", f"the same text: {both} wrote the same {num} characters{so_far}"
+        kind = "same_text"
+        sentence = f"{VERDICTS[kind].head}: {both} wrote the same {num} characters{so_far}"
         if known:
             sentence += f", in {'other' if place is not None else 'the same'} tokens"
     else:
@@ -83,7 +85,7 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
         ways = [f"{name} continues {_shown(text[at:])}" for name, text in zip(names, texts, strict=True)]
         before = f"after {_shown(texts[0][max(0, at - NUM_CHARACTERS) : at])} (character {at})"
         where = before if at else "at the first character"
-        sentence = f"different texts: {both} diverge {where}: {ways[0]}, {ways[1]}"
+        sentence = f"{VERDICTS[kind].head}: {both} diverge {where}: {ways[0]}, {ways[1]}"
         if place is not None:
             tokens = [ids[0][place], ids[1][place]]
             pieces = [text[at : at + NUM_CHARACTERS] for text in texts]

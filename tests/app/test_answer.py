@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from engine.analysis.breakdown import compared
 from engine.analysis.metrics import lane_metrics
 from engine.analysis.sharing import shared
+from engine.analysis.verdict_words import PAYS, THRESHOLD, capital
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.drafters import DRAFTERS, label, short_label
@@ -24,7 +25,6 @@ from engine.drafters.served import is_served, served_parts
 from engine.recordings.claims import cautions_of
 from engine.recordings.recording import Recording
 from engine.recordings.words import scope
-from engine.studies.prompts.pays import THRESHOLD
 from engine.studies.prompts.prompts import read_prompts
 from engine.what_if.read import what_if_of
 from tests.helpers.broken_races import with_more_lanes
@@ -168,8 +168,8 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         assert not (on_server and seed % 2) or (tone not in ("pays", "little") and "The texts differ" in got["caution"])
         if tone in ("pays", "little", "differ"):
             assert ("rule of thumb" in got["caution"]) == little and (tone == "differ" or (tone == "little") == little)
-            word = ("Little gain" if little else "Pays") + ", but the texts differ" * (tone == "differ")
-            assert got["says"].startswith(f"{word}: " if its["canServe"] else "This engine alone: ")
+            word = "little_differ" if little and tone == "differ" else tone
+            assert got["says"].startswith(f"{capital(PAYS[word])}: " if its["canServe"] else "This engine alone: ")
         assert bool(got["nothing"]) == ((loops or tone in ("even", "loses")) and not got["isChosen"])
         for slow, quick in filter(None, got["loads"]):
             assert slow <= plain * 1.0001 and quick <= its["tokensPerS"] * 1.0001, "more than one alone"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from engine.analysis.metrics import cost_per_million
+from engine.analysis.verdict_words import PAYS
 from tests.helpers.made_races import a_race
 from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import HOSTILE
@@ -100,7 +101,8 @@ def test_dollars_need_a_load_that_still_gains_and_a_year_needs_a_gpu(pure: Call)
         said = " ".join(cell for row in got["rows"] for cell in row)
         pays = users is not None and 2 <= users <= 64 and got["gain"] > 1
         assert ("$" in said) == pays and ("a year" in said) == (pays and is_gpu) and (is_gpu or "GPU" not in said)
-        ends = "still pays" not in got["words"] and ("stops paying at ", "does not pay at ")
+        ends = tuple(PAYS[which].partition("{}")[0] for which in ("until", "never"))
+        ends = PAYS["always"].partition("{}")[0] not in got["words"] and ends
         assert got["words"].startswith("One text at a time")
         assert got["gain"] or got["short"].startswith(ends or "")
         assert ("Dollars need a load" in got["words"]) == (users is None or not 2 <= users <= 64)

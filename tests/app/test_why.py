@@ -20,6 +20,7 @@ from app.page.sentences import chart_table
 from engine.analysis.breakdown import compared
 from engine.analysis.inflate import CHUNK_S, SWITCHES, inflated
 from engine.analysis.metrics import lane_metrics, race_speedup
+from engine.analysis.verdict_words import PAYS
 from engine.core.events import steps
 from engine.core.spec import SamplingParams
 from engine.drafters import label
@@ -53,7 +54,7 @@ def test_the_shipped_races_are_told_with_their_own_numbers(path) -> None:
     assert growth.figure.data[0].y[-1] == pytest.approx(gain) and growth.figure.data[0].x[-1] == numbers.num_tokens
     assert growth.table[-1][:2] == (str(numbers.num_tokens), f"{gain:.2f}")
     assert users.table[1][1:3] == (f"{gain:.2f}",) * 2, "one user is this race"
-    assert ("does not pay, even with one user" in users.sentence) == (gain < 1)
+    assert (PAYS["never"] in users.sentence) == (gain < 1)
     assert " at 1 users" not in users.sentence and race["device"]["name"] in users.sentence
     assert users.sentence.startswith(label(race["spec"]["lanes"][2]["drafter"]))
     assert [users.figure.data[0].y[int(row[0]) - 1] for row in users.table[1:]] == [

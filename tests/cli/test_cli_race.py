@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from engine import drafters
+from engine.analysis.verdict_words import VERDICTS
 from engine.cli import main as cli
 from engine.cli import run
 from engine.cli.commands import check_outcome
@@ -122,7 +123,7 @@ def test_without_json_the_text_and_all_numbers_are_printed(capsys):
     for words in (
         "--- plain, baseline, speculative",
         "tokens/s",
-        "identical tokens: baseline and speculative",
+        f"{VERDICTS['identical_tokens'].head}: baseline and speculative",
         "widths: ",
         "as fast as plain",
         "its drafter takes 0 kB of weights, 0 kB of cache a token",

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.analysis.verdict_words import VERDICTS
 from engine.cli import main as cli
 from engine.core.events import LaneEvent, Step, steps
 from engine.core.spec import RaceSpec, SamplingParams, lanes_of
@@ -204,9 +205,8 @@ def test_the_command_races_both_and_its_file_can_be_used(tmp_path, capsys, monke
     with servers(ANSWER) as found:
         shown = run("race", *asked, f"--lane=there=openai:{found[0].url}", "--save", str(file))
         assert "Bearer sk-of-the-operator" in found[0].headers[-1]
-    assert (
-        "identical, bit for bit: baseline and speculative" in shown and "different texts: baseline and there" in shown
-    )
+    assert f"{VERDICTS['identical_bits'].head}: baseline and speculative" in shown
+    assert f"{VERDICTS['other_text'].head}: baseline and there" in shown
     assert "x as fast as plain here, but on a server: another clock, as a rule another device" in shown
     assert "│ ran on │ this machine │ this machine │ this machine │" in shown and "│ ran on │ a server │" in shown
     assert "First the lanes on this machine, then lane there on its server" in shown

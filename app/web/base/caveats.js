@@ -1,6 +1,7 @@
 // Caveats of a ratio: what the engine says of the race, and whether the ratio is within the noise (twin of ratio_noise
 // in engine/analysis/metrics.py; compared by test_caveats_are_those_of_the_engine).
 
+import { SAYS } from "../host.js";
 import { isOfServers, sum } from "./model.js";
 import { numDrafted, stepSeconds } from "./steps.js";
 import { oneLine } from "./text.js";
@@ -17,7 +18,7 @@ export function cautionsOf(recording, lane) {
   return { whole, loop: of("loop"), copies: of("copies"), says: oneLine(own.map((each) => each.short).join(" ")) };
 }
 
-export const NO_EVIDENCE = "no result: the text repeats itself";
+export const NO_EVIDENCE = `no result: ${SAYS.loops}`;
 
 export function ratioNoise(plain, other) {
   const errors = [relativeError(plain), relativeError(other)];

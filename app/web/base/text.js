@@ -103,8 +103,14 @@ export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"
 export const serversWords = (lanes) =>
   `${["", "one server", "both servers"][lanes.length] ?? `${lanes.length} servers`}, ${lanes.join(" and ")}`;
 
+// Words from the engine with a value in place of {}.
+export const filled = (words, value) => words.replace("{}", () => value);
+// The engine writes 1.87x.
+export const withTimes = (words) => oneLine(words).replace(/(\d)x\b/g, "$1\u00d7");
+export const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
+
 export function sentence(words) {
-  const whole = words.charAt(0).toUpperCase() + words.slice(1);
+  const whole = capital(words);
   return /[.!?]$/.test(whole) ? whole : `${whole}.`;
 }
 

@@ -1,29 +1,17 @@
 // The page's words for verdicts, ribbons, lanes and drafters.
 
-import { drafterName, oneLine } from "./text.js";
+import { SAYS } from "../host.js";
+import { capital, drafterName, oneLine } from "./text.js";
 
-export const VERDICTS = {
-  __proto__: null,
-  identical_bits: ["\u2261", "Identical, bit for bit", "Guessing changed nothing."],
-  identical_tokens: ["=", "Identical tokens", "Guessing did not change a single token."],
-  near_tie: ["\u2248", "Near-tie flip", "Two tokens were so close that rounding decided. Neither text is wrong."],
-  different: ["\u2715", "Different: a fault", "This should never happen. Please report it and attach the race file."],
-  same_distribution: ["\u223c", "Same probabilities, different text",
-    "Expected under this rule: every token is as likely as without guesses, but drawn separately."],
-  same_text: ["=", "The same text", "Both wrote exactly the same."],
-  other_text: ["\u2260", "Different texts",
-    "Rounding, random numbers or a wrong setup: \u201cYour prompts\u201d looks for the cause."],
-  not_compared: ["?", "Not compared", ""],
-};
-const SO_FAR = { __proto__: null, identical_bits: "Identical so far, bit for bit", identical_tokens: "Identical so far",
-  same_text: "The same text so far" };
+// What a verdict says: {sign, head, so_far, means, no_result, is_same}; undefined of none.
+export const saysOf = (verdict) => (Object.hasOwn(SAYS.same, verdict?.kind ?? "") ? SAYS.same[verdict.kind] : undefined);
 // A verdict in a few words; "" if there is none.
-export const verdictWord = (verdict) => (verdict?.complete === false && SO_FAR[verdict.kind])
-  || (VERDICTS[verdict?.kind]?.[1] ?? "");
+export const verdictWord = (verdict) => capital((verdict?.complete === false && saysOf(verdict)?.so_far)
+  || (saysOf(verdict)?.head ?? ""));
 // Why the ratio of a lane with this verdict is no result; "" if it may be one.
-export const noResult = (verdict) => ({ different: "a fault", not_compared: "the texts are not compared" })[verdict?.kind]
-  ?? "";
-export const differs = (verdict) => ["different", "near_tie", "other_text"].includes(verdict?.kind);
+export const noResult = (verdict) => saysOf(verdict)?.no_result ?? "";
+export const isIdentical = (verdict) => verdict?.kind.startsWith("identical") === true;
+export const differs = (verdict) => saysOf(verdict)?.is_same === false;
 export const RIBBONS = {
   __proto__: null,
   RECORDED: "an earlier race, played from its file",
@@ -37,7 +25,7 @@ export const ALONE = "Plain, best width";
 export function laneTitle(name, first, sides = null) {
   if (sides && name === first.plain && name !== sides[0]) return ALONE;
   return name === (first.baseline ?? "baseline") || name === first.plain ? "Plain" :
-    oneLine(name.charAt(0).toUpperCase() + name.slice(1)).slice(0, 40);
+    oneLine(capital(name)).slice(0, 40);
 }
 
 // What a lane drafts, and how much of it.

@@ -7,7 +7,7 @@ import {
 } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
-import { ALONE, fixedWords, guessWords, laneTitle, noResult, RIBBONS, VERDICTS, verdictWord } from "../base/words.js";
+import { ALONE, fixedWords, guessWords, laneTitle, noResult, RIBBONS, saysOf, verdictWord } from "../base/words.js";
 
 // The times on the board: name, metric, words, the technical term.
 const TIMES = [
@@ -199,14 +199,14 @@ export class Board {
 
   // again: for a recorded race that was run again, whether the tokens were the same. isOver: no verdict will come.
   verdict(verdict, plainVerdict, names, again = "", isOver = false) {
-    const { refs } = this, known = verdict && VERDICTS[verdict.kind];
+    const { refs } = this, known = saysOf(verdict);
     refs.verdict.dataset.kind = known ? verdict.kind : "none";
     refs.difference.hidden = true;
-    write(refs.verdictIcon, known ? known[0] : "");
+    write(refs.verdictIcon, known?.sign ?? "");
     write(refs.verdictWord, known ? verdictWord(verdict) : isOver ?
       "No verdict: there is nothing to compare." : "Are both texts the same? The verdict comes after the race.");
     refs.proofOpen.disabled = !known;
-    write(refs.verdictMeans, oneLine(again) || (known ? known[2] : isOver ? "" :
+    write(refs.verdictMeans, oneLine(again) || (known ? known.means : isOver ? "" :
       "One model writes it twice: token by token, and by checking several guesses at once."));
     refs.verdictMeans.title = oneLine(again);
     refs.verdict.toggleAttribute("data-again", Boolean(again));

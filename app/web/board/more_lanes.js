@@ -6,7 +6,7 @@ import { makeButton } from "../base/dom.js";
 import { isElsewhere, raceSpeedup, sum } from "../base/model.js";
 import { stepSeconds } from "../base/steps.js";
 import { oneLine, shortDrafter, times, write } from "../base/text.js";
-import { guessWords, noResult, VERDICTS } from "../base/words.js";
+import { guessWords, noResult, saysOf } from "../base/words.js";
 import { board, countNow, refs, replay } from "./screen.js";
 import { S, verdictOn } from "./state.js";
 
@@ -48,7 +48,7 @@ export function drawMore(t, total) {
   const counted = ({ name }, tokens) => {
     const lane = S.race.lane(name), hasGain = over && lane?.finished && !isElsewhere(S.header, name);
     const gain = hasGain ? raceSpeedup(S.race, S.first, lane, (each) => each.steps.length) : null;
-    const icon = over ? VERDICTS[verdictOn(name)?.kind]?.[0] ?? "" : "";
+    const icon = over ? saysOf(verdictOn(name))?.sign ?? "" : "";
     const isNone = noResult(verdictOn(name)) || cautionsOf(S.recording, name).loop;
     return `${icon} ${tokens}${gain === null ? "" : `  ${isNone ? "no result" : times(gain)}`}`;
   };

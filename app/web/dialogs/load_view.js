@@ -1,8 +1,8 @@
 // The dialog "Under load". Finished levels are kept in this browser, so that a study can be resumed.
 
-import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SEPARATE, WARM_UP } from "../host.js";
+import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SAYS, SEPARATE, WARM_UP } from "../host.js";
 import { remember, remembered, rememberedJson } from "../base/storage.js";
-import { oneLine, optionWords, plural, sentence, serversWords, times } from "../base/text.js";
+import { filled, oneLine, optionWords, plural, sentence, serversWords, times, withTimes } from "../base/text.js";
 import { curve, DRAWN, headRow, legend, levelRows, METRICS } from "./curves.js";
 import { canExamine, examine, refs } from "./box.js";
 import { connect, drawControls, fileName, forget, isLost, onServers, plainText, promptsOption, readOr, runs, start,
@@ -50,8 +50,6 @@ function drawNeed() {
     + `repeated one faster, whichever lane it is. ${num} prompts would avoid it.`;
 }
 
-const withTimes = (words) => oneLine(words).replace(/(\d)x\b/g, "$1\u00d7");
-
 function heard({ key, rows, begun, state, lanes, model, report, servers, max_new_tokens: length }) {
   const words = withTimes(report?.says[0] ?? "").split(": ")[0], sum = (name) =>
     report.levels.reduce((all, row) => all + (row[name] ?? 0), 0);
@@ -96,8 +94,7 @@ function draw() {
   refs.scope.textContent = oneLine(`${frame.model} on ${serversWords(frame.lanes)}, ${few === many ? "" :
     `${few} to `}${plural(many, "user")} at once`).slice(0, 300);
   const [verdict, ...details] = report.says.map(withTimes);
-  refs.said.textContent = isWrong(check) ? `Not as it is: the check-up found a fault. Once that is fixed: ${
-    withTimes(report.recommends)}` :
+  refs.said.textContent = isWrong(check) ? filled(SAYS.not_as_it_is, withTimes(report.recommends)) :
     (runs() ? "So far: " : "") + (verdict?.slice(0, -1) ?? "Throughput by number of users");
   const why = [report.differ, !isCause(check) && report.causes, differs(report) && check && `The check-up: ${
     check.says}`];

@@ -1,17 +1,13 @@
 // Draws a study of prompts. Its report is the object that `python -m engine study-prompts --json` prints.
 
-import { BY_CHANCE, CAUSES, DRAFTER_WORDS, THRESHOLD } from "../host.js";
+import { DRAFTER_WORDS, SAYS } from "../host.js";
 import { makeButton, tableRow } from "../base/dom.js";
-import { drafterName, make, oneLine, plural, shortDrafter, times } from "../base/text.js";
+import { drafterName, make, oneLine, shortDrafter, times, withTimes } from "../base/text.js";
 import { draftWords } from "../base/words.js";
-import { wasteWords } from "../tabs/money.js";
 import { isCause, isRounding, isWrong } from "./together.js";
 
-const WORDS = { ship: "Yes, it pays (\u201cship\u201d)",
-  "do not ship": "No, the gain is too small (\u201cdo not ship\u201d)", unclear: "Unclear" };
-export const MEANS = `${THRESHOLD} is a rule of thumb: a smaller gain is not worth what a drafter takes to run and `
-  + "maintain. The 95 % interval shows how certain the median is; the quartiles contain the middle half of the "
-  + "prompts. With few prompts the two can be equal.";
+export const MEANS = `${SAYS.rule} The 95 % interval shows how certain the median is; the quartiles contain the `
+  + "middle half of the prompts. With few prompts the two can be equal.";
 const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
 const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/studies/prompts/race_servers.py
 
@@ -22,42 +18,16 @@ const shortWords = ({ drafter, k }) => (k === null ? ofServer(drafter) :
 const asRaced = (drafter) =>
   ({ drafter, k: Object.hasOwn(DRAFTER_WORDS, drafter.split(":")[0]) ? "auto" : null });
 export const raceWords = (drafter) => shortWords(asRaced(drafter));
-const longWords = (its) => (its.k === null ? ofServer(its.drafter) : draftWords(its));
-const atMedian = (its) => `${longWords(its)}, ${times(its.median_speedup)} at the median (${its.measured ?
-  `measured${its.by_time_only ? " by time only" : ""}` : "computed"})`;
 
-// A row's speed-up at this k. Twin of gain_at in engine/studies/prompts/pays.py.
+// A row's speed-up at this k. Twin of gain_at in engine/studies/prompts/rows.py.
 const gainAt = (row, k) =>
   (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 
-// Prompts reach servers one at a time. Nobody should ship what may write something else.
-function wordsOf(verdict, { k, num_other_texts: others }, isHarmless) {
-  const words = verdict === "ship" && others && !isHarmless ? "Faster" : WORDS[verdict];
-  return k === null ? words.replace(/pays|small|Unclear|Faster/, "$& with one user") : words;
+// The verdict. check: what a check-up of these servers found about texts; null if there was none.
+export function verdictWords({ says, best }, check = null, temperature = null) {
+  const kind = isWrong(check) ? "fault" : isRounding(check, best?.num_other_texts, temperature) ? "rounding" : "";
+  return withTimes(says.verdict[kind]);
 }
-
-// check: what a check-up of these servers found about texts; null if there was none.
-export function verdictWords({ verdict, doubtful, best }, check = null, temperature = null) {
-  const other = best?.num_other_texts, differ = other === 1 ? "one text differs" : `${other} texts differ`;
-  const isHarmless = isRounding(check, other, temperature);
-  const texts = !other ? "" : isHarmless ? `; ${differ}, by rounding, as far as the check-up saw` : `, but ${differ}`;
-  if (!best) return WORDS[verdict];
-  if (isWrong(check)) return `Not as it is: the check-up found a fault. Once that is fixed: ${atMedian(best)}`;
-  if (!doubtful) return `${wordsOf(verdict, best, isHarmless)}: ${atMedian(best)}${texts}`;
-  const { num_prompts: num, median_speedup: median } = best.without;
-  const users = best.k === null ? " with one user" : "";
-  const [but, the] = num && times(median) === times(best.median_speedup) ? ["and", "only"] : ["but", "the"];
-  return `Not certain${users}: ${atMedian(best)}, ${but} ${num ? `${times(median)} on ${the} ${plural(num, "prompt")} `
-    + "whose text does not repeat itself and whose race was not disturbed" : "every text repeats itself, or its race "
-    + "was disturbed"}${texts}`;
-}
-
-// What would make it clearer; "" if it is clear.
-export const nextWords = ({ verdict, doubtful }) => (doubtful || verdict === "unclear" ?
-  "To be certain: more prompts, on a machine with nothing else to do." : "");
-
-export const savedWords = (best) => wasteWords(best.median_speedup,
-  `${best.k === null ? " time per answer after its first text" : " machine time"} at the median prompt`);
 
 // What a load showed or would show, of servers. load, check: see together.js.
 export const loadWords = (load, check) => (load ? `Under load: ${isWrong(check) ? load.recommends : load.says}.` :
@@ -70,37 +40,11 @@ export function colourOf({ verdict, doubtful, best }, load, check = null, temper
     verdict;
 }
 
-// What only this engine can do, and what to measure to get dollars.
-export function hereWords({ best, engine }) {
-  return [best && best.k !== null && "One text at a time; servers batch, which shrinks the gain. Dollars need a load: "
-    + "measure your servers: Under load, in \u201cYour servers\u201d.",
-  engine && typeof engine.median_speedup === "number" && `This engine alone: ${atMedian(engine)}.`]
-    .filter(Boolean).join(" ");
-}
-
-// Whether the servers wrote the same texts, and why not; "" of lanes on this machine, and of servers of different
-// models. Without a check-up, what may be the cause.
-export function textsWords(rows, temperature, check = null) {
-  const its = rows.filter(({ drafter, fault }) => asRaced(drafter).k === null && !fault);
-  const others = its.filter(({ identical }) => !identical);
-  if (others.length === its.length && !others.some(({ differs_at: at }) => typeof at === "number")) return "";
-  const same = `Same text: ${its.length - others.length} of ${plural(its.length, "answer")}.`;
-  const isKnown = isCause(check) || isRounding(check, others.length, temperature);
-  return others.length ? [same, controlWords(others), !isKnown && causesOf(temperature),
-    check && `The check-up: ${oneLine(check.says)}`].filter(Boolean).join(" ") : same;
-}
-
-// One request at a time. Twin of `causes` in engine/recordings/words.py.
-const causesOf = (temperature) => CAUSES.replace("{}", "").replace("{}", temperature === 0 ? "" : BY_CHANCE);
-
-// Where texts differ, the plain server was asked once more.
-function controlWords(others) {
-  const again = others.filter(({ plain_repeats: repeats }) => typeof repeats === "boolean");
-  const same = again.filter(({ plain_repeats: repeats }) => repeats).length;
-  if (!again.length) return "";
-  const said = `Asked once more, the plain server wrote its own text again in ${same} of ${again.length}`;
-  return same === again.length ? `${said}: it repeats itself, so the other server makes the difference.` :
-    same ? `${said}.` : `${said}: it does not repeat itself, so the differences say nothing of speculation.`;
+// Whether the servers wrote the same texts, and why not.
+export function textsWords({ says, best }, temperature, check = null) {
+  const isKnown = isCause(check) || isRounding(check, best?.num_other_texts, temperature);
+  return [says.texts, !isKnown && says.causes, says.causes && check && `The check-up: ${check.says}`]
+    .filter(Boolean).map(oneLine).join(" ");
 }
 
 // Where texts part, in the order of the prompts; all but the first few are folded.

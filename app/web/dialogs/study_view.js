@@ -1,10 +1,10 @@
 // The dialog "Your prompts". Finished prompts are kept in this browser, so that a study can be resumed; its prompts and
 // its result are kept in the tab, which shows them again when it is reloaded.
 
-import { MAX_NEW_TOKENS, MAX_PROMPTS, THRESHOLD, trigger } from "../host.js";
+import { MAX_NEW_TOKENS, MAX_PROMPTS, SAYS, trigger } from "../host.js";
 import { copy, makeButton, numberBox, typeInto, TYPED_MS } from "../base/dom.js";
 import { remember, rememberedJson } from "../base/storage.js";
-import { make, oneLine, optionWords, plural, settingsOptions } from "../base/text.js";
+import { make, oneLine, optionWords, plural, settingsOptions, withTimes } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { CHECKED, productionOf } from "../tabs/production.js";
 import { canExamine, dialog, examine, leaveFor, refs } from "./box.js";
@@ -13,8 +13,7 @@ import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, pro
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
 import { savesPage, saveWords } from "./report.js";
-import { colourOf, hereWords, loadWords, MEANS, nextWords, partings, promptTable, raceWords, savedWords,
-  strips, textsWords, verdictWords } from "./results.js";
+import { colourOf, loadWords, MEANS, partings, promptTable, raceWords, strips, textsWords, verdictWords } from "./results.js";
 import { isWrong, knownOf, shortly, tell } from "./together.js";
 
 const KEPT_KEY = "photofinish.study";
@@ -68,7 +67,7 @@ function heard(frame) {
 // Show the study of this tab again, which the server may not even know any more.
 function comeBack() {
   const source = rememberedJson(PROMPTS_KEY, true), frame = rememberedJson(FRAME_KEY, true);
-  if (!source || !frame) return;
+  if (!source || !frame || (frame.report && !frame.report.says)) return;     // of an older version
   refs.limit.value = source.limit;
   refs.length.value = source.length;
   refs.flatten.checked = source.flatten;
@@ -96,7 +95,7 @@ function raceAgain() {
 
 // Servers have commands of their own, and nobody needs one for a gain that is none.
 const isWorth = (report) => report?.best && report.best.k !== null
-  && (report.verdict === "ship" || report.best.median_speedup >= THRESHOLD);
+  && (report.verdict === "ship" || report.best.median_speedup >= SAYS.threshold);
 
 function looked({ text }) {
   results.whyNot = text;
@@ -133,17 +132,17 @@ function draw() {
   refs.verdict.textContent = report ? verdictWords(report, check, temperature) : "The verdict comes at the end";
   refs.result.dataset.verdict = report ? colourOf(report, load, check, temperature) : "";
   refs.short.textContent = shortly(id).join("\n");
-  refs.money.textContent = !report ? "" : nextWords(report) || (best ? `${savedWords(best)}.` : "");
+  refs.money.textContent = !report ? "" : report.says.next || (best ? `${report.says.saved}.` : "");
   refs.load.textContent = best && best.k === null ? loadWords(load, check) : "";
-  refs.here.textContent = report ? hereWords(report) : "";
-  refs.reason.textContent = report ? oneLine(report.reason).replace(/(\d)x\b/g, "$1\u00d7") :
+  refs.here.textContent = withTimes(report?.says.here ?? "");
+  refs.reason.textContent = report ? withTimes(report.reason) :
     "Each dot is a finished prompt.";
-  refs.texts.textContent = textsWords(rows, temperature, check);
+  refs.texts.textContent = report ? textsWords(report, temperature, check) : "";
   refs.partings.replaceChildren(...partings(rows));
   refs.measureLoad.hidden = !refs.load.textContent || Boolean(load) || !document.querySelector(LOAD);
   refs.examine.hidden = !report || runs() || isWrong(check) || !refs.partings.firstChild || !isOwn() || !canExamine();
   refs.serve.replaceChildren(...(isWorth(report) ? commands(report.target, best) : []));
-  refs.strips.replaceChildren(...strips(rows, THRESHOLD, best));
+  refs.strips.replaceChildren(...strips(rows, SAYS.threshold, best));
   refs.strips.setAttribute("aria-label", `Speed-up over plain of ${plural(frame.num_done, "prompt")}, a dot each`);
   refs.means.textContent = report ? MEANS
     + (rows.some((row) => row.loops || row.disturbed) ? " Hollow dots: the text repeats itself, or the machine was "

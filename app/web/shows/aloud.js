@@ -1,8 +1,9 @@
 // One sentence to read aloud about a race, by its own figures. Pure: no DOM.
 
+import { SAYS } from "../host.js";
 import { percent } from "../base/text.js";
+import { noResult, saysOf } from "../base/words.js";
 
-const SAME = /^(identical|same_text)/;
 // What an audience can bet on.
 const BETS = [[1, "no gain"], [1.5, "1.5\u00d7"], [2, "2\u00d7"], [3, "3\u00d7 or more"]];
 const NEAR = 0.3;       // of the way from one to the next
@@ -16,11 +17,11 @@ export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perSt
   if (moment === "waiting") return `Now live. ${ASKS}`;
   if (moment === "before") return `One lane guesses, and the model checks. ${ASKS}`;
   if (moment === "running" || !kind) return `So far ${right} tokens with guesses, ${left} without.`;
-  if (kind === "not_compared") return "No result: the texts are not compared.";
-  if (kind === "different") return "No result: a fault. Both texts should be the same.";
-  const same = SAME.test(kind) ? `The same ${right} tokens` : "Not the same text", value = Number.parseFloat(ratio);
+  const none = noResult({ kind });
+  if (none) return `No result: ${none}.${kind === "different" ? " Both texts should be the same." : ""}`;
+  const same = saysOf({ kind })?.is_same ? `The same ${right} tokens` : "Not the same text", value = Number.parseFloat(ratio);
   if (sense === "none") return `${same}.`;
-  if (cautions.loop) return `${same}, but no result: the text repeats itself.`;
+  if (cautions.loop) return `${same}, but no result: ${SAYS.loops}.`;
   const nearest = sense === "slower" ? "Nearest bet: slower." : betWords(sense === "even" ? 1 : value);
   if (sense === "even") return `${same}, and no difference in speed. ${nearest}`;
   const result = `${same}, ${sense === "slower" ? "but slower: " : ""}${ratio} as fast`;

@@ -3,6 +3,7 @@
 import { laneSpec, metricsOf, reasonsOf, sum } from "../base/model.js";
 import { likeliest, numDrafted, stepSeconds, tokensOf } from "../base/steps.js";
 import { drafterName, duration, make, makeUnheard, oneLine, plural, putText } from "../base/text.js";
+import { isIdentical } from "../base/words.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay, views } from "../board/screen.js";
@@ -40,7 +41,7 @@ const struckPiece = (step) => step.drafted_pieces[likeliest(step)[0]];
 export function taleOf() {
   const [left, right] = shownLanes();
   if (S.live || S.state !== "finished" || S.computed || !left?.finished || !right?.finished
-    || !verdictOn(S.sides[1])?.kind.startsWith("identical")) return null;
+    || !isIdentical(verdictOn(S.sides[1]))) return null;
   const partly = right.steps.filter((step) =>
     step.num_accepted && struckPiece(step) !== undefined && step.token_ids.length > step.num_accepted);
   // the clearest: a few right and wrong guesses, and visible text where the draft breaks

@@ -1,21 +1,19 @@
 // The answer of a race: what could be deployed, at its best fixed length, and how fast that was. Verdict, money,
 // command and the sentence of "What if" all take it from here (docs/yours.md). Pure: no DOM.
 
-import { THRESHOLD } from "../host.js";
+import { SAYS } from "../host.js";
 import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
 import { isElsewhere, isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
-import { drafterName, oneLine, percent, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
+import { capital, drafterName, oneLine, percent, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
 import { differs, draftWords, noResult } from "../base/words.js";
 import { wasteWords } from "./money.js";
 import { canServe, drafterOf, isShipped, partsOf } from "./production.js";
 import { laneOf } from "./whatif.js";
 
-const TONES = { pays: "Pays", little: "Little gain", differ: "Pays, but the texts differ",
-  doubtful: "Doubtful", even: "No difference", loses: "Does not pay" };
 const TEXTS_DIFFER = "The texts differ, so the speeds are not of quite the same work.";
-const isLittle = (ratio) => Number(ratio.toFixed(2)) < THRESHOLD;
-const RULE_OF_THUMB = `${THRESHOLD} is a rule of thumb: a smaller gain is not worth what a drafter takes to run and `
-  + "maintain.";
+const isLittle = (ratio) => Number(ratio.toFixed(2)) < SAYS.threshold;
+const toneWords = (tone, ratio) =>
+  capital(SAYS.pays[tone === "differ" && isLittle(ratio) ? "little_differ" : tone]);
 
 // An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, steps, ratio (over plain, as
 // shown everywhere), canServe}.
@@ -23,7 +21,7 @@ const RULE_OF_THUMB = `${THRESHOLD} is a rule of thumb: a smaller gain is not wo
 // {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence, saves, scope, work}. best:
 // the fastest option that a server can run; engine: the fastest of the others, if it is faster; alone: of aloneOf;
 // subject: what verdict, money and command are about: the option chosen in "What if", else `best`, else `engine`. tone:
-// of TONES; "little" is a gain that the verdict on many prompts calls too small, "differ" one on servers whose texts
+// of SAYS.pays; "little" is a gain that the verdict on many prompts calls too small, "differ" one on servers whose texts
 // differ; noise: of the ratio, null if unknown; not: why its gain is no result, "" if it may be one, then isEvidence;
 // saves: a server can run it, and its saving may be quoted; work: what the gain is less of, for wasteWords. null if the race
 // has no plain lane, or nothing to compare with it.
@@ -98,7 +96,7 @@ function judged(header, plain, { drafter, ratio, lane, canServe: isServed }, opt
   const tone = isEven ? "even" : ratio < 1 ? "loses" : limits.length && !isOnlyOther ? "doubtful" :
     isOther ? "differ" : isLittle(ratio) ? "little" : "pays";
   const not = none ? `no result: ${none}` : loop && tone === "doubtful" ? NO_EVIDENCE : "", isEvidence = !not;
-  if (["little", "differ"].includes(tone) && isLittle(ratio)) limits.push(RULE_OF_THUMB);
+  if (["little", "differ"].includes(tone) && isLittle(ratio)) limits.push(SAYS.rule);
   const work = isOfServers(header) ? " time per answer after its first text, one user: load may change it" :
     isOther ? " machine time" : undefined;
   return { caution: limits.join(" "), tone, noise, isEvidence, not,
@@ -142,11 +140,10 @@ export function verdictWords({ subject, isChosen, tone, not, saves, work }, what
   const its = `${what}${choiceWords(subject)}${isChosen ? " (chosen in What if)" : ""}: ${gainWords(subject)}`;
   if (not) return `${sentence(not)} ${what ? sentence(its) : `${its}.`}`;
   if (!subject.canServe)
-    return `${["even", "loses"].includes(tone) ? `${TONES[tone]}, this` : "This"} engine alone: ${its}.`;
-  const word = isLittle(subject.ratio) ? TONES[tone].replace("Pays", TONES.little) : TONES[tone];
+    return `${["even", "loses"].includes(tone) ? `${toneWords(tone)}, this` : "This"} engine alone: ${its}.`;
   const alone = `${its}${saves ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
-  if (!saves || typeof load?.gain !== "number") return `${word}: ${alone}`;
-  return `${TONES[toneOf({ tone, saves }, load)]} with ${load.users} users: ${times(load.gain)} (computed${
+  if (!saves || typeof load?.gain !== "number") return `${toneWords(tone, subject.ratio)}: ${alone}`;
+  return `${toneWords(toneOf({ tone, saves }, load), load.gain)} with ${load.users} users: ${times(load.gain)} (computed${
     load.isMeasured ? "" : ", extrapolated"}), ${wasteWords(load.gain)}. With one user: ${alone}`;
 }
 

@@ -7,6 +7,7 @@ import { quotient } from "../base/model.js";
 import { tokensOf } from "../base/steps.js";
 import { remember, rememberedJson } from "../base/storage.js";
 import { drafterName, make, percent, plural, putText, write } from "../base/text.js";
+import { isIdentical } from "../base/words.js";
 import { stopAutoplay } from "../board/deck.js";
 import { tokenNode } from "../board/lanes.js";
 import { on, root } from "../board/root.js";
@@ -28,7 +29,7 @@ const game = { S: null, round: null, lengths: null };
 // Why this race cannot be played, "" if it can.
 function notPlayed() {
   if (S.live || !S.recording) return "Available after the race.";
-  if (!verdictOn(S.sides[1])?.kind.startsWith("identical")) return "Only if both texts are identical.";
+  if (!isIdentical(verdictOn(S.sides[1]))) return "Only if both texts are identical.";
   const hasText = S.race.lane(S.sides[0])?.steps.every((step) => step.pieces.length);
   return hasText ? "" : "This race was recorded without its text.";
 }

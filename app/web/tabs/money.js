@@ -1,7 +1,8 @@
 // What a lane's speed is worth: machine time, latency and, under a load, dollars. Formulas in docs/yours.md. Pure: no
 // DOM.
 
-import { rate, times } from "../base/text.js";
+import { SAYS } from "../host.js";
+import { filled, rate, times } from "../base/text.js";
 
 const SECONDS_AN_HOUR = 3600;
 const DAYS_A_YEAR = 365;
@@ -105,13 +106,12 @@ export function loadOf(shared, users, { plain, subject, tone, isEvidence }) {
     + "needs a temperature, such as 0.8 in Settings." };
   if (tone === "even") return { ...none, words: "Nothing follows from a difference within the noise." };
   if (!shared.length)
-    return { ...none, words: `One text at a time; servers batch, which shrinks the gain. Dollars need a load: ${
-      MEASURED}.` };
+    return { ...none, words: SAYS.one_text };
   const curve = shared.map(({ users: n, plainS, gain, isMeasured }) => ({ users: n, isMeasured,
     all: n * plain.tokensPerS * shared[0].plainS / plainS, gain: gain * subject.ratio / shared[0].gain }));
   const end = curve.find((each) => each.gain < 1), how = (end ?? curve.at(-1)).isMeasured ? "" : ", extrapolated";
-  const ends = !end ? `still pays with ${curve.at(-1).users} users` : end.users === 1 ?
-    "does not pay, even with one user" : `stops paying at ${end.users} users`;
+  const { always, never, until } = SAYS.pays;
+  const ends = !end ? filled(always, curve.at(-1).users) : end.users === 1 ? never : filled(until, end.users);
   const first = `One text at a time. Servers batch: on this machine, this drafter at this length ${ends} `
     + `(computed${how}).`;
   none.short = end ? `${ends} (computed${how}).` : "";

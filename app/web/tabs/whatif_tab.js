@@ -3,6 +3,7 @@
 
 import { isOnServer, laneSpec, ruleOf } from "../base/model.js";
 import { drafterName, make, oneLine, times, write } from "../base/text.js";
+import { isIdentical } from "../base/words.js";
 import { clearRight, refresh, stopAutoplay } from "../board/deck.js";
 import { on, root } from "../board/root.js";
 import { board, refs, replay } from "../board/screen.js";
@@ -24,7 +25,7 @@ export function whatIfOf() {
   if (isOnServer(S.recording, S.sides[1])) return "Not available: a server does not reveal its guesses.";
   if (!S.recording.tables || !S.recording.costs)
     return S.fromFile || S.complete ? NO_TABLES : BEING_MADE;
-  if (!verdictOn(S.sides[1])?.kind.startsWith("identical"))
+  if (!isIdentical(verdictOn(S.sides[1])))
     return "Only available if both texts are identical.";
   S.raced = { race: S.race, metrics: S.metrics, speedup: S.speedup };
   const whatIf = new WhatIf(S.recording, S.race, S.first, S.sides[1]);

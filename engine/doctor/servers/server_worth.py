@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 
+from ...analysis.verdict_words import PAYS, THRESHOLD, capital
 from ...core.errors import RaceError
 from ...core.spec import PLAIN, SERVER, SPECULATIVE
 from ...remote.server_race import RemoteRace
@@ -14,10 +15,9 @@ from ...studies.load.data import WARM_UP
 from ...studies.load.level_metrics import crossing
 from ...studies.load.study import Key, Listener, Plan, Row, run
 from ...studies.load.users import Outcome
-from ...studies.prompts.pays import THRESHOLD
 from ...studies.prompts.prompts import NO_KIND, FilePrompt
 from ...studies.prompts.race_servers import rows_on_servers
-from ..drafter_worth import PAYS
+from ..drafter_worth import LEAST_GAIN
 from ..findings import Finding
 from .pair import PATIENCE, Pair
 
@@ -103,8 +103,8 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
     if lengths:
         length = statistics.mean(lengths)
         says += f" A step writes {length:.2f} tokens, and pays from {max(1, length / gain):.2f} on."
-    if gain < PAYS:
-        return Finding("doubt", "worth it", f"It does not pay: {says}", FEWER)
+    if gain < LEAST_GAIN:
+        return Finding("doubt", "worth it", f"{capital(PAYS['not_worth_it'])}: {says}", FEWER)
     if rates[lanes[1], LEVELS[0]] <= rates[lanes[0], LEVELS[0]]:
         return Finding(
             "doubt", "worth it", f"Not certain, the two measurements of one user contradict each other: {says}", AGAIN
@@ -116,5 +116,10 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
         users = f"{between[0]} user{'s' if between[0] > 1 else ''}"
         if round(rates[lanes[1], between[0]] / rates[lanes[0], between[0]], 2) < THRESHOLD:
             users += f", though little there (below {THRESHOLD}x)"
-        return Finding("doubt", "worth it", f"It pays up to {users}: {says}", NOT_FOR_MANY.format(between[1]))
-    return Finding("ok", "worth it", f"It pays: {says}")
+        return Finding(
+            "doubt",
+            "worth it",
+            f"{capital(PAYS['worth_it_until'].format(users))}: {says}",
+            NOT_FOR_MANY.format(between[1]),
+        )
+    return Finding("ok", "worth it", f"{capital(PAYS['worth_it'])}: {says}")

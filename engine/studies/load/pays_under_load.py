@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
+from ...analysis.verdict_words import LITTLE, THRESHOLD, capital
 from ...core.spec import BASELINE, PLAIN
 from ...recordings.words import causes
-from ..prompts.pays import THRESHOLD
 
 NOISE, WAIT_NOISE = 1.03, 1.1  # smaller ratios, of a level's rates and of its 95th percentiles, are chance
 DEVIATIONS = 1.96  # standard errors from the middle to the ends of a 95 % interval
@@ -18,11 +18,11 @@ ROUGH = 3  # with fewer requests of each user, a level's rate is mostly that of 
 CROSS = "They would cross at about {} users (interpolated)."
 MOST_NAMED = 5  # prompts whose texts differ that are named
 NEITHER = {0: "no clear difference", None: "no answer"}
-LITTLE = f"little gain (below {THRESHOLD}x)"
+LITTLE_GAIN = f"{LITTLE} (below {THRESHOLD}x)"
 # Rank of speculation against plain decoding -> its words in the recommendation.
-SWITCH = {2: "speculation on", 1: LITTLE, -1: "speculation off", **NEITHER}
+SWITCH = {2: "speculation on", 1: LITTLE_GAIN, -1: "speculation off", **NEITHER}
 # The same where texts differ: nobody should switch on what may write something else.
-SPEED = {2: "faster", 1: LITTLE, -1: "slower", **NEITHER}
+SPEED = {2: "faster", 1: LITTLE_GAIN, -1: "slower", **NEITHER}
 # The same of any other lanes.
 OTHERS = {2: "{other} is ahead", 1: "{other} is ahead a little", -1: "{first} is ahead", **NEITHER}
 NO_BATCHES = "With 1 user there is no batch, and they differ as well. "
@@ -99,7 +99,7 @@ def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
     num = sum(its["num_compared"] for its in same.values())
     num_other = num - sum(its["num_same_text"] for its in same.values())
     words = _words(first, other, its, some_differ=num_other > 0)
-    head = words if words.startswith((first, other)) else words[0].upper() + words[1:]
+    head = words if words.startswith((first, other)) else capital(words)
     ratios = ", ".join(f"{gain:.2f}x" for gain in gains.values())
     prompts = len(_others(same.values()))
     of = f", to {prompts} prompt{'s' * (prompts != 1)}" if prompts else ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ...analysis.metrics import is_noise
 from ...core.spec import AUTO, MAX_K
 from ...strict_json import COUNT, FLAG, NUMBER, TEXT, IfThere, Maybe, Shape, fits
 
@@ -79,3 +80,16 @@ def row_of(value: Any) -> Row:
     """The inverse of `to_json`. Raises UsageError for anything else."""
     fits(value, _SHAPE)
     return Row(**{name: value[name] for name in _SHAPE if name in value})
+
+
+def gain_at(row: Row, k: int | str | None) -> float | None:
+    """The row's speed-up at this k: measured if it was raced so, else computed; None if neither. k None: as raced."""
+    return row.speedup if k is None or str(k) == row.k or row.fault else row.computed.get(str(k))
+
+
+def outcome(row: Row, k: int | str | None = AUTO) -> str:
+    """One of "gains", "loses" and "even" (the speed-up is indistinguishable from 1)."""
+    gain = gain_at(row, k)
+    if not gain or is_noise(gain, row.noise):
+        return "even"
+    return "gains" if gain > 1 else "loses"

@@ -33,15 +33,17 @@ class SavedStudy:
     said: Mapping[str, Any]
 
 
-def result(rows: Sequence[Row], target: str, said: Mapping[str, Any]) -> dict[str, Any]:
-    """A study's result, as --json and the page save it, from at least one row."""
+def result(
+    rows: Sequence[Row], target: str, said: Mapping[str, Any], temperature: float | None = None
+) -> dict[str, Any]:
+    """A study's result, as --json and the page save it, from at least one row. temperature: None if not known."""
     return {
         "schema": OUTPUT_SCHEMA,
         "format": FORMAT,
         "target": target,
         "said": said,
         "rows": [row.to_json() for row in rows],
-        **report(rows, target),
+        **report(rows, target, temperature),
     }
 
 

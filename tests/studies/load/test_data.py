@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from engine.analysis.verdict_words import THRESHOLD, capital
 from engine.cli.main import main
 from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
@@ -31,7 +32,7 @@ from engine.studies.load.level_metrics import (
     rate_error,
     report,
 )
-from engine.studies.load.pays_under_load import ranks, rough, says
+from engine.studies.load.pays_under_load import LITTLE_GAIN, ranks, rough, says
 from engine.studies.load.study import Plan
 from tests.helpers import ROOT
 from tests.helpers.loopback import Answer as Answered
@@ -216,10 +217,11 @@ def two_lanes(users, rates, waits=None, **more):
 @pytest.mark.parametrize(
     ("rates", "words"),
     [
-        ((199, 240, 210), "Speculation on with 1 user, little gain (below 1.3x) with 4, off with 16: 1.99x, 1.20x, "
-         "0.70x output tokens a second."),
-        ((150, 270, 390), "Speculation on with 1, 4 and 16 users: 1.50x, 1.35x, 1.30x output tokens a second."),
-        ((110, 220, 330), "Little gain (below 1.3x) with 1, 4 and 16 users: 1.10x, 1.10x, 1.10x output tokens a "
+        ((199, 240, 210), f"Speculation on with 1 user, {LITTLE_GAIN} with 4, off with 16: 1.99x, 1.20x, 0.70x "
+         "output tokens a second."),
+        ((150, 270, 300 * THRESHOLD), "Speculation on with 1, 4 and 16 users: 1.50x, 1.35x, "
+         f"{THRESHOLD:.2f}x output tokens a second."),
+        ((110, 220, 330), f"{capital(LITTLE_GAIN)} with 1, 4 and 16 users: 1.10x, 1.10x, 1.10x output tokens a "
          "second."),
         ((50, 100, 150), "Speculation off with 1, 4 and 16 users: 0.50x, 0.50x, 0.50x output tokens a second."),
         ((99, 198, 303), "No clear difference with 1, 4 and 16 users: 0.99x, 0.99x, 1.01x output tokens "
@@ -261,16 +263,15 @@ def test_the_recommendation_never_contradicts_a_level(seed: int) -> None:
     crosses = "".join(re.findall(r"cross at about (\d+) users", " ".join(others)))
     assert ratios == ", ".join(f"{gain:.2f}x" for gain in gains.values() if gain) + " output tokens a second"
     placed = {}
-    says_so = r"(on|little gain \(below 1\.3x\)|off|no clear difference|no answer) with ((?:\d+, )*\d+(?: and \d+)?)"
+    says_so = rf"(on|{re.escape(LITTLE_GAIN)}|off|no clear difference|no answer) with ((?:\d+, )*\d+(?: and \d+)?)"
     for what, numbers in re.findall(says_so, words):
         named = [int(num) for num in re.findall(r"\d+", numbers)]
         assert not placed.keys() & set(named)
         placed |= dict.fromkeys(named, what)
     rank = {None: "no answer", 1: "on", -1: "off", 0: "no clear difference"}
-    little = "little gain (below 1.3x)"
     wanted = {num: gain and (gain > 1.03) - (gain < 1 / 1.03) for num, gain in gains.items()}
     assert placed == {
-        num: little if (gains[num] or 0) > 1.03 and round(gains[num], 2) < 1.3 else rank[its]
+        num: LITTLE_GAIN if (gains[num] or 0) > 1.03 and round(gains[num], 2) < THRESHOLD else rank[its]
         for num, its in wanted.items()
     }
     if crosses:

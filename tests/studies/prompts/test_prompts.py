@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.analysis.verdict_words import THRESHOLD
 from engine.core.errors import UsageError
-from engine.studies.prompts.pays import LEAST, interval, of_speedups, report
+from engine.studies.prompts.pays import interval, of_speedups, report
+from engine.studies.prompts.pays_words import LEAST
 from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, flat, read_prompts
 from engine.studies.prompts.rows import Row, row_of
 from engine.studies.prompts.study_file import open_study, result
@@ -206,7 +208,7 @@ def test_faster_is_never_judged_worse(values, factor):
     assert min(values) <= interval(values)[0] <= interval(values)[1] <= max(values)
 
 
-@given(st.lists(st.floats(1.31, 9), min_size=LEAST, max_size=12), st.booleans())
+@given(st.lists(st.floats(THRESHOLD + 0.01, 9), min_size=LEAST, max_size=12), st.booleans())
 @settings(max_examples=15)
 def test_all_above_ships_and_all_below_does_not(values, above):
     """The plainest cases would be called unclear, or the wrong way round."""

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from engine.analysis.verdict_words import NOT_AS_IT_IS, PAYS, capital
 from engine.cli.main import main
 from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
 from engine.progress import silent
 from engine.recordings.recording import build, loads
-from engine.recordings.words import BY_CHANCE, CAUSES, causes
+from engine.recordings.words import causes
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint, Question
 from engine.remote.server_race import RemoteRace
-from engine.studies.prompts.pays import THRESHOLD, report
+from engine.studies.prompts import pays_words
+from engine.studies.prompts.pays import report
 from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.race_servers import rows_on_servers
 from engine.studies.prompts.rows import Row, row_of
@@ -25,7 +28,6 @@ from tests.helpers.loopback import HEAD, Answer, Body, as_chat, http, says, serv
 from tests.helpers.pure_js import pure_js
 
 WORDS = ["The", " cat", " sat", " on", " it", "."]
-SAID = {"THRESHOLD": THRESHOLD, "CAUSES": CAUSES, "BY_CHANCE": BY_CHANCE}
 # What the speculative server writes after each prompt; the plain one always writes WORDS.
 TEXTS = {"one": WORDS, "two": [*WORDS[:3], " in", *WORDS[4:]], "three": ["A", *WORDS[1:]], "four": WORDS[:4]}
 
@@ -80,42 +82,50 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     with pytest.raises(UsageError, match="ways must be three texts"):
         row_of({**rows[1], "ways": ["a", "b"]})
     local = {**rows[1], "drafter": "ngram"}
-    with pure_js("dialogs/results.js", **SAID) as call:
-        some = (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])
-        said = [call("textsWords", its, 0) for its in some]
-        once = call("textsWords", [*rows[:1], {**rows[1], "plain_repeats": False}], 0.8)
-        checked, unexplained = (call("textsWords", rows, 0, {"level": "fault", "check": name, "says": "1 real fault."})
-                                for name in ("texts", "sampling"))  # fmt: skip
-    control = "Asked once more, the plain server wrote its own text again in 3 of 3: it repeats itself"
-    assert said[0].startswith(f"Same text: 1 of 4 answers. {control}")
-    assert said[0].endswith(causes(0, in_batches=False)) and once.endswith(causes(0.8, in_batches=False))
-    assert checked.endswith("makes the difference. The check-up: 1 real fault.") and "Possible" in unexplained
     assert [row["plain_repeats"] for row in rows] == [None, True, True, True]
-    assert "in 0 of 1: it does not repeat itself, so the differences say nothing of speculation" in once
-    assert said[1:] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
+    control = "Asked once more, the plain server wrote its own text again in 3 of 3: it repeats itself"
+    sides = (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])
+    said, *others = (report(list(map(row_of, some)), "m", 0)["says"] for some in sides)
+    once = report(list(map(row_of, [*rows[:1], {**rows[1], "plain_repeats": False}])), "m", 0.8)["says"]
+    assert said["texts"].startswith(f"Same text: 1 of 4 answers. {control}")
+    assert said["causes"] == causes(0, in_batches=False) and once["causes"] == causes(0.8, in_batches=False)
+    assert once["texts"].endswith("of 1: it does not repeat itself, so the differences say nothing of speculation.")
+    assert [words["texts"] for words in others] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
+    assert [words["causes"] for words in others] == [""] * 3
+    with pure_js("dialogs/results.js") as call:
+        found = {"says": said, "best": {"num_other_texts": 3}}
+        checked, unexplained = (call("textsWords", found, 0, {"level": "fault", "check": name, "says": "1 real fault."})
+                                for name in ("texts", "sampling"))  # fmt: skip
+    assert checked.endswith("makes the difference. The check-up: 1 real fault.") and "Possible" in unexplained
 
 
 def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> None:
     """ "Yes, it pays" would be forwarded of servers on which many users lose, or which write something else."""
-    best = {"k": None, "drafter": "server", "median_speedup": 1.99, "measured": True, "num_other_texts": 0}
+    best = {"k": None, "drafter": "server", "median_speedup": 1.99, "measured": True, "num_other_texts": 0,
+            "by_time_only": False, "saving": 0.5}  # fmt: skip
     wrong, unsure = {"level": "fault"}, {"level": "doubt"}
     rounding, others = ({"level": "ok", "numDiffering": num, "numRounding": 2} for num in (2, 0))
     load = {"says": "faster with 1 user, slower with 16", "recommends": "speculation on with 1 user, off with 16"}
     without = {"num_prompts": 1, "median_speedup": 1.994, "verdict": "unclear"}
-    ship = {"verdict": "ship", "doubtful": False, "best": best}
-    other = {**ship, "best": {**best, "num_other_texts": 2}}
-    with pure_js("dialogs/results.js", **SAID) as call:
+
+    def judged(verdict: str = "ship", doubtful: bool = False, **more: Any) -> dict[str, Any]:
+        its = {"verdict": verdict, "doubtful": doubtful, "best": {**best, **more}, "engine": None}
+        return {**its, "says": pays_words.says(its, [], 0)}
+
+    ship, other = judged(), judged(num_other_texts=2)
+    with pure_js("dialogs/results.js") as call:
         headline, not_safe = call("verdictWords", ship), call("verdictWords", other, unsure)
         no, safe = call("verdictWords", other, wrong, 0), call("verdictWords", other, rounding, 0)
         not_those, not_cold = call("verdictWords", other, others, 0), call("verdictWords", other, rounding, 0.8)
-        doubtful = call("verdictWords", {**ship, "doubtful": True, "best": {**best, "without": without}})
+        doubtful = call("verdictWords", judged(doubtful=True, without=without))
         said = [call("loadWords", *its) for its in ((load, None), (load, wrong), (None, None))]
         colours = [call("colourOf", *its) for its in (
             (ship, {"loses": False}), (ship, {"loses": True}), (other, None), (other, None, rounding, 0),
-            (ship, None, wrong), ({**ship, "verdict": "do not ship"}, {"loses": True}))]  # fmt: skip
-    assert headline == "Yes, it pays with one user (\u201cship\u201d): speculation, 1.99\u00d7 at the median (measured)"
-    assert not_safe.startswith("Faster with one user: ") and not_safe.endswith(", but 2 texts differ")
-    assert no.startswith("Not as it is: the check-up found a fault. Once that is fixed: ") and "Yes" not in no
+            (ship, None, wrong), (judged("do not ship"), {"loses": True}))]  # fmt: skip
+    pays, faster = (capital(PAYS[word].format(" with one user")) for word in ("ship", "faster"))
+    assert headline == f"{pays}: speculation, 1.99\u00d7 at the median (measured)"
+    assert not_safe.startswith(f"{faster}: ") and not_safe.endswith(", but 2 texts differ")
+    assert no.startswith(NOT_AS_IT_IS.format("speculation, 1.99")) and pays not in no
     assert safe == f"{headline}; 2 texts differ, by rounding, as far as the check-up saw"
     assert not_those == not_cold == not_safe, "a check-up of other prompts, or at another temperature, explains nothing"
     assert "(measured), and 1.99\u00d7 on only 1 prompt whose text" in doubtful, "no but between equal numbers"

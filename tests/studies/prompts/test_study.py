@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.analysis.verdict_words import PAYS, capital
 from engine.cli import main as cli
 from engine.core.errors import UsageError
 from engine.core.spec import AUTO, RaceSpec, SamplingParams, lanes_of
@@ -131,9 +132,9 @@ def test_the_verdict_comes_first_then_the_reason_then_the_table(file, capsys):
     """A reader would search a table for the one word that was asked for."""
     assert cli.main(["study-prompts", "--prompts", file, *ON, "--max-new-tokens", "16"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert re.match(
-        r"\S+ on a CPU \(.*\), one user (SHIP|DO NOT SHIP|UNCLEAR)( \(doubtful\))?: (ngram|hybrid\S+) at k = ", said
-    )
+    verdicts = "|".join(re.escape(capital(PAYS[kind].format(""))) for kind in ("ship", "do not ship", "unclear"))
+    verdicts += "|" + capital(PAYS["uncertain"].format(""))
+    assert re.match(rf"\S+ on a CPU \(.*\), one user ({verdicts}): .*, k = \d+, .*x at the median ", said)
     order = [
         said.index(words)
         for words in ("machine time", "is computed at", "speed-up over plain", "quartiles", "threads: ")

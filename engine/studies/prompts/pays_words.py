@@ -1,0 +1,165 @@
+"""What a study of prompts says, in sentences that page and terminal share. Standard library only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...analysis.verdict_words import NOT_AS_IT_IS, ONE_TEXT, PAYS, THRESHOLD, capital
+from ...core.spec import SERVER
+from ...drafters import DRAFTERS, draft_words, label
+from ...drafters.served import is_served
+from ...recordings.words import causes
+from .rows import Row, outcome
+
+LEAST = 3  # prompts needed for a verdict
+MOST_KINDS = 4
+NO_RACE = "No prompt's race ended, so there is nothing to judge."
+TO_BE_CERTAIN = "To be certain: more prompts, on a machine with nothing else to do."
+WITH_ONE_USER = " with one user"  # prompts reach servers one at a time
+
+
+def is_lane(drafter: str) -> bool:
+    """Whether rows call a lane of a server so, which drafts as the server likes."""
+    return drafter.partition(":")[0] not in DRAFTERS
+
+
+def says(report: Mapping[str, Any], rows: Sequence[Row], temperature: float | None) -> dict[str, Any]:
+    """The sentences of a report (see `pays.report`). temperature: of the answers; None if it is not known.
+
+    verdict: by what a check-up of the servers said of the texts that differ: "" (nothing), "rounding" (all differ by
+        rounding) or "fault".
+    next: what would make it clearer; saved: the share of machine time; here: what it does not cover.
+    texts: whether servers wrote the same texts; "" of lanes on this machine. causes: why they may differ; "" if they do
+        not."""
+    best, engine, servers = report["best"], report["engine"], [row for row in rows if is_lane(row.drafter)]
+    unclear = report["doubtful"] or report["verdict"] == "unclear"
+    here = [ONE_TEXT] if best and best["k"] is not None else []
+    if engine and engine["median_speedup"] is not None:
+        here.append(f"This engine alone: {_at_median(engine)}.")
+    texts, differ = _texts([row for row in servers if not row.fault])
+    return {
+        "verdict": {check: _verdict(report, check) for check in ("", "rounding", "fault")},
+        "next": TO_BE_CERTAIN if unclear else "",
+        "saved": _saved(best) if best else "",
+        "here": " ".join(here),
+        "texts": texts,
+        "causes": causes(temperature, in_batches=False) if differ else "",
+    }
+
+
+def _verdict(report: Mapping[str, Any], check: str) -> str:
+    best, verdict = report["best"], report["verdict"]
+    if best is None:
+        return capital(PAYS[verdict].format(""))
+    median, users = _at_median(best), WITH_ONE_USER * (best["k"] is None)
+    if check == "fault":
+        return NOT_AS_IT_IS.format(median)
+    others, harmless = best["num_other_texts"], check == "rounding"
+    differ = "one text differs" if others == 1 else f"{others} texts differ"
+    texts = f"; {differ}, by rounding, as far as the check-up saw" if harmless else f", but {differ}"
+    texts *= others > 0
+    if not report["doubtful"]:
+        # Nobody should ship what may write something else.
+        word = "faster" if verdict == "ship" and others and not harmless else verdict
+        return f"{capital(PAYS[word].format(users))}: {median}{texts}"
+    without = best["without"]
+    num, same = without["num_prompts"], _times(without["median_speedup"]) == _times(best["median_speedup"])
+    rest = "every text repeats itself, or its race was disturbed"
+    if num:
+        rest = (
+            f"{_times(without['median_speedup'])} on {'only' if same else 'the'} {num} prompt{'s' * (num != 1)} whose "
+            "text does not repeat itself and whose race was not disturbed"
+        )
+    return f"{capital(PAYS['uncertain'].format(users))}: {median}, {'and' if num and same else 'but'} {rest}{texts}"
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def _lane_words(drafter: str) -> str:
+    return "speculation" if drafter == SERVER else drafter
+
+
+def _at_median(option: Mapping[str, Any]) -> str:
+    """`n-gram (copies earlier text), k = 5, 1.87x at the median (computed)`."""
+    drafter, k = option["drafter"], option["k"]
+    how = "measured" if option["measured"] else "computed"
+    how += " by time only" * (k is None and option["by_time_only"])
+    what = _lane_words(drafter) if k is None else draft_words(drafter, k)
+    return f"{what}, {_times(option['median_speedup'])} at the median ({how})"
+
+
+def _saved(best: Mapping[str, Any]) -> str:
+    time = "machine time" if best["k"] is not None else "time per answer after its first text"
+    share = f"{100 * abs(best['saving']):.1f} %"
+    change = "as much" if share == "0.0 %" else f"{share} {'less' if best['saving'] > 0 else 'more'}"
+    return f"{change} {time} at the median prompt"
+
+
+def _texts(rows: Sequence[Row]) -> tuple[str, bool]:
+    """Whether servers wrote the same texts, and whether any differ. Where they do, the plain one was asked again."""
+    others = [row for row in rows if not row.identical]
+    if len(others) == len(rows) and all(row.differs_at is None for row in others):
+        return "", False
+    same = f"Same text: {len(rows) - len(others)} of {len(rows)} answer{'s' * (len(rows) != 1)}."
+    asked = [row.plain_repeats for row in others if row.plain_repeats is not None]
+    if not asked:
+        return same, bool(others)
+    words = f"{same} Asked once more, the plain server wrote its own text again in {sum(asked)} of {len(asked)}"
+    if all(asked):
+        return f"{words}: it repeats itself, so the other server makes the difference.", True
+    nothing = ": it does not repeat itself, so the differences say nothing of speculation" * (not any(asked))
+    return f"{words}{nothing}.", True
+
+
+def no_server(drafters: Sequence[str], target: str) -> str:
+    """Why there is nothing that a server can run."""
+    if any(is_served(target, drafter) for drafter in drafters):
+        return NO_RACE
+    raced = ", ".join(map(label, drafters))
+    return f"No server runs what was raced here ({raced}). Add n-gram to see what a server could do."
+
+
+def reason(rows: Sequence[Row], best: Mapping[str, Any], verdict: str, doubtful: bool) -> str:
+    """Why the verdict is what it is. rows: of its drafter, at least one with a speed-up."""
+    k, num = best["k"], best["num_prompts"]
+    if num < LEAST:
+        return f"A verdict takes at least {LEAST} measured prompts; there are {num}."
+    where = {"ship": "above", "do not ship": "below", "unclear": "on both sides of"}[verdict]
+    low, high = best["interval"]
+    what = _lane_words(best["drafter"]) if k is None else f"at k = {k}, {label(best['drafter'])}"
+    first = (
+        f"{capital(what)} is {'measured' if best['measured'] else 'computed'}"
+        f"{', by time only since its server reports no drafts,' * best['by_time_only']} at "
+        f"{_times(best['median_speedup'])} the speed of plain decoding at the median of {num} prompts; the 95 % "
+        f"interval, {low:.2f} to {high:.2f}, lies {where} {THRESHOLD}"
+    )
+    even = sum(outcome(row, k) == "even" for row in rows)
+    parts = [f"{_counted(rows, 'gains', k)} faster, {even} within the noise, {_counted(rows, 'loses', k)} slower"]
+    loops, disturbed = sum(row.loops for row in rows), sum(row.disturbed for row in rows)
+    if other := best["num_other_texts"]:
+        parts.append(f"{other} of {len(rows)} texts differ from plain decoding's")
+    if loops:
+        parts.append(f"{loops} of {len(rows)} texts repeat themselves, which is easy to guess")
+    if disturbed:
+        parts.append(f"{disturbed} of {len(rows)} races were disturbed")
+    if loops or disturbed:
+        without = best["without"]
+        median = _times(without["median_speedup"]) if without["median_speedup"] else "nothing"
+        other_verdict = f", and the verdict would be: {without['verdict']}" if doubtful else ""
+        parts.append(f"without them: {median}{other_verdict}")
+    return f"{first}. {'; '.join(parts)}."
+
+
+def _counted(rows: Sequence[Row], which: str, k: int | str | None) -> str:
+    """`12 (code 8, prose 4)`; without the kinds if there is one."""
+    counts = Counter(row.kind for row in rows if outcome(row, k) == which)
+    kinds = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = kinds if len(kinds) <= MOST_KINDS + 1 else kinds[:MOST_KINDS]
+    names, rest = [f"{kind} {num}" for kind, num in shown], kinds[len(shown) :]
+    names += [f"{len(rest)} more kinds {sum(num for _, num in rest)}"] if rest else []
+    inside = f" ({', '.join(names)})" if len({row.kind for row in rows}) > 1 and names else ""
+    return f"{sum(num for _, num in kinds)}{inside}"
