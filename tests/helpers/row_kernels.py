@@ -60,9 +60,10 @@ class Rowwise:
         return (torch.nan, torch.inf) if self.is_interpreted else GARBAGE
 
     @property
-    def looked_at(self) -> range | tuple[int, ...]:
-        """The rows that are computed alone; 0 is the first."""
-        return (0, 1, 3, 4, 5, len(self.inputs[0]) - 1) if self.is_interpreted else range(len(self.inputs[0]))
+    def looked_at(self) -> Sequence[int]:
+        """The rows that are computed alone, 0 the first: of interpreted kernels those at the edges of half a tile."""
+        num = len(self.inputs[0])
+        return sorted({0, 3, 4, num // 2 - 1, num // 2, num - 1}) if self.is_interpreted else range(num)
 
     def groups(self) -> Iterator[list[int]]:
         """Rows that are computed together."""
