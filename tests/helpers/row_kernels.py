@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,8 @@ def compiled_attention(variant: str, window: int | None, num_heads: int, kv: int
         query = random(total, num_heads, dim, seed=3)
         keys, values = (random(1, kv, first + total, dim, seed=i) for i in (4, 5))
         if at is not None:
-            query[at] = keys[:, :, first + at] = values[:, :, first + at] = garbage
+            query[at] = keys[:, :, first + at] = garbage
+            values[:, :, first + at] = 3e38 if isnan(garbage) else garbage  # NaN must come of the weights
         keys, values = (torch.cat([x, random(1, kv, room, dim, seed=9)], 2) for x in (keys, values))
         with compiled(variant):
             found = [
