@@ -111,9 +111,9 @@ def compiled(variant: str) -> Iterator[None]:
         yield
 
 
-def random(*size: int, seed: int = 0, spread: float = 1.0) -> Tensor:
-    """Normal bfloat16 numbers, always the same for a seed."""
-    return (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).bfloat16()
+def random(*size: int, seed: int = 0, spread: float = 1.0, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """Normal numbers, always the same for a seed."""
+    return (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).to(dtype)
 
 
 def made(name: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:

@@ -1,5 +1,6 @@
 """A decoder, and a model's whole step, as one compiled call: transformers' model but for rounding, the bits of the
-modules one by one, and nothing shared that should not be. That a row's bits are its own is in ../test_row_bits.py."""
+modules one by one, and nothing shared that should not be. That a row's bits are its own is in ../test_row_bits.py,
+that a rollback leaves no trace in ../../runner/test_target.py."""
 
 from __future__ import annotations
 
@@ -11,8 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from engine.exactness.operators import same_bits
@@ -171,33 +170,6 @@ def test_a_model_that_does_more_runs_by_its_modules(change):
 
 
 # What a step reads and writes
-
-
-@settings(max_examples=30)
-@given(
-    st.sampled_from(NAMES),
-    st.integers(0, 40),
-    st.lists(st.tuples(st.integers(1, 13), st.integers(0, 30)), min_size=1, max_size=6),
-    st.booleans(),
-    st.integers(0, 9),
-)
-def test_what_was_rolled_back_leaves_no_trace(name, num_prefill, history, spoil, seed):
-    """Rejected drafts would be remembered; or NaN behind the pointer, which a draft that overflows leaves there, be
-    read. A prefill writes what steps write."""
-    used, clean = target_of(name), target_of(name)
-    ids = random_ids(num_prefill, used.vocab_size, seed)
-    used.extend(ids, 0)
-    for i, (num, back) in enumerate(history):
-        used.extend(random_ids(num, used.vocab_size, seed + i + 1), num)
-        used.rollback(max(0, used.length - num - back))
-    kept = tuple(ids[: used.length])
-    if spoil:
-        for side in (side for layer in used.kv for side in layer):
-            side[:, :, used.length :] = torch.nan
-    rows_of(clean, kept, 1) if kept else None
-    others = tuple(random_ids(16, used.vocab_size, seed + 100))
-    assert same_bits(rows_of(used, others, 8), rows_of(clean, others, 3))
-    assert all_same(written(used), written(clean))
 
 
 @pytest.mark.parametrize("name", ["gemma3", "qwen3"])

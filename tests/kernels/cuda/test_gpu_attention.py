@@ -13,6 +13,7 @@ from engine.layers.layers import GatedAttention, fused_attention
 from engine.layers.step import StepState
 from tests.helpers import gpu_kernels  # noqa: F401
 from tests.helpers.linear_models import fresh as hybrid
+from tests.helpers.native_kernels import random
 from tests.helpers.tiny import CONFIGS, build
 
 SHAPES = (  # heads, kv heads, dim, columns, first position, rows, window
@@ -24,10 +25,6 @@ SHAPES = (  # heads, kv heads, dim, columns, first position, rows, window
     (16, 1, 64, 130, 128, 2, 1, torch.float16),
     (5, 1, 16, 200, 100, 2, None, torch.bfloat16),
 )
-
-
-def random(*size: int, seed: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    return torch.randn(*size, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def hide(keys: Tensor, values: Tensor, at: Tensor, window: int | None) -> tuple[Tensor, Tensor]:
