@@ -20,7 +20,6 @@ from engine.core.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.exactness import operators
 from engine.exactness.probe import probe
 from engine.exactness.widths import WidthClasses
-from engine.kernels.cpu.build import has
 from engine.layers.delta_places import Places
 from engine.loading.loading import LoadedModel, load
 from engine.recordings.recording import build, check
@@ -50,9 +49,6 @@ MODELS: dict[str, Callable[[], Prepared]] = {
     "qwen3_next, float32": lambda: linear_models.prepared("qwen3_next", FP32),
     **{f"compiled {name}": partial(native_kernels.prepared, name) for name in native_kernels.NAMES},
 }
-if has("photofinish_pack_bytes"):
-    MODELS |= {f"{name}, int8": partial(tiny.in_int8, name) for name in ("gemma3", "trained")}
-    MODELS["compiled qwen2, int8"] = partial(native_kernels.prepared, "qwen2", int8=True)
 ON_TWO_THREADS = "qwen3, float32, torch's linears"
 FAKES: dict[str, Callable] = {
     "random": lambda truth, seed, vocab: Random(seed, vocab_size=vocab),

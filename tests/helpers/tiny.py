@@ -122,12 +122,6 @@ def prepared(name: str, dtype: torch.dtype = torch.float32, packed: bool = True)
     return prepare(fresh(name, dtype), PACKED if packed else TORCH)
 
 
-@cache
-def in_int8(name: str) -> Prepared:
-    """Every linear in int8."""
-    return prepare(fresh(name, torch.bfloat16), int8=True)
-
-
 def random_ids(num: int, vocab_size: int, seed: int = 0) -> list[int]:
     """`num` token ids, always the same for a seed."""
     return torch.randint(0, vocab_size, (num,), generator=torch.Generator().manual_seed(seed)).tolist()

@@ -1,15 +1,16 @@
-"""Int8 weights as an option of the target: what they change, and what is said of them. That a race of them is as exact
-as any other is in ../../exactness/test_matrix.py."""
+"""Int8 weights as an option of the target: rows are theirs alone, and a race of them is as exact as any other."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
 from torch import nn
 
 from engine.core.errors import UnsupportedModel, UsageError
+from engine.core.spec import SamplingParams
 from engine.exactness.probe import fingerprint, probe
 from engine.kernels.cpu import build
 from engine.kernels.cpu.bytes import ByteLinear
@@ -19,9 +20,39 @@ from engine.kernels.cuda.kernels import CudaKernels
 from engine.loading.loading import load
 from engine.runner import prepare as preparing
 from engine.runner.prepare import INT8_LIMIT, prepare
+from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
+from tests.helpers.fakes import Adversarial, Empty, Oracle, checksums_of, tokens_of
 from tests.helpers.native_kernels import needs_byte_kernels
-from tests.helpers.tiny import LENGTH, NAMES, TRAINED, fresh, in_int8, random_ids, stock
+from tests.helpers.tiny import LENGTH, NAMES, TRAINED, fresh, lane, random_ids, stock
+
+WIDTHS = (1, 2, 4, 8)
+
+
+@cache
+def prepared(name: str) -> Prepared:
+    """Every linear in int8."""
+    return prepare(fresh(name, torch.bfloat16), int8=True)
+
+
+@needs_byte_kernels
+@pytest.mark.parametrize("name", ("gemma3", "trained"))
+def test_a_probe_finds_classes_and_their_lanes_are_equal(name, few_rows):
+    """A race in int8 would be promised exact, and not be it."""
+    model = prepared(name)
+    found = probe(StaticTarget(model, LENGTH, WIDTHS))
+    assert not found.unstable and {2, 4, 8} <= set(max(found.classes, key=len))
+    widths = max(found.classes, key=len)
+    for temperature in (0.0, 0.8):
+        params, prompt = (
+            SamplingParams(temperature=temperature, seed=3, max_new_tokens=40),
+            random_ids(30, model.vocab_size, 1),
+        )
+        baseline = lane(model, Empty(), prompt, widths[-1:], params)
+        truth = tokens_of(baseline)
+        for drafter in (Oracle(truth), Adversarial(truth, model.vocab_size)):
+            other = lane(model, drafter, prompt, widths, params, k=widths[-1] - 1)
+            assert tokens_of(other) == truth and checksums_of(other) == checksums_of(baseline)
 
 
 @needs_byte_kernels
@@ -40,7 +71,7 @@ def test_an_operator_of_other_bits_is_found(few_rows):
 @pytest.mark.parametrize("name", (*NAMES, "trained"))
 def test_int8_changes_no_more_than_its_rounding(name):
     """Weights in another place, or scales of another row, would pass for the model's."""
-    model = in_int8(name)
+    model = prepared(name)
     ids = random_ids(24, model.vocab_size, 2)
     expected = stock(name, torch.bfloat16)(input_ids=torch.tensor([ids])).logits[0].detach().float()
     found = StaticTarget(model, LENGTH, (24,)).extend(ids, 24)[0].float()
@@ -87,6 +118,6 @@ def test_where_int8_is_not_to_be_had_the_choices_are_named(monkeypatch):
 @needs_byte_kernels
 def test_classes_of_other_weights_are_not_believed():
     """What was found with bfloat16 weights would be promised of int8."""
-    model = in_int8("llama")
+    model = prepared("llama")
     one, other = (fingerprint(replace(model, int8=int8), "a", 256, (1, 4)) for int8 in (False, True))
     assert one != other
