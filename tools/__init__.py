@@ -1,1 +1,24 @@
-"""Measurements of this project, each a command of its own."""
+"""Programs for developers: measurements, soaks, visits, and a session on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def about() -> dict[str, Any]:
+    """The circumstances of a measurement on this machine's processor, for the head of its file."""
+    import torch
+
+    from engine.hardware import environment
+    from engine.kernels.choose import choose
+
+    kernels = choose(torch.device("cpu"))
+    return {
+        "command": " ".join(sys.argv),
+        "device": kernels.about_device()["name"],
+        "load before": Path("/proc/loadavg").read_text().split()[:3],
+        "versions": environment.versions(kernels.describe()),
+        "commit": environment.commit(),
+    }

@@ -1,6 +1,6 @@
 """Race random combinations for as long as you like, and count what differs from the baseline.
 
-    python -m tools.soak --minutes 75 [--tokens N] [--out assets/results/soak.json] [--continue]
+    python -m tools.soak --minutes 75 [--first N] [--out assets/results/soak.json]
     python -m tools.soak --segment 17          # that segment again: its races, a JSON line for each drafting lane
 
 A segment is a process of its own: a target (the default model in every third one, else a fixture), a dtype, with or
@@ -11,8 +11,7 @@ texts are the prompts; but how much `auto` drafts, and which class of widths is 
 
 Sampled tokens under rule rejection are not promised to be equal: `tokens_by_chance`. Their rows of logits are compared
 up to the first other token. Where no width is exact nothing is promised: `tokens_without_promise`. A difference, a lane
-that fails and a process that ends early stop nothing; they are recorded with the race and its segment. A file can be
-continued at another commit: `earlier` has the sums of each time before.
+that fails and a process that ends early stop nothing; they are recorded with the race and its segment.
 """
 
 from __future__ import annotations
@@ -26,8 +25,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -39,12 +40,10 @@ from engine.analysis.same import part
 from engine.cache import write_atomically
 from engine.core.events import Prompt
 from engine.core.spec import BASELINE, LaneSpec, RaceSpec, SamplingParams, tree_size
-from engine.hardware import environment
-from engine.kernels.choose import choose
 from engine.kernels.cpu.build import OFF
 from engine.loading.loading import DEFAULT_TARGET, LoadedModel, load
-from engine.progress import silent
 from engine.session import TorchRace
+from tools import about
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAINED = ROOT / "tests" / "fixtures" / "trained"
@@ -53,23 +52,19 @@ WINDOWS = {DEFAULT_TARGET: 512, "fixture": 0, "sliding": 16}
 HEADS = [f"{name}:{TRAINED / name}" for name in ("eagle3", "dflash")]
 DRAFT = f"draft_model:{TRAINED / 'draft'}"
 DRAFTERS = ["ngram", "synthetic:0.9", "synthetic:0.5"]
-SMALL = [*DRAFTERS, *HEADS, DRAFT, *(f"hybrid:ngram:2+{each}" for each in (*HEADS, DRAFT))]
+SMALL = [*DRAFTERS, *HEADS, DRAFT, *(f"hybrid:ngram:2+{name}" for name in (*HEADS, DRAFT))]
 LARGE = [*DRAFTERS, "eagle3", "dflash", "hybrid:ngram+eagle3", "hybrid:ngram:2+dflash"]
 CHAINS, TREES, MOST_OF_DFLASH = (1, 2, 3, 5, 7), ("tree:3", "tree:7", "tree:15", "auto", "auto"), 5
 TEMPERATURES = (0.0, 0.0, 0.3, 0.7, 1.0, 1.2)
 # Tokens of a race, prompt included: few lengths, because each is probed.
 ROOMS = {DEFAULT_TARGET: (224, 736), "fixture": (480, 992), "sliding": (480, 992)}
-# The last race goes beyond: with fixtures by up to 8,000, so the default model has a third.
-SEGMENT_TOKENS = {DEFAULT_TARGET: 18_000, "fixture": 10_000, "sliding": 10_000}
-SEGMENT_S, SAVED_EVERY_S = 1800.0, 60.0
-COUNTED = "tokens", "tokens_different", "rows_compared", "rows_different"
+SEGMENT_TOKENS, SEGMENT_S = 10_000, 1800.0  # the last race goes beyond, with fixtures by up to 8,000
 
 
 @dataclass(frozen=True)
 class Segment:
     """What one process races."""
 
-    number: int
     target: str
     dtype: str
     kernels: str
@@ -79,7 +74,7 @@ class Segment:
         draw, target = random.Random(f"segment {number}"), tuple(ROOMS)[number % 3]
         dtype = draw.choices(("bfloat16", "int8", "float32"), (4, 4, 1 if target == DEFAULT_TARGET else 3))[0]
         without = dtype != "int8" and draw.random() < 0.25  # 8-bit weights need the compiled kernels
-        return Segment(number, target, dtype, "torch" if without else "compiled")
+        return Segment(target, dtype, "torch" if without else "compiled")
 
     def load(self, scratch: Path) -> LoadedModel:
         """scratch: where the sliding fixture is made: the trained one with windows, and weights of another digest, by
@@ -122,16 +117,16 @@ def random_race(draw: random.Random, segment: Segment, tokenizer: Any, all_texts
 
 def counts(race: TorchRace, name: str) -> dict[str, int]:
     """What one lane wrote, next to the baseline. From the first token that differs on, all count as different."""
-    lane, found = race.lanes[name], part(race.lanes[BASELINE].steps, race.lanes[name].steps)
-    own, longer = len(found.tokens_b), max(len(found.tokens_a), len(found.tokens_b))
-    rows = {"rows_compared": found.num_rows, "rows_different": found.rows_different or 0}
+    lane, same = race.lanes[name], part(race.lanes[BASELINE].steps, race.lanes[name].steps)
+    own, others = len(same.tokens_b), len(same.tokens_a)
     if not race.widths.plan.exact:
         return {"tokens_without_promise": own}
+    rows = {"rows_compared": same.num_rows, "rows_different": same.rows_different or 0}
     if lane.accept.guarantee == "same distribution":
         return {"tokens_by_chance": own, **rows}
-    same = min(len(found.tokens_a), own) if found.first is None else found.first
+    num_same = min(own, others) if same.first is None else same.first
     trees = sum(bool(step.parents) for step in lane.steps)
-    return {"tokens": own, "trees": trees, "tokens_different": longer - same, **rows}
+    return {"tokens": own, "trees": trees, "tokens_different": max(own, others) - num_same, **rows}
 
 
 def rows_of(segment: Segment, race: TorchRace) -> Iterator[dict[str, Any]]:
@@ -140,22 +135,20 @@ def rows_of(segment: Segment, race: TorchRace) -> Iterator[dict[str, Any]]:
     inside = num_prompt + spec.params.max_new_tokens <= window
     place = "none" if not window else "beyond" if num_prompt >= window else "inside" if inside else "across its end"
     for lane in spec.lanes[1:]:
-        kind, _, argument = lane.drafter.partition(":")
-        found, done = counts(race, lane.name), race.lanes[lane.name]
+        numbers, done = counts(race, lane.name), race.lanes[lane.name]
         kinds = {
-            **{name: getattr(segment, name) for name in ("target", "dtype", "kernels")},
+            **asdict(segment),
             "threads": torch.get_num_threads(),
             "window": place,
-            "drafter": "+".join([kind, argument.partition("+")[2].partition(":")[0]]).rstrip("+"),
+            "drafter": "+".join(name.partition(":")[0] for name in lane.drafter.split("+")),
             "draft": "tree" if tree_size(lane.k) else "auto" if lane.k == "auto" else "chain",
             "rule": lane.rule,
             "temperature": spec.params.temperature,
         }
         failed = done.failure or ("" if done.finished else "did not finish")
-        again = {"segment": segment.number, "lane": lane.name, "spec": spec.to_json()}
-        problem = {"failed": failed, **kinds, **found, **again, "prompt": race.prompt.token_ids}
-        wrong = failed or found.get("tokens_different") or found.get("rows_different")
-        yield {"kinds": kinds, "counts": found, "problem": problem if wrong else None}
+        problem = {"failed": failed, "lane": lane.name, "spec": spec.to_json(), "prompt": race.prompt.token_ids}
+        wrong = failed or numbers.get("tokens_different") or numbers.get("rows_different")
+        yield {"kinds": kinds, "counts": numbers, "problem": {**kinds, **numbers, **problem} if wrong else None}
 
 
 def run_segment(number: int) -> None:
@@ -163,7 +156,7 @@ def run_segment(number: int) -> None:
     segment, all_texts, num, started = Segment.of(number), texts(), 0, time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         loaded, draw = segment.load(Path(scratch)), random.Random(f"race {number}")
-        while num < SEGMENT_TOKENS[segment.target] and time.monotonic() - started < SEGMENT_S:
+        while num < SEGMENT_TOKENS and time.monotonic() - started < SEGMENT_S:
             torch.set_num_threads(2 if draw.random() < 0.15 else 1)
             race = TorchRace(loaded, *random_race(draw, segment, loaded.tokenizer, all_texts))
             for lane in race.lanes.values():
@@ -176,45 +169,29 @@ def run_segment(number: int) -> None:
 
 
 class Totals:
-    """The file: sums over all segments so far, and under `by` those of each value of each choice."""
+    """Sums over all segments, and under `by` those of each value of each choice."""
 
-    def __init__(self, path: Path, earlier: bool) -> None:
-        self.path, self.saved = path, time.monotonic()
-        kernels = choose(torch.device("cpu"))
-        kernels.get_ready(silent)
-        about = {"commit": environment.commit(), "device": kernels.about_device()}
-        about["versions"] = environment.versions(kernels.describe())
-        counted = dict.fromkeys((*COUNTED, "tokens_by_chance", "tokens_without_promise", "next_segment", "seconds"), 0)
-        self.file: dict[str, Any] = {**counted, **about, "by": {}, "problems": []}
-        if earlier:
-            known = json.loads(path.read_text())
-            before = {name: known[name] for name in (*COUNTED, "commit", "seconds")}
-            known["earlier"] = [*known.get("earlier", []), before]
-            self.file = known | about
+    def __init__(self) -> None:
+        self.all, self.problems = Counter[str](), list[dict[str, Any]]()
+        self.by: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
 
-    def add(self, row: dict[str, Any]) -> None:
-        groups = [self.file["by"].setdefault(kind, {}).setdefault(str(of), {}) for kind, of in row["kinds"].items()]
-        for name, num in row["counts"].items():
-            for group in (self.file, *groups):
-                group[name] = group.get(name, 0) + num
-        self.file["problems"] += filter(None, [row["problem"]])
-        if time.monotonic() - self.saved > SAVED_EVERY_S:
-            self.save()
+    def add(self, row: dict[str, Any], number: int) -> None:
+        self.all.update(row["counts"])
+        for kind, value in row["kinds"].items():
+            self.by[kind][str(value)].update(row["counts"])
+        if row["problem"]:
+            self.problems.append({"segment": number, **row["problem"]})
 
-    def save(self) -> None:
-        now = time.monotonic()
-        self.file["seconds"], self.saved = round(self.file["seconds"] + now - self.saved, 1), now
-        write_atomically(self.path, (json.dumps(self.file, indent=1) + "\n").encode())
-        shares = {name: sums.get("tokens", 0) for name, sums in self.file["by"].get("target", {}).items()}
-        print({name: self.file[name] for name in COUNTED}, len(self.file["problems"]), "problems", shares, flush=True)
+    def to_json(self) -> dict[str, Any]:
+        return {**self.all, "by": self.by, "problems": self.problems}
 
 
-def soak(totals: Totals, num_tokens: int, minutes: float) -> None:
-    """Segment after segment, until either limit."""
-    deadline = time.monotonic() + 60 * minutes
-    while totals.file["tokens"] < num_tokens and (left := deadline - time.monotonic()) > 0:
-        number = totals.file["next_segment"]
-        totals.file["next_segment"] += 1
+def soak(totals: Totals, first: int, minutes: float, out: Path) -> None:
+    """Segment after segment. The file is written after each."""
+    head, deadline = about(), time.monotonic() + 60 * minutes
+    for number in count(first):
+        if (left := deadline - time.monotonic()) <= 0:
+            return
         env = os.environ | ({OFF: "0"} if Segment.of(number).kernels == "torch" else {})
         command = [sys.executable, "-m", "tools.soak", "--segment", str(number)]
         with tempfile.TemporaryFile("w+") as errors:
@@ -222,28 +199,28 @@ def soak(totals: Totals, num_tokens: int, minutes: float) -> None:
             (timer := Timer(left, child.kill)).start()
             for line in child.stdout or ():
                 if line.endswith("\n"):  # the last one, where time is over, may not
-                    totals.add(json.loads(line))
+                    totals.add(json.loads(line), number)
             status = child.wait()
             timer.cancel()
             if status and time.monotonic() < deadline:
                 errors.seek(0)
-                failed = f"status {status}: {errors.read()[-2000:]}"
-                totals.file["problems"].append({"segment": number, "failed": failed})
-    totals.save()
+                totals.problems.append({"segment": number, "failed": f"status {status}: {errors.read()[-2000:]}"})
+        result = {**head, "next_segment": number + 1, **totals.to_json()}
+        write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
+        print(f"segment {number}:", dict(totals.all), len(totals.problems), "problems", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=1_000_000, help="stop after so many compared tokens")
     parser.add_argument("--minutes", type=float, default=60.0, help="stop after so long")
+    parser.add_argument("--first", type=int, default=0, help="the segment to begin with, such as a file's next_segment")
     parser.add_argument("--out", type=Path, default=ROOT / "assets/results/soak.json")
-    parser.add_argument("--continue", action="store_true", dest="earlier", help="add to what the file has")
     parser.add_argument("--segment", type=int, help="race one segment again and print its rows")
     options = parser.parse_args()
     if options.segment is not None:
         run_segment(options.segment)
     else:
-        soak(Totals(options.out, options.earlier), options.tokens, options.minutes)
+        soak(Totals(), options.first, options.minutes, options.out)
 
 
 if __name__ == "__main__":

@@ -167,12 +167,6 @@ class Stage:
         self._runs: dict[str, _Run] = {}
 
     @property
-    def stalled(self) -> bool:
-        """Whether a race or a study hangs. Python cannot end its thread, which has the device: nothing can be raced
-        until the process is restarted."""
-        return self.queue.is_stalled
-
-    @property
     def is_watched(self) -> bool:
         """Whether a browser watches any race."""
         return any(run.watchers for run in list(self._runs.values()))

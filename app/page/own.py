@@ -39,14 +39,6 @@ def is_proxied(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(name.lower() in PROXIES for name, _ in headers)
 
 
-def is_inside(address: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a request comes straight from this machine or its private network, and not through a proxy."""
-    try:
-        return ipaddress.ip_address(address).is_private and not is_proxied(headers)
-    except ValueError:
-        return False
-
-
 def _is_loopback(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True

@@ -74,7 +74,7 @@ def head_findings(kind: str, name: HeadName, head: Files, target: Files) -> Iter
     fault = _fault(spec, tensors, target)
     yield fault or Finding("ok", "tensors", "All are there, in the shapes that the target needs.")
     if fault is None:
-        yield from _words(spec, tensors, target)
+        yield from _words(tensors, target)
 
 
 def _spec(kind: str, name: HeadName, head: Files, target: Files) -> HeadSpec:
@@ -168,7 +168,7 @@ def _fault(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> 
     return None
 
 
-def _words(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> Iterator[Finding]:
+def _words(tensors: Mapping[str, TensorInfo], target: Files) -> Iterator[Finding]:
     """How much of the vocabulary the head can draft, and whether both of its tables say so."""
     d2t, t2d = (tensors.get(each) for each in TABLES)
     if d2t is None or d2t.values is None:

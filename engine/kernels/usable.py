@@ -71,12 +71,12 @@ def unusable(gpu: Gpu, version: str, cuda: str | None, error: str) -> str:
     """The sentence for torch `version`, built for CUDA `cuda` (None: without), that finds no device and reports
     `error`."""
     least, newest = LEAST_DRIVER.get(_major(cuda or "")), LEAST_DRIVER[13]
-    updated = gpu if _on_space() else replace(gpu, driver=str(newest))
+    updated = replace(gpu, driver=str(newest))
     remedies = []
     if cuda is None:
         cause = f"this torch ({version}) is built without CUDA"
         if build(gpu):
-            remedies = [_install(gpu)]
+            remedies = [RUN + command(gpu)]
         elif build(updated):
             remedies = [f"update its driver ({gpu.driver}) to {newest} or newer and {RUN}{command(updated)}"]
     elif least is not None and _major(gpu.driver) < least:
@@ -84,7 +84,7 @@ def unusable(gpu: Gpu, version: str, cuda: str | None, error: str) -> str:
         if build(updated) == "cu130":
             remedies.append(f"update the driver to {newest} or newer")
         if build(gpu):
-            remedies.append(_install(gpu))
+            remedies.append(RUN + command(gpu))
     else:
         cause = f"torch ({version}, for CUDA {cuda}) cannot start it: {error}"
     return _sentence(gpu, cause, remedies)
@@ -94,7 +94,7 @@ def without_code(gpu: Gpu, version: str) -> str:
     """The sentence for a torch that finds the GPU, but has no code for it."""
     major, minor = gpu.capability
     cause = f"this torch ({version}) has no code for its compute capability {major}.{minor}"
-    return _sentence(gpu, cause, [_install(gpu)] if build(gpu) else [])
+    return _sentence(gpu, cause, [RUN + command(gpu)] if build(gpu) else [])
 
 
 def has_code(archs: Sequence[str], capability: tuple[int, int]) -> bool:
@@ -148,19 +148,6 @@ def ask_tool() -> Gpu | str:
     if done.returncode or match is None:
         return f"{GPU_TOOL} says: {lines[0].strip()[:200]}"
     return Gpu(match[1].strip(), match[2], (int(match[3]), int(match[4])))
-
-
-def _on_space() -> bool:
-    """Whether this is a Hugging Face Space: its owner can neither update the driver nor run a command."""
-    return bool(os.environ.get("SPACE_ID"))
-
-
-def _install(gpu: Gpu) -> str:
-    """How to get the build of torch for this GPU."""
-    if _on_space():
-        index, pin = f"--extra-index-url {INDEX}/{build(gpu)}", f"torch=={TORCH}+{build(gpu)}"
-        return f"replace torch=={TORCH} in the Space's requirements.txt by two lines: {index} and {pin}"
-    return RUN + command(gpu)
 
 
 def _sentence(gpu: Gpu, cause: str, remedies: Sequence[str]) -> str:

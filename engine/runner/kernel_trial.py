@@ -1,4 +1,4 @@
-"""Finds out whether each part of a device's kernels is right and fast, once for a machine and a model's shapes, in a
+"""Finds out whether each part of a device's kernels is right, once for a machine and a model's shapes, in a
 separate process (`trial_process.py`): an illegal access or a hang then ends that process and not this one. A process
 that dies or hangs is restarted without the part it was trying. The verdict is cached.
 

@@ -1,8 +1,7 @@
 """The process that tries each part of a device's kernels: see `kernel_trial.py`.
 
 It draws a model of the same shapes with few layers and random weights. Each part must agree with torch's kernels
-(`agreement.py`) and choose the tokens that torch chooses. Then each part is removed in turn, and stays off if whole
-steps are faster without it."""
+(`agreement.py`) and choose the tokens that torch chooses."""
 
 from __future__ import annotations
 
@@ -13,14 +12,12 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
 from ..core.errors import RaceError, words
-from ..core.sampling.accept import Coupled
 from ..core.sampling.sampler import Sampler
 from ..core.spec import SamplingParams
 from ..kernels import Kernels
@@ -28,12 +25,7 @@ from ..kernels.choose import choose
 from .agreement import check_agreement
 from .prepare import prepare
 from .prepared import Prepared
-from .target import StaticTarget, cache_length
 
-TIMING = "timing steps"
-WIDTHS, POSITION = (1, 8), 1000  # steps that are timed
-ROUNDS, UNTIMED = 21, 20
-FASTER = 0.99  # a part stays off if steps without it take less than this share of their time
 ROWS, TEMPERATURES = 8, (0.0, 0.8)  # rows of logits and temperatures at which the choice of tokens is compared
 NEAR = 0.01  # Tolerance of scores: the kernels' noise differs from torch's in the last bits. The logits' spread is 3.
 NOT_YET = "not tried yet"
@@ -71,15 +63,6 @@ def trial(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 whole.synchronize()
             except RuntimeError:
                 return  # the device is lost to this process
-    yield {"trying": TIMING}
-    least = _step_s(bare, whole.without(off))
-    for part in [part for part in reversed(parts) if part not in off]:
-        yield {"trying": TIMING}
-        without = _step_s(bare, whole.without({**off, part: "left out"}))
-        if without < FASTER * least:
-            off[part] = f"steps take {1000 * least:.3f} ms with it and {1000 * without:.3f} ms without"
-            least = without
-            yield {"off": part, "why": off[part]}
     yield {"done": True}
 
 
@@ -133,21 +116,6 @@ def _check_choice(prepared: Prepared) -> None:
         right[0] = chosen[0] == -1  # the choice for a NaN row
         if wrong := ROWS - int(right.sum()):
             raise RaceError(f"of {ROWS} tokens chosen at temperature {temperature:g} {wrong} are not those of torch")
-
-
-@torch.inference_mode()
-def _step_s(bare: Prepared, kernels: Kernels) -> float:
-    """Seconds of a whole step of each width, together."""
-    with _on(bare, kernels) as prepared:
-        position = min(POSITION, bare.shape.max_length - max(WIDTHS))
-        target = StaticTarget(prepared, cache_length(position, 0, max(WIDTHS)), WIDTHS)
-        step = target._whole_step(Coupled(Sampler(SamplingParams(temperature=0.8), bare.vocab_size, kernels)))
-        assert step is not None
-        seconds = 0.0
-        for width in WIDTHS:
-            step.call(width, position, 0, (1,) * width)
-            seconds += median([kernels.seconds(step.calls[width]) for _ in range(UNTIMED + ROUNDS)][UNTIMED:])
-        return seconds
 
 
 if __name__ == "__main__":

@@ -202,13 +202,13 @@ async def test_what_hangs_is_said_to_everybody(where: str) -> None:
             assert last["complete"] and last["state"] == "finished"
         else:
             assert last == HANGS or (last["state"], last["status"]["text"]) == ("failed", sentence(HANGS))
-        assert (await waiting)[-1]["status"]["text"] == sentence(HANGS) and stage.stalled
+        assert (await waiting)[-1]["status"]["text"] == sentence(HANGS) and stage.queue.is_stalled
         with pytest.raises(UsageError, match="a race hangs"):
             await watch(stage, "c")
     finally:
         goes_on.set()
     await until(lambda: stage.queue.is_empty)
-    assert not stage.stalled and (await watch(stage, "d"))[-1]["state"] == "finished"
+    assert not stage.queue.is_stalled and (await watch(stage, "d"))[-1]["state"] == "finished"
     assert await studied(studies, "a", lambda: None) == "Finished."
 
 

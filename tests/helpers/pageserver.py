@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,17 +132,20 @@ class Visitor:
     """One browser's session, spoken to as the page's own JavaScript does: join the queue, then read a stream of
     messages."""
 
-    def __init__(self, url: str, session: str) -> None:
+    def __init__(self, url: str, session: str, client: httpx.Client | None = None) -> None:
         self.url, self.session = f"{url}/gradio_api", session
-        self.client = httpx.Client(timeout=60)
+        self.client = client or httpx.Client(timeout=60)
         config = self.client.get(f"{url}/config").json()
         self.functions = {
             dependency["api_name"]: dependency["id"] for dependency in config["dependencies"] if dependency["api_name"]
         }
 
-    def join(self, name: str, *data: Any) -> None:
+    def join(self, name: str, *data: Any, event: Mapping[str, Any] | None = None) -> str:
+        """The id of the call, which its messages have."""
         body = {"data": data, "fn_index": self.functions[name], "session_hash": self.session, "trigger_id": None}
-        self.client.post(f"{self.url}/queue/join", json=body).raise_for_status()
+        body |= {"event_data": event} if event else {}
+        answer = self.client.post(f"{self.url}/queue/join", json=body).raise_for_status()
+        return answer.json()["event_id"]
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """Everything the server says to this session, until it closes the stream. Closing this generator is closing the
@@ -155,18 +158,13 @@ class Visitor:
                         return
                     yield message
 
-    def order(self, **changes: Any) -> None:
-        self.join("race", *{**ORDER, **changes}.values())
+    def order(self, **changes: Any) -> str:
+        return self.join("race", *{**ORDER, **changes}.values())
 
     def frames(self) -> Iterator[dict[str, Any]]:
         """The frames of a race that was ordered; raises Refused with what a visitor reads."""
         for message in self.messages():
-            output = message.get("output") or {}
-            if message["msg"] == "process_completed" and not message["success"]:
-                raise Refused(str(output.get("error")))
-            data = output.get("data")
-            if message["msg"] == "process_generating" and data:
-                yield json.loads(text_of(data[0]))
+            yield from map(json.loads, values_of(message))
 
     def race(self, **changes: Any) -> list[dict[str, Any]]:
         self.order(**changes)
@@ -203,6 +201,15 @@ class Watched(threading.Thread):
                     return moment
             time.sleep(0.01)
         raise AssertionError(f"never {state}: {[frame['state'] for frame in self.frames][-3:]}")
+
+
+def values_of(message: Mapping[str, Any]) -> list[str]:
+    """The first value that a message brings, if any. Raises Refused with what a visitor reads."""
+    output = message.get("output") or {}
+    if message["msg"] == "process_completed" and not message["success"]:
+        raise Refused(str(output.get("error")))
+    data = output.get("data")
+    return [text_of(data[0])] if message["msg"] == "process_generating" and data and data[0] != [] else []
 
 
 def text_of(data: Any) -> str:

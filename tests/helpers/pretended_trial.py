@@ -15,7 +15,7 @@ from tests.helpers.fake_cuda import fake_cuda, on_cuda
 
 def main() -> None:
     from engine.core.errors import UnsupportedModel
-    from engine.kernels.cuda import graphs, kernels
+    from engine.kernels.cuda import graphs
     from engine.runner import trial_process
 
     drawn = trial_process._drawn
@@ -27,13 +27,11 @@ def main() -> None:
         if prepared.kernels._runs("attention"):
             raise UnsupportedModel("it is wrong here")
 
-    replaced = {"_drawn": drawn_here, "check_agreement": agrees, "_check_choice": lambda unused: None, "ROUNDS": 1}
+    replaced = {"_drawn": drawn_here, "check_agreement": agrees, "_check_choice": lambda unused: None}
     with ExitStack() as stack:
         for name, value in replaced.items():
             stack.enter_context(mock.patch.object(trial_process, name, value))
         stack.enter_context(mock.patch.object(graphs, "WARM_UPS", 1))
-        stack.enter_context(mock.patch.object(kernels, "LAUNCHES", 1))
-        stack.enter_context(mock.patch.object(trial_process, "UNTIMED", 0))
         stack.enter_context(fake_cuda())
         trial_process.main()
 

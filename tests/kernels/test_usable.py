@@ -94,20 +94,6 @@ def test_the_cause_and_the_command_are_named(card, driver, cuda, says, runs) -> 
     assert said.endswith(command) if runs else "pip" not in said
 
 
-@pytest.mark.parametrize(
-    ("card", "driver", "cuda", "runs"),
-    [(T4, "535.104.05", "13.0", "cu126"), (RTX_5090, "575.57.08", "13.0", "cu129"), (H100, "470.82.01", "13.0", "")],
-)
-def test_on_a_space_the_remedy_is_one_that_its_owner_has(card, driver, cuda, runs, monkeypatch) -> None:
-    """The owner of a Space would try to update a driver that is Hugging Face's, or run a command that the next restart
-    undoes."""
-    monkeypatch.setenv("SPACE_ID", "owner/name")
-    said = unusable(Gpu(card[0], driver, card[1]), "2.13.0", cuda, "")
-    assert f"its driver is {driver}" in said and "pip install" not in said and "update" not in said
-    index = f"--extra-index-url https://download.pytorch.org/whl/{runs} and torch=={usable.TORCH}+{runs}"
-    assert said.endswith(f"the Space's requirements.txt by two lines: {index}" if runs else "needs 580 or newer")
-
-
 def test_the_command_installs_the_pinned_version() -> None:
     """Somebody moves the pin; users with an old driver are sent back to the version before."""
     assert f"\ntorch=={usable.TORCH}\n" in (ROOT / "requirements.txt").read_text()

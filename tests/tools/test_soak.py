@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS
 from tools import soak
 
-SEGMENT = soak.Segment(7, "fixture", "float32", "compiled")
+SEGMENT = soak.Segment("fixture", "float32", "compiled")
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_equal_lanes_leave_no_problem(race):
 
 
 @pytest.mark.parametrize("what", ["token", "row", "end", "failure"])
-def test_a_planted_difference_is_counted_and_kept(race, what, tmp_path):
+def test_a_planted_difference_is_counted_and_kept(race, what):
     """A million tokens would say nothing."""
     lane = race.lanes["b"]
     last = lane.steps[-1]
@@ -50,20 +51,17 @@ def test_a_planted_difference_is_counted_and_kept(race, what, tmp_path):
         lane.steps.pop()
     else:
         lane.state = "failed"
-    totals = soak.Totals(tmp_path / "soak.json", earlier=False)
+    totals = soak.Totals()
     for row in soak.rows_of(SEGMENT, race):
-        totals.add(row)
-    totals.save()
-    (problem,) = soak.Totals(tmp_path / "soak.json", earlier=True).file["problems"]
+        totals.add(json.loads(json.dumps(row)), 7)
+    (problem,) = json.loads(json.dumps(totals.to_json()))["problems"]
     assert (problem["segment"], problem["lane"], problem["prompt"]) == (7, "b", list(race.prompt.token_ids))
     assert RaceSpec(**problem["spec"] | {"lanes": race.spec.lanes, "params": race.spec.params}) == race.spec
     missing = len(last.token_ids) if what == "end" else 0
     wanted = {"token": 1, "row": 0, "end": missing, "failure": 0}[what]
-    assert totals.file["tokens_different"] == problem["tokens_different"] == wanted
-    assert totals.file["rows_different"] == (what == "row") and bool(problem["failed"]) == (what == "failure")
-    assert (
-        totals.file["tokens"] == sum(sums["tokens"] for sums in totals.file["by"]["drafter"].values()) == 24 - missing
-    )
+    assert totals.all["tokens_different"] == problem["tokens_different"] == wanted
+    assert totals.all["rows_different"] == (what == "row") and bool(problem["failed"]) == (what == "failure")
+    assert totals.all["tokens"] == sum(sums["tokens"] for sums in totals.by["drafter"].values()) == 24 - missing
 
 
 def test_every_drafter_dtype_rule_and_kind_of_draft_is_raced():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.visitors.report import inversions, waits
-from tools.visitors.tab import Race
+from tools.visitors import Race, inversions, waits
 
 
 def raced(queued: float, begun: float, *said: tuple[float, int, float | None]) -> Race:
@@ -28,4 +27,4 @@ def test_an_announcement_that_is_not_true_is_counted(said: float, share: float) 
     assert found["first place / races that really came first"]["within a factor of 2"] == 1
     found = waits([raced(0, 10, (0.0, 1, None), (5.0, 2, None))], [2.0, 4.0, 6.0, 8.0])
     assert found["first place / races that really came first"]["within a factor of 2"] == 0
-    assert found["places that rose"] == 1 and found["without seconds"] == 2
+    assert found["places that rose"] == 1

@@ -67,10 +67,8 @@ CALLS: dict[int, dict[str, Planned]] = {
         "kernel-linear": Planned(
             "Qwen3-8B's linears against float64, timed against torch", f"{KERNELS}:linear", 45, "triton"
         ),
-        "kernel-norm": Planned("the same for its norms", f"{KERNELS}:norm", 20, "triton"),
-        "kernel-attention": Planned("the same for its placing and attention", f"{KERNELS}:attention", 30, "triton"),
+        "kernel-attention": Planned("the same for its attention", f"{KERNELS}:attention", 30, "triton"),
         "kernel-delta": Planned("the same for Qwen3.5-9B's gated delta rule", f"{KERNELS}:delta", 30, "triton"),
-        "kernel-sample": Planned("the same for the choice among 151,936 tokens", f"{KERNELS}:sample", 20, "triton"),
         "widths-eager": Planned("Qwen3-8B's shape: bandwidth, steps of width 1 to 16", f"{BIG}:widths", 60, "eager"),
         "widths-graphs": Planned("the same in CUDA graphs", f"{BIG}:widths", 55, "graphs"),
         "widths-triton": Planned("the same on all Triton kernels", f"{BIG}:widths", 100, "triton"),

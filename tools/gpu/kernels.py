@@ -1,5 +1,5 @@
-"""The Triton kernels at the sizes of Qwen3-8B and Qwen3.5-9B, one by one: compared with float64, and timed against
-torch. Every public function is a part of its own, so a kernel that crashes leaves the others."""
+"""The largest Triton kernels at the sizes of Qwen3-8B and Qwen3.5-9B, one by one: compared with float64, and timed
+against torch. Every public function is a part of its own, so a kernel that crashes leaves the others."""
 
 from __future__ import annotations
 
@@ -13,16 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.core.sampling.noise import best_columns
-from engine.core.sampling.sampler import Sampler
-from engine.core.spec import SamplingParams
 from engine.kernels.choose import choose
 from engine.kernels.cuda.attention import attend
 from engine.kernels.cuda.delta import mix_step
 from engine.kernels.cuda.linear import GpuLinear
-from engine.kernels.cuda.qkv_rope_cache import place
-from engine.kernels.cuda.rmsnorm import add_normed, normed
-from engine.kernels.cuda.sample import pick_rows
 from engine.layers.attention import attend_rows
 from engine.layers.delta_places import Places
 from engine.layers.delta_rule import DeltaLayer
@@ -31,7 +25,6 @@ from tools.gpu.part import Part
 from tools.gpu.shapes import HYBRID, target
 
 DEVICE, BF16 = torch.device("cuda", 0), torch.bfloat16
-EPS = 1e-6
 # Allowed error, as a share of the largest number in a row: a few roundings of bfloat16 at 0.004 each. Twice the error
 # that torch makes is allowed too.
 LIMIT = 0.02
@@ -58,20 +51,17 @@ def measure(
     theirs: Callable[..., Tensor],
     right: Tensor | None = None,
     num_bytes: int = 0,
-    limit: float = LIMIT,
     before: Callable[[], object] = lambda: None,
-    seen: Callable[[Tensor], Tensor] = lambda rows: rows,
 ) -> None:
     """Compare and time one kernel. A wrong kernel is timed all the same.
 
     theirs: the same by torch; called with float64 as a second argument unless `right` [16, n] is given. num_bytes: what
-    a call has to read. before, seen: called before and after every compared call, not while timing; `seen` turns what
-    the call returned into rows like `right`."""
+    a call has to read. before: called before every compared call, not while timing."""
     right = theirs(MOST_ROWS, torch.float64) if right is None else right.double()
 
     def fresh(call: Rows, num_rows: int = MOST_ROWS) -> Tensor:
         before()
-        return seen(call(num_rows)).clone()
+        return call(num_rows).clone()
 
     def error(rows: Tensor) -> float:
         shares = (rows.double() - right).abs() / right.abs().amax(-1, keepdim=True).clamp(min=1e-6)
@@ -86,7 +76,7 @@ def measure(
     bits = "" if own_bits else ", BITS OF A ROW DEPEND ON THE OTHERS"
     part.row(
         f"{what}: error {found:.2g} (torch {reference:.2g}){bits}; rows {times}{speed}",
-        found <= max(limit, 2 * reference) and own_bits,
+        found <= max(LIMIT, 2 * reference) and own_bits,
         error=found,
         torch_error=reference,
         own_bits=own_bits,
@@ -125,7 +115,6 @@ def linear(part: Part) -> None:
     }
     for what, case in cases.items():
         part.attempt(what, _linear, part, what, *case)
-    part.attempt("adding, then normed", _adding, part, hidden, inner)
 
 
 def _made(k: int, n: int, act: str | None, bias: bool) -> GpuLinear:
@@ -154,39 +143,7 @@ def _linear(part: Part, what: str, k: int, n: int, act: str | None, bias: bool) 
     measure(part, f"linear {n} x {k}, {what}", lambda num: module(x[:num]), theirs, num_bytes=num_bytes)
 
 
-def _adding(part: Part, hidden: int, inner: int) -> None:
-    first, second = _made(hidden, hidden, None, False), _made(hidden, inner, "silu", False)
-    x, residual, scale = random(MOST_ROWS, hidden), random(MOST_ROWS, hidden), 1 + 0.1 * random(hidden).float()
-    scales = cast(scale)
-
-    def ours(num: int) -> Tensor:
-        return second.normed(first.add_to(x[:num], residual[:num], scale), EPS)
-
-    def theirs(num: int, dtype: torch.dtype = BF16) -> Tensor:
-        rows = residual[:num].to(dtype) + _by_torch(first, x[:num].to(dtype)).bfloat16().to(dtype)
-        return _by_torch(second, torch.rms_norm(rows, rows.shape[1:], scales[dtype], EPS))
-
-    num_bytes = 2 * (first.weight.numel() + second.weight.numel())
-    measure(part, "linear that adds, then one that norms", ours, theirs, num_bytes=num_bytes)
-
-
-def norm(part: Part) -> None:
-    dim = 640 if part.small else 4096
-    x, y, first, second = random(MOST_ROWS, dim), random(MOST_ROWS, dim), *(1 + random(2, dim).float() / 4)
-    firsts, seconds = cast(first), cast(second)
-
-    def one(num: int, dtype: torch.dtype = BF16, rows: Tensor = x) -> Tensor:
-        return torch.rms_norm(rows[:num].to(dtype), (dim,), firsts[dtype], EPS)
-
-    def both(num: int, dtype: torch.dtype = BF16) -> Tensor:
-        return torch.rms_norm(x[:num].to(dtype) + one(num, dtype, y), (dim,), seconds[dtype], EPS)
-
-    measure(part, "norm", lambda num: normed(x[:num], first, EPS), one)
-    measure(part, "sum with a norm, normed", lambda num: add_normed(x[:num], y[:num], first, second, EPS)[1], both)
-
-
 def attention(part: Part) -> None:
-    part.attempt("placing", _placing, part)
     for heads, kv_heads, dim in ((4, 1, 64),) if part.small else ((32, 8, 128), (16, 4, 256)):
         for length, window in ((192, None), (192, 40)) if part.small else ((1280, None), (4352, None), (4352, 512)):
             part.attempt("attention", _attention, part, heads, kv_heads, dim, length, window)
@@ -211,41 +168,6 @@ def _attention(part: Part, heads: int, kv_heads: int, dim: int, length: int, win
         return attend(query[:num], keys, values, at[:num], window, dim**-0.5)
 
     measure(part, what, ours, theirs, num_bytes=num_bytes)
-
-
-def _placing(part: Part) -> None:
-    heads, kv_heads, dim, length, first = (4, 2, 64, 64, 9) if part.small else (32, 8, 128, 1280, 999)
-    num_scaled = heads + kv_heads
-    qkv, scales = random(MOST_ROWS, (num_scaled + kv_heads) * dim), 1 + random(num_scaled, dim).float() / 8
-    cos, sin, by_dtype = random(MOST_ROWS, dim), random(MOST_ROWS, dim), cast(scales)
-    keys, values = (torch.zeros(1, kv_heads, length, dim, dtype=BF16, device=DEVICE) for _ in range(2))
-    at = torch.arange(first, first + MOST_ROWS, device=DEVICE)
-
-    def turned(num: int, dtype: torch.dtype = BF16) -> Tensor:
-        parts = qkv[:num].to(dtype).view(num, -1, dim)
-        scaled = torch.rms_norm(parts[:, :num_scaled], (dim,), None, EPS) * by_dtype[dtype]
-        scaled = scaled * cos[:num].to(dtype)[:, None] + scaled.roll(dim // 2, -1) * sin[:num].to(dtype)[:, None]
-        return torch.cat((scaled, parts[:, num_scaled:]), 1)
-
-    def theirs(num: int) -> Tensor:
-        query, *placed = turned(num).split((heads, kv_heads, kv_heads), 1)
-        for side, its in zip((keys, values), placed, strict=True):
-            side[0].index_copy_(1, at[:num], its.transpose(0, 1))
-        return query
-
-    def seen(query: Tensor) -> Tensor:
-        placed = (side[0, :, first : first + len(query)].transpose(0, 1) for side in (keys, values))
-        return torch.cat((query, *placed), 1).flatten(1)
-
-    measure(
-        part,
-        "queries, keys and values put in their places",
-        lambda num: place(qkv[:num], cos[:num], sin[:num], scales, EPS, keys, values, at[:num], heads),
-        theirs,
-        turned(MOST_ROWS, torch.float64).flatten(1),
-        before=lambda: [side.zero_() for side in (keys, values)],
-        seen=seen,
-    )
 
 
 def delta(part: Part) -> None:
@@ -282,28 +204,3 @@ def delta(part: Part) -> None:
     num_bytes = 4 * s.num_value_heads * s.key_dim * s.value_dim
     ours, theirs = partial(run, mix_step), partial(run, DeltaLayer.mix)
     measure(part, "gated delta rule", ours, theirs, right, num_bytes, before=before)
-
-
-def sample(part: Part) -> None:
-    """A choice is right where the score of the chosen token is the best; ties may go either way."""
-    vocab = 5000 if part.small else 151936
-    rows, tokens = 3 * random(MOST_ROWS, vocab), torch.arange(vocab, dtype=torch.int32, device=DEVICE)
-    for temperature in (0.0, 0.8):
-        sampler = Sampler(SamplingParams(temperature=temperature, seed=5), vocab, choose(DEVICE))
-        keys = sampler.keys(MOST_ROWS + 3)[3:].contiguous()
-        scores = sampler.row_scores(rows, keys)
-
-        def score(columns: Tensor, scores: Tensor = scores) -> Tensor:
-            chosen = scores[: len(columns)].gather(1, columns[:, None].clamp(min=0))
-            return chosen.where(columns[:, None] >= 0, torch.nan)
-
-        measure(
-            part,
-            f"choice of a token at temperature {temperature}",
-            lambda num, keys=keys, temperature=temperature: pick_rows(rows[:num], tokens, keys[:num], temperature)[0],
-            lambda num, keys=keys, sampler=sampler: best_columns(sampler.row_scores(rows[:num], keys[:num])),
-            scores.amax(-1, keepdim=True),
-            2 * vocab,
-            1e-5,
-            seen=score,
-        )

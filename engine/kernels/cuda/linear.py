@@ -5,28 +5,21 @@ linear has one configuration (`tiles.py`) for all numbers of rows."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 import triton
 from torch import Tensor, nn
-from triton.runtime.errors import OutOfResources
 
 from .linear_kernel import linear_rows
 from .runtime import MOST_ROWS
-from .tiles import LEAST_BLOCK_N, Chip, Config, candidates
+from .tiles import LEAST_BLOCK_N, Chip, tile_of
 
-log = logging.getLogger(__name__)
 ACTIVATIONS = ("silu", "gelu_tanh")
 DTYPES = (torch.bfloat16, torch.float16)
 INPUTS_MULTIPLE = 16
 ALIGNMENT = 16  # Bytes. Triton compiles a separate binary for pointers that are not a multiple of it.
-Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +30,6 @@ class Added:
     rows: Tensor
     scaled: Tensor
     squares: Tensor
-
-
-def fitted(method: Method) -> Method:
-    """A launching method of GpuLinear: if the device has no room for its tiles, the next candidate replaces them, for
-    good. Raises OutOfResources if none fits."""
-
-    @wraps(method)
-    def launched(self: GpuLinear, *arguments: Any) -> Any:
-        while True:
-            try:
-                return method(self, *arguments)
-            except OutOfResources as error:
-                candidates = self.candidates
-                if (place := candidates.index(self.config) + 1) == len(candidates):
-                    raise
-                log.warning("a linear of %s: %s do not fit (%s)", self.shape, self.config, error)
-                self.config = candidates[place]
-
-    return launched  # type: ignore[return-value]
 
 
 class GpuLinear(nn.Linear):
@@ -78,16 +52,10 @@ class GpuLinear(nn.Linear):
         self.weight, self.bias, self.act = weight, linear.bias, act
         self.in_features = weight.shape[1]
         self.out_features = weight.shape[0] if act is None else weight.shape[0] // 2
-        self.config = self.candidates[0]
-        """For all numbers of rows: bits depend on it. If the device turns out to have no room for it, the next
-        candidate replaces it at the first launch."""
+        # For all numbers of rows: bits depend on it.
+        self.config = tile_of(self.out_features, self.in_features, act is not None, Chip.on(weight.device))
         num_tiles = triton.cdiv(self.out_features, LEAST_BLOCK_N)
         self.arrivals = nn.Buffer(torch.zeros(num_tiles, dtype=torch.int32, device=weight.device), persistent=False)
-
-    @property
-    def candidates(self) -> list[Config]:
-        """Configurations worth trying, the best guess first."""
-        return candidates(self.out_features, self.in_features, self.act is not None, Chip.on(self.weight.device))
 
     @property
     def shape(self) -> str:
@@ -103,7 +71,6 @@ class GpuLinear(nn.Linear):
         linear.weight, linear.bias = self.weight, self.bias
         return linear
 
-    @fitted
     def forward(self, x: Tensor) -> Tensor:
         """x [..., K] -> [..., N or I]. More than 16 rows, a prefill, are torch's."""
         rows = x.reshape(-1, self.in_features)
@@ -113,7 +80,6 @@ class GpuLinear(nn.Linear):
         self._launch(rows, out)
         return out.view(*x.shape[:-1], self.out_features)
 
-    @fitted
     def add_to(self, x: Tensor, residual: Tensor, scale: Tensor) -> Added:
         """residual + linear(x), both rounded as in the stock model; and those rows times `scale`, the next norm's. x
         [m, K], residual [m, N], scale [N] float32; at most 16 rows. Not for one with an activation."""
@@ -127,7 +93,6 @@ class GpuLinear(nn.Linear):
         self._launch(x, rows, residual=residual, scale=scale, scaled=scaled, squares=squares)
         return Added(rows, scaled, squares)
 
-    @fitted
     def normed(self, added: Added, eps: float) -> Tensor:
         """linear(RMSNorm(added.rows) * scale) [m, N or I], the norm's factor of a row multiplied into its products. At
         most 16 rows."""

@@ -1,7 +1,7 @@
-"""Tiles of a linear's kernel worth trying on a chip, the best guess first.
+"""The tiles of a linear's kernel on a chip.
 
-Bits of a row may depend on the configuration, never on the number of rows: a linear has one for all of them. The first
-is a function of shape and chip alone, so it is the same after a restart and on another machine with that chip."""
+Bits of a row may depend on the configuration, never on the number of rows: a linear has one for all of them. It is a
+function of shape and chip alone, so it is the same after a restart and on another machine with that chip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ LEAST_BLOCK_K = 64
 MOST_SPLIT = 4
 HOPPER = (9, 0)
 ENOUGH = 0.9  # programs per SM: with fewer, SMs are idle, and the inputs are split
-MOST_CANDIDATES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +79,10 @@ class Chip:
 H100 = Chip("an H100", HOPPER, 132, 227 << 10)
 
 
-def candidates(n: int, k: int, gated: bool, chip: Chip = H100) -> list[Config]:
-    """Configurations worth trying for n outputs (of a gated linear: n of each) and k inputs, the best guess first.
-    Tiles that leave SMs idle are split over the inputs, in as few parts as possible; then come those with half as many.
-    Those too large for the chip are left out: consumer chips have 99 kB."""
+def tile_of(n: int, k: int, gated: bool, chip: Chip = H100) -> Config:
+    """The tiles for n outputs (of a gated linear: n of each) and k inputs: the first guess that the chip holds
+    (consumer chips have 99 kB), but those that leave SMs idle come last. Such are split over the inputs, in as few
+    parts as possible."""
 
     def leaves_idle(config: Config) -> bool:
         return config.num_programs(n) < ENOUGH * chip.num_sms
@@ -93,10 +92,9 @@ def candidates(n: int, k: int, gated: bool, chip: Chip = H100) -> list[Config]:
         config = replace(tile, block_k=_block_k(tile.block_k, k))
         while leaves_idle(config) and config.split_k < MOST_SPLIT and k >= 4 * config.split_k * config.block_k:
             config = replace(config, split_k=2 * config.split_k)
-        split.append(config)
-    split.sort(key=lambda config: (leaves_idle(config), config.split_k))
-    halved = [replace(config, split_k=config.split_k // 2) for config in split if config.split_k > 1]
-    return [config for config in dict.fromkeys(split + halved) if chip.holds(config, gated)][:MOST_CANDIDATES]
+        if chip.holds(config, gated):
+            split.append(config)
+    return min(split, key=lambda config: (leaves_idle(config), config.split_k))
 
 
 def _block_k(most: int, k: int) -> int:

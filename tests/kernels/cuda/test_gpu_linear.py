@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from triton.runtime.errors import OutOfResources
 
 from engine.exactness.operators import same_bits
 from engine.kernels.cuda.linear import Added, GpuLinear
@@ -106,25 +105,3 @@ def test_refuses_what_it_cannot_do(linear: nn.Linear) -> None:
         GpuLinear(linear, "silu")
     with pytest.raises(ValueError, match="relu"):
         GpuLinear(linear, "relu")
-
-
-def test_where_tiles_do_not_fit_the_next_ones_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few kB of scratch memory more than expected would cost a chip all of its kernels."""
-    launch, linear = GpuLinear._launch, GpuLinear(nn.Linear(64, 32).bfloat16().requires_grad_(False))
-    first, second, *_ = linear.candidates
-
-    def launched(self: GpuLinear, *arguments: Tensor, **more: Tensor) -> None:
-        if self.config == first:
-            raise OutOfResources(102_400, 101_376, "shared memory")
-        launch(self, *arguments, **more)
-
-    monkeypatch.setattr(GpuLinear, "_launch", launched)
-    x = random(3, 64)
-    added = linear.add_to(x, random(3, 32, seed=1), torch.ones(32))
-    assert linear.config == second and added.squares.shape[1] == -(-32 // second.block_n)
-    assert_near(linear(x), exact(linear, x))
-    monkeypatch.setattr(GpuLinear, "_launch", lambda *unused: launched(linear, *unused))
-    linear.config = first
-    monkeypatch.setattr(GpuLinear, "candidates", [first])
-    with pytest.raises(OutOfResources):
-        linear(x)

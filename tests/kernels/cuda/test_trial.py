@@ -1,5 +1,5 @@
-"""Each part of the Triton kernels is tried in a process of its own before it is used: what is wrong, slow, or ends that
-process stays off, and this process goes on."""
+"""Each part of the Triton kernels is tried in a process of its own before it is used: what is wrong, or ends
+that process, stays off, and this process goes on."""
 
 from __future__ import annotations
 
@@ -170,7 +170,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         trial_process, "_drawn", lambda config, dtype, device: on_cuda(drawn(config, dtype, torch.device("cpu")))
     )
-    monkeypatch.setattr(trial_process, "_step_s", lambda bare, kernels: 1.0)
 
 
 def found(off: dict[str, str] | None = None) -> list[dict[str, Any]]:
@@ -218,11 +217,9 @@ def test_a_part_that_is_wrong_is_found(
     assert off["off"] == part and off["why"].startswith(why) and done == {"done": True}
 
 
-def test_right_kernels_pass_and_a_slow_one_is_left_out(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of Triton's would ever run; or what makes steps slower would."""
-    monkeypatch.setattr(trial_process, "_step_s", lambda bare, kernels: 0.002 - 0.001 * ("attention" in kernels.off))
-    why = "steps take 2.000 ms with it and 1.000 ms without"
-    assert found() == [{"off": "attention", "why": why}, {"done": True}]
+def test_right_kernels_pass(quick: None) -> None:
+    """Nothing of Triton's would ever run."""
+    assert found() == [{"done": True}]
 
 
 def test_what_keeps_triton_from_running_is_named_with_its_remedy(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

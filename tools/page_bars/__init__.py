@@ -1,1 +1,0 @@
-"""Measures the page in a real browser: see `__main__.py`."""

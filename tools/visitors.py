@@ -1,0 +1,382 @@
+"""Visit a public page of the default model as many people at once, and check what each of them gets.
+
+    python -m tools.visitors --visitors 50 --minutes 10 --seed 1 --json FILE
+
+Starts a page with a file of limits. Visitors of 16 addresses, each a thread, load it, race (16 to 48 tokens), stop,
+leave, reload, exceed the limits, study, open and export files, with pauses between.
+Reported: how each race ended, error pages, whether the order was fair, how true the announced places and seconds were,
+and the page's health, memory, log and answering times. Exit status 1: a race was lost, or an error page was seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from engine.analysis.metrics import percentile
+from engine.cache import cache_dir
+from engine.loading.default_model import NAME
+from tests.helpers import ROOT
+from tests.helpers.fuzz import rss_mb
+from tests.helpers.pageserver import ORDER, Refused, Server, Visitor, served, values_of
+from tools import about
+
+LIMITS = "races_per_visitor = 2\nraces_per_address = 8\nmax_new_tokens = 256\n"
+END_S = 180.0  # how long to wait for the device to be free at the end
+LEAST_S = 3.0  # an announced wait and a real one count as this long if they are shorter: nobody minds
+SETTLED_S = 60.0  # memory counts from then on: at first, things are loaded once
+ENDED = ("finished", "stopped", "failed")
+PLACE = re.compile(r"(\d+) races? ahead of you")
+TOO_OFTEN = 429  # the status of a refusal by the limits
+PROMPTS = (
+    ORDER["prompt"],
+    "name,age\nAda,36\nGrace,45\nAlan,41\n\nThe same as JSON:\n[",
+    "Once upon a time there was a heron who",
+    "SELECT name, born FROM people WHERE born > 1900;\nSELECT name, city FROM",
+)
+LENGTHS = (16, 24, 32, 48)
+STUDY = {"name": "a.txt", "text": "la la la\nfa fa fa\n", "limit": 2, "max_new_tokens": 16, "flatten": False,
+         "whole": False, "kept": None, "look": False}  # fmt: skip
+FILES = tuple(sorted((ROOT / "assets" / "races").glob("*.json"))[:3])
+# What a visitor does next, and how often. crowd: one race more than a tab may have.
+HABITS = {"race": 62, "stop": 8, "leave": 10, "reload": 6, "crowd": 4, "study": 3, "files": 7}
+
+
+@dataclass
+class Race:
+    """A race as its visitor saw it, in seconds of time.time().
+
+    asked, queued, begun: when it was asked for, first seen waiting, and first seen with the device. said: (when, place,
+    seconds) of what was announced while it waited, about every second. outcome: finished, stopped, abandoned, refused
+    or lost; `why` in words."""
+
+    asked: float = field(default_factory=time.time)
+    queued: float | None = None
+    begun: float | None = None
+    said: list[tuple[float, int, float | None]] = field(default_factory=list)
+    outcome: str = ""
+    why: str = ""
+    id: str = ""
+    state: str = ""
+
+    def see(self, frame: dict[str, Any]) -> None:
+        """One more frame."""
+        now, self.id, self.state = time.time(), frame["race"], frame["state"]
+        self.queued = self.queued or now
+        if self.state == "waiting":
+            place = int(PLACE.match(frame["status"]["text"])[1])  # type: ignore[index]
+            if not self.said or self.said[-1][1] != place or now - self.said[-1][0] >= 1:
+                self.said.append((now, place, frame["status"]["left_s"]))
+        elif self.state not in ENDED or frame["header"]:
+            self.begun = self.begun or now
+        if self.state in ENDED:
+            self.end("lost" if self.state == "failed" else self.state, frame["status"]["text"])
+
+    def end(self, outcome: str, why: str = "") -> None:
+        """A race that is over stays as it is."""
+        if not self.outcome:
+            self.outcome, self.why = outcome, why
+
+
+@dataclass
+class Seen:
+    """What all visitors have seen. turns: when prompts of studies had the device. problems: error pages, refusals
+    without a sentence, programs that failed. did: how often each habit was followed."""
+
+    races: list[Race] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    did: Counter[str] = field(default_factory=Counter)
+
+    def note(self, answer: httpx.Response) -> None:
+        self.statuses[answer.status_code] += 1
+        if answer.status_code >= 400 and answer.status_code != TOO_OFTEN:
+            text = answer.read().decode(errors="replace")[:200]
+            self.problems.append(f"{answer.request.method} {answer.url.path}: {answer.status_code}: {text}")
+
+    def client(self, url: str, address: str) -> httpx.Client:
+        """A client from an address of this machine, whose answers are noted."""
+        transport = httpx.HTTPTransport(local_address=address)
+        return httpx.Client(base_url=url, transport=transport, timeout=60, event_hooks={"response": [self.note]})
+
+
+class Person:
+    """Comes, does one thing or more with pauses of `think_s` seconds on average, and goes at `until`."""
+
+    def __init__(self, url: str, number: int, seed: int, think_s: float, until: float, seen: Seen) -> None:
+        self._rng, self._url, self._seen = random.Random(f"{seed} {number}"), url, seen
+        self._think_s, self._until = think_s, until
+        self._client, self._key = seen.client(url, f"127.0.3.{number % 16 + 1}"), ""
+
+    def visit(self) -> None:
+        time.sleep(self._rng.uniform(0, self._think_s))
+        self._open()
+        is_over = False
+        while not is_over:
+            (habit,) = self._rng.choices([*HABITS], [*HABITS.values()])
+            self._seen.did[habit] += 1
+            try:
+                getattr(self, f"_{habit}")()
+            except Refused as refused:
+                self._check(str(refused))
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code == TOO_OFTEN:
+                    self._check(error.response.json()["detail"])
+            except httpx.HTTPError as error:
+                self._seen.problems.append(f"{habit}: {type(error).__name__}")
+            time.sleep(max(0, min(self._until - time.time(), self._rng.expovariate(1 / self._think_s))))
+            is_over = time.time() >= self._until
+
+    def _open(self, raced: Race | None = None) -> None:
+        """Open the page in a new tab. raced: goes on there, and is watched to its end."""
+        page = self._client.get("/").text
+        for asset in ("theme.css", *re.findall(r'"\./(assets/[\w.-]+)"', page)[:4]):
+            self._client.get(f"/{asset}")
+        self._tab = Visitor(self._url, f"{self._rng.getrandbits(55):011x}", self._client)
+        event = self._tab.join("resume", raced.id if raced else "")
+        self._follow({event: raced} if raced else {})
+        list(self._values("model"))
+
+    def _values(self, name: str, *data: Any, **event: Any) -> Iterator[str]:
+        """The values of a call of the page, as they come."""
+        number = self._tab.join(name, *data, event=event)
+        for message in self._tab.messages():
+            if message.get("event_id") == number:
+                yield from values_of(message)
+
+    def _check(self, refusal: str) -> None:
+        if len(refusal.split()) < 4 or "Error" in refusal or "<" in refusal:
+            self._seen.problems.append(f"refused without a sentence: {refusal[:200]}")
+
+    def _order(self, num: int = 1) -> dict[str, Race]:
+        """Races that were asked for, by the ids of their calls."""
+        races = {}
+        for _ in range(num):
+            order = {"prompt": self._rng.choice(PROMPTS), "max_new_tokens": self._rng.choice(LENGTHS), "audit": False}
+            self._seen.races.append(race := Race())
+            races[self._tab.order(**order)] = race
+        return races
+
+    def _follow(self, races: dict[str, Race], until: Callable[[Race], bool] = lambda race: False) -> bool:
+        """Watch races until the page has said everything, or until `until`: then the tab is closed. A race without an
+        end is lost."""
+        with closing(self._tab.messages()) as messages:
+            for message in messages:
+                if (race := races.get(message.get("event_id", ""))) is None:
+                    continue
+                try:
+                    for text in values_of(message):
+                        race.see(json.loads(text))
+                except Refused as refused:
+                    race.end("lost" if race.queued else "refused", str(refused))
+                    self._check(str(refused))
+                if until(race):
+                    return True
+        for race in races.values():
+            race.end("lost", f"no end after {race.state}")
+        return False
+
+    def _moment(self) -> Callable[[Race], bool]:
+        """Some moment of a race: while it waits, or while it has the device."""
+        at, waits = time.time() + self._rng.uniform(0, 12), self._rng.random() < 0.4
+        return lambda race: not race.outcome and (time.time() > at if waits else race.state == "running")
+
+    # Habits
+
+    def _race(self, num: int = 1) -> None:
+        """Race, and watch to the end and to the end of its extras; at times look at its figures."""
+        self._follow(races := self._order(num))
+        first = next(iter(races.values()))
+        if first.outcome == "finished":
+            self._key = first.id
+            list(self._values("model_now", ORDER["pair"]))
+            list(self._values("extras"))
+            if self._rng.random() < 0.2:
+                list(self._values("charts", request="1", key=self._key, lane="speculative"))
+
+    def _crowd(self) -> None:
+        self._race(3)
+
+    def _stop(self) -> None:
+        """Press Stop at some moment, and watch what comes of it."""
+        moment, pressed = self._moment(), []
+
+        def press(race: Race) -> bool:
+            if not pressed and moment(race):
+                pressed.append(self._tab.stop())
+            return False
+
+        self._follow(self._order(), press)
+
+    def _leave(self) -> None:
+        """Close the tab at some moment, and come back in another one."""
+        races = self._order()
+        if self._follow(races, self._moment()):
+            next(iter(races.values())).end("abandoned")
+        self._open()
+
+    def _reload(self) -> None:
+        """Load the page again at some moment, and watch the race to its end there."""
+        races = self._order()
+        left = self._follow(races, self._moment())
+        self._open(next(iter(races.values())) if left else None)
+
+    def _study(self) -> None:
+        """Two prompts of one's own."""
+        if "study" not in self._tab.functions:
+            return
+        frame, turns = {"state": "", "text": ""}, []
+        for text in self._values("study", ORDER["pair"], "ngram", 0, 1, 0, [], **STUDY):
+            before, frame = frame["state"], json.loads(text)
+            if frame["state"] == "racing" != before:
+                turns.append(time.time())
+        self._seen.turns += turns
+        if not turns:
+            self._check(frame["text"])
+        elif frame["state"] != "finished":
+            self._seen.problems.append(f"a study ended {frame['state']}: {frame['text']}")
+
+    def _files(self) -> None:
+        """Open a file, export it, save one's last race, look at a recorded one, count the tokens of a prompt."""
+        answer = self._client.post("/recordings", content=self._rng.choice(FILES).read_bytes())
+        if answer.status_code == 200:
+            for form in ("html", "csv"):
+                self._client.get(f"/recordings/{answer.json()['key']}.{form}")
+        for key in filter(None, (self._key, "recorded-story")):
+            self._client.get(f"/recordings/{key}.json")
+        self._client.post("/tokens", json={"text": self._rng.choice(PROMPTS), "target": NAME})
+
+
+def inversions(races: Iterable[Race]) -> int:
+    """Pairs of races of which the later one had the device first: one was seen waiting before the other was even asked
+    for, and began after it."""
+    begun = [race for race in races if race.begun and race.queued]
+    return sum(
+        a.queued < b.asked and a.begun > b.begun  # type: ignore[operator]
+        for a in begun
+        for b in begun
+    )
+
+
+def waits(races: Iterable[Race], starts: list[float]) -> dict[str, Any]:
+    """How true the announced places and seconds were. starts: when races and prompts of studies had the device."""
+    ratios, first, places, rose = [], [], [], 0
+    for race in races:
+        rose += any(later > earlier for (_, earlier, _), (_, later, _) in pairwise(race.said))
+        if race.begun is None or not race.said:
+            continue
+        of_race = [
+            max(seconds, LEAST_S) / max(race.begun - at, LEAST_S)
+            for at, _, seconds in race.said
+            if seconds is not None and max(seconds, race.begun - at) >= LEAST_S
+        ]
+        ratios += of_race
+        first += of_race[:1]
+        at, place, _ = race.said[0]
+        places.append(place / (1 + sum(at < start < race.begun - 0.25 for start in starts)))
+    return {
+        "places that rose": rose,
+        "first place / races that really came first": spread(places),
+        "announced / real seconds, all": spread(ratios),
+        "announced / real seconds, first of each race": spread(first),
+    }
+
+
+def spread(ratios: list[float]) -> dict[str, Any]:
+    near = sum(0.5 <= ratio <= 2 for ratio in ratios)
+    share = round(near / len(ratios), 4) if ratios else None
+    return {"num": len(ratios), "within a factor of 2": share, "median": percentile(ratios, 0.5)}
+
+
+def other_lines(log: Path) -> list[str]:
+    """The lines of a page's log that tell of no race."""
+    lines = log.read_text(encoding="utf-8").splitlines()
+    records = [(line, json.loads(line) if line.startswith("{") else {}) for line in lines]
+    return [line for line, record in records if "race" not in record and record.get("level") != "INFO"]
+
+
+def crowd(server: Server, num: int, seconds: float, seed: int = 0, think_s: float = 45.0) -> dict[str, Any]:
+    """Visit a page for so long; what came of it. server: its log must be in JSON."""
+    while httpx.get(f"{server.url}/healthz").status_code != 200:
+        time.sleep(0.1)
+    seen, began = Seen(), time.time()
+    memory, lengths, answered = list[tuple[float, float]](), list[int](), list[float]()
+    with ThreadPoolExecutor(num) as pool, seen.client(server.url, "127.0.3.99") as client:
+        people = [Person(server.url, i, seed, think_s, began + seconds, seen) for i in range(num)]
+        visits = [pool.submit(person.visit) for person in people]
+        while True:
+            asked, over = time.time(), all(visit.done() for visit in visits)
+            client.get("/")
+            answered.append(time.time() - asked)
+            health = client.get("/healthz").json()
+            lengths.append(health["queue_length"])
+            memory.append((asked - began, rss_mb(server)))
+            is_busy = health["queue_length"] or health["device_busy"]
+            if over and (not is_busy or asked > began + seconds + END_S):
+                break
+            time.sleep(min(1.0, seconds / 4))
+    seen.problems += [f"a visitor's program failed: {e!r}" for visit in visits if (e := visit.exception())]
+    outcomes = Counter(race.outcome for race in seen.races)
+    waited = [race.begun - race.queued for race in seen.races if race.begun and race.queued]
+    starts = [race.begun for race in seen.races if race.begun] + seen.turns
+    later = [mb for at, mb in memory if at >= SETTLED_S] or [mb for _, mb in memory]
+    return {
+        "races": {"begun": sum(race.begun is not None for race in seen.races), **outcomes},
+        "lost": outcomes["lost"],
+        "why lost": [f"{race.why} ({race.id})" for race in seen.races if race.outcome == "lost"][:10],
+        "refused": Counter(race.why for race in seen.races if race.outcome == "refused"),
+        "habits": seen.did,
+        "error pages": sum(num for status, num in seen.statuses.items() if status >= 500),
+        "statuses": {str(status): num for status, num in sorted(seen.statuses.items())},
+        "problems": seen.problems[:20],
+        "started out of turn": inversions(seen.races),
+        "wait s": {"median": percentile(waited, 0.5), "p90": percentile(waited, 0.9)},
+        "waits": waits(seen.races, starts),
+        "longest queue": max(lengths),
+        "device still busy": bool(is_busy),
+        "answered s": {"p50": percentile(answered, 0.5), "p95": percentile(answered, 0.95)},
+        "rss growth mb": {"to the end": round(later[-1] - later[0], 1), "to the most": round(max(later) - later[0], 1)},
+        "log": other_lines(server.log)[:5],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--visitors", type=int, default=50)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--think", type=float, default=45.0, help="seconds between two things that a visitor does")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--target", default="gemma-3-270m")
+    parser.add_argument("--json", type=Path, help="write the result here")
+    options, circumstances = parser.parse_args(), about()
+    with tempfile.TemporaryDirectory() as folder:
+        limits = Path(folder, "limits.toml")
+        limits.write_text(LIMITS)
+        arguments = "--target", options.target, "--limits", str(limits), "--log", "json"
+        with served(cache_dir(), *arguments, script=("app.py",), log=Path(folder, "log")) as server:
+            result = crowd(server, options.visitors, 60 * options.minutes, options.seed, options.think)
+    text = json.dumps({**circumstances, **result}, indent=1)
+    print(text)
+    if options.json:
+        options.json.write_text(text + "\n")
+    return 1 if result["lost"] or result["error pages"] or result["problems"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Visits a public page as many people at once: see `__main__.py`."""
