@@ -7,10 +7,13 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 # progress(text, share): what is going on, and the share done, from 0 to 1, or None if unknown.
 Progress = Callable[[str, float | None], None]
 LIBRARIES = ("transformers", "huggingface_hub", "accelerate", "torch", "gguf")
+RACING = "racing"
+Item = TypeVar("Item")
 _turn = threading.RLock()
 
 
@@ -47,3 +50,15 @@ def quiet(only_hub: bool = False) -> Iterator[None]:
                 logger.setLevel(level)
             if bars:
                 show()
+
+
+def collected(stream: Iterator[Item], progress: Progress, stage: str = RACING) -> list[Item]:
+    """All events of a race. `progress` is called after each and may raise to give up: the race is closed then."""
+    items = []
+    try:
+        for item in stream:
+            items.append(item)
+            progress(stage, None)
+    finally:
+        stream.close()  # type: ignore[attr-defined]
+    return items

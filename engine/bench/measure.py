@@ -7,6 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -14,24 +15,25 @@ from transformers import PreTrainedModel
 from ..analysis.metrics import ratio
 from ..core.errors import RaceError, UsageError
 from ..core.events import Prompt
-from ..core.spec import BASELINE, PLAIN, SamplingParams
+from ..core.spec import BASELINE, PLAIN, RaceSpec, SamplingParams
 from ..drafters import parse as parse_drafter
 from ..hardware import environment
 from ..loading.loading import DEFAULT_TARGET, LoadedModel, load
-from ..progress import Progress
+from ..progress import RACING, Progress
+from ..session.run_prompts import Entry, run_prompts
 from ..session.threads import settle
 from .bench_prompts import BenchPrompt, Size, prompts
 from .our_lanes import (
     DRAFT_MODEL,
-    Raced,
+    OurRace,
     Sample,
     against_peers,
+    figures_of,
     host_gap,
     k_of,
     lane_specs,
     roofline,
     rows,
-    run_race,
     step_curve,
 )
 from .peers import ASSISTED, COMPILED, NAMES, PLAIN_PEERS, PROMPT_LOOKUP, Peers, ready_with_stock
@@ -115,7 +117,7 @@ def measure(
     return report, [fault for race in raced for fault in race.faults]
 
 
-def _steps(bench: Bench, peers: Peers, raced: Sequence[Raced]) -> dict[str, Any]:
+def _steps(bench: Bench, peers: Peers, raced: Sequence[OurRace]) -> dict[str, Any]:
     """The cost of single steps, in the report's words: by width, ours and the stock model's, beyond the forward, and
     relative to the memory's bandwidth."""
     loaded, size, progress = bench.loaded, bench.size, bench.progress
@@ -128,8 +130,9 @@ def _steps(bench: Bench, peers: Peers, raced: Sequence[Raced]) -> dict[str, Any]
         _keep_least(curve, step_curve(loaded.prepared, length, position, size.rounds))
         _keep_least(stock, peers.step_curve(position, size.rounds))
     progress("measuring what a step takes beyond its forward", None)
-    longest = max(zip(raced, bench.prompts, strict=False), key=lambda each: each[0].num_tokens)[1][1]
-    gap = host_gap(loaded, lane_specs(bench.drafters, bench.k, False), bench.params, longest)
+    first_round = zip(raced, bench.prompts, strict=False)
+    _, (_, longest) = max(first_round, key=lambda each: each[0].samples[BASELINE].num_tokens)
+    gap = host_gap(loaded, lane_specs(bench.drafters, bench.k), bench.params, longest)
     progress("measuring the memory's bandwidth", None)
     plain_s = [race.plain_step_s for race in raced if race.plain_step_s > 0]
     roof = roofline(loaded.prepared, position, statistics.median(plain_s)) if plain_s else None
@@ -143,37 +146,31 @@ def _steps(bench: Bench, peers: Peers, raced: Sequence[Raced]) -> dict[str, Any]
     }
 
 
-def rounds(bench: Bench, peers: Peers) -> tuple[list[Sample], list[Raced]]:
-    """Every prompt, `repeats` times: our race first, then each peer; in every second repeat the other way round. A peer
-    writes as many tokens as our baseline did, with the same seed in every repeat."""
+def rounds(bench: Bench, peers: Peers) -> tuple[list[Sample], list[OurRace]]:
+    """Every prompt, `repeats` times, our race and then each peer, or the other way round (see `run_prompts`); with the
+    same seed in every repeat. Nothing is told between two steps: peers do not pause between theirs either."""
+    spec = RaceSpec(lane_specs(bench.drafters, bench.k), bench.params)
+    entries = [Entry(item.id, item.kind, prompt, spec) for item, prompt in bench.prompts]
     samples: list[Sample] = []
-    raced: list[Raced] = []
-    written: dict[str, int] = {}
-    total = bench.size.repeats * len(bench.prompts)
-    for repeat in range(bench.size.repeats):
-        backwards = repeat % 2 == 1
-        lanes = lane_specs(bench.drafters, bench.k, backwards)
-        for item, prompt in bench.prompts:
-            bench.progress(f"round {len(raced) + 1} of {total}: {item.id}", len(raced) / total)
-            about = (item.kind, item.id, repeat)
-            race = None if backwards else run_race(bench.loaded, lanes, bench.params, prompt, about)
-            if race is not None:
-                written[item.id] = race.num_tokens
-            names = peers.names if written[item.id] else ()
-            generated = {}
-            for name in reversed(names) if backwards else names:
-                try:
-                    generated[name] = peers.run(name, prompt.token_ids, written[item.id])
-                except RaceError as error:
-                    bench.notes.append(f"{name} failed on {item.id}: {error}")
-            race = race or run_race(bench.loaded, lanes, bench.params, prompt, about)
-            raced.append(race)
-            ours = {sample.name: sample for sample in race.samples}
-            samples += [ours[name] for name in (PLAIN, BASELINE, *bench.drafters)]
-            for name in names:
-                if (done := generated.get(name)) is not None:
-                    gain = ratio(done.tokens_per_s, race.plain_tokens_per_s)
-                    samples.append(Sample(name, *about, len(done.token_ids), done.tokens_per_s, gain))
+    raced: list[OurRace] = []
+    for race, written in run_prompts(
+        bench.loaded,
+        entries,
+        figures_of,
+        peers={name: partial(peers.run, name) for name in peers.names},
+        repeats=bench.size.repeats,
+        progress=lambda stage, share: None if stage.endswith(RACING) else bench.progress(stage, share),
+    ):
+        raced.append(race)
+        samples += race.samples.values()
+        plain = race.samples[PLAIN]
+        for name in filter(written.__contains__, peers.names):
+            if isinstance(done := written[name], RaceError):
+                bench.notes.append(f"{name} failed on {plain.prompt}: {done}")
+            else:
+                gain = ratio(done.tokens_per_s, plain.tokens_per_s)
+                about = name, plain.kind, plain.prompt, plain.repeat
+                samples.append(Sample(*about, len(done.token_ids), done.tokens_per_s, gain))
     return samples, raced
 
 

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.metrics import disturbance, lane_metrics, percentile, race_speedups, ratio, speedup
+from ..analysis.metrics import lane_metrics, percentile, ratio, speedup
 from ..analysis.roofline import Roofline
-from ..analysis.same import are_same
 from ..core.errors import RaceError
-from ..core.events import Failed, Prompt, Step, steps
+from ..core.events import Prompt, Step, steps
 from ..core.spec import AUTO, BASELINE, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
 from ..drafters import parse
 from ..hardware.bandwidth import roofline_figures
 from ..runner.target import StaticTarget
 from ..session import TorchRace
+from ..session.run_prompts import Raced
 from ..what_if.ask import auto_shares
 from .bench_prompts import KINDS
 
@@ -55,18 +55,15 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Raced:
-    """The result of one race.
+class OurRace:
+    """The figures of one race.
 
-    num_tokens: written by the baseline.
     plain_step_s: the median step of the plain lane.
-    faults: lanes that failed, or wrote other tokens than the baseline at exact widths.
+    faults: of lanes that failed, or wrote other tokens than the baseline at exact widths.
     differences: other tokens at widths that promise nothing.
     """
 
-    samples: tuple[Sample, ...]
-    num_tokens: int
-    plain_tokens_per_s: float | None
+    samples: dict[str, Sample]
     plain_step_s: float
     cache_length: int
     exact: bool
@@ -81,54 +78,45 @@ def k_of(drafter: str, k: int | str | None) -> int | str:
     return k or (AUTO if parse(drafter)[0] == DRAFT_MODEL else DEFAULT_K)
 
 
-def lane_specs(drafters: Sequence[str], k: int | str | None, backwards: bool) -> tuple[LaneSpec, ...]:
-    """The lanes of a race: plain, baseline, and one per drafter, named after it, at its `k_of`; or in reverse, but
-    always with an exact lane last (`synthetic` drafts are decoded at its width)."""
-    plain, baseline, *drafting = lanes_of((drafter, drafter, k_of(drafter, k)) for drafter in drafters)
-    return (*reversed(drafting), plain, baseline) if backwards else (plain, baseline, *drafting)
+def lane_specs(drafters: Sequence[str], k: int | str | None) -> tuple[LaneSpec, ...]:
+    """The lanes of a race: plain, baseline, and one per drafter, named after it, at its `k_of`."""
+    return lanes_of((drafter, drafter, k_of(drafter, k)) for drafter in drafters)
 
 
-def run_race(
-    loaded: LoadedModel,
-    lanes: Sequence[LaneSpec],
-    params: SamplingParams,
-    prompt: Prompt,
-    about: tuple[str, str, int],
-) -> Raced:
-    """One race; `about` is the prompt's kind, its name and the repeat. Raises UsageError or RaceError for what cannot
-    be raced; lanes that fail on the way are in `faults`."""
-    name = about[1]
-    race = TorchRace(loaded, RaceSpec(tuple(lanes), params), prompt)
-    if race.spec.named(PLAIN) != [lane.name for lane in lanes if lane.role == PLAIN]:
+def figures_of(raced: Raced) -> OurRace:
+    """Raises RaceError if there was no plain lane; lanes that failed are in `faults`."""
+    race, events, entry, lanes = raced.race, raced.events, raced.entry, [*raced.race.lanes]
+    if PLAIN not in lanes:
         raise RaceError("there is not enough memory for the plain lane, which all others are compared with")
-    events = list(race.events())
-    failed = {event.lane: event.event.message for event in events if isinstance(event.event, Failed)}
-    faults = [f"lane {lane} failed on {name}: {message}" for lane, message in failed.items()]
-    differences: list[str] = []
-    samples = []
-    numbers = {lane.name: lane_metrics(events, lane.name) for lane in lanes}
-    shares = auto_shares(race)
-    gains, verdicts = race_speedups(events, lanes), race.result()["verdicts"]
-    for lane, done in numbers.items():
-        gain = gains[lane] if lane in gains else speedup(steps(events, PLAIN), steps(events, lane))
-        identical = (
-            are_same(verdicts[lane]["kind"]) if lane in gains else (lane == BASELINE and lane not in failed) or None
+    numbers, shares = {lane: lane_metrics(events, lane) for lane in lanes}, auto_shares(race)
+    gains = {lane: speedup(steps(events, PLAIN), steps(events, lane)) for lane in (PLAIN, BASELINE)} | raced.gains
+    identical = {lane: raced.is_identical(lane) for lane in raced.gains} | {
+        BASELINE: BASELINE not in raced.failed or None
+    }
+    samples = {
+        lane: Sample(
+            lane,
+            entry.kind,
+            entry.name,
+            raced.repeat,
+            numbers[lane].num_tokens,
+            numbers[lane].tokens_per_s,
+            gains[lane],
+            identical.get(lane),
+            race.lanes[lane].drafter.synthetic,
+            shares.get(lane),
         )
-        if identical is False:
-            (faults if race.widths.plan.exact else differences).append(f"{name}: {verdicts[lane]['sentence']}")
-        synthetic = race.lanes[lane].drafter.synthetic
-        rate = done.tokens_per_s
-        samples.append(Sample(lane, *about, done.num_tokens, rate, gain, identical, synthetic, shares.get(lane)))
-    return Raced(
-        samples=tuple(samples),
-        num_tokens=numbers[BASELINE].num_tokens,
-        plain_tokens_per_s=numbers[PLAIN].tokens_per_s,
+        for lane in lanes
+    }
+    exact = race.widths.plan.exact
+    return OurRace(
+        samples=samples,
         plain_step_s=numbers[PLAIN].itl_p50_s or 0.0,
         cache_length=race.widths.length,
-        exact=race.widths.plan.exact,
-        disturbed=disturbance(events, race.waited_share) is not None,
-        faults=tuple(faults),
-        differences=tuple(differences),
+        exact=exact,
+        disturbed=raced.is_disturbed,
+        faults=tuple(filter(None, map(raced.fault, lanes))),
+        differences=() if exact else tuple(filter(None, map(raced.difference, raced.gains))),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -127,7 +127,9 @@ def print_prompts(
         _say(console, f"{num_done} of {num_prompts} prompts are finished; this is what they say", CAUTION)
     if disturbed := len({row.line for row in rows if row.disturbed}):
         _say(console, f"The machine was disturbed in {disturbed} of {num_done} races.", CAUTION)
-    console.print(_by_kind(report["summary"]))
+    columns = ("drafter", "prompts", "median", "quartiles", "kept", "a step", "gain", "lose")
+    title = "speed-up over plain, guesses kept, tokens a step"
+    console.print(_kinds_table(title, columns, _by_kind(report["summary"])))
     k = best["k"] if best else AUTO
     losers = [row for row in rows if best and row.drafter == best["drafter"] and outcome(row, k) == "loses"]
     for row in sorted(losers, key=lambda row: gain_at(row, k) or 0.0)[:MOST_LOSERS]:
@@ -139,20 +141,25 @@ def print_prompts(
         _say(console, ribbon, "bold reverse")
 
 
-def _by_kind(summary: Mapping[str, Any]) -> Table:
-    columns = ("prompts", "median", "quartiles", "kept", "a step", "gain", "lose")
-    table = _table("speed-up over plain, guesses kept, tokens a step", ("kind", "drafter"), columns)
-    for column in table.columns[2:]:
-        column.no_wrap = True
+def _by_kind(summary: Mapping[str, Any]) -> Iterator[tuple[str | Text, ...]]:
+    """Rows of `_kinds_table`; the median is coloured."""
     kinds = list(next(iter(summary.values()))["by_kind"])
     for kind in [*kinds, ALL] if len(kinds) > 1 else kinds:
         for drafter, numbers in summary.items():
             its = numbers if kind == ALL else numbers["by_kind"][kind]
+            median = Text(times(its["median_speedup"]), _heat_style(its["median_speedup"]))
             cells = [f"{number(its['p25'], 2)}-{times(its['p75'])}", number(its["acceptance_rate"], 0, " %", 100)]
             cells += [number(its["mean_acceptance_length"], 2), str(its["num_gain"]), str(its["num_lose"])]
-            median = Text(times(its["median_speedup"]), _heat_style(its["median_speedup"]))
-            before = (Text(clean(each)) for each in (kind, drafter, str(its["num_prompts"])))
-            table.add_row(*before, median, *map(Text, cells))
+            yield kind, drafter, str(its["num_prompts"]), median, *cells
+
+
+def _kinds_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """What each drafter or lane does on each kind of prompt. columns: after the kind; all but the first are numbers."""
+    table = _table(title, ("kind", columns[0]), columns[1:])
+    for column in table.columns[2:]:
+        column.no_wrap = True
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row))
     return table
 
 
@@ -221,21 +228,18 @@ def _notes(found: Mapping[str, Any]) -> Iterator[str]:
 def print_bench(console: Console, report: Mapping[str, Any]) -> None:
     """The object of --json as a table, with what it was measured on below."""
     title = "tokens per second: median (quartiles) over prompts and repeats, prefill apart"
-    table = Table(title=Text(title), title_justify="left")
-    table.add_column(Text("kind and name"), overflow="fold")
-    for column in ("tokens/s", "quartiles", "x plain", "identical"):
-        table.add_column(Text(column), justify="right")
-    before = None
-    for row in report["rows"]:
-        if row["kind"] != before:
-            table.add_section()
-            _row(table, [row["kind"]], "bold")
-        name = row["name"] + ("  SYNTHETIC" if row["synthetic"] else "")
-        spread = f"{row['p25']:.1f} - {row['p75']:.1f}"
-        rates = [f"{row['tokens_per_s']:.1f}", spread, times(row["speedup_vs_plain"])]
-        _row(table, [name, *rates, IDENTICAL[row["identical"]]])
-        before = row["kind"]
-    console.print(table)
+    rows = (
+        (
+            row["kind"],
+            row["name"] + ("  SYNTHETIC" if row["synthetic"] else ""),
+            f"{row['tokens_per_s']:.1f}",
+            f"{row['p25']:.1f}-{row['p75']:.1f}",
+            times(row["speedup_vs_plain"]),
+            IDENTICAL[row["identical"]],
+        )
+        for row in report["rows"]
+    )
+    console.print(_kinds_table(title, ("name", "tokens/s", "quartiles", "x plain", "identical"), rows))
     for line in _bench_lines(report):
         _say(console, line)
     for note in report["notes"]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from contextlib import closing, redirect_stdout
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.metrics import lane_metrics, ratio, speedup
@@ -29,7 +29,7 @@ from ..core.spec import (
 )
 from ..drafters import check as check_drafter
 from ..drafters import most_drafts, serves_every_k
-from ..progress import Progress
+from ..progress import Progress, collected
 from ..recordings import recording as recordings
 from ..what_if.ask import Query, what_if
 from ..what_if.judged import WhatIf
@@ -135,11 +135,7 @@ def _sweep(options: Namespace) -> int:
             for lane in race.lanes.values():
                 if lane.spec.name not in (PLAIN, BASELINE) and lane.spec.k != AUTO:
                     lane.drafter = SurveyDrafter(lane.drafter)
-        events: list[LaneEvent] = []
-        with closing(race.events()) as stream:  # type: ignore[type-var]
-            for event in stream:
-                events.append(event)
-                progress("racing", None)
+        events = collected(race.events(), progress)
         recording = recordings.build(race.header(), events, race.result())
         if not (rows_for := allowed(race, queries, progress)) or recordings.faults(recording):
             check_outcome(recording)

@@ -5,22 +5,21 @@ A head is compared with its `variants` on the same positions: what helps more th
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Protocol
 
 from ..analysis.metrics import num_tokens_of
 from ..core.errors import PhotofinishError, sentence
 from ..core.events import Prompt, Step
-from ..core.spec import PLAIN, RaceSpec, SamplingParams, lanes_of
+from ..core.spec import BASELINE, PLAIN, RaceSpec, SamplingParams, lanes_of
 from ..drafters import parse as parse_drafter
 from ..heads.names import parse_name
 from ..loading.loading import LoadedModel
 from ..progress import Progress, silent
 from ..session import TorchRace
+from ..session.run_prompts import Entry, Raced, run_prompts
 from ..what_if.ask import what_if
 from ..what_if.judged import WhatIf
 from ..what_if.tables import Table
@@ -109,30 +108,27 @@ def run(
     """Race the drafter `text` on each prompt, and query it and `others`, its variants, at every position. A variant
     that cannot be made is left out. `progress` may raise to give up, also between two steps. Raises what a race
     raises."""
-    trial = Trial(text)
-    for i, prompt in enumerate(prompts):
-        tell = partial(_tell, progress, f"prompt {i + 1} of {len(prompts)}", i / len(prompts))
-        spec = RaceSpec(lanes_of([(LANE, text, K)]), replace(params, seed=params.seed + i))
-        race = TorchRace(loaded, spec, prompt.encode(loaded.tokenizer), tell)
-        with closing(race.events()) as steps:  # type: ignore[type-var]
-            for _ in steps:
-                tell("racing", None)
-        race.result()
-        trial.found.append(what_if(race, [(text, K)], tell))
-        plain = [sum(step.seconds for step in race.lanes[name].steps) for name in (PLAIN, "baseline")]
-        trial.plain_s.append(min(plain))
-        trial.kinds.append(prompt.kind)
+    trial, lanes = Trial(text), lanes_of([(LANE, text, K)])
+
+    def read(raced: Raced) -> None:
+        race = raced.race
+        race.result()  # raises if the device failed
+        trial.found.append(what_if(race, [(text, K)], raced.tell))
+        trial.plain_s.append(min(sum(step.seconds for step in race.lanes[name].steps) for name in (PLAIN, BASELINE)))
+        trial.kinds.append(raced.entry.kind)
         trial.steps += race.lanes[LANE].steps
         for n, other in enumerate(others):
-            tell(f"trying setting {n + 1} of {len(others)}", None)
+            raced.tell(f"trying setting {n + 1} of {len(others)}", None)
             if (table := _table(race, other, loaded)) is not None:
                 trial.variants.setdefault(other, []).append(table)
+
+    entries = [
+        Entry("", each.kind, each.encode(loaded.tokenizer), RaceSpec(lanes, replace(params, seed=seed)))
+        for seed, each in enumerate(prompts, params.seed)
+    ]
+    deque(run_prompts(loaded, entries, read, progress=progress), maxlen=0)
     trial.variants = {name: each for name, each in trial.variants.items() if len(each) == len(prompts)}
     return trial
-
-
-def _tell(progress: Progress, where: str, share: float, stage: str, _: float | None) -> None:
-    progress(f"{where}: {stage}", share)
 
 
 def _table(race: TorchRace, drafter: str, loaded: LoadedModel) -> Table | None:

@@ -7,6 +7,7 @@ import io
 import json
 import shlex
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
@@ -19,18 +20,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from engine.bench import measure as measure_module
-from engine.bench.bench_prompts import QUICK, BenchPrompt, prompts
-from engine.bench.our_lanes import CURVE, host_gap, lane_specs, run_race, step_curve
+from engine.bench.bench_prompts import QUICK, BenchPrompt
+from engine.bench.our_lanes import CURVE, host_gap, lane_specs, step_curve
 from engine.bench.peers import EAGER, PROMPT_LOOKUP, Peers, ready_with_stock
 from engine.cli import main as cli
 from engine.cli.report_tables import print_bench
 from engine.core.interfaces import Acceptance
-from engine.core.spec import AUTO, LaneSpec, SamplingParams
+from engine.core.spec import AUTO, LaneSpec, RaceSpec, SamplingParams
 from engine.drafters.ngram import NgramDrafter
 from engine.loading.loading import load
 from engine.progress import silent
 from engine.session import TorchRace
 from engine.session import lanes as session_lanes
+from engine.session.run_prompts import other_way_round
 from engine.text import encode_prompt
 from tests.helpers import ROOT
 from tests.helpers.tiny import fresh
@@ -99,32 +101,31 @@ def test_the_table_shows_every_row(report):
     assert all(row["name"] in text for row in report["rows"][1:])
 
 
-def bench_rounds(kinds=("json",), repeats=3, drafters=("ngram",)):
-    """The rounds of a bench on the small trained target, with two peers: (samples, races, notes)."""
-    loaded, notes = trained(), []
-    chosen = [(item, item.encode(loaded.tokenizer)) for item in prompts(kinds, 1)]
-    peers = Peers(fresh("trained"), PARAMS, (EAGER, PROMPT_LOOKUP))
-    size = replace(QUICK, repeats=repeats)
-    bench = measure_module.Bench(loaded, drafters, 3, size, PARAMS, chosen, notes, silent)
+def rounds(repeats=1, tokens=12, names=()):
+    """The rounds of a bench of one prompt on the small trained target, with these peers: (samples, races, notes)."""
+    loaded, notes, params = trained(), [], replace(PARAMS, max_new_tokens=tokens)
+    item = BenchPrompt("a", "json", PROMPTS[0])
+    peers = Peers(fresh("trained"), params, names) if names else Namespace(names=names)
+    size, chosen = replace(QUICK, repeats=repeats), [(item, item.encode(loaded.tokenizer))]
+    bench = measure_module.Bench(loaded, ("ngram",), 3, size, params, chosen, notes, silent)
     return *measure_module.rounds(bench, peers), notes
 
 
 @pytest.mark.slow
 def test_the_order_alternates(monkeypatch):
-    """Whoever always ran first would have the cooler machine, and whoever ran second the warmer caches."""
+    """Whoever always ran first would have the cooler machine, and whoever ran second the warmer caches; or a peer write
+    another number of tokens than our lanes."""
     seen = []
     run, events = Peers.run, TorchRace.events
     monkeypatch.setattr(Peers, "run", lambda self, name, *more: seen.append(name) or run(self, name, *more))
     monkeypatch.setattr(TorchRace, "events", lambda self: seen.append(tuple(self.lanes)) or events(self))
-    samples, raced, notes = bench_rounds()
+    samples, raced, notes = rounds(repeats=3, names=(EAGER, PROMPT_LOOKUP))
     forwards = [("plain", "baseline", "ngram"), EAGER, PROMPT_LOOKUP]
     backwards = [PROMPT_LOOKUP, EAGER, ("ngram", "plain", "baseline")]
     assert seen == [*forwards, *backwards, *forwards] and not notes
     assert len(raced) == 3 and len(samples) == 3 * 5
-    for race in raced:
-        first = race.samples[0]
-        own = [s for s in samples if (s.prompt, s.repeat) == (first.prompt, first.repeat)]
-        assert {s.num_tokens for s in own} == {race.num_tokens}
+    assert [s.name for s in samples[:5]] == ["plain", "baseline", "ngram", EAGER, PROMPT_LOOKUP]
+    assert {(s.repeat, s.num_tokens) for s in samples} == {(repeat, 12) for repeat in range(3)}
 
 
 @given(
@@ -134,7 +135,8 @@ def test_the_order_alternates(monkeypatch):
 )
 def test_every_race_has_every_lane_and_ends_with_an_exact_one(drafters, k, backwards):
     """A lane would be missing, draft another k, or `synthetic` draft from the plain lane's width."""
-    lanes = lane_specs(drafters, k, backwards)
+    spec = RaceSpec(lane_specs(drafters, k), PARAMS)
+    lanes = (other_way_round(spec) if backwards else spec).lanes
     assert {lane.name for lane in lanes} == {"plain", "baseline", *drafters} and len(lanes) == 2 + len(drafters)
     assert all(
         lane.k == (k or (AUTO if lane.name == "draft_model:y" else 7)) for lane in lanes if lane.drafter != "none"
@@ -142,12 +144,10 @@ def test_every_race_has_every_lane_and_ends_with_an_exact_one(drafters, k, backw
     assert lanes[-1].width == "auto" and next(lane for lane in lanes if lane.name == "plain").width == "fastest"
 
 
-def one_race(drafter="ngram", text=PROMPTS[0], max_new_tokens=12):
-    loaded = trained()
-    params = replace(PARAMS, max_new_tokens=max_new_tokens)
-    return run_race(
-        loaded, lane_specs([drafter], 3, False), params, encode_prompt(loaded.tokenizer, text), ("json", "a", 0)
-    )
+def one_race(tokens=12):
+    """Whether each lane was identical, and the race."""
+    samples, (raced,), _ = rounds(tokens=tokens)
+    return [s.identical for s in samples if s.name in raced.samples], raced
 
 
 def judged_by(change: Callable[[LaneSpec, Acceptance, int], Acceptance], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,11 +172,10 @@ def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
             return Acceptance(right.num_accepted, (*right.token_ids[:-1], (right.token_ids[-1] + 1) % 2048))
         return right
 
-    assert [s.identical for s in one_race().samples] == [None, True, True]
+    assert one_race()[0] == [None, True, True]
     judged_by(wrong, monkeypatch)
-    raced = one_race()
-    assert [s.identical for s in raced.samples] == [None, True, False]
-    assert "baseline and ngram diverge at token" in raced.faults[0]
+    identical, raced = one_race()
+    assert identical == [None, True, False] and "baseline and ngram diverge at token" in raced.faults[0]
     assert cli.main([*BENCH, "--kinds", "json", "--repeats", "1", "--json"]) == 1
     out, err = capsys.readouterr()
     assert [row["identical"] for row in json.loads(out)["rows"] if row["name"] == "ngram"] == [False]
@@ -189,9 +188,8 @@ def test_a_lane_that_fails_is_no_identical_one(monkeypatch):
     monkeypatch.setattr(
         NgramDrafter, "propose", lambda self, ids, hidden, k: 1 / 0 if len(ids) > 40 else propose(self, ids, hidden, k)
     )
-    raced = one_race(max_new_tokens=40)
-    assert [s.identical for s in raced.samples] == [None, True, None]
-    assert "lane ngram failed" in raced.faults[0]
+    identical, raced = one_race(tokens=40)
+    assert identical == [None, True, None] and "lane ngram failed" in raced.faults[0]
 
 
 def test_the_host_gap_is_what_comes_beside_the_forward(monkeypatch):
@@ -199,7 +197,7 @@ def test_the_host_gap_is_what_comes_beside_the_forward(monkeypatch):
     slept = 0.03
     judged_by(lambda lane, right, position: time.sleep(slept) or right, monkeypatch)
     prompt = encode_prompt(trained().tokenizer, PROMPTS[0])
-    gap = host_gap(trained(), lane_specs(["ngram"], 3, False), PARAMS, prompt)
+    gap = host_gap(trained(), lane_specs(["ngram"], 3), PARAMS, prompt)
     assert gap is not None and slept / 2 <= gap["gap_s"] <= gap["step_s"] and gap["num_steps"] == 12
     assert gap["share"] == pytest.approx(gap["gap_s"] / gap["step_s"])
 

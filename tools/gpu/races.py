@@ -20,7 +20,7 @@ from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SPECULATIVE, LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.drafters import DrafterContext, make
 from engine.loading.loading import load
-from engine.progress import silent
+from engine.progress import collected, silent
 from engine.runner.target import StaticTarget
 from engine.session import TorchRace
 from engine.text import StopAt, encode_prompt
@@ -89,13 +89,9 @@ def raced(
     """Set a race up and run it to its end."""
     params = SamplingParams(temperature=temperature, seed=3, max_new_tokens=num_tokens)
     race = TorchRace(loaded, RaceSpec(tuple(lanes), params, audit=audit, solo=solo), prompt)
-    steps: dict[str, list[Step]] = {lane.name: [] for lane in lanes}
-    failed = {}
-    for event in race.events():
-        if isinstance(event.event, Step):
-            steps[event.lane].append(event.event)
-        elif isinstance(event.event, Failed):
-            failed[event.lane] = event.event.message
+    events = collected(race.events(), silent)
+    failed = {each.lane: each.event.message for each in events if isinstance(each.event, Failed)}
+    steps = {name: lane.steps for name, lane in race.lanes.items()}
     return Raced(race, steps, failed)
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Container, Iterator, Sequence
-from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.loops import loop_sentence, with_counters
-from ...analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise, speedup
-from ...analysis.same import are_same
+from ...analysis.metrics import fastest_plain, lane_metrics, ratio_noise, speedup
 from ...core.errors import RaceError, UsageError
-from ...core.events import Failed, LaneEvent, Step, steps
+from ...core.events import Step, steps
 from ...core.spec import AUTO, BASELINE, MAX_AUTO_K, PLAIN, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from ...drafters import parse, serves_every_k
 from ...hardware import environment
@@ -27,6 +23,7 @@ from .rows import Row
 if TYPE_CHECKING:
     from ...loading.loading import LoadedModel
     from ...session import TorchRace
+    from ...session.run_prompts import Entry, Raced
 
 log = logging.getLogger(__name__)
 SYNTHETIC = "synthetic"
@@ -77,47 +74,38 @@ class Study:
     def races(self, done: Container[int] = (), progress: Progress = silent) -> Iterator[tuple[Row, ...]]:
         """Race every prompt whose line is not in `done`, and yield its rows, one per drafter. May be closed at any
         time. What fails, a drafter's lane or all of a prompt's race, is in the rows, and the next prompt is raced."""
-        began, total = time.monotonic(), len(self._prompts)
-        left = [i for i, prompt in enumerate(self._prompts) if prompt.line not in done]
-        for num_raced, i in enumerate(left):
-            where = f"prompt {i + 1} of {total}"
-            if num_raced:
-                where += f", {_left((time.monotonic() - began) / num_raced * (len(left) - num_raced))}"
-            try:
-                yield self._race(i, partial(_tell, progress, where, i / total))
-            except RaceError as error:
-                log.warning("a prompt of a study could not be raced", exc_info=True)
-                yield failed_rows(self._prompts[i], self._spec.named(SPECULATIVE), str(error))
+        from ...session.run_prompts import Entry, run_prompts
 
-    def _race(self, i: int, progress: Progress) -> tuple[Row, ...]:
-        from ...session import TorchRace
+        prompts = {f"line {prompt.line}": prompt for prompt in self._prompts}
+        entries = [
+            Entry(name, prompt.kind, encoded, self._spec, room)
+            for (name, prompt), encoded, room in zip(prompts.items(), self._encoded, self._rooms, strict=True)
+            if prompt.line not in done
+        ]
 
-        race = TorchRace(self._loaded, self._spec, self._encoded[i], progress, self._rooms[i])
-        events: list[LaneEvent] = []
-        with closing(race.events()) as stream:  # type: ignore[type-var]
-            for event in stream:
-                events.append(event)
-                progress("racing", None)
-        return rows_of(race, events, self._prompts[i])
+        def failed(entry: Entry, error: RaceError) -> tuple[Row, ...]:
+            log.warning("a prompt of a study could not be raced", exc_info=True)
+            return failed_rows(prompts[entry.name], self._spec.named(SPECULATIVE), str(error))
+
+        def read(raced: Raced) -> tuple[Row, ...]:
+            return rows_of(raced, prompts[raced.entry.name])
+
+        num_done = len(prompts) - len(entries)
+        for rows, _ in run_prompts(self._loaded, entries, read, failed, num_done=num_done, progress=progress):
+            yield rows
 
 
-def rows_of(race: TorchRace, events: Sequence[LaneEvent], prompt: FilePrompt) -> tuple[Row, ...]:
+def rows_of(raced: Raced, prompt: FilePrompt) -> tuple[Row, ...]:
     """The rows of a finished race, one per drafter. Raises RaceError if plain decoding failed."""
-    failed = {e.lane: e.event.message for e in events if isinstance(e.event, Failed)}
+    race, events, failed = raced.race, raced.events, raced.failed
     if broken := [f"lane {lane} failed: {failed[lane]}" for lane in (PLAIN, BASELINE) if lane in failed]:
         raise RaceError("; ".join(broken))
-    gains, verdicts = race_speedups(events, race.spec.lanes), race.result()["verdicts"]
-    computed = {} if failed else _computed(race, list(gains))
+    computed = {} if failed else _computed(race, list(raced.gains))
     loops = loop_sentence(with_counters(steps(events, BASELINE))) is not None
-    disturbed = disturbance(events, race.waited_share) is not None
+    disturbed = raced.is_disturbed
     rows = []
-    for name, gain in gains.items():
-        numbers, fault = lane_metrics(events, name), ""
-        identical = are_same(verdicts[name]["kind"])
-        if name in failed:
-            fault = f"line {prompt.line}: lane {name} failed: {failed[name]}"
-        elif identical is False and race.widths.plan.exact:
-            fault = f"line {prompt.line}: {verdicts[name]['sentence']}"
+    for name, gain in raced.gains.items():
+        numbers, fault = lane_metrics(events, name), raced.fault(name)
         rows.append(
             Row(
                 line=prompt.line,
@@ -130,7 +118,7 @@ def rows_of(race: TorchRace, events: Sequence[LaneEvent], prompt: FilePrompt) ->
                 acceptance_rate=numbers.acceptance_rate,
                 mean_acceptance_length=numbers.mean_acceptance_length,
                 num_tokens=numbers.num_tokens,
-                identical=identical,
+                identical=raced.is_identical(name),
                 loops=loops,
                 disturbed=disturbed,
                 fault=fault,
@@ -161,11 +149,3 @@ def _computed(race: TorchRace, drafters: Sequence[str]) -> dict[str, dict[str, f
         | {str(k): gain(found.steps(drafter, k)) for k in found.offered()[drafter]}
         for drafter in drafters
     }
-
-
-def _tell(progress: Progress, where: str, share: float, stage: str, _: float | None) -> None:
-    progress(f"{where}: {stage}", share)
-
-
-def _left(seconds: float) -> str:
-    return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"

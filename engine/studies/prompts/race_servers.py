@@ -4,7 +4,6 @@ of drafts, the texts compared, and nothing of bits, widths or other draft length
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from ...analysis.same import are_same
 from ...core.errors import RaceError, UsageError
 from ...core.events import LaneEvent, steps
 from ...core.spec import AUTO, BASELINE, PLAIN, SERVER, SamplingParams
-from ...progress import Progress
+from ...progress import Progress, collected
 from ...recordings.recording import build, failures
 from ...recordings.words import clean, said, sent_as
 from ...remote.client import Patience
@@ -90,11 +89,7 @@ def rows_on_servers(
 ) -> tuple[Row, ...]:
     """Run the race; a row for each lane that drafts. names: what a lane's row calls its drafter. `progress` may raise
     to give up. Raises RaceError if a lane without drafts fails."""
-    live: list[LaneEvent] = []
-    with closing(race.events()) as source:  # type: ignore[type-var]
-        for event in source:
-            live.append(event)
-            progress("racing", None)
+    live = collected(race.events(), progress)
     recording = build(race.header(), live, race.result())
     events, failed = recording.events, failures(recording)
     undrafted = [*race.spec.named(PLAIN), *race.spec.named(BASELINE)]
@@ -145,9 +140,7 @@ def _parting(race: RemoteRace, plain: str, name: str) -> dict[str, Any]:
 def _repeats(race: RemoteRace, plain: str, progress: Progress) -> bool | None:
     """Whether the lane writes its own text once more; None if it fails."""
     again = race.asked_again(plain)
-    with closing(again.events()) as source:  # type: ignore[type-var]
-        for _ in source:
-            progress("asking the plain server again, because the texts differ", None)
+    collected(again.events(), progress, "asking the plain server again, because the texts differ")
     if again.lanes[plain].failed:
         return None
     return differs_at(answer_of(race.lanes[plain]), answer_of(again.lanes[plain])) is None

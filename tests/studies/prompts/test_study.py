@@ -20,6 +20,7 @@ from engine.core.errors import UsageError
 from engine.core.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.recordings.recording import checked
 from engine.session import TorchRace
+from engine.session.run_prompts import Entry, Raced
 from engine.studies.prompts import race_prompts
 from engine.studies.prompts.pays import of_speedups
 from engine.studies.prompts.prompts import FilePrompt
@@ -153,12 +154,11 @@ def test_prompts_share_lengths_and_no_cache_is_much_too_long(needs):
 
 def test_speedups_are_over_the_faster_of_both_lanes_without_drafts():
     """Measured and computed ratios would be against different plain decoding, or against the slower one."""
-    lanes = lanes_of([("ngram", "ngram", AUTO)])
-    race = TorchRace(
-        trained(), RaceSpec(lanes, SamplingParams(max_new_tokens=24)), encode_prompt(trained().tokenizer, PROMPTS[0])
-    )
-    events = list(race.events())
-    (row,) = race_prompts.rows_of(race, events, FilePrompt(1, "x", PROMPTS[0]))
+    spec = RaceSpec(lanes_of([("ngram", "ngram", AUTO)]), SamplingParams(max_new_tokens=24))
+    entry = Entry("line 1", "x", encode_prompt(trained().tokenizer, PROMPTS[0]), spec)
+    race = TorchRace(trained(), spec, entry.prompt)
+    raced = Raced(entry, race, list(race.events()))
+    (row,) = race_prompts.rows_of(raced, FilePrompt(1, "x", PROMPTS[0]))
     seconds = {name: seconds_of(lane.steps) for name, lane in race.lanes.items()}
     plain_s, found = min(seconds["plain"], seconds["baseline"]), what_if(race, [("ngram", 15), ("ngram", AUTO)])
     assert row.speedup == pytest.approx(plain_s / seconds["ngram"])
