@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.dialogs import Dialog
-from tests.helpers.head_files import changed
-from tests.helpers.head_fixtures import HEADS
+from tests.helpers.heads import HEADS, changed
 from tests.helpers.page_browser import RACE_MS, SEEN, loaded, run_race, watched
 from tests.helpers.pageserver import TARGET, served
 from tests.helpers.trained import PROMPTS

@@ -22,8 +22,7 @@ from engine.heads.compact import restored
 from engine.loading.loading import LoadedModel, load
 from engine.loading.sources import BUNDLED_HEADS, DEFAULT_TARGET
 from engine.studies.prompts.prompts import FilePrompt
-from tests.helpers.head_files import changed, config_of
-from tests.helpers.head_fixtures import HEADS
+from tests.helpers.heads import HEADS, changed, read
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import DRAFT, PROMPTS, trained
 
@@ -89,7 +88,7 @@ def draft_model(change: Callable[[dict[str, Any]], None]) -> Plant:
 
 def quantised(folder: Path) -> tuple[str, Path]:
     made = Path(shutil.copytree(TRAINED, folder / "target"))
-    config = {**config_of(made), "quantization_config": {"quant_method": "awq"}}
+    config = {**read(made).config, "quantization_config": {"quant_method": "awq"}}
     (made / "config.json").write_text(json.dumps(config))
     return f"eagle3:{HEADS['eagle3']}", made
 

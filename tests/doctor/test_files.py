@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import ROOT
-from tests.helpers.head_fixtures import HEADS
+from tests.helpers.heads import HEADS
 from tests.helpers.hub import config_hub
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import DRAFT

@@ -13,7 +13,7 @@ from engine.doctor.findings import Finding
 from engine.doctor.text_kinds import template_findings, text_findings
 from engine.doctor.trial import run
 from engine.studies.prompts.prompts import FilePrompt
-from tests.helpers.head_fixtures import HEADS
+from tests.helpers.heads import HEADS
 from tests.helpers.trained import PROMPTS, trained
 
 EAGLE3 = f"eagle3:{HEADS['eagle3']}"

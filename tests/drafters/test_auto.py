@@ -312,7 +312,7 @@ def test_a_length_by_rate_depends_on_numbers_alone():
 def test_a_drafter_that_does_not_pay_is_tried_again_with_a_number():
     """A draft model that keeps distributions makes tensors of k rows, and its lane would end."""
     prompt_ids = encode_prompt(trained().tokenizer, PROMPTS[1], False).token_ids
-    loser = make(text_of("draft_model"), replace(context(prompt_ids, temperature=0.8), keep_logits=True))
+    loser = make(text_of("draft_model"), context(trained(), 7, prompt_ids, 0.8, keep_logits=True))
     drafter = ByRateDrafter(loser, [float(1 + 100 * num) for num in range(4)])  # each guess costs a hundred steps
     drafter.prefill(prompt_ids, None)
     texts = ((*prompt_ids, *[5] * num) for num in range(2 * PATIENCE))

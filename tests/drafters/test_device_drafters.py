@@ -23,16 +23,9 @@ from engine.loading.load_head import load_head
 from engine.progress import silent
 from engine.runner.target import StaticTarget
 from tests.helpers import linear_models, tiny
-from tests.helpers.head_files import published
-from tests.helpers.head_fixtures import (
-    FORMATS,
-    HEADS,
-    context,
-    formats_target,
-    hidden_rows,
-    trained_target,
-)
+from tests.helpers.heads import FORMATS, HEADS, formats_target, hidden_rows, published
 from tests.helpers.tiny import random_ids
+from tests.helpers.trained import context, trained
 
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0.0, seed=5),
@@ -123,9 +116,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @cache
-def head_pair(kind: str, source: str, temperature: float, dtype: str, trained: bool) -> tuple[Any, Any]:
+def head_pair(kind: str, source: str, temperature: float, dtype: str, is_trained: bool) -> tuple[Any, Any]:
     """(the drafter on the device, the host's), of one head."""
-    loaded = (trained_target if trained else formats_target)(dtype)
+    loaded = (trained if is_trained else formats_target)(dtype)
     head = load_head(kind, parse_name(kind, source), loaded, silent)
     here = context(loaded, HEAD_K, temperature=temperature)
     ours, theirs = (drafter_of(head, here, on_device) for on_device in (True, False))
@@ -163,8 +156,8 @@ def test_a_heads_draft_is_the_hosts(folders, kind, name, prompt, steps, temperat
 def test_what_must_be_picked_row_by_row_is():
     """A rule that weighs drafts by their logits would get none."""
     for kind, folder in HEADS.items():
-        head = load_head(kind, parse_name(kind, str(folder)), trained_target(), silent)
-        here = context(trained_target(), HEAD_K, temperature=1.0, keep_logits=True)
+        head = load_head(kind, parse_name(kind, str(folder)), trained(), silent)
+        here = context(trained(), HEAD_K, temperature=1.0, keep_logits=True)
         assert type(drafter_of(head, here, True)) is type(drafter_of(head, here, False))
 
 
@@ -183,9 +176,9 @@ def test_a_drafter_without_numbers_is_an_error_in_words(kind, monkeypatch):
         with pytest.raises(RaceError, match=r"not numbers \(NaN\)"):
             drafter.propose([*prompt, 4], None, 3)
         return
-    head = load_head(kind, parse_name(kind, str(HEADS[kind])), trained_target(), silent)
+    head = load_head(kind, parse_name(kind, str(HEADS[kind])), trained(), silent)
     for on_device in (True, False):
-        drafter = drafter_of(head, context(trained_target(), HEAD_K), on_device)
+        drafter = drafter_of(head, context(trained(), HEAD_K), on_device)
         drafter.prefill(prompt, torch.full((len(prompt) - 1, drafter.buffers.hidden.shape[1]), torch.nan))
         with pytest.raises(RaceError, match=r"not numbers \(NaN\)"):
             drafter.propose(prompt, None, 3)

@@ -17,11 +17,9 @@ from engine.core.interfaces import Memory
 from engine.drafters import weightless
 from engine.drafters.by_rate import ByRateDrafter
 from engine.loading.loading import LoadedModel, load
-from tests.helpers.head_files import save
-from tests.helpers.head_fixtures import VOCAB, context, formats_target
-from tests.helpers.random_heads import DFLASH, EAGLE3, LAYERS, SPECULATORS, dflash_tensors, eagle3_tensors
+from tests.helpers.heads import FORMS, formats_target, random_head, save
 from tests.helpers.tiny import TRAINED
-from tests.helpers.trained import ARGUMENTS, DRAFT, text_of
+from tests.helpers.trained import ARGUMENTS, DRAFT, context, text_of
 
 DTYPES = ("float32", "bfloat16")
 
@@ -51,7 +49,7 @@ def live(wanted: Any = lambda tensor: True) -> dict[int, int]:
 def made(text: str, loaded: LoadedModel, num_new: int = 8, length: int = 256) -> Any:
     """A drafter of a race of so many new tokens, whose caches have that length."""
     assert loaded.prepared
-    here = replace(context(loaded, 5, num_new=num_new), length=length, reference=lambda: (1, 2, 3))
+    here = replace(context(loaded, 5, num_new=num_new, reference=lambda: (1, 2, 3)), length=length)
     return drafters.make(text, here)
 
 
@@ -103,14 +101,13 @@ def test_every_kind_says_what_it_allocates(name: str, dtype: str) -> None:
     assert ByRateDrafter(drafter, [0.01, 0.011]).memory == drafter.memory
 
 
-EMBEDDED = {"own": VOCAB}
 HEADS = {
-    "an output of few words": ("eagle3", LAYERS, EAGLE3, {}),
-    "an embedding of its own": ("eagle3", LAYERS, EAGLE3, EMBEDDED),
-    "the target's embedding, copied in its file": ("eagle3", LAYERS, EAGLE3, EMBEDDED),
-    "two layers": ("eagle3", {**LAYERS, "num_hidden_layers": 2}, EAGLE3, {}),
-    "borrows the output": ("dflash", LAYERS, DFLASH, {}),
-    "borrows nothing": ("dflash", {**LAYERS, "hidden_size": 48}, {**DFLASH, "draft_vocab_size": 96}, EMBEDDED),
+    "an output of few words": ("eagle3", "speculators"),
+    "an embedding of its own": ("eagle3", "its own embedding"),
+    "the target's embedding, copied in its file": ("eagle3", "its own embedding"),
+    "two layers": ("eagle3", "two layers"),
+    "borrows the output": ("dflash", "speculators"),
+    "borrows nothing": ("dflash", "another width"),
 }
 
 
@@ -118,20 +115,16 @@ HEADS = {
 @pytest.mark.parametrize("case", HEADS)
 def test_a_head_counts_what_it_does_not_borrow(case: str, dtype: str, tmp_path: Path) -> None:
     """An embedding or an output layer that is the target's would be counted twice, or one of its own not at all."""
-    kind, layers, config, more = HEADS[case]
-    tensors = (eagle3_tensors if kind == "eagle3" else dflash_tensors)(layers, config, **more)
-    loaded = formats_target(dtype)
+    kind, form = HEADS[case]
+    loaded, head = formats_target(dtype), random_head(kind, **FORMS[kind][form])
     embedding = loaded.model.get_input_embeddings().weight
-    shares = case.startswith("the target's")
-    if shares:
-        tensors["embed_tokens.weight"] = embedding.detach().float()
-    model_type = SPECULATORS[kind]["transformer_layer_config"]["model_type"]
-    whole = {**config, "transformer_layer_config": {**layers, "model_type": model_type}}
-    text = f"{kind}:{save(tmp_path / 'head', whole, tensors)}"
+    if case.startswith("the target's"):
+        head.tensors["embed_tokens.weight"] = embedding.detach().float()
+    text = f"{kind}:{save(tmp_path / 'head', *head)}"
     drafter, num_bytes = allocated(text, loaded)
     assert drafter.memory.weight_bytes == num_bytes
     assert drafter.memory.token_bytes == cache_growth(text, loaded)
-    assert drafter.memory.token_bytes == 2 * layers["num_hidden_layers"] * 2 * 16 * embedding.element_size()
+    assert drafter.memory.token_bytes == 2 * head.layers["num_hidden_layers"] * 2 * 16 * embedding.element_size()
 
 
 def test_the_target_itself_as_a_draft_model_takes_a_cache_alone() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +23,8 @@ from engine.drafters.by_rate import ByRateDrafter
 from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.synthetic import SyntheticDrafter
-from tests.helpers import head_fixtures
 from tests.helpers.fakes import Fake, FakeTarget, run, tokens_of
-from tests.helpers.head_fixtures import hidden_rows, raced, spoil, trained_target
+from tests.helpers.heads import hidden_rows, raced
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import ARGUMENTS, DRAFT, NUM_NEW, PROMPTS, context, text_of, trained
 
@@ -40,7 +40,9 @@ def prompt_ids() -> list[int]:
 @cache
 def made(name: str, which: int = 0) -> drafters.Drafter:
     """One of two drafters of that name, used again and again: nothing of an earlier race may matter."""
-    return drafters.make(text_of(name), context(reference=range(100, 100 + NUM_NEW), temperature=0.8))
+    return drafters.make(
+        text_of(name), context(trained(), 7, reference=lambda: range(100, 100 + NUM_NEW), temperature=0.8)
+    )
 
 
 IDS = st.one_of(st.integers(0, 2047), st.integers(5, 8))
@@ -50,6 +52,12 @@ RACES = st.tuples(
         st.tuples(st.lists(IDS, min_size=1, max_size=8), st.integers(0, 7)), min_size=1, max_size=6
     ),  # what steps commit, k of the next
 )
+
+
+def spoil(rows: Any) -> None:
+    """What the target's next step may do to the rows that it handed out."""
+    if rows is not None:
+        rows.fill_(torch.nan)
 
 
 def proposals(drafter, race) -> list[tuple[int, ...]]:
@@ -118,8 +126,8 @@ def test_prefill_and_propose_are_enough():
 @pytest.mark.parametrize("name", ["draft_model", "eagle3", "dflash"])
 def test_rated_tokens_begin_with_the_draft(name, dtype, temperature):
     """`auto` would draft other tokens than a fixed k, compiled or not, or rank tokens by something else than scores."""
-    target, prompt = trained_target(dtype), prompt_ids()
-    drafter: Any = drafters.make(text_of(name), head_fixtures.context(target, 6, prompt, temperature))
+    target, prompt = trained(dtype), prompt_ids()
+    drafter: Any = drafters.make(text_of(name), context(target, 6, prompt, temperature))
     assert isinstance(drafter, BranchingDrafter)
     rows = hidden_rows(drafter, prompt[:-1], SIZE)
     rows = None if rows is None else rows.to(target.prepared.dtype)
@@ -218,7 +226,7 @@ def test_a_draft_model_sees_the_committed_tokens(prompt, steps, k, stop):
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_a_model_that_drafts_for_itself_is_accepted(temperature):
     """Its noise would be of other positions, or its cache wrong after a whole draft was accepted."""
-    drafter = drafters.make(f"draft_model:{TRAINED}", context(prompt_ids(), temperature=temperature))
+    drafter = drafters.make(f"draft_model:{TRAINED}", context(trained(), 7, prompt_ids(), temperature))
     assert drafter._model.prepared is trained().prepared, "a target that drafts for itself would be loaded twice"
     steps = raced(trained(), drafter, prompt_ids(), 5, temperature, NUM_NEW)
     assert sum(s.num_accepted for s in steps) >= 0.95 * sum(len(s.drafted) for s in steps)
@@ -252,7 +260,7 @@ def test_a_draft_model_that_does_not_fit_is_refused(tmp_path, file, change, word
     else:
         path.unlink()
     with pytest.raises(UsageError, match=words):
-        drafters.make(f"draft_model:{folder}", context())
+        drafters.make(f"draft_model:{folder}", context(trained(), 7))
 
 
 # synthetic

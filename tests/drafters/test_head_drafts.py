@@ -4,7 +4,9 @@ way."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -12,35 +14,30 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core.interfaces import Draft
+from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
+from tests.helpers import FIXTURES
 from tests.helpers.dense_heads import Dense, dflash, eagle3
-from tests.helpers.head_files import config_of, published, save, tensors_of
-from tests.helpers.head_fixtures import (
-    FIXTURES,
+from tests.helpers.heads import (
+    AUX,
+    FORMS,
     HEADS,
     VOCAB,
+    K,
     features,
     formats_target,
     made,
+    published,
     raced,
+    random_head,
+    read,
+    save,
     stock_target,
-    trained_target,
     written,
 )
-from tests.helpers.random_heads import (
-    DFLASH,
-    DFLASH_FORMS,
-    EAGLE3,
-    EAGLE3_FORMS,
-    LAYERS,
-    ZLAB_CONFIG,
-    dflash_tensors,
-    eagle3_tensors,
-)
 from tests.helpers.tiny import threads
+from tests.helpers.trained import trained
 
-K = 5
 IDS = st.integers(0, VOCAB - 1)
 RACES = st.tuples(
     st.lists(IDS, min_size=1, max_size=20),  # the prompt
@@ -48,21 +45,6 @@ RACES = st.tuples(
         st.tuples(st.integers(0, K), st.lists(IDS, min_size=1, max_size=K + 1)), min_size=1, max_size=5
     ),  # the k of a step, what it commits
 )
-few = settings(max_examples=5)
-
-
-def drafts(drafter: Any, race: Any, layers: Sequence[int]) -> Iterator[tuple[Draft, int, list[int], torch.Tensor]]:
-    """Every draft of a race on formats/target and of the step after it, with its k, all tokens before it, and the
-    target's states of all but the last of these."""
-    prompt, steps = race
-    aux = features([*prompt, *(token for _, tokens in steps for token in tokens)], layers)
-    committed, new = list(prompt), None
-    drafter.prefill(committed, aux[: len(prompt) - 1])
-    for k, tokens in [*steps, (K, [])]:
-        known = len(committed) - 1
-        yield drafter.propose(committed, new, k), k, committed, aux[:known]
-        committed += tokens
-        new = aux[known : len(committed) - 1]
 
 
 @pytest.mark.parametrize(
@@ -78,159 +60,71 @@ def test_the_accepted_lists(head, k, name):
     """Published heads would have another acceptance here than in vLLM, under either mask."""
     golden = json.loads((FIXTURES / "golden.json").read_text())
     kind, hash_, option = head.partition("#")
-    drafter = made(f"{kind}:{HEADS[kind]}{hash_}{option}", trained_target(), k)
+    drafter = made(f"{kind}:{HEADS[kind]}{hash_}{option}", trained(), k)
     with threads(1):
-        steps = raced(trained_target(), drafter, golden["prompt_token_ids"], k, num_new=61)
+        steps = raced(trained(), drafter, golden["prompt_token_ids"], k, num_new=61)
     assert written(steps)[0][:60] == golden["greedy_token_ids"]
     accepted = [0, *golden[name]["per_step_accepted"]]
     assert [step.num_accepted for step in steps][: len(accepted)] == accepted
 
 
-def check(
-    drafter: Any,
-    race: Any,
-    layers: Sequence[int],
-    long_way: Callable[[torch.Tensor, Sequence[int], int], tuple[list[int], torch.Tensor]],
-) -> None:
-    """Every draft of a race, and its logits, are those of long_way(states, tokens, k), also after empty drafts."""
-    for draft, k, committed, states in drafts(drafter, race, layers):
-        assert len(draft.token_ids) == (0 if isinstance(drafter, Eagle3Drafter) and not len(states) else k)
+def test_another_choice_of_states():
+    """`#aux=` would be ignored."""
+    plain, other = (made(f"eagle3:{HEADS['eagle3']}{option}", trained(), 3) for option in ("", "#aux=1,2,5"))
+    assert (plain.hidden_layers, other.hidden_layers) == ((1, 3, 5), (1, 2, 5))
+
+
+# Published heads: a form says what is not in their files.
+PUBLISHED = {
+    "eagle3": {"eagle3": {}, "yuhuili": {"aux": [2, 3, 3]}, "yuhuili_spec": {}},
+    "dflash": {"dflash": {}, "swa": {"causal": (True, False)}, "zlab": {}, "zlab_spec": {}},
+}
+
+
+@cache
+def drafter_and_dense(kind: str, form: str) -> tuple[Any, Dense]:
+    """A head of that form or format, as it drafts and as it is computed the long way."""
+    with TemporaryDirectory() as place:
+        if form in PUBLISHED[kind]:
+            folder = published(form, Path(place))
+        else:
+            folder = save(Path(place), *random_head(kind, **FORMS[kind][form]))
+        option = FORMS[kind].get(form, {}).get("option", "")
+        drafter = made(f"{kind}:{folder}{option}", formats_target(), K, keep_logits=True)
+        return drafter, Dense(read(folder), stock_target().get_input_embeddings().weight, stock_target().lm_head.weight)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        *(pytest.param("eagle3", form, marks=pytest.mark.slow) for form in FORMS["eagle3"]),
+        *(("dflash", form) for form in FORMS["dflash"]),
+        *((kind, form) for kind, forms in PUBLISHED.items() for form in forms),
+    ],
+)
+@given(race=RACES)
+@settings(max_examples=5)
+def test_every_head_drafts_what_the_long_way_does(kind, form, race):
+    """A published head would draft nonsense; or a mask, flag or position misread, or a context row left behind, only
+    cost speed, and never be seen. Also after empty drafts."""
+    case = {**FORMS[kind], **PUBLISHED[kind]}[form]
+    drafter, dense = drafter_and_dense(kind, form)
+    assert type(drafter) is (Eagle3Drafter if kind == "eagle3" else DFlashDrafter)
+    prompt, steps = race
+    tokens = [*prompt, *(token for _, new in steps for token in new)]
+    states = features(tokens, case.get("aux") or dense.config.get("eagle_aux_hidden_state_layer_ids", AUX))
+    drafter.prefill(prompt, states[: len(prompt) - 1])
+    end, new = len(prompt), None
+    for k, committed in [*steps, (K, [])]:
+        draft = drafter.propose(tokens[:end], new, k)
+        assert len(draft.token_ids) == (0 if kind == "eagle3" and end == 1 else k)
         if draft.token_ids:
-            ids, logits = long_way(states, committed, k)
+            if kind == "eagle3":
+                ids, logits = eagle3(dense, states[: end - 1], tokens[:end], k)
+            else:
+                ids, logits = dflash(dense, states[: end - 1], tokens[:end], K, case.get("causal", (False,) * 3))
             assert draft.token_ids == tuple(ids[:k])
             finite = draft.logits[:, draft.logits[0].isfinite()]
             torch.testing.assert_close(finite.double(), logits[:k], rtol=1e-3, atol=1e-3)
             assert [int(i) for i in draft.logits.argmax(-1)] == ids[:k]
-
-
-# EAGLE-3
-
-
-def check_eagle3(drafter: Any, dense: Dense, config: Any, race: Any, layers: Sequence[int]) -> None:
-    embedding, output = stock_target().get_input_embeddings().weight, stock_target().lm_head.weight
-    check(drafter, race, layers, lambda aux, ids, k: eagle3(dense, config, embedding, output, aux, ids, k))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", EAGLE3_FORMS)
-@given(race=RACES)
-@few
-def test_every_form_of_eagle3_drafts_what_the_long_way_does(tmp_path_factory, form, race):
-    """A flag misread or a position off by one would only cost speed, and never be seen."""
-    case = EAGLE3_FORMS[form]
-    layers, config = {**LAYERS, **case.get("layers", {})}, {**EAGLE3, **case.get("config", {})}
-    whole = eagle3_tensors(layers, config, qk_norm=case.get("qk_norm", False), own=case.get("own", 0))
-    folder = tmp_path_factory.getbasetemp() / f"eagle3-{form.replace(' ', '-')}"
-    if not folder.exists():
-        save(
-            folder,
-            {**config, "transformer_layer_config": layers},
-            {name: value for name, value in whole.items() if name not in case.get("without", ())},
-        )
-    if "lm_head.weight" in case.get("without", ()):
-        del whole["lm_head.weight"]
-    dense = Dense(whole, {**layers, **case.get("dense", {})})
-    drafter = made(f"eagle3:{folder}", formats_target(), K, keep_logits=True)
-    assert type(drafter) is Eagle3Drafter
-    check_eagle3(drafter, dense, config, race, config["eagle_aux_hidden_state_layer_ids"])
-
-
-@pytest.mark.parametrize("name", ["eagle3", "yuhuili", "yuhuili_spec"])
-@given(race=RACES)
-@few
-def test_every_format_of_eagle3_drafts_what_the_long_way_does(tmp_path_factory, name, race):
-    """A published head would draft nonsense."""
-    folder = published(name, tmp_path_factory.getbasetemp())
-    config = config_of(folder)
-    layers = config.get("transformer_layer_config", config)
-    check_eagle3(
-        made(f"eagle3:{folder}", formats_target(), K, keep_logits=True),
-        Dense(tensors_of(folder), layers),
-        config,
-        race,
-        [2, 3, 3] if name == "yuhuili" else [2, 3, 4],
-    )
-
-
-def test_another_choice_of_states():
-    """`#aux=` would be ignored."""
-    plain, other = (made(f"eagle3:{HEADS['eagle3']}{option}", trained_target(), 3) for option in ("", "#aux=1,2,5"))
-    assert (plain.hidden_layers, other.hidden_layers) == ((1, 3, 5), (1, 2, 5))
-
-
-# DFlash
-
-
-def check_dflash(
-    drafter: Any,
-    dense: Dense,
-    race: Any,
-    layers: Sequence[int],
-    masks: Any,
-    scale: float = 1.0,
-    multiplier: float = 1.0,
-    softcap: float | None = None,
-) -> None:
-    embedding, output = stock_target().get_input_embeddings().weight * scale, stock_target().lm_head.weight
-    size = K + (not masks.get("from_anchor"))
-
-    def long_way(states: torch.Tensor, tokens: Sequence[int], k: int) -> tuple[list[int], torch.Tensor]:
-        ids, logits = dflash(dense, embedding, output, states, tokens, size, 511, **masks)
-        logits = logits * multiplier
-        return ids, logits if softcap is None else torch.tanh(logits / softcap) * softcap
-
-    check(drafter, race, layers, long_way)
-
-
-@pytest.mark.parametrize("form", DFLASH_FORMS)
-@given(race=RACES)
-@few
-def test_every_form_of_dflash_drafts_what_the_long_way_does(tmp_path_factory, form, race):
-    """A mask or flag misread, or a context row left behind, would only cost speed, and never be seen."""
-    case = DFLASH_FORMS[form]
-    zlab = case.get("zlab")
-    layers = {**LAYERS, "model_type": "qwen3", **case.get("layers", {})}
-    config = {**ZLAB_CONFIG, **zlab} if zlab is not None else {**DFLASH, **case.get("config", {})}
-    tensors = dflash_tensors(layers, {"aux_hidden_state_layer_ids": [2, 3, 4], **config}, own=case.get("own", 0))
-    folder = tmp_path_factory.getbasetemp() / f"dflash-{form.replace(' ', '-')}"
-    if not folder.exists():
-        save(
-            folder,
-            {**config, **layers} if zlab is not None else {**config, "transformer_layer_config": layers},
-            tensors,
-        )
-    scale, softcap = config.get("input_embedding_scale", 1.0), config.get("final_logit_softcapping")
-    drafter = made(f"dflash:{folder}{case.get('option', '')}", formats_target(), K, keep_logits=True)
-    masks = {
-        "anchored": zlab is None,
-        "causal": case.get("causal", (False,) * 3),
-        "from_anchor": config.get("sample_from_anchor", False),
-    }
-    check_dflash(
-        drafter,
-        Dense(tensors, layers),
-        race,
-        case.get("aux", [2, 3, 4]),
-        masks,
-        scale,
-        config.get("output_multiplier", 1.0),
-        softcap,
-    )
-
-
-@pytest.mark.parametrize("name", ["dflash", "swa", "zlab", "zlab_spec"])
-@given(race=RACES)
-@few
-def test_every_format_of_dflash_drafts_what_the_long_way_does(tmp_path_factory, name, race):
-    """A published head would draft nonsense."""
-    folder = published(name, tmp_path_factory.getbasetemp())
-    config = config_of(folder)
-    layers = config.get("transformer_layer_config", config)
-    masks = {"anchored": name != "zlab", "causal": (name == "swa", False)}
-    check_dflash(
-        made(f"dflash:{folder}", formats_target(), K, keep_logits=True),
-        Dense(tensors_of(folder), layers),
-        race,
-        [2, 3, 4],
-        masks,
-    )
+        new, end = states[end - 1 : end + len(committed) - 1], end + len(committed)

@@ -9,9 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM
 
-from engine import drafters
 from engine.core.errors import UsageError
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
@@ -21,33 +19,32 @@ from engine.heads.names import parse_name
 from engine.heads.shapes import OUTPUT, info_of
 from engine.heads.vocabulary import draft_ids
 from engine.loading.load_head import load_head, read_spec, read_tensors
-from engine.loading.loading import DEFAULT_TARGET, LoadedModel, ModelInfo
+from engine.loading.loading import DEFAULT_TARGET
 from engine.progress import silent
-from engine.runner.prepare import prepare
 from engine.training.new_head import save_head
 from tests.helpers import training_heads
-from tests.helpers.head_files import save, tensors_of
-from tests.helpers.head_fixtures import (
+from tests.helpers.heads import (
     FORMATS,
     HEADS,
     NUM_LAYERS,
     SIZE,
     VOCAB,
-    context,
+    config_for,
     formats_target,
     hidden_rows,
     made,
-    trained_target,
+    random_head,
+    save,
 )
-from tests.helpers.random_heads import LAYERS, ORIGINAL, SPECULATORS, TENSORS, dflash_tensors, drawn, eagle3_tensors
 from tests.helpers.tiny import TORCH
+from tests.helpers.trained import context, trained
 from tests.helpers.training_heads import stock
 
 
 def test_weights_in_several_files_are_one_head(tmp_path):
     """Only the first part of a large head would be read."""
-    whole = TENSORS["eagle3"]
-    folder = save(tmp_path / "head", SPECULATORS["eagle3"], whole)
+    config, whole = random_head("eagle3")
+    folder = save(tmp_path / "head", config, whole)
     (folder / "model.safetensors").unlink()
     names = sorted(whole)
     for part, chosen in enumerate((names[::2], names[1::2])):
@@ -93,16 +90,17 @@ def test_without_an_argument_only_the_default_target_has_a_head(kind):
 
 def test_a_head_is_loaded_once_for_a_target():
     """Every lane of every race would read it again."""
-    one, two = (made(f"eagle3:{HEADS['eagle3']}", trained_target(), 3) for _ in range(2))
+    one, two = (made(f"eagle3:{HEADS['eagle3']}", trained(), 3) for _ in range(2))
     assert one.head is two.head and one is not two
-    assert made(f"eagle3:{HEADS['eagle3']}#aux=1,2,5", trained_target(), 3).head is not one.head
+    assert made(f"eagle3:{HEADS['eagle3']}#aux=1,2,5", trained(), 3).head is not one.head
 
 
 def test_a_copy_of_the_targets_embedding_is_not_kept(tmp_path):
     """A head for a large vocabulary would hold a gigabyte twice."""
     embedding = formats_target().model.get_input_embeddings().weight
     for i, (rows, kept) in enumerate([(embedding, False), (embedding + 1, True)]):
-        folder = save(tmp_path / str(i), SPECULATORS["eagle3"], {**TENSORS["eagle3"], "embed_tokens.weight": rows})
+        config, tensors = random_head("eagle3")
+        folder = save(tmp_path / str(i), config, {**tensors, "embed_tokens.weight": rows})
         head = load_head("eagle3", parse_name("eagle3", str(folder)), formats_target(), silent)
         assert (head.embed_tokens is not None) == kept
         assert torch.equal(head.embed(torch.tensor([5])), rows[5:6])
@@ -130,7 +128,7 @@ UNUSED = {"sliding_window": 131072, "use_sliding_window": False, "max_window_lay
 )
 def test_layer_ids_of_original_heads(more, layers, tmp_path):
     """Hidden states one layer off would cost most of the acceptance, and show nowhere."""
-    (tmp_path / "config.json").write_text(json.dumps({**ORIGINAL, **more}))
+    (tmp_path / "config.json").write_text(json.dumps(config_for("original", more)))
     spec = read_spec(tmp_path, "eagle3", NUM_LAYERS)
     assert spec.hidden_layers == layers and spec.windows == (None,) and spec.layers.model_type == "llama"
     assert read_spec(tmp_path, "eagle3", NUM_LAYERS, aux=(0, 6, 1)).hidden_layers == (0, 6, 1)
@@ -152,16 +150,10 @@ def test_both_tables_say_the_same(ids, with_d2t):
 @pytest.mark.parametrize("zeros", [True, False])
 def test_a_padded_vocabulary(num_rows, expected, zeros, tmp_path):
     """Heads whose tables were padded otherwise than the target's would be refused, or propose what is no token."""
-    config = {
-        **SPECULATORS["eagle3"],
-        "draft_vocab_size": num_rows,
-        "transformer_layer_config": {**LAYERS, "vocab_size": num_rows},
-    }
-    tensors = {name: value for name, value in TENSORS["eagle3"].items() if name not in ("d2t", "t2d")}
-    tensors |= drawn({"lm_head.weight": (num_rows, SIZE), "embed_tokens.weight": (num_rows, SIZE)}) | (
-        {"d2t": torch.zeros(num_rows, dtype=torch.long)} if zeros else {}
-    )
-    save(tmp_path / "head", config, tensors)
+    vocab = {"draft_vocab_size": num_rows}, {"vocab_size": num_rows}
+    head_file = random_head("eagle3", config=vocab[0], layers=vocab[1], own=num_rows, without=("d2t", "t2d"))
+    head_file.tensors.update({"d2t": torch.zeros(num_rows, dtype=torch.long)} if zeros else {})
+    save(tmp_path / "head", *head_file)
     head = build(read_spec(tmp_path / "head", "eagle3", NUM_LAYERS), read_tensors(tmp_path / "head"), SIZE, VOCAB)
     assert head.lm_head.out_features == min(num_rows, VOCAB) and head.embed_tokens is not None
     assert head.embed_tokens.num_embeddings >= VOCAB
@@ -171,17 +163,10 @@ def test_a_padded_vocabulary(num_rows, expected, zeros, tmp_path):
 @pytest.mark.parametrize("kind", HEADS)
 def test_kept_logits_are_of_the_heads_words(kind, tmp_path):
     """The rejection rule would divide by the odds of words that the head cannot draft."""
-    config = {**SPECULATORS[kind], "draft_vocab_size": 96}
-    folder = save(
-        tmp_path / "head",
-        config,
-        eagle3_tensors(LAYERS, config) if kind == "eagle3" else dflash_tensors(LAYERS, config),
-    )
-    ids = torch.arange(96) + tensors_of(folder)["d2t"]
+    few_words = random_head(kind, config={"draft_vocab_size": 96})
+    text, ids = f"{kind}:{save(tmp_path / 'head', *few_words)}", torch.arange(96) + few_words.tensors["d2t"]
     for temperature in (0.0, 0.9):
-        drafter = drafters.make(
-            f"{kind}:{folder}", context(formats_target(), 4, temperature=temperature, keep_logits=True)
-        )
+        drafter = made(text, formats_target(), 4, temperature=temperature, keep_logits=True)
         drafter.prefill([1, 2, 3], torch.randn(2, 3 * SIZE))
         draft = drafter.propose([1, 2, 3], None, 4)
         assert draft.logits.shape == (4, VOCAB)
@@ -195,13 +180,13 @@ def test_kept_logits_are_of_the_heads_words(kind, tmp_path):
         later = drafter.propose([1, 2, 3, 4, 5], torch.randn(2, 3 * SIZE), 4)
         assert torch.equal(draft.logits, rows)
         assert later.token_ids == tuple(sample(row, 2 + i) for i, row in enumerate(later.logits))
-        assert drafters.make(f"{kind}:{folder}", context(formats_target(), 4)).propose([1], None, 0).logits is None
+        assert made(text, formats_target(), 4).propose([1], None, 0).logits is None
 
 
 @pytest.mark.parametrize("auto_k", [True, False])
 def test_a_long_k_takes_what_the_block_holds(tmp_path, auto_k):
     """A head would be refused where a wide step may pay, or asked for more than its block."""
-    folder = save(tmp_path / "head", {**SPECULATORS["dflash"], "block_size": 4}, TENSORS["dflash"])
+    folder = save(tmp_path / "head", *random_head("dflash", config={"block_size": 4}))
     drafter = made(f"dflash:{folder}", formats_target(), 7, auto_k=auto_k)
     drafter.prefill([1, 2], torch.randn(1, 3 * SIZE))
     assert drafter.max_k == 3 and len(drafter.propose([1, 2], None, 7).token_ids) == 3
@@ -210,7 +195,7 @@ def test_a_long_k_takes_what_the_block_holds(tmp_path, auto_k):
 # Compact heads: 8 bits, without the target's own output rows
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
+@pytest.mark.parametrize("kind", HEADS)
 def test_a_compact_head_is_the_head(kind, features, tmp_path):
     """What ships would draft otherwise than what was trained: other words, or weights off by more than 8 bits."""
     head, _ = training_heads.made(kind, features)
@@ -259,12 +244,9 @@ def test_shrinking_touches_matrices_alone():
 def test_heads_draft_by_torch_alone(kind, fixed):
     """A machine without a compiler could not draft at all, or drafts in bfloat16 be nonsense."""
     rows = []
-    for dtype in (torch.float32, torch.bfloat16):
-        model = AutoModelForCausalLM.from_pretrained(FORMATS / "target", dtype=dtype).eval().requires_grad_(False)
-        loaded = LoadedModel(model, None, ModelInfo("formats/target", "", "", str(dtype), "cpu", ""))
-        loaded.attached("prepared", lambda model=model: prepare(model, TORCH))
-        drafter = made(f"{kind}:{FORMATS / kind}", loaded, 5, keep_logits=True)
-        assert type(drafter) is fixed and drafter.buffers.keys[0].dtype == dtype
+    for dtype in ("float32", "bfloat16"):
+        drafter = made(f"{kind}:{FORMATS / kind}", formats_target(dtype, TORCH), 5, keep_logits=True)
+        assert type(drafter) is fixed and drafter.buffers.keys[0].dtype == getattr(torch, dtype)
         prompt = list(range(7, 40))
         drafter.prefill(prompt, hidden_rows(drafter, prompt[:-1], SIZE))
         draft = drafter.propose(prompt, None, 5)

@@ -19,18 +19,29 @@ from engine.heads.build_head import build
 from engine.heads.compact import with_output
 from engine.loading.load_head import read_spec, read_tensors
 from engine.training.new_head import save_head
-from tests.helpers.head_files import changed, pickled, save, tensors_of
-from tests.helpers.head_fixtures import FORMATS, HEADS, NUM_LAYERS, SIZE, formats_target, made
-from tests.helpers.random_heads import LAYERS, ORIGINAL, SPECULATORS, TENSORS, ZLAB
+from tests.helpers.heads import (
+    DFLASH_CONFIG,
+    FORMAT_FIELDS,
+    FORMATS,
+    HEADS,
+    NUM_LAYERS,
+    SIZE,
+    changed,
+    config_for,
+    formats_target,
+    made,
+    random_head,
+    read,
+    save,
+)
 from tests.helpers.training_heads import made as trained_head
 from tests.helpers.training_heads import stock
 
 
-def refused(folder, kind, match, k=3, option="", target=None) -> str:
+def refused(folder: Path, kind: str, match: str) -> None:
     with pytest.raises(UsageError, match=match) as caught:
-        made(f"{kind}:{folder}{option}", target or formats_target(), k)
+        made(f"{kind}:{folder}", formats_target(), 3)
     assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 # --- heads that do not fit
@@ -40,12 +51,10 @@ def refused(folder, kind, match, k=3, option="", target=None) -> str:
 def test_a_head_for_another_target_is_refused(kind, tmp_path):
     """Shapes of other models would meet in a matrix product, or ids in a table that is too short."""
     refused(HEADS[kind], kind, "2048 words and the target has 512")
-    folder = changed(
-        HEADS[kind],
-        tmp_path / "sizes",
-        lambda c: (c["transformer_layer_config"].pop("vocab_size"), c.pop("draft_vocab_size")),
-    )
-    refused(folder, kind, "fc reads 384 features; 3 hidden states of this target have 192.*another target.*#aux=")
+    unsized = read(HEADS[kind])
+    del unsized.layers["vocab_size"], unsized.config["draft_vocab_size"]
+    words = "fc reads 384 features; 3 hidden states of this target have 192.*another target.*#aux="
+    refused(save(tmp_path / "sizes", *unsized), kind, words)
 
 
 def put(**values: torch.Tensor) -> Callable[[dict[str, torch.Tensor]], None]:
@@ -87,8 +96,9 @@ MISFITS = [
 @pytest.mark.parametrize(("kind", "edit", "match"), MISFITS)
 def test_tensors_that_do_not_fit_are_named(kind, edit, match, tmp_path):
     """A torch traceback would be shown, or a head would draft nonsense at full price."""
-    folder = save(tmp_path / "head", SPECULATORS[kind], {name: value.clone() for name, value in TENSORS[kind].items()})
-    refused(changed(folder, tmp_path / "changed", None, edit), kind, match)
+    head = random_head(kind)
+    edit(head.tensors)
+    refused(save(tmp_path / "head", *head), kind, match)
 
 
 CONFIGS = [
@@ -130,32 +140,30 @@ CONFIGS = [
 @pytest.mark.parametrize(("kind", "top", "layers", "match"), CONFIGS)
 def test_a_configuration_that_makes_no_sense_here_is_refused_by_name(kind, top, layers, match, tmp_path):
     """A field that changes the arithmetic would be ignored; a typo would be a traceback."""
-    config = {**SPECULATORS[kind], **top}
-    if layers:
-        config["transformer_layer_config"] = {**config["transformer_layer_config"], **layers}
-    refused(save(tmp_path / "head", config, TENSORS[kind]), kind, match)
+    config = {**config_for(kind, layers=layers), **top}
+    refused(save(tmp_path / "head", config, random_head(kind).tensors), kind, match)
 
 
 KIN = [
-    (LAYERS, {"architectures": ["LlamaForCausalLM"]}, "describes no draft head"),
-    (ORIGINAL, {"architectures": ["PEagleDraftModel"]}, "describes no draft head"),
-    (ORIGINAL, {"eagle_config": {"use_mtp_layernorm": True}}, "sets use_mtp_layernorm to True.*it does False"),
-    (ORIGINAL, {"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state to False.*it does True"),
-    (ORIGINAL, {"eagle_config": {"parallel_draft_step": 2}}, "parallel_draft_step to 2"),
-    (ORIGINAL, {"eagle_config": {"a_new_flag": 1}}, "a_new_flag"),
-    (ZLAB, {"architectures": ["DFlash2DraftModel"]}, "DFlash2DraftModel is not supported.*DFlashDraftModel"),
-    (ZLAB, {"architectures": ["DominoDraftModel"]}, "DominoDraftModel"),
-    (ZLAB, {"dflash_config": {**ZLAB["dflash_config"], "projector_type": "domino"}}, "projector_type to 'domino'"),
-    (ZLAB, {"dflash_config": {**ZLAB["dflash_config"], "attention_sink_bias": True}}, "attention_sink_bias"),
-    (ZLAB, {"dflash_config": {**ZLAB["dflash_config"], "use_swa": True}}, "use_swa"),
-    (ZLAB, {"conv_kernel_size": 4}, "conv_kernel_size"),
+    ("a model", {}, "describes no draft head"),
+    ("original", {"architectures": ["PEagleDraftModel"]}, "describes no draft head"),
+    ("original", {"eagle_config": {"use_mtp_layernorm": True}}, "sets use_mtp_layernorm to True.*it does False"),
+    ("original", {"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state to False.*it does True"),
+    ("original", {"eagle_config": {"parallel_draft_step": 2}}, "parallel_draft_step to 2"),
+    ("original", {"eagle_config": {"a_new_flag": 1}}, "a_new_flag"),
+    ("zlab", {"architectures": ["DFlash2DraftModel"]}, "DFlash2DraftModel is not supported.*DFlashDraftModel"),
+    ("zlab", {"architectures": ["DominoDraftModel"]}, "DominoDraftModel"),
+    ("zlab", {"dflash_config": {**DFLASH_CONFIG, "projector_type": "domino"}}, "projector_type to 'domino'"),
+    ("zlab", {"dflash_config": {**DFLASH_CONFIG, "attention_sink_bias": True}}, "attention_sink_bias"),
+    ("zlab", {"dflash_config": {**DFLASH_CONFIG, "use_swa": True}}, "use_swa"),
+    ("zlab", {"conv_kernel_size": 4}, "conv_kernel_size"),
 ]
 
 
-@pytest.mark.parametrize(("base", "more", "match"), KIN)
-def test_kin_that_compute_otherwise_are_refused(base, more, match, tmp_path):
+@pytest.mark.parametrize(("format", "more", "match"), KIN)
+def test_kin_that_compute_otherwise_are_refused(format, more, match, tmp_path):
     """DFlash 2, Domino, MTP or parallel EAGLE heads would be run as what they are not."""
-    (tmp_path / "config.json").write_text(json.dumps({**base, **more}))
+    (tmp_path / "config.json").write_text(json.dumps(config_for(format, more)))
     for kind in HEADS:
         with pytest.raises(UsageError, match=match):
             read_spec(tmp_path, kind, NUM_LAYERS)
@@ -179,7 +187,7 @@ BROKEN_CONFIGURATIONS = (
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_broken_configuration_is_refused(text, kind, tmp_path):
     """A traceback would be shown."""
-    refused(save(tmp_path / "head", text, TENSORS[kind]), kind, "config.json|not supported|describes no")
+    refused(save(tmp_path / "head", text, random_head(kind).tensors), kind, "config.json|not supported|describes no")
 
 
 @pytest.mark.slow
@@ -193,9 +201,7 @@ def test_a_broken_configuration_is_refused(text, kind, tmp_path):
 @settings(max_examples=80)
 def test_no_configuration_is_a_traceback(tmp_path_factory, value, data):
     """One odd value in a published file would end a race with a stack of calls."""
-    config = json.loads(
-        json.dumps(data.draw(st.sampled_from([SPECULATORS["eagle3"], SPECULATORS["dflash"], ORIGINAL, ZLAB])))
-    )
+    config = json.loads(json.dumps(config_for(data.draw(st.sampled_from(list(FORMAT_FIELDS))))))
     places = [config, *(v for v in config.values() if isinstance(v, dict))]
     place = data.draw(st.sampled_from(places))
     place[data.draw(st.sampled_from(sorted(place)))] = value
@@ -222,24 +228,22 @@ class Harm:
 
 def test_a_pickle_that_holds_more_than_tensors_is_refused_and_not_run(tmp_path):
     """A head from anywhere would run its code here."""
-    weights = tensors_of(FORMATS / "yuhuili")
-    mark = tmp_path / "mark"
-    refused(
-        pickled(FORMATS / "yuhuili", tmp_path / "code", {**weights, "x": Harm(mark)}),
-        "eagle3",
-        "damaged or holds more than tensors",
-    )
-    assert not mark.exists()
-    for i, value in enumerate((weights | {"epoch": 3}, [1, 2], {"state_dict": weights}, {3: torch.ones(1)})):
-        refused(pickled(FORMATS / "yuhuili", tmp_path / str(i), value), "eagle3", "holds more than named tensors")
-    (tmp_path / "0" / "pytorch_model.bin").write_bytes(b"\x80nonsense")
-    refused(tmp_path / "0", "eagle3", "not loaded|cannot read")
+    mark, (config, weights) = tmp_path / "mark", read(FORMATS / "yuhuili")
+    values = [{**weights, "x": Harm(mark)}, {**weights, "epoch": 3}, [1, 2], {"state_dict": weights}]
+    for i, value in enumerate([*values, {3: torch.ones(1)}]):
+        folder = save(tmp_path / str(i), config, {})
+        (folder / "model.safetensors").unlink()
+        torch.save(value, folder / "pytorch_model.bin")
+        refused(folder, "eagle3", "holds more than named tensors" if i else "damaged or holds more than tensors")
+        assert not mark.exists()
+    (folder / "pytorch_model.bin").write_bytes(b"\x80nonsense")
+    refused(folder, "eagle3", "not loaded|cannot read")
 
 
 def test_files_that_are_missing_or_damaged_are_named(tmp_path):
     """A traceback of a library would be shown."""
     refused(tmp_path / "nothing", "eagle3", "no such folder")
-    folder = save(tmp_path / "head", SPECULATORS["eagle3"], TENSORS["eagle3"])
+    folder = save(tmp_path / "head", *random_head("eagle3"))
     (folder / "model.safetensors").write_bytes(b"\x00" * 40)
     refused(folder, "eagle3", "cannot read the head's weights in .*model.safetensors")
     (folder / "model.safetensors").unlink()

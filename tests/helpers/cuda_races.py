@@ -21,9 +21,9 @@ from engine.loading.loading import LoadedModel, load
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
 from engine.session import TorchRace, set_up
-from tests.helpers import linear_models, tiny
+from tests.helpers import FIXTURES, linear_models, tiny
 from tests.helpers.fake_cuda import on_cuda
-from tests.helpers.head_fixtures import FIXTURES, HEADS
+from tests.helpers.heads import HEADS
 from tests.helpers.tiny import TRAINED
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import isnan
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +29,7 @@ from engine.kernels.cuda.sample import pick_rows
 from engine.layers.delta_places import Places
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
-from tests.helpers import native_heads as heads
+from tests.helpers import heads
 from tests.helpers.gpu_kernels import LINEARS, Config, gpu_linear
 from tests.helpers.gpu_models import DELTA, delta_layer, delta_rings, delta_rows, prepared
 from tests.helpers.native_kernels import BYTE_VARIANTS, NAMES, VARIANTS, compiled, linear_of, made, random
@@ -316,27 +314,22 @@ def compiled_choice(temperature: float) -> Cached:
 
 def compiled_head(kind: str, form: str, rounded: bool = True) -> Cached:
     """A draft head takes the prompt's hidden states in parts; then its rows of logits."""
-    first, total = 3, len(heads.PROMPT) - 5
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder)
-        head = heads.head_of(path, form, rounded) if kind == "eagle3" else heads.dflash_of(path, form)
+    first, total, head = 3, len(heads.PROMPT) - 5, heads.packed(kind, form, rounded)
 
     def run(widths: tuple[int, ...]) -> list[Tensor]:
         ends = [first, *(first + s.stop for s in steps(total, widths))]
+        drafter = heads.drafter_with(kind, head, k=64 if kind == "eagle3" else heads.K)
         if kind == "eagle3":
-            one = heads.drafter(head, True, 64)
-            rows = torch.stack(heads.rows_of(one, ends, [5, 500]))
+            rows = torch.stack(heads.rows_of(drafter, ends, [5, 500]))
         else:
-            one = heads.dflash_drafter(head, keep_logits=True)
-            rows = heads.logits_of(heads.drafts(one, ends, heads.K))
-        sides = [
-            side[0, :, : len(heads.PROMPT) - 1].transpose(0, 1) for side in (*one.buffers.keys, *one.buffers.values)
-        ]
-        return [rows, *sides]
+            rows = heads.logits_of(heads.drafts(drafter, ends))
+        sides = (*drafter.buffers.keys, *drafter.buffers.values)
+        return [rows, *(side[0, :, : len(heads.PROMPT) - 1].transpose(0, 1) for side in sides)]
 
     return Cached(run, total, ((1,), (11, 1), (29,), (total,)), spoils=False)
 
 
+DFLASH_FORMS = ("speculators", "sliding", "z-lab, sliding, bidirectional", "from the anchor")
 SHAPES = ((None, 4, 1, 64), (3, 4, 2, 96), (20, 2, 2, 32))
 SEQUENCES: dict[str, Callable[[], Cached]] = {
     **{f"compiled attention, {v}, {s}": partial(compiled_attention, v, *s) for v in VARIANTS for s in SHAPES},
@@ -348,7 +341,7 @@ SEQUENCES: dict[str, Callable[[], Cached]] = {
         for form in ("speculators", "sliding layers", "one head of keys")
         for rounded in (True, False)
     },
-    **{f"compiled DFlash, {form}": partial(compiled_head, "dflash", form) for form in heads.DFLASH_SOME},
+    **{f"compiled DFlash, {form}": partial(compiled_head, "dflash", form) for form in DFLASH_FORMS},
     "Triton attention, splits of a block": partial(triton_attention, 40, 128),
     "Triton attention, splits of two": partial(triton_attention, None, 2),
     "Triton placing": partial(triton_placing, False),

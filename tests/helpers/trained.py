@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from engine.core.events import Prompt
 from engine.core.sampling.sampler import Sampler
@@ -12,7 +14,7 @@ from engine.loading.loading import LoadedModel, load
 from engine.progress import silent
 from engine.session import TorchRace
 from engine.text import encode_prompt
-from tests.helpers.tiny import PACKED, TRAINED
+from tests.helpers.tiny import LENGTH, PACKED, TRAINED
 
 DRAFT = TRAINED.parent / "draft"
 # What each drafter is tested with. A new one needs a line here.
@@ -35,15 +37,23 @@ def text_of(name: str) -> str:
 
 
 @cache
-def trained() -> LoadedModel:
-    return load(str(TRAINED), "float32", "cpu")
+def trained(dtype: str = "float32") -> LoadedModel:
+    return load(str(TRAINED), dtype, "cpu")
 
 
-def context(prompt_ids=(1, 2, 3), reference=(), temperature=0.0, max_new_tokens=NUM_NEW, loaded=None) -> DrafterContext:
-    """A race's context, whose target is the trained fixture."""
-    loaded, params = loaded or trained(), SamplingParams(temperature=temperature, seed=5, max_new_tokens=max_new_tokens)
+def context(
+    loaded: LoadedModel,
+    k: int,
+    prompt: Sequence[int] = (1, 2, 3),
+    temperature: float = 0.0,
+    num_new: int = NUM_NEW,
+    reference: Any = None,
+    **more: Any,
+) -> DrafterContext:
+    """A race's context on that target."""
+    params = SamplingParams(temperature=temperature, seed=5, max_new_tokens=num_new)
     sample = Sampler(params, loaded.prepared.vocab_size, PACKED)
-    return DrafterContext(loaded, params, 7, 256, sample, Prompt("", tuple(prompt_ids)), lambda: reference, silent)
+    return DrafterContext(loaded, params, k, LENGTH, sample, Prompt("", tuple(prompt)), reference, silent, **more)
 
 
 def race(drafter: str = "ngram", max_new_tokens: int = 16, solo: bool = False) -> TorchRace:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ from engine.training.python_texts import texts_of
 from engine.training.trainer import Schedule, Trainer
 from engine.training.written import Writer, Writing, write_features
 from tests.helpers import ROOT, tiny
-from tests.helpers.trained import context
+from tests.helpers.trained import context, trained
 from tests.helpers.training_heads import LAYERS, TEXT, WORDS, made, stock, windows
 
 
@@ -70,7 +69,7 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
     for place, alpha in zip(places, alphas, strict=True):
         prompt = ids[:place]
         truth = ids[place:]
-        here = replace(context(prompt), k=k, keep_logits=True)
+        here = context(trained(), k, prompt, keep_logits=True)
         drafter = (Eagle3Drafter if kind == "eagle3" else DFlashDrafter)(head, here)
         drafter._best = lambda rows, depths, num, truth=truth: [[(truth[depth], 0.0)] for depth in depths]
         # the true tokens, as training feeds them

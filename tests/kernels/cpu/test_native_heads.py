@@ -4,15 +4,14 @@ draft with them. That their bits depend on nothing else is in ../test_row_bits.p
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from engine.core.errors import RaceError
 from engine.core.sampling.noise import splitmix64
@@ -28,70 +27,72 @@ from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.dflash import reason_against_block
 from engine.kernels.cpu.eagle3 import reason_against_head
 from engine.kernels.cpu.linear import NativeLinear
-from tests.helpers import native_heads as heads
-from tests.helpers.head_files import save
-from tests.helpers.head_fixtures import HEADS, VOCAB, context, formats_target, made, raced, trained_target, written
-from tests.helpers.native_heads import PROMPT, K, dflash_drafter, drafter, drafts, logits_of, rows_of, states
+from tests.helpers.heads import (
+    HEADS,
+    NATIVE_FORMS,
+    PROMPT,
+    VOCAB,
+    K,
+    drafter_with,
+    drafts,
+    formats_target,
+    logits_of,
+    made,
+    packed,
+    raced,
+    random_head,
+    rows_of,
+    save,
+    states,
+    written,
+)
 from tests.helpers.native_kernels import on
-from tests.helpers.random_heads import SPECULATORS, TENSORS
 from tests.helpers.tiny import PACKED
+from tests.helpers.trained import PROMPTS, context, trained
 
 pytestmark = pytest.mark.skipif(not has("photofinish_head"), reason="there are no compiled kernels for heads here")
-KINDS = ("eagle3", "dflash")
+head = cache(packed)  # by kind and form, each made once
 
 
-@pytest.fixture(scope="module")
-def head(tmp_path_factory) -> Callable[..., Any]:
-    """Packed random heads by kind and form, each made once."""
-
-    @cache
-    def make(kind: str, form: str = "speculators", rounded: bool = True) -> Any:
-        folder = tmp_path_factory.mktemp("head")
-        return heads.head_of(folder, form, rounded) if kind == "eagle3" else heads.dflash_of(folder, form)
-
-    return make
-
-
-def one_of(kind: str, head: Any) -> Any:
-    return drafter(head, True) if kind == "eagle3" else dflash_drafter(head, keep_logits=True)
+def error_of(ours: Tensor, theirs: Tensor) -> Tensor:
+    """The mean error of each row, in standard deviations of theirs."""
+    return (ours.float() - theirs.float()).abs().mean(-1) / theirs.float().std(-1)
 
 
 @pytest.mark.parametrize("rounded", [True, False], ids=["8 bits", "16 bits"])
-@pytest.mark.parametrize("form", heads.FORMS)
-def test_eagle3_rows_are_those_of_torch(head, form, rounded):
+@pytest.mark.parametrize("form", NATIVE_FORMS["eagle3"])
+def test_eagle3_rows_are_those_of_torch(form, rounded):
     """A flag misread in C would only cost acceptance, and nobody would see it."""
     made = head("eagle3", form, rounded)
     assert reason_against_head(made) is None
     linears = {type(module) for module in made.modules() if isinstance(module, NativeLinear)}
     assert linears == {ByteLinear if rounded else NativeLinear}
-    for cuts in ([3], [len(PROMPT) - 2]):
-        ours, theirs = (rows_of(drafter(made, natively, 64), cuts, [5, 500, 9, 77]) for natively in (True, False))
-        for place, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+    for ends in ([3], [len(PROMPT) - 2]):
+        both = (
+            rows_of(drafter_with("eagle3", made, natively, 64), ends, [5, 500, 9, 77]) for natively in (True, False)
+        )
+        for place, (ours, theirs) in enumerate(zip(*both, strict=True)):
             limit = 0.08 if place else 0.03  # random weights amplify what is fed back
-            assert torch.isfinite(a).all()
-            assert float((a.float() - b.float()).abs().mean()) < limit * float(b.float().std()), f"row {place}"
+            assert torch.isfinite(ours).all() and error_of(ours, theirs) < limit, f"row {place}"
 
 
-@pytest.mark.parametrize("form", heads.DFLASH_MORE)
-def test_dflash_rows_are_those_of_torch(head, form):
+@pytest.mark.parametrize("form", NATIVE_FORMS["dflash"])
+def test_dflash_rows_are_those_of_torch(form):
     """As above: a mask or flag misread in C."""
     made = head("dflash", form)
     assert reason_against_block(made) is None
     for ends in ([1], [3, 4, 10], [len(PROMPT) - 2]):
-        ours, theirs = (
-            logits_of(drafts(dflash_drafter(made, natively, keep_logits=True), ends)) for natively in (True, False)
-        )
+        ours, theirs = (logits_of(drafts(drafter_with("dflash", made, natively), ends)) for natively in (True, False))
         assert ours.shape == theirs.shape and torch.isfinite(ours).all()
-        errors = (ours.float() - theirs.float()).abs().mean(-1) / theirs.float().std(-1)
-        assert (errors < 0.03).all(), errors
+        assert (error_of(ours, theirs) < 0.03).all()
     for k in (1, 2):  # and of fewer drafts the first ones
-        assert torch.equal(logits_of(drafts(dflash_drafter(made, keep_logits=True), ends, k)), ours[:k])
+        assert torch.equal(logits_of(drafts(drafter_with("dflash", made), ends, k)), ours[:k])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_new_race_remembers_nothing(head, kind):
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_new_race_remembers_nothing(kind):
     """Keys and values of an earlier race would be read, or their NaN added with weight 0."""
-    one, found = one_of(kind, head(kind, "sliding layers" if kind == "eagle3" else "sliding")), []
+    one, found = drafter_with(kind, head(kind, "sliding layers" if kind == "eagle3" else "sliding")), []
     rows = states(one)
     for _ in range(2):
         one.prefill(PROMPT, rows[:-1])
@@ -101,18 +102,18 @@ def test_a_new_race_remembers_nothing(head, kind):
     assert found[0].token_ids == found[1].token_ids and torch.equal(found[0].logits, found[1].logits)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_states_that_are_not_numbers_are_an_error(head, kind):
+@pytest.mark.parametrize("kind", HEADS)
+def test_states_that_are_not_numbers_are_an_error(kind):
     """A head that reads NaN would draft some token for ever, and its lane would just be slow."""
-    one = one_of(kind, head(kind))
+    one = drafter_with(kind, head(kind))
     one.prefill(PROMPT, torch.full_like(states(one)[:-1], torch.nan))
     with pytest.raises(RaceError, match="not numbers"):
         one.propose(PROMPT, None, K)
 
 
-def test_tokens_and_positions_outside_are_refused(head):
+def test_tokens_and_positions_outside_are_refused():
     """Memory beyond the embedding or the cache would be read or written."""
-    one, dflash = one_of("eagle3", head("eagle3")), one_of("dflash", head("dflash"))._block
+    one, dflash = drafter_with("eagle3", head("eagle3")), drafter_with("dflash", head("dflash"))._block
     eagle3, ids = one._tree, torch.tensor(PROMPT)
     with pytest.raises(AssertionError):
         eagle3.grow([1], [0])  # nothing to follow
@@ -132,29 +133,27 @@ def test_tokens_and_positions_outside_are_refused(head):
             dflash.draft(first, stop, 1, num)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize(("dtype", "why"), [("bfloat16", "multiples"), ("float32", "float32")])
 def test_heads_that_do_not_fit_draft_by_torch(tmp_path, kind, dtype, why):
     """A head of float32, or whose attention heads are 16 wide, would be refused or computed wrongly."""
-    folder = save(tmp_path / "head", SPECULATORS[kind], TENSORS[kind])
-    one = made(f"{kind}:{folder}", formats_target(dtype), K)
+    one = made(f"{kind}:{save(tmp_path / 'head', *random_head(kind))}", formats_target(dtype), K)
     reason = reason_against_head if kind == "eagle3" else reason_against_block
     assert why in str(reason(one.head)) and type(one) is (Eagle3Drafter if kind == "eagle3" else DFlashDrafter)
 
 
-def test_with_avx2_only_heads_draft_by_torch(tmp_path):
+def test_with_avx2_only_heads_draft_by_torch():
     """A head packed for kernels that are missing could not be called at all."""
     assert formats_target("bfloat16").prepared.kernels.name == "cpu"  # prepared before the kernels go
-    expected = rows_of(drafter(heads.head_of(tmp_path / "a", "speculators", False), False, 64), [3], [5, 500])
+    expected = rows_of(drafter_with("eagle3", head("eagle3", "speculators", False), False, 64), [3], [5, 500])
     with on("AVX2"):
-        head = heads.head_of(tmp_path / "b", "speculators", True)
-        assert type(head.fc) is type(head.layers[0].mlp.gate_up) is NativeLinear
-        one = drafter_of(head, context(formats_target("bfloat16"), 64, PROMPT))
+        eagle3, dflash = packed("eagle3"), packed("dflash")
+        assert type(eagle3.fc) is type(eagle3.layers[0].mlp.gate_up) is NativeLinear
+        one = drafter_of(eagle3, context(formats_target("bfloat16"), 64, PROMPT))
         assert type(one) is Eagle3Drafter
-        for a, b in zip(rows_of(one, [3], [5, 500]), expected, strict=True):
-            assert float((a.float() - b.float()).abs().mean()) < 0.08 * float(b.float().std())
-        block = heads.dflash_of(tmp_path / "c", "speculators")
-        one = drafter_of(block, context(formats_target("bfloat16"), K, PROMPT))
+        for ours, theirs in zip(rows_of(one, [3], [5, 500]), expected, strict=True):
+            assert error_of(ours, theirs) < 0.08
+        one = drafter_of(dflash, context(formats_target("bfloat16"), K, PROMPT))
         assert type(one) is DFlashDrafter and len(drafts(one, [9, 20]).token_ids) == K
 
 
@@ -196,7 +195,7 @@ def test_kernels_pick_as_the_sampler_does(num, spread, lead, temperature, seed, 
 
 def test_top_k_and_top_p_are_left_to_the_sampler():
     """They would be left out of drafts."""
-    target = trained_target("bfloat16")
+    target = trained("bfloat16")
     here = context(target, K, temperature=0.8)
     cut = Sampler(SamplingParams(temperature=0.8, top_k=5), target.prepared.vocab_size, PACKED)
     for kind, drafts_with in (("eagle3", Eagle3Drafter), ("dflash", DFlashDrafter)):
@@ -217,9 +216,9 @@ def test_rows_that_are_not_numbers_are_an_error(temperature, wrong):
 
 @pytest.mark.parametrize("rounded", [True, False], ids=["8 bits", "16 bits"])
 @pytest.mark.parametrize("form", ["speculators", "sliding layers", "two layers", "the target's output layer"])
-def test_rows_of_a_tree_are_those_of_chains(head, form, rounded):
+def test_rows_of_a_tree_are_those_of_chains(form, rounded):
     """A sibling that leaks, a wrong parent or a cut window would cost acceptance, and nobody would see it."""
-    tree, chain = (drafter(head("eagle3", form, rounded), True, 24) for _ in range(2))
+    tree, chain = (drafter_with("eagle3", head("eagle3", form, rounded), k=24) for _ in range(2))
     rng = random.Random(form)
     tokens, parents, rows = [-1], [-1], [rows_of(tree, [3], [])[0]]
     while len(tokens) <= 24:
@@ -237,13 +236,11 @@ def test_rows_of_a_tree_are_those_of_chains(head, form, rounded):
 
 # A trained head
 
-TEXT = "class Reader:\n    def read(self, size=-1):\n        return self.buffer.read(size)\n    def "
-
 
 def test_a_trained_head_drafts_as_by_torch():
     """It would be worth less than it was, with nothing to see."""
-    target = trained_target("bfloat16")
-    prompt = target.tokenizer(TEXT)["input_ids"]
+    target = trained("bfloat16")
+    prompt = target.tokenizer(PROMPTS[0])["input_ids"]
     ours = made(f"dflash:{HEADS['dflash']}", target, 7, prompt=prompt)
     assert type(ours) is HostDFlashDrafter
     theirs = drafter_of(ours.head, context(target, 7, prompt), on_device=False)
@@ -258,8 +255,8 @@ def test_a_trained_head_drafts_as_by_torch():
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_lanes_write_what_the_baseline_writes(temperature):
     """What the whole engine is for; with drafts that `auto` ends, and copies behind or in place of them."""
-    target, name = trained_target("bfloat16"), f"dflash:{HEADS['dflash']}"
-    prompt = target.tokenizer(TEXT)["input_ids"]
+    target, name = trained("bfloat16"), f"dflash:{HEADS['dflash']}"
+    prompt = target.tokenizer(PROMPTS[0])["input_ids"]
     expected = written(raced(target, NoDrafter(), prompt, 0, temperature))
     for text in (name, f"hybrid:ngram+{name}"):
         fixed = raced(target, made(text, target, 3, prompt=prompt, temperature=temperature), prompt, 3, temperature)
