@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from app.jobs.frames import frame_json
 from engine.analysis.breakdown import compared
 from engine.core.errors import UsageError
 from engine.core.events import text_of
@@ -185,18 +186,19 @@ def test_a_finished_race_plays_once_by_itself(open_page: Any) -> None:
     race that arrives whole plays soon, and its verdict waits until both texts were whole; nothing plays once a visitor
     takes the controls, or with reduced motion."""
     page = open_page()
-    page.clock.install()
-
-    def fed(race_id: str, is_whole: bool = False) -> None:
-        """A race that is over, and no time passes after that: only where it is wanted."""
-        page.clock.resume()
-        sent = frames(SHORT, race_id=race_id, every=30, ribbon="RECORDED" if is_whole else "")
-        show(page, [{**sent[-1], "seq": 0}] if is_whole else sent)
-        page.clock.pause_at(page.evaluate("Date.now() / 1000 + 0.1"))
+    page.clock.install(time=0)
+    page.clock.pause_at(9_000)  # from now on time passes only where it is wanted
 
     def after(seconds: float) -> dict[str, Any]:
         page.clock.run_for(1000 * seconds)
         return page.evaluate(STATE)
+
+    def fed(race_id: str, is_whole: bool = False) -> None:
+        """A race that is over."""
+        sent = frames(SHORT, race_id=race_id, every=30, ribbon="RECORDED" if is_whole else "")
+        sent = [{**sent[-1], "seq": 0}] if is_whole else sent
+        page.evaluate("all => all.forEach(frame => photofinish.frame(frame))", [frame_json(frame) for frame in sent])
+        after(0.05)
 
     fed("a")
     length = max(e["clock_s"] for e in SHORT["events"])
