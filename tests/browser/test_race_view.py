@@ -40,9 +40,7 @@ from tests.helpers.races import events_of, fixed_race, recordings, servers_races
 
 pytestmark = pytest.mark.browser
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
-NEXT = race_over(words_of(TEXT)[:40], seed=6)
 RACE_IDS = map(str, itertools.count())
-BAR = "document.querySelector('[data-ref=progress]').value"
 VERDICT = "document.querySelector('[data-ref=verdict]').dataset.kind"
 
 
@@ -338,78 +336,3 @@ def test_a_stopped_race_is_saved_and_opened_again(page: Any) -> None:
     for claim in ({}, {"stopped": False}, {"stopped": "yes"}):  # a file cut short by accident
         with pytest.raises(UsageError):
             loads(json.dumps(recorded | claim).encode())
-
-
-# ---- the card of a race that waits or is prepared, over a race that stays
-
-
-def waiting(left: list[int | None], state: str = "waiting", seq: int = 0) -> list[dict[str, Any]]:
-    """Frames of a race that waits so many seconds."""
-    text = "2 races ahead of you."
-    blank = {"race": "next", "ribbon": "", "header": None, "events": [], "metrics": None, "recording": None}
-    told = [{"text": text, "share": None, "left_s": each} for each in left]
-    return [{**blank, "seq": seq + i, "state": state, "status": status} for i, status in enumerate(told)]
-
-
-def test_a_race_stays_until_the_next_one_begins(page: Any) -> None:
-    """The screen would be empty while one waits; or the next race lack its first frames, begin behind a card, or under
-    the last one's tokens, figures and verdict."""
-    feed(page, SHORT)
-    board = page.locator(".pf-board").bounding_box()
-    seen = []
-    for frame in waiting([30, 24, 12, None, 1]):
-        show(page, [frame])
-        seen.append((words(page, "cardLeft"), page.evaluate(BAR)))
-        assert page.locator("[data-ref=progress]:indeterminate").count() == (frame["status"]["left_s"] is None)
-    assert [left for left, _ in seen] == ["about 30 s", "about 24 s", "about 12 s", "", "about 1 s"]
-    shares = [share for left, share in seen if left]
-    assert shares == sorted(set(shares)) and 0 < shares[0] < 0.1 < 0.9 < shares[-1] < 1
-    assert page.locator(".pf-board").bounding_box() == board
-    page.click("[data-ref=play]")
-    page.wait_for_function("window.photofinish.state.t > 0")
-    page.focus("[data-ref=scrub]")
-    page.keyboard.press("End")
-    page.evaluate(SETTLED)
-    assert page.evaluate(TOKENS) == expected(SHORT)
-    assert page.is_enabled("[data-ref=save]") and page.is_disabled("[data-ref=open]")
-    example = frames(SHORT, race_id="recorded-example")[-1] | {"seq": 0, "ribbon": "RECORDED"}
-    show(page, [example, *waiting([2], seq=5)])
-    assert page.evaluate(STATE)["race"] == "recorded-example" and words(page, "cardLeft") == "about 2 s"
-    begun = [{**frame, "seq": frame["seq"] + 6} for frame in frames(NEXT, race_id="next")]
-    show(page, begun[:1])
-    assert page.is_visible("[data-ref=card]") and words(page, "cardText") == begun[0]["status"]["text"]
-    assert page.evaluate(TOKENS) == [] and page.evaluate(BAR) == pytest.approx(0.4)
-    assert page.evaluate(VERDICT) == "none" and words(page, "rightFigure") == "–"
-    show(page, begun[1:2])
-    assert page.is_hidden("[data-ref=card]")
-    show(page, begun[2:])
-    assert page.evaluate(TOKENS) == expected(NEXT) and page.evaluate(STATE)["holes"] == 0
-
-
-def test_an_estimate_is_counted_down_and_then_given_up(open_page: Any) -> None:
-    """A card would say "about 2 s" for as long as nothing new is known."""
-    page = open_page(reduced_motion="reduce")
-    page.clock.install()
-    last = waiting([2])[0]
-    for seq, left in enumerate(("about 2 s", "about 1 s", "")):
-        show(page, [{**last, "seq": seq}])
-        page.clock.run_for(1100)
-        assert words(page, "cardLeft") == left
-    assert words(page, "cardTitle") == "Your race is waiting" and page.problems == []
-
-
-@pytest.mark.parametrize("state", ["stopped", "failed"])
-def test_a_race_that_ends_while_it_waits_leaves_the_one_that_is_there(page: Any, state: str) -> None:
-    """Stop while one waits would empty the screen; a race that failed as soon as it had the device end without a
-    word."""
-    feed(page, SHORT)
-    ended = waiting([None], state, 1)
-    ended[0]["status"]["text"] = "The prompt is too long."
-    show(page, [*waiting([9]), *ended])
-    assert page.is_hidden("[data-ref=card]")
-    if state == "stopped":
-        assert page.evaluate(TOKENS) == expected(SHORT)
-    else:
-        assert page.evaluate(STATE)["state"] == state and words(page, "statusText") == "The prompt is too long."
-    show(page, frames(NEXT, race_id="a third"))
-    assert page.evaluate(TOKENS) == expected(NEXT)

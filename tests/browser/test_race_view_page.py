@@ -1,33 +1,19 @@
-"""The race view in a real Chromium: steps, views, words, pictures and files, also of strangers: text that wants to run,
-and lanes of any number and name."""
+"""The race view in a real Chromium: steps, views and words, what is sent of a race, and the card of the next one."""
 
 from __future__ import annotations
 
 import json
-import random
 import re
 import statistics
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.jobs.frames import frame_json
-from app.jobs.recorded import RACES
-from app.web import RACE_VIEW_CSS
-from engine.analysis.metrics import lane_metrics, race_speedups
-from engine.core.errors import UsageError
-from engine.core.spec import RaceSpec, SamplingParams, lanes_of
-from engine.drafters import short_label
-from engine.recordings.recording import Recording, build, loads
-from engine.session import TorchRace
-from engine.text import encode_prompt
-from engine.what_if.ask import members
-from tests.helpers.broken_races import SHORT, mutants, with_more_lanes
-from tests.helpers.page_browser import saved, selected, slowness
+from tests.helpers.broken_races import SHORT
+from tests.helpers.page_browser import slowness
 from tests.helpers.race_pages import (
-    HOSTILE,
     SETTLED,
     STATE,
     TEXT,
@@ -35,19 +21,19 @@ from tests.helpers.race_pages import (
     expected,
     feed,
     frames,
-    opened,
     race_over,
     rejudged,
     show,
     words,
     words_of,
 )
-from tests.helpers.races import as_trees, events_of, known_in_part, on_servers, spec_of
 from tests.helpers.steps_apart import steps_of
-from tests.helpers.trained import text_of, trained
 
 pytestmark = pytest.mark.browser
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
+NEXT = race_over(words_of(TEXT)[:40], seed=6)
+BAR = "document.querySelector('[data-ref=progress]').value"
+VERDICT = "document.querySelector('[data-ref=verdict]').dataset.kind"
 
 
 # ---- steps, views and words
@@ -282,215 +268,76 @@ def test_a_phone_shares_and_warns_first(page: Any) -> None:
     page.wait_for_function("window.shared?.endsWith('.png')")
 
 
-# ---- strangers' texts
+# ---- the card of a race that waits or is prepared, over a race that stays
 
 
-def test_hostile_text_and_labels_are_exact_run_nothing_and_push_nothing(page: Any) -> None:
-    """A model may write anything, and names, sentences and status texts come from strangers' files too: all of it is
-    shown as it is, on every tab and from a small phone to 4K without scrolling sideways."""
-    recorded = race_over(HOSTILE * 3, seed=3, hit=0.6)
-    feed(page, recorded)
-    assert page.evaluate(TOKENS) == expected(recorded)
-    marks = page.evaluate("[...document.querySelectorAll('.pf-text .pf-unseen')].map(n => n.dataset.mark)")
-    assert {"RLO", "ZWSP", "BOM", "NUL", "ESC", "CR", "U+2028", "U+E0041"} <= set(marks)
-    feed(page, race_over([*HOSTILE, *words_of(TEXT)], seed=4), race_id="looks", ribbon="RECORDED", every=90)
-    for width, height in ((360, 740), (768, 1024), (1280, 800), (3840, 2160)):
-        page.set_viewport_size({"width": width, "height": height})
-        for tab in ("text", "steps", "charts", "timing"):
-            page.click(f"[role=tab][data-tab={tab}]")
-            if tab == "text":
-                page.click("[data-ref=marks]")
-            if tab in ("text", "steps"):
-                page.locator("[data-ref=rightText] .pf-step").nth(-6).focus()
-            page.evaluate(SETTLED)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, (width, tab)
-            page.keyboard.press("Escape")
-    page.set_viewport_size({"width": 1280, "height": 1000})
-    page.click("[role=tab][data-tab=text]")
-    for where, key in (
-        (recorded["model"], "name"),
-        (recorded["device"], "name"),
-        (recorded["verdicts"]["speculative"], "sentence"),
-        (recorded["verdicts"]["plain"], "sentence"),
-    ):
-        where[key] = "<img src=x onerror=window.ran=1>${window.ran=1}\u202e" + "W" * 900
-    status = "</p><script>window.ran=1</script>"
-    feed(page, recorded, race_id="labels", ribbon="<b>RECORDED", status=status, every=90)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert page.evaluate("document.querySelectorAll('.pf img, .pf script, .pf b').length") == 0
+def waiting(left: list[int | None], state: str = "waiting", seq: int = 0) -> list[dict[str, Any]]:
+    """Frames of a race that waits so many seconds."""
+    text = "2 races ahead of you."
+    blank = {"race": "next", "ribbon": "", "header": None, "events": [], "metrics": None, "recording": None}
+    told = [{"text": text, "share": None, "left_s": each} for each in left]
+    return [{**blank, "seq": seq + i, "state": state, "status": status} for i, status in enumerate(told)]
 
 
-def test_no_declaration_is_lost_when_gradio_writes_the_style_anew(page: Any) -> None:
-    """A shorthand with a variable that is overridden in part serialises to nothing: in gradio, borders and fonts would
-    be gone."""
-    lost = page.evaluate(
-        """css => {
-            const sheet = new CSSStyleSheet();
-            sheet.replaceSync(css);
-            const texts = rule =>
-                rule.cssRules && !rule.selectorText ? [...rule.cssRules].flatMap(texts) : [rule.cssText];
-            return [...sheet.cssRules].flatMap(texts).filter(text => /:\\s*;/.test(text));
-        }""",
-        RACE_VIEW_CSS,
-    )
-    assert lost == []
-
-
-def test_every_good_recording_is_shown_and_copied_as_it_was_written(page: Any) -> None:
-    """Both texts, pasted to be compared, would refute the verdict: a struck-out guess in the middle of a word, a line
-    for each step. Nobody would find a name across one. Races of trees, of servers, without an audit or known in part:
-    people would be locked out of their own."""
-    hostile = race_over([word for word in HOSTILE if word != "\x00"], seed=3, hit=0.6)
-    trees = as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6), random.Random(4))
-    in_part, servers = known_in_part(SHORT, random.Random(4)), on_servers(SHORT)
-    assert loads(json.dumps(in_part).encode()) == in_part
-    shipped = [json.loads(file.read_bytes()) for file in sorted(RACES.glob("*.json"))]
-    for recorded in (*shipped, trees, hostile, race_over(words_of(TEXT)[:9], audit=False), in_part, servers):
-        opened(page, recorded)
-        assert page.evaluate(TOKENS) == expected(recorded) and words(page, "plainVerdict")
-        assert words(page, "verdictWord").startswith("The same text" if recorded is servers else "Identical")
-        written = {
-            lane: "".join("".join(step["pieces"]) for step in steps_of(recorded, lane))
-            for lane in ("baseline", "speculative")
-        }
-        for button in ("#pf-tab-steps", "#pf-tab-text", "[data-ref=marks]", "[data-ref=marks]"):
-            page.click(button)
-            for lane, ref in (("baseline", "leftText"), ("speculative", "rightText")):
-                assert selected(page, f"[data-ref={ref}]") == written[lane], (button, lane, recorded["prompt"])
-        if recorded in shipped:  # by the browser alone, which knows no such blanks
-            assert written["speculative"].replace("\xa0", " ") in selected(page, ".pf-lanes")
-    opened(page, json.loads((RACES / "csv_to_json.json").read_bytes()))
-    assert page.evaluate("getSelection().empty(), find('la Gomez') && find('la Gomez')")
-    assert page.evaluate("getSelection().anchorNode.parentElement.closest('[data-ref=rightText]') !== null")
-
-
-# ---- files, and lanes of any number and name
-
-
-def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
-    """A stranger's broken race over the one that was there; a saved race that is no longer the same file, since a
-    checksum has 64 bits and JavaScript's numbers 53; or an example that no click brings back, since its frame was the
-    last one from the server. What is refused, and why: tests/recordings."""
-    good, path, example = json.dumps(SHORT, indent=1), tmp_path / "race.json", tab.evaluate(STATE)["race"]
-
-    def open_file(content: bytes) -> None:
-        path.write_bytes(content)
-        tab.set_input_files("[data-ref=file]", [])
-        tab.set_input_files("[data-ref=file]", path)
-
-    open_file(good.encode())
-    tab.wait_for_function("window.photofinish.state.fromFile")
-    tab.evaluate(SETTLED)
-    before = tab.evaluate(TOKENS)
-    assert before == expected(SHORT) and "RECORDED" in words(tab, "ribbon")
-    assert saved(tab).decode() == loads(good.encode()).text
-    wrong = json.dumps({**SHORT, "verdicts": {"nobody": {}}})
-    for content, why in (
-        (wrong.encode(), "nobody"),
-        (b"", "not JSON"),
-        (b"[" * 300_000, "brackets"),
-        (b"\xff\xfe", "not UTF-8"),
-        (b" " * 11_000_000, "larger than"),
-    ):
-        tab.evaluate("document.querySelector('[data-ref=alertText]').textContent = ''")
-        open_file(content)
-        tab.wait_for_function("document.querySelector('[data-ref=alertText]').textContent")
-        said = words(tab, "alertText")
-        assert said.startswith("race.json cannot be opened: ") and said.endswith(".") and why in said
-    assert tab.evaluate(TOKENS) == before
-    assert all("the server responded with a status of 4" in problem for problem in tab.problems)
-    tab.problems.clear()
-    tab.locator("#page-presets button:not(#page-settings-button)").first.click()
-    tab.wait_for_function("!window.photofinish.state.fromFile")
-    assert tab.evaluate(STATE)["race"] == example and example.startswith("recorded-")
-
-
-def test_whatever_the_check_accepts_can_be_shown(page: Any) -> None:
-    """An odd file that the server accepts would stop the program."""
-    good = []
-    for text in mutants(300):
-        with suppress(UsageError):
-            good.append(json.dumps(loads(text.encode()).fields))
-    page.evaluate("texts => texts.forEach(text => window.photofinish.open(text))", good)
+def test_a_race_stays_until_the_next_one_begins(page: Any) -> None:
+    """The screen would be empty while one waits; or the next race lack its first frames, begin behind a card, or under
+    the last one's tokens, figures and verdict."""
+    feed(page, SHORT)
+    board = page.locator(".pf-board").bounding_box()
+    seen = []
+    for frame in waiting([30, 24, 12, None, 1]):
+        show(page, [frame])
+        seen.append((words(page, "cardLeft"), page.evaluate(BAR)))
+        assert page.locator("[data-ref=progress]:indeterminate").count() == (frame["status"]["left_s"] is None)
+    assert [left for left, _ in seen] == ["about 30 s", "about 24 s", "about 12 s", "", "about 1 s"]
+    shares = [share for left, share in seen if left]
+    assert shares == sorted(set(shares)) and 0 < shares[0] < 0.1 < 0.9 < shares[-1] < 1
+    assert page.locator(".pf-board").bounding_box() == board
+    page.click("[data-ref=play]")
+    page.wait_for_function("window.photofinish.state.t > 0")
+    page.focus("[data-ref=scrub]")
+    page.keyboard.press("End")
     page.evaluate(SETTLED)
-    assert 20 < len(good) < 250
-
-
-def test_a_file_on_screen_stays_until_the_next_race(page: Any) -> None:
-    """Late frames of the race before must not write into an opened file."""
-    sent = frames(RACE, race_id="served")
-    show(page, sent[:-1])
-    assert page.is_disabled("[data-ref=open]")
-    opened(page, SHORT)
-    show(page, sent[-1:])
     assert page.evaluate(TOKENS) == expected(SHORT)
-    show(page, frames(RACE, race_id="next")[:3])
-    assert page.evaluate(STATE)["race"] == "next"
+    assert page.is_enabled("[data-ref=save]") and page.is_disabled("[data-ref=open]")
+    example = frames(SHORT, race_id="recorded-example")[-1] | {"seq": 0, "ribbon": "RECORDED"}
+    show(page, [example, *waiting([2], seq=5)])
+    assert page.evaluate(STATE)["race"] == "recorded-example" and words(page, "cardLeft") == "about 2 s"
+    begun = [{**frame, "seq": frame["seq"] + 6} for frame in frames(NEXT, race_id="next")]
+    show(page, begun[:1])
+    assert page.is_visible("[data-ref=card]") and words(page, "cardText") == begun[0]["status"]["text"]
+    assert page.evaluate(TOKENS) == [] and page.evaluate(BAR) == pytest.approx(0.4)
+    assert page.evaluate(VERDICT) == "none" and words(page, "rightFigure") == "–"
+    show(page, begun[1:2])
+    assert page.is_hidden("[data-ref=card]")
+    show(page, begun[2:])
+    assert page.evaluate(TOKENS) == expected(NEXT) and page.evaluate(STATE)["holes"] == 0
 
 
-@pytest.mark.parametrize("live", [True, False], ids=["live", "file"])
-@pytest.mark.parametrize("names", [["a", "b", "c", "d", "e"], ["__proto__", "toString", "constructor"]])
-def test_the_page_shows_the_baseline_and_the_first_that_drafts(page: Any, names: list[str], live: bool) -> None:
-    """The last lane, or the one called speculative, would be shown, with another lane's verdict or ratio; a baseline of
-    another name as the lane that drafts."""
-    recorded = with_more_lanes(names, first=1)
-    recorded = json.loads(json.dumps(recorded).replace('"baseline"', '"base"'))
-    recorded["spec"]["lanes"][-1]["role"] = "baseline"
-    if live:
-        feed(page, recorded)
+def test_an_estimate_is_counted_down_and_then_given_up(open_page: Any) -> None:
+    """A card would say "about 2 s" for as long as nothing new is known."""
+    page = open_page(reduced_motion="reduce")
+    page.clock.install()
+    last = waiting([2])[0]
+    for seq, left in enumerate(("about 2 s", "about 1 s", "")):
+        show(page, [{**last, "seq": seq}])
+        page.clock.run_for(1100)
+        assert words(page, "cardLeft") == left
+    assert words(page, "cardTitle") == "Your race is waiting" and page.problems == []
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed"])
+def test_a_race_that_ends_while_it_waits_leaves_the_one_that_is_there(page: Any, state: str) -> None:
+    """Stop while one waits would empty the screen; a race that failed as soon as it had the device end without a
+    word."""
+    feed(page, SHORT)
+    ended = waiting([None], state, 1)
+    ended[0]["status"]["text"] = "The prompt is too long."
+    show(page, [*waiting([9]), *ended])
+    assert page.is_hidden("[data-ref=card]")
+    if state == "stopped":
+        assert page.evaluate(TOKENS) == expected(SHORT)
     else:
-        opened(page, recorded)
-    page.wait_for_function("!window.photofinish.state.live")
-    state = page.evaluate(STATE)
-    assert state["lanes"] == ["base", names[0]]
-    assert page.evaluate(TOKENS) == expected(recorded, lanes=("base", names[0]))
-    assert words(page, "verdictSentence") == f"Identical tokens: baseline and {names[0]}."
-    assert words(page, "plainVerdict").startswith("The plain lane not shown: ")
-    gains = race_speedups(events_of(recorded), spec_of(recorded).lanes)
-    assert state["speedup"] == pytest.approx(gains[names[0]])
-    clocks = {e["lane"]: e["clock_s"] for e in recorded["events"]}
-    shown = max(clocks[name] for name in ("plain", "base", names[0]))
-    assert state["duration"] == pytest.approx(shown), "the replay would go on after both lanes' ends"
-
-
-ROWS = """() => [...document.querySelectorAll('.pf-track-right, .pf-track-more')].map(row =>
-    [row.querySelector('.pf-track-name').textContent, row.querySelector('.pf-track-count').textContent])"""
-
-
-def race_of_three() -> Recording:
-    """A real race of three drafters, with tables."""
-    loaded = trained()
-    lanes = lanes_of([("speculative", text_of("ngram"), 4), *((d, text_of(d), 3) for d in ("draft_model", "eagle3"))])
-    spec = RaceSpec(lanes, SamplingParams(1.2, seed=2, max_new_tokens=60), audit=True)  # at 0 the text repeats itself
-    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, "def add(a, b):\n    return a + b\n\ndef "))
-    events = list(race.events())
-    return build(race.header(), events, {**race.result(), **members(race)})
-
-
-def test_all_are_ranked_and_each_can_be_looked_at(page: Any) -> None:
-    """A rank that contradicts the times, another lane's ratio next to a name, or texts, figures and tables of one lane
-    under the name of another."""
-    recording = race_of_three()
-    feed(page, recording.fields, every=90)
-    lanes = {lane["name"]: lane for lane in recording["spec"]["lanes"][2:]}
-    gains = race_speedups(recording.events, recording.spec.lanes)
-    speeds = {name: lane_metrics(recording.events, name).tokens_per_s or 0.0 for name in lanes}
-    rows, places = page.evaluate(ROWS), list[int]()
-    for (title, count), (name, lane) in zip(rows, lanes.items(), strict=True):
-        place, shown = re.fullmatch(r"(\d)\. (.*), k = \d+", title).groups()
-        places.append(int(place))
-        assert short_label(lane["drafter"]).startswith(shown[:70])
-        assert count.split() == ["≡", "60", f"{gains[name]:.2f}×"]
-    by_speed = [place for _, place in sorted(zip(speeds.values(), places, strict=True), reverse=True)]
-    assert by_speed[0] == 1 and by_speed == sorted(places)
-    for name in ("eagle3", "speculative", "draft_model"):
-        page.locator(".pf-track-more", has_text=short_label(lanes[name]["drafter"])[:40]).click()
-        page.evaluate(SETTLED)
-        assert page.evaluate(TOKENS) == expected(recording, lanes=("baseline", name))
-        assert words(page, "rightFigure") == f"{speeds[name]:.{int(speeds[name] < 1000)}f}"
-        assert float(words(page, "ratio")[:-1]) == pytest.approx(gains[name], rel=0.01, abs=0.006)
-        assert len(page.evaluate(ROWS)) == 3 and page.evaluate(STATE)["lanes"][1] == name
-    page.click("[data-tab=whatif]")
-    page.evaluate(SETTLED)
-    chosen = page.evaluate("document.querySelector('[data-ref=whatIfDrafter]').value")
-    assert chosen == lanes["draft_model"]["drafter"] and words(page, "whatIfShown") == "as raced"
+        assert page.evaluate(STATE)["state"] == state and words(page, "statusText") == "The prompt is too long."
+    show(page, frames(NEXT, race_id="a third"))
+    assert page.evaluate(TOKENS) == expected(NEXT)

@@ -1,0 +1,260 @@
+"""The race view in a real Chromium against strangers: text that wants to run, files, lanes of any number and name."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.jobs.recorded import RACES
+from app.web import RACE_VIEW_CSS
+from engine.analysis.metrics import lane_metrics, race_speedups
+from engine.core.errors import UsageError
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of
+from engine.drafters import short_label
+from engine.recordings.recording import Recording, build, loads
+from engine.session import TorchRace
+from engine.text import encode_prompt
+from engine.what_if.ask import members
+from tests.helpers.broken_races import SHORT, mutants, with_more_lanes
+from tests.helpers.page_browser import saved, selected
+from tests.helpers.race_pages import (
+    HOSTILE,
+    SETTLED,
+    STATE,
+    TEXT,
+    TOKENS,
+    expected,
+    feed,
+    frames,
+    opened,
+    race_over,
+    show,
+    words,
+    words_of,
+)
+from tests.helpers.races import as_trees, events_of, known_in_part, on_servers, spec_of
+from tests.helpers.steps_apart import steps_of
+from tests.helpers.trained import text_of, trained
+
+pytestmark = pytest.mark.browser
+RACE = race_over(words_of(TEXT, 3), hit=0.82)
+
+
+# ---- strangers' texts
+
+
+def test_hostile_text_and_labels_are_exact_run_nothing_and_push_nothing(page: Any) -> None:
+    """A model may write anything, and names, sentences and status texts come from strangers' files too: all of it is
+    shown as it is, on every tab and from a small phone to 4K without scrolling sideways."""
+    recorded = race_over(HOSTILE * 3, seed=3, hit=0.6)
+    feed(page, recorded)
+    assert page.evaluate(TOKENS) == expected(recorded)
+    marks = page.evaluate("[...document.querySelectorAll('.pf-text .pf-unseen')].map(n => n.dataset.mark)")
+    assert {"RLO", "ZWSP", "BOM", "NUL", "ESC", "CR", "U+2028", "U+E0041"} <= set(marks)
+    feed(page, race_over([*HOSTILE, *words_of(TEXT)], seed=4), race_id="looks", ribbon="RECORDED", every=90)
+    for width, height in ((360, 740), (768, 1024), (1280, 800), (3840, 2160)):
+        page.set_viewport_size({"width": width, "height": height})
+        for tab in ("text", "steps", "charts", "timing"):
+            page.click(f"[role=tab][data-tab={tab}]")
+            if tab == "text":
+                page.click("[data-ref=marks]")
+            if tab in ("text", "steps"):
+                page.locator("[data-ref=rightText] .pf-step").nth(-6).focus()
+            page.evaluate(SETTLED)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (width, tab)
+            page.keyboard.press("Escape")
+    page.set_viewport_size({"width": 1280, "height": 1000})
+    page.click("[role=tab][data-tab=text]")
+    for where, key in (
+        (recorded["model"], "name"),
+        (recorded["device"], "name"),
+        (recorded["verdicts"]["speculative"], "sentence"),
+        (recorded["verdicts"]["plain"], "sentence"),
+    ):
+        where[key] = "<img src=x onerror=window.ran=1>${window.ran=1}\u202e" + "W" * 900
+    status = "</p><script>window.ran=1</script>"
+    feed(page, recorded, race_id="labels", ribbon="<b>RECORDED", status=status, every=90)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("document.querySelectorAll('.pf img, .pf script, .pf b').length") == 0
+
+
+def test_no_declaration_is_lost_when_gradio_writes_the_style_anew(page: Any) -> None:
+    """A shorthand with a variable that is overridden in part serialises to nothing: in gradio, borders and fonts would
+    be gone."""
+    lost = page.evaluate(
+        """css => {
+            const sheet = new CSSStyleSheet();
+            sheet.replaceSync(css);
+            const texts = rule =>
+                rule.cssRules && !rule.selectorText ? [...rule.cssRules].flatMap(texts) : [rule.cssText];
+            return [...sheet.cssRules].flatMap(texts).filter(text => /:\\s*;/.test(text));
+        }""",
+        RACE_VIEW_CSS,
+    )
+    assert lost == []
+
+
+def test_every_good_recording_is_shown_and_copied_as_it_was_written(page: Any) -> None:
+    """Both texts, pasted to be compared, would refute the verdict: a struck-out guess in the middle of a word, a line
+    for each step. Nobody would find a name across one. Races of trees, of servers, without an audit or known in part:
+    people would be locked out of their own."""
+    hostile = race_over([word for word in HOSTILE if word != "\x00"], seed=3, hit=0.6)
+    trees = as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6), random.Random(4))
+    in_part, servers = known_in_part(SHORT, random.Random(4)), on_servers(SHORT)
+    assert loads(json.dumps(in_part).encode()) == in_part
+    shipped = [json.loads(file.read_bytes()) for file in sorted(RACES.glob("*.json"))]
+    for recorded in (*shipped, trees, hostile, race_over(words_of(TEXT)[:9], audit=False), in_part, servers):
+        opened(page, recorded)
+        assert page.evaluate(TOKENS) == expected(recorded) and words(page, "plainVerdict")
+        assert words(page, "verdictWord").startswith("The same text" if recorded is servers else "Identical")
+        written = {
+            lane: "".join("".join(step["pieces"]) for step in steps_of(recorded, lane))
+            for lane in ("baseline", "speculative")
+        }
+        for button in ("#pf-tab-steps", "#pf-tab-text", "[data-ref=marks]", "[data-ref=marks]"):
+            page.click(button)
+            for lane, ref in (("baseline", "leftText"), ("speculative", "rightText")):
+                assert selected(page, f"[data-ref={ref}]") == written[lane], (button, lane, recorded["prompt"])
+        if recorded in shipped:  # by the browser alone, which knows no such blanks
+            assert written["speculative"].replace("\xa0", " ") in selected(page, ".pf-lanes")
+    opened(page, json.loads((RACES / "csv_to_json.json").read_bytes()))
+    assert page.evaluate("getSelection().empty(), find('la Gomez') && find('la Gomez')")
+    assert page.evaluate("getSelection().anchorNode.parentElement.closest('[data-ref=rightText]') !== null")
+
+
+# ---- files, and lanes of any number and name
+
+
+def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
+    """A stranger's broken race over the one that was there; a saved race that is no longer the same file, since a
+    checksum has 64 bits and JavaScript's numbers 53; or an example that no click brings back, since its frame was the
+    last one from the server. What is refused, and why: tests/recordings."""
+    good, path, example = json.dumps(SHORT, indent=1), tmp_path / "race.json", tab.evaluate(STATE)["race"]
+
+    def open_file(content: bytes) -> None:
+        path.write_bytes(content)
+        tab.set_input_files("[data-ref=file]", [])
+        tab.set_input_files("[data-ref=file]", path)
+
+    open_file(good.encode())
+    tab.wait_for_function("window.photofinish.state.fromFile")
+    tab.evaluate(SETTLED)
+    before = tab.evaluate(TOKENS)
+    assert before == expected(SHORT) and "RECORDED" in words(tab, "ribbon")
+    assert saved(tab).decode() == loads(good.encode()).text
+    wrong = json.dumps({**SHORT, "verdicts": {"nobody": {}}})
+    for content, why in (
+        (wrong.encode(), "nobody"),
+        (b"", "not JSON"),
+        (b"[" * 300_000, "brackets"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b" " * 11_000_000, "larger than"),
+    ):
+        tab.evaluate("document.querySelector('[data-ref=alertText]').textContent = ''")
+        open_file(content)
+        tab.wait_for_function("document.querySelector('[data-ref=alertText]').textContent")
+        said = words(tab, "alertText")
+        assert said.startswith("race.json cannot be opened: ") and said.endswith(".") and why in said
+    assert tab.evaluate(TOKENS) == before
+    assert all("the server responded with a status of 4" in problem for problem in tab.problems)
+    tab.problems.clear()
+    tab.locator("#page-presets button:not(#page-settings-button)").first.click()
+    tab.wait_for_function("!window.photofinish.state.fromFile")
+    assert tab.evaluate(STATE)["race"] == example and example.startswith("recorded-")
+
+
+def test_whatever_the_check_accepts_can_be_shown(page: Any) -> None:
+    """An odd file that the server accepts would stop the program."""
+    good = []
+    for text in mutants(300):
+        with suppress(UsageError):
+            good.append(json.dumps(loads(text.encode()).fields))
+    page.evaluate("texts => texts.forEach(text => window.photofinish.open(text))", good)
+    page.evaluate(SETTLED)
+    assert 20 < len(good) < 250
+
+
+def test_a_file_on_screen_stays_until_the_next_race(page: Any) -> None:
+    """Late frames of the race before must not write into an opened file."""
+    sent = frames(RACE, race_id="served")
+    show(page, sent[:-1])
+    assert page.is_disabled("[data-ref=open]")
+    opened(page, SHORT)
+    show(page, sent[-1:])
+    assert page.evaluate(TOKENS) == expected(SHORT)
+    show(page, frames(RACE, race_id="next")[:3])
+    assert page.evaluate(STATE)["race"] == "next"
+
+
+@pytest.mark.parametrize("live", [True, False], ids=["live", "file"])
+@pytest.mark.parametrize("names", [["a", "b", "c", "d", "e"], ["__proto__", "toString", "constructor"]])
+def test_the_page_shows_the_baseline_and_the_first_that_drafts(page: Any, names: list[str], live: bool) -> None:
+    """The last lane, or the one called speculative, would be shown, with another lane's verdict or ratio; a baseline of
+    another name as the lane that drafts."""
+    recorded = with_more_lanes(names, first=1)
+    recorded = json.loads(json.dumps(recorded).replace('"baseline"', '"base"'))
+    recorded["spec"]["lanes"][-1]["role"] = "baseline"
+    if live:
+        feed(page, recorded)
+    else:
+        opened(page, recorded)
+    page.wait_for_function("!window.photofinish.state.live")
+    state = page.evaluate(STATE)
+    assert state["lanes"] == ["base", names[0]]
+    assert page.evaluate(TOKENS) == expected(recorded, lanes=("base", names[0]))
+    assert words(page, "verdictSentence") == f"Identical tokens: baseline and {names[0]}."
+    assert words(page, "plainVerdict").startswith("The plain lane not shown: ")
+    gains = race_speedups(events_of(recorded), spec_of(recorded).lanes)
+    assert state["speedup"] == pytest.approx(gains[names[0]])
+    clocks = {e["lane"]: e["clock_s"] for e in recorded["events"]}
+    shown = max(clocks[name] for name in ("plain", "base", names[0]))
+    assert state["duration"] == pytest.approx(shown), "the replay would go on after both lanes' ends"
+
+
+ROWS = """() => [...document.querySelectorAll('.pf-track-right, .pf-track-more')].map(row =>
+    [row.querySelector('.pf-track-name').textContent, row.querySelector('.pf-track-count').textContent])"""
+
+
+def race_of_three() -> Recording:
+    """A real race of three drafters, with tables."""
+    loaded = trained()
+    lanes = lanes_of([("speculative", text_of("ngram"), 4), *((d, text_of(d), 3) for d in ("draft_model", "eagle3"))])
+    spec = RaceSpec(lanes, SamplingParams(1.2, seed=2, max_new_tokens=60), audit=True)  # at 0 the text repeats itself
+    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, "def add(a, b):\n    return a + b\n\ndef "))
+    events = list(race.events())
+    return build(race.header(), events, {**race.result(), **members(race)})
+
+
+def test_all_are_ranked_and_each_can_be_looked_at(page: Any) -> None:
+    """A rank that contradicts the times, another lane's ratio next to a name, or texts, figures and tables of one lane
+    under the name of another."""
+    recording = race_of_three()
+    feed(page, recording.fields, every=90)
+    lanes = {lane["name"]: lane for lane in recording["spec"]["lanes"][2:]}
+    gains = race_speedups(recording.events, recording.spec.lanes)
+    speeds = {name: lane_metrics(recording.events, name).tokens_per_s or 0.0 for name in lanes}
+    rows, places = page.evaluate(ROWS), list[int]()
+    for (title, count), (name, lane) in zip(rows, lanes.items(), strict=True):
+        place, shown = re.fullmatch(r"(\d)\. (.*), k = \d+", title).groups()
+        places.append(int(place))
+        assert short_label(lane["drafter"]).startswith(shown[:70])
+        assert count.split() == ["≡", "60", f"{gains[name]:.2f}×"]
+    by_speed = [place for _, place in sorted(zip(speeds.values(), places, strict=True), reverse=True)]
+    assert by_speed[0] == 1 and by_speed == sorted(places)
+    for name in ("eagle3", "speculative", "draft_model"):
+        page.locator(".pf-track-more", has_text=short_label(lanes[name]["drafter"])[:40]).click()
+        page.evaluate(SETTLED)
+        assert page.evaluate(TOKENS) == expected(recording, lanes=("baseline", name))
+        assert words(page, "rightFigure") == f"{speeds[name]:.{int(speeds[name] < 1000)}f}"
+        assert float(words(page, "ratio")[:-1]) == pytest.approx(gains[name], rel=0.01, abs=0.006)
+        assert len(page.evaluate(ROWS)) == 3 and page.evaluate(STATE)["lanes"][1] == name
+    page.click("[data-tab=whatif]")
+    page.evaluate(SETTLED)
+    chosen = page.evaluate("document.querySelector('[data-ref=whatIfDrafter]').value")
+    assert chosen == lanes["draft_model"]["drafter"] and words(page, "whatIfShown") == "as raced"
