@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from app.page.theme import HEAD, PAGE_CSS
+from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from app.web.bundle import FOLDER, GR_HTML, HOST, bundle
+from app.web.components import DIALOGS_CSS
 from tests.helpers.js_names import Module, names_of
 
 PROGRAMS = (
@@ -153,3 +156,26 @@ def test_what_the_bundle_refuses(tmp_path, changes, said):
     """A program that stops in the browser, or calls the wrong function, instead of a server that does not start."""
     with pytest.raises(ValueError, match=re.escape(said)):
         bundled(tmp_path, **changes)
+
+
+STYLE = HEAD + RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "allowed"),
+    [
+        (RACE_VIEW_TEMPLATE, r"\$\{|\{\{|`|\\", set()),
+        (RACE_VIEW_JS, r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", set()),
+        (RACE_VIEW_CSS, r"@(?:container|supports|layer|import)|url\(|:(?:is|not|where|has)\([^)]*,", set()),
+        (STYLE, r"[^\s,{}]*:has\(", {"#page-top:has(", "#page-model:has(", ".pf-left:has("}),
+        (STYLE, r"(?<!--screen, )(?<![\d.])[\d.]+[dsl]?v(?:h|b|max|min)\b[^;]*", set()),
+    ],
+    ids=["evaluated", "run", "dropped", "searched for every word", "as high as the screen"],
+)
+def test_what_gradio_or_a_stranger_would_turn_against_the_page(text: str, form: str, allowed: set[str]) -> None:
+    """gr.HTML runs the template through Handlebars and a template literal; innerHTML and its kin would run what a model
+    writes. gradio drops @container, @supports and @layer rules and splits selectors at every comma, also inside :is().
+    With `:has` on what the race is in, Chromium restyles the page whenever a word is added: 8 ms of each frame. A frame
+    may be as high as its page: where the page's height follows the frame's, both grow without end; what is a share of
+    the screen goes by `--screen`, which is fixed there."""
+    assert {*re.findall(form, text)} == allowed

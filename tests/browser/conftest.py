@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
-from tests.helpers.page_browser import CHROMIUM, FLAGS, SEEN, loaded, watched
+from tests.helpers.page_browser import CHROMIUM, FLAGS, RACE_MS, SEEN, loaded, watched
 from tests.helpers.race_pages import page_html
 
 DESK = {"width": 1280, "height": 800}
@@ -16,12 +16,14 @@ DESK = {"width": 1280, "height": 800}
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One per file: while it is open its event loop runs, and no other test of the process could run one."""
+    """One per file: while it is open its event loop runs, and no other test of the process could run one. Every wait in
+    a page of it may take as long as a race."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not CHROMIUM.exists():
         pytest.skip(f"no Chromium at {CHROMIUM}; install it, or set CHROMIUM")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        browser.on("context", lambda context: context.set_default_timeout(RACE_MS))
         yield browser
         browser.close()
 

@@ -19,7 +19,6 @@ from engine.core.spec import standard_lanes
 from engine.recordings.recording import loads, read
 from engine.what_if.read import what_if_of
 from tests.helpers.page_browser import (
-    LOAD_MS,
     copied,
     end,
     figures,
@@ -56,9 +55,9 @@ def test_a_live_race_to_its_verdict_and_its_figures(tab: Any) -> None:
     tab.click('text="CSV to JSON"')
     settings(tab, Maximum_length="48")
     run_race(tab)
-    tab.wait_for_selector(".pf-verdict[data-kind=identical_bits]", timeout=LOAD_MS)
+    tab.wait_for_selector(".pf-verdict[data-kind=identical_bits]")
     tab.click("[role=tab][data-tab=whatif]")
-    tab.wait_for_selector("[data-ref=whatIfK]:enabled", timeout=LOAD_MS)
+    tab.wait_for_selector("[data-ref=whatIfK]:enabled")
     tab.click("[role=tab][data-tab=onestep]")
     tab.wait_for_selector(".pf-one-answer")
     assert "equal in both lanes" in tab.text_content(".pf-dice-says")
@@ -84,7 +83,7 @@ def test_stop_is_stop_and_buttons_look_as_they_are(visit: Any) -> None:
 
     def only(can: str, cannot: str) -> None:
         for state, name in (("enabled", can), ("disabled", cannot)):
-            tab.wait_for_selector(f"#page-{name}-button:{state}", timeout=LOAD_MS)
+            tab.wait_for_selector(f"#page-{name}-button:{state}")
 
     only("race", "stop")
     settings(tab, Maximum_length="1000")
@@ -125,11 +124,11 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
     assert (params["temperature"], params["seed"]) == (story.temperature, story.seed)
     for edit in (lambda: tab.locator(PROMPT).press("x"), lambda: tab.locator(PROMPT).fill("pasted, not typed")):
         tab.click('text="Hungarian"')
-        tab.wait_for_selector(".page-expect", state="visible", timeout=LOAD_MS)
+        tab.wait_for_selector(".page-expect", state="visible")
         tab.wait_for_function("window.photofinish.state.race === 'recorded-hungarian'")
         assert words(tab, "titleFacts").startswith("always 11 guesses a step, ")
         edit()
-        tab.wait_for_selector(".page-expect", state="hidden", timeout=LOAD_MS)
+        tab.wait_for_selector(".page-expect", state="hidden")
     assert words(tab, "titleName") == "Hungarian"
 
 
@@ -140,30 +139,30 @@ def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
     open_settings(tab)
     seed.fill("")
     tab.click("#page-race-button")
-    tab.wait_for_selector("text=seed is empty; enter a number", timeout=LOAD_MS)
+    tab.wait_for_selector("text=seed is empty; enter a number")
     tab.click(".toast-close")
-    tab.wait_for_selector(".toast-close", state="detached", timeout=LOAD_MS)
+    tab.wait_for_selector(".toast-close", state="detached")
     seed.fill("0")
     tab.keyboard.press("Escape")
     tab.locator(PROMPT).fill("")
     tab.click("#page-race-button")
-    tab.wait_for_selector(".page-count[data-wrong]:has-text('Type something first.')", timeout=LOAD_MS)
+    tab.wait_for_selector(".page-count[data-wrong]:has-text('Type something first.')")
     assert tab.is_enabled("#page-race-button") and not tab.locator(".toast-close").count()
     long = "word " * 5_000
     tab.evaluate("text => navigator.clipboard.writeText(text)", long)
     tab.locator(PROMPT).press("Control+v")
-    tab.wait_for_selector(".page-count:has-text('20,000 of 25,000 characters used.')", timeout=LOAD_MS)
+    tab.wait_for_selector(".page-count:has-text('20,000 of 25,000 characters used.')")
     assert tab.input_value(PROMPT) == long[:20_000]
     tab.locator(PROMPT).fill("def add(a, b):")
     num = len(tokenizer_of("byte level")("def add(a, b):")["input_ids"])
-    tab.wait_for_selector(f".page-count:not([data-wrong]):has-text('{num} tokens')", timeout=LOAD_MS)
+    tab.wait_for_selector(f".page-count:not([data-wrong]):has-text('{num} tokens')")
     with tab.expect_response("**/tokens") as answer:
         tab.locator(PROMPT).fill("Write a friendly mail to Ms Smith.")
     assert answer.value.json()["chat"] is True and not tab.locator(".page-continues").count()
     tab.route("**/tokens", lambda route: route.fulfill(json={"count": 9, "chat": False}))  # as of a base model
     settings(tab, Temperature="0")
     tab.locator(PROMPT).fill("Write a friendly mail to Mr Smith.")
-    tab.wait_for_selector(".page-continues:has-text('does not answer')", timeout=LOAD_MS)
+    tab.wait_for_selector(".page-continues:has-text('does not answer')")
     for width in (1280, 390):
         tab.set_viewport_size({"width": width, "height": 800})
         box = tab.locator(".page-continues").bounding_box()
@@ -172,8 +171,8 @@ def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
         assert race["x"] > box["x"] + box["width"] or race["y"] >= box["y"] + box["height"], "it covers Race"
     tab.click(".page-continues button:has-text('Dear Ms Smith,')")
     assert tab.input_value(PROMPT) == "Write a friendly mail to Mr Smith.\n\nDear Ms Smith,"
-    tab.click(".page-continues:has-text('prose repeats itself') button", timeout=LOAD_MS)
-    tab.wait_for_selector(".page-continues", state="detached", timeout=LOAD_MS)
+    tab.click(".page-continues:has-text('prose repeats itself') button")
+    tab.wait_for_selector(".page-continues", state="detached")
     assert tab.input_value("input[aria-label='number input for Temperature']") == "0.8"
 
 
@@ -200,7 +199,7 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     settings(tab, Maximum_length="16", Temperature="0.8")
     choose_odds(tab)
     run_race(tab)
-    tab.wait_for_selector('.pf-verdict[data-kind="same_distribution"]', timeout=LOAD_MS)
+    tab.wait_for_selector('.pf-verdict[data-kind="same_distribution"]')
     for said in ("verdictWord", "announce"):
         assert "Same probabilities, different text" in words(tab, said)
     assert "as likely as without guesses" in words(tab, "verdictMeans") and words(tab, "verdictRows") == ""
@@ -243,7 +242,7 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     assert first == second
     choose_odds(other)
     other.click('text="SQL"')
-    other.wait_for_function("document.querySelector('input[value=coupled]').checked", timeout=LOAD_MS)
+    other.wait_for_function("document.querySelector('input[value=coupled]').checked")
 
 
 def test_at_temperature_0_both_rules_are_one(tab: Any) -> None:
@@ -252,7 +251,7 @@ def test_at_temperature_0_both_rules_are_one(tab: Any) -> None:
     choose_odds(tab)
     assert "No difference at temperature 0." in tab.inner_text("#page-advanced")
     run_race(tab)
-    tab.wait_for_selector('.pf-verdict[data-kind="identical_bits"]', timeout=LOAD_MS)
+    tab.wait_for_selector('.pf-verdict[data-kind="identical_bits"]')
     assert ODDS not in words(tab, "titleFacts") and "greedy" in words(tab, "titleFacts")
 
 
@@ -261,7 +260,7 @@ def test_the_python_of_the_api_page_is_python(visitor: Any) -> None:
     Gradio's page asks for parts that are switched off (404), at times after the test."""
     tab = visitor(until="page")
     tab.click("text=Use via API")
-    tab.wait_for_selector("code:has-text('api_name=\"/race\"')", timeout=LOAD_MS, state="attached")
+    tab.wait_for_selector("code:has-text('api_name=\"/race\"')", state="attached")
     codes = [text for text in tab.locator("code").all_inner_texts() if text.lstrip().startswith("from gradio_client")]
     assert len(codes) >= 2
     for code in codes:

@@ -17,8 +17,6 @@ from tests.helpers.forged import forged, in_turns
 from tests.helpers.page_browser import (
     BROWSER,
     FLAGS,
-    LOAD_MS,
-    RACE_MS,
     SEEN,
     end,
     figures,
@@ -53,7 +51,7 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     watching = witness.frames()
     next(watching)
     reload(tab, "page")
-    tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race, timeout=RACE_MS)
+    tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race)
     assert "RECORDED" not in words(tab, "ribbon")
     watching.close()
     end(tab)
@@ -61,13 +59,13 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     assert recording["events"][0]["type"] == "started" and tab.evaluate(TOKENS) == expected(recording)
     tab.route("**/recordings/*", lambda route: route.fulfill(status=404))
     reload(tab, "page")
-    tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race, timeout=RACE_MS)
+    tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race)
     to_end(tab)
     assert tab.evaluate(TOKENS) == expected(recording) and "RECORDED" not in words(tab, "ribbon")
     assert tab.input_value("#page-prompt textarea") == recording["prompt"]["text"]
     tab.evaluate("sessionStorage.setItem('photofinish.race', '0123456789abcdef')")
     reload(tab, "page")
-    tab.wait_for_selector("[data-ref=alert] >> text=Your last race did not finish", timeout=RACE_MS)
+    tab.wait_for_selector("[data-ref=alert] >> text=Your last race did not finish")
 
 
 def test_two_visitors_see_their_own_races(visit: Any) -> None:
@@ -77,15 +75,13 @@ def test_two_visitors_see_their_own_races(visit: Any) -> None:
     first, second = visit(), visit()
     state = second.evaluate(STATE)
     assert not state["playing"] and state["t"] == state["duration"]
-    second.wait_for_function(
-        "!document.getAnimations().length && !document.querySelector('.generating, .pending')", timeout=LOAD_MS
-    )
+    second.wait_for_function("!document.getAnimations().length && !document.querySelector('.generating, .pending')")
     settings(first, Maximum_length="1000")
     settings(second, Maximum_length="32")
     before, example = second.evaluate(TOKENS), second.evaluate(f"{STATE}.race")
     run_race(first, "running")
     second.click("#page-race-button")
-    card = second.wait_for_selector("[data-ref=card]:has-text('1 race ahead of you')", timeout=RACE_MS)
+    card = second.wait_for_selector("[data-ref=card]:has-text('1 race ahead of you')")
     assert second.is_disabled("#page-race-button") and second.is_enabled("#page-stop-button")
     second.click("[data-ref=play]")
     second.wait_for_function(f"{STATE}.playing && {STATE}.t > 0")
@@ -119,7 +115,7 @@ def test_a_live_race_is_saved_and_opened(visit: Any, tmp_path: Path) -> None:
     assert other.input_value("[aria-label='number input for Maximum length']") == "48"
     run_race(other)
     num = sum(len(e["token_ids"]) for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step")
-    other.wait_for_selector("[data-ref=verdictMeans]:not(:empty)", timeout=LOAD_MS)
+    other.wait_for_selector("[data-ref=verdictMeans]:not(:empty)")
     assert words(other, "verdictMeans").startswith(f"This machine wrote the same {num} tokens, bit for bit, ")
     assert other.is_visible("[data-ref=verdictMeans]") and not other.evaluate(f"{STATE}.fromFile")
 
@@ -167,7 +163,7 @@ def test_a_page_whose_race_never_comes_is_seen(browser: Any, server: Any) -> Non
     tab = watched(context.new_page(), server.url)
     tab.add_init_script("Element.prototype.toggleAttribute = () => true")
     tab.goto(server.url)
-    tab.wait_for_selector("#page-race-button", timeout=LOAD_MS)
+    tab.wait_for_selector("#page-race-button")
     context.close()
 
 

@@ -10,8 +10,6 @@ import pytest
 from app.catalogue.catalogue import load_presets
 from tests.helpers.page_browser import (
     CUT,
-    LOAD_MS,
-    RACE_MS,
     UNREADABLE,
     close_settings,
     figures,
@@ -93,14 +91,14 @@ def test_settings_take_the_focus_and_give_it_back(tab: Any) -> None:
     tab.focus("#page-settings-button")
     for leave in leaves.values():
         tab.keyboard.press("Enter")
-        tab.wait_for_function("document.activeElement.closest('#page-panel')", timeout=LOAD_MS)
+        tab.wait_for_function("document.activeElement.closest('#page-panel')")
         assert tab.evaluate(FOCUSED)["marked"]
         leave()
-        tab.wait_for_selector(".sidebar.open", state="detached", timeout=LOAD_MS)
-        tab.wait_for_function("document.activeElement.id === 'page-settings-button'", timeout=LOAD_MS)
+        tab.wait_for_selector(".sidebar.open", state="detached")
+        tab.wait_for_function("document.activeElement.id === 'page-settings-button'")
     assert tab.get_attribute(".pf", "data-tab") == "timing"
     tab.go_back()
-    tab.wait_for_selector(".pf[data-tab=text]", timeout=LOAD_MS)
+    tab.wait_for_selector(".pf[data-tab=text]")
 
 
 def test_the_panel_takes_no_keys_from_who_went_on(tab: Any) -> None:
@@ -117,7 +115,7 @@ def test_the_panel_takes_no_keys_from_who_went_on(tab: Any) -> None:
         )
         tab.wait_for_timeout(200)  # the panel moves the focus 60 ms after it opens
         assert tab.evaluate("place => document.activeElement === document.querySelector(place)", place), place
-    tab.wait_for_selector(".sidebar.open", state="detached", timeout=LOAD_MS)
+    tab.wait_for_selector(".sidebar.open", state="detached")
 
 
 @pytest.mark.parametrize(("width", "height", "scheme"), LOOKS)
@@ -127,10 +125,10 @@ def test_every_look_can_be_read(tab: Any, width: int, height: int, scheme: str) 
     a unit in two lines or a mark outside its board."""
     tab.set_viewport_size({"width": width, "height": height})
     tab.emulate_media(color_scheme=scheme)
-    tab.wait_for_selector("body.dark", state="attached" if scheme == "dark" else "detached", timeout=LOAD_MS)
+    tab.wait_for_selector("body.dark", state="attached" if scheme == "dark" else "detached")
 
     def look(where: str) -> None:
-        tab.wait_for_function(f"!{MOVING}", timeout=LOAD_MS)
+        tab.wait_for_function(f"!{MOVING}")
         assert tab.evaluate(OVERFLOW) <= 0, where
         assert tab.evaluate(UNREADABLE) == [], where
         assert tab.evaluate(CUT) == [], where
@@ -218,7 +216,7 @@ def test_everything_is_in_sight_and_nothing_moves(visit: Any) -> None:
         tab.click("#page-presets button:has-text('CSV to JSON')")
         tab.wait_for_function("window.photofinish.state.race.startsWith('recorded') && window.photofinish.state.t > 0")
         settings(tab, Maximum_length="300")  # so that it can be seen running
-        tab.wait_for_function(f"!{MOVING}", timeout=LOAD_MS)
+        tab.wait_for_function(f"!{MOVING}")
         tab.evaluate("window.shifts.length = 0")
         for moment in ("before", "running", "finished"):
             if moment == "running":
@@ -226,7 +224,7 @@ def test_everything_is_in_sight_and_nothing_moves(visit: Any) -> None:
             elif moment == "finished":
                 new_race(tab, None)
                 assert min(tab.evaluate(FULL)) > 1, "texts that fit into their boxes push nothing"
-                tab.wait_for_function("window.photofinish.state.playing", timeout=RACE_MS)
+                tab.wait_for_function("window.photofinish.state.playing")
                 tab.evaluate(SETTLED)
             assert min(tab.evaluate(ROWS)) >= 6, moment
             for selector in ("#page-prompt textarea", ".pf-board", ".pf-verdict"):
@@ -271,6 +269,6 @@ def test_fingers(visit: Any) -> None:
     assert tab.locator(".pf-stage-hint kbd:visible").count() == 0 and "Esc" not in tab.inner_text(".pf-stage-hint")
     before = tab.evaluate("window.photofinish.state.race")
     tab.tap("[data-key=n]")
-    tab.wait_for_function("race => window.photofinish.state.race !== race", arg=before, timeout=LOAD_MS)
+    tab.wait_for_function("race => window.photofinish.state.race !== race", arg=before)
     tab.tap("[data-key='?']")
     look("what else the stage can do")

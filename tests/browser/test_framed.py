@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import ROOT
-from tests.helpers.page_browser import LOAD_MS, SEEN, loaded, new_race
+from tests.helpers.page_browser import SEEN, loaded, new_race
 from tests.helpers.pageserver import TARGET, served
 
 pytestmark = pytest.mark.browser
@@ -59,7 +59,7 @@ def test_the_frame_settles_and_everything_is_within_it(
         settled(host)
         for tab in page.evaluate("[...document.querySelectorAll('.pf-tab:not([hidden])')].map(tab => tab.dataset.tab)"):
             page.click(f"#pf-tab-{tab}")
-            page.wait_for_function(f"({BELOW})().length === 0", timeout=LOAD_MS)  # its figures come one by one
+            page.wait_for_function(f"({BELOW})().length === 0")  # its figures come one by one
             settled(host)
         page.click("#pf-tab-text")
         high = settled(host)
@@ -73,7 +73,7 @@ def test_the_frame_settles_and_everything_is_within_it(
             if refuses:
                 page.evaluate("document.documentElement.requestFullscreen = () => Promise.reject(); 0")
             page.click("#page-stage-button")
-            page.wait_for_selector(".pf[data-stage]", timeout=LOAD_MS)
+            page.wait_for_selector(".pf[data-stage]")
             tall = settled(host)
             assert page.evaluate(BELOW) == [] and (not refuses or tall >= 56 * 16)
             host.keyboard.press("Escape")

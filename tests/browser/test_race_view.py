@@ -1,9 +1,11 @@
-"""The live component in a real Chromium: the tokens, numbers and times on the page are what the events say."""
+"""The race view in a real Chromium: tokens, numbers, times, verdict and cautions on the page are what the events say,
+live, in replay and at the end."""
 
 from __future__ import annotations
 
 import copy
 import itertools
+import json
 import random
 import re
 from typing import Any
@@ -11,7 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from app.jobs.frames import frame_json
 from engine.analysis.breakdown import compared
+from engine.core.errors import UsageError
+from engine.core.events import text_of
+from engine.recordings.recording import loads
+from tests.helpers.broken_races import SHORT, TIMES
+from tests.helpers.page_browser import saved
 from tests.helpers.race_pages import (
     SETTLED,
     STATE,
@@ -22,19 +30,18 @@ from tests.helpers.race_pages import (
     frames,
     numbers_at,
     race_over,
+    rejudged,
     rounded,
     show,
     words,
     words_of,
 )
-from tests.helpers.races import events_of, recordings, servers_races
+from tests.helpers.races import events_of, fixed_race, recordings, servers_races
 
 pytestmark = pytest.mark.browser
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
-SHORT = race_over(words_of(TEXT)[:60], seed=5)
-
-
 RACE_IDS = map(str, itertools.count())
+VERDICT = "document.querySelector('[data-ref=verdict]').dataset.kind"
 
 
 @settings(max_examples=12)
@@ -47,11 +54,14 @@ def test_the_dom_is_the_event_stream(shared_page: Any, recorded: dict[str, Any],
         assert shared_page.problems == []
 
 
-def test_four_hundred_tokens_live_then_at_every_lane_time(page: Any) -> None:
-    """Live, scrubbed back and forth: the same race, and both lanes at the same lane time."""
-    feed(page, RACE, every=30)
-    assert len(RACE["events"]) > 800
-    assert page.evaluate(TOKENS) == expected(RACE)
+def test_lost_frames_are_repaired_and_any_lane_time_is_shown(page: Any) -> None:
+    """Frames get lost (a hidden tab, two in one tick) or come twice: the end must be right. Scrubbed back and forth it
+    is the same race, and both lanes are at the same lane time."""
+    sent = frames(RACE, every=20)
+    show(page, [frame for i, frame in enumerate(sent[:-1]) if i % 7])
+    assert len(RACE["events"]) > 800 and page.evaluate(STATE)["holes"] > 0
+    show(page, [sent[3], sent[-1], sent[5]])
+    assert page.evaluate(TOKENS) == expected(RACE) and page.evaluate(STATE)["holes"] == 0
     end = page.evaluate(STATE)["duration"]
     for share in (0.0, 0.71, 0.2, 0.5, 0.05, 1.0):
         page.evaluate(
@@ -60,8 +70,7 @@ def test_four_hundred_tokens_live_then_at_every_lane_time(page: Any) -> None:
             round(1000 * end * share),
         )
         page.evaluate(SETTLED)
-        t = page.evaluate(STATE)["t"]
-        assert page.evaluate(TOKENS) == expected(RACE, t)
+        assert page.evaluate(TOKENS) == expected(RACE, page.evaluate(STATE)["t"])
 
 
 def test_no_text_is_made_up_for_guesses_that_nobody_knows(page: Any) -> None:
@@ -72,7 +81,6 @@ def test_no_text_is_made_up_for_guesses_that_nobody_knows(page: Any) -> None:
             e.update(num_drafted=len(e["drafted"]), drafted=[], drafted_pieces=[], width=None)
     feed(page, recorded)
     assert page.evaluate(TOKENS) == expected(recorded)
-    assert page.locator("[data-ref=rightText] .pf-rejected").count() == 0
     done = [e for e in recorded["events"] if e["lane"] == "speculative" and e.get("num_drafted")]
     for dropped in (True, False):
         step = next(e for e in done if (e["num_accepted"] < e["num_drafted"]) == dropped)
@@ -80,11 +88,13 @@ def test_no_text_is_made_up_for_guesses_that_nobody_knows(page: Any) -> None:
         page.wait_for_selector("[data-ref=pop]:not([hidden])")
         told = f"step {step['index'] + 1}: {step['num_accepted']} of {step['num_drafted']} guesses kept"
         assert page.text_content(".pf-pop-head") == told + ("; which ones were dropped is not known" if dropped else "")
-        assert page.locator("[data-ref=pop] li").count() == len(step["token_ids"]) and "unknown width" in words(
-            page, "pop"
-        )
+        assert page.locator("[data-ref=pop] li").count() == len(step["token_ids"])
+        assert "unknown width" in words(page, "pop")
     drafted, kept = (sum(e[key] for e in done) for key in ("num_drafted", "num_accepted"))
     assert words(page, "rateWords") == f"{kept} of {drafted} guesses"
+
+
+# ---- numbers
 
 
 def test_live_numbers_are_the_servers(page: Any) -> None:
@@ -111,18 +121,16 @@ def test_one_line_explains_the_ratio(page: Any) -> None:
         feed(page, faster, race_id=f"faster {seed}")
         numbers = numbers_at(faster, float("inf"))
         lane, *plain = (numbers["metrics"][name] for name in ("speculative", "plain", "baseline"))
-        other = max(plain, key=lambda each: each["tokens_per_s"])
-        told = re.fullmatch(LINE, words(page, "ratioWords"))
+        other = max(plain, key=lambda metrics: metrics["tokens_per_s"])
+        told, ratio = re.fullmatch(LINE, words(page, "ratioWords")), words(page, "ratio")
+        whole = (other["prefill_s"] + other["decode_s"]) / (lane["prefill_s"] + lane["decode_s"])
         assert told, words(page, "ratioWords")
         assert told.group(1) == words(page, "rightFigure") == f"{lane['tokens_per_s']:.1f}"
-        assert told.group(2) == f"{other['tokens_per_s']:.1f}"
-        ratio = words(page, "ratio")
+        assert told.groups()[1:] == (f"{other['tokens_per_s']:.1f}", f"{whole:.2f}")
         assert ratio == f"{numbers['speedup']:.2f}×"
         assert float(told.group(1)) / float(told.group(2)) == pytest.approx(float(ratio[:-1]), abs=0.02)
-        whole = (other["prefill_s"] + other["decode_s"]) / (lane["prefill_s"] + lane["decode_s"])
-        assert told.group(3) == f"{whole:.2f}"
         with_it = f"Including the prompt, the speculative lane was {whole:.2f}× as fast as Plain"
-        assert with_it in page.text_content("[data-ref=ttftNote]"), "another divisor than the board's"
+        assert with_it in words(page, "ttftNote"), "another divisor than the board's"
         page.click("[data-tab=why]")
         race = compared(events_of(faster))
         assert race and words(page, "whySays") == (
@@ -131,7 +139,7 @@ def test_one_line_explains_the_ratio(page: Any) -> None:
 
 
 def test_a_ratio_within_its_noise_is_no_difference(page: Any) -> None:
-    """1.03x faster, in green, from a race whose steps scatter by 10 %; or a text that loops, without a word."""
+    """1.03x faster, in green, from a race whose steps scatter by 10 %."""
     even = race_over(words_of(TEXT)[:60], k=0, drafter="none")
     rng = random.Random(4)
     for event in even["events"]:
@@ -139,31 +147,9 @@ def test_a_ratio_within_its_noise_is_no_difference(page: Any) -> None:
             event["verify_s"] = rng.gauss(0.025, 0.004)
     feed(page, even, race_id="even")
     assert words(page, "ratioWords").startswith("no difference: the noise is")
-    assert page.get_attribute(".pf", "data-sense") == "even"
+    assert page.get_attribute(".pf", "data-sense") == "even" and page.evaluate(STATE)["noise"] > 0
     feed(page, SHORT, race_id="clear")
-    assert page.get_attribute(".pf", "data-sense") == "faster" and words(page, "caution") == ""
-    feed(page, race_over(words_of(TEXT)[:20] * 5, seed=3), race_id="loop")
-    assert words(page, "caution").startswith("The text repeats itself") and page.evaluate(STATE)["noise"] > 0
-
-
-def test_holes_are_repaired_by_the_last_frame(page: Any) -> None:
-    """Frames get lost (a hidden tab, two in one tick); frames come twice. The end must be right."""
-    sent = frames(RACE, every=20)
-    kept = [f for i, f in enumerate(sent[:-1]) if i % 7]
-    show(page, kept)
-    assert page.evaluate(STATE)["holes"] > 0
-    show(page, [sent[3], sent[-1], sent[5]])
-    assert page.evaluate(TOKENS) == expected(RACE)
-    assert page.evaluate(STATE)["holes"] == 0
-
-
-def test_a_new_race_clears_the_old(page: Any) -> None:
-    """Tokens of the last race under the next one's verdict would be a lie."""
-    feed(page, RACE, race_id="first", every=90)
-    show(page, frames(SHORT, race_id="second")[:1])
-    assert page.evaluate(TOKENS) == []
-    assert page.get_attribute("[data-ref=verdict]", "data-kind") == "none"
-    assert words(page, "rightFigure") == "–"
+    assert page.get_attribute(".pf", "data-sense") == "faster"
 
 
 # ---- replay
@@ -175,46 +161,42 @@ def test_the_scrubber_works_from_the_keyboard(page: Any) -> None:
     feed(page, SHORT)
     page.focus("[data-ref=scrub]")
     times = sorted({e["clock_s"] for e in SHORT["events"] if e["type"] == "step" and e["lane"] != "plain"})
-    page.keyboard.press("Home")
-    page.evaluate(SETTLED)
-    assert page.evaluate(STATE)["t"] == 0
-    assert page.evaluate(TOKENS) == []
-    for wanted in times[:5]:
-        page.keyboard.press("ArrowRight")
+    for key, wanted in (
+        ("Home", -1.0),
+        *(("ArrowRight", time) for time in times[:5]),
+        ("ArrowLeft", times[3]),
+        ("End", times[-1]),
+    ):
+        page.keyboard.press(key)
         page.evaluate(SETTLED)
         state = page.evaluate(STATE)
-        assert state["t"] == pytest.approx(wanted, abs=1e-9)
+        assert state["t"] == pytest.approx(max(wanted, 0.0), abs=1e-9)
         assert page.evaluate(TOKENS) == expected(SHORT, wanted)
         shown = {"metrics": state["metrics"], "speedup": state["speedup"]}
         assert rounded(shown) == rounded(numbers_at(SHORT, state["t"]))
-    page.keyboard.press("ArrowLeft")
-    page.evaluate(SETTLED)
-    assert page.evaluate(TOKENS) == expected(SHORT, times[3])
-    page.keyboard.press("Space")
-    page.wait_for_timeout(80)
-    assert page.evaluate(STATE)["playing"]
-    page.keyboard.press("Space")
-    assert not page.evaluate(STATE)["playing"]
-    page.keyboard.press("End")
-    page.evaluate(SETTLED)
-    assert page.evaluate(TOKENS) == expected(SHORT)
+    for playing in (True, False):
+        page.keyboard.press("Space")
+        assert page.evaluate(STATE)["playing"] == playing
 
 
 def test_a_finished_race_plays_once_by_itself(open_page: Any) -> None:
     """The promise of the page: a race that is over is replayed, once, at real speed or, on request, a quarter of it; a
-    race that arrives whole plays soon; nothing plays once a visitor takes the controls, or with reduced motion."""
+    race that arrives whole plays soon, and its verdict waits until both texts were whole; nothing plays once a visitor
+    takes the controls, or with reduced motion."""
     page = open_page()
-    page.clock.install()
-
-    def fed(race_id: str) -> None:
-        """A race that is over, and no time passes after that: only where it is wanted."""
-        page.clock.resume()
-        feed(page, SHORT, race_id=race_id, every=30)
-        page.clock.pause_at(page.evaluate("Date.now() / 1000 + 0.1"))
+    page.clock.install(time=0)
+    page.clock.pause_at(9_000)  # from now on time passes only where it is wanted
 
     def after(seconds: float) -> dict[str, Any]:
         page.clock.run_for(1000 * seconds)
         return page.evaluate(STATE)
+
+    def fed(race_id: str, is_whole: bool = False) -> None:
+        """A race that is over."""
+        sent = frames(SHORT, race_id=race_id, every=30, ribbon="RECORDED" if is_whole else "")
+        sent = [{**sent[-1], "seq": 0}] if is_whole else sent
+        page.evaluate("all => all.forEach(frame => photofinish.frame(frame))", [frame_json(frame) for frame in sent])
+        after(0.05)
 
     fed("a")
     length = max(e["clock_s"] for e in SHORT["events"])
@@ -231,9 +213,126 @@ def test_a_finished_race_plays_once_by_itself(open_page: Any) -> None:
     page.focus("[data-ref=scrub]")
     page.keyboard.press("Home")
     assert after(3)["t"] == 0
-    page.clock.resume()
-    show(page, [{**frames(SHORT, race_id="whole", ribbon="RECORDED")[-1], "seq": 0}])
+    fed("whole", is_whole=True)
     assert after(0.5)["playing"] and "RECORDED" in words(page, "ribbon")
+    page.click("[data-ref=play]")
+    assert 0 < after(0.1)["t"] < length and page.evaluate(VERDICT) == "none", "over half a text"
+    page.focus("[data-ref=scrub]")
+    for key in ("End", "Home"):  # who has seen the end may look back under it
+        page.keyboard.press(key)
+        after(0.1)
+        assert page.evaluate(VERDICT) == "identical_bits"
     page.emulate_media(reduced_motion="reduce")
-    feed(page, SHORT, race_id="still", every=30)
+    fed("still")
     assert after(3)["t"] == length and not page.evaluate(STATE)["playing"] and page.problems == []
+
+
+# ---- the verdict, and what must be said with the ratio
+
+KINDS = ("identical_bits", "identical_tokens", "near_tie", "different", "same_distribution", "same_text", "other_text")
+
+
+def test_the_verdict_is_graded(page: Any) -> None:
+    """A bare tick would hide what was compared and how closely."""
+    difference = {"position": 40, "tokens": [7, 8], "pieces": ["\n", " cat"], "widths": [1, 8], "margin": 0.0312,
+                  "rounding": 0.021, "rounding_share": 0.01}  # fmt: skip
+    graded = set()
+    for kind in KINDS:
+        recorded, parts = copy.deepcopy(SHORT), kind in ("near_tie", "different")
+        verdict = recorded["verdicts"]["speculative"]
+        verdict |= {"kind": kind, "sentence": "near-tie flip: they part", "rows_compared": 41, "rows_different": None}
+        if parts:
+            verdict["first_difference"] = difference
+        feed(page, recorded, race_id=kind, every=90)
+        short = rejudged(recorded)["verdicts"]["speculative"]["short"]
+        word, rows = words(page, "verdictWord"), words(page, "verdictRows")
+        assert word.startswith("Identical") == kind.startswith("identical") and rows == short
+        graded.add((page.evaluate(VERDICT), words(page, "verdictIcon"), word, words(page, "verdictMeans")))
+        assert "they part" in words(page, "verdictSentence")
+        assert words(page, "plainVerdict").startswith("The plain lane not shown: ")
+        assert page.evaluate("document.querySelector('[data-ref=difference]').hidden") != parts
+        for part in ("token 40", '"\\n" #7, width 1', '" cat" #8, width 8', "0.0312") if parts else ():
+            assert part in words(page, "difference")
+    assert [len(set(column)) for column in zip(*graded, strict=True)][::2] == [len(KINDS)] * 2
+
+
+def test_a_lane_that_failed_says_so_and_is_not_called_identical(page: Any) -> None:
+    """A green verdict and a large ratio over what a lane wrote before it failed; that text gone, or no reason."""
+    recorded = copy.deepcopy(SHORT)
+    last = max(i for i, e in enumerate(recorded["events"]) if e["lane"] == "speculative")
+    where = {key: recorded["events"][last][key] for key in ("lane", "clock_s")}
+    recorded["events"][last] = {**where, "type": "failed", "message": "the drafter broke"}
+    feed(page, recorded, state="failed", every=90)
+    assert words(page, "rightFailed") == "This lane failed: the drafter broke"
+    assert page.evaluate(TOKENS) == expected(recorded)
+    assert words(page, "verdictWord") == "Not compared" and "speculative failed after" in words(page, "verdictRows")
+    assert words(page, "ratio") == "no result" and words(page, "ratioWords").startswith("the texts are not compared; ")
+
+
+def test_what_belongs_to_a_race_is_said_of_it_alone(page: Any) -> None:
+    """Nobody is told that speculation was silently off; or text of random weights, or made-up drafts, are taken for a
+    model's, even if a server forgot to say so."""
+    drafts, none = race_over(words_of(TEXT)[:20], k=7), race_over(words_of(TEXT)[:20], k=0, drafter="none")
+    random_, named = ({**drafts, "model": {**SHORT["model"], "name": name}} for name in ("random:a/b", "a/random:b"))
+    for name, race, warning, ribbon in (
+        ("silent", {**none, "spec": drafts["spec"]}, "No guesses in this race", ""),
+        ("with drafts", drafts, "", ""),
+        ("no drafter", none, "", ""),
+        ("random", random_, "", "RANDOM"),
+        ("named", named, "", ""),
+        ("synthetic", {**drafts, "synthetic": ["speculative"]}, "", "SYNTHETIC"),
+    ):
+        feed(page, race, race_id=name)
+        for said, ref in ((warning, "warning"), (ribbon, "ribbon")):
+            assert words(page, ref).startswith(said) and bool(words(page, ref)) == bool(said), name
+        assert page.is_visible("[data-ref=ribbon]") == bool(ribbon), name
+
+
+def test_another_pace_than_the_recordings_is_said(page: Any) -> None:
+    """Half the recorded tokens per second, and nothing says that this is the machine."""
+    page.evaluate(
+        """text => { window.fetch = async () => ({ ok: true, text: async () => text });
+        document.body.insertAdjacentHTML('beforeend',
+          '<div id="page-presets"><button id="page-example-a">A</button></div>'); }""",
+        json.dumps(SHORT),
+    )
+    slow = copy.deepcopy(SHORT)
+    for event in (event for event in slow["events"] if event["lane"] == "plain"):
+        event.update({key: 2 * value for key, value in event.items() if key in TIMES})
+    for race, says in ((slow, [pytest.approx(0.5, abs=0.02)]), (SHORT, [])):
+        sent = frames(race, race_id=f"live {bool(says)}", every=90)
+        show(page, [{**frame, "name": "A"} for frame in sent])
+        page.wait_for_timeout(100)  # the recording arrives later
+        assert [float(x) for x in re.findall(r"at (\d\.\d\d)× its speed", words(page, "paceNote"))] == says
+        assert ("the recording's speed" in words(page, "statusText")) == bool(says)
+
+
+def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:
+    """A stop string is not part of the text: the page shows the engine's `text`, even if one token contains both the
+    text's end and the stop string's beginning."""
+    for stop in (("end",), ("dend",), ("b",), ("cd", "nd"), ("never",)):
+        recorded = copy.deepcopy(fixed_race())
+        recorded["spec"]["params"]["stop"] = list(stop)
+        feed(page, recorded, race_id=f"race {stop}")
+        assert page.evaluate(TOKENS) == expected(recorded)
+        if page.get_attribute("[data-ref=marks]", "aria-pressed") == "true":
+            page.click("[data-ref=marks]")
+        for lane, ref in (("baseline", "leftText"), ("speculative", "rightText")):
+            assert page.inner_text(f"[data-ref={ref}]") == text_of(events_of(recorded), lane, stop)
+
+
+def test_a_stopped_race_is_saved_and_opened_again(page: Any) -> None:
+    """What was stopped is still worth keeping, and says of itself that it was stopped."""
+    recorded = {**SHORT, "events": SHORT["events"][:90], "stopped": True}
+    show(page, frames(recorded, state="stopped", status="Stopped."))
+    file = saved(page)
+    assert loads(file) == rejudged(recorded)
+    feed(page, SHORT, race_id="another")
+    page.evaluate("text => window.photofinish.open(text, 'stopped.json')", file.decode())
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == expected(recorded)
+    assert page.evaluate(STATE)["state"] == "stopped" and "The race was stopped" in words(page, "statusText")
+    del recorded["stopped"]
+    for claim in ({}, {"stopped": False}, {"stopped": "yes"}):  # a file cut short by accident
+        with pytest.raises(UsageError):
+            loads(json.dumps(recorded | claim).encode())

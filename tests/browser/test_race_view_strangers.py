@@ -1,5 +1,4 @@
-"""The live component against strangers: text that wants to run, files that are not what they say or have lanes of any
-number and name, and what gradio does to a page."""
+"""The race view in a real Chromium against strangers: text that wants to run, files, lanes of any number and name."""
 
 from __future__ import annotations
 
@@ -13,12 +12,15 @@ from typing import Any
 import pytest
 
 from app.jobs.recorded import RACES
-from app.page.theme import HEAD, PAGE_CSS
-from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
-from app.web.components import DIALOGS_CSS
-from engine.analysis.metrics import race_speedups
+from app.web import RACE_VIEW_CSS
+from engine.analysis.metrics import lane_metrics, race_speedups
 from engine.core.errors import UsageError
-from engine.recordings.recording import loads
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of
+from engine.drafters import short_label
+from engine.recordings.recording import Recording, build, loads
+from engine.session import TorchRace
+from engine.text import encode_prompt
+from engine.what_if.ask import members
 from tests.helpers.broken_races import SHORT, mutants, with_more_lanes
 from tests.helpers.page_browser import saved, selected
 from tests.helpers.race_pages import (
@@ -37,44 +39,51 @@ from tests.helpers.race_pages import (
     words_of,
 )
 from tests.helpers.races import as_trees, events_of, known_in_part, on_servers, spec_of
+from tests.helpers.steps_apart import steps_of
+from tests.helpers.trained import text_of, trained
 
+pytestmark = pytest.mark.browser
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 
 
-# ---- what gr.HTML would evaluate, and what gradio would drop
+# ---- strangers' texts
 
 
-def test_the_template_holds_nothing_that_gradio_evaluates() -> None:
-    """gr.HTML runs the template through Handlebars and a template literal: any of these would execute or break it."""
-    assert [mark for mark in ("${", "{{", "`", "\\") if mark in RACE_VIEW_TEMPLATE] == []
+def test_hostile_text_and_labels_are_exact_run_nothing_and_push_nothing(page: Any) -> None:
+    """A model may write anything, and names, sentences and status texts come from strangers' files too: all of it is
+    shown as it is, on every tab and from a small phone to 4K without scrolling sideways."""
+    recorded = race_over(HOSTILE * 3, seed=3, hit=0.6)
+    feed(page, recorded)
+    assert page.evaluate(TOKENS) == expected(recorded)
+    marks = page.evaluate("[...document.querySelectorAll('.pf-text .pf-unseen')].map(n => n.dataset.mark)")
+    assert {"RLO", "ZWSP", "BOM", "NUL", "ESC", "CR", "U+2028", "U+E0041"} <= set(marks)
+    feed(page, race_over([*HOSTILE, *words_of(TEXT)], seed=4), race_id="looks", ribbon="RECORDED", every=90)
+    for width, height in ((360, 740), (768, 1024), (1280, 800), (3840, 2160)):
+        page.set_viewport_size({"width": width, "height": height})
+        for tab in ("text", "steps", "charts", "timing"):
+            page.click(f"[role=tab][data-tab={tab}]")
+            if tab == "text":
+                page.click("[data-ref=marks]")
+            if tab in ("text", "steps"):
+                page.locator("[data-ref=rightText] .pf-step").nth(-6).focus()
+            page.evaluate(SETTLED)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (width, tab)
+            page.keyboard.press("Escape")
+    page.set_viewport_size({"width": 1280, "height": 1000})
+    page.click("[role=tab][data-tab=text]")
+    for where, key in (
+        (recorded["model"], "name"),
+        (recorded["device"], "name"),
+        (recorded["verdicts"]["speculative"], "sentence"),
+        (recorded["verdicts"]["plain"], "sentence"),
+    ):
+        where[key] = "<img src=x onerror=window.ran=1>${window.ran=1}\u202e" + "W" * 900
+    status = "</p><script>window.ran=1</script>"
+    feed(page, recorded, race_id="labels", ribbon="<b>RECORDED", status=status, every=90)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("document.querySelectorAll('.pf img, .pf script, .pf b').length") == 0
 
 
-def test_the_program_writes_text_only_as_text() -> None:
-    """innerHTML and its kin would run what a model writes."""
-    assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", RACE_VIEW_JS) == []
-
-
-def test_the_style_survives_gradio() -> None:
-    """gradio drops @container, @supports and @layer rules of launch(css=...) and splits selectors at every comma, also
-    inside :is()."""
-    assert re.findall(r"@(?:container|supports|layer|import)|url\(", RACE_VIEW_CSS) == []
-    assert re.findall(r":(?:is|not|where|has)\([^)]*,", RACE_VIEW_CSS) == []
-
-
-def test_no_rule_searches_the_page_for_every_word() -> None:
-    """With `:has` on what the race is in, Chromium restyles the page whenever a word is added: 8 ms of each frame."""
-    rules = HEAD + RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS
-    assert {*re.findall(r"[^\s,{}]*:has\(", rules)} == {"#page-top:has(", "#page-model:has(", ".pf-left:has("}
-
-
-def test_no_height_follows_the_screen_in_a_frame() -> None:
-    """A frame may be as high as its page: where the page's height follows the frame's, both grow without end. What is a
-    share of the screen goes by `--screen`, which is fixed there."""
-    rules = re.sub(r"var\(--screen, 100d?vh\)", "", HEAD + RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS)
-    assert re.findall(r"[\d.]+[dsl]?v(?:h|b|max|min)\b[^;]*", rules) == []
-
-
-@pytest.mark.browser
 def test_no_declaration_is_lost_when_gradio_writes_the_style_anew(page: Any) -> None:
     """A shorthand with a variable that is overridden in part serialises to nothing: in gradio, borders and fonts would
     be gone."""
@@ -91,37 +100,21 @@ def test_no_declaration_is_lost_when_gradio_writes_the_style_anew(page: Any) -> 
     assert lost == []
 
 
-# ---- hostile text
-
-
-@pytest.mark.browser
-def test_hostile_text_is_exact_and_runs_nothing(page: Any) -> None:
-    """A model may write anything; all of it is shown as it is."""
-    recorded = race_over(HOSTILE * 3, seed=3, hit=0.6)
-    feed(page, recorded)
-    assert page.evaluate(TOKENS) == expected(recorded)
-    for button in ("[data-tab=steps]", "[role=tab][data-tab=text]", "[data-ref=marks]", "[data-ref=marks]"):
-        page.click(f"button{button}")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    for node in page.query_selector_all("[data-ref=rightText] .pf-step")[:12]:
-        node.focus()
-    page.wait_for_timeout(100)
-    assert page.evaluate("document.querySelectorAll('.pf script, .pf img').length") == 0
-    marks = page.evaluate("[...document.querySelectorAll('.pf-text .pf-unseen')].map(n => n.dataset.mark)")
-    assert {"RLO", "ZWSP", "BOM", "NUL", "ESC", "CR", "U+2028", "U+E0041"} <= set(marks)
-
-
-@pytest.mark.browser
-def test_what_is_copied_is_what_was_written(page: Any) -> None:
+def test_every_good_recording_is_shown_and_copied_as_it_was_written(page: Any) -> None:
     """Both texts, pasted to be compared, would refute the verdict: a struck-out guess in the middle of a word, a line
-    for each step. Nobody would find a name across one."""
+    for each step. Nobody would find a name across one. Races of trees, of servers, without an audit or known in part:
+    people would be locked out of their own."""
     hostile = race_over([word for word in HOSTILE if word != "\x00"], seed=3, hit=0.6)
     trees = as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6), random.Random(4))
+    in_part, servers = known_in_part(SHORT, random.Random(4)), on_servers(SHORT)
+    assert loads(json.dumps(in_part).encode()) == in_part
     shipped = [json.loads(file.read_bytes()) for file in sorted(RACES.glob("*.json"))]
-    for recorded in (*shipped, trees, hostile):
+    for recorded in (*shipped, trees, hostile, race_over(words_of(TEXT)[:9], audit=False), in_part, servers):
         opened(page, recorded)
+        assert page.evaluate(TOKENS) == expected(recorded) and words(page, "plainVerdict")
+        assert words(page, "verdictWord").startswith("The same text" if recorded is servers else "Identical")
         written = {
-            lane: "".join("".join(e["pieces"]) for e in recorded["events"] if (e["lane"], e["type"]) == (lane, "step"))
+            lane: "".join("".join(step["pieces"]) for step in steps_of(recorded, lane))
             for lane in ("baseline", "speculative")
         }
         for button in ("#pf-tab-steps", "#pf-tab-text", "[data-ref=marks]", "[data-ref=marks]"):
@@ -135,28 +128,9 @@ def test_what_is_copied_is_what_was_written(page: Any) -> None:
     assert page.evaluate("getSelection().anchorNode.parentElement.closest('[data-ref=rightText]') !== null")
 
 
-@pytest.mark.browser
-def test_hostile_labels_run_nothing(page: Any) -> None:
-    """Names, sentences and status texts come from strangers' files too."""
-    recorded = json.loads(json.dumps(SHORT))
-    for where, key in (
-        (recorded["model"], "name"),
-        (recorded["device"], "name"),
-        (recorded["verdicts"]["speculative"], "sentence"),
-        (recorded["verdicts"]["plain"], "sentence"),
-    ):
-        where[key] = "<img src=x onerror=window.ran=1>${window.ran=1}\u202e" + "W" * 900
-    sent = frames(recorded, ribbon="<b>RECORDED", status="</p><script>window.ran=1</script>")
-    show(page, sent)
-    page.wait_for_timeout(100)
-    assert page.evaluate("document.querySelectorAll('.pf img, .pf script, .pf b').length") == 0
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+# ---- files, and lanes of any number and name
 
 
-# ---- files
-
-
-@pytest.mark.browser
 def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
     """A stranger's broken race over the one that was there; a saved race that is no longer the same file, since a
     checksum has 64 bits and JavaScript's numbers 53; or an example that no click brings back, since its frame was the
@@ -195,25 +169,8 @@ def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
     assert tab.evaluate(STATE)["race"] == example and example.startswith("recorded-")
 
 
-@pytest.mark.browser
-def test_every_kind_of_good_recording_is_shown(page: Any) -> None:
-    """Races that are known in part, of servers, without an audit, or that ship: people would be locked out of their
-    own, or be shown another verdict."""
-    in_part = known_in_part(SHORT, random.Random(4))
-    assert loads(json.dumps(in_part).encode()) == in_part
-    shipped = [json.loads(path.read_bytes()) for path in sorted(RACES.glob("*.json"))[::3]]
-    for recorded in (race_over(HOSTILE, seed=9), race_over(words_of(TEXT)[:9], audit=False), in_part, *shipped):
-        opened(page, recorded)
-        assert page.evaluate(TOKENS) == expected(recorded)
-        assert words(page, "verdictWord").startswith("Identical") and words(page, "plainVerdict")
-    opened(page, on_servers(SHORT))
-    assert page.evaluate(TOKENS) == expected(on_servers(SHORT)) and words(page, "verdictWord") == "The same text"
-
-
-@pytest.mark.browser
 def test_whatever_the_check_accepts_can_be_shown(page: Any) -> None:
     """An odd file that the server accepts would stop the program."""
-
     good = []
     for text in mutants(300):
         with suppress(UsageError):
@@ -223,7 +180,6 @@ def test_whatever_the_check_accepts_can_be_shown(page: Any) -> None:
     assert 20 < len(good) < 250
 
 
-@pytest.mark.browser
 def test_a_file_on_screen_stays_until_the_next_race(page: Any) -> None:
     """Late frames of the race before must not write into an opened file."""
     sent = frames(RACE, race_id="served")
@@ -236,40 +192,69 @@ def test_a_file_on_screen_stays_until_the_next_race(page: Any) -> None:
     assert page.evaluate(STATE)["race"] == "next"
 
 
-# ---- lanes of any number and name
-
-
-@pytest.mark.browser
 @pytest.mark.parametrize("live", [True, False], ids=["live", "file"])
 @pytest.mark.parametrize("names", [["a", "b", "c", "d", "e"], ["__proto__", "toString", "constructor"]])
 def test_the_page_shows_the_baseline_and_the_first_that_drafts(page: Any, names: list[str], live: bool) -> None:
-    """The last lane, or the one called speculative, would be shown, with another lane's verdict or ratio."""
+    """The last lane, or the one called speculative, would be shown, with another lane's verdict or ratio; a baseline of
+    another name as the lane that drafts."""
     recorded = with_more_lanes(names, first=1)
+    recorded = json.loads(json.dumps(recorded).replace('"baseline"', '"base"'))
+    recorded["spec"]["lanes"][-1]["role"] = "baseline"
     if live:
         feed(page, recorded)
     else:
         opened(page, recorded)
     page.wait_for_function("!window.photofinish.state.live")
     state = page.evaluate(STATE)
-    assert state["lanes"] == ["baseline", names[0]]
-    assert page.evaluate(TOKENS) == expected(recorded, lanes=("baseline", names[0]))
+    assert state["lanes"] == ["base", names[0]]
+    assert page.evaluate(TOKENS) == expected(recorded, lanes=("base", names[0]))
     assert words(page, "verdictSentence") == f"Identical tokens: baseline and {names[0]}."
     assert words(page, "plainVerdict").startswith("The plain lane not shown: ")
     gains = race_speedups(events_of(recorded), spec_of(recorded).lanes)
     assert state["speedup"] == pytest.approx(gains[names[0]])
     clocks = {e["lane"]: e["clock_s"] for e in recorded["events"]}
-    shown = max(clocks[name] for name in ("plain", "baseline", names[0]))
+    shown = max(clocks[name] for name in ("plain", "base", names[0]))
     assert state["duration"] == pytest.approx(shown), "the replay would go on after both lanes' ends"
 
 
-@pytest.mark.browser
-def test_roles_and_not_names_say_which_lane_is_which(page: Any) -> None:
-    """A baseline of another name would be shown as the lane that drafts."""
-    text = json.dumps(SHORT).replace('"plain"', '"p"').replace('"baseline"', '"b"').replace('"speculative"', '"s"')
-    recorded = json.loads(text)
-    for lane, role in zip(recorded["spec"]["lanes"], ("plain", "baseline", "speculative"), strict=True):
-        lane["role"] = role
-    assert loads(json.dumps(recorded).encode()) == recorded
-    opened(page, recorded)
-    assert page.evaluate(STATE)["lanes"] == ["b", "s"]
-    assert page.evaluate(TOKENS) == expected(recorded, lanes=("b", "s"))
+ROWS = """() => [...document.querySelectorAll('.pf-track-right, .pf-track-more')].map(row =>
+    [row.querySelector('.pf-track-name').textContent, row.querySelector('.pf-track-count').textContent])"""
+
+
+def race_of_three() -> Recording:
+    """A real race of three drafters, with tables."""
+    loaded = trained()
+    lanes = lanes_of([("speculative", text_of("ngram"), 4), *((d, text_of(d), 3) for d in ("draft_model", "eagle3"))])
+    spec = RaceSpec(lanes, SamplingParams(1.2, seed=2, max_new_tokens=60), audit=True)  # at 0 the text repeats itself
+    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, "def add(a, b):\n    return a + b\n\ndef "))
+    events = list(race.events())
+    return build(race.header(), events, {**race.result(), **members(race)})
+
+
+def test_all_are_ranked_and_each_can_be_looked_at(page: Any) -> None:
+    """A rank that contradicts the times, another lane's ratio next to a name, or texts, figures and tables of one lane
+    under the name of another."""
+    recording = race_of_three()
+    feed(page, recording.fields, every=90)
+    lanes = {lane["name"]: lane for lane in recording["spec"]["lanes"][2:]}
+    gains = race_speedups(recording.events, recording.spec.lanes)
+    speeds = {name: lane_metrics(recording.events, name).tokens_per_s or 0.0 for name in lanes}
+    rows, places = page.evaluate(ROWS), list[int]()
+    for (title, count), (name, lane) in zip(rows, lanes.items(), strict=True):
+        place, shown = re.fullmatch(r"(\d)\. (.*), k = \d+", title).groups()
+        places.append(int(place))
+        assert short_label(lane["drafter"]).startswith(shown[:70])
+        assert count.split() == ["≡", "60", f"{gains[name]:.2f}×"]
+    by_speed = [place for _, place in sorted(zip(speeds.values(), places, strict=True), reverse=True)]
+    assert by_speed[0] == 1 and by_speed == sorted(places)
+    for name in ("eagle3", "speculative", "draft_model"):
+        page.locator(".pf-track-more", has_text=short_label(lanes[name]["drafter"])[:40]).click()
+        page.evaluate(SETTLED)
+        assert page.evaluate(TOKENS) == expected(recording, lanes=("baseline", name))
+        assert words(page, "rightFigure") == f"{speeds[name]:.{int(speeds[name] < 1000)}f}"
+        assert float(words(page, "ratio")[:-1]) == pytest.approx(gains[name], rel=0.01, abs=0.006)
+        assert len(page.evaluate(ROWS)) == 3 and page.evaluate(STATE)["lanes"][1] == name
+    page.click("[data-tab=whatif]")
+    page.evaluate(SETTLED)
+    chosen = page.evaluate("document.querySelector('[data-ref=whatIfDrafter]').value")
+    assert chosen == lanes["draft_model"]["drafter"] and words(page, "whatIfShown") == "as raced"

@@ -11,7 +11,7 @@ import pytest
 
 from app.jobs.queue import RESTARTS
 from tests.helpers.dialogs import Dialog
-from tests.helpers.page_browser import RACE_MS, open_tab, run_race, settings
+from tests.helpers.page_browser import open_tab, run_race, settings
 from tests.helpers.pageserver import NO_MODEL, free_port, served
 
 pytestmark = pytest.mark.browser
@@ -39,13 +39,13 @@ def test_a_restart_loses_nothing_of_a_visitor(browser: Any, page_cache: Path) ->
         began = time.monotonic()
         before.process.terminate()
         assert before.process.wait(5) == 0 and time.monotonic() - began < 5
-        tab.wait_for_selector('.pf[data-state="stopped"]', timeout=RACE_MS)
+        tab.wait_for_selector('.pf[data-state="stopped"]')
         assert RESTARTS[4:] in tab.text_content("[data-ref=statusText]")
         study.says("says", RESTARTS[4:])
     race = tab.evaluate("window.photofinish.state.race")
     with served(page_cache, *NO_MODEL, port=port):
         tab.reload()
-        tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race, timeout=RACE_MS)
+        tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race)
         assert tab.input_value("#page-prompt textarea") == MINE
         tab.click("#page-study-button:has-text('Your prompts ')")
         num = len({row["line"] for row in study.saved()["rows"]})

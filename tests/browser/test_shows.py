@@ -14,7 +14,7 @@ from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import read
 from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
-from tests.helpers.page_browser import LOAD_MS, end, reload, run_race, settings
+from tests.helpers.page_browser import end, reload, run_race, settings
 from tests.helpers.race_pages import SETTLED, words
 from tests.helpers.races import events_of
 from tests.helpers.steps_apart import steps_of
@@ -33,12 +33,12 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     with its verdict, whatever is typed meanwhile. An offer of the story that comes again after a no; a story that
     begins by itself, or instead of the race that a link brings."""
     tab = visit(seen=False, until="race", reduced_motion="no-preference")
-    tab.wait_for_function(f"{STATE}.playing || {STATE}.lasted", timeout=LOAD_MS)
+    tab.wait_for_function(f"{STATE}.playing || {STATE}.lasted")
     assert tab.evaluate(STATE)["speed"] == 1 and "RECORDED" in words(tab, "ribbon")
     tab.evaluate("document.querySelector('#page-prompt textarea').focus()")
     tab.keyboard.type("Zebra")
     assert "Zebra" in tab.input_value("#page-prompt textarea")
-    tab.wait_for_function(f"{STATE}.lasted", timeout=LOAD_MS)
+    tab.wait_for_function(f"{STATE}.lasted")
     state = tab.evaluate(STATE)
     assert state["lasted"]["lane_s"] == state["duration"] <= state["lasted"]["wall_s"]
     assert tab.get_attribute(".pf-verdict", "data-kind") == "identical_bits"
@@ -49,7 +49,7 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     assert tab.is_hidden("[data-ref=offer]")
     tab.click("[data-tab=text]")
     reload(tab, "race")
-    tab.wait_for_function(f"{STATE}.lasted", timeout=LOAD_MS)  # it has played, as on every later visit
+    tab.wait_for_function(f"{STATE}.lasted")  # it has played, as on every later visit
     assert tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
 
     tab = visit("/?prompt=Once%20upon", seen=False, until="model", reduced_motion="no-preference")
@@ -81,7 +81,7 @@ LIT = """() => {
 def begin(tab: Any) -> None:
     tab.focus("#page-story-button")
     tab.keyboard.press("Enter")
-    tab.wait_for_selector("[data-ref=story]", timeout=LOAD_MS)
+    tab.wait_for_selector("[data-ref=story]")
 
 
 def cards(tab: Any) -> Iterator[str]:

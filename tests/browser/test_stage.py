@@ -15,8 +15,6 @@ import pytest
 from app.catalogue.catalogue import load_presets
 from tests.helpers.cable import Cable, cable
 from tests.helpers.page_browser import (
-    LOAD_MS,
-    RACE_MS,
     SEEN,
     close_settings,
     end,
@@ -61,7 +59,7 @@ def test_a_script_by_keyboard_alone(tab: Any) -> None:
             race = tab.evaluate(STATE)["race"]
             press(tab, key)
             if key in ("N", "P"):
-                tab.wait_for_function("race => window.photofinish.state.race !== race", arg=race, timeout=RACE_MS)
+                tab.wait_for_function("race => window.photofinish.state.race !== race", arg=race)
                 tab.evaluate(SETTLED)
                 assert tab.evaluate(STATE)["t"] == 0 and "Raise hands" in words(tab, "stageSays")
                 assert not re.search(r"Identical|\d×|\d %", tab.evaluate(SHOWN))
@@ -72,7 +70,7 @@ def test_a_script_by_keyboard_alone(tab: Any) -> None:
             break
         if "real speed" not in " ".join(expected_there):
             tab.clock.fast_forward(60_000)
-            tab.wait_for_function(f"!{STATE}.playing", timeout=LOAD_MS)
+            tab.wait_for_function(f"!{STATE}.playing")
         tab.evaluate(SETTLED)
         seen = tab.evaluate(SHOWN)
         assert [part for part in expected_there if part not in seen] == [], (keys, seen)
@@ -195,14 +193,13 @@ def on_stage(tab: Any) -> Any:
         "num => new Set(performance.getEntriesByType('resource').map(each => each.name).filter(name =>"
         " name.includes('/recordings/recorded-'))).size === num",
         arg=len(load_presets()),
-        timeout=LOAD_MS,
     )
     return tab
 
 
 def instead(tab: Any, since: float) -> None:
     """The recorded race of the same example must be on the stage now, as what it is, and nothing else."""
-    tab.wait_for_function(SHOWN_INSTEAD, timeout=LOAD_MS)
+    tab.wait_for_function(SHOWN_INSTEAD)
     assert time.monotonic() - since < AIM_S * slowness()
     assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and "RECORDED" in words(tab, "ribbon")
     note = words(tab, "stageNote")
@@ -214,7 +211,7 @@ def instead(tab: Any, since: float) -> None:
 def found_again(tab: Any) -> Iterator[None]:
     """In the block the server comes back. Gradio, which looks every two seconds, finds it, and would load the page
     again."""
-    with tab.expect_response(lambda answer: answer.url.endswith("/app_id") and answer.ok, timeout=LOAD_MS):
+    with tab.expect_response(lambda answer: answer.url.endswith("/app_id") and answer.ok):
         yield
     tab.wait_for_timeout(500)
 
@@ -295,7 +292,7 @@ def test_a_race_that_is_refused_and_keys_in_a_live_one(visit: Any) -> None:
     assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json", "the live race is back"
     live(tab)
     press(tab, "X")
-    tab.wait_for_selector('.pf[data-stage][data-state="stopped"]', timeout=RACE_MS)
+    tab.wait_for_selector('.pf[data-stage][data-state="stopped"]')
     live(tab)
     press(tab, "Escape")
     state, stops = tab.evaluate("""() => [document.querySelector('.pf').dataset.state,

@@ -32,7 +32,7 @@ def opened(tab: Any, file: Path) -> Recording:
         tab.set_input_files("[data-ref=file]", file)
         tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
     tab.click("[role=tab][data-tab=why]")
-    tab.wait_for_function(SHOWN, timeout=30_000)
+    tab.wait_for_function(SHOWN)
     for switch in tab.locator("[data-cheat]").all():
         switch.uncheck()
     return read(file)
@@ -52,7 +52,7 @@ def test_a_race_is_sent_once(tab: Any) -> None:
     assert sum(posted) < 1.1 * CSV.stat().st_size + 5_000
     posted.clear()
     tab.click("[data-tab=charts]")
-    tab.wait_for_selector("#page-charts:not(.page-stale) .js-plotly-plot", timeout=30_000)
+    tab.wait_for_selector("#page-charts:not(.page-stale) .js-plotly-plot")
     assert race and max(posted) < 2_000
 
 
@@ -109,7 +109,7 @@ def test_switches_belong_to_one_race(tab: Any, tmp_path: Path) -> None:
             event["copied"] = [0, 0]
     tab.set_input_files("[data-ref=file]", file := written(tmp_path, copies))
     tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
-    tab.wait_for_function(SHOWN, timeout=30_000)
+    tab.wait_for_function(SHOWN)
     assert not tab.is_checked("[data-cheat=loop]") and tab.is_hidden("[data-ref=cheatRibbon]")
     assert words(tab, "cheatRatio") == f"{cheats(compared_of(read(file)))['ratios'][0]:.2f}×"
     said = tab.inner_text(f"{SENTENCES} >> nth=0")
@@ -149,7 +149,7 @@ def test_a_race_of_a_stranger_and_one_without_a_ratio(tab: Any, tmp_path: Path) 
     race["spec"]["lanes"] = [lane for lane in race["spec"]["lanes"] if lane["role"] == "speculative"]
     race["verdicts"] = {}
     tab.set_input_files("[data-ref=file]", written(tmp_path, race))
-    tab.wait_for_selector(NOTHING, timeout=30_000)
+    tab.wait_for_selector(NOTHING)
     assert tab.is_disabled("[data-cheat=eager]") and words(tab, "cheatRatio") == "–"
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.page_browser import RACE_MS, UNREADABLE
+from tests.helpers.page_browser import UNREADABLE
 
 
 class Dialog:
@@ -34,7 +34,6 @@ class Dialog:
         self.tab.wait_for_function(
             "([part, words]) => document.querySelector(part).textContent.includes(words)",
             arg=[self[name], words],
-            timeout=RACE_MS,
         )
 
     def saved(self) -> Any:

@@ -22,8 +22,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# How long any wait may take, by default: a race, on a machine that does other things too.
 RACE_MS = 90_000
-LOAD_MS = 30_000
 # For `add_init_script`: a visitor to whom the story was offered. A page without an address has no storage.
 SEEN = "try { localStorage['photofinish.story'] ??= '0' } catch {}"
 UNREADABLE = """() => {
@@ -99,11 +99,11 @@ def watched(page: Any, url: str = "") -> Any:
 def loaded(tab: Any, until: str = "ready") -> None:
     """Wait until the served page is there ("page"), has its recorded race on the screen ("race"), its model loaded
     ("model"), or both ("ready")."""
-    tab.wait_for_selector("#page-race-button", timeout=LOAD_MS)
+    tab.wait_for_selector("#page-race-button")
     if until in ("race", "ready"):
-        tab.wait_for_function("window.photofinish?.state.duration > 0", timeout=LOAD_MS)
+        tab.wait_for_function("window.photofinish?.state.duration > 0")
     if until in ("model", "ready"):
-        tab.wait_for_selector('.page-model[data-state="ready"]', timeout=RACE_MS)
+        tab.wait_for_selector('.page-model[data-state="ready"]')
 
 
 def reload(tab: Any, until: str = "ready") -> None:
@@ -134,12 +134,12 @@ def settings(tab: Any, **numbers: str) -> None:
 def open_settings(tab: Any) -> None:
     if not tab.locator(".sidebar.open").count():
         tab.click("#page-settings-button")
-        tab.wait_for_selector(".sidebar.open", timeout=LOAD_MS)
+        tab.wait_for_selector(".sidebar.open")
 
 
 def close_settings(tab: Any) -> None:
     tab.keyboard.press("Escape")
-    tab.wait_for_selector(".sidebar.open", state="detached", timeout=LOAD_MS)
+    tab.wait_for_selector(".sidebar.open", state="detached")
 
 
 def figures(tab: Any, name: str) -> None:
@@ -152,7 +152,6 @@ def figures(tab: Any, name: str) -> None:
         " && figures.querySelector('[data-charts-of]').dataset.chartsOf"
         " === window.photofinish.state.asked[name]; }",
         arg=name,
-        timeout=RACE_MS,
     )
 
 
@@ -213,10 +212,8 @@ def new_race(tab: Any, before: str | None, state: str = "finished", missed: bool
         "({ before, states }) => { const { race, state } = window.photofinish.state;"
         " return race !== before && states.includes(state) && state; }"
     )  # the board is painted a frame later
-    found = tab.wait_for_function(
-        reached, arg={"before": before, "states": [state, *over]}, timeout=RACE_MS
-    ).json_value()
-    tab.wait_for_selector(", ".join(f'.pf[data-state="{each}"]' for each in (found, *over)), timeout=RACE_MS)
+    found = tab.wait_for_function(reached, arg={"before": before, "states": [state, *over]}).json_value()
+    tab.wait_for_selector(", ".join(f'.pf[data-state="{each}"]' for each in (found, *over)))
     assert found == state or (missed and found == "finished"), found
     return found == state
 
@@ -224,7 +221,7 @@ def new_race(tab: Any, before: str | None, state: str = "finished", missed: bool
 def end(tab: Any) -> str:
     """Stop the race, if it still runs. Returns how it ended: stopped or finished."""
     tab.evaluate("document.getElementById('page-stop-button').click()")
-    tab.wait_for_selector('.pf:is([data-state="stopped"], [data-state="finished"])', timeout=RACE_MS)
+    tab.wait_for_selector('.pf:is([data-state="stopped"], [data-state="finished"])')
     return str(tab.get_attribute(".pf", "data-state"))
 
 
