@@ -67,8 +67,8 @@ def lanes(recording: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 WRONG_ROLES = {
-    "role must be one of: plain, baseline, speculative, not 'judge'": lambda r: lanes(r)[2].update(role="judge"),
-    "role must be one of: plain, baseline, speculative, not a list": lambda r: lanes(r)[2].update(role=[]),
+    "role must be one of plain, baseline, speculative, not 'judge'": lambda r: lanes(r)[2].update(role="judge"),
+    "role must be one of plain, baseline, speculative, not a list": lambda r: lanes(r)[2].update(role=[]),
     "lacks 'role'": lambda r: lanes(r)[2].pop("role"),
     "a race has one baseline lane, not 2: baseline, speculative": lambda r: lanes(r)[2].update(role="baseline"),
     "the name 'plain' is that role's own": lambda r: lanes(r)[0].update(role="speculative"),
