@@ -101,7 +101,9 @@ class LaneSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not 1 <= len(self.name) <= MAX_NAME:
-            raise UsageError(f"a lane's name must be text of at most {MAX_NAME} characters, not {short(self.name)}")
+            raise UsageError(
+                f"a lane's name must be text of at least 1 and at most {MAX_NAME} characters, not {short(self.name)}"
+            )
         if not isinstance(self.drafter, str) or not self.drafter:
             raise UsageError(f"a drafter must be given as name or name:argument, not {short(self.drafter)}")
         check_length(self.drafter)
