@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .core.errors import UsageError, short
+from .core.spec import MAX_NAME
+from .core.values import Shape, integer, members, number, text
 
 MAX_INT = 2**63 - 1
-MAX_NAME = 10_000
 MAX_TEXT = 1_000_000
 MAX_DIGITS = 20  # digits of a checksum, the largest integer in a recording
 # A file may have one bracket for each 20 bytes of its size limit, one quote for each 10, one comma for each 4. The
@@ -74,14 +74,6 @@ def parse(data: bytes, max_bytes: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """A test of a value, and a description of what passes it."""
-
-    wanted: str
-    holds: Callable[[Any], bool]
-
-
-@dataclass(frozen=True)
 class AtMost:
     """A list of at most `num` values of a shape."""
 
@@ -103,17 +95,12 @@ class IfThere:
     shape: Any
 
 
-TEXT = Shape(
-    f"a string of at most {MAX_TEXT} characters", lambda value: isinstance(value, str) and len(value) <= MAX_TEXT
-)
-NAME = Shape(
-    f"a string of at most {MAX_NAME} characters", lambda value: isinstance(value, str) and len(value) <= MAX_NAME
-)
-COUNT = Shape("a non-negative integer", lambda value: type(value) is int and 0 <= value <= MAX_INT)
-NUMBER = Shape("a finite number", lambda value: type(value) in (int, float) and abs(value) <= MAX_INT)
-FLAG = Shape("true or false", lambda value: type(value) is bool)
+TEXT, NAME = text(MAX_TEXT), text(MAX_NAME)
+COUNT = integer(0, MAX_INT, wanted="a non-negative integer")
+NUMBER = number(-MAX_INT, MAX_INT, "a finite number")
+SHARE, CHANCE = number(0, 1), number(0, 1, "a probability")
 OBJECT = Shape("an object", lambda value: isinstance(value, dict))
-NAMES = Shape("an object of strings", lambda value: isinstance(value, dict) and all(map(NAME.holds, value.values())))
+NAMES = members("an object of strings", NAME)
 
 
 def fits(value: Any, shape: Any, path: str = "") -> None:

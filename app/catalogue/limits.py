@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from engine.core.errors import UsageError, choices, short
+from engine.core.errors import UsageError, choices
+from engine.core.values import FLAG, Shape, integer, number
 from engine.strict_json import check_quick
 
 MAX_PROMPT_CHARS = 20_000
@@ -30,13 +30,17 @@ MAX_CALL_BYTES = 300_000  # limit for a request without one: the longest prompt,
 # What an operator may choose. The page's examples stay within the least number of characters. More tokens, characters
 # or lanes would make files and requests that exceed the limits below; more races, the limits on calls in
 # app/page/gradio_faults.py.
-RANGES: Mapping[str, tuple[float, float]] = {
-    "max_new_tokens": (16, MAX_NEW_TOKENS),
-    "max_prompt_chars": (1_000, MAX_PROMPT_CHARS),
-    "max_more_lanes": (0, MAX_MORE_LANES),
-    "races_per_visitor": (1, 10),
-    "races_per_address": (1, 40),
-    "race_s": (1, 86_400),
+CHOICES: Mapping[str, Shape] = {
+    "pairs": Shape(
+        'a text: "all", "loaded" or ids of pairs with commas', lambda value: isinstance(value, str) and value != ""
+    ),
+    "max_new_tokens": integer(16, MAX_NEW_TOKENS),
+    "max_prompt_chars": integer(1_000, MAX_PROMPT_CHARS),
+    "max_more_lanes": integer(0, MAX_MORE_LANES),
+    "races_per_visitor": integer(1, 10),
+    "races_per_address": integer(1, 40),
+    "race_s": number(1, 86_400),
+    "studies": FLAG,
 }
 
 
@@ -61,6 +65,12 @@ class Limits:
     race_s: float = math.inf
     studies: bool = True
 
+    @property
+    def length(self) -> Shape:
+        """What a visitor may choose as max_new_tokens."""
+        most = self.max_new_tokens
+        return integer(1, most, wanted=f"an integer from 1 to {most} on this page")
+
 
 def read_limits(path: str) -> Limits:
     """The limits in a TOML file; keys that it leaves out keep their defaults. Raises UsageError with the key, the value
@@ -71,26 +81,11 @@ def read_limits(path: str) -> Limits:
         raise UsageError(f"cannot read the limits: {error.strerror}: {path}") from error
     except ValueError as error:  # of TOML, or of UTF-8
         raise UsageError(f"{path} is not TOML: {error}") from error
-    names = [field.name for field in fields(Limits)]
     for name, value in given.items():
-        if name not in names:
-            raise choices("key", name, names)
-        _check(name, value)
+        if name not in CHOICES:
+            raise choices("key", name, CHOICES)
+        CHOICES[name].check(name, value)
     return Limits(**given)
-
-
-def _check(name: str, value: Any) -> None:
-    if name == "pairs":
-        fine, wanted = isinstance(value, str) and value != "", 'a text: "all", "loaded" or ids of pairs with commas'
-    elif name == "studies":
-        fine, wanted = isinstance(value, bool), "true or false"
-    else:
-        least, most = RANGES[name]
-        kinds = (int, float) if name == "race_s" else (int,)
-        fine = type(value) in kinds and least <= value <= most
-        wanted = f"{'a number' if float in kinds else 'an integer'} from {least:g} to {most:g}"
-    if not fine:
-        raise UsageError(f"{name} must be {wanted}, not {short(value)}")
 
 
 def check_file(text: object, what: str, max_chars: int = MAX_FILE_CHARS) -> str:

@@ -7,16 +7,18 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
+from engine.core.values import integer, number
 from engine.remote.endpoint import Endpoint
 from engine.studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data, read_questions
 from engine.studies.load.load_file import SavedLoad, checked_row, open_load
 from engine.studies.load.study import Key, Plan, Row, is_whole
 
 from .limits import MAX_NEW_TOKENS
-from .request import are_short, check_file, check_prompts, number, read_kept
+from .request import are_short, as_float, check_file, check_prompts, read_kept, whole
 
 MAX_LEVELS, MAX_USERS, MAX_REQUESTS, MAX_WORDS = 8, 200, 500, 2000
 MAX_SAVED = 100  # levels of a saved result; the command line makes more of them than this page
@@ -42,7 +44,7 @@ class LoadRequest:
 def read_load(
     endpoints: Sequence[Endpoint],
     separate: bool,
-    values: Mapping[str, object],
+    values: Mapping[str, Any],
     asked: object,
     whose: str = "",
     max_new_tokens: int = MAX_NEW_TOKENS,
@@ -57,23 +59,22 @@ def read_load(
     max_new_tokens: the page's limit on an answer."""
     asked = asked if isinstance(asked, dict) else {}
     users = _users(asked.get("users"))
-    requests = _count("requests a level", asked.get("requests"), MAX_REQUESTS)
+    requests = integer(1, MAX_REQUESTS).check("requests a level", whole(asked.get("requests")))
     if requests < users[-1]:
         raise UsageError(
             f"{users[-1]} users need {users[-1]} requests per level or more, not {requests}: with fewer, they would "
             "never all ask at once"
         )
-    length = _count("tokens of each answer", asked.get("max_new_tokens"), max_new_tokens)
-    dollars = asked.get("dollars")
-    if dollars is not None and not (type(dollars) in (int, float) and 0 <= dollars <= 1e6):
-        raise UsageError(f"dollars an hour must be a number from 0 to 1000000, not {str(dollars)[:40]}")
+    length = integer(1, max_new_tokens).check("tokens of each answer", whole(asked.get("max_new_tokens")))
+    if (dollars := asked.get("dollars")) is not None:
+        number(0, 1e6).check("dollars an hour", dollars)
     temperature, seed, chat = (values[name] for name in SETTINGS)
-    params = SamplingParams(number(temperature), seed=seed, max_new_tokens=length)  # type: ignore[arg-type]
+    params = SamplingParams(as_float(temperature), seed=seed, max_new_tokens=length)
     num = len(users) * requests
     SamplingParams(seed=params.seed + num)
     text = asked.get("text")
     if text is None:
-        words = _count("words of each prompt", asked.get("words"), MAX_WORDS)
+        words = integer(1, MAX_WORDS).check("words of each prompt", whole(asked.get("words")))
         data = f"{SYNTHETIC}{words},{length}"
         questions, _ = read_data(data, chat is True, num + WARM_UP, params.seed)
     else:
@@ -95,14 +96,6 @@ def _users(given: object) -> list[int]:
             f"not {str(given)[:40]!r}"
         )
     return found
-
-
-def _count(what: str, given: object, most: int) -> int:
-    if isinstance(given, float) and given.is_integer():
-        given = int(given)
-    if type(given) is not int or not 1 <= given <= most:
-        raise UsageError(f"{what} must be an integer from 1 to {most}, not {str(given)[:40]}")
-    return given
 
 
 def read_saved(text: object) -> SavedLoad:

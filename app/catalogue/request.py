@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.core.errors import UsageError
 from engine.core.spec import SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
+from engine.core.values import FLAG
 from engine.doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from engine.recordings.recording import Recording
 from engine.strict_json import parse
@@ -65,18 +66,18 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     drafter = catalogue.drafter(pair, values["drafter"])
     _check_prompt(values["prompt"], catalogue.limits)
     params = _params(values, catalogue.limits)
-    k: Any = _decimal(values["k"])
+    k = _decimal(values["k"])
     more = [(each, each, k) for each in _more(catalogue, pair, drafter, values["more"])]
     if CHAINS in values["more"] and drafter != NONE:  # type: ignore[operator]
         more.append((CHAINS, drafter, CHAIN_LENGTH))
     lanes = lanes_of(
         [(SPECULATIVE, drafter, k), *more],
-        _decimal(values["width"]),  # type: ignore[arg-type]
+        _decimal(values["width"]),
         values["rule"],  # type: ignore[arg-type]
     )
-    spec = RaceSpec(lanes, params, audit=_flag("audit", values["audit"]))
+    spec = RaceSpec(lanes, params, audit=FLAG.check("audit", values["audit"]))
     prompt = str(values["prompt"])
-    chat = _flag("chat", values["chat"])
+    chat = FLAG.check("chat", values["chat"])
     if chat and pair.chat is False:
         raise UsageError(f"{pair.target} has no chat template; untick 'Chat template' or choose another model")
     preset = catalogue.preset_of(prompt)
@@ -102,7 +103,7 @@ def read_again(catalogue: Catalogue, recorded: Recording) -> RaceRequest:
             "raced on this page"
         )
     _check_prompt(prompt["text"], catalogue.limits)
-    _check_length(spec.params.max_new_tokens, catalogue.limits)
+    catalogue.limits.length.check("max_new_tokens", spec.params.max_new_tokens)
     preset = catalogue.preset_of(prompt["text"])
     return RaceRequest(
         preset.name if preset else YOURS, prompt["text"], prompt.get("chat", False), pair, spec, recorded
@@ -144,7 +145,7 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     asked = asked if isinstance(asked, dict) else {}
     if "saved" in asked:
         return _saved(asked["saved"])
-    pair, limit = catalogue.pair(values["pair"]), _whole(asked.get("limit"))
+    pair, limit = catalogue.pair(values["pair"]), whole(asked.get("limit"))
     if type(limit) is not int or not 1 <= limit <= MAX_PROMPTS:
         raise UsageError(f"a study takes 1 to {MAX_PROMPTS} prompts, not {str(limit)[:40]}")
     prompts, why_not = _chosen(pair, asked, limit, catalogue.limits)
@@ -264,14 +265,9 @@ def are_short(rows: Sequence[object], max_rows: int) -> bool:
 
 
 def _params(values: Mapping[str, object], limits: Limits) -> SamplingParams:
-    length = _whole(_given(values, "max_new_tokens"))
-    _check_length(length, limits)
-    return SamplingParams(
-        temperature=number(_given(values, "temperature")),  # type: ignore[arg-type]
-        top_p=number(_given(values, "top_p")),  # type: ignore[arg-type]
-        seed=_whole(_given(values, "seed")),  # type: ignore[arg-type]
-        max_new_tokens=length,  # type: ignore[arg-type]
-    )
+    length = limits.length.check("max_new_tokens", whole(_given(values, "max_new_tokens")))
+    temperature, top_p = (as_float(_given(values, name)) for name in ("temperature", "top_p"))
+    return SamplingParams(temperature, top_p=top_p, seed=whole(_given(values, "seed")), max_new_tokens=length)
 
 
 def _more(catalogue: Catalogue, pair: Pair, drafter: str, more: object) -> list[str]:
@@ -283,12 +279,6 @@ def _more(catalogue: Catalogue, pair: Pair, drafter: str, more: object) -> list[
     return [other for other in dict.fromkeys(given) if other != drafter]
 
 
-def _check_length(length: object, limits: Limits) -> None:
-    most = limits.max_new_tokens
-    if isinstance(length, int) and not isinstance(length, bool) and length > most:
-        raise UsageError(f"max_new_tokens must be an integer from 1 to {most} on this page, not {length}")
-
-
 def _check_prompt(prompt: object, limits: Limits) -> None:
     most = limits.max_prompt_chars
     if isinstance(prompt, str) and len(prompt) > most:
@@ -296,7 +286,7 @@ def _check_prompt(prompt: object, limits: Limits) -> None:
     check_prompt_text(prompt)  # type: ignore[arg-type]
 
 
-def _whole(value: object) -> object:
+def whole(value: object) -> Any:
     """Sliders and JSON may send 7 as 7.0. Anything that is not a whole number is left for the spec to check."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -308,21 +298,15 @@ def _given(values: Mapping[str, object], name: str) -> object:
     return values[name]
 
 
-def number(value: object) -> object:
+def as_float(value: object) -> Any:
     """JSON may send 1 for 1.0. An integer that no float holds exactly is left for the spec to refuse."""
     return float(value) if type(value) is int and abs(value) < 2**53 else value
 
 
-def _decimal(value: object) -> object:
+def _decimal(value: object) -> Any:
     """An integer chosen from a list arrives as text."""
     return (
         int(value)
         if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 3
-        else _whole(value)
+        else whole(value)
     )
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{name} must be true or false, not {str(value)[:40]!r}")
-    return value

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from ..core import values
 from ..core.errors import UsageError
 from ..core.spec import AUTO, TREE, tree_size
+from ..core.values import Shape
 
 MAX_SHOWN = 80
 
@@ -81,15 +83,41 @@ class Parser(argparse.ArgumentParser):
         return self.parse_args(joined)
 
 
-def integer(low: int, high: int) -> Callable[[str], int]:
-    """Decimal digits, nothing else: no 3.5, no 1_000, no 1e3."""
+def typed(shape: Shape, read: Callable[[str], Any] = str) -> Callable[[str], Any]:
+    """A conversion to what `read` makes of a text, which must have this shape."""
 
-    def convert(text: str) -> int:
-        if re.fullmatch(r"[+-]?[0-9]{1,20}", text) and low <= int(text) <= high:
-            return int(text)
-        raise ArgumentTypeError(f"must be an integer from {low} to {high}, not {shown(text)}")
+    def convert(text: str) -> Any:
+        value = read(text)
+        if shape.holds(value):
+            return value
+        raise ArgumentTypeError(f"must be {shape.wanted}, not {shown(text)}")
 
     return convert
+
+
+def whole(text: str) -> int | None:
+    """Decimal digits, nothing else: no 3.5, no 1_000, no 1e3."""
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else None
+
+
+def decimal(text: str) -> float:
+    """A number, NaN for anything else."""
+    try:
+        return float(text) if "_" not in text else math.nan
+    except ValueError:
+        return math.nan
+
+
+def integer(low: int, high: int) -> Callable[[str], int]:
+    return typed(values.integer(low, high), whole)
+
+
+def number(low: float, high: float, wanted: str = "") -> Callable[[str], float]:
+    return typed(values.number(low, high, wanted), decimal)
+
+
+def one_of(options: Iterable[str]) -> Callable[[str], str]:
+    return typed(values.one_of(options))
 
 
 def draft_size(low: int, high: int, trees: bool = True) -> Callable[[str], int | str]:
@@ -101,32 +129,6 @@ def draft_size(low: int, high: int, trees: bool = True) -> Callable[[str], int |
             return text if text == AUTO or (trees and tree_size(text)) else integer(low, high)(text)
         except (ArgumentTypeError, UsageError) as error:
             raise ArgumentTypeError(f"must be {words} or an integer from {low} to {high}, not {shown(text)}") from error
-
-    return convert
-
-
-def number(low: float, high: float, limits: str = "") -> Callable[[str], float]:
-    """A finite number within limits; `limits` describes them unless they are simply from low to high."""
-
-    def convert(text: str) -> float:
-        try:
-            value = float(text) if "_" not in text else math.nan
-        except ValueError:
-            value = math.nan
-        if low <= value <= high:
-            return value
-        raise ArgumentTypeError(f"must be a number {limits or f'from {low:g} to {high:g}'}, not {shown(text)}")
-
-    return convert
-
-
-def one_of(options: Iterable[str]) -> Callable[[str], str]:
-    """One of these words."""
-
-    def convert(text: str) -> str:
-        if text in options:
-            return text
-        raise ArgumentTypeError(f"must be one of {', '.join(options)}, not {shown(text)}")
 
     return convert
 

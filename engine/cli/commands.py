@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import RaceError, UsageError
-from ..core.spec import MAX_WIDTH, RULES, RaceSpec, SamplingParams
+from ..core.spec import MAX_WIDTH, RULES, TOP_K, RaceSpec, SamplingParams
 from ..progress import Progress
 from ..recordings import recording as recordings
-from ..recordings.replay import MAX_SPEED, MIN_SPEED, check_speed, replay
+from ..recordings.replay import SPEED, replay
 from ..studies.prompts.prompts import MAX_FILE_BYTES
 from ..text import check_prompt_text, read_text
 from ..what_if.ask import queries_of
-from .arguments import Command, draft_size, integer, not_empty, one_of, setting, shown, switch, words
+from .arguments import Command, decimal, draft_size, not_empty, one_of, setting, shown, switch, typed, whole, words
 from .lane_options import LANES, SERVERS, has_local_lanes, lanes_from, race_of_servers, servers_from
 from .options import (
     DEVICE,
@@ -152,15 +152,6 @@ def _load(options: Namespace) -> int:
     return 0
 
 
-def _speed(text: str) -> float:
-    try:
-        return check_speed(float(text))
-    except ValueError as error:
-        raise ArgumentTypeError(
-            f"must be a number from {MIN_SPEED} to {MAX_SPEED:.0f}, or 0 for as fast as possible, not {shown(text)}"
-        ) from error
-
-
 RACE = Command(
     (
         *PROMPT,
@@ -180,7 +171,7 @@ RACE = Command(
             "auto",
         ),
         TEMPERATURE,
-        setting("--top-k N", integer(0, 2**31 - 1), "sample among the N likeliest; 0 is off (default 0)", 0),
+        setting("--top-k N", typed(TOP_K, whole), "sample among the N likeliest; 0 is off (default 0)", 0),
         TOP_P,
         SEED,
         LENGTH,
@@ -202,7 +193,13 @@ RACE = Command(
     "arguments cannot be used; 130 interrupted.",
 )
 REPLAY = Command(
-    (FILE, setting("--speed X", _speed, "1 is the pace of the race, 0 as fast as possible (default 1)", 1.0), JSON),
+    (
+        FILE,
+        setting(
+            "--speed X", typed(SPEED, decimal), "1 is the pace of the race, 0 as fast as possible (default 1)", 1.0
+        ),
+        JSON,
+    ),
     _replay,
     "With --json the race's result is printed at once, as race --json did.",
 )

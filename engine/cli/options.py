@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError
 
-from ..core.spec import MAX_NEW_TOKENS, SMALLEST
-from .arguments import integer, not_empty, number, one_of, option, setting, shown, switch, words
+from ..core import spec
+from ..core.values import Shape
+from .arguments import decimal, integer, not_empty, one_of, option, setting, switch, typed, whole, words
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
 MAX_THREADS = 64
 
 
-def _device(text: str) -> str:
-    if re.fullmatch(r"auto|cpu|mps|cuda(:[0-9]{1,3})?", text):
-        return text
-    raise ArgumentTypeError(f"must be one of auto, cpu, cuda, cuda:N, mps, not {shown(text)}")
-
-
+_DEVICE = re.compile("auto|cpu|mps|cuda(:[0-9]{1,3})?")
 FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
 JSON = switch("--json", "print one JSON object on stdout and nothing else")
 PROMPT = (
@@ -39,14 +34,17 @@ DTYPE = setting(
     f"{', '.join(DTYPES)} (default auto: measured; int8: weights in 8 bits, on a CPU)",
     "auto",
 )
-DEVICE = setting("--device D", _device, "auto, cpu, cuda, cuda:N or mps (default auto)", "auto")
-TEMPERATURE = setting("--temperature X", number(0, 100), "0 is greedy (default 0)", 0.0)
-TOP_P = setting(
-    "--top-p X", number(SMALLEST, 1, "above 0 and at most 1"), "sample within this mass; 1 is off (default 1)", 1.0
+DEVICE = setting(
+    "--device D",
+    typed(Shape("one of auto, cpu, cuda, cuda:N, mps", lambda text: _DEVICE.fullmatch(text) is not None)),
+    "auto, cpu, cuda, cuda:N or mps (default auto)",
+    "auto",
 )
-SEED = setting("--seed N", integer(0, 2**63 - 1), "decides all noise (default 0)", 0)
+TEMPERATURE = setting("--temperature X", typed(spec.TEMPERATURE, decimal), "0 is greedy (default 0)", 0.0)
+TOP_P = setting("--top-p X", typed(spec.TOP_P, decimal), "sample within this mass; 1 is off (default 1)", 1.0)
+SEED = setting("--seed N", typed(spec.SEED, whole), "decides all noise (default 0)", 0)
 LENGTH = setting(
-    "--max-new-tokens N", integer(1, MAX_NEW_TOKENS), "where every lane ends at the latest (default 128)", 128
+    "--max-new-tokens N", typed(spec.LENGTH, whole), "where every lane ends at the latest (default 128)", 128
 )
 THREADS = setting(
     "--threads N",

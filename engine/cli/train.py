@@ -6,13 +6,14 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
+from ..core.spec import SMALLEST
 from ..heads.head_spec import KINDS
 from ..training.python_texts import BUILTIN, PROMPTS, all_texts
 from .arguments import Command, Option, integer, not_empty, number, one_of, option, words
@@ -180,11 +181,7 @@ def _mask_token(tokenizer: Any, vocab_size: int) -> int:
     return vocab_size - 1
 
 
-def _positive(text: str) -> float:
-    value = number(0, 1e6)(text)
-    if value <= 0:
-        raise ArgumentTypeError("must be above 0")
-    return value
+_positive = number(SMALLEST, 1e6, "a number above 0 and at most 1000000")
 
 
 def _count(name: str, low: int, high: int, default: int, help: str) -> Option:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .errors import UsageError, choices, short
+from .values import integer, number
 
 MAX_K = 63
 AUTO = "auto"
@@ -19,7 +20,8 @@ TREE = "tree:"  # prefix of k for a lane whose drafts are trees of a fixed size,
 MAX_WIDTH = 64
 MAX_NEW_TOKENS = 100_000
 MAX_LANES = 16
-MAX_DRAFTER = 1_000  # characters of a drafter's text form
+MAX_NAME = 10_000  # characters of a lane's name
+MAX_DRAFTER = 1_000  # of a drafter's text form
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 200
 SMALLEST = 5e-324  # the smallest number above 0
@@ -27,20 +29,11 @@ SERVER = "server"  # the drafter of a lane that is decoded on a server, whatever
 RANDOM = "random:"  # prefix of a target with random weights
 HERE, THERE = "this machine", "a server"  # where a lane was decoded, in words
 RULES = ("coupled", "rejection")  # acceptance rules; see `rule_of` in `session/lanes.py`
+TEMPERATURE, TOP_P = number(0, 100), number(SMALLEST, 1, "a number above 0 and at most 1")
+TOP_K, SEED, LENGTH = integer(0, 2**31 - 1), integer(0, 2**63 - 1), integer(1, MAX_NEW_TOKENS)
+WIDTH = integer(1, MAX_WIDTH, "auto", "fastest")
 # A lane's role: the fastest plain decoding, the exact loop without drafts, or one that drafts.
 PLAIN, BASELINE, SPECULATIVE = ROLES = ("plain", "baseline", "speculative")
-
-
-def _integer(name: str, value: object, low: int, high: int, words: tuple[str, ...] = ()) -> None:
-    """Raise UsageError unless the value is an integer in the limits or one of `words`; the message names the first."""
-    if value not in words and (type(value) is not int or not low <= value <= high):
-        or_word = f"{words[0]} or " if words else ""
-        raise UsageError(f"{name} must be {or_word}an integer from {low} to {high}, not {short(value)}")
-
-
-def _number(name: str, value: float, low: float, high: float, limits: str) -> None:
-    if type(value) not in (int, float) or not low <= value <= high:
-        raise UsageError(f"{name} must be a number {limits}, not {short(value)}")
 
 
 def check_length(drafter: str) -> None:
@@ -71,13 +64,13 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _number("temperature", self.temperature, 0, 100, "from 0 to 100")
-        _number("top_p", self.top_p, SMALLEST, 1, "above 0 and at most 1")
+        TEMPERATURE.check("temperature", self.temperature)
+        TOP_P.check("top_p", self.top_p)
         if 0 < self.temperature < 1e-3:
             raise UsageError(f"temperature must be 0 (greedy) or at least 0.001, not {self.temperature!r}")
-        _integer("top_k", self.top_k, 0, 2**31 - 1)
-        _integer("seed", self.seed, 0, 2**63 - 1)
-        _integer("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
+        TOP_K.check("top_k", self.top_k)
+        SEED.check("seed", self.seed)
+        LENGTH.check("max_new_tokens", self.max_new_tokens)
         if not isinstance(self.stop, tuple) or not all(isinstance(s, str) for s in self.stop):
             raise UsageError(f"stop must be a tuple of strings, not {short(self.stop)}")
         if len(self.stop) > MAX_STOP_STRINGS or any(not 1 <= len(s) <= MAX_STOP_LENGTH for s in self.stop):
@@ -107,14 +100,16 @@ class LaneSpec:
     role: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise UsageError(f"a lane's name must be a string that is not empty, not {self.name!r}")
+        if not isinstance(self.name, str) or not 1 <= len(self.name) <= MAX_NAME:
+            raise UsageError(
+                f"a lane's name must be text of at least 1 and at most {MAX_NAME} characters, not {short(self.name)}"
+            )
         if not isinstance(self.drafter, str) or not self.drafter:
-            raise UsageError(f"a drafter must be given as name or name:argument, not {self.drafter!r}")
+            raise UsageError(f"a drafter must be given as name or name:argument, not {short(self.drafter)}")
         check_length(self.drafter)
         if not tree_size(self.k):
-            _integer("k", self.k, 0, MAX_K, (AUTO,))
-        _integer("width", self.width, 1, MAX_WIDTH, ("auto", "fastest"))
+            integer(0, MAX_K, AUTO).check("k", self.k)
+        WIDTH.check("width", self.width)
         least = 2 if self.k == AUTO else self.max_drafts + 1
         if isinstance(self.width, int) and self.width < least:
             raise UsageError(

@@ -7,7 +7,7 @@ Standard library only. Any JSON value is accepted, or refused by a UsageError wi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -23,12 +23,12 @@ from ..core.spec import (
     PLAIN,
     ROLES,
     SERVER,
-    TREE,
     LaneSpec,
     RaceSpec,
     SamplingParams,
 )
-from ..strict_json import COUNT, FLAG, NAME, NAMES, NUMBER, OBJECT, TEXT, AtMost, IfThere, Maybe, Shape, fits
+from ..core.values import FLAG, Shape, integer, items, one_of
+from ..strict_json import COUNT, NAME, NAMES, NUMBER, OBJECT, SHARE, TEXT, AtMost, IfThere, Maybe, fits
 from .event_json import from_json
 from .extras import CLOCK_TOLERANCE, EXTRAS, MAX_TOKEN_ID, TOKEN, check_extras
 from .times import check_times
@@ -78,10 +78,6 @@ def read_spec(value: Mapping[str, Any]) -> RaceSpec:
     return RaceSpec(lanes, SamplingParams(**{**params, "stop": tuple(params["stop"])}), value["audit"], value["solo"])
 
 
-def _two(what: str, holds: Callable[[Any], bool]) -> Shape:
-    return Shape(f"two {what}", lambda value: isinstance(value, list) and len(value) == 2 and all(map(holds, value)))
-
-
 def _exactly(cls: type, value: Mapping[str, Any], what: str) -> dict[str, Any]:
     known = {field.name for field in fields(cls)}
     if odd := sorted(known ^ set(value)):
@@ -89,38 +85,23 @@ def _exactly(cls: type, value: Mapping[str, Any], what: str) -> dict[str, Any]:
     return dict(value)
 
 
-WIDTH = Shape(f"an integer from 1 to {MAX_WIDTH}", lambda value: type(value) is int and 1 <= value <= MAX_WIDTH)
-WIDTH_OR_WORD = Shape(
-    f"auto, fastest or an integer from 1 to {MAX_WIDTH}",
-    lambda value: value in ("auto", "fastest") or WIDTH.holds(value),
-)
-K_OR_WORD = Shape(
-    "auto, tree:N or a non-negative integer",
-    lambda value: COUNT.holds(value) or (isinstance(value, str) and (value == AUTO or value.startswith(TREE))),
-)
-ROLE = Shape(f"one of: {', '.join(ROLES)}", lambda value: value in ROLES)
-KIND = Shape(f"one of: {', '.join(KINDS)}", lambda value: value in KINDS)
-TWO_TOKENS = _two(f"token ids from 0 to {MAX_TOKEN_ID}", TOKEN.holds)
-TWO_TEXTS = _two("strings", TEXT.holds)
-TWO_WIDTHS = _two("widths, null where unknown", lambda value: value is None or WIDTH.holds(value))
-SHARE = Shape("a number from 0 to 1", lambda value: NUMBER.holds(value) and 0 <= value <= 1)
+WIDTH = integer(1, MAX_WIDTH)
 _DIFFERENCE = {
     "position": COUNT,
-    "tokens": TWO_TOKENS,
-    "pieces": TWO_TEXTS,
+    "tokens": items(f"two token ids from 0 to {MAX_TOKEN_ID}", TOKEN, [2]),
+    "pieces": items("two strings", TEXT, [2]),
     "margin": Maybe(NUMBER),
-    "widths": TWO_WIDTHS,
+    "widths": items("two widths, null where unknown", Shape("", lambda v: v is None or WIDTH.holds(v)), [2]),
 }
 _VERDICT = {
-    "kind": KIND,
+    "kind": one_of(KINDS),
     "rows_compared": COUNT,
     "rows_different": Maybe(COUNT),
     "first_difference": Maybe(_DIFFERENCE),
     "sentence": TEXT,
 }
-_LANE = {"name": NAME, "drafter": NAME, "k": K_OR_WORD, "width": WIDTH_OR_WORD, "rule": NAME, "role": ROLE}
 SPEC = {
-    "lanes": AtMost(MAX_LANES, _LANE),
+    "lanes": AtMost(MAX_LANES, {"role": one_of(ROLES)}),
     "params": {"stop": AtMost(MAX_STOP_STRINGS, TEXT)},
     "audit": FLAG,
     "solo": FLAG,

@@ -10,7 +10,8 @@ from typing import Any
 from ..core.errors import UsageError, choices, kind, short
 from ..core.events import FINISH_REASONS, Event, Failed, Finished, LaneEvent, Started, Step
 from ..core.spec import MAX_K, MAX_NEW_TOKENS, is_tree, row_after
-from ..strict_json import TEXT, AtMost, IfThere, Maybe, Shape, fits
+from ..core.values import Shape, integer, items, number
+from ..strict_json import CHANCE, TEXT, AtMost, IfThere, Maybe, fits
 
 MAX_SECONDS = 1e7
 
@@ -18,40 +19,29 @@ _TYPES: dict[str, type] = {"started": Started, "step": Step, "finished": Finishe
 _NAMES = {cls: name for name, cls in _TYPES.items()}
 _FIELDS = {cls: [field.name for field in fields(cls)] for cls in _NAMES}
 _IF_ANY = ("copied", "parents", "sources", "chances")  # fields of steps that are left out where they are empty
-_KINDS: dict[str, Any] = {
-    "int": Shape("a non-negative integer", lambda value: type(value) is int and 0 <= value < 2**64),
-    "float": Shape(
-        f"a time from 0 to {MAX_SECONDS:.0f} seconds",
-        lambda value: type(value) in (int, float) and 0 <= value <= MAX_SECONDS,
-    ),
-    "str": TEXT,
-}
+SECONDS = number(0, MAX_SECONDS, f"a time from 0 to {MAX_SECONDS:.0f} seconds")
+_KINDS: dict[str, Any] = {"int": integer(0, 2**64 - 1, wanted="a non-negative integer"), "float": SECONDS, "str": TEXT}
 _KINDS |= {f"tuple[{kind}, ...]": AtMost(MAX_NEW_TOKENS, shape) for kind, shape in _KINDS.items()}
 _KINDS["int | None"] = Maybe(_KINDS["int"])
 _SHAPES: dict[type, dict[str, Any]] = {
     cls: {
         "lane": TEXT,
-        "clock_s": _KINDS["float"],
+        "clock_s": SECONDS,
         **{f.name: _KINDS[str(f.type)] for f in fields(cls) if f.name not in (*_IF_ANY, "num_unknown")},
-        "wall_s": IfThere(_KINDS["float"]),
+        "wall_s": IfThere(SECONDS),
     }
     for cls in _TYPES.values()
 }  # the JSON shape of each event's fields
-_SHAPES[Step] |= {"drafted": AtMost(MAX_K, _KINDS["int"]), "drafted_pieces": AtMost(MAX_K, TEXT)}
-_SHAPES[Step]["num_drafted"] = IfThere(Shape("a positive integer", lambda value: type(value) is int and value > 0))
-_SHAPES[Step]["copied"] = IfThere(
-    Shape(
-        "two non-negative integers",
-        lambda value: isinstance(value, list) and len(value) == 2 and all(map(_KINDS["int"].holds, value)),
-    )
-)
-_SHAPES[Step]["parents"] = IfThere(_SHAPES[Step]["drafted"])
-_SHAPES[Step]["sources"] = IfThere(
-    AtMost(MAX_K, Shape("an integer from -1 on", lambda value: type(value) is int and value >= -1))
-)
-_SHAPES[Step]["chances"] = IfThere(
-    AtMost(MAX_K, Shape("a probability", lambda value: type(value) in (int, float) and 0 <= value <= 1))
-)
+_DRAFTED = AtMost(MAX_K, _KINDS["int"])
+_SHAPES[Step] |= {
+    "drafted": _DRAFTED,
+    "drafted_pieces": AtMost(MAX_K, TEXT),
+    "num_drafted": IfThere(Shape("a positive integer", lambda value: type(value) is int and value > 0)),
+    "copied": IfThere(items("two non-negative integers", _KINDS["int"], [2])),
+    "parents": IfThere(_DRAFTED),
+    "sources": IfThere(AtMost(MAX_K, Shape("an integer from -1 on", lambda value: type(value) is int and value >= -1))),
+    "chances": IfThere(AtMost(MAX_K, CHANCE)),
+}
 _ALLOWED = {cls: {"type", *shape} for cls, shape in _SHAPES.items()}
 
 

@@ -13,34 +13,22 @@ from typing import Any
 
 from ..core.errors import UsageError, short
 from ..core.events import Step
-from ..core.spec import AUTO, BASELINE, MAX_K, MAX_WIDTH, RaceSpec, is_tree, tree_size
-from ..strict_json import COUNT, MAX_NAME, NAMES, NUMBER, OBJECT, AtMost, IfThere, Shape, fits
+from ..core.spec import AUTO, BASELINE, MAX_K, MAX_NAME, MAX_WIDTH, RaceSpec, is_tree, tree_size
+from ..core.values import Shape, integer, items
+from ..strict_json import CHANCE, COUNT, NAMES, NUMBER, OBJECT, AtMost, IfThere, fits
 from .candidates import SHAPE, check_candidates
-from .event_json import MAX_SECONDS
+from .event_json import SECONDS
 
 MAX_TOKEN_ID = 2**31 - 1
 CLOCK_TOLERANCE = 1e-6
 MAX_TABLES = 64  # four per lane, which has at most two
 
 
-def _are_costs(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and 1 <= len(value) <= MAX_WIDTH
-        and all(SECONDS.holds(seconds) for seconds in value)
-        and all(less <= more for less, more in pairwise(value))
-    )
-
-
-TOKEN = Shape(f"a token id from 0 to {MAX_TOKEN_ID}", lambda value: type(value) is int and 0 <= value <= MAX_TOKEN_ID)
+TOKEN = integer(0, MAX_TOKEN_ID, wanted=f"a token id from 0 to {MAX_TOKEN_ID}")
 DRAFT = AtMost(MAX_K, TOKEN)
-SECONDS = Shape(
-    f"a time from 0 to {MAX_SECONDS:.0f} seconds",
-    lambda value: type(value) in (int, float) and 0 <= value <= MAX_SECONDS,
-)
-CHANCE = Shape("a probability", lambda value: type(value) in (int, float) and 0 <= value <= 1)
 TREES = "@tree"  # ends the names of tables whose drafts may branch
-COSTS = Shape(f"a list of 1 to {MAX_WIDTH} times in seconds that never fall", _are_costs)
+_TIMES = items(f"a list of 1 to {MAX_WIDTH} times in seconds that never fall", SECONDS, range(1, MAX_WIDTH + 1))
+COSTS = Shape(_TIMES.wanted, lambda value: _TIMES.holds(value) and all(a <= b for a, b in pairwise(value)))
 EXTRAS = {
     "tables": IfThere(OBJECT),
     "table_pieces": IfThere(NAMES),

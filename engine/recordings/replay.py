@@ -7,21 +7,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 
-from ..core.errors import UsageError
 from ..core.events import LaneEvent
+from ..core.values import Shape
 from .recording import Recording
 
 MIN_SPEED, MAX_SPEED = 0.001, 1_000_000.0
 MAX_SLEEP_S = 1e6
-
-
-def check_speed(speed: float) -> float:
-    """The same speed, if it can be played; 0 and infinity both mean as fast as possible. Raises UsageError."""
-    if type(speed) not in (int, float) or not (speed in (0, math.inf) or MIN_SPEED <= speed <= MAX_SPEED):
-        raise UsageError(
-            f"speed must be from {MIN_SPEED} to {MAX_SPEED:.0f}, or 0 for as fast as possible, not {speed!r}"
-        )
-    return float(speed)
+SPEED = Shape(
+    f"a number from {MIN_SPEED} to {MAX_SPEED:.0f}, or 0 for as fast as possible",
+    lambda value: type(value) in (int, float) and (value in (0, math.inf) or MIN_SPEED <= value <= MAX_SPEED),
+)
 
 
 def replay(
@@ -34,10 +29,11 @@ def replay(
     same lane time even if they were recorded one after another. An event comes `clock_s / speed` seconds after the
     first; delays by the consumer or a coarse `sleep` are caught up, not added. Raises UsageError for a speed that
     cannot be played."""
+    speed = float(SPEED.check("speed", speed))
     lanes: dict[str, list[LaneEvent]] = {}
     for event in recording.events:
         lanes.setdefault(event.lane, []).append(event)
-    return _play(merge(*lanes.values(), key=lambda event: event.clock_s), check_speed(speed), sleep, clock)
+    return _play(merge(*lanes.values(), key=lambda event: event.clock_s), speed, sleep, clock)
 
 
 def _play(

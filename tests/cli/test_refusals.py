@@ -49,7 +49,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ("--width 4", "width 4 cannot hold k=7 drafts"),
         *((f"--temperature {x}", f"must be a number from 0 to 100, not '{x}'") for x in ("-0.1", "nan", "inf", "hot")),
         ("--temperature 1e-9", "0 (greedy) or at least 0.001"),
-        *((f"--top-p {value}", f"--top-p: {FRACTION}'{value}'") for value in ("0", "nan")),
+        *((f"--top-p {value}", f"--top-p: {FRACTION}'{value}'") for value in ("0", "nan", "0_1")),
         ("--top-k -1", "--top-k: must be an integer from 0"),
         ("--seed -1", "--seed: must be an integer from 0"),
         *((f"--max-new-tokens {x}", f"must be an integer from 1 to 100000, not '{x}'") for x in ("0", "100001")),

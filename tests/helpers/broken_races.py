@@ -87,7 +87,7 @@ def commit_two_at_once(recorded: dict[str, Any]) -> None:
 
 
 # Those of optional members and of roles that have words of their own are in tests/recordings/test_optional.py and
-# test_roles.py.
+# test_recording.py.
 CHANGES += [
     call_two_texts_one, commit_two_at_once,
     change("verdicts", None), change("verdicts/plain/rows_compared", None),

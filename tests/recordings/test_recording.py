@@ -200,7 +200,14 @@ def test_no_change_of_a_value_breaks_the_reader(recording, data):
         json.dumps(recordings.summary(accepted), allow_nan=False)
 
 
-CONTRADICTIONS: dict[str, Callable[[dict[str, Any], list[dict[str, Any]]], object]] = {
+Change = Callable[[dict[str, Any], list[dict[str, Any]]], object]
+
+
+def role(lane: int, value: Any) -> Change:
+    return lambda r, s: r["spec"]["lanes"][lane].update(role=value)
+
+
+CONTRADICTIONS: dict[str, Change] = {
     "which the spec does not have": lambda r, s: s[0].update(lane="elsewhere"),
     "continues after its end": lambda r, s: r["events"].append(s[-1]),
     "does not begin with a started": lambda r, s: r["events"].remove(
@@ -238,12 +245,26 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any], list[dict[str, Any]]], objec
     "wall_s 1.5 after 2.0": lambda r, s: [s[0].update(wall_s=2.0), s[1].update(wall_s=1.5)],
     "wall_s must be a time": lambda r, s: s[0].update(wall_s=None),
     "kind must be one of": lambda r, s: r["verdicts"]["speculative"].update(kind="perfect"),
+    "role must be one of plain, baseline, speculative, not 'judge'": role(2, "judge"),
+    "role must be one of plain, baseline, speculative, not ''": role(2, ""),
+    "role must be one of plain, baseline, speculative, not a list": role(2, []),
+    "lacks 'role'": lambda r, s: r["spec"]["lanes"][2].pop("role"),
+    "a race has one baseline lane, not 2: baseline, speculative": role(2, "baseline"),
+    "the name 'plain' is that role's own": role(0, "speculative"),
+    "spec.lanes has 17 entries; at most 16 are allowed": lambda r, s: r["spec"]["lanes"].extend(
+        {**r["spec"]["lanes"][2], "name": f"lane {i}"} for i in range(14)
+    ),
+    "a verdict on 'nobody'": lambda r, s: r["verdicts"].update(nobody=r["verdicts"]["plain"]),
+    "a verdict on 'baseline'": lambda r, s: r["verdicts"].update(baseline=r["verdicts"]["plain"]),
+    "the verdict on lane 'plain' must be an object, not None": lambda r, s: r["verdicts"].update(plain=None),
+    "verdicts must be an object, not a list": lambda r, s: r.update(verdicts=[]),
+    "lacks 'verdicts'": lambda r, s: r.pop("verdicts"),
 }
 
 
 @pytest.mark.parametrize("words", CONTRADICTIONS)
 def test_a_recording_that_contradicts_itself_is_refused(words):
-    """Every way in which events, spec, prompt and verdict can disagree is noticed and named."""
+    """A race would be shown whose events, spec, prompt and verdicts disagree, or with two baselines."""
     recording = races.fixed_race()
     check(copy.deepcopy(recording))
     CONTRADICTIONS[words](

@@ -56,5 +56,5 @@ def test_replay_keeps_all_events_and_each_lane_in_order(recording, speed):
 @pytest.mark.parametrize("speed", [-1.0, math.nan, -math.inf, 1e-9, 1e9, "2", True, None])
 def test_a_speed_that_cannot_be_played_is_refused_at_once(speed):
     """The error comes from the call, not from the first event, and names the limits."""
-    with pytest.raises(UsageError, match=r"speed must be from 0\.001 to 1000000"):
+    with pytest.raises(UsageError, match=r"speed must be a number from 0\.001 to 1000000"):
         replay(Recording.of(races.fixed_race()), speed)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import RaceError, UsageError
+from ...core.errors import RaceError, UsageError, short
+from ...core.values import FLAG, items, members, number
 from ...recordings.recording import OUTPUT_SCHEMA
 from ...strict_json import (
     COUNT,
-    FLAG,
     NAME,
     NUMBER,
     OBJECT,
@@ -22,11 +22,9 @@ from ...strict_json import (
     AtMost,
     IfThere,
     Maybe,
-    Shape,
     fits,
     parse,
     read_quick,
-    short,
 )
 from .level_metrics import FORMAT, HIGHER
 from .study import MAX_OTHER, Key, Plan, Row, is_whole
@@ -38,27 +36,16 @@ SAID = ("model", "created", "circumstances", "repeats")
 ROW = {
     "lane": NAME,
     "acceptance_from": Maybe(NAME),
-    "errors": Shape(
-        "an object of counts", lambda value: isinstance(value, dict) and all(map(COUNT.holds, value.values()))
-    ),
+    "errors": members("an object of counts", COUNT),
     "fault": Maybe(TEXT),
     "wall_s": NUMBER,
     "asked_before": FLAG,
     "is_up": FLAG,
     **dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens"), COUNT),
     **{metric: Maybe(NUMBER) for metric in HIGHER},
-    "rate_error": IfThere(
-        Maybe(Shape("a number from 0 to 10", lambda value: NUMBER.holds(value) and 0 <= value <= 10))
-    ),
+    "rate_error": IfThere(Maybe(number(0, 10))),
     **dict.fromkeys(("num_compared", "num_same_text", "num_textless"), IfThere(Maybe(COUNT))),
-    "other_prompts": IfThere(
-        Maybe(
-            Shape(
-                f"at most {MAX_OTHER} counts",
-                lambda value: isinstance(value, list) and len(value) <= MAX_OTHER and all(map(COUNT.holds, value)),
-            )
-        )
-    ),
+    "other_prompts": IfThere(Maybe(items(f"at most {MAX_OTHER} counts", COUNT, range(MAX_OTHER + 1)))),
 }  # the shape of a row
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from ...analysis.metrics import is_noise
 from ...core.spec import AUTO, MAX_K
-from ...strict_json import COUNT, FLAG, NUMBER, TEXT, IfThere, Maybe, Shape, fits
+from ...core.values import FLAG, Shape, items, members, number
+from ...strict_json import COUNT, MAX_INT, TEXT, IfThere, Maybe, fits
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class Row:
 
 
 KS = {AUTO, *map(str, range(1, MAX_K + 1))}
-GAIN = Shape("a number from 0 on", lambda value: NUMBER.holds(value) and value >= 0)
+GAIN = number(0, MAX_INT, "a number from 0 on")
+_COMPUTED = members("an object of numbers by k", GAIN)
 _SHAPE = {
     "line": COUNT,
     **dict.fromkeys(("prompt", "kind", "drafter", "k", "fault"), TEXT),
@@ -64,15 +66,10 @@ _SHAPE = {
     "num_tokens": COUNT,
     "identical": Maybe(FLAG),
     **dict.fromkeys(("loops", "disturbed"), FLAG),
-    "computed": Shape(
-        "an object of numbers by k",
-        lambda v: isinstance(v, dict) and v.keys() <= KS and all(map(GAIN.holds, v.values())),
-    ),
+    "computed": Shape(_COMPUTED.wanted, lambda value: _COMPUTED.holds(value) and value.keys() <= KS),
     "differs_at": IfThere(Maybe(COUNT)),
     "plain_repeats": IfThere(Maybe(FLAG)),
-    "ways": IfThere(
-        Maybe(Shape("three texts", lambda v: isinstance(v, list) and len(v) == 3 and all(map(TEXT.holds, v))))
-    ),
+    "ways": IfThere(Maybe(items("three texts", TEXT, [3]))),
 }
 
 
