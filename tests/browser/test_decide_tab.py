@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from engine.analysis.metrics import cost_per_million, lane_metrics
+from engine.analysis.verdict_words import PAYS, capital
 from engine.recordings.recording import read
 from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
 from tests.helpers.made_races import a_race
 from tests.helpers.page_browser import UNREADABLE, copied, reload
-from tests.helpers.race_pages import SETTLED, SLIDE, feed, frames, opened, show, words
+from tests.helpers.race_pages import PAID, SAME, SETTLED, SLIDE, feed, frames, opened, show, words
 from tests.helpers.races import events_of
 
 pytestmark = pytest.mark.browser
@@ -51,7 +52,7 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     gain = f"n-gram (copies earlier text), k = {k}: {ratio} as fast as Plain (computed), "
     scope = "gemma-3-270m on a CPU (AMD EPYC, 2 cores), one user, one prompt; noise of the ratio ±1 %"
     assert words(tab, "answerScope") == scope
-    assert words(tab, "decideSays").startswith(f"Pays: {gain}") and words(tab, "serveSays").startswith(gain)
+    assert words(tab, "decideSays").startswith(f"{PAID}: {gain}") and words(tab, "serveSays").startswith(gain)
     assert f"n-gram, else EAGLE-3 head, automatic length, {fast / plain:.2f}× as fast" in words(tab, "answerElse")
     assert f'"num_speculative_tokens": {k}' in tab.text_content("[data-ref=serve] pre >> nth=0")
     assert told["tokens per second"] == [f"{plain:.1f}", speed, ratio]
@@ -80,12 +81,12 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
         button.click()
         shown = button.locator("xpath=ancestor::section[1]//pre").text_content()
         assert tab.evaluate("navigator.clipboard.readText()") == shown and shown
-    sent_on, lost = copied(tab, "sentence")["sentence"], "Does not pay with 64 users: 0."
+    sent_on, lost = copied(tab, "sentence")["sentence"], f"{capital(PAYS['loses'])} with 64 users: 0."
     assert words(tab, "decideSays").startswith(lost) and sent_on.startswith(lost), "the load that was entered"
     saved = f"machine time for the same tokens. With one user: speculative decoding that a server can run, {gain}"
     assert f"{saved}{told['machine time'][2]} " in sent_on
     alone = f"n-gram, else EAGLE-3 head, automatic length, {fast / plain:.2f}× as fast as Plain (measured)"
-    assert f"This engine alone: {alone}. Identical, bit for bit. " in sent_on
+    assert f"This engine alone: {alone}. {SAME}. " in sent_on
     assert sent_on.count("machine time") == 2 and "one 195-token prompt, greedy, 160 tokens written, noise" in sent_on
     tab.click("[data-ref=client] summary")
     tab.click(".pf-decide-sources summary")
@@ -156,7 +157,7 @@ def test_no_figure_changes_once_it_is_shown(page: Any) -> None:
     assert words(page, "decideWaits").startswith("Still computing")
     assert page.is_hidden("[data-ref=answer]") and page.is_hidden("[data-ref=decide]")
     show(page, [{**last, "seq": last["seq"] + 1}])
-    assert words(page, "decideWaits") == "" and words(page, "decideSays").startswith("Pays: ")
+    assert words(page, "decideWaits") == "" and words(page, "decideSays").startswith(f"{PAID}: ")
     assert page.is_visible("[data-ref=decide]")
 
 

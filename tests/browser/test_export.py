@@ -24,7 +24,7 @@ from engine.core.events import steps
 from engine.recordings.recording import loads, read
 from engine.recordings.steps_csv import steps_csv
 from tests.helpers.page_browser import UNREADABLE, watched
-from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TOKENS, expected, race_over, words
+from tests.helpers.race_pages import HOSTILE, SAME, SETTLED, STATE, TOKENS, expected, race_over, words
 from tests.helpers.races import with_tables
 
 pytestmark = pytest.mark.browser
@@ -75,7 +75,7 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     page.keyboard.press("End")
     page.evaluate(SETTLED)
     assert page.evaluate(TOKENS) == expected(recording)
-    assert words(page, "verdictWord") == "Identical, bit for bit"
+    assert words(page, "verdictWord") == SAME
     page.click("[data-ref=proofOpen]")
     page.wait_for_selector("[data-ref=proof][open]")
     ids = (str(token) for step in steps(recording.events, "speculative") for token in step.token_ids)
@@ -168,7 +168,7 @@ def test_an_exported_page_opens_on_the_money_and_sends_itself(exported: Any) -> 
     ratio = race_speedup(read(RACE).events, "speculative")
     alone = "This engine alone: speculative decoding, EAGLE-3 head, automatic length, "
     alone += f"{ratio:.2f}× as fast as Plain (measured)"
-    assert words_.startswith(f"{alone}. Identical, bit for bit. Measured by ") and "machine time" not in words_
+    assert words_.startswith(f"{alone}. {SAME}. Measured by ") and "machine time" not in words_
     made = exported_file(RACE.read_bytes(), "it").replace(EMPTY, EMPTY[:-2] + kept.replace("2.50", "7"), 1)
     assert (PACKED.findall(sent), sent.count("<script")) == (PACKED.findall(made), made.count("<script"))
     assert STYLE_AND_SCRIPTS.findall(sent) == STYLE_AND_SCRIPTS.findall(made), "their hashes are in its policy"

@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from app.jobs.frames import frame_json
+from engine.analysis.verdict_words import PAYS, capital
 from tests.helpers.broken_races import SHORT
 from tests.helpers.page_browser import slowness
 from tests.helpers.race_pages import (
+    PAID,
+    SAME,
     SETTLED,
     STATE,
     TEXT,
@@ -109,7 +112,7 @@ def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any)
     for frame in frames(SHORT, every=20):
         show(page, [frame])
     said = page.evaluate("said")
-    assert len(said) == 3 and "Identical, bit for bit" in said[-1]
+    assert len(said) == 3 and SAME in said[-1]
 
 
 def test_each_word_of_the_field_is_explained_where_it_stands(page: Any) -> None:
@@ -242,7 +245,7 @@ def test_the_picture_says_what_the_board_says(page: Any) -> None:
     shown += [f"{words(page, f'{side}Figure')} tok/s" for side in ("left", "right")]
     assert set(shown) <= set(lines) and "one 3-token prompt, greedy, 80 tokens written" in said
     saves = rf"{100 * (1 - 1 / float(shown[0].rstrip('×'))):.0f}\.\d\s% less"
-    assert re.search(rf"Pays: a server can run n-gram .*, k = 7: .* \(measured\), {saves}", said), (saves, said)
+    assert re.search(rf"{PAID}: a server can run n-gram .*, k = 7: .* \(measured\), {saves}", said), (saves, said)
     (share,) = re.findall(r"([\d.]+)\s% less machine time", said)
     assert f"{share}\u00a0% less" in copied
     rail, plain, _, fast = page.evaluate("window.wide")
@@ -252,7 +255,10 @@ def test_the_picture_says_what_the_board_says(page: Any) -> None:
     said = " ".join(pictured(page)[2])
     rail, plain, _, slow = page.evaluate("window.wide")
     assert slow < plain == rail and "26.0\u00a0% more machine time for the same tokens." in said
-    assert "Does not pay: a server can run n-gram" in said and "Your prompt: \u201ca prompt\u2026\u201d" in said
+    assert (
+        f"{capital(PAYS['loses'])}: a server can run n-gram" in said
+        and "Your prompt: \u201ca prompt\u2026\u201d" in said
+    )
 
 
 def test_a_phone_shares_and_warns_first(page: Any) -> None:

@@ -49,15 +49,8 @@ RACE = race_over(words_of(TEXT, 3), hit=0.82)
 # ---- strangers' texts
 
 
-def test_hostile_text_and_labels_are_exact_run_nothing_and_push_nothing(page: Any) -> None:
-    """A model may write anything, and names, sentences and status texts come from strangers' files too: all of it is
-    shown as it is, on every tab and from a small phone to 4K without scrolling sideways."""
-    recorded = race_over(HOSTILE * 3, seed=3, hit=0.6)
-    feed(page, recorded)
-    assert page.evaluate(TOKENS) == expected(recorded)
-    marks = page.evaluate("[...document.querySelectorAll('.pf-text .pf-unseen')].map(n => n.dataset.mark)")
-    assert {"RLO", "ZWSP", "BOM", "NUL", "ESC", "CR", "U+2028", "U+E0041"} <= set(marks)
-    feed(page, race_over([*HOSTILE, *words_of(TEXT)], seed=4), race_id="looks", ribbon="RECORDED", every=90)
+def looked_at(page: Any) -> None:
+    """From a small phone to 4K, nothing makes the page scroll sideways."""
     for width, height in ((360, 740), (768, 1024), (1280, 800), (3840, 2160)):
         page.set_viewport_size({"width": width, "height": height})
         for tab in ("text", "steps", "charts", "timing"):
@@ -69,8 +62,20 @@ def test_hostile_text_and_labels_are_exact_run_nothing_and_push_nothing(page: An
             page.evaluate(SETTLED)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (width, tab)
             page.keyboard.press("Escape")
-    page.set_viewport_size({"width": 1280, "height": 1000})
-    page.click("[role=tab][data-tab=text]")
+
+
+def test_hostile_text_and_labels_are_exact_run_nothing_and_push_nothing(page: Any) -> None:
+    """A model may write anything, and names, sentences and status texts come from strangers' files too: all of it is
+    shown as it is, on every tab and from a small phone to 4K without scrolling sideways."""
+    recorded = race_over(HOSTILE * 3, seed=3, hit=0.6)
+    feed(page, recorded)
+    assert page.evaluate(TOKENS) == expected(recorded)
+    marks = page.evaluate("[...document.querySelectorAll('.pf-text .pf-unseen')].map(n => n.dataset.mark)")
+    assert {"RLO", "ZWSP", "BOM", "NUL", "ESC", "CR", "U+2028", "U+E0041"} <= set(marks)
+    long = race_over([*HOSTILE, *words_of(TEXT)], seed=4)
+    feed(page, long, race_id="looks", ribbon="RECORDED", every=90)
+    looked_at(page)
+    recorded = long
     for where, key in (
         (recorded["model"], "name"),
         (recorded["device"], "name"),
@@ -80,7 +85,7 @@ def test_hostile_text_and_labels_are_exact_run_nothing_and_push_nothing(page: An
         where[key] = "<img src=x onerror=window.ran=1>${window.ran=1}\u202e" + "W" * 900
     status = "</p><script>window.ran=1</script>"
     feed(page, recorded, race_id="labels", ribbon="<b>RECORDED", status=status, every=90)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    looked_at(page)
     assert page.evaluate("document.querySelectorAll('.pf img, .pf script, .pf b').length") == 0
 
 

@@ -12,7 +12,7 @@ from engine.recordings.extras import EXTRAS
 from engine.recordings.recording import Recording, read
 from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
-from tests.helpers.race_pages import SETTLED, SLIDE, STATE, TEXT, TOKENS, opened, race_over, words, words_of
+from tests.helpers.race_pages import SAME, SETTLED, SLIDE, STATE, TEXT, TOKENS, opened, race_over, words, words_of
 from tests.helpers.races import events_of, with_trees
 
 pytestmark = pytest.mark.browser
@@ -58,7 +58,7 @@ def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
     page.evaluate(SETTLED)
     assert page.evaluate(TOKENS) == raced and "COMPUTED" not in page.get_attribute("[data-ref=ribbon]", "data-words")
     assert [words(page, name) for name in ("ratio", "rightFigure", "rightPlace")] == figures
-    assert words(page, "verdictWord") == "Identical, bit for bit"
+    assert words(page, "verdictWord") == SAME
 
 
 def test_trees_are_an_entry_of_their_own(page: Any) -> None:

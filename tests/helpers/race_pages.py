@@ -12,6 +12,7 @@ from typing import Any
 
 from app.jobs.frames import frame_json
 from engine.analysis.metrics import lane_metrics, race_speedup
+from engine.analysis.verdict_words import PAYS, VERDICTS, capital
 from engine.core.events import Event, LaneEvent, Started, Step
 from engine.core.race import race
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
@@ -39,6 +40,7 @@ TOKENS = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(ste
 STATE = "() => JSON.parse(JSON.stringify(window.photofinish.state))"
 SLIDE = "value => { const k = document.querySelector('[data-ref=whatIfK]'); k.value = value; \
 k.dispatchEvent(new Event('input')); }"  # moves the slider of What if to a place
+SAME, PAID = capital(VERDICTS["identical_bits"].head), capital(PAYS["pays"])  # as the page says them
 SETTLED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
