@@ -257,7 +257,7 @@ def test_a_lost_connection(wired: tuple[Any, Cable], cut: str, silent: bool) -> 
         press(tab, "Enter")
     instead(tab, since)
     press(tab, "N")
-    tab.wait_for_function(f"{STATE}.race === 'recorded-python-class'", timeout=1000)
+    tab.wait_for_function(f"{STATE}.race === 'recorded-python-class'", timeout=1000 * slowness())
     assert tab.is_hidden("[data-ref=stageNote]")
     tab.evaluate("window.loadedOnce = true")
     with found_again(tab):
@@ -286,7 +286,7 @@ def test_a_race_that_is_refused_and_keys_in_a_live_one(visit: Any) -> None:
     tab = on_stage(visit(LONG, until="model"))
     live(tab)
     press(tab, "R")
-    tab.wait_for_function(f"{STATE}.race === 'recorded-csv-to-json'", timeout=2000)
+    tab.wait_for_function(f"{STATE}.race === 'recorded-csv-to-json'", timeout=2000 * slowness())
     assert tab.is_hidden("[data-ref=stageNote]")
     tab.wait_for_timeout(1000)
     assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json", "the live race is back"
