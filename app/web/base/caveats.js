@@ -9,12 +9,12 @@ import { oneLine } from "./text.js";
 const NORMAL_95 = 1.96;
 
 // What belongs next to a lane's ratio, as engine/recordings/claims.py found it: {whole, loop, copies, says}. whole: the
-// race's times were disturbed; loop: the text repeats itself; copies: it copies the prompt; all of them sentences, "" if
-// there is nothing to say. says: all in short, in one line.
+// race's times were disturbed; loop: the text repeats itself; copies: it copies the prompt; each of them sentences, ""
+// if there is nothing to say. says: all in short, in one line.
 export function cautionsOf(recording, lane) {
-  const own = (recording?.cautions ?? []).filter((caution) => caution.lane === null || caution.lane === lane);
-  const say = (kind) => oneLine(own.filter((caution) => caution.kind === kind).map(({ sentence }) => sentence).join(" "));
-  const whole = oneLine(own.filter((caution) => caution.lane === null).map(({ sentence }) => sentence).join(" "));
+  const own = (recording?.cautions ?? []).filter((item) => item.lane === null || item.lane === lane);
+  const say = (kind) => oneLine(own.filter((item) => item.kind === kind).map(({ sentence }) => sentence).join(" "));
+  const whole = oneLine(own.filter((item) => item.lane === null).map(({ sentence }) => sentence).join(" "));
   return { whole, loop: say("loop"), copies: say("copies"), says: oneLine(own.map(({ short }) => short).join(" ")) };
 }
 

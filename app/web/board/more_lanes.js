@@ -13,7 +13,7 @@ import { S, verdictOn } from "./state.js";
 const more = { rows: new Map() };
 
 export const guessing = () => (S.header?.spec?.lanes ?? []).filter((lane) => lane.role === "speculative");
-// What tells a lane from the others: its drafter and k, or how it drafts if all have the same drafter.
+// How a lane differs from the others: its drafter and k, or how it drafts if all have the same drafter.
 export function shortName({ name, drafter, k }) {
   if (drafter === "server") return oneLine(`${name}, on a server`).slice(0, 80);
   const how = k === "auto" ? "automatic" : typeof k === "string" ? k.replace("tree:", "trees of ") : `chains of ${k}`;

@@ -56,7 +56,7 @@ export function taleOf() {
 const widthOf = (step) => step.width ?? numDrafted(step) + 1;
 const mean = (steps) => sum(steps.map((step) => step.verify_s)) / steps.length;
 
-// What a plain step spends on reading the weights, if the race's roofline tells.
+// What a plain step spends on reading the weights, if the race's roofline is known.
 function readingWords(plain_s) {
   const { bytes_per_step: bytes, bandwidth_bytes_per_s: speed } = S.recording.roofline ?? {};
   const plain = duration(plain_s);

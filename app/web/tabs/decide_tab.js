@@ -2,7 +2,7 @@
 // input stays in this browser.
 
 import { copy, makeButton, tableRow } from "../base/dom.js";
-import { outcomes, otherTexts } from "../base/outcomes.js";
+import { otherTexts, outcomes } from "../base/outcomes.js";
 import { isElsewhere, isOfServers, sum } from "../base/model.js";
 import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
 import { make, write } from "../base/text.js";
