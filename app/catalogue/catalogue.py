@@ -61,7 +61,7 @@ class Pair:
 
     chat: whether the target has a chat template; None: unknown until it is loaded.
     lanes: the drafters of its lanes, if all lanes are on servers, so that a visitor cannot choose how they draft.
-    beside: its races go on with lanes on servers.
+    beside: its races also have lanes on servers.
     named: its drafter was named by the operator or the page's owner, so no example replaces it."""
 
     id: str
@@ -147,7 +147,7 @@ class Catalogue:
     def drafters(self, pair: Pair) -> tuple[str, ...]:
         """The drafters on offer for this pair's target: the pair's own, those of other pairs, and all without
         weights."""
-        same_target = [other.drafter for other in self.runnable if other.target == pair.target]
+        same_target = [candidate.drafter for candidate in self.runnable if candidate.target == pair.target]
         return tuple(dict.fromkeys([pair.drafter, *same_target, *weightless()]))
 
     def drafting(self, preset: Preset | None, pair: Pair) -> tuple[str, int | str]:

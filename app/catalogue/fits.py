@@ -48,9 +48,9 @@ def reason(target: str, drafter: str, machine: Machine, size: int = 2) -> str:
 
 
 def _reason(target: str, drafter: str, machine: Machine, size: int) -> str:
-    told = machine.configs.get(target)
-    config = told if isinstance(told, Mapping) else shipped_config(target)
-    if config and (why := [each for each in (refusal(config), quantised(config)) if each]):
+    answer = machine.configs.get(target)
+    config = answer if isinstance(answer, Mapping) else shipped_config(target)
+    if config and (why := [fault for fault in (refusal(config), quantised(config)) if fault]):
         return ", and it ".join(why) + SERVER
     head = repository(drafter)
     draft = machine.configs.get(head)
@@ -61,14 +61,14 @@ def _reason(target: str, drafter: str, machine: Machine, size: int) -> str:
         return f"needs {total} of GPU memory, more than any one GPU has{SERVER}"
     if not machine.gpu:
         return f"needs an NVIDIA GPU with {total} free; this machine has none"
-    if machine.gpu_bytes is None or told is None:
+    if machine.gpu_bytes is None or answer is None:
         return NOT_CHECKED
     if machine.gpu_bytes == 0:
         return f"needs an NVIDIA GPU with {total} free; {NOT_USED if machine.no_gpu else NO_GPU}"
     if needed > machine.gpu_bytes:
         return f"needs {total} of GPU memory ({words_of(parts)}); {machine.gpu_bytes / GIB:.1f} GiB is free"
-    if isinstance(told, str):
-        return told
+    if isinstance(answer, str):
+        return answer
     if isinstance(draft, str):
         return f"needs the drafter {head}, which {draft}"
     return ""

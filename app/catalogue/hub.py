@@ -140,9 +140,9 @@ def read_head(configs: Mapping[str, Mapping[str, Any] | str], target: str, draft
 
 def in_parallel(jobs: Mapping[K, Callable[[], V]], timeout_s: float) -> dict[K, V]:
     """The results of the jobs that returned within that time. (Looking up a host's name has no time-out of its own.)"""
-    found: dict[K, V] = {}
+    results: dict[K, V] = {}
     threads = [
-        threading.Thread(target=lambda key=key, job=job: found.update({key: job()}), name="ask", daemon=True)
+        threading.Thread(target=lambda key=key, job=job: results.update({key: job()}), name="ask", daemon=True)
         for key, job in jobs.items()
     ]
     for thread in threads:
@@ -150,4 +150,4 @@ def in_parallel(jobs: Mapping[K, Callable[[], V]], timeout_s: float) -> dict[K, 
     end = time.monotonic() + timeout_s
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    return dict(found)
+    return dict(results)

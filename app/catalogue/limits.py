@@ -48,7 +48,7 @@ CHOICES: Mapping[str, Shape] = {
 class Limits:
     """What visitors may load and ask for, and what that may cost.
 
-    pairs: as of `catalogue.load`; "": not decided here.
+    pairs: see `catalogue.load`; "": not decided here.
     max_new_tokens: of each lane, also in studies.
     max_prompt_chars: of each prompt, also in studies.
     max_more_lanes: drafting lanes besides the first one.

@@ -55,7 +55,7 @@ def read_load(
     asked: `users`, such as 1,5,25; `requests` per level; `max_new_tokens` per answer; `dollars` per hour, or null; the
         prompts as `text` with the `name` of their file, or, if that is null, made up of `words` random words; `kept`,
         what the browser has kept of an earlier run, as a JSON string, or null.
-    whose: the servers' id, where a run with others is none to continue.
+    whose: the servers' id, if a run with other servers must not be continued.
     max_new_tokens: the page's limit on an answer."""
     asked = asked if isinstance(asked, dict) else {}
     users = _users(asked.get("users"))
@@ -80,22 +80,22 @@ def read_load(
     else:
         data = str(asked.get("name"))[:200]
         questions = read_questions(check_prompts(text), data, chat is True)
-    of = (dealt(questions, num), tuple(users), requests, params, TIMEOUT_S, dollars, separate, name_of(data))
-    plan = Plan(tuple(endpoints), *of)
+    fields = (dealt(questions, num), tuple(users), requests, params, TIMEOUT_S, dollars, separate, name_of(data))
+    plan = Plan(tuple(endpoints), *fields)
     key = hashlib.sha256((whose + json.dumps(plan.about(), sort_keys=True)).encode()).hexdigest()
     return LoadRequest(plan, key, *_kept(read_kept(asked.get("kept")), key, plan))
 
 
 def _users(given: object) -> list[int]:
-    parts = [each.strip() for each in str(given).split(",")][: MAX_LEVELS + 1]
-    found = [int(part) for part in parts if re.fullmatch("[0-9]{1,4}", part)]
-    fine = found == sorted(set(found)) and len(found) == len(parts) <= MAX_LEVELS
-    if not fine or not 1 <= found[0] <= found[-1] <= MAX_USERS:
+    parts = [part.strip() for part in str(given).split(",")][: MAX_LEVELS + 1]
+    users = [int(part) for part in parts if re.fullmatch("[0-9]{1,4}", part)]
+    fine = users == sorted(set(users)) and len(users) == len(parts) <= MAX_LEVELS
+    if not fine or not 1 <= users[0] <= users[-1] <= MAX_USERS:
         raise UsageError(
             f"users must be 1 to {MAX_LEVELS} ascending numbers from 1 to {MAX_USERS}, as 1,5,25, "
             f"not {str(given)[:40]!r}"
         )
-    return found
+    return users
 
 
 def read_saved(text: object) -> SavedLoad:
@@ -114,6 +114,6 @@ def _kept(given: object, key: str, plan: Plan) -> tuple[tuple[Row, ...], frozens
     most = 4 * len(plan.keys)
     if not isinstance(rows, list) or not isinstance(begun, list) or not are_short([*rows, *begun], most):
         raise UsageError("the study saved in this browser cannot be read; start another one to replace it")
-    found = {(row["lane"], row["concurrency"]): row for each in rows if is_whole(row := checked_row(each, plan.keys))}
-    keys = {tuple(each) for each in begun if isinstance(each, list) and len(each) == 2 and isinstance(each[0], str)}
-    return tuple(found.values()), frozenset(key for key in plan.keys if key in keys and key not in found)
+    complete = {(row["lane"], row["concurrency"]): row for raw in rows if is_whole(row := checked_row(raw, plan.keys))}
+    keys = {tuple(pair) for pair in begun if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)}
+    return tuple(complete.values()), frozenset(key for key in plan.keys if key in keys and key not in complete)

@@ -71,14 +71,14 @@ def bare(host: str) -> str:
 
 
 def in_url(host: str) -> str:
-    """A bare host as a URL has it."""
+    """A bare host as it is written in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
 def is_own_address(host: str) -> bool:
     """Whether this is a loopback address or a name for one, which only this machine can reach."""
     try:
-        return all(ipaddress.ip_address(found[4][0]).is_loopback for found in socket.getaddrinfo(bare(host), None))
+        return all(ipaddress.ip_address(entry[4][0]).is_loopback for entry in socket.getaddrinfo(bare(host), None))
     except (OSError, UnicodeError, ValueError):
         return False
 

@@ -38,7 +38,7 @@ class Room:
 
 
 def check_own(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
-    """The pair, and what it is and takes, in paragraphs. Of a repository only config.json is fetched. Raises UsageError
+    """The pair, and what it is and takes, in paragraphs. Only a repository's config.json is fetched. Raises UsageError
     with the reason if it cannot run here."""
     try:
         return _checked(target, drafter, room)
@@ -52,16 +52,16 @@ def check_own(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
 def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
     check_drafter(drafter)
     config, size = _config(target), BYTES.get(room.dtype, 2)
-    if why := [each for each in (refusal(config), quantised(config)) if each and config]:
+    if why := [fault for fault in (refusal(config), quantised(config)) if fault and config]:
         raise UsageError(f"{target} cannot run here: it {', and it '.join(why)}")
     head, own = repository(drafter), drafter.rpartition("+")[2]
     draft = _config(head) if head else {}
     if own in ("eagle3", "dflash") and target != DEFAULT_TARGET:
         raise UsageError(f"only {DEFAULT_TARGET} comes with a head; name one, as in {own}:owner/name or {own}:./folder")
     if own.startswith(HEADS) and config:
-        found = read_head({head: draft, target: config}, target, own)
-        if isinstance(found, str):
-            raise UsageError(f"the head {head} {found}")
+        head_config = read_head({head: draft, target: config}, target, own)
+        if isinstance(head_config, str):
+            raise UsageError(f"the head {head} {head_config}")
     parts = {what: num for what, num in parts_of(config, drafter, draft, size).items() if what != GRAPHS or room.graphs}
     needed, free = sum(parts.values()), f"{room.free / GIB:.1f} GiB is free"
     takes = f"takes {needed / GIB:.1f} GiB of memory ({words_of(parts)})"
@@ -70,17 +70,17 @@ def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
     known = next((pair for pair in load_pairs() if pair.target == target), None)
     chat = known.chat if known else has_template(Path(os.path.expanduser(target)))
     pair = Pair(OWN, f"{target} + {drafter}", target, drafter, AUTO, "Named by you.", chat, named=True)
-    told = [_told(target, config), *([_told(head, draft)] if head else [])]
+    sentences = [_described(target, config), *([_described(head, draft)] if head else [])]
     if config:
-        told.append(f"It {takes}; {free}{', so only shorter races fit' if needed > room.free else ''}.")
-    return pair, told
+        sentences.append(f"It {takes}; {free}{', so only shorter races fit' if needed > room.free else ''}.")
+    return pair, sentences
 
 
 def _config(name: str) -> Mapping[str, Any]:
     return {} if name == DEFAULT_TARGET else config_of(name)
 
 
-def _told(name: str, config: Mapping[str, Any]) -> str:
+def _described(name: str, config: Mapping[str, Any]) -> str:
     """What it is, and what would be downloaded."""
     if not config:
         return f"{name}: the model that comes with this page."

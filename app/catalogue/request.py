@@ -54,8 +54,7 @@ class RaceRequest:
     chat: bool
     pair: Pair
     spec: RaceSpec
-    recorded: Recording | None = None
-    """The recording, if a recorded race is run again."""
+    recorded: Recording | None = None  # if a recorded race is run again
 
 
 def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequest:
@@ -67,7 +66,7 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     _check_prompt(values["prompt"], catalogue.limits)
     params = _params(values, catalogue.limits)
     k = _decimal(values["k"])
-    more = [(each, each, k) for each in _more(catalogue, pair, drafter, values["more"])]
+    more = [(extra, extra, k) for extra in _more(catalogue, pair, drafter, values["more"])]
     if CHAINS in values["more"] and drafter != NONE:  # type: ignore[operator]
         more.append((CHAINS, drafter, CHAIN_LENGTH))
     lanes = lanes_of(
@@ -88,11 +87,11 @@ def read_again(catalogue: Catalogue, recorded: Recording) -> RaceRequest:
     """The race of a recording, to run again without its lanes on servers. Raises UsageError if this page does not offer
     its target or one of its drafters, or if it is too long for this page."""
     target, prompt = recorded["model"]["name"], recorded["prompt"]
-    pair = next((each for each in catalogue.runnable if each.target == target and each.lanes is None), None)
+    pair = next((pair for pair in catalogue.runnable if pair.target == target and pair.lanes is None), None)
     if pair is None:
         raise UsageError(
             f"this race used the model {target[:MAX_NAME]!r}, which this page cannot run. It can run: "
-            + ", ".join(dict.fromkeys(each.target for each in catalogue.runnable))
+            + ", ".join(dict.fromkeys(choice.target for choice in catalogue.runnable))
         )
     spec = recorded.spec.without_servers()
     for lane in spec.lanes:
@@ -160,8 +159,8 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     else:
         named = pair.lanes
     drafters = [drafter for drafter in dict.fromkeys(named) if drafter != NONE]
-    of = [pair.target, drafters, asdict(params), digest(prompts)]
-    key = hashlib.sha256(json.dumps(of).encode()).hexdigest()
+    basis = [pair.target, drafters, asdict(params), digest(prompts)]
+    key = hashlib.sha256(json.dumps(basis).encode()).hexdigest()
     kept, kept_on = _kept(read_kept(asked.get("kept")), key, {prompt.line for prompt in prompts}, drafters)
     name = str(asked.get("name"))[:MAX_NAME]
     return StudyRequest(prompts, pair, tuple(drafters), params, key, kept, kept_on, name)
@@ -186,13 +185,13 @@ def read_check_up(catalogue: Catalogue, values: Mapping[str, object], asked: obj
     """Check a check-up requested by a browser. Raises UsageError.
 
     values: the page's controls, by name.
-    asked: the visitor's own prompts, `name`, `text`, `flatten` and `whole` as of `read_study`; without a text, those
-        that the command takes."""
+    asked: the visitor's own prompts, `name`, `text`, `flatten` and `whole` as in `read_study`; without a text, the
+        command's own prompts."""
     asked, pair = asked if isinstance(asked, dict) else {}, catalogue.pair(values["pair"])
     drafter = catalogue.drafter(pair, values["drafter"]) if pair.lanes is None else SERVER
     if drafter == NONE:
         raise UsageError("the drafter is none, so there is nothing to check; choose a drafter in Settings")
-    prompts = tuple(FilePrompt(i, *its) for i, its in enumerate(zip(KINDS, PROMPTS, strict=True), 1))
+    prompts = tuple(FilePrompt(i, kind, text) for i, (kind, text) in enumerate(zip(KINDS, PROMPTS, strict=True), 1))
     if asked.get("text") is not None:
         prompts, why_not = _chosen(pair, asked, NUM_PROMPTS, catalogue.limits)
         if why_not:
@@ -253,10 +252,10 @@ def _kept(
     rows = given["rows"] if isinstance(given.get("rows"), list) else []
     if not are_short(rows, MAX_ROWS):
         return (), None
-    rows = [row_of(each) for each in rows]
-    found = {(row.line, row.drafter): row for row in rows if row.line in lines}
-    whole = [line for line in dict.fromkeys(row.line for row in rows) if all((line, d) in found for d in drafters)]
-    return tuple(found[line, drafter] for line in whole for drafter in drafters), given["ran_on"]
+    rows = [row_of(row) for row in rows]
+    by_prompt = {(row.line, row.drafter): row for row in rows if row.line in lines}
+    whole = [line for line in dict.fromkeys(row.line for row in rows) if all((line, d) in by_prompt for d in drafters)]
+    return tuple(by_prompt[line, drafter] for line in whole for drafter in drafters), given["ran_on"]
 
 
 def are_short(rows: Sequence[object], max_rows: int) -> bool:
@@ -275,8 +274,8 @@ def _more(catalogue: Catalogue, pair: Pair, drafter: str, more: object) -> list[
     most = catalogue.limits.max_more_lanes
     if not isinstance(more, list) or len(more) > most:
         raise UsageError(f"more must be a list of at most {most} drafters, not {str(more)[:60]!r}")
-    given = [catalogue.drafter(pair, each) for each in more if each != CHAINS]
-    return [other for other in dict.fromkeys(given) if other != drafter]
+    given = [catalogue.drafter(pair, name) for name in more if name != CHAINS]
+    return [name for name in dict.fromkeys(given) if name != drafter]
 
 
 def _check_prompt(prompt: object, limits: Limits) -> None:

@@ -136,15 +136,15 @@ def speed_over_k(recording: Recording) -> Chart:
     if recording.is_on_server(shown_lane):
         return Chart(OVER_K, None, NOT_ASKED)
     try:
-        if (found := what_if_of(recording)) is not None:
-            return Chart(OVER_K, *_over_k(recording, found))
+        if (what_if := what_if_of(recording)) is not None:
+            return Chart(OVER_K, *_over_k(recording, what_if))
         queries_of(recording.spec.without_servers())  # raises if such a race cannot have tables
     except UsageError as error:
         return Chart(OVER_K, None, sentence(str(error)))
     return Chart(OVER_K, None, NO_TABLES)
 
 
-def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
+def _over_k(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
     """Figure and sentence. Raises UsageError if no table is of the lane's drafter, or no lane drafted."""
     events, lanes = recording.events, recording.spec.without_servers().lanes
     rates = {lane.name: lane_metrics(events, lane.name).tokens_per_s or 0.0 for lane in lanes}
@@ -152,15 +152,15 @@ def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
     first = next((lane for lane in lanes if lane.name == recording.spec.first(SPECULATIVE)), None)
     if first is None:
         raise UsageError("no lane of this race made guesses")
-    num = len(found.text.token_ids)
-    speeds = {of: {k: ratio(num, s) or 0.0 for k, s in by_k.items()} for of, by_k in found.seconds().items()}
+    num = len(what_if.text.token_ids)
+    speeds = {table: {k: ratio(num, s) or 0.0 for k, s in by_k.items()} for table, by_k in what_if.seconds().items()}
     ends = [1, max((k for by_k in speeds.values() for k in by_k), default=1)]
 
     figure = axes("tokens drafted per step", "tokens per second")
-    for number, (of, by_k) in enumerate(speeds.items()):
-        how = "lines+markers" if of in found.tables else "markers"  # a block drafter was asked at some lengths only
+    for number, (table, by_k) in enumerate(speeds.items()):
+        how = "lines+markers" if table in what_if.tables else "markers"  # a block drafter has only some lengths
         colour = EACH_DRAFTER[number % len(EACH_DRAFTER)]
-        drafter, tree = _parts(found, of)
+        drafter, tree = _parts(what_if, table)
         name = shown(short_label(drafter) if tree else label(drafter), ", tree" if tree else "")
         hover = f"%{{y:.1f}} tokens/s at k = {tree}%{{x}}, computed"
         points(figure, list(by_k), list(by_k.values()), name, how, colour, "circle", hover)
@@ -173,7 +173,7 @@ def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
             level(figure, ends, rates[lane.name], shown(f"automatic: {lane.drafter}"), AUTOMATIC, "dash")
     level(figure, ends, max(rates[name] for name in undrafted), "plain", PLAIN_STEP, "solid")
     try:
-        oracle_s = found.oracle(first.drafter, first.k)
+        oracle_s = what_if.oracle(first.drafter, first.k)
         level(figure, ends, ratio(num, oracle_s) or 0.0, "best possible (oracle)", AUTOMATIC, "dot")
     except UsageError:  # an older recording has tables of a hybrid's parts only
         oracle_s = None
@@ -182,21 +182,21 @@ def _over_k(recording: Recording, found: WhatIf) -> tuple[Any, str]:
 
     words = ""
     if speeds:
-        choices = [(speed, of, k) for of, by_k in speeds.items() for k, speed in by_k.items()]
-        _, of, k = max(choices, key=itemgetter(0))  # the shortest of equal ones
-        best = found.steps(of, k)
+        choices = [(speed, table, k) for table, by_k in speeds.items() for k, speed in by_k.items()]
+        _, table, k = max(choices, key=itemgetter(0))  # the shortest of equal ones
+        best = what_if.steps(table, k)
         gains = [gain for name in undrafted if (gain := speedup(steps(events, name), best)) is not None]
         against = f", {times(min(gains))} as fast as Plain" if gains else ""
         share = None if oracle_s is None else ratio(oracle_s, seconds_of(steps(events, first.name)))
         reached = _reached(first, share)
-        drafter, tree = _parts(found, of)
+        drafter, tree = _parts(what_if, table)
         words = f"Fastest on this engine: {tree}{k} with {shown(label(drafter))}{against}{reached}. "
     return figure, f"{words}Steps are exact; times are computed from this race's costs."
 
 
-def _parts(found: WhatIf, name: str) -> tuple[str, str]:
+def _parts(what_if: WhatIf, name: str) -> tuple[str, str]:
     """From a name in `WhatIf.offered` the drafter, and what comes before the number in its k."""
-    table = found.tables.get(name)
+    table = what_if.tables.get(name)
     return (table.drafter, TREE) if table and table.is_tree else (name, "")
 
 

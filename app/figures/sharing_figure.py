@@ -33,19 +33,19 @@ SHOWN = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 def users(recording: Recording, race: Compared) -> Drawn:
     """Speed-up over the number of users who share the device."""
     reading_s = cache_s(recording)
-    told = as_raced(shared(race, _step_s(recording), reading_s), race.speedup)
-    if not told:
+    gains = as_raced(shared(race, _step_s(recording), reading_s), race.speedup)
+    if not gains:
         return None, NO_WIDTHS, ()
-    told = told[: max(LEAST_SHOWN, 2 * max(n or len(told) for n in stops_paying(told)))]
+    gains = gains[: max(LEAST_SHOWN, 2 * max(n or len(gains) for n in stops_paying(gains)))]
     figure = axes("users at once", "times as fast as plain", is_tall=True)
-    num_measured = sum(each.measured for each in told)
-    hover, numbers = "%{x} users: %{y:.2f} times as fast", [each.num_users for each in told]
-    line(figure, numbers, [each.together for each in told], "all drafts in one pass", KEPT, hover)
-    line(figure, numbers, [each.in_turn for each in told], "one draft after another", DRAFT, hover)
-    line(figure, [1, len(told)], [1, 1], "plain", PLAIN_STEP, "plain")
-    if num_measured < len(told):
-        figure.add_vrect(max(1, num_measured), len(told), fillcolor=PLAIN_STEP, opacity=0.15, line_width=0)
-    rows = [each for each in told if each.num_users in SHOWN]
+    num_measured = sum(gain.measured for gain in gains)
+    hover, numbers = "%{x} users: %{y:.2f} times as fast", [gain.num_users for gain in gains]
+    line(figure, numbers, [gain.together for gain in gains], "all drafts in one pass", KEPT, hover)
+    line(figure, numbers, [gain.in_turn for gain in gains], "one draft after another", DRAFT, hover)
+    line(figure, [1, len(gains)], [1, 1], "plain", PLAIN_STEP, "plain")
+    if num_measured < len(gains):
+        figure.add_vrect(max(1, num_measured), len(gains), fillcolor=PLAIN_STEP, opacity=0.15, line_width=0)
+    rows = [gain for gain in gains if gain.num_users in SHOWN]
     table = [
         ("users", "all drafts in one pass", "one draft after another", "rows per step"),
         *(
@@ -53,14 +53,14 @@ def users(recording: Recording, race: Compared) -> Drawn:
             for n, together, in_turn, known in rows
         ),
     ]
-    return figure, _words(recording, told, num_measured, reading_s is not None), table
+    return figure, _words(recording, gains, num_measured, reading_s is not None), table
 
 
-def _words(recording: Recording, told: Sequence[Shared], num_measured: int, with_caches: bool) -> str:
-    apart, together = stops_paying(told)
-    most, users = f"over {len(told)}", f"{num_measured} user{'s' * (num_measured > 1)}"
+def _words(recording: Recording, gains: Sequence[Shared], num_measured: int, with_caches: bool) -> str:
+    apart, together = stops_paying(gains)
+    most, users = f"over {len(gains)}", f"{num_measured} user{'s' * (num_measured > 1)}"
     if apart is None and together is None:
-        ends = PAYS["always"].format(len(told))
+        ends = PAYS["always"].format(len(gains))
     elif apart == 1:
         ends = PAYS["never"]
     elif apart == together:

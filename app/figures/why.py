@@ -46,26 +46,26 @@ def token_origins(recording: Recording, race: Compared) -> Drawn:
     """How many tokens were copied from prompt or completion, guessed by a model, or the target's own; and what part of
     the speed comes from a loop in the text."""
     around, name = _around(race), recording.spec.first(SPECULATIVE)
-    lane = next(each for each in recording.spec.lanes if each.name == name)
+    lane = next(lane for lane in recording.spec.lanes if lane.name == name)
     if not _has_steps(recording, race):
         return None, f"{NO_DRAFTS} {around}", ()
-    found = origins(steps(recording.events, name), len(recording["prompt"]["token_ids"]), lane.drafter)
-    if found is None:
+    counts = origins(steps(recording.events, name), len(recording["prompt"]["token_ids"]), lane.drafter)
+    if counts is None:
         return None, f"{NOT_KNOWN} {around}", ()
     parts = (
-        ("copied from the prompt", found.prompt, KEPT, ""),
-        ("copied from its own output", found.completion, DRAFT, "/"),
-        ("guessed by a head or draft model", found.guessed, REACHED, "x"),
-        ("the model's own", found.target, PLAIN_STEP, "."),
+        ("copied from the prompt", counts.prompt, KEPT, ""),
+        ("copied from its own output", counts.completion, DRAFT, "/"),
+        ("guessed by a head or draft model", counts.guessed, REACHED, "x"),
+        ("the model's own", counts.target, PLAIN_STEP, "."),
     )
     figure = _stacked(parts, "tokens", "%{x}")
-    accepted, num = sum(found[:3]), sum(found) or 1
+    accepted, num = sum(counts[:3]), sum(counts) or 1
     words = (
-        f"Of {accepted} accepted tokens {found.prompt} were copied from the prompt, {found.completion} from what the "
-        f"model itself had written, and {found.guessed} guessed by a head or draft model; {found.target} "
+        f"Of {accepted} accepted tokens {counts.prompt} were copied from the prompt, {counts.completion} from what the "
+        f"model itself had written, and {counts.guessed} guessed by a head or draft model; {counts.target} "
         "tokens are the model's own."
     )
-    table = [("token", "number", "share"), *((name, str(each), percent(each / num)) for name, each, _, _ in parts)]
+    table = [("token", "number", "share"), *((name, str(count), percent(count / num)) for name, count, _, _ in parts)]
     return figure, f"{words} {around}", table
 
 
@@ -79,10 +79,10 @@ def _has_steps(recording: Recording, race: Compared) -> bool:
 def _around(race: Compared) -> str:
     if not any(token for step in race.lane for token in step.token_ids):
         return NO_IDS
-    found = race.before_the_loop()
-    if found is None:
+    loop = race.before_the_loop()
+    if loop is None:
         return LOOP
-    num, before = found
+    num, before = loop
     upto = "nothing can be compared" if before is None else f"it is {before:.2f} times as fast as Plain"
     return (
         f"The text starts to loop after {num} tokens. Before that {upto}; including the loop, {race.speedup:.2f} times."
@@ -146,32 +146,32 @@ def losses(recording: Recording, race: Compared) -> Drawn:
 
 def growth(recording: Recording, race: Compared) -> Drawn:
     """The speed-up over the first n tokens, for growing n."""
-    told = race.growth()
-    apart = math.ceil(len(told) / MAX_POINTS)
-    drawn = told[-1::-apart][::-1]
+    curve = race.growth()
+    apart = math.ceil(len(curve) / MAX_POINTS)
+    drawn = curve[-1::-apart][::-1]
     num = [point.num_tokens for point in drawn]
     figure = axes("tokens written", "times as fast as plain", is_tall=True)
     hover = "first %{x} tokens: %{y:.2f} times as fast"
     line(figure, num, [point.speedup for point in drawn], "without the prompt", KEPT, hover)
-    if told[-1].with_prefill is not None:
+    if curve[-1].with_prefill is not None:
         with_it = [point.with_prefill or 0.0 for point in drawn]
         line(figure, num, with_it, "including the prompt", DRAFT, hover, "dash")
     line(figure, [0, num[-1]], [1, 1], "plain", PLAIN_STEP, "plain")
-    rows = told[:: max(1, math.ceil(len(told) / MAX_ROWS))]
+    rows = curve[:: max(1, math.ceil(len(curve) / MAX_ROWS))]
     table = [
         ("tokens", "times as fast as plain", "including the prompt"),
         *(
             (str(n), f"{gain:.2f}", "–" if both is None else f"{both:.2f}")
-            for n, gain, both in dict.fromkeys([*rows, told[-1]])
+            for n, gain, both in dict.fromkeys([*rows, curve[-1]])
         ),
     ]
-    first, both = race.pays_from(), told[-1].with_prefill
+    first, both = race.pays_from(), curve[-1].with_prefill
     if both is None:
-        words = f"Over all {num[-1]} tokens it is {times(told[-1].speedup)} as fast as Plain."
+        words = f"Over all {num[-1]} tokens it is {times(curve[-1].speedup)} as fast as Plain."
     else:
         when = f"pays from token {first} on" if first else "does not pay here"
         words = (
-            f"Including the prompt, it {when}. Over all {num[-1]} tokens it is {times(told[-1].speedup)} as fast as "
+            f"Including the prompt, it {when}. Over all {num[-1]} tokens it is {times(curve[-1].speedup)} as fast as "
             f"Plain, {times(both)} including the prompt."
         )
     return figure, words, table

@@ -50,9 +50,9 @@ class TorchBackend:
         from engine.kernels.devices import device_named
 
         kernels, loaded = choose(device_named(self._device)), self.loader.loaded
-        held = sum(parameter.nbytes for parameter in loaded.model.parameters()) if loaded else 0
+        in_use = sum(parameter.nbytes for parameter in loaded.model.parameters()) if loaded else 0
         dtype = loaded.info.dtype if loaded and self._dtype == "auto" else self._dtype
-        return Room(kernels.free_bytes() + held, dtype, graphs=not kernels.on_host)
+        return Room(kernels.free_bytes() + in_use, dtype, graphs=not kernels.on_host)
 
     def prepare(self, request: RaceRequest, progress: Progress) -> Race:
         """The requested race, ready to run. Raises UsageError and RaceError."""
@@ -94,9 +94,9 @@ class TorchBackend:
         from engine.doctor.checkup import Checkup
 
         checkup = Checkup(target, request.drafter)
-        found = list(checkup.before_weights())
-        yield from found
-        if not is_faulty(found):
+        findings = list(checkup.before_weights())
+        yield from findings
+        if not is_faulty(findings):
             load = partial(self.loader.get, target, progress)
             yield from checkup.with_tokens(load, request.prompts, request.params, progress)
 

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class ModelStatus:
     """Loading status of a model: state, sentence, share done (None: unknown). note: why no GPU is used, once loaded.
     hangs: the load has failed because it hangs, so that no other model can be loaded either. fault: what has failed,
-    in words that stand before the sentence."""
+    in words that precede the sentence."""
 
     target: str
     state: Literal["loading", "ready", "failed"]

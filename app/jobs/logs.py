@@ -28,7 +28,7 @@ class Quoted(str):
 
 
 class JsonLines(logging.Formatter):
-    """time, level, logger, message; of an error its type and where it came from; of a race what `log_race` says."""
+    """time, level, logger, message; for an error, its type and where it came from; for a race, what `log_race` says."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {
@@ -48,7 +48,7 @@ def _message(record: logging.LogRecord) -> str:
     if record.name.partition(".")[0] not in OURS:
         return NOT_OURS
     given = record.args if isinstance(record.args, tuple) else ()
-    kept = tuple(_kept(each) for each in given)
+    kept = tuple(_kept(argument) for argument in given)
     return str(record.msg) % kept if kept else str(record.msg)
 
 

@@ -91,7 +91,7 @@ class Ticket:
 
     @property
     def why_closed(self) -> str:
-        """As of the queue."""
+        """See `RaceQueue.why_closed`."""
         return self._queue.why_closed
 
     @property

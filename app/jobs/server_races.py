@@ -52,12 +52,12 @@ class Servers:
         """Nothing."""
 
     async def ask(self) -> ModelStatus:
-        """Whether all of them answer, as of now: any answer will do. Visitors who come at once ask once."""
+        """Whether all of them answer now: any answer will do. Visitors who come at once ask once."""
         if time.monotonic() - self._asked_at > FRESH_S:
             self._asked_at = time.monotonic()
             silent = [why for why in await asyncio.gather(*map(_why_silent, self._endpoints)) if why]
-            found = self.asking.target, "failed" if silent else "ready", "; ".join(silent)
-            self.status = ModelStatus(*found, fault="cannot be raced now")  # type: ignore[arg-type]
+            fields = self.asking.target, "failed" if silent else "ready", "; ".join(silent)
+            self.status = ModelStatus(*fields, fault="cannot be raced now")  # type: ignore[arg-type]
         return self.status
 
 
@@ -84,15 +84,15 @@ class ServersBackend:
         self.model = " and ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
         self.loader = Servers(f"{self.model} on {len(endpoints)} servers", self.endpoints)
         self.lanes = drafting_lanes(endpoints)
-        its = repr([(each.lane, each.model, each.url) for each in endpoints]).encode()
-        self.id = hashlib.blake2b(its, key=SECRET, digest_size=8).hexdigest()
+        addresses = repr([(endpoint.lane, endpoint.model, endpoint.url) for endpoint in endpoints]).encode()
+        self.id = hashlib.blake2b(addresses, key=SECRET, digest_size=8).hexdigest()
 
     @cached_property
     def _kinds(self) -> Mapping[str, str]:
         return asyncio.run(kinds_of(self.endpoints))
 
     def pair(self, name: str, chat: bool | None) -> Pair:
-        """What a visitor chooses to race them. chat: as of `Pair`."""
+        """What a visitor chooses to race them. chat: see `Pair`."""
         title = f"{self.model} on {len(self.endpoints)} servers"
         return Pair(name, title, self.model, "none", 1, NOTE, chat, lanes=tuple(self.lanes.values()))
 
@@ -106,19 +106,19 @@ class ServersBackend:
         return {}
 
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
-        """As of `TorchBackend`. A prompt is sent as a message if it is one, or the pair's are."""
+        """See `TorchBackend.study`. A prompt is sent as a message if it is one, or the pair's are."""
         chat = request.pair.chat is True
-        of = request.prompts, request.params, self.same_device, chat, self._kinds
-        study, ran_on = ServersStudy(self.endpoints, *of), {"weights": self.model, "machine": self.id}
+        settings = request.prompts, request.params, self.same_device, chat, self._kinds
+        study, ran_on = ServersStudy(self.endpoints, *settings), {"weights": self.model, "machine": self.id}
         with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
             return next(races), ran_on, study.about()
 
     def examined(self, request: CheckUpRequest) -> dict[str, Any]:
-        """As of `TorchBackend`, and the servers' id."""
+        """See `TorchBackend.examined`; also the servers' id."""
         return {**about_servers(self._plain_first()), "servers": self.id}
 
     def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
-        """What may keep the drafting server from being faster than the plain one. As of `TorchBackend`."""
+        """What may keep the drafting server from being faster than the plain one. See `TorchBackend.check_up`."""
         from engine.doctor.servers import check_servers
 
         questions = [question_of(prompt, request.as_messages) for prompt in request.prompts]
@@ -127,7 +127,7 @@ class ServersBackend:
     def _plain_first(self) -> list[Endpoint]:
         """A lane without drafts, if there is one, and the first one that drafts."""
         plain = [endpoint for endpoint in self.endpoints if endpoint.lane not in self.lanes]
-        return [*plain[:1], *(each for each in self.endpoints if each.lane in self.lanes)][:2]
+        return [*plain[:1], *(endpoint for endpoint in self.endpoints if endpoint.lane in self.lanes)][:2]
 
 
 def servers_catalogue(servers: ServersBackend, chat: bool) -> Catalogue:
@@ -165,23 +165,23 @@ class MixedBackend(TorchBackend):
         return MixedRace(here, self.servers.prepare(request, progress)) if beside else here
 
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:
-        """As of TorchBackend, for local lanes only."""
+        """See `TorchBackend.extras`, for local lanes only."""
         if isinstance(race, RemoteRace):
             return self.servers.extras(race, progress)
         return super().extras(race.here if isinstance(race, MixedRace) else race, progress)
 
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
-        """As of TorchBackend. Lanes next to this machine's take no part."""
+        """See `TorchBackend.study`. Lanes next to this machine's take no part."""
         if request.pair.lanes is not None:
             return self.servers.study(request, done, progress)
         return super().study(request, done, progress)
 
     def examined(self, request: CheckUpRequest) -> dict[str, Any]:
-        """As of TorchBackend."""
+        """See `TorchBackend.examined`."""
         return self.servers.examined(request) if request.pair.lanes is not None else super().examined(request)
 
     def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
-        """As of TorchBackend. A lane next to this machine's takes no part."""
+        """See `TorchBackend.check_up`. A lane next to this machine's takes no part."""
         if request.pair.lanes is not None:
             return self.servers.check_up(request, progress)
         return super().check_up(request, progress)

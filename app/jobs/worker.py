@@ -193,12 +193,12 @@ def words_of(error: BaseException, what: str, fault: str) -> str:
 
 def told_again(recorded: Recording, here: Recording) -> str:
     """Whether this machine wrote the recorded tokens, and the speed, then and now."""
-    found, name = compare(recorded, here), recorded.spec.first(SPECULATIVE)
-    lane = found["lanes"].get(name)
-    if not (found["same_tokens"] and found["digest"]["same"]) or lane is None or not lane["counts"]:
-        return f"Run again here: {found['sentence']}."
-    then, now = (lane_metrics(each.events, name).tokens_per_s for each in (recorded, here))
-    pace, ratios = ratio(now, then), f"; {found['speed']}" if found["speed"] else ""
+    comparison, name = compare(recorded, here), recorded.spec.first(SPECULATIVE)
+    lane = comparison["lanes"].get(name)
+    if not (comparison["same_tokens"] and comparison["digest"]["same"]) or lane is None or not lane["counts"]:
+        return f"Run again here: {comparison['sentence']}."
+    then, now = (lane_metrics(recording.events, name).tokens_per_s for recording in (recorded, here))
+    pace, ratios = ratio(now, then), f"; {comparison['speed']}" if comparison["speed"] else ""
     bits = ", bit for bit" if lane["rows_different"] == 0 else ""
     speed = "" if pace is None else f", {pace:.2f}× as fast as the recording"
     return sentence(f"this machine wrote the same {lane['num_tokens']} tokens{bits}{speed}{ratios}")

@@ -45,7 +45,7 @@ MORE = "Race up to {} more drafters, each in its own lane, or the same drafter w
 class Control:
     """One control.
 
-    name: of its value in a request and in the API.
+    name: the name of its value in a request and in the API.
     kind: Gradio's class.
     options: that class's other arguments.
     advanced: shown under "Advanced"."""
@@ -66,7 +66,7 @@ def settings_of(catalogue: Catalogue, pair: Pair, preset: Preset | None) -> dict
     preset: whose text is in the prompt box; None: the visitor's own."""
     drafter, k = catalogue.drafting(preset, pair)
     offered = [value for _, value in more_choices(catalogue, pair)]
-    more = [each for each in (preset.more if preset else ()) if each in offered and pair.lanes is None]
+    more = [value for value in (preset.more if preset else ()) if value in offered and pair.lanes is None]
     values = {
         "chat": bool(pair.chat),
         "drafter": drafter,
@@ -103,10 +103,10 @@ def chat_help(pair: Pair) -> str:
 def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
     """(label, id of its first pair) for each target on offer, here or on servers. The drafter has a control of its
     own."""
-    found: dict[Any, Pair] = {}
+    firsts: dict[Any, Pair] = {}
     for pair in catalogue.runnable:
-        found.setdefault((pair.target, pair.lanes, pair.beside), pair)
-    return [(pair.title.partition(" + ")[0], pair.id) for pair in found.values()]
+        firsts.setdefault((pair.target, pair.lanes, pair.beside), pair)
+    return [(pair.title.partition(" + ")[0], pair.id) for pair in firsts.values()]
 
 
 def more_choices(catalogue: Catalogue, pair: Pair) -> list[tuple[str, str]]:
@@ -118,12 +118,12 @@ def more_choices(catalogue: Catalogue, pair: Pair) -> list[tuple[str, str]]:
 def controls(catalogue: Catalogue) -> tuple[Control, ...]:
     """All controls in their order on the page and in the API, set to the first preset and the default pair. If all
     lanes are on servers, controls without effect there are hidden."""
-    found = _controls(catalogue)
+    described = _controls(catalogue)
     if catalogue.default.lanes is None:
-        return found
+        return described
     return tuple(
-        replace(each, options={**each.options, "visible": False}) if each.name in OF_THE_ENGINE else each
-        for each in found
+        replace(control, options={**control.options, "visible": False}) if control.name in OF_THE_ENGINE else control
+        for control in described
     )
 
 

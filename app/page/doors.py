@@ -40,7 +40,7 @@ class Doors:
         self._chosen = ""
         self._keys: dict[tuple[str, str], str] = {}
         self._can_race: ServersBackend | None = None
-        self._chat, self._num_tried, self._told = False, 0, list[str]()
+        self._chat, self._num_tried, self._sentences = False, 0, list[str]()
         self.num_named = 0
 
     def added_to(self, catalogue: Catalogue) -> Catalogue:
@@ -58,13 +58,13 @@ class Doors:
         target, drafter = (_text(asked, name, MAX_CHARS) for name in ("target", "drafter"))
         if not target:
             raise UsageError("name a model first: owner/name on the hub, or a folder of this machine")
-        pair, told = await asyncio.to_thread(lambda: check_own(target, drafter or "ngram", self._backend.room()))
+        pair, sentences = await asyncio.to_thread(lambda: check_own(target, drafter or "ngram", self._backend.room()))
         if asked.get("use") is True:
             self._pairs[OWN] = pair
-        return {"sentences": told}
+        return {"sentences": sentences}
 
     async def servers(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What one or two servers are, a sentence each, how many of them can race, and the number of this try; with
+        """What one or two servers are, one sentence each, how many of them can race, and the number of this try; with
         `use`, those last tried, if that is `tried`, can be chosen from now on; with `again`, what was said of those
         last tried, for a page that was loaded again. Without a key, a server tried before gets the key that it had.
         Raises UsageError."""
@@ -83,27 +83,27 @@ class Doors:
         key, model = check_key(_text(asked, "key"), "its field"), _text(asked, "model", MAX_CHARS)
         urls = [check_url(whose, url) for whose, url in zip(WHOSE, urls, strict=False)]
         lanes, keys = LANES[len(urls)], [key or self._keys.get(_origin(url), "") for url in urls]
-        endpoints = [Endpoint(lane, model, *its) for lane, *its in zip(lanes, urls, keys, strict=True)]
+        endpoints = [Endpoint(lane, model, url, key) for lane, url, key in zip(lanes, urls, keys, strict=True)]
         self._can_race, self._keys = None, {_origin(endpoint.url): endpoint.key for endpoint in endpoints}
         self._num_tried = this = self._num_tried + 1
         seen = await asyncio.gather(*map(look, endpoints))
-        found = [each.endpoint for each in seen if each.endpoint is not None]
-        if len(found) == len(seen) and this == self._num_tried:  # else others were tried meanwhile
-            self._can_race = ServersBackend(found, asked.get("same_device") is True)
-            self._chat = any(each.chat for each in seen)
-        drafts = [each.reply is not None and each.reply.drafted is not None for each in seen]
-        told = [each.sentence if len(seen) == 1 else f"{i}. {each.sentence}" for i, each in enumerate(seen, 1)]
+        working = [entry.endpoint for entry in seen if entry.endpoint is not None]
+        if len(working) == len(seen) and this == self._num_tried:  # else others were tried meanwhile
+            self._can_race = ServersBackend(working, asked.get("same_device") is True)
+            self._chat = any(entry.chat for entry in seen)
+        drafts = [entry.reply is not None and entry.reply.drafted is not None for entry in seen]
+        sentences = [entry.sentence if len(seen) == 1 else f"{i}. {entry.sentence}" for i, entry in enumerate(seen, 1)]
         if drafts == [True, False]:
-            told.append("The first one drafts and the second one does not: are they swapped?")
+            sentences.append("The first one drafts and the second one does not: are they swapped?")
         if len(urls) == 2 and urls[0] == urls[1]:
-            told.append(SAME)
+            sentences.append(SAME)
         if this == self._num_tried:
-            self._told = told
-        return self._tried() if this == self._num_tried else {"sentences": told, "can_race": 0, "tried": this}
+            self._sentences = sentences
+        return self._tried() if this == self._num_tried else {"sentences": sentences, "can_race": 0, "tried": this}
 
     def _tried(self) -> dict[str, Any]:
         num = 0 if self._can_race is None else len(self._can_race.endpoints)
-        return {"sentences": self._told, "can_race": num, "tried": self._num_tried}
+        return {"sentences": self._sentences, "can_race": num, "tried": self._num_tried}
 
     def choose(self, name: str, catalogue: Catalogue, pair: Pair) -> Pair:
         """What the owner has named there, OWN or SERVERS: from now on the page's default. pair: the one chosen so far,
@@ -120,7 +120,7 @@ class Doors:
         if len(servers.endpoints) > 1:
             return servers.pair(SERVERS, True if self._chat else None)
         if pair.lanes is not None:
-            pair = next(each for each in catalogue.runnable if each.lanes is None)
+            pair = next(pair for pair in catalogue.runnable if pair.lanes is None)
         title = f"{pair.target} here, {servers.model} on a server"
         return replace(pair, id=SERVERS, title=title, note=BESIDE, beside=True)
 

@@ -13,9 +13,9 @@ def exported(recording: Recording) -> str:
     """The page for this recording. The figures of the tab Why are in it as sentences and tables: drawing them takes a
     library of several megabytes."""
     parts = (
-        f"<section>{chart_head(each.title)}{chart_sentence(each.sentence)}"
-        f"{chart_table(each.title, each.table)}</section>"
-        for each in why(recording)
+        f"<section>{chart_head(chart.title)}{chart_sentence(chart.sentence)}"
+        f"{chart_table(chart.title, chart.table)}</section>"
+        for chart in why(recording)
     )
     return player(recording, f'<div class="player-why">{"".join(parts)}</div>')
 

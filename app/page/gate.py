@@ -115,10 +115,10 @@ class Gate:
     def _max_bytes(self, scope: Message, caller: str) -> int:
         """The limit on this request's body; 0 for routes without one. Raises Refusal."""
         path = _path(scope)
-        found = [(methods, max_bytes) for methods, pattern, max_bytes in self._routes if pattern.fullmatch(path)]
-        if not found:
+        matching = [(methods, max_bytes) for methods, pattern, max_bytes in self._routes if pattern.fullmatch(path)]
+        if not matching:
             raise Refusal(404, "no such page")
-        max_bytes = next((most for methods, most in found if scope["method"] in methods), None)
+        max_bytes = next((most for methods, most in matching if scope["method"] in methods), None)
         if max_bytes is None:
             raise Refusal(405, f"{scope['method']} is not allowed here")
         if self._open[caller] > MAX_OPEN:

@@ -30,8 +30,8 @@ class Errors:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        # by kind: when it was last logged, and how often it has occurred since
         self._printed: dict[tuple[str, str, int], list[float]] = {}
-        """By kind: when it was last logged, and how often it has occurred since."""
 
     def print_exc(self) -> None:
         """Log the exception being handled."""

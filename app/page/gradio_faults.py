@@ -310,8 +310,8 @@ async def _process_api(original: Callable[..., Any], **call: Any) -> Any:
             raise gr.Error(f"this function takes {len(fn.inputs)} values, not {len(inputs)}", print_exception=False)
         return await original(**call)
     except gr.Error:
-        for each in request if isinstance(request, list) else [request]:
-            each.request.scope[REFUSED] = True
+        for wrapped in request if isinstance(request, list) else [request]:
+            wrapped.request.scope[REFUSED] = True
         raise
 
 

@@ -67,8 +67,8 @@ class Handlers(StatusLines):
         self._catalogue, self._check, self.backend = catalogue, check, backend
         self.doors = Doors(backend) if own and isinstance(backend, MixedBackend) else None
         views = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
+        # by preset id: the frame that shows its recorded race, or None
         self.recorded = {name: None if view is None else first_frame(view) for name, view in views.items()}
-        """By preset id: the frame that shows its recorded race, or None."""
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
         self.stage.over = log_race
@@ -80,8 +80,8 @@ class Handlers(StatusLines):
     @property
     def catalogue(self) -> Catalogue:
         """What is on offer now."""
-        found = (self._check and self._check.found) or self._catalogue
-        return found if self.doors is None else self.doors.added_to(found)
+        catalogue = (self._check and self._check.found) or self._catalogue
+        return catalogue if self.doors is None else self.doors.added_to(catalogue)
 
     def is_idle(self) -> bool:
         """Whether no race has the device or waits for it."""
@@ -166,8 +166,8 @@ class Handlers(StatusLines):
         assert isinstance(servers, ServersBackend)
         settings = dict(zip(LOAD_SETTINGS, values, strict=True))
         whose, most = "" if self.doors is None else servers.id, self.catalogue.limits.max_new_tokens
-        of = servers.endpoints, not servers.same_device, settings, event._data, whose, most
-        asked = await self._jobs.run(address_of(request), read_load, *of)
+        arguments = servers.endpoints, not servers.same_device, settings, event._data, whose, most
+        asked = await self._jobs.run(address_of(request), read_load, *arguments)
         return self.loads.frames(visitor_of(request), address_of(request), replace(asked, servers=servers.id))
 
     async def stop_load(self, request: gr.Request) -> None:
@@ -301,7 +301,7 @@ class Handlers(StatusLines):
 
 def _drawn(request: str, drawn: Sequence[Chart], switches: Mapping[str, Any]) -> tuple[Any, ...]:
     parts: list[Any] = [charts_of(request, switches)]
-    for each in drawn:
-        words = chart_sentence(each.sentence) + chart_table(each.title, each.table)
-        parts += gr.update(value=each.figure, visible=each.figure is not None), words
+    for chart in drawn:
+        words = chart_sentence(chart.sentence) + chart_table(chart.title, chart.table)
+        parts += gr.update(value=chart.figure, visible=chart.figure is not None), words
     return tuple(parts)

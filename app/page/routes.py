@@ -66,21 +66,21 @@ def routes(handlers: Handlers) -> list[Route]:
 
     async def healthy(request: Request) -> Response:
         default = handlers.catalogue.default
-        found = health(handlers.stage.queue, default.target, handlers.status(default))
-        return JSONResponse(found, 200 if found["ready"] else 503)
+        state = health(handlers.stage.queue, default.target, handlers.status(default))
+        return JSONResponse(state, 200 if state["ready"] else 503)
 
-    found = [
+    served = [
         Route(HEALTH, healthy),
         Route("/tokens", count, methods=["POST"]),
         Route("/recordings", take, methods=["POST"]),
         Route("/recordings/{key}.{form}", give),
     ]
     if handlers.doors is not None:
-        found += [
+        served += [
             Route("/yours/model", _answered(handlers.doors.model), methods=["POST"]),
             Route("/yours/servers", _answered(handlers.doors.servers), methods=["POST"]),
         ]
-    return found
+    return served
 
 
 def _answered(named: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]) -> Callable[..., Awaitable[Response]]:

@@ -111,8 +111,8 @@ def _line(state: str, text: str, share: float | None = None, note: str = "", tar
 def _device(note: str) -> str:
     """Why a GPU is not used, with the command that changes it, where there is one, set apart to be copied."""
     cause, run, command = note.partition(RUN)
-    told = f"{safe(cause)}{run}<code>{safe(command)}</code>" if command else safe(cause)
-    return f'<p class="page-device">Races run on the CPU. {told}</p>'
+    words = f"{safe(cause)}{run}<code>{safe(command)}</code>" if command else safe(cause)
+    return f'<p class="page-device">Races run on the CPU. {words}</p>'
 
 
 def preset_line(preset: Preset, pair: Pair) -> str:

@@ -108,7 +108,7 @@ def build(
         pair = components["pair"]
 
         values = {control.name: components[control.name] for control in described}
-        held = start.click(
+        begun = start.click(
             handlers.race,
             inputs_kwargs=values,
             outputs=race,
@@ -118,9 +118,9 @@ def build(
             **FOREVER,
         )
         again = race.retry(handlers.again, None, race, trigger_mode="once", **PRIVATE)
-        for each in (held, again):
-            each.then(handlers.model_now, pair, model, **PRIVATE)
-            each.then(handlers.extras, None, race, **PRIVATE)
+        for done in (begun, again):
+            done.then(handlers.model_now, pair, model, **PRIVATE)
+            done.then(handlers.extras, None, race, **PRIVATE)
         stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
         brought = _named(BROUGHT, components)
         ours = _named(("drafter", "k", "chat", "width", "audit", "more"), components)
@@ -161,8 +161,8 @@ def build(
                 choose = _by_name(partial(handlers.door, name), components), by_pair[0], set_by_door
                 raced, chosen = door.submit(*choose, **PRIVATE), door.select(*choose, **PRIVATE)
                 raced.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
-                for each in (raced, chosen):
-                    each.success(handlers.model_named, None, model, **PRIVATE)
+                for done in (raced, chosen):
+                    done.success(handlers.model_named, None, model, **PRIVATE)
         if check is not None or handlers.doors is not None:
             page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)
         resumed = page.load(handlers.resume, race, race, js=RESUME_JS, **PRIVATE)
@@ -210,9 +210,9 @@ def _figures(place: str, drawn: Sequence[Chart]) -> list[Any]:
     """A row of places for the charts; the first place says which race they show."""
     with gr.Row(elem_id=place, elem_classes="page-figures"):
         parts: list[Any] = [gr.HTML(elem_classes="page-whose")]
-        for each in drawn:
+        for chart in drawn:
             with gr.Column(min_width=340):
-                gr.HTML(sentences.chart_head(each.title))
+                gr.HTML(sentences.chart_head(chart.title))
                 parts += gr.Plot(show_label=False, container=False), gr.HTML()
     return parts
 
@@ -236,7 +236,7 @@ def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, An
                     sentences.pair_line(catalogue.like(catalogue.default, control.default))
                 )
         with gr.Accordion("Advanced", open=False, elem_id="page-advanced"):
-            components.update({each.name: _component(each) for each in settings if each.advanced})
+            components.update({control.name: _component(control) for control in settings if control.advanced})
         components["refused"] = gr.HTML(sentences.refused(catalogue.offers, catalogue.note))
     return components
 

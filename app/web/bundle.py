@@ -33,8 +33,7 @@ _OTHER = re.compile(r"^(?:(?:import|export)\b|(?:const|let|var) [\[{]).*", re.MU
 
 @dataclass(frozen=True)
 class _Module:
-    imports: Sequence[tuple[str, Sequence[str]]]
-    """(module, names) of each import, in their order."""
+    imports: Sequence[tuple[str, Sequence[str]]]  # (module, names) of each import, in their order
     exports: frozenset[str]
     declared: Sequence[str]
     text: str
@@ -63,10 +62,10 @@ def bundle(
         if name in done:
             return
         module = _module(name, folder)
-        for other, names in module.imports:
-            visit(other, (*path, name))
-            if missing := [each for each in names if each not in done[other].exports]:
-                raise ValueError(f"{name} imports {', '.join(missing)}, which {other} does not export")
+        for imported, names in module.imports:
+            visit(imported, (*path, name))
+            if missing := [wanted for wanted in names if wanted not in done[imported].exports]:
+                raise ValueError(f"{name} imports {', '.join(missing)}, which {imported} does not export")
         done[name] = module
 
     for entry in entries:
@@ -90,6 +89,6 @@ def _module(name: str, folder: Path) -> _Module:
     at = partial(posixpath.join, posixpath.dirname(name))
     imports = [(posixpath.normpath(at(path)), re.findall(r"\w+", names)) for names, path in _IMPORT.findall(source)]
     text = _EXPORT.sub("", _IMPORT.sub("", source))
-    if other := _OTHER.search(text):
-        raise ValueError(f"{name} has a form that is not allowed: {other[0]}")
+    if fault := _OTHER.search(text):
+        raise ValueError(f"{name} has a form that is not allowed: {fault[0]}")
     return _Module(imports, frozenset(_EXPORT.findall(source)), _DECLARED.findall(text), text)

@@ -15,7 +15,7 @@ export function opened(close) {
   backs.entries = backs.open.length;
 }
 
-export function closed(close) { backs.open = backs.open.filter((each) => each !== close); }
+export function closed(close) { backs.open = backs.open.filter((entry) => entry !== close); }
 
 // Show a dialog that Back closes.
 export function showModal(dialog) {

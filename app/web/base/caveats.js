@@ -8,20 +8,20 @@ import { oneLine } from "./text.js";
 
 const NORMAL_95 = 1.96;
 
-// What belongs next to a lane's ratio, as engine/recordings/claims.py found it: {whole, loop, copies, says}. whole: of
-// the race, as its times were disturbed; loop: the text repeats itself; copies: it copies the prompt; all of them
-// sentences, "" if there is nothing to say. says: all in short, in one line.
+// What belongs next to a lane's ratio, as engine/recordings/claims.py found it: {whole, loop, copies, says}. whole: the
+// race's times were disturbed; loop: the text repeats itself; copies: it copies the prompt; each of them sentences, ""
+// if there is nothing to say. says: all in short, in one line.
 export function cautionsOf(recording, lane) {
-  const own = (recording?.cautions ?? []).filter((each) => each.lane === null || each.lane === lane);
-  const of = (kind) => oneLine(own.filter((each) => each.kind === kind).map((each) => each.sentence).join(" "));
-  const whole = oneLine(own.filter((each) => each.lane === null).map((each) => each.sentence).join(" "));
-  return { whole, loop: of("loop"), copies: of("copies"), says: oneLine(own.map((each) => each.short).join(" ")) };
+  const own = (recording?.cautions ?? []).filter((item) => item.lane === null || item.lane === lane);
+  const say = (kind) => oneLine(own.filter((item) => item.kind === kind).map(({ sentence }) => sentence).join(" "));
+  const whole = oneLine(own.filter((item) => item.lane === null).map(({ sentence }) => sentence).join(" "));
+  return { whole, loop: say("loop"), copies: say("copies"), says: oneLine(own.map(({ short }) => short).join(" ")) };
 }
 
 export const NO_EVIDENCE = `no result: ${SAYS.loops}`;
 
-export function ratioNoise(plain, other) {
-  const errors = [relativeError(plain), relativeError(other)];
+export function ratioNoise(plain, guessing) {
+  const errors = [relativeError(plain), relativeError(guessing)];
   return errors.includes(null) ? null : NORMAL_95 * Math.hypot(...errors);
 }
 

@@ -159,7 +159,7 @@ export function unseenAtTheEnd(lane, stop) {
 // there is no plain lane. names: by role; countOf: number of finished steps of a lane.
 export function raceSpeedup(race, names, lane, countOf) {
   const plain = race.lane(names.plain), baseline = race.lane(names.baseline);
-  const over = (other) => (other ? speedupOf(other, countOf(other), lane, lane ? countOf(lane) : 0) : null);
+  const over = (base) => (base ? speedupOf(base, countOf(base), lane, lane ? countOf(lane) : 0) : null);
   const drafts = baseline?.steps.slice(0, countOf(baseline)).some(numDrafted);
   const values = [over(plain), drafts ? null : over(baseline)];
   if (names.plain === undefined) return values[1];
@@ -169,10 +169,10 @@ export function raceSpeedup(race, names, lane, countOf) {
 // Why a lane is as fast as it is, over the tokens that it and plain decoding wrote: tokens per step, divided by what a
 // step costs in plain tokens, is the speed-up. null without one. Twin of Compared in engine/analysis/breakdown.py.
 export function reasonsOf(race, names, lane) {
-  const speedup = lane ? raceSpeedup(race, names, lane, (each) => each.steps.length) : null;
+  const speedup = lane ? raceSpeedup(race, names, lane, ({ steps }) => steps.length) : null;
   if (speedup === null) return null;
-  const others = [names.plain, names.baseline].map((name) => race.lane(name)).filter((each) => each?.steps.length);
-  const common = Math.min(...[lane, ...others].map((each) => each.tokens.at(-1)));
+  const others = [names.plain, names.baseline].map((name) => race.lane(name)).filter((base) => base?.steps.length);
+  const common = Math.min(...[lane, ...others].map(({ tokens }) => tokens.at(-1)));
   const num = lane.tokens.findIndex((tokens) => tokens >= common), perStep = lane.tokens[num] / num;
   const done = lane.steps.slice(0, num);
   return { perStep, cost: perStep / speedup, speedup,

@@ -6,6 +6,6 @@ export const OPENS = "photofinish-open";
 // "race", "study" or "load"; null for any other text. Its beginning is enough.
 export const savedKind = (text) => SAVED.exec(text)?.[1] ?? null;
 
-// Hand a saved file to the dialog that shows such. Returns whether the page has it.
+// Hand a saved file to the dialog for its kind. Returns whether the page has it.
 export const isTakenBy = (kind, file) =>
   !document.dispatchEvent(new CustomEvent(OPENS, { cancelable: true, detail: { kind, file } }));

@@ -7,7 +7,7 @@ export const numDrafted = (step) => step.num_drafted ?? step.drafted.length;
 export const widthWords = (width) => (width === null ? "unknown width" : `width ${width}`);
 export const stepSeconds = (step) => step.draft_s + step.verify_s;
 
-// Of each drafted token, the row that it follows.
+// The row that each drafted token follows.
 export const followsOf = (step) => step.parents ?? step.drafted.map((_, i) => i);
 
 // Which drafted tokens the loop keeps, by number, if `written` is what the model writes.
@@ -27,10 +27,10 @@ export function keptOf(step) {
   return keptIf(step.drafted, step.parents, step.token_ids.slice(0, step.num_accepted));
 }
 
-// Of each committed token, the row that decided it.
+// The row that decided each committed token.
 export const rowsOf = (step) => [0, ...keptOf(step).map((i) => i + 1)].slice(0, step.token_ids.length);
 
-// Of each row, how many draft tokens lead to it: it decides the token at `position` + depth.
+// How many draft tokens lead to each row, which decides the token at `position` + depth.
 export function depthsOf(step) {
   const depths = [0];
   for (const row of followsOf(step)) depths.push(depths[row] + 1);
@@ -48,11 +48,11 @@ export function isRefuted(step) {
 // The drafted tokens, by number, that lead from the accepted ones to a leaf, each the likeliest to follow the one
 // before, or the first where chances are not known: what was dropped at the place where the text goes on.
 export function likeliest(step) {
-  const follows = followsOf(step), found = [];
-  for (let row = (keptOf(step).at(-1) ?? -1) + 1; ; row = found.at(-1) + 1) {
+  const follows = followsOf(step), path = [];
+  for (let row = (keptOf(step).at(-1) ?? -1) + 1; ; row = path.at(-1) + 1) {
     const after = [...follows.keys()].filter((i) => follows[i] === row);
-    if (!after.length) return found;
-    found.push(after.reduce((one, other) => ((step.chances?.[other] ?? 0) > (step.chances?.[one] ?? 0) ? other : one)));
+    if (!after.length) return path;
+    path.push(after.reduce((a, b) => ((step.chances?.[b] ?? 0) > (step.chances?.[a] ?? 0) ? b : a)));
   }
 }
 

@@ -23,7 +23,7 @@ export function remember(key, text, inTab = false) {
   } catch { /* forbidden, or no room */ }
 }
 
-// Keep a value of rememberedJson, in an exported page also for those that are made of it.
+// Keep a value of rememberedJson, in an exported page also for pages exported from it.
 export function rememberJson(key, value) {
   const brought = document.getElementById("remembered");
   if (brought) brought.textContent = JSON.stringify({ ...JSON.parse(brought.textContent), [key]: value });

@@ -53,13 +53,13 @@ export function putText(node, text) {
   }
   let from = 0;
   const plain = (to) => { if (to > from) node.append(text.slice(from, to)); };
-  for (const found of text.matchAll(SPECIAL)) {
-    if (found[1] !== undefined) continue;
-    plain(found.index);
-    const mark = make("span", found[2] === undefined ? "pf-unseen" : "pf-newline", found[0]);
-    if (found[2] === undefined) mark.dataset.mark = markOf(found[0]);
+  for (const match of text.matchAll(SPECIAL)) {
+    if (match[1] !== undefined) continue;
+    plain(match.index);
+    const mark = make("span", match[2] === undefined ? "pf-unseen" : "pf-newline", match[0]);
+    if (match[2] === undefined) mark.dataset.mark = markOf(match[0]);
     node.append(mark);
-    from = found.index + found[0].length;
+    from = match.index + match[0].length;
   }
   plain(text.length);
   return node;
@@ -71,7 +71,7 @@ export function drafterName(drafter) {
   const [, name, tree] = /^(.*?)(@tree)?$/s.exec(drafter);
   return oneLine(plainName(name)).slice(0, 100) + (tree ? ", tree" : "");
 }
-// The same without what is in brackets.
+// The same without the brackets.
 export const shortDrafter = (drafter) => drafterName(drafter).replace(/ \([^)]*\)/, "");
 
 function plainName(drafter) {

@@ -22,7 +22,7 @@ export function waits(frame) {
   return true;
 }
 
-// The queued race is no longer waited for.
+// Stop waiting for the queued race.
 export function endWaiting() { waiting = null; }
 
 export function showCard() {

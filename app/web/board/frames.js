@@ -36,11 +36,11 @@ export function clear(id, seq = -1) {
   refresh();
 }
 
-// Show one frame of the protocol, given as JSON.
-// The page is out of sight until then, see page.css: its parts come one after the other and push each other.
+// The page stays hidden so long after its first frame, see page.css: its parts arrive one by one and push each other.
 const LAY_MS = 250;
 let laid = null;
 
+// Show one frame of the protocol, given as JSON.
 export function onFrame(source) {
   let frame = null;
   laid ??= setTimeout(() => mark("laid", true), LAY_MS);

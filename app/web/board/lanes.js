@@ -152,7 +152,7 @@ export class LaneView {
     if (this.follows && !this.box.querySelector(".pf-open")) this.box.scrollTop = this.box.scrollHeight;
   }
 
-  // Of what is selected in this text, copy what the lane wrote: no dropped guess, and no new line where a row ends.
+  // Copy what the lane wrote of the selected text: no dropped guess, and no new line where a row ends.
   onCopy(event) {
     const range = window.getSelection().getRangeAt(0), part = range.cloneContents();
     if (!this.box.contains(range.commonAncestorContainer)) return;
@@ -222,15 +222,15 @@ export class Popover {
 
   open(node) {
     clearTimeout(this.timer);
-    const found = this.stepOf(node);
-    if (this.target === node || !found || this.root.dataset.view === "plain") return;
+    const step = this.stepOf(node);
+    if (this.target === node || !step || this.root.dataset.view === "plain") return;
     this.close();
     this.target = node;
     node.classList.add("pf-open");
     this.box.id ||= `pf-pop-${Math.random().toString(36).slice(2)}`;
     node.setAttribute("aria-describedby", this.box.id);
-    this.box.replaceChildren(...popoverNodes(found, node.hasAttribute("data-sent")));
-    emit("popover", { step: found, box: this.box });
+    this.box.replaceChildren(...popoverNodes(step, node.hasAttribute("data-sent")));
+    emit("popover", { step, box: this.box });
     this.box.hidden = false;
     this.place(node);
   }

@@ -13,7 +13,7 @@ import { S, verdictOn } from "./state.js";
 const more = { rows: new Map() };
 
 export const guessing = () => (S.header?.spec?.lanes ?? []).filter((lane) => lane.role === "speculative");
-// What tells a lane from the others: its drafter and k, or how it drafts if all have the same drafter.
+// How a lane differs from the others: its drafter and k, or how it drafts if all have the same drafter.
 export function shortName({ name, drafter, k }) {
   if (drafter === "server") return oneLine(`${name}, on a server`).slice(0, 80);
   const how = k === "auto" ? "automatic" : typeof k === "string" ? k.replace("tree:", "trees of ") : `chains of ${k}`;
@@ -47,20 +47,20 @@ export function drawMore(t, total) {
   const titled = (lane) => `${places.has(lane.name) ? `${places.get(lane.name)}. ` : ""}${shortName(lane)}`;
   const counted = ({ name }, tokens) => {
     const lane = S.race.lane(name), hasGain = over && lane?.finished && !isElsewhere(S.header, name);
-    const gain = hasGain ? raceSpeedup(S.race, S.first, lane, (each) => each.steps.length) : null;
+    const gain = hasGain ? raceSpeedup(S.race, S.first, lane, ({ steps }) => steps.length) : null;
     const icon = over ? saysOf(verdictOn(name))?.sign ?? "" : "";
     const isNone = noResult(verdictOn(name)) || cautionsOf(S.recording, name).loop;
     return `${icon} ${tokens}${gain === null ? "" : `  ${isNone ? "no result" : times(gain)}`}`;
   };
-  for (const each of others) {
-    if (!more.rows.has(each.name)) more.rows.set(each.name, board.trackRow(makeButton("pf-track-row pf-track-more")));
-    const { row, name, run, count } = more.rows.get(each.name), lane = S.race.lane(each.name);
+  for (const spec of others) {
+    if (!more.rows.has(spec.name)) more.rows.set(spec.name, board.trackRow(makeButton("pf-track-row pf-track-more")));
+    const { row, name, run, count } = more.rows.get(spec.name), lane = S.race.lane(spec.name);
     const tokens = lane ? lane.tokens[countNow(lane, t)] : 0;
-    row.dataset.watch = each.name;
-    write(name, titled(each));
-    row.title = `Show this lane on the right. ${guessWords(each)}`;
+    row.dataset.watch = spec.name;
+    write(name, titled(spec));
+    row.title = `Show this lane on the right. ${guessWords(spec)}`;
     board.fill(run, tokens, total);
-    write(count, counted(each, tokens));
+    write(count, counted(spec, tokens));
   }
   const shown = lanes.find(({ name }) => name === S.sides[1]), right = S.race.lane(S.sides[1]);
   write(board.rows.right.name, titled(shown));

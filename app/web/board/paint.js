@@ -114,10 +114,10 @@ function trackLength(lanes) {
 function finishWords(lanes, counts) {
   const done = (side) => lanes[side]?.finished && counts[side] === lanes[side].steps.length;
   const failed = (side) => lanes[side]?.failed && counts[side] === lanes[side].steps.length;
-  const words = (side, other) => {
+  const words = (side, opposite) => {
     if (failed(side)) return "failed";
     if (!done(side)) return "";
-    const behind = done(other) && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[other].clock : 0;
+    const behind = done(opposite) && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[opposite].clock : 0;
     return `finished after ${seconds(lanes[side].clock)} s${
       behind > 0 ? `, ${seconds(behind)} s later` : ""}`;
   };
@@ -162,8 +162,8 @@ export function announcement() {
 export function showVerdict() {
   const waits = S.verdictWaits
     || (!S.live && (replay.playing || !S.met) && (S.fromFile || S.ribbon.includes("RECORDED")));
-  const [of, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
-  board.verdict(of, plain, S.sides, S.again, !waits && S.recording !== null);
+  const [verdict, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
+  board.verdict(verdict, plain, S.sides, S.again, !waits && S.recording !== null);
   if (S.computed) board.sameAtEveryLength();
 }
 

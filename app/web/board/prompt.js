@@ -11,7 +11,7 @@ import { S } from "./state.js";
 
 const COUNT_MS = 700;
 const box = () => document.querySelector("#page-prompt textarea");
-// The chosen model, once it is loaded; "" before, and for servers' the count is null.
+// The chosen model, once it is loaded, else ""; for servers' models the count is null.
 const target = () => document.querySelector(".page-model")?.dataset.target ?? "";
 const grouped = (count) => count.toLocaleString("en");
 const several = (count, word) => plural(count, word).replace(String(count), grouped(count));

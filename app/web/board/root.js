@@ -28,7 +28,7 @@ export function on(name, listener) {
 // would search the whole page again for every word of a race.
 export function mark(name, holds) { document.documentElement.toggleAttribute(`data-${name}`, holds); }
 
-// In a frame, a dialog opens in that part of it which is in sight; there it stays.
+// In a frame, a dialog opens in the visible part, and stays there.
 mark("framed", window !== window.top);
 function noteSight() {
   const seen = ([{ intersectionRect: { top } }], observer) => {

@@ -15,8 +15,8 @@ export async function send(body) {
 
 // The key of the race on the screen. Uploads it again if the server no longer has it.
 export async function served() {
-  const now = S, found = await fetch(`recordings/${now.key}.json`, { method: "HEAD" });
-  if (!found.ok) now.key = await send(now.raw);
+  const now = S, answer = await fetch(`recordings/${now.key}.json`, { method: "HEAD" });
+  if (!answer.ok) now.key = await send(now.raw);
   return now.key;
 }
 

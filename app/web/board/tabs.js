@@ -52,14 +52,14 @@ export function showTexts() {
 
 // Both texts scroll together, so that the same token is at their tops; while they grow, each follows its own end.
 let scrolled = null;       // the view that scrolls with the other one, whose own event is still to come
-function alignScroll(view, other) {
+function alignScroll(view, partner) {
   if (scrolled === view || S.live || replay.playing) { scrolled = null; return; }
-  const before = other.box.scrollTop;
-  other.token = view.token;
-  scrolled = other.box.scrollTop === before ? null : other;
+  const before = partner.box.scrollTop;
+  partner.token = view.token;
+  scrolled = partner.box.scrollTop === before ? null : partner;
 }
-for (const [view, other] of [[views.left, views.right], [views.right, views.left]])
-  view.box.addEventListener("scroll", () => alignScroll(view, other), { passive: true });
+for (const [view, partner] of [[views.left, views.right], [views.right, views.left]])
+  view.box.addEventListener("scroll", () => alignScroll(view, partner), { passive: true });
 
 // Make a toggle button; `then` gets its new state.
 export function pressable(button, then) {

@@ -110,7 +110,7 @@ refs.liveHere.addEventListener("click", () => {
   if (S.fromFile) return ask("retry");
   const { name, header } = S, wanted = header?.prompt.text;
   if ((typedPrompt() ?? wanted) === wanted) return pageButton("race")?.click();
-  if (chosen?.name !== name) examples().find((each) => each.textContent.trim() === name)?.click();
+  if (chosen?.name !== name) examples().find((button) => button.textContent.trim() === name)?.click();
   const race = () => {
     if (typedPrompt() === chosen?.before && performance.now() < chosen.at + FILLED_MS) setTimeout(race, POLL_MS);
     else pageButton("race")?.click();

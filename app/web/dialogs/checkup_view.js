@@ -26,8 +26,8 @@ function order() {
 // Other dialogs say what this means for their results.
 function heard({ state, servers, report, params }) {
   const texts = report?.findings.find(({ check }) => check === "texts"), { differ, num } = study.source ?? {};
-  const its = report?.first?.level === "fault" ? report.first : texts;
-  if (state === "finished" && its) tell("checkup", servers, { ...its, model: report.models?.[0],
+  const finding = report?.first?.level === "fault" ? report.first : texts;
+  if (state === "finished" && finding) tell("checkup", servers, { ...finding, model: report.models?.[0],
     numDiffering: differ ? Math.min(num, NUM_PROMPTS) : 0,
     numRounding: texts?.says.includes(ROUNDING) ? Number.parseInt(texts.says, 10) : 0 });
   if (state === "finished") study.about = `Seed ${params.seed}. ${refs.prompts.textContent} ${
@@ -68,7 +68,7 @@ function promptWords(source) {
     `With your ${plural(num, "prompt")} (${name}).`;
 }
 
-// Words without a line's end within an option of a command.
+// Words whose lines do not break within an option of a command.
 const unbroken = (words) => words.split(/(--[\w-]+)/).map((part, i) =>
   (i % 2 ? make("span", "pc-option", part) : part));
 
@@ -106,7 +106,7 @@ function row({ level, check, says, change, prompt, position }, races, isInHead) 
 
 // Race a prompt as the check-up did; then the tab "One step" opens at that position, unless it is null.
 function race(settings, position) {
-  for (const each of document.querySelectorAll("dialog[open]")) each.close();
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   document.getElementById("page-presets")?.classList.add("page-own");       // hides the example's sentence
   Object.assign(window.photofinish, { raced: settings, wanted: { prompt: settings.prompt, position } });
   trigger("edit");

@@ -67,29 +67,29 @@ export function legend(lanes) {
   return line;
 }
 
-// Table rows: levels, and after those of each number of users the second lane's improvement.
+// Table rows: levels; after each number of users, the second lane's improvement.
 export function levelRows(report, lanes, metrics) {
   const gains = { ...report.improvement_by_users };
   return report.levels.flatMap((row, i) => {
     const failed = row.num_errors ? `${row.num_errors} of ${row.num_requests}` : "0", num = String(row.concurrency);
-    const its = tableRow([oneLine(row.lane), `${num}${row.asked_before ? "*" : ""}`, failed],
+    const line = tableRow([oneLine(row.lane), `${num}${row.asked_before ? "*" : ""}`, failed],
       metrics.map((metric) => shownValue(metric, row[metric])));
-    if (row.num_errors) its.className = "ps-fault";
+    if (row.num_errors) line.className = "ps-fault";
     const isLast = report.levels[i + 1]?.concurrency !== row.concurrency;
     const gain = (metric) => (metric === "largest_gap_s" ? null : gains[num][metric]);       // one pause is chance
-    return isLast && gains[num] ? [its, gainRow(oneLine(lanes[1]), num, metrics.map(gain))] : [its];
+    return isLast && gains[num] ? [line, gainRow(oneLine(lanes[1]), num, metrics.map(gain))] : [line];
   });
 }
 
 function gainRow(lane, users, gains) {
-  const its = tableRow([`Improvement of ${lane}`, users, ""], gains.map((gain) => {
+  const line = tableRow([`Improvement of ${lane}`, users, ""], gains.map((gain) => {
     if (typeof gain !== "number") return "–";
     const sign = Math.sign(gain.toFixed(1)), how = ["pl-worse", "", "pl-better"][sign + 1];
     return make("td", Math.abs(gain) > NOISE ? how : "", gain < -100 ? `${(1 - gain / 100).toFixed(1)}\u00d7 as much` :
       `${["−", "", "+"][sign + 1]}${Math.abs(gain).toFixed(1)} %`);
   }));
-  its.className = "pl-gain";
-  return its;
+  line.className = "pl-gain";
+  return line;
 }
 
 export function headRow(metrics) {

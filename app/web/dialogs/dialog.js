@@ -29,8 +29,8 @@ export const isLost = () => runs() && Date.now() - study.heardMs > LOST_MS;
 export function chosen(name, text, isWhole = false) {
   if (text.length > MAX_FILE_CHARS)
     return refuse(name, `has ${text.length} characters; at most ${MAX_FILE_CHARS} are allowed`);
-  const found = promptsIn(name, text, isWhole), { num, how } = found;
-  study.source = num ? { name, text, isWhole, ...found } : null;
+  const prompts = promptsIn(name, text, isWhole), { num, how } = prompts;
+  study.source = num ? { name, text, isWhole, ...prompts } : null;
   study.isTaken = false;
   refs.found.textContent = `${oneLine(name).slice(0, 80)}: ${num ? plural(num, "prompt") + how : "no prompt"}.`;
   return undefined;
@@ -42,15 +42,15 @@ function refuse(name, why) {
   return null;
 }
 
-// Take the file that was chosen. What this page saved is no prompts: returns its text if this dialog shows such files,
-// of the kind "study" or "load"; otherwise the other dialog opens it.
+// Take the chosen file. A file that this page saved holds no prompts: returns its text if this dialog shows its kind,
+// "study" or "load"; otherwise the other dialog opens it.
 export async function readOr(kind, file) {
-  const text = file ? await textOf(file) : null, its = savedKind(text ?? "");
-  if (text === null || (its && its !== kind && isTakenBy(its, file))) return null;
+  const text = file ? await textOf(file) : null, saved = savedKind(text ?? "");
+  if (text === null || (saved && saved !== kind && isTakenBy(saved, file))) return null;
   chosen(file.name, text);
-  if (!its || !study.source) return null;
+  if (!saved || !study.source) return null;
   study.source = null;
-  const isOwn = its === kind, what = isOwn ? `a saved ${kind === "study" ? "study" : "result"}` : WHERE[its];
+  const isOwn = saved === kind, what = isOwn ? `a saved ${kind === "study" ? "study" : "result"}` : WHERE[saved];
   refs.found.textContent = `${oneLine(file.name).slice(0, 80)}: ${what}.`;
   return isOwn ? text : null;
 }
@@ -66,7 +66,7 @@ async function textOf(file) {
 }
 
 // What was chosen in the other dialog; null if nothing was.
-const others = (kind) => Object.keys(ownSources).filter((each) => each !== kind).map((each) => ownSources[each]())[0]
+const others = (kind) => Object.keys(ownSources).filter((name) => name !== kind).map((name) => ownSources[name]())[0]
   ?? null;
 
 // Take those prompts, unless this dialog has some of its own.
@@ -102,7 +102,7 @@ export function drawControls(inputs, button, label) {
 // The text of prompts where it is read without `isWhole`.
 export const plainText = ({ text, isWhole, isJson }) => (isWhole && !isJson ? JSON.stringify({ prompt: text }) : text);
 
-// How a command gets these prompts: as the option's value, and what stands before the command. No prompts: null, "".
+// How a command gets these prompts: the option's value, and what goes before the command. No prompts: null, "".
 export function promptsOption(source) {
   if (!source) return { before: "", prompts: null };
   const text = plainText(source);
@@ -126,7 +126,7 @@ export function onServers(command, lanes) {
 
 // does: {order, draw, heard(frame), looked(frame), kind, take(file), took, result, command, answer}, kind ("study" or
 // "load") and take only where a file can be chosen; took: the other dialog's prompts were taken; answer: names of what
-// "Copy the answer" copies, a line each, where there is that button.
+// "Copy the answer" copies, one line each, if there is that button.
 // button: selector of what opens the dialog; nameOf(result): of the saved file.
 export function connect(does, button, nameOf) {
   refs.open?.addEventListener("click", () => refs.file.click());
@@ -152,7 +152,7 @@ export function connect(does, button, nameOf) {
     const { kind, file } = event.detail;
     if (kind !== does.kind) return undefined;
     event.preventDefault();
-    for (const each of document.querySelectorAll("dialog[open]")) each.close();
+    for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
     open();
     if (!runs()) return does.take(file);
     refs.found.textContent = `${oneLine(file.name).slice(0, 80)}: to open it, stop this or wait for its end.`;

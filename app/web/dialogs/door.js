@@ -1,4 +1,4 @@
-// Shared by "Your model" and "Your servers": a form of the page's owner, or for others the command that it stands for.
+// Shared by "Your model" and "Your servers": a form for the page's owner; others get it as a command.
 // What is typed goes to a route of the page's own, never through Gradio, and is kept nowhere in the browser.
 
 import { OWN, trigger } from "../host.js";

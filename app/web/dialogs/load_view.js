@@ -32,8 +32,8 @@ function order() {
 // Say what the numbers and the chosen file mean together. The result says the same: `rough` in
 // engine/studies/load/pays_under_load.py, and REPEATS in study.py.
 function drawNeed() {
-  const { entries } = study.source ?? {}, levels = refs.users.value.split(",").filter((each) => each.trim());
-  const requests = Number(refs.requests.value), few = levels.filter((each) => ROUGH * Number(each) > requests);
+  const { entries } = study.source ?? {}, levels = refs.users.value.split(",").filter((level) => level.trim());
+  const requests = Number(refs.requests.value), few = levels.filter((level) => ROUGH * Number(level) > requests);
   const words = `${requests} requests with ${few.map(Number).join(" and ")} users: fewer than ${ROUGH} each`;
   const most = Math.max(...few), would = `${ROUGH * most} would do`;
   refs.few.textContent = !few.length || requests < 1 || study.frame?.report?.rough.startsWith(words) ? "" :

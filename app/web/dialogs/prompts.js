@@ -33,35 +33,35 @@ export function promptsIn(name, given, isWhole) {
 
 // {text} of a prompt, or {chat}, the messages of a conversation.
 function meant(value) {
-  const its = Object(value), key = FIELDS.find((each) => Object.hasOwn(its, each)), list = its[key];
+  const object = Object(value), key = FIELDS.find((field) => Object.hasOwn(object, field)), list = object[key];
   if (!Array.isArray(list)) {
-    const about = key === "instruction" && DETAILS.map((each) => its[each]).find((each) => each
-      && typeof each === "string");
+    const about = key === "instruction" && DETAILS.map((name) => object[name]).find((detail) => detail
+      && typeof detail === "string");
     return { text: about ? `${list}\n\n${about}` : list };
   }
-  if (key === "messages" && (list.length === 1 || list.some((each) => !PERSON.includes(each?.role))))
+  if (key === "messages" && (list.length === 1 || list.some((message) => !PERSON.includes(message?.role))))
     return { chat: list };
   return ["prompt", "messages", ...LISTS].includes(key) ? { text: firstTurn(list) } : { text: null };
 }
 
 function firstTurn(turns) {
-  const turn = turns.find((each) => typeof each === "string"
-    || PERSON.includes(Object(each).role ?? Object(each).from ?? PERSON[0]));
+  const turn = turns.find((entry) => typeof entry === "string"
+    || PERSON.includes(Object(entry).role ?? Object(entry).from ?? PERSON[0]));
   return typeof turn === "string" ? turn : turn?.content ?? turn?.value;
 }
 
 // Whether it is a conversation without a word of a person.
 function isSilent(value) {
-  const key = FIELDS.find((each) => Object.hasOwn(Object(value), each));
+  const key = FIELDS.find((field) => Object.hasOwn(Object(value), field));
   return key === "conversations" && Array.isArray(value[key]) && !meant(value).text;
 }
 
-// The text of the prompt in that line; null for a conversation, unless it is flattened, as by `flat` in that file.
-// source: as of `promptsIn`.
+// The text of the prompt on that line; null for a conversation, unless it is flattened, as by `flat` in that file. The
+// first argument is a result of `promptsIn`.
 export function promptAt({ entries, isJson }, number, isFlat) {
   const value = entries.get(number) ?? null;
   if (!isJson) return value;
-  const { text, chat } = meant(value), flat = (each) => `${each.role}: ${each.content}\n\n`;
-  const its = chat && isFlat ? `${chat.map(flat).join("")}assistant:` : text;
-  return typeof its === "string" ? its : null;
+  const { text, chat } = meant(value), flat = (message) => `${message.role}: ${message.content}\n\n`;
+  const prompt = chat && isFlat ? `${chat.map(flat).join("")}assistant:` : text;
+  return typeof prompt === "string" ? prompt : null;
 }

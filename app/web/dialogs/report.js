@@ -16,7 +16,7 @@ const shown = window.photofinishShown ??= {};
 
 // Texts of servers are copied as nodes, never as markup.
 function article() {
-  const section = refs.result.cloneNode(true), its = make("article", dialog.className);
+  const section = refs.result.cloneNode(true), body = make("article", dialog.className);
   for (const button of section.querySelectorAll(".ps-race")) button.replaceWith(button.textContent);
   if (refs.caution?.textContent)
     section.querySelector(".ps-verdict").after(make("p", "ps-caution", refs.caution.textContent));
@@ -24,14 +24,14 @@ function article() {
   for (const node of section.querySelectorAll("details")) node.open = true;
   for (const node of [section, ...section.querySelectorAll("*")])
     for (const name of OF_THE_PAGE) node.removeAttribute(name);
-  its.append(make("h1", "", dialog.querySelector("h2").textContent), section);
-  return its;
+  body.append(make("h1", "", dialog.querySelector("h2").textContent), section);
+  return body;
 }
 
 function shortArticle() {
-  const its = make("article", dialog.className), lines = refs.short.textContent.split("\n");
-  its.append(make("h1", "", `In short: ${refs.scope.textContent}`), ...lines.map((line) => make("p", "", line)));
-  return its;
+  const body = make("article", dialog.className), lines = refs.short.textContent.split("\n");
+  body.append(make("h1", "", `In short: ${refs.scope.textContent}`), ...lines.map((line) => make("p", "", line)));
+  return body;
 }
 
 function written(articles, title) {
@@ -52,21 +52,21 @@ function written(articles, title) {
 // The results of these servers that can be saved together, in their order.
 function together(kind) {
   const id = shown[kind].servers();
-  return ORDER.filter((each) => each === kind || (id && shown[each]?.servers() === id)).map((each) => shown[each]);
+  return ORDER.filter((name) => name === kind || (id && shown[name]?.servers() === id)).map((name) => shown[name]);
 }
 
 // What the button that saves this dialog's result says.
 export const saveWords = (kind) => `${ALL[shown[kind] ? together(kind).length : 1]} as a page (.html)`;
 
 // Saves the shown result, with the other dialogs' if they are of the same servers. servers(): their id, or null;
-// nameOf(): of the file.
+// nameOf(): the file's name.
 export function savesPage(kind, { draw, servers, nameOf }) {
   shown[kind] = { article: () => { draw(); return article(); },
     servers: () => (refs.result.hidden || runs() ? null : servers()) };
   refs.savePage.addEventListener("click", () => {
     draw();
     const short = refs.short.textContent ? [shortArticle()] : [], title = refs.result.querySelector(".ps-verdict");
-    const page = written([...short, ...together(kind).map((each) => each.article())], title.textContent);
+    const page = written([...short, ...together(kind).map((result) => result.article())], title.textContent);
     saveAs(new Blob([page], { type: "text/html" }), nameOf().replace(/json$/, "html"));
   });
 }

@@ -29,7 +29,7 @@ export function verdictWords({ says, best }, check = null, temperature = null) {
   return withTimes(says.verdict[kind]);
 }
 
-// What a load showed or would show, of servers. load, check: see together.js.
+// What servers showed, or would show, under load. load, check: see together.js.
 export const loadWords = (load, check) => (load ? `Under load: ${isWrong(check) ? load.recommends : load.says}.` :
   "With more users it may lose: measure it under load.");
 
@@ -49,10 +49,10 @@ export function textsWords({ says, best }, temperature, check = null) {
 
 // Where texts part, in the order of the prompts; all but the first few are folded.
 export function partings(rows) {
-  const its = rows.filter(({ ways }) => ways).sort((a, b) => a.line - b.line).map(parting);
-  const rest = its.splice(MOST_WAYS), box = make("details");
+  const first = rows.filter(({ ways }) => ways).sort((a, b) => a.line - b.line).map(parting);
+  const rest = first.splice(MOST_WAYS), box = make("details");
   box.append(make("summary", "", `${rest.length} more`), ...rest);
-  return rest.length ? [...its, box] : its;
+  return rest.length ? [...first, box] : first;
 }
 
 // Texts are cut between words, where there are words.
@@ -62,8 +62,8 @@ function parting({ line, prompt, drafter, differs_at: at, ways: [before, ...ways
   const head = make("p", "", `Line ${line}, from character ${at} on: ${oneLine(prompt)}`);
   box.append(head, ...["plain", ofServer(drafter)].map((name, i) => {
     const way = make("p", "ps-way"), words = make("span", "", oneLine(begin)), isWhole = [...ways[i]].length < WAY;
-    const its = isWhole ? ways[i] : ways[i].replace(/(\S)\s\S*$/, "$1"), [first] = /^\s*\S*/.exec(its);
-    words.append(make("strong", "", oneLine(stem + first) || " (nothing more)"), oneLine(its.slice(first.length)),
+    const text = isWhole ? ways[i] : ways[i].replace(/(\S)\s\S*$/, "$1"), [first] = /^\s*\S*/.exec(text);
+    words.append(make("strong", "", oneLine(stem + first) || " (nothing more)"), oneLine(text.slice(first.length)),
       isWhole ? "" : "\u2026");
     way.append(make("span", "ps-whose", name), words);
     return way;
@@ -82,22 +82,22 @@ function shownOf(rows, best) {
 // Head and rows of the table of prompts, a row each, slowest first. raceIt(line): races that prompt; null if it cannot.
 export function promptTable(rows, best, raceIt) {
   const shown = shownOf(rows, best), byLine = Map.groupBy(rows, ({ line }) => line);
-  const of = (line, { drafter }) => byLine.get(line).find((each) => each.drafter === drafter);
-  const gain = (line, its) => (of(line, its) ? gainAt(of(line, its), its.k) : null);
+  const rowOf = (line, { drafter }) => byLine.get(line).find((raced) => raced.drafter === drafter);
+  const gain = (line, option) => (rowOf(line, option) ? gainAt(rowOf(line, option), option.k) : null);
   const lines = [...byLine.keys()].sort((a, b) => (gain(a, shown[0]) ?? 0) - (gain(b, shown[0]) ?? 0) || a - b);
   const head = tableRow(["line", "prompt", ...shown.map(shortWords), "tokens", "notes"], []);
   for (const cell of head.children) cell.scope = "col";
   return [head, lines.map((line) => {
-    const mine = byLine.get(line), its = of(line, shown[0]) ?? mine[0], faults = mine.filter(({ fault }) => fault);
-    const notes = [its.loops && "repeats itself", its.disturbed && "machine disturbed",
-      mine.some(({ identical, fault }) => !identical && !fault) && `another text${typeof its.differs_at === "number" ?
-        `, from character ${its.differs_at} on` : ""}`, ...faults.map(({ fault }) => fault)];
-    const made = row([String(line), its.prompt], [...shown.map((each) => times(gain(line, each))),
-      String(its.num_tokens), notes.filter(Boolean).join("; ")]);
+    const mine = byLine.get(line), main = rowOf(line, shown[0]) ?? mine[0], faults = mine.filter(({ fault }) => fault);
+    const notes = [main.loops && "repeats itself", main.disturbed && "machine disturbed",
+      mine.some(({ identical, fault }) => !identical && !fault) && `another text${typeof main.differs_at === "number" ?
+        `, from character ${main.differs_at} on` : ""}`, ...faults.map(({ fault }) => fault)];
+    const made = row([String(line), main.prompt], [...shown.map((option) => times(gain(line, option))),
+      String(main.num_tokens), notes.filter(Boolean).join("; ")]);
     if (faults.length) made.className = "ps-fault";
     const race = raceIt(line);
     if (race) {
-      const button = makeButton("ps-race", oneLine(its.prompt), race);
+      const button = makeButton("ps-race", oneLine(main.prompt), race);
       button.title = "Race this prompt on the page";
       made.children[1].replaceChildren(button);
     }
@@ -108,18 +108,18 @@ export function promptTable(rows, best, raceIt) {
 // One line of dots per drafter, a dot per prompt, over speed-up on a logarithmic scale. Hollow: the text repeats
 // itself, or the machine was disturbed.
 export function strips(rows, threshold, best) {
-  const shown = shownOf(rows, best).map((its) => [its, rows.filter(({ drafter }) => drafter === its.drafter)
-    .map((each) => [each, gainAt(each, its.k)]).filter(([, gain]) => gain > 0)]);
+  const shown = shownOf(rows, best).map((option) => [option, rows.filter(({ drafter }) => drafter === option.drafter)
+    .map((raced) => [raced, gainAt(raced, option.k)]).filter(([, gain]) => gain > 0)]);
   const gains = shown.flatMap(([, own]) => own.map(([, gain]) => gain));
   const low = Math.min(1 / 1.25, ...gains), high = Math.max(low * LEAST_SPAN, threshold * 1.1, ...gains) * 1.04;
   const place = (gain) => `${(100 * Math.log(gain / low) / Math.log(high / low)).toFixed(2)}%`;
   const at = (node, gain) => { node.style.left = place(gain); return node; };
-  const lines = shown.map(([its, own]) => {
-    const line = make("div", "ps-strip"), dots = make("div", "ps-dots"), title = make("span", "", shortWords(its));
+  const lines = shown.map(([option, own]) => {
+    const line = make("div", "ps-strip"), dots = make("div", "ps-dots"), title = make("span", "", shortWords(option));
     const marked = [at(make("i", "ps-line"), 1), at(make("i", "ps-line ps-wanted"), threshold)];
-    dots.append(...marked, ...own.map(([each, gain]) => {
-      const dot = at(make("b", each.loops || each.disturbed ? "ps-hollow" : ""), gain);
-      dot.title = `${times(gain)}, ${oneLine(each.kind)}, line ${each.line}: ${oneLine(each.prompt)}`;
+    dots.append(...marked, ...own.map(([raced, gain]) => {
+      const dot = at(make("b", raced.loops || raced.disturbed ? "ps-hollow" : ""), gain);
+      dot.title = `${times(gain)}, ${oneLine(raced.kind)}, line ${raced.line}: ${oneLine(raced.prompt)}`;
       return dot;
     }));
     title.title = title.textContent;

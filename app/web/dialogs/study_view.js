@@ -52,7 +52,7 @@ function order(kept = keptRun()) {
 }
 
 function heard(frame) {
-  const { rows, of } = results, last = study.frame;
+  const { rows, of: name } = results, last = study.frame;
   if (frame.opened || (frame.key && last?.key && (frame.key !== last.key || frame.num_done < last.num_done)))
     rows.clear();
   if (frame.opened) results.of = "";
@@ -60,7 +60,7 @@ function heard(frame) {
   for (const row of frame.report?.rows ?? frame.rows ?? []) rows.set(`${row.line} ${row.drafter}`, row);
   if (!frame.key || (rows.size === before && !OVER.includes(frame.state))) return;
   remember(KEPT_KEY, frame.state === "finished" ? null :
-    JSON.stringify({ of, key: frame.key, ran_on: frame.ran_on, rows: [...rows.values()] }));
+    JSON.stringify({ of: name, key: frame.key, ran_on: frame.ran_on, rows: [...rows.values()] }));
   remember(FRAME_KEY, JSON.stringify({ ...frame, rows: [] }), true);
 }
 
@@ -85,7 +85,7 @@ function comeBack() {
 // Lines whose race was disturbed.
 const disturbedLines = () => new Set([...results.rows.values()].filter((row) => row.disturbed).map((row) => row.line));
 
-// Race those again, and keep the other rows.
+// Race them again; keep the other rows.
 function raceAgain() {
   const lines = disturbedLines(), { key, ran_on } = study.frame;
   const rows = [...results.rows.values()].filter((row) => !lines.has(row.line));
@@ -93,7 +93,7 @@ function raceAgain() {
   draw();
 }
 
-// Servers have commands of their own, and nobody needs one for a gain that is none.
+// Servers have their own commands, and without a gain nobody needs one.
 const isWorth = (report) => report?.best && report.best.k !== null
   && (report.verdict === "ship" || report.best.median_speedup >= SAYS.threshold);
 
@@ -186,7 +186,7 @@ function drawSource(source) {
   refs.noTemplate.textContent = numChats && !refs.flatten.checked ? oneLine(results.whyNot) : "";
 }
 
-// What races the prompt of that line on the page, as long as in the study; null if it is not known here.
+// A function that races the prompt of that line on the page, with the study's length; null if it is not known here.
 function racing(line) {
   const text = isOwn() ? promptAt(study.source, line, refs.flatten.checked) : null;
   const box = document.querySelector("#page-prompt textarea");

@@ -1,6 +1,6 @@
 // What "Your prompts", "Under load" and the check-up say of the same servers together.
 
-import { found } from "../base/found.js";
+import { outcomes } from "../base/outcomes.js";
 import { oneLine, plural, times } from "../base/text.js";
 
 // servers: their id, in the frames of a result that was not opened from a file; null of models on this machine.
@@ -9,24 +9,24 @@ import { oneLine, plural, times } from "../base/text.js";
 // its finding on texts at temperature 0, and {numDiffering, numRounding}, of the study's prompts with differing texts
 // that it examined, and of texts that differed there by rounding alone. others: how many texts of num differ; length:
 // tokens of an answer, at most.
-export function tell(kind, servers, what) { found[kind] = servers ? { servers, ...what } : null; }
+export function tell(kind, servers, what) { outcomes[kind] = servers ? { servers, ...what } : null; }
 
-export const knownOf = (kind, servers) => (servers && found[kind]?.servers === servers ? found[kind] : null);
+export const knownOf = (kind, servers) => (servers && outcomes[kind]?.servers === servers ? outcomes[kind] : null);
 
 export const isWrong = (check) => check?.level === "fault";
 
 // Whether it says why texts differ.
 export const isCause = (check) => isWrong(check) && check.check === "texts";
 
-// Whether the check-up has seen so many texts of a study differ by rounding. Of a load it examines no prompts.
+// Whether the check-up has seen so many texts of a study differ by rounding. It examines no prompts of a load.
 export const isRounding = (check, others, temperature) =>
   temperature === 0 && others > 0 && Math.min(check?.numDiffering ?? 0, check?.numRounding ?? 0) >= others;
 
-// A line each for what to do, texts, speed and load; [] with fewer than two results.
+// One line each for what to do, texts, speed and load; [] with fewer than two results.
 export function shortly(servers) {
   const [study, load, check] = ["study", "load", "checkup"].map((kind) => knownOf(kind, servers));
   if ([study, load, check].filter(Boolean).length < 2) return [];
-  const differing = [study, load].find((each) => each?.others) ?? null;
+  const differing = [study, load].find((result) => result?.others) ?? null;
   const isHarmless = !load?.others && isRounding(check, study?.others, study?.temperature);
   return [`To do: ${doLine(study, load, check, differing && !isHarmless)}`,
     `Texts: ${textsLine(differing, study ?? load, check, isHarmless)}`,

@@ -39,7 +39,7 @@ function heard(answer) {
   if (answer.can_race) refs.use.focus();
 }
 
-// A page that was loaded again knows no more what it had tried.
+// A reloaded page no longer knows what it had tried.
 async function opens() {
   if (OWN && !text("url") && !text("url2") && tried === undefined) heard(await send("servers", { again: true }));
 }

@@ -65,7 +65,7 @@ async function openFile(file) {
     const kind = savedKind(await file.slice(0, 1000).text());
     if (kind && isTakenBy(kind, file)) return;
     const key = await send(file);
-    const judged = await fetch(`recordings/${key}.json`);        // what may be said of it is the server's to say
+    const judged = await fetch(`recordings/${key}.json`);        // the server decides what may be said of it
     show(await judged.text(), file.name, key);
     untouched = racedSettings() !== null;
     if (!untouched) return;

@@ -32,9 +32,9 @@ function drawPicture() {
     return pen.measureText(shown).width;
   };
   const words = (ref) => refs[ref].textContent.trim();
-  const [left, other] = shownLanes();
-  const first = Math.min(...[left, other].map((lane) => lane?.clock ?? Infinity));
-  const total = Math.max(...[left, other].map((lane) => lane?.tokens.at(-1) ?? 0), 1);
+  const [left, guessing] = shownLanes();
+  const first = Math.min(...[left, guessing].map((lane) => lane?.clock ?? Infinity));
+  const total = Math.max(...[left, guessing].map((lane) => lane?.tokens.at(-1) ?? 0), 1);
 
   box(0, 0, SHOT.width, SHOT.height, "board");
   say("Photofinish", SHOT.pad, 72, 34, "board-ink", { weight: 700 });
@@ -48,7 +48,7 @@ function drawPicture() {
     { weight: 700 });
   words("ratioWords").split(/[,;] /).toReversed().forEach((line, i) =>
     say(line, SHOT.pad + wide + 24, 282 - 36 * i, 26, "board-ink"));
-  [[left, "left", "baseline-run"], [other, "right", "speculative"]].forEach(([lane, side, name], i) => {
+  [[left, "left", "baseline-run"], [guessing, "right", "speculative"]].forEach(([lane, side, name], i) => {
     const y = 316 + 50 * i, from = SHOT.pad + 180, room = right - from - 190;
     const written = lane?.tokens[lane.countAt(first)] ?? 0;
     say(words(`${side}Name`), SHOT.pad, y + 25, 26, "board-ink", { room: 170 });
@@ -65,7 +65,7 @@ function drawPicture() {
     pen.font = `${look[1]?.weight ?? 400} ${size}px ${style.fontFamily}`;
     const all = wrapped(pen, line, right - SHOT.pad), lines = all.slice(0, most);
     if (all.length > most) lines[most - 1] = lines[most - 1].replace(/\W*\s\S*$/, "\u2026");
-    for (const each of lines) say(each, SHOT.pad, y += 26, size, ...look);
+    for (const text of lines) say(text, SHOT.pad, y += 26, size, ...look);
     return lines.length;
   };
   const num = put(caution || leadWords(lead, "a server can run "), 3, 22,

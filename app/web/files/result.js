@@ -1,4 +1,4 @@
-// The result of the race, as what is sent says it: file names, and sentences that lead with what a server can run.
+// The result of the race, as it is sent: file names, and sentences that lead with what a server can run.
 
 import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
 import { isElsewhere, isOfServers, laneSpec } from "../base/model.js";
@@ -40,7 +40,7 @@ export function leadNow() {
   return answer?.isChosen && !answer.subject.canServe ? answerNow(null) : answer;
 }
 
-// Its verdict, if a server can run that. what: stands before the drafter.
+// Its verdict, if a server can run that. what: put before the drafter.
 export function leadWords(lead, what) {
   if (lead?.subject.canServe) return verdictWords(lead, isOfServers(S.header) ? "" : what, lead.saves ? loadNow(lead) :
     null);

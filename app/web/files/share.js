@@ -26,8 +26,8 @@ function commandOf(raced) {
 function pythonOf(raced) {
   const value = JSON.stringify, rule = raced.rule === "coupled" ? "" : `, rule=${value(raced.rule)}`;
   const target = raced.target === DEFAULT_TARGET ? "" : value(raced.target);
-  const several = ownLanes().length > 1, lane = (each) =>
-    `    LaneSpec(${value(each.name)}, ${value(each.drafter)}, ${value(each.k)}${rule}),\n`;
+  const several = ownLanes().length > 1, lane = (spec) =>
+    `    LaneSpec(${value(spec.name)}, ${value(spec.drafter)}, ${value(spec.k)}${rule}),\n`;
   const lanes = several ? `(\n    LaneSpec("plain", width="fastest"),\n    LaneSpec("baseline"),\n${ownLanes().map(lane)
     .join("")})` : `standard_lanes(${value(raced.drafter)}, k=${value(raced.k)}${rule})`;
   const names = ["LaneSpec", "RaceSpec", "SamplingParams", "TorchRace", "encode_prompt", "load", "race_speedup",

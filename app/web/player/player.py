@@ -46,10 +46,10 @@ def describe(recording: Recording) -> tuple[str, str]:
     title = "SYNTHETIC: " if recording.get("synthetic") else ""
     cautions = [caution for caution in recording["cautions"] if caution["lane"] in (None, name)]
     verdict = recording["verdicts"].get(name, {"kind": "", "sentence": "no verdict"})
-    is_none = verdict["kind"] in ("different", "not_compared") or any(each["kind"] == "loop" for each in cautions)
+    is_none = verdict["kind"] in ("different", "not_compared") or any(caution["kind"] == "loop" for caution in cautions)
     gain = "" if ratio is None else f": {'no result, ' * is_none}{ratio:.2f}× as fast as plain"
     title += recording["model"]["name"] + drafter + gain
-    says = "".join(f" {each['short']}" for each in cautions)
+    says = "".join(f" {caution['short']}" for caution in cautions)
     return title, (
         f"A recorded race of Photofinish: {title}; {verdict['sentence']}.{says} Recorded {recording['created']} on "
         f"{recording['device']['name']}. It needs a browser with JavaScript."

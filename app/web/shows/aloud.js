@@ -12,7 +12,7 @@ export const ASKS = `How fast will it be? Raise hands: slower, ${BETS.map(([, be
 // moment: before, waiting, running or over; tokens: of both lanes so far; ratio: of their speeds, as the board shows
 // it; sense: faster, slower, even or none; kind: of the verdict, "" if there is none; perStep: tokens a step of the
 // lane with guesses, 0 if unknown; cost: what its step costs in plain ones; kept: share of its guesses, null if it made
-// none; cautions: of cautionsOf.
+// none; cautions: see cautionsOf.
 export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perStep, cost, kept, cautions = {} }) {
   if (moment === "waiting") return `Now live. ${ASKS}`;
   if (moment === "before") return `One lane guesses, and the model checks. ${ASKS}`;

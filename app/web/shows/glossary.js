@@ -5,5 +5,5 @@ import { refs } from "../board/screen.js";
 
 document.addEventListener("click", ({ target }) => {
   if (target.closest?.("[data-glossary]")) showModal(refs.glossary);
-  else if (target === refs.glossary || target === refs.glossaryClose) refs.glossary.close();     // itself: beside it
+  else if (target === refs.glossary || target === refs.glossaryClose) refs.glossary.close();     // a click outside
 });

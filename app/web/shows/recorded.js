@@ -73,7 +73,7 @@ function paceOf({ model, device, spec, events }, { header, metrics, first }) {
 }
 
 on("over", () => {
-  const now = S, button = examples().find((each) => nameOf(each) === now.name);
+  const now = S, button = examples().find((example) => nameOf(example) === now.name);
   if (!button || now.ribbon.includes("RECORDED") || !now.recording) return;
   textOf(keyOf(button)).then((text) => {
     now.pace = text && apartOf(JSON.parse(text), now);

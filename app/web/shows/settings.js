@@ -1,5 +1,5 @@
-// What tells a race's settings from those of the recording whose place it takes: null if nothing does; else a short line
-// with this race's side of the first difference, and one with all of both. Both as headers: {model, spec, prompt}.
+// How a race differs in its settings from the recording that it replaces: null if it does not; else a short line with
+// this race's side of the first difference, and one with both sides of all. Both as headers: {model, spec, prompt}.
 
 import { oneLine, shortDrafter } from "../base/text.js";
 import { draftWords } from "../base/words.js";

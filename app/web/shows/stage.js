@@ -253,18 +253,18 @@ window.addEventListener("keydown", (event) => {
   if (!refs.stagePrompt.hidden) return promptKey(event);
   if (!stage.kept || refs.proof.open || event.ctrlKey || event.metaKey || event.altKey) return undefined;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  const found = keys().find(([names]) => names.includes(name));
-  if (!found && name !== "Tab") return undefined;
+  const entry = keys().find(([names]) => names.includes(name));
+  if (!entry && name !== "Tab") return undefined;
   event.preventDefault();
   event.stopImmediatePropagation();
-  if (!found) return undefined;
+  if (!entry) return undefined;
   const listed = !refs.stageKeys.hidden;
   if (name !== "?") refs.stageKeys.hidden = true;
   if (root.dataset.touch === "false") refs.stageHint.hidden = true;
   if (name === "Escape" && listed) return undefined;      // the first Escape closes the list alone
   if (name !== "Escape") fullScreen();
   stopAutoplay();
-  return found[3]();
+  return entry[3]();
 }, true);
 // Without a keyboard: any click shows the list of keys, whose rows are buttons, and closes it.
 root.addEventListener("click", (event) => {

@@ -56,7 +56,7 @@ export function taleOf() {
 const widthOf = (step) => step.width ?? numDrafted(step) + 1;
 const mean = (steps) => sum(steps.map((step) => step.verify_s)) / steps.length;
 
-// What a plain step spends on reading the weights, if the race's roofline tells.
+// What a plain step spends on reading the weights, if the race's roofline is known.
 function readingWords(plain_s) {
   const { bytes_per_step: bytes, bandwidth_bytes_per_s: speed } = S.recording.roofline ?? {};
   const plain = duration(plain_s);
@@ -69,12 +69,12 @@ function storyPiece(piece) { return `\u201c${oneLine(piece).slice(0, 16)}\u201d`
 
 // The shortest, best and longest length, each with its speed-up over plain.
 function lengthWords(whatIf) {
-  const drafter = chosenDrafter(), all = whatIf.all().filter((each) => each.drafter === drafter);
-  const best = all.reduce((one, other) => (other.seconds < one.seconds ? other : one));
+  const drafter = chosenDrafter(), all = whatIf.all().filter((choice) => choice.drafter === drafter);
+  const best = all.reduce((fastest, choice) => (choice.seconds < fastest.seconds ? choice : fastest));
   const named = [...new Set([all[0], best, all.at(-1)])];
-  const sizes = [`k = ${named[0].k}`, ...named.slice(1).map((each) => each.k)];
-  return named.map((each, i) => `${timesPlain(whatIf, each.seconds)} at ${sizes[i]}`
-    + (each === best ? " (best)" : "")).join(", ");
+  const sizes = [`k = ${named[0].k}`, ...named.slice(1).map((choice) => choice.k)];
+  return named.map((choice, i) => `${timesPlain(whatIf, choice.seconds)} at ${sizes[i]}`
+    + (choice === best ? " (best)" : "")).join(", ");
 }
 
 // {title, stage, target, words}: `stage` prepares the page; the first visible node of `target` is highlighted.
@@ -114,8 +114,8 @@ export const CARDS = [
     stage: ({ step }) => { choose("text"); replay.seek(step.clock_s); },
     target: ({ step }) => [shownStep(step.index)],
     words: ({ step, right, plain_s }) => `${readingWords(plain_s)} One reading serves every position of a pass: `
-      + `${widthOf(step)} took ${duration(mean(right.steps.filter((each) => widthOf(each) === widthOf(step))))}. `
-      + `Guessing saves time, not work: ${sum(right.steps.map((each) => numDrafted(each) - each.num_accepted))} `
+      + `${widthOf(step)} took ${duration(mean(right.steps.filter((pass) => widthOf(pass) === widthOf(step))))}. `
+      + `Guessing saves time, not work: ${sum(right.steps.map((pass) => numDrafted(pass) - pass.num_accepted))} `
       + "guesses were checked in vain.",
   },
   {

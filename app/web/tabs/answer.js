@@ -18,71 +18,71 @@ const toneWords = (tone, ratio) =>
 // An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, steps, ratio (over plain, as
 // shown everywhere), canServe}.
 //
-// {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence, saves, scope, work}. best:
-// the fastest option that a server can run; engine: the fastest of the others, if it is faster; alone: of aloneOf;
-// subject: what verdict, money and command are about: the option chosen in "What if", else `best`, else `engine`. tone:
-// of SAYS.pays; "little" is a gain that the verdict on many prompts calls too small, "differ" one on servers whose texts
-// differ; noise: of the ratio, null if unknown; not: why its gain is no result, "" if it may be one, then isEvidence;
-// saves: a server can run it, and its saving may be quoted; work: what the gain is less of, for wasteWords. null if the race
-// has no plain lane, or nothing to compare with it.
+// {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence, not, saves, scope, work};
+// null without a plain lane or anything to compare with it. best: the fastest option that a server can run; engine: the
+// fastest of the others, if it is faster; alone: see aloneOf; subject: the option that verdict, money and command are
+// about: the one chosen in "What if", else `best`, else `engine`. tone: a key of SAYS.pays; "little" is a gain that the
+// verdict on many prompts calls too small, "differ" one on servers whose texts differ; noise: of the ratio, null if
+// unknown; not: why its gain is no result, "" if it may be one, then isEvidence; saves: a server can run it, and its
+// saving may be quoted; work: words for what the gain saves, for wasteWords.
 //
 // race: lanes as run; first: by role; metrics: the server's, if any; whatIf: null without tables; chosen: {drafter, k}.
 export function answerOf(header, race, first, { metrics = null, whatIf = null, chosen = null } = {}) {
   const numbers = (lane) => metrics?.[lane.name] ?? metricsOf(lane, lane.steps.length);
   const plain = [first.plain, first.baseline].flatMap((name) => {
-    const lane = race.lane(name), found = lane && numbers(lane);
-    return found?.tokens_per_s > 0 ? [{ name, tokensPerS: found.tokens_per_s, prefillS: found.prefill_s ?? 0,
+    const lane = race.lane(name), timing = lane && numbers(lane);
+    return timing?.tokens_per_s > 0 ? [{ name, tokensPerS: timing.tokens_per_s, prefillS: timing.prefill_s ?? 0,
       steps: lane.steps }] : [];
   }).sort((a, b) => b.tokensPerS - a.tokensPerS)[0];
   const options = plain ? [...measured(header, race, first, plain, numbers)] : [];
   if (!options.length) return null;
   for (const { drafter, k, seconds } of whatIf?.all() ?? []) {
     const lane = laneOf(drafter, k), tokensPerS = whatIf.tokens.length / seconds;
-    if (options.some((each) => each.drafter === lane.drafter && each.k === lane.k)) continue;
+    if (options.some((option) => option.drafter === lane.drafter && option.k === lane.k)) continue;
     options.push({ ...lane, lane: null, isMeasured: false, tokensPerS,
-      prefillS: (options.find((each) => each.drafter === lane.drafter) ?? options[0]).prefillS,
+      prefillS: (options.find((option) => option.drafter === lane.drafter) ?? options[0]).prefillS,
       get steps() { return whatIf.steps(drafter, k); },
       ratio: tokensPerS / plain.tokensPerS,
       canServe: canServe(header, lane) });
   }
-  const fastest = (some) => some.reduce((one, other) => (one && one.ratio >= other.ratio ? one : other), null);
-  const best = fastest(options.filter((each) => each.canServe));
-  const engine = fastest(options.filter((each) => !each.canServe && !(each.ratio <= best?.ratio)));
-  const choice = options.find((each) => each.drafter === chosen?.drafter && each.k === chosen?.k);
+  const fastest = (some) => some.reduce((top, option) => (top && top.ratio >= option.ratio ? top : option), null);
+  const best = fastest(options.filter((option) => option.canServe));
+  const engine = fastest(options.filter((option) => !option.canServe && !(option.ratio <= best?.ratio)));
+  const choice = options.find((option) => option.drafter === chosen?.drafter && option.k === chosen?.k);
   const subject = choice ?? best ?? engine;
   return { plain, options, best, engine, subject, isChosen: Boolean(choice), scope: scopeOf(header),
-    alone: [...aloneOf(header, options, [subject, best].map((each) => each?.drafter))],
+    alone: [...aloneOf(header, options, [subject, best].map((option) => option?.drafter))],
     ...judged(header, plain, subject, options) };
 }
 
 // The lanes that raced, as options.
 function* measured(header, race, first, plain, numbers) {
   for (const { name, role, drafter, k } of header.spec?.lanes ?? []) {
-    const lane = race.lane(name), found = lane && numbers(lane);
-    if (role !== "speculative" || !(found?.tokens_per_s > 0) || lane.failed || isElsewhere(header, name)) continue;
-    const speedup = raceSpeedup(race, first, lane, (each) => each.steps.length);
-    yield { drafter, k, lane: name, isMeasured: true, tokensPerS: found.tokens_per_s, prefillS: found.prefill_s ?? 0,
-      steps: lane.steps, ratio: speedup ?? found.tokens_per_s / plain.tokensPerS,
+    const lane = race.lane(name), timing = lane && numbers(lane);
+    if (role !== "speculative" || !(timing?.tokens_per_s > 0) || lane.failed || isElsewhere(header, name)) continue;
+    const speedup = raceSpeedup(race, first, lane, ({ steps }) => steps.length);
+    yield { drafter, k, lane: name, isMeasured: true, tokensPerS: timing.tokens_per_s, prefillS: timing.prefill_s ?? 0,
+      steps: lane.steps, ratio: speedup ?? timing.tokens_per_s / plain.tokensPerS,
       canServe: isOfServers(header) || canServe(header, { drafter, k }) };
   }
 }
 
-// What else of the race's drafters, and of a hybrid's parts, a server can run, and heads that none can: {drafter,
-// isServed, best: the fastest option, undefined without figures}. known: drafters of which the answer speaks anyway.
+// The race's other drafters, and parts of a hybrid, that a server can run, and heads that none can: {drafter, isServed,
+// best: the fastest option, undefined without figures}. known: drafters that the answer names anyway.
 function* aloneOf(header, options, known) {
   const raced = (header.spec?.lanes ?? []).filter(({ role }) => role === "speculative").map(({ drafter }) => drafter);
-  for (const drafter of new Set(raced.flatMap((each) => [each, ...partsOf(each)]))) {
+  for (const drafter of new Set(raced.flatMap((name) => [name, ...partsOf(name)]))) {
     const isServed = canServe(header, { drafter, k: 1 }), isHybrid = partsOf(drafter).length > 0;
     if (known.includes(drafter) || !(isServed || (!isHybrid && isShipped(drafterOf(drafter))))) continue;
-    const its = options.filter((each) => each.drafter === drafter && each.canServe);
-    yield { drafter, isServed, best: its.sort((a, b) => b.ratio - a.ratio)[0] };
+    const servable = options.filter((option) => option.drafter === drafter && option.canServe);
+    yield { drafter, isServed, best: servable.sort((a, b) => b.ratio - a.ratio)[0] };
   }
 }
 
-// What limits the answer. A computed race has no noise of its own; that of a lane that raced stands for it.
+// What limits the answer. A computed race has no noise of its own; it takes that of a lane that raced.
 function judged(header, plain, { drafter, ratio, lane, canServe: isServed }, options) {
-  const like = options.find((each) => each.lane === lane && lane) ?? options.find((each) => each.drafter === drafter
-    && each.isMeasured) ?? options[0], noise = ratioNoise(plain.steps, like.steps), isEven = isNoise(ratio, noise);
+  const like = options.find((raced) => raced.lane === lane && lane) ?? options.find((raced) => raced.drafter === drafter
+    && raced.isMeasured) ?? options[0], noise = ratioNoise(plain.steps, like.steps), isEven = isNoise(ratio, noise);
   const { whole: disturbed, loop, copies } = cautionsOf(header, like.lane), verdict = header.verdicts?.[like.lane];
   const isOther = differs(verdict), none = noResult(verdict);
   const limits = [isEven && `The difference is within the noise (${noiseWords(noise)}).`,
@@ -92,7 +92,7 @@ function judged(header, plain, { drafter, ratio, lane, canServe: isServed }, opt
       + "save.",
     RANDOM_WEIGHTS.test(header.model.name) && "These are random weights: which guesses were kept means nothing."]
     .filter(Boolean);
-  const isOnlyOther = isOfServers(header) && limits.every((each) => each === TEXTS_DIFFER);
+  const isOnlyOther = isOfServers(header) && limits.every((limit) => limit === TEXTS_DIFFER);
   const tone = isEven ? "even" : ratio < 1 ? "loses" : limits.length && !isOnlyOther ? "doubtful" :
     isOther ? "differ" : isLittle(ratio) ? "little" : "pays";
   const not = none ? `no result: ${none}` : loop && tone === "doubtful" ? NO_EVIDENCE : "", isEvidence = !not;
@@ -120,7 +120,7 @@ export function choiceWords({ drafter, k, lane }) {
   return drafter === "server" ? oneLine(`lane ${lane}, on a server`).slice(0, 80) : draftWords({ drafter, k });
 }
 
-// The same without what is in brackets.
+// The same without the brackets.
 export const shortChoice = (option) =>
   choiceWords(option).replace(drafterName(option.drafter), () => shortDrafter(option.drafter));
 
@@ -129,19 +129,19 @@ export function gainWords({ ratio, isMeasured }) {
   return `${ratio.toFixed(2)}\u00d7 as fast as Plain (${isMeasured ? "measured" : "computed"})`;
 }
 
-// The tone under a load that was entered; that of one user without one. load: of loadOf in money.js.
+// The tone under the entered load, or for one user if there is none. load: see loadOf in money.js.
 export function toneOf({ tone, saves }, { gain } = { gain: null }) {
   return gain === null || !saves ? tone : gain < 1 ? "loses" : isLittle(gain) ? "little" : tone;
 }
 
-// The verdict: of the load, if one was entered, and then of one user. Only what a server can run saves a share of
-// anything. what: stands before the drafter.
+// The verdict: for the entered load, if any, then for one user. Only what a server can run saves a share of anything.
+// what: put before the drafter.
 export function verdictWords({ subject, isChosen, tone, not, saves, work }, what = "", load = null) {
-  const its = `${what}${choiceWords(subject)}${isChosen ? " (chosen in What if)" : ""}: ${gainWords(subject)}`;
-  if (not) return `${sentence(not)} ${what ? sentence(its) : `${its}.`}`;
+  const claim = `${what}${choiceWords(subject)}${isChosen ? " (chosen in What if)" : ""}: ${gainWords(subject)}`;
+  if (not) return `${sentence(not)} ${what ? sentence(claim) : `${claim}.`}`;
   if (!subject.canServe)
-    return `${["even", "loses"].includes(tone) ? `${toneWords(tone)}, this` : "This"} engine alone: ${its}.`;
-  const alone = `${its}${saves ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
+    return `${["even", "loses"].includes(tone) ? `${toneWords(tone)}, this` : "This"} engine alone: ${claim}.`;
+  const alone = `${claim}${saves ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
   if (!saves || typeof load?.gain !== "number") return `${toneWords(tone, subject.ratio)}: ${alone}`;
   return `${toneWords(toneOf({ tone, saves }, load), load.gain)} with ${load.users} users: ${times(load.gain)} (computed${
     load.isMeasured ? "" : ", extrapolated"}), ${wasteWords(load.gain)}. With one user: ${alone}`;
@@ -179,7 +179,7 @@ export function servedWords({ subject, isChosen, not }) {
 
 // The sentence at What if's slider. raced: the lane on the right; share: how much of the oracle's speed it reached.
 export function bestWords(answer, raced, share) {
-  const { best, engine, options } = answer, own = options.find((each) => each.lane === raced);
+  const { best, engine, options } = answer, own = options.find((option) => option.lane === raced);
   return [best ? `Best that a server can run: ${choiceWords(best)}, ${gainWords(best)}.` :
     "No server runs a drafter of this race.",
   engine && engine !== own && `This engine alone: ${choiceWords(engine)}, ${gainWords(engine)}.`,

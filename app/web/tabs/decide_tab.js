@@ -2,7 +2,7 @@
 // input stays in this browser.
 
 import { copy, makeButton, tableRow } from "../base/dom.js";
-import { found, otherTexts } from "../base/found.js";
+import { otherTexts, outcomes } from "../base/outcomes.js";
 import { isElsewhere, isOfServers, sum } from "../base/model.js";
 import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
 import { make, write } from "../base/text.js";
@@ -58,8 +58,8 @@ function entered() {
 
 function drawDecide() {
   if (root.dataset.tab !== "decide") return;
-  const now = [S.race, S.sides[1], S.header, S.recording, S.live, S.metrics, S.chosen, S.complete, found.study,
-    found.load, found.checkup];
+  const now = [S.race, S.sides[1], S.header, S.recording, S.live, S.metrics, S.chosen, S.complete, outcomes.study,
+    outcomes.load, outcomes.checkup];
   if (now.every((value, i) => value === decided[i]) && decided.length) return;
   decided = now;
   fillBoxes();
@@ -74,7 +74,7 @@ function drawDecide() {
   if (!answer) return;
   const inputs = entered(), shared = sharedBy(S.header, answer.subject.steps);
   const load = loadOf(shared, inputs.users, answer);
-  for (const box of loadBoxes) box.hidden = isOfServers(S.header);       // of these no load can be computed
+  for (const box of loadBoxes) box.hidden = isOfServers(S.header);       // no load can be computed for them
   drawAnswer(answer, inputs, load);
   drawMoney(answer, inputs, load);
   const nothing = answer.subject.canServe && !isOfServers(S.header) && nothingWords(answer);
@@ -83,8 +83,8 @@ function drawDecide() {
   drawMemory(answer.subject, made.servers.length > 0, inputs.users ?? 1);
 }
 
-// The entered load, of loadOf, and its `line`: how many users more it would take, or what it saves a year where dollars
-// are allowed; "" where that is not known. answer: of answer.js.
+// The entered load (see loadOf) and its `line`: how many more users it would take, or what it saves a year if dollars
+// are allowed; "" if unknown. answer: see answerOf.
 export function loadNow(answer) {
   fillBoxes();
   const { subject, tone } = answer, inputs = entered();
@@ -177,7 +177,7 @@ function drawProduction(answer, { servers, client, notes }) {
   write(refs.serveOld, servers.length ? OLD_FLAGS : "");
 }
 
-refs.sources.replaceChildren(...sourceFigures().map(([what, printed, known]) => rowOf(what, "", [printed, known])));
+refs.sources.replaceChildren(...sourceFigures().map(([what, printed, ours]) => rowOf(what, "", [printed, ours])));
 for (const box of boxes.values()) box.addEventListener("input", keepBox);
 on("tab", drawDecide);
 on("painted", drawDecide);

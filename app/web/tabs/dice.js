@@ -14,29 +14,29 @@ const DICE_WORDS = "Gumbel noise: one random number per token, from the seed, th
 const digits = (value) => (Math.abs(value) >= 1e6 ? value.toPrecision(3) : value.toFixed(4));
 
 // One lane's record of a position: {step, id, checksum, scores: [{id, text, logit, noise, chance, sum}], wins}, or
-// null. id: of the token written there; die: index of the seed; wins: the score that wins under it; noise: 0 without
+// null. id: the token written there; die: index of the seed; wins: the score that wins under it; noise: 0 without
 // dice.
 function diceOf(walk, lane, position, die) {
-  const found = walk.at(lane, position);
-  if (!found) return null;
-  const { ids, logits, log_z: logZ, noise } = found.row;
+  const entry = walk.at(lane, position);
+  if (!entry) return null;
+  const { ids, logits, log_z: logZ, noise } = entry.row;
   const scores = ids.map((id, i) => {
     const logit = logits[i], added = walk.rejects ? 0 : noise?.[die]?.[i] ?? 0;
     return { id, text: walk.text(id), logit, noise: added, chance: Math.exp(logit - logZ), sum: logit + added };
   });
-  const best = scores.reduce((one, other) => (other.sum > one.sum ? other : one));
-  const written = scores.find(({ id }) => id === found.id), close = written && best.sum - written.sum < ROUNDING;
-  return { step: found.step, id: found.id, checksum: found.step.checksums[found.r], scores,
+  const best = scores.reduce((top, score) => (score.sum > top.sum ? score : top));
+  const written = scores.find(({ id }) => id === entry.id), close = written && best.sum - written.sum < ROUNDING;
+  return { step: entry.step, id: entry.id, checksum: entry.step.checksums[entry.r], scores,
     wins: die === 0 && close ? written : best };
 }
 
 // The first difference between two lanes' records of a position, in words; "" if there is none.
 function diceDiffer(left, right) {
-  for (const one of left.scores) {
-    const other = right.scores.find(({ id }) => id === one.id);
+  for (const score of left.scores) {
+    const twin = right.scores.find(({ id }) => id === score.id);
     for (const [key, name] of [["logit", "score"], ["noise", "noise"], ["chance", "probability"]])
-      if (other && one[key] !== other[key])
-        return `The ${name} of ${quoted(one.text)} is ${digits(one[key])} in the plain lane, ${digits(other[key])} `
+      if (twin && score[key] !== twin[key])
+        return `The ${name} of ${quoted(score.text)} is ${digits(score[key])} in the plain lane, ${digits(twin[key])} `
           + "in the speculative lane.";
   }
   if (left.checksum !== right.checksum) return "The checksums of all scores differ.";
@@ -46,8 +46,8 @@ function diceDiffer(left, right) {
 
 // The position of the first token that differs between the lanes, or null.
 export function partsAt(walk) {
-  const [one, other] = [walk.plain, walk.lane].map((lane) => lane?.steps.flatMap((step) => step.token_ids) ?? []);
-  const place = one.findIndex((id, i) => i < other.length && id !== other[i]);
+  const [plain, guessed] = [walk.plain, walk.lane].map((lane) => lane?.steps.flatMap((step) => step.token_ids) ?? []);
+  const place = plain.findIndex((id, i) => i < guessed.length && id !== guessed[i]);
   return place < 0 ? null : place;
 }
 
@@ -77,21 +77,21 @@ function drawsSay(walk, here, left, right, audited) {
   const chances = diceDiffer({ ...left, wins: right.wins }, right);
   if (chances) return `${here}: the records of the two lanes differ. ${chances}`;
   const drawn = ({ id, scores }) =>
-    `${quoted(walk.text(id))} (${chanceWords(scores.find((each) => each.id === id)?.chance ?? 0)})`;
+    `${quoted(walk.text(id))} (${chanceWords(scores.find((score) => score.id === id)?.chance ?? 0)})`;
   const same = `${here}: the text before it is the same, so the probabilities are equal in both lanes${audited}.`;
   return left.id === right.id ? `${same} Both draws gave ${drawn(left)}.` :
     `${same} Only the draws differ: ${drawn(left)} in the plain lane, ${drawn(right)} in the speculative lane. From `
       + "here on the texts differ.";
 }
 
-// A lane's scores as bars, with the noise added to or cut from each; under rejection, the chances.
-function diceNodes(walk, name, found, low, high) {
+// A lane's scores as bars, with the noise added to or subtracted from each; under rejection, the chances.
+function diceNodes(walk, name, dice, low, high) {
   const node = make("section", "pf-dice-lane"), list = make("ol", "pf-dice-scores"), { rejects, temperature } = walk;
   const share = (value) => `${(100 * value / (high - low)).toFixed(2)}%`;
-  for (const { id, text, logit, noise, sum: total, chance } of found.scores) {
+  for (const { id, text, logit, noise, sum: total, chance } of dice.scores) {
     const row = make("li", "pf-dice-score"), bar = makeUnheard("span", "pf-dice-bar");
     const solid = make("span", "pf-dice-logit");
-    const chosen = id === (rejects ? found.id : found.wins.id), from = rejects ? chance : Math.min(logit, total);
+    const chosen = id === (rejects ? dice.id : dice.wins.id), from = rejects ? chance : Math.min(logit, total);
     row.classList.toggle("pf-dice-wins", chosen);
     row.dataset.tokenId = id;
     solid.style.width = share(from - low);
@@ -108,7 +108,7 @@ function diceNodes(walk, name, found, low, high) {
       make("span", "pf-dice-end", chosen ? (rejects ? "drawn" : "wins") : ""));
     list.append(row);
   }
-  node.append(make("h5", "pf-dice-name", `${name}, step ${found.step.index + 1}`), list);
+  node.append(make("h5", "pf-dice-name", `${name}, step ${dice.step.index + 1}`), list);
   return node;
 }
 
@@ -125,8 +125,8 @@ function seedButtons(seeds, die, choose) {
   return choice;
 }
 
-// Nodes for a position: sentence, seeds, both lanes. titles: of the plain lane and this one; die: index of the seed;
-// choose: called with another one.
+// Nodes for a position: sentence, seeds, both lanes. titles: of both lanes; die: index of the seed; choose: called with
+// another one.
 export function diceSection(walk, titles, position, die, choose) {
   const [left, right] = [walk.plain, walk.lane].map((lane) => diceOf(walk, lane, position, die));
   if (!left || !right)
@@ -138,7 +138,7 @@ export function diceSection(walk, titles, position, die, choose) {
   const values = all.flatMap(({ chance, logit, sum: total }) => (walk.rejects ? [chance, 0] : [logit, total]));
   const high = Math.max(...values), least = Math.min(...values);
   const low = walk.rejects ? 0 : Math.min(least - 0.08 * (high - least), high - LEAST_SPAN);
-  box.append(...[left, right].map((found, i) => diceNodes(walk, titles[i], found, low, high)));
+  box.append(...[left, right].map((dice, i) => diceNodes(walk, titles[i], dice, low, high)));
   const note = make("p", "pf-note", walk.rejects ? "Probabilities of the likely tokens, as each lane recorded them." :
     `Bars start at ${low.toFixed(1)}. Solid: the score (logit)${walk.temperature > 0 ?
       " at this temperature. Striped: the random number (Gumbel noise) added to it" : ""}.`);

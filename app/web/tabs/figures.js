@@ -19,14 +19,14 @@ let inflated = {};
 function offerCheats(now) {
   inflated = now;
   refs.cheats.disabled = !inflated.ratios;
-  for (const each of switches) each.checked &&= !refs.cheats.disabled;
+  for (const node of switches) node.checked &&= !refs.cheats.disabled;
   cheat();
 }
 
 function cheat() {
   const { names = [], ratios = [], exposed = [] } = inflated;
   const bit = (node) => 1 << names.indexOf(node.dataset.cheat);
-  const chosen = switches.filter((each) => each.checked), on = chosen.length > 0;
+  const chosen = switches.filter((node) => node.checked), on = chosen.length > 0;
   refs.cheatRibbon.hidden = !on;
   refs.cheated.dataset.on = String(on);
   const ratio = ratios[sum(chosen.map(bit))], honest = ratios[0];
@@ -46,15 +46,15 @@ function cheat() {
 function drawWhySays() {
   if (root.dataset.tab !== "why") return;
   const lane = S.live || isElsewhere(S.header, S.sides[1]) ? null : S.race.lane(S.sides[1]);
-  const found = reasonsOf(S.race, S.first, lane);
-  write(refs.whySays, !found ? S.live ? "The answer comes after the race." : "There is nothing to compare." :
-    !hasSteps(S.header, lane) ? `${times(found.speedup)}, by when text arrived here. The server reports no drafts, so `
+  const causes = reasonsOf(S.race, S.first, lane);
+  write(refs.whySays, !causes ? S.live ? "The answer comes after the race." : "There is nothing to compare." :
+    !hasSteps(S.header, lane) ? `${times(causes.speedup)}, by when text arrived here. The server reports no drafts, so `
       + "tokens per step and what a step costs are not known." :
-    `${found.perStep.toFixed(2)} tokens per step, and a step costs ${found.cost.toFixed(2)} plain ones: ${
-      times(found.speedup)}.`);
-  const drafting = !found || isOnServer(S.header, S.sides[1]) ? "Times are those of the text's arrival here: a server "
-    + "does not say how long it drafts." : `Drafting is ${percent(found.drafting)} of the time.`;
-  write(refs.whyNote, !found ? "" : "Each step reads the model's weights from memory once, to write one token or to "
+    `${causes.perStep.toFixed(2)} tokens per step, and a step costs ${causes.cost.toFixed(2)} plain ones: ${
+      times(causes.speedup)}.`);
+  const drafting = !causes || isOnServer(S.header, S.sides[1]) ? "Times are those of the text's arrival here: a server "
+    + "does not say how long it drafts." : `Drafting is ${percent(causes.drafting)} of the time.`;
+  write(refs.whyNote, !causes ? "" : "Each step reads the model's weights from memory once, to write one token or to "
     + `check many. ${[drafting, S.pace?.whole].filter(Boolean).join(" ")}`);
 }
 
@@ -78,11 +78,11 @@ export function askForFigures() {
 
 // Do not show one race's figures under another.
 function forgetFigures() {
-  document.querySelectorAll(".page-figures").forEach((each) => each.classList.add("page-stale"));
+  document.querySelectorAll(".page-figures").forEach((figures) => figures.classList.add("page-stale"));
   offerCheats({});
 }
 
-for (const each of switches) each.addEventListener("change", cheat);
+for (const node of switches) node.addEventListener("change", cheat);
 for (const event of ["cleared", "recording", "over", "tab"]) on(event, drawWhySays);
 on("recording", askForFigures);
 on("cleared", forgetFigures);

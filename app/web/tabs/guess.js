@@ -6,7 +6,7 @@ import { keptIf, numDrafted } from "../base/steps.js";
 export const STEPS_A_ROUND = 10;
 
 // Split the input into guesses: at the token boundaries of the text that follows (`pieces`) as far as it is right, then
-// at words. Spaces and line breaks, which nobody sees, are filled in as far as it is right; at its end they are none.
+// at words. Spaces and line breaks, which nobody sees, are filled in as far as it is right; after it they are no guess.
 function guessesOf(typed, pieces) {
   const guesses = [], unseen = [];
   let rest = typed, at = 0;
@@ -55,13 +55,13 @@ export function tallyOf(steps) {
     tokens: sum(steps.map((step) => step.token_ids.length)), steps: steps.length };
 }
 
-export function added(one, other) {
-  return Object.fromEntries(Object.keys(NO_STEPS).map((name) => [name, one[name] + other[name]]));
+export function added(total, tally) {
+  return Object.fromEntries(Object.keys(NO_STEPS).map((name) => [name, total[name] + tally[name]]));
 }
 
 // drafter, or name of its table of trees -> its fastest size of drafts over the whole race.
 export function bestLengths(whatIf) {
   const best = new Map();
-  for (const each of whatIf.all()) if (!(best.get(each.drafter)?.seconds <= each.seconds)) best.set(each.drafter, each);
+  for (const size of whatIf.all()) if (!(best.get(size.drafter)?.seconds <= size.seconds)) best.set(size.drafter, size);
   return new Map([...best].map(([drafter, { k }]) => [drafter, k]));
 }

@@ -19,8 +19,8 @@ const LIST_PRICES = [
 
 // {dollars, source} for a recording's device; null for a CPU or an unlisted GPU.
 export function listPrice(device) {
-  const found = device?.type === "cuda" && LIST_PRICES.find(([name]) => name.test(device.name));
-  return found ? { dollars: found[1], source: found[2] } : null;
+  const listed = device?.type === "cuda" && LIST_PRICES.find(([name]) => name.test(device.name));
+  return listed ? { dollars: listed[1], source: listed[2] } : null;
 }
 
 function costPerMillion(tokensPerS, dollars) { return 1e6 / tokensPerS * dollars / SECONDS_AN_HOUR; }
@@ -35,14 +35,14 @@ export function dayOf(tokensPerS, { dollars, tokens, hours }) {
 }
 
 // The second day's savings, as a share of the work and in dollars.
-export function savedBy(plain, other) {
-  const byWork = plain.byWork - other.byWork, rented = plain.rented - other.rented;
-  return { share: 1 - other.workHours / plain.workHours, byWork, rented, byWorkYear: byWork * DAYS_A_YEAR,
+export function savedBy(plain, guessing) {
+  const byWork = plain.byWork - guessing.byWork, rented = plain.rented - guessing.rented;
+  return { share: 1 - guessing.workHours / plain.workHours, byWork, rented, byWorkYear: byWork * DAYS_A_YEAR,
     rentedYear: rented * DAYS_A_YEAR };
 }
 
-// The table of savings: [words, what it means, plain, other, savings]. answer: of answer.js; load: of loadOf; inputs:
-// what was entered.
+// The table of savings: [words, what it means, plain, lane, savings]. answer: see answerOf; load: see loadOf; inputs:
+// as entered.
 export function moneyRows({ plain, subject, tone, isEvidence, work }, inputs, load, isGpu) {
   const speeds = ["tokens per second", "one text at a time", rate(plain.tokensPerS), rate(subject.tokensPerS),
     `${subject.ratio.toFixed(2)}\u00d7`];
@@ -63,7 +63,7 @@ export function moneyRows({ plain, subject, tone, isEvidence, work }, inputs, lo
   ];
 }
 
-// What the entered load costs. Dollars only where guessing still gains; those of a year only from a GPU. Each row says
+// What the entered load costs. Dollars only where guessing still gains; dollars a year only from a GPU. Each row says
 // what it rests on, if that is a CPU or steps wider than those that were measured.
 function loadRows(inputs, { users, tokensPerS, gain, hasDollars, isMeasured }, isGpu) {
   const [a, b] = tokensPerS.map((speed) => dayOf(speed, inputs)), saved = savedBy(a, b);
@@ -109,18 +109,18 @@ export function loadOf(shared, users, { plain, subject, tone, isEvidence }) {
     return { ...none, words: SAYS.one_text };
   const curve = shared.map(({ users: n, plainS, gain, isMeasured }) => ({ users: n, isMeasured,
     all: n * plain.tokensPerS * shared[0].plainS / plainS, gain: gain * subject.ratio / shared[0].gain }));
-  const end = curve.find((each) => each.gain < 1), how = (end ?? curve.at(-1)).isMeasured ? "" : ", extrapolated";
+  const end = curve.find((point) => point.gain < 1), how = (end ?? curve.at(-1)).isMeasured ? "" : ", extrapolated";
   const { always, never, until } = SAYS.pays;
   const ends = !end ? filled(always, curve.at(-1).users) : end.users === 1 ? never : filled(until, end.users);
   const first = `One text at a time. Servers batch: on this machine, this drafter at this length ${ends} `
     + `(computed${how}).`;
   none.short = end ? `${ends} (computed${how}).` : "";
   if (users === null || users < 2) return { ...none, words: `${first} ${MEASURE}` };
-  const its = curve[users - 1];
-  if (!its) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
-  const { all, gain } = its, { canServe } = subject;
-  return { users, gain, tokensPerS: [all, gain * all], hasDollars: gain > 1 && canServe, isMeasured: its.isMeasured,
-    words: `${first}${canServe ? "" : ` With ${users} users: ${times(gain)}${its.isMeasured ? "" : " (extrapolated)"}.`}${
+  const point = curve[users - 1];
+  if (!point) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
+  const { all, gain, isMeasured } = point, { canServe } = subject;
+  return { users, gain, tokensPerS: [all, gain * all], hasDollars: gain > 1 && canServe, isMeasured,
+    words: `${first}${canServe ? "" : ` With ${users} users: ${times(gain)}${isMeasured ? "" : " (extrapolated)"}.`}${
       gain <= 1 ? ` With ${users} users there is nothing to save in dollars.` : canServe ? "" :
         " Dollars need a drafter that a server can run."}` };
 }
@@ -146,16 +146,16 @@ export function sourceFigures() {
   const [saved, day9b] = [savedBy(slow, fast), [145, 424].map((speed) => dayOf(speed, day))];
   const study = (dollars) => [2620.89, 3250.07].map((speed) => costPerMillion(speed, dollars));
   const both = (values, words) => values.map(words).join(" \u2192 "), less = (pair) => percent1(1 - pair[1] / pair[0]);
-  const each = (name, words) => both([slow[name], fast[name]], words);
+  const change = (name, words) => both([slow[name], fast[name]], words);
   const cost = ({ perMillion }) => `${perThousand(perMillion)} / 1k, ${dollarWords(perMillion)} / 1M`;
   return [
     ["100 tokens/s at $5 an hour", "$0.05 / 1k", cost(slow)],
     ["250 tokens/s at $5 an hour", "$0.02 / 1k", cost(fast)],
-    ["10M tokens a day", "$500 \u2192 $200 a day", each("byWork", dollarWords)],
+    ["10M tokens a day", "$500 \u2192 $200 a day", change("byWork", dollarWords)],
     ["saved a year", "$109,500", `${dollarWords(saved.byWorkYear)} (${percent1(saved.share)} stands)`],
     ["GPUs needed, 24 hours", "one implied",
-      `${each("machines", (n) => n.toFixed(2))} (${each("workHours", hourWords)})`],
-    ["rented whole", "\u2013", `${each("whole", String)} GPUs: ${each("rented", dollarWords)} a day, `
+      `${change("machines", (n) => n.toFixed(2))} (${change("workHours", hourWords)})`],
+    ["rented whole", "\u2013", `${change("whole", String)} GPUs: ${change("rented", dollarWords)} a day, `
       + `${dollarWords(saved.rentedYear)} a year`],
     ["145 \u2192 424 tokens/s at $5 an hour", "\u2013",
       `${both(day9b.map((one) => one.perMillion), dollarWords)} / 1M, ${percent1(savedBy(...day9b).share)} less`],

@@ -11,7 +11,7 @@ const NO_MEMORY = "The drafter takes no memory: no weights, no cache.";
 const HUB = /^[\w-][\w.-]*\/[\w.-]+$/;
 const LOOKUP_MAX = 4;       // longest match that our n-gram drafter looks for
 const LONGEST_PROMPT = 2000;
-const LONG_CONTEXT = 8192;   // tokens; shown besides the race's own length
+const LONG_CONTEXT = 8192;   // tokens; shown as well as the race's own length
 
 // Recordings are untrusted: names must not look like an option or contain control characters.
 function isSafeName(name) { return name.length <= 400 && !/^-|^$|\t/.test(name) && !NEEDS_MARKS.test(name); }
@@ -86,8 +86,8 @@ const isSpeculator = (head) => isHead(head) && HUB.test(head.name) && /speculato
 export function bytesOf(header, drafter) {
   if (drafterOf(drafter).kind === "ngram") return { weights: 0, cache_per_token: 0 };
   const part = drafter.slice(drafter.indexOf("+") + 1), lanes = header.spec?.lanes ?? [];
-  const lane = lanes.find((each) => each.drafter === drafter) ?? lanes.find((each) => drafterOf(each.drafter).copies
-    && each.drafter.slice(each.drafter.indexOf("+") + 1) === part);
+  const lane = lanes.find((spec) => spec.drafter === drafter) ?? lanes.find((spec) => drafterOf(spec.drafter).copies
+    && spec.drafter.slice(spec.drafter.indexOf("+") + 1) === part);
   return lane && Object.hasOwn(header.drafter_bytes ?? {}, lane.name) ? header.drafter_bytes[lane.name] : null;
 }
 
@@ -125,9 +125,9 @@ function spaced(config) {
 const noHybrid = (name) => ({ notes: [`No command: ${name} has no hybrid drafter.`] });
 
 function vllmOf(target, head, k) {
-  const of = ["vllm", "serve", target.name, target.revision ? ["--revision", target.revision] : []];
+  const base = ["vllm", "serve", target.name, target.revision ? ["--revision", target.revision] : []];
   const serve = (method, more) =>
-    joined([of, "--speculative-config", spaced({ method, ...more, num_speculative_tokens: k })]);
+    joined([base, "--speculative-config", spaced({ method, ...more, num_speculative_tokens: k })]);
   if (head.kind === "ngram") {
     const least = leastMatch(head, 1), most = Math.max(least, LOOKUP_MAX);
     return { command: serve("ngram", { prompt_lookup_min: least, prompt_lookup_max: most }), notes: ["Its lookup is "
@@ -152,11 +152,11 @@ function sglangOf(target, head, k) {
   if (head.copies) return noHybrid("SGLang");
   if (isSpeculator(head) || (isHead(head) && !HUB.test(head.name)))      // our own heads have that format too
     return { notes: ["No command: it has no head in the speculators format for this model."] };
-  const of = ["--speculative-draft-model-path", head.name,
+  const model = ["--speculative-draft-model-path", head.name,
     head.revision ? ["--speculative-draft-model-revision", head.revision] : []];
   const chain = ["--speculative-num-steps", k, "--speculative-eagle-topk", 1];
   const algorithm = { draft_model: "STANDALONE", eagle3: "EAGLE3", dflash: "DFLASH" }[head.kind];
-  return { command: serve(algorithm, [of, head.kind === "dflash" ? [] : chain, tokens]),
+  return { command: serve(algorithm, [model, head.kind === "dflash" ? [] : chain, tokens]),
     notes: [counts] };
 }
 

@@ -31,7 +31,7 @@ function secondsAt(known, rows) {
   const costs = [];
   for (const [, seconds] of known) costs.push(Math.max(seconds, costs.at(-1) ?? 0));
   if (rows <= known[0][0]) return costs[0];
-  const found = known.findIndex(([width]) => width >= rows), i = found < 0 ? known.length - 1 : found;
+  const above = known.findIndex(([width]) => width >= rows), i = above < 0 ? known.length - 1 : above;
   const [[low], [high]] = known.slice(i - 1, i + 1);
   return costs[i - 1] + (costs[i] - costs[i - 1]) / (high - low) * (rows - low);
 }

@@ -82,7 +82,7 @@ export class Walk {
     const chosen = step.token_ids[rowsOf(step).indexOf(row)];
     const all = ids.map((id, i) => ({ id, text: this.text(id), chance: Math.exp(logits[i] - logZ),
       guess: guessed.includes(id), chosen: id === chosen }));
-    const shown = all.filter((each, i) => i < NUM_SHOWN || each.guess || each.chosen);
+    const shown = all.filter((answer, i) => i < NUM_SHOWN || answer.guess || answer.chosen);
     const removed = guessed.filter((id) => !ids.includes(id));       // by top-k or top-p
     return [...shown, ...removed.map((id) => ({ id, text: this.text(id), chance: 0, guess: true, chosen: false }))];
   }
@@ -121,15 +121,15 @@ export class Walk {
     if (!guesses.length) return null;
     const copied = guesses.map((i) => step.drafted_pieces[i] ?? this.text(step.drafted[i]));
     const run = (at, by) => {
-      const found = [], inside = () => at >= 0 && at < end && found.length < CONTEXT_TOKENS;
-      for (let text; inside() && (text = this.textAt(at)) !== null; at += by) found.push(text);
-      return found;
+      const texts = [], inside = () => at >= 0 && at < end && texts.length < CONTEXT_TOKENS;
+      for (let text; inside() && (text = this.textAt(at)) !== null; at += by) texts.push(text);
+      return texts;
     };
     let before = run(place - 1, -1).reverse().join(""), after = run(place + copied.length, 1).join("");
-    const whole = before + copied.join("") + after, { text } = this.prompt, found = text.indexOf(whole);
-    if (place + copied.length <= size && found >= 0 && text.indexOf(whole, found + 1) < 0) {   // it occurs exactly once
-      before = text.slice(0, found) + before;
-      after += text.slice(found + whole.length);
+    const whole = before + copied.join("") + after, { text } = this.prompt, start = text.indexOf(whole);
+    if (place + copied.length <= size && start >= 0 && text.indexOf(whole, start + 1) < 0) {   // it occurs exactly once
+      before = text.slice(0, start) + before;
+      after += text.slice(start + whole.length);
     }
     const where = place >= size ? "the text written before" : place + copied.length <= size ? "the prompt" :
       "the prompt, continuing into the text after it";
@@ -152,7 +152,7 @@ export class Walk {
 
   // A lane's row for a position in the completion: {step, r, row, id}, or null.
   at(lane, position) {
-    const step = lane?.steps.find((each) => position < each.position + each.token_ids.length);
+    const step = lane?.steps.find(({ position: at, token_ids: ids }) => position < at + ids.length);
     const r = step ? position - step.position : 0;
     const row = step ? this.rows(lane.name)?.[step.index]?.[rowsOf(step)[r]] : null;
     return row ? { step, r, row, id: step.token_ids[r] } : null;
@@ -180,8 +180,8 @@ export const quoted = (text) => `\u201c${oneLine(text).slice(0, 40)}\u201d`;
 
 // Under the rule of rejection, how likely a copied guess was to be kept; "" for others: no recording has their q.
 export function oddsSay(walk, { text, source, answers }) {
-  const found = walk.rejects && source === "copied" ? answers?.find((each) => each.guess) : null, p = found?.chance;
-  return found ? `The guess ${quoted(text)}: p = ${chanceWords(p)}, the model's chance; q = 100 %, as a copy is not `
+  const guess = walk.rejects && source === "copied" ? answers?.find((answer) => answer.guess) : null, p = guess?.chance;
+  return guess ? `The guess ${quoted(text)}: p = ${chanceWords(p)}, the model's chance; q = 100 %, as a copy is not `
     + `drawn. It is kept with probability min(1, p/q) = ${chanceWords(p)}.` : "";
 }
 
@@ -233,10 +233,10 @@ export function betSays(walk, step, bet) {
 export function whyStruck(walk, step, places) {
   const wrong = isRefuted(step) ? places[walk.lastPlace(step)] : undefined, own = step.pieces[step.num_accepted];
   if (!wrong || wrong.id === null || own === undefined) return "";
-  const words = (text, found) => `${quoted(text)}${found ? ` (${chanceWords(found.chance)})` : ""}`;
-  const choice = words(own, wrong.answers?.find((each) => each.chosen));
+  const words = (text, answer) => `${quoted(text)}${answer ? ` (${chanceWords(answer.chance)})` : ""}`;
+  const choice = words(own, wrong.answers?.find((answer) => answer.chosen));
   const struck = places.filter(({ id, row }) => id !== null && row === wrong.row).map(({ id, text }) =>
-    words(text, wrong.answers?.find((each) => each.id === id)));
+    words(text, wrong.answers?.find((answer) => answer.id === id)));
   if (walk.rejects)
     return "Under this rule a random draw decides whether a guess stays; the likelier the model finds it, the more "
       + `often. Here ${struck[0]} was dropped and ${choice} drawn instead.`;

@@ -17,8 +17,8 @@ const WALK_MS = 2500;
 // Kinds of steps to find.
 const FINDS = { all: (kind) => kind === "all", wrong: (kind) => kind === "none" || kind === "some",
   empty: (kind) => kind === "empty" };
-// For all races: asks: hide the check until there is a bet; bets, won: how many, and how many were right; timer: of the
-// automatic walk; drawn: key of what is shown.
+// Shared by all races. asks: hide the check until there is a bet; bets, won: how many, and how many were right; timer:
+// of the automatic walk; drawn: key of what is shown.
 const walking = { asks: false, bets: 0, won: 0, timer: 0, drawn: null };
 
 // Position in the race on the screen: step, place in it (null: the model's own token), whether its check was revealed,
@@ -62,9 +62,9 @@ function goTo(index) {
 
 // Go to the first step of a kind, or to the next if one is shown.
 function find(name) {
-  const walk = walkOf(), found = walk.steps.flatMap((step, i) => (FINDS[name](walk.kind(step)) ? [i] : []));
-  const at = found.indexOf(stand().index);
-  if (found.length) goTo(found[(at + 1) % found.length]);
+  const walk = walkOf(), indices = walk.steps.flatMap((step, i) => (FINDS[name](walk.kind(step)) ? [i] : []));
+  const at = indices.indexOf(stand().index);
+  if (indices.length) goTo(indices[(at + 1) % indices.length]);
 }
 
 const isHidden = () => walking.asks && !stand().revealed && numDrafted(walkOf().steps[stand().index]) > 0;
@@ -108,11 +108,11 @@ function startWalk() {
 // Draw the step if anything about it has changed.
 function drawStep() {
   const at = stand(), why = notWalked(), key = [S, S.recording, S.race, at.index, at.place, at.revealed, at.die, why,
-    walking.asks, walking.timer].map((each) => each ?? "");
-  if (root.dataset.tab !== "onestep" || key.every((each, i) => each === walking.drawn?.[i])) return;
+    walking.asks, walking.timer].map((value) => value ?? "");
+  if (root.dataset.tab !== "onestep" || key.every((value, i) => value === walking.drawn?.[i])) return;
   walking.drawn = key;
   const walk = why ? null : walkOf(), step = walk?.steps[at.index], last = (walk?.steps.length ?? 0) - 1;
-  const kinds = new Set(walk?.steps.map((each) => walk.kind(each)));
+  const kinds = new Set(walk?.steps.map((walked) => walk.kind(walked)));
   refs.stepBack.disabled = !walk || at.index === 0;
   refs.stepNext.disabled = !walk || at.index === last;
   refs.stepPlay.disabled = refs.stepAsk.disabled = !walk;

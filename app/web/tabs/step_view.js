@@ -100,7 +100,7 @@ function drawnTree(step, hidden) {
   let lines = 1;
   const worth = (r) => (kept.has(r) ? 2 : step.chances?.[r] ?? 0);
   const draw = (row, line) => {
-    const after = [...follows.keys()].filter((r) => follows[r] === row).sort((one, other) => worth(other) - worth(one));
+    const after = [...follows.keys()].filter((r) => follows[r] === row).sort((a, b) => worth(b) - worth(a));
     after.forEach((r, i) => {
       const own = i ? (lines += 1) : line;
       drawn.push({ r, line: own, up: own - line });
@@ -115,17 +115,17 @@ function drawnTree(step, hidden) {
 function fromNodes(walk, step, places, r) {
   const guess = Math.min(r, places.length - 2), { source, text, id } = places[guess] ?? {};
   if (!source) return [];
-  const found = walk.excerpt(step, guess), quote = id === null ? "not known" : quoted(text);
+  const origin = walk.excerpt(step, guess), quote = id === null ? "not known" : quoted(text);
   const which = step.parents ? `The guess ${quote} ` : `Guess ${guess + 1}, ${quote}, `;
-  const said = source === "copied" && found ? `${which}was copied from ${found.where}:` :
+  const said = source === "copied" && origin ? `${which}was copied from ${origin.where}:` :
     source === "copied" ? `${which}was copied from earlier text; the recording does not say from where.` :
     `${which}${SOURCE_WORDS[source] ?? `was guessed by the ${source}`}.`;
   const words = make("p", "pf-one-source", said);
-  if (!found) return [words];
+  if (!origin) return [words];
   const line = make("p", "pf-one-excerpt"), stretch = make("mark", "pf-one-copied");
-  stretch.append(...found.copied.map((each, i) =>
-    putText(make("span", found.run[i] === guess ? "pf-one-here" : ""), each)));
-  line.append(putText(make("span"), `\u2026${found.before}`), stretch, putText(make("span"), `${found.after}\u2026`));
+  stretch.append(...origin.copied.map((piece, i) =>
+    putText(make("span", origin.run[i] === guess ? "pf-one-here" : ""), piece)));
+  line.append(putText(make("span"), `\u2026${origin.before}`), stretch, putText(make("span"), `${origin.after}\u2026`));
   return [words, line];
 }
 
@@ -167,11 +167,11 @@ function checkedPlaces(step, places) {
   const shown = [...places.keys()].filter((r) => !step.parents || r < places.length - 1 || !isRefuted(step));
   const byRow = new Map(), weight = { ok: 0, no: 1, extra: 1, own: 1, unused: 2 };
   for (const r of shown) {
-    const found = byRow.get(places[r].row);
-    if (found === undefined || weight[places[r].verdict] < weight[places[found].verdict]) byRow.set(places[r].row, r);
+    const first = byRow.get(places[r].row);
+    if (first === undefined || weight[places[r].verdict] < weight[places[first].verdict]) byRow.set(places[r].row, r);
   }
   const used = (r) => places[r].verdict !== "unused";
-  return [...byRow.values()].sort((one, other) => used(other) - used(one) || places[one].row - places[other].row);
+  return [...byRow.values()].sort((a, b) => used(b) - used(a) || places[a].row - places[b].row);
 }
 
 function answersNode(row) {

@@ -74,7 +74,7 @@ export class WhatIf {
     const reason = this.race.lane(this.baseline).finished?.reason ?? "length";
     race.add({ type: "finished", lane, clock_s: clock, reason,
       num_tokens: this.tokens.length, decode_s: clock - clock_s });
-    for (const other of this.race.lanes.values()) if (other !== own) race.lanes.set(other.name, other);
+    for (const kept of this.race.lanes.values()) if (kept !== own) race.lanes.set(kept.name, kept);
     return race;
   }
 

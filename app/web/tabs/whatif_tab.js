@@ -54,7 +54,7 @@ function openWhatIf() {
   for (const name of ["whatIfDrafter", "whatIfK", "whatIfRaced"]) refs[name].disabled = !usable;
   const answer = usable && answerNow(), share = S.recording?.oracles?.[S.sides[1]]?.share;
   write(refs.whatIfWords, answer ? bestWords(answer, S.sides[1], share) : usable ? "" : whatIf);
-  if (!usable) return [refs.whatIfDrafter, refs.whatIfCurve].forEach((each) => each.replaceChildren());
+  if (!usable) return [refs.whatIfDrafter, refs.whatIfCurve].forEach((node) => node.replaceChildren());
   const choice = (value, words) => Object.assign(make("option", "", oneLine(words)), { value });
   const offered = [...whatIf.offered.keys()].map((drafter) => choice(drafter, drafterName(drafter)));
   refs.whatIfDrafter.replaceChildren(...(offeredTo(racedLane(), whatIf.offered) ? [] :
@@ -93,7 +93,7 @@ export function showChosen() {
   const lane = S.chosen = laneOf(drafter, k);
   drawCurve();
   if (lane.drafter === raced.drafter && lane.k === raced.k) return restore();        // measured, not computed
-  const lanes = S.recording.spec.lanes.map((each) => (each === raced ? { ...each, ...lane } : each));
+  const lanes = S.recording.spec.lanes.map((spec) => (spec === raced ? { ...spec, ...lane } : spec));
   write(refs.whatIfShown, `${k}: ${answerNow()?.subject.ratio.toFixed(2) ?? "–"}\u00d7`);
   refs.whatIfK.setAttribute("aria-valuetext", `${k} tokens`);
   return replaceRace({ race: S.whatIf.at(drafter, k), header: { ...S.recording, spec: { ...S.recording.spec, lanes } },
@@ -102,7 +102,7 @@ export function showChosen() {
 
 // A bar for each length of the chosen drafter, as high as its speed; the slider's is marked. A click chooses it.
 function drawCurve() {
-  const drafter = chosenDrafter(), all = S.whatIf.all().filter((each) => each.drafter === drafter);
+  const drafter = chosenDrafter(), all = S.whatIf.all().filter((choice) => choice.drafter === drafter);
   const least = Math.min(...all.map(({ seconds }) => seconds)), place = Number(refs.whatIfK.value);
   refs.whatIfCurve.replaceChildren(...all.map(({ k, seconds }, i) => {
     const bar = make("i");

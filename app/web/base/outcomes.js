@@ -1,13 +1,13 @@
 // What "Your prompts", Under load and the check-up found out about servers in this tab, by kind: see `tell` in
 // dialogs/together.js. Each dialog is a program of its own.
 
-export const found = globalThis.photofinishFound ??= {};
+export const outcomes = globalThis.photofinishFound ??= {};
 
 // A caution for one race of servers of this model; "" if no texts were found to differ.
 export function otherTexts(model) {
-  const its = Object.values(found).filter((each) => each?.model === model);
-  const differing = its.find(({ others }) => others > 0);
-  if (its.some(({ level }) => level === "fault"))
+  const results = Object.values(outcomes).filter((result) => result?.model === model);
+  const differing = results.find(({ others }) => others > 0);
+  if (results.some(({ level }) => level === "fault"))
     return "In this tab the check-up found a fault of servers of this model: do not switch speculation on as it is.";
   return differing ? `In this tab ${differing.others} of ${differing.num} other answers of servers of this model differ: `
     + "find out why before you switch speculation on." : "";
