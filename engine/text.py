@@ -223,8 +223,7 @@ class StopAt:
         self._params, self._end_ids, self._pieces = params, end_ids, pieces
         self._tail = ""
         self._num_tokens = 0
-        self.reason: str | None = None
-        """Why the completion ended, or None."""
+        self.reason: str | None = None  # why the completion ended, or None
 
     def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
         """How many of these newly committed tokens count, and "stop", "stop_string" or "length" if the completion ends

@@ -28,36 +28,33 @@ NORMAL_95 = 1.96
 class LaneMetrics:
     """The numbers of one lane. Times are in seconds, rates per second, shares from 0 to 1."""
 
-    num_tokens: int
-    """Committed tokens, including the end token, which is computed but not shown."""
+    num_tokens: int  # committed tokens, including the end token, which is computed but not shown
+    # Includes the drafter's prefill. None before the lane has started.
     prefill_s: float | None
-    """Includes the drafter's prefill. None before the lane has started."""
-    decode_s: float | None
-    """Sum of draft_s + verify_s over the steps."""
+    decode_s: float | None  # sum of draft_s + verify_s over the steps
+    # num_tokens / decode_s, without prefill. A server's lane leaves out the tokens that came first: see `_untimed`.
     tokens_per_s: float | None
-    """num_tokens / decode_s, without prefill. A server's lane leaves out the tokens that came first: see `_untimed`."""
-    ttft_s: float | None
-    """Time to first token: prefill_s + the first step's seconds."""
+    ttft_s: float | None  # time to first token: prefill_s + the first step's seconds
+    # Time per output token: decode_s / num_tokens. A server's lane leaves out the tokens that came first.
     tpot_s: float | None
-    """Time per output token: decode_s / num_tokens. A server's lane leaves out the tokens that came first."""
+    # Median seconds of a step: how long a streaming reader waits between updates. Percentiles interpolate linearly.
     itl_p50_s: float | None
-    """Median seconds of a step: how long a streaming reader waits between updates. Percentiles interpolate linearly."""
     itl_p95_s: float | None
     num_steps: int
     per_step_drafted: tuple[int, ...]
     per_step_accepted: tuple[int, ...]
+    # Accepted / proposed draft tokens. None when nothing was drafted.
     acceptance_rate: float | None
-    """Accepted / proposed draft tokens. None when nothing was drafted."""
+    # Committed tokens per verification step, including the target's own token and steps without a draft (which vLLM
+    # leaves out).
     mean_acceptance_length: float | None
-    """Committed tokens per verification step, including the target's own token and steps without a draft (which vLLM
-    leaves out)."""
+    # As in vLLM: share of drafts (steps that drafted at all) whose token i was accepted; of a tree, any of its tokens
+    # at depth i. A draft shorter than i counts as not accepted.
     acceptance_by_position: tuple[float, ...]
-    """As in vLLM: share of drafts (steps that drafted at all) whose token i was accepted; of a tree, any of its tokens
-    at depth i. A draft shorter than i counts as not accepted."""
+    # Share of drafts that reached token i (it exists, and all before it were accepted) whose token i was accepted. A
+    # tree reaches depth i if any of its tokens follows the i - 1 that were kept: other branches are not compared with
+    # the target's token there. None if no draft reached it.
     conditional_acceptance_by_position: tuple[float | None, ...]
-    """Share of drafts that reached token i (it exists, and all before it were accepted) whose token i was accepted. A
-    tree reaches depth i if any of its tokens follows the i - 1 that were kept: other branches are not compared with the
-    target's token there. None if no draft reached it."""
 
 
 def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:

@@ -50,8 +50,8 @@ class Sample:
     speedup_vs_plain: float | None
     identical: bool | None = None
     synthetic: bool = False
+    # At k auto: the share of its oracle's speed that it reached (see `WhatIf.shares`).
     oracle_share: float | None = None
-    """At k auto: the share of its oracle's speed that it reached (see `WhatIf.shares`)."""
 
 
 @dataclass(frozen=True)

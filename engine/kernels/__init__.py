@@ -39,8 +39,7 @@ Forward = Callable[..., "tuple[Tensor | None, Any]"]
 class Kernels(Protocol):
     """What this engine needs from hardware; a default body is the answer of kernels without that feature."""
 
-    name: str
-    """`torch`, `cpu` or `cuda`."""
+    name: str  # `torch`, `cpu` or `cuda`
     device: torch.device
 
     @property

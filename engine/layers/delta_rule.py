@@ -79,8 +79,7 @@ class DeltaLayer(nn.Module):
     """A linear layer on the engine's rings, with the projections, gates and norm of the transformers module it
     replaces."""
 
-    in_proj: nn.Module
-    """All projections of the input in one, if `project` is of_one."""
+    in_proj: nn.Module  # all projections of the input in one, if `project` is of_one
     out_proj: nn.Module
 
     def __init__(self, stock: Any) -> None:
@@ -96,8 +95,7 @@ class DeltaLayer(nn.Module):
         self.activation: Callable[[Tensor], Tensor] = ACT2FN[stock.activation]
         self.shape = _shape_of(stock, (stock.layer_idx,))
         self.project: Callable[[DeltaLayer, Tensor], Rows] = KINDS[type(stock).__name__]
-        self.mix_step: MixStep | None = None
-        """Replaces `mix` in steps, if kernels can."""
+        self.mix_step: MixStep | None = None  # replaces `mix` in steps, if kernels can
         self.taps = nn.Buffer(stock.conv1d.weight.detach()[:, 0].float().T.contiguous(), persistent=False)
         self.rate = nn.Buffer(-stock.A_log.detach().float().exp(), persistent=False)
 

@@ -140,8 +140,7 @@ class FusedAttention(nn.Module):
     """Attention of one of the classes in ATTENTION. Queries and keys are heads of one tensor until they attend."""
 
     scales: Tensor | None
-    query_parts = 1
-    """Heads of `qkv` per query."""
+    query_parts = 1  # heads of `qkv` per query
 
     def __init__(self, stock: Any, norms: Sequence[FusedNorm]) -> None:
         super().__init__()

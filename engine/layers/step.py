@@ -24,9 +24,7 @@ class StepState:
     at: Tensor
     kv: list[tuple[Tensor, Tensor]]
     masks: dict[int | None, Tensor]
-    seen: dict[int, int | None] | None = None
-    """If not None, receives each layer's window."""
-    places: Places | None = None
-    """For linear layers: where in their rings."""
+    seen: dict[int, int | None] | None = None  # if not None, receives each layer's window
+    places: Places | None = None  # for linear layers: where in their rings
+    # Attention without masks. None: torch's, with masks.
     attend: Attend | None = None
-    """Attention without masks. None: torch's, with masks."""

@@ -82,17 +82,13 @@ def check_agreement(prepared: Prepared) -> None:
 class _Sequence:
     """The caches of one sequence."""
 
-    prepared: Prepared
-    """With kernels."""
+    prepared: Prepared  # with kernels
     buffers: Buffers
+    # By layer of attention, spread and mean [1, kv_heads, 1, dim] of the keys and of the values that the model writes.
     sizes: dict[int, list[tuple[Tensor, Tensor]]]
-    """By layer of attention, spread and mean [1, kv_heads, 1, dim] of the keys and of the values that the model
-    writes."""
-    noise: Tensor
-    """[1, kv_heads, S, dim], of mean 0 and spread 1."""
+    noise: Tensor  # [1, kv_heads, S, dim], of mean 0 and spread 1
     ids: Tensor
-    fused: FusedDecoder | None
-    """For the judge, over plain linears."""
+    fused: FusedDecoder | None  # for the judge, over plain linears
 
     @staticmethod
     def of(prepared: Prepared, depth: int) -> _Sequence:

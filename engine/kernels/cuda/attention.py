@@ -136,8 +136,7 @@ class Splits:
 
     columns: int
     blocks: int
-    slots: int
-    """The most splits that rows of one tile can see."""
+    slots: int  # the most splits that rows of one tile can see
 
     @property
     def split(self) -> int:
