@@ -140,7 +140,7 @@ class Splits:
 
     @property
     def split(self) -> int:
-        """Columns of a split."""
+        """Columns in a split."""
         return self.columns * self.blocks
 
 

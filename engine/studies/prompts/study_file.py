@@ -48,14 +48,14 @@ def result(
 
 
 def dated(said: Mapping[str, Any], num: int, name: str) -> dict[str, Any]:
-    """What a study says of itself, with its number of prompts, the name of their file, and when: now."""
+    """What a study says about itself, with its number of prompts, the name of their file, and the time: now."""
     created, words = prompts_words(num, name)
-    told = "; ".join(filter(None, [said.get("circumstances"), words]))
-    return {**said, "circumstances": told, "created": created}
+    circumstances = "; ".join(filter(None, [said.get("circumstances"), words]))
+    return {**said, "circumstances": circumstances, "created": created}
 
 
 def open_study(text: str) -> SavedStudy:
-    """The study of a result, or of a file of `StudyFile`; its report is computed anew. Raises UsageError."""
+    """The study in a result or in a `StudyFile`'s file; its report is computed again. Raises UsageError."""
     head, *lines = text.strip().encode("utf-8", "surrogatepass").split(b"\n")
     whole = parse(head, MAX_BYTES)
     fits(whole, {"about": {"said": IfThere(OBJECT)}} if lines else {"rows": [OBJECT], "said": OBJECT})
