@@ -135,10 +135,10 @@ class StudyFile:
         assert self._was is not None
         for name, value in wanted.items():
             if self._was.get(name) != value:
-                raise UsageError(f"it is another study: its {name} is {_told(self._was.get(name))}, not {_told(value)}")
+                raise UsageError(f"it is another study: its {name} is {_word(self._was.get(name))}, not {_word(value)}")
 
 
-def _told(value: Any) -> str:
+def _word(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else short(value)
 
 
