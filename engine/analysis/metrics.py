@@ -189,16 +189,16 @@ def disturbance(events: Iterable[LaneEvent], waited_share: float | None = None) 
         median_s, p95_s = percentile(times, 0.50), percentile(times, 0.95)
         if len(times) >= MIN_STEPS_TO_JUDGE and median_s and p95_s is not None and p95_s > DISTURBED * median_s:
             disturbed.append(Disturbance(lane, width, median_s, p95_s))
-    return max(disturbed, key=lambda each: each.p95_s / each.median_s, default=None)
+    return max(disturbed, key=lambda case: case.p95_s / case.median_s, default=None)
 
 
-def ratio_noise(plain: Sequence[Step], other: Sequence[Step]) -> float | None:
+def ratio_noise(plain: Sequence[Step], lane_steps: Sequence[Step]) -> float | None:
     """Half the 95 % interval of the ratio of the two lanes' times, relative to the ratio: at 0.03, 1.02x is no
     difference. None if a lane has no two steps of the same kind.
 
     Steps of equal width and draft length do the same work. The differences between successive ones give their variance
     free of any drift of the machine, which affects both lanes alike because they take turns (von Neumann 1941)."""
-    errors = [_relative_error(steps) for steps in (plain, other)]
+    errors = [_relative_error(steps) for steps in (plain, lane_steps)]
     if errors[0] is None or errors[1] is None:
         return None
     return NORMAL_95 * math.hypot(errors[0], errors[1])

@@ -97,9 +97,9 @@ class Peers:
     ) -> None:
         self._model, self._params, self._kernels = model, params, choose(model.device)
         self._ways = {name: way for name, way in _ways(assistant).items() if name in names}
-        for each in (model, assistant):
-            if each is not None and each.generation_config is not None:
-                each.generation_config.eos_token_id = None
+        for peer in (model, assistant):
+            if peer is not None and peer.generation_config is not None:
+                peer.generation_config.eos_token_id = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -18,8 +18,7 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor, int | None, float | None], Te
 @dataclass(frozen=True, slots=True)
 class StepState:
     """What the attention of one forward needs, all device tensors: positions [W]; per layer keys and values [1,
-    kv_heads, S, dim], of a linear layer its rings; per window (None: full attention) an additive mask [groups * W,
-    S]."""
+    kv_heads, S, dim], or a linear layer's rings; per window (None: full attention) an additive mask [groups * W, S]."""
 
     at: Tensor
     kv: list[tuple[Tensor, Tensor]]
