@@ -50,7 +50,7 @@ def ready_with_stock(loaded: LoadedModel, progress: Progress = silent) -> PreTra
     fits into memory only once.
 
     Its weights are the very tensors of `loaded`, or parts of them where projections were joined. Only weights that
-    preparation lays out anew, as on the CPU, exist twice. Call it before anything else uses `loaded.prepared`."""
+    preparation gives a new layout, as on the CPU, exist twice. Call it before anything else uses `loaded.prepared`."""
     assert "prepared" not in loaded._attached, "a model that is ready has lost its stock modules"
     model = loaded.model
     originals = list(model.modules())
