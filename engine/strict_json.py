@@ -28,12 +28,12 @@ def check_quick(data: bytes, most: int, what: str = "it") -> None:
     passes takes at most 0.6 s and 0.2 GB to parse or refuse, if `most` is 16 MB. `what` names the file in the error."""
     if len(data) > most:
         raise UsageError(f"{what} is larger than {most / 1024**2:g} MB")
-    found = data.count(b"[") + data.count(b"{"), data.count(b'"'), data.count(b",")
+    counts = data.count(b"[") + data.count(b"{"), data.count(b'"'), data.count(b",")
     limits = most // BRACKETS, most // QUOTES, most // COMMAS
-    if any(num > limit for num, limit in zip(found, limits, strict=True)):
+    if any(num > limit for num, limit in zip(counts, limits, strict=True)):
         raise UsageError(
             "{} has {} brackets, {} quotes and {} commas; at most {}, {} and {} can be read".format(
-                what, *found, *limits
+                what, *counts, *limits
             )
         )
 
@@ -106,8 +106,8 @@ NAMES = members("an object of strings", NAME)
 def fits(value: Any, shape: Any, path: str = "") -> None:
     """Raise UsageError, naming the field below `path`, unless `value` has the shape: a dict is an object with at least
     these keys (except those of an IfThere), `[s]` is a list of s, anything else a Shape, an AtMost or a Maybe."""
-    if found := _misfit(value, shape):
-        raise UsageError(f"{path}{found}" if path else f"it{found}" if found[0] == " " else found.removeprefix("."))
+    if misfit := _misfit(value, shape):
+        raise UsageError(f"{path}{misfit}" if path else f"it{misfit}" if misfit[0] == " " else misfit.removeprefix("."))
 
 
 def _misfit(value: Any, shape: Any) -> str:
@@ -123,8 +123,8 @@ def _misfit(value: Any, shape: Any) -> str:
             if key not in value:
                 if not isinstance(inner, IfThere):
                     return f" lacks {key!r}"
-            elif found := _misfit(value[key], inner.shape if isinstance(inner, IfThere) else inner):
-                return f".{key}{found}"
+            elif misfit := _misfit(value[key], inner.shape if isinstance(inner, IfThere) else inner):
+                return f".{key}{misfit}"
         return ""
     if not isinstance(value, list):
         return f" must be a list, not {short(value)}"
@@ -133,7 +133,7 @@ def _misfit(value: Any, shape: Any) -> str:
     inner = shape.shape if isinstance(shape, AtMost) else shape[0]
     if isinstance(inner, Shape) and all(map(inner.holds, value)):
         return ""
-    return next((f"[]{found}" for item in value if (found := _misfit(item, inner))), "")
+    return next((f"[]{misfit}" for item in value if (misfit := _misfit(item, inner))), "")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

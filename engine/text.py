@@ -102,11 +102,11 @@ def _in_template(tokenizer: Any, messages: Sequence[dict[str, str]], options: di
 
 def end_token_ids(model_config: Any, generation_config: Any, tokenizer: Any) -> frozenset[int]:
     """Every end-of-sequence token id of the model, its generation settings or its tokenizer."""
-    found: set[int] = set()
+    end_ids: set[int] = set()
     for source in (model_config, getattr(model_config, "text_config", None), generation_config, tokenizer):
         ids = getattr(source, "eos_token_id", None)
-        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
-    return frozenset(int(i) for i in found)
+        end_ids.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
+    return frozenset(int(i) for i in end_ids)
 
 
 class Pieces:
@@ -223,8 +223,7 @@ class StopAt:
         self._params, self._end_ids, self._pieces = params, end_ids, pieces
         self._tail = ""
         self._num_tokens = 0
-        self.reason: str | None = None
-        """Why the completion ended, or None."""
+        self.reason: str | None = None  # why the completion ended, or None
 
     def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
         """How many of these newly committed tokens count, and "stop", "stop_string" or "length" if the completion ends

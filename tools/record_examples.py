@@ -1,4 +1,4 @@
-"""Race the examples of the page anew, for assets/races: every preset as the page races it, audited, with tables.
+"""Race the examples of the page again, for assets/races: every preset as the page races it, audited, with tables.
 
     python -m tools.record_examples [--out FOLDER] [--only ID ...]
 

@@ -305,7 +305,7 @@ def spread(ratios: list[float]) -> dict[str, Any]:
 
 
 def other_lines(log: Path) -> list[str]:
-    """The lines of a page's log that tell of no race."""
+    """The lines of a page's log that are about no race."""
     lines = log.read_text(encoding="utf-8").splitlines()
     records = [(line, json.loads(line) if line.startswith("{") else {}) for line in lines]
     return [line for line, record in records if "race" not in record and record.get("level") != "INFO"]

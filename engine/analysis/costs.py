@@ -4,7 +4,7 @@ The cost of a size is the mean of its times, each capped at CUT times their medi
 a sum over steps. Means that fall with growing size are pooled (isotonic regression): a larger size never costs less. A
 size without times is interpolated between its neighbours, or scaled from the nearest, along a `shape`: for widths the
 untimed seconds before the race, for drafts their length. Readers of a file compute its `verify_costs` again
-(`recordings/times.py`), so another rule for them must not doubt the files of this one.
+(`recordings/times.py`), so a new rule for them must not cast doubt on files made by this one.
 """
 
 from __future__ import annotations
@@ -85,5 +85,5 @@ def _at(size: int, known: Mapping[int, float], shape: Mapping[int, float]) -> fl
         if low <= size <= high:
             room = shape[high] - shape[low]
             return known[low] + (known[high] - known[low]) * ((shape[size] - shape[low]) / room if room else 0.0)
-    nearest = min(known, key=lambda each: abs(each - size))
+    nearest = min(known, key=lambda timed: abs(timed - size))
     return known[nearest] * (shape[size] / shape[nearest] if shape[nearest] else 1.0)

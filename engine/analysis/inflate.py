@@ -38,7 +38,7 @@ def inflated(race: Compared, eager: float, choices: Iterable[Collection[str]]) -
         added = reading_s if "prefill" in on else 0.0
         pairs = [whole, *(fifths if "best" in on else ()), *([loop] if "loop" in on else ())]
         ratios = (ratio(max(chunk_s, slower * plain_s) + added, lane_s) for plain_s, lane_s in pairs)
-        return max(each for each in ratios if each is not None)
+        return max(value for value in ratios if value is not None)
 
     own = race.speedup / one(())  # not 1 where a server sends more tokens at once than the shorter text has left
     return [own * one(on) for on in choices]
@@ -47,7 +47,7 @@ def inflated(race: Compared, eager: float, choices: Iterable[Collection[str]]) -
 def stretches(race: Compared) -> list[float]:
     """The ratio over each fifth of the tokens; empty if there are fewer than five."""
     pairs = zip(_stretches(_per_token(race.plain)), _stretches(_per_token(race.lane)), strict=True)
-    return [each for p, s in pairs if (each := ratio(p, s)) is not None]
+    return [value for p, s in pairs if (value := ratio(p, s)) is not None]
 
 
 def all_kept(race: Compared) -> tuple[int, float]:

@@ -28,36 +28,33 @@ NORMAL_95 = 1.96
 class LaneMetrics:
     """The numbers of one lane. Times are in seconds, rates per second, shares from 0 to 1."""
 
-    num_tokens: int
-    """Committed tokens, including the end token, which is computed but not shown."""
+    num_tokens: int  # committed tokens, including the end token, which is computed but not shown
+    # Includes the drafter's prefill. None before the lane has started.
     prefill_s: float | None
-    """Includes the drafter's prefill. None before the lane has started."""
-    decode_s: float | None
-    """Sum of draft_s + verify_s over the steps."""
+    decode_s: float | None  # sum of draft_s + verify_s over the steps
+    # num_tokens / decode_s, without prefill. A server's lane leaves out the tokens that came first: see `_untimed`.
     tokens_per_s: float | None
-    """num_tokens / decode_s, without prefill. A server's lane leaves out the tokens that came first: see `_untimed`."""
-    ttft_s: float | None
-    """Time to first token: prefill_s + the first step's seconds."""
+    ttft_s: float | None  # time to first token: prefill_s + the first step's seconds
+    # Time per output token: decode_s / num_tokens. A server's lane leaves out the tokens that came first.
     tpot_s: float | None
-    """Time per output token: decode_s / num_tokens. A server's lane leaves out the tokens that came first."""
+    # Median seconds of a step: how long a streaming reader waits between updates. Percentiles interpolate linearly.
     itl_p50_s: float | None
-    """Median seconds of a step: how long a streaming reader waits between updates. Percentiles interpolate linearly."""
     itl_p95_s: float | None
     num_steps: int
     per_step_drafted: tuple[int, ...]
     per_step_accepted: tuple[int, ...]
+    # Accepted / proposed draft tokens. None when nothing was drafted.
     acceptance_rate: float | None
-    """Accepted / proposed draft tokens. None when nothing was drafted."""
+    # Committed tokens per verification step, including the target's own token and steps without a draft (which vLLM
+    # leaves out).
     mean_acceptance_length: float | None
-    """Committed tokens per verification step, including the target's own token and steps without a draft (which vLLM
-    leaves out)."""
+    # As in vLLM: share of drafts (steps that drafted at all) whose token i was accepted; of a tree, any of its tokens
+    # at depth i. A draft shorter than i counts as not accepted.
     acceptance_by_position: tuple[float, ...]
-    """As in vLLM: share of drafts (steps that drafted at all) whose token i was accepted; of a tree, any of its tokens
-    at depth i. A draft shorter than i counts as not accepted."""
+    # Share of drafts that reached token i (it exists, and all before it were accepted) whose token i was accepted. A
+    # tree reaches depth i if any of its tokens follows the i - 1 that were kept: other branches are not compared with
+    # the target's token there. None if no draft reached it.
     conditional_acceptance_by_position: tuple[float | None, ...]
-    """Share of drafts that reached token i (it exists, and all before it were accepted) whose token i was accepted. A
-    tree reaches depth i if any of its tokens follows the i - 1 that were kept: other branches are not compared with the
-    target's token there. None if no draft reached it."""
 
 
 def lane_metrics(events: Iterable[LaneEvent], lane: str) -> LaneMetrics:
@@ -192,16 +189,16 @@ def disturbance(events: Iterable[LaneEvent], waited_share: float | None = None) 
         median_s, p95_s = percentile(times, 0.50), percentile(times, 0.95)
         if len(times) >= MIN_STEPS_TO_JUDGE and median_s and p95_s is not None and p95_s > DISTURBED * median_s:
             disturbed.append(Disturbance(lane, width, median_s, p95_s))
-    return max(disturbed, key=lambda each: each.p95_s / each.median_s, default=None)
+    return max(disturbed, key=lambda case: case.p95_s / case.median_s, default=None)
 
 
-def ratio_noise(plain: Sequence[Step], other: Sequence[Step]) -> float | None:
+def ratio_noise(plain: Sequence[Step], lane_steps: Sequence[Step]) -> float | None:
     """Half the 95 % interval of the ratio of the two lanes' times, relative to the ratio: at 0.03, 1.02x is no
     difference. None if a lane has no two steps of the same kind.
 
     Steps of equal width and draft length do the same work. The differences between successive ones give their variance
     free of any drift of the machine, which affects both lanes alike because they take turns (von Neumann 1941)."""
-    errors = [_relative_error(steps) for steps in (plain, other)]
+    errors = [_relative_error(steps) for steps in (plain, lane_steps)]
     if errors[0] is None or errors[1] is None:
         return None
     return NORMAL_95 * math.hypot(errors[0], errors[1])

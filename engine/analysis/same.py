@@ -18,7 +18,7 @@ Kind = Literal[
     "near_tie",
     "different",
     "same_distribution",
-    "same_text",  # this and the next: of lanes on servers
+    "same_text",  # this and the next: for lanes on servers
     "other_text",
     "not_compared",
 ]
@@ -123,14 +123,14 @@ def compare(
     explain: given a position and (token of a, token of b), measures how close the first difference was."""
     parting = part(a, b)
     ids = parting.tokens_a, parting.tokens_b
-    sides = [Side(*each) for each in zip(names, map(len, ids), states, strict=True)]
+    sides = [Side(*fields) for fields in zip(names, map(len, ids), states, strict=True)]
     common, rows, both = min(map(len, ids)), parting.rows_different, f"{names[0]} and {names[1]}"
     kind: Kind
     difference = None
     if (first := parting.first) is not None:
         difference = explain(first, (ids[0][first], ids[1][first]))
         kind, sentence = _grade(difference, same_class, dtype, both)
-    elif any(side.state == "finished" and side.num < other.num for side, other in (sides, sides[::-1])):
+    elif any(side.state == "finished" and side.num < longer.num for side, longer in (sides, sides[::-1])):
         kind, sentence = "different", f"{FAULT}: {both} agree on {common} tokens, then only one continues"
     else:
         kind, sentence = _same(common, rows, both, "" if _complete(states) else ", up to the length of the shorter one")

@@ -66,7 +66,7 @@ def stops_paying(by_users: Sequence[Shared]) -> tuple[int | None, int | None]:
     """The number of users from which drafts cost more than they bring, drafted in turn and drafted together; None if
     that is beyond the range."""
     apart = next((by_user.num_users for by_user in by_users if by_user.in_turn < 1), None)
-    return apart, next((each.num_users for each in by_users if each.together < 1), None)
+    return apart, next((by_user.num_users for by_user in by_users if by_user.together < 1), None)
 
 
 def seconds_at(step_s: Mapping[int, float], rows: float) -> float:

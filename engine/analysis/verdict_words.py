@@ -60,7 +60,7 @@ VERDICTS = {
         False,
     ),
     "not_compared": VerdictWords("?", NOT_COMPARED, "", None, no_result="the texts are not compared"),
-}  # by kind, see `analysis/same.py`; the first two are of lanes here, `same_text` and `other_text` of lanes on servers
+}  # by kind, see `analysis/same.py`; the first two are for lanes here, `same_text` and `other_text` for servers
 LOOPS = "the text repeats itself"  # why a ratio is no result although the texts are the same
 
 THRESHOLD = 1.3  # the median speed-up that justifies another model, its memory and its configuration
@@ -114,5 +114,5 @@ def to_json() -> dict[str, Any]:
 
 
 def capital(words: str) -> str:
-    """The same with a capital letter."""
+    """The words with a capital first letter."""
     return words[:1].upper() + words[1:]

@@ -31,8 +31,8 @@ class BenchPrompt:
     text: str
 
     def encode(self, tokenizer: Any) -> Prompt:
-        """As the target sees it. A chat prompt is one user message: in the model's chat template or, without one, as a
-        written dialogue."""
+        """The prompt as the target sees it. A chat prompt is one user message: in the model's chat template or, without
+        one, as a written dialogue."""
         if self.kind != CHAT:
             return encode_prompt(tokenizer, self.text)
         if getattr(tokenizer, "chat_template", None):

@@ -76,7 +76,7 @@ def measure(
     peers = _peers(bench, stock)
     samples, raced = rounds(bench, peers)
     steps = _steps(bench, peers, raced)
-    found = rows(samples)
+    table = rows(samples)
     if disturbed := sum(race.disturbed for race in raced):
         notes.append(
             f"the machine was disturbed in {disturbed} of {len(raced)} races (steps of one width took very unequal "
@@ -107,10 +107,10 @@ def measure(
             "seed": params.seed,
             "drafters": list(drafters),
         },
-        "rows": found,
+        "rows": table,
         "against_peers": against_peers(samples, _pairs(drafters)),
         **steps,
-        "num_tokens": sum(row["num_tokens"] for row in found),
+        "num_tokens": sum(row["num_tokens"] for row in table),
         "elapsed_s": time.perf_counter() - began,
         "notes": notes,
     }
@@ -131,7 +131,7 @@ def _steps(bench: Bench, peers: Peers, raced: Sequence[OurRace]) -> dict[str, An
         _keep_least(stock, peers.step_curve(position, size.rounds))
     progress("measuring what a step takes beyond its forward", None)
     first_round = zip(raced, bench.prompts, strict=False)
-    _, (_, longest) = max(first_round, key=lambda each: each[0].samples[BASELINE].num_tokens)
+    _, (_, longest) = max(first_round, key=lambda pair: pair[0].samples[BASELINE].num_tokens)
     gap = host_gap(loaded, lane_specs(bench.drafters, bench.k), bench.params, longest)
     progress("measuring the memory's bandwidth", None)
     plain_s = [race.plain_step_s for race in raced if race.plain_step_s > 0]
@@ -148,7 +148,7 @@ def _steps(bench: Bench, peers: Peers, raced: Sequence[OurRace]) -> dict[str, An
 
 def rounds(bench: Bench, peers: Peers) -> tuple[list[Sample], list[OurRace]]:
     """Every prompt, `repeats` times, our race and then each peer, or the other way round (see `run_prompts`); with the
-    same seed in every repeat. Nothing is told between two steps: peers do not pause between theirs either."""
+    same seed in every repeat. No progress is reported between two steps: peers do not pause between theirs either."""
     spec = RaceSpec(lane_specs(bench.drafters, bench.k), bench.params)
     entries = [Entry(item.id, item.kind, prompt, spec) for item, prompt in bench.prompts]
     samples: list[Sample] = []

@@ -50,8 +50,8 @@ class Sample:
     speedup_vs_plain: float | None
     identical: bool | None = None
     synthetic: bool = False
+    # At k auto: the share of its oracle's speed that it reached (see `WhatIf.shares`).
     oracle_share: float | None = None
-    """At k auto: the share of its oracle's speed that it reached (see `WhatIf.shares`)."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def roofline(prepared: Prepared, length: int, step_s: float) -> dict[str, Any] |
 def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     """One row for every name and kind, kinds in the order of KINDS and names in theirs: medians and quartiles over
     prompts and repeats. Nothing that could never be timed."""
-    found = []
+    table = []
     for kind in KINDS:
         for name in dict.fromkeys(s.name for s in samples):
             group = [s for s in samples if s.name == name and s.kind == kind]
@@ -181,7 +181,7 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
             gains = [s.speedup_vs_plain for s in group if s.speedup_vs_plain is not None]
             judged = [s.identical for s in group if s.identical is not None]
             shares = [s.oracle_share for s in group if s.oracle_share is not None]
-            found.append(
+            table.append(
                 {
                     "name": name,
                     "kind": kind,
@@ -194,14 +194,14 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
                     "oracle_share": percentile(shares, 0.5),
                 }
             )
-    return found
+    return table
 
 
 def against_peers(samples: Sequence[Sample], pairs: Iterable[tuple[str, Sequence[str]]]) -> list[dict[str, Any]]:
     """Tokens per second of a lane over those of a peer on the same prompt in the same round, medians and quartiles by
     kind. pairs: a lane, and its peers, of which the one with the highest overall median counts."""
     rates = {(s.name, s.prompt, s.repeat): s.tokens_per_s for s in samples}
-    found = []
+    table = []
     for lane, peers in pairs:
         medians = {
             peer: percentile([s.tokens_per_s for s in samples if s.name == peer and s.tokens_per_s is not None], 0.5)
@@ -215,8 +215,8 @@ def against_peers(samples: Sequence[Sample], pairs: Iterable[tuple[str, Sequence
             own = [s for s in samples if s.name == lane and s.kind == kind]
             ratios = [r for s in own if (r := ratio(s.tokens_per_s, rates.get((best, s.prompt, s.repeat)))) is not None]
             if ratios:
-                found.append({"name": lane, "peer": best, "kind": kind, **_spread(ratios, "ratio")})
-    return found
+                table.append({"name": lane, "peer": best, "kind": kind, **_spread(ratios, "ratio")})
+    return table
 
 
 def _spread(values: Sequence[float], name: str) -> dict[str, float | None]:

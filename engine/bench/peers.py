@@ -50,7 +50,7 @@ def ready_with_stock(loaded: LoadedModel, progress: Progress = silent) -> PreTra
     fits into memory only once.
 
     Its weights are the very tensors of `loaded`, or parts of them where projections were joined. Only weights that
-    preparation lays out anew, as on the CPU, exist twice. Call it before anything else uses `loaded.prepared`."""
+    preparation gives a new layout, as on the CPU, exist twice. Call it before anything else uses `loaded.prepared`."""
     assert "prepared" not in loaded._attached, "a model that is ready has lost its stock modules"
     model = loaded.model
     originals = list(model.modules())
@@ -97,9 +97,9 @@ class Peers:
     ) -> None:
         self._model, self._params, self._kernels = model, params, choose(model.device)
         self._ways = {name: way for name, way in _ways(assistant).items() if name in names}
-        for each in (model, assistant):
-            if each is not None and each.generation_config is not None:
-                each.generation_config.eos_token_id = None
+        for peer in (model, assistant):
+            if peer is not None and peer.generation_config is not None:
+                peer.generation_config.eos_token_id = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, command: Command, description: str) -> None:
         super().__init__(prog=prog, description=description, epilog=command.notes, allow_abbrev=False)
-        for each in command.options:
-            self.add_argument(*each.names, **each.details)
+        for opt in command.options:
+            self.add_argument(*opt.names, **opt.details)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")

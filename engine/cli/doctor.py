@@ -43,10 +43,10 @@ def _doctor(options: Namespace) -> int:
     try:
         with redirect_stdout(sys.stderr), progress_line() as progress:
             if endpoints:
-                found = _of_servers(endpoints, options, params, prompts, progress)
+                stream = _of_servers(endpoints, options, params, prompts, progress)
             else:
-                found = _findings(drafter, options, params, prompts, progress)
-            for finding in found:
+                stream = _findings(drafter, options, params, prompts, progress)
+            for finding in stream:
                 findings.append(finding)
     except PhotofinishError as error:
         print(f"could not check: {error}", file=sys.stderr)
@@ -57,8 +57,8 @@ def _doctor(options: Namespace) -> int:
         print_json(report(findings, about_servers(endpoints) if endpoints else pair))
     else:
         out = console()
-        for each in findings:
-            out.print(f"{MARKS[each.level]}  {each.check}: {each.says}", soft_wrap=True)
+        for finding in findings:
+            out.print(f"{MARKS[finding.level]}  {finding.check}: {finding.says}", soft_wrap=True)
         out.print(f"\nChange first: {act.change}." if act else "\nNothing to change.", soft_wrap=True)
     return int(is_faulty(findings) or is_broken(findings))
 
@@ -102,9 +102,9 @@ def _findings(
     progress("reading the files", None)
     target = options.target or DEFAULT_TARGET
     checkup = Checkup(target, drafter)
-    found = list(checkup.before_weights())
-    yield from found
-    if options.files_only or is_faulty(found):
+    findings = list(checkup.before_weights())
+    yield from findings
+    if options.files_only or is_faulty(findings):
         return
 
     def load():
@@ -115,7 +115,7 @@ def _findings(
 
 def _prompts(options: Namespace) -> list[FilePrompt]:
     if options.prompts is None:
-        return [FilePrompt(i, *its) for i, its in enumerate(zip(KINDS, PROMPTS, strict=True), 1)]
+        return [FilePrompt(i, *prompt) for i, prompt in enumerate(zip(KINDS, PROMPTS, strict=True), 1)]
     try:
         return choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
     except UsageError as error:

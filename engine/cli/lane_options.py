@@ -35,7 +35,7 @@ SERVERS = (
     ),
 )
 LOCAL_LANES = ("target", "drafter", "k")  # options for lanes on this machine in addition to those on servers
-LOCAL = ("audit", "tables", "threads")  # options of the local engine, without meaning for a server
+LOCAL = ("audit", "tables", "threads")  # options of the local engine, which mean nothing for a server
 LOCAL_WORDS = {"rule": "coupled", "width": "auto", "dtype": "auto", "device": "auto"}
 
 

@@ -148,7 +148,7 @@ def _interrupts() -> Iterator[list[int]]:
 
 @contextmanager
 def _without_tracebacks() -> Iterator[None]:
-    """Warnings of the engine, without the tracebacks that it logs of what a command says in a line."""
+    """The engine's warnings, without the tracebacks that it logs for what a command says in a line."""
     log, handler = logging.getLogger("engine"), logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.addFilter(lambda record: not record.exc_info and "Traceback (" not in record.getMessage())

@@ -81,7 +81,7 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
         words = VERDICTS[verdict["kind"]] if verdict is not None else None
         same = "" if words is None else words.head if verdict["complete"] else words.so_far or words.head
         which = f"{clean(name)}: " if len(ratios) > 1 else ""
-        cautions = {each["kind"]: each["sentence"] for each in recording["cautions"] if each["lane"] == name}
+        cautions = {note["kind"]: note["sentence"] for note in recording["cautions"] if note["lane"] == name}
         if name in elsewhere and value is not None:
             speed = f"{times(value)} as fast as plain here, but on a server: another clock, as a rule another device"
         else:
@@ -91,12 +91,12 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
         console.print(Text(f"{which}{speed}{same and f'; {same}'}", _style(verdict)))
         for sentence in cautions.values():
             console.print(Text(f"{which}{sentence}", CAUTION))
-    for sentence in (caution["sentence"] for caution in recording["cautions"] if caution["lane"] is None):
+    for sentence in (note["sentence"] for note in recording["cautions"] if note["lane"] is None):
         console.print(Text(clean(sentence), CAUTION))
 
 
 def _style(verdict: Mapping[str, Any] | None) -> str:
-    """The style of a verdict and of what it is about."""
+    """The style of a verdict, and of the lane it is about."""
     if verdict is None:
         return "bold"
     if verdict["kind"] in ("different", "same_distribution"):

@@ -29,7 +29,7 @@ MEASURED = (
     "Every row is a lane of one race on the fair clock; the oracle is computed from what its steps and drafts cost."
 )
 MOST_LOSERS = 10
-FULL_HEAT = 3.0  # times as fast, or as slow, of the strongest colour
+FULL_HEAT = 3.0  # times as fast, or as slow, for the strongest colour
 # How much of these colours, red, green and blue, is mixed into white at most; as on the page.
 HEAT, GAINING, LOSING = 0.4, (0, 128, 93), (176, 67, 0)
 ALL = "all"
@@ -146,11 +146,11 @@ def _by_kind(summary: Mapping[str, Any]) -> Iterator[tuple[str | Text, ...]]:
     kinds = list(next(iter(summary.values()))["by_kind"])
     for kind in [*kinds, ALL] if len(kinds) > 1 else kinds:
         for drafter, numbers in summary.items():
-            its = numbers if kind == ALL else numbers["by_kind"][kind]
-            median = Text(times(its["median_speedup"]), _heat_style(its["median_speedup"]))
-            cells = [f"{number(its['p25'], 2)}-{times(its['p75'])}", number(its["acceptance_rate"], 0, " %", 100)]
-            cells += [number(its["mean_acceptance_length"], 2), str(its["num_gain"]), str(its["num_lose"])]
-            yield kind, drafter, str(its["num_prompts"]), median, *cells
+            row = numbers if kind == ALL else numbers["by_kind"][kind]
+            median = Text(times(row["median_speedup"]), _heat_style(row["median_speedup"]))
+            cells = [f"{number(row['p25'], 2)}-{times(row['p75'])}", number(row["acceptance_rate"], 0, " %", 100)]
+            cells += [number(row["mean_acceptance_length"], 2), str(row["num_gain"]), str(row["num_lose"])]
+            yield kind, drafter, str(row["num_prompts"]), median, *cells
 
 
 def _kinds_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
@@ -171,46 +171,46 @@ def heat(gain: float | None) -> float:
 
 def _heat_style(gain: float | None) -> str:
     share = HEAT * heat(gain)
-    colour = [round(255 + share * (each - 255)) for each in (LOSING if gain and gain < 1 else GAINING)]
+    colour = [round(255 + share * (channel - 255)) for channel in (LOSING if gain and gain < 1 else GAINING)]
     return f"#000000 on #{bytes(colour).hex()}" if share else ""
 
 
-def print_load(console: Console, found: Mapping[str, Any], lanes: Sequence[str]) -> None:
+def print_load(console: Console, report: Mapping[str, Any], lanes: Sequence[str]) -> None:
     """Print a study of servers: each level with its improvement, the verdict; docs/servers.md defines the numbers.
-    found: the object of --json."""
+    report: the object of --json."""
     for part in PARTS:
-        metrics = [metric for metric in part if any(level[metric] is not None for level in found["levels"])]
+        metrics = [metric for metric in part if any(level[metric] is not None for level in report["levels"])]
         if metrics:
-            console.print(_levels(found, lanes, metrics))
+            console.print(_levels(report, lanes, metrics))
             console.print()
-    for i, sentence in enumerate(found["says"]):
+    for i, sentence in enumerate(report["says"]):
         _say(console, sentence, "" if i else "bold")
     for note in filter(
-        None, (found["differ"], found["causes"], found["rough"], found["said"]["repeats"], *_notes(found))
+        None, (report["differ"], report["causes"], report["rough"], report["said"]["repeats"], *_notes(report))
     ):
         _say(console, note)
-    _say(console, found["said"]["circumstances"], "dim")
+    _say(console, report["said"]["circumstances"], "dim")
 
 
-def _levels(found: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[str]) -> Table:
+def _levels(report: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[str]) -> Table:
     def shown(values: Mapping[str, float | None]) -> list[str]:
         return [number(values[metric], COLUMNS[metric][2], factor=COLUMNS[metric][1]) for metric in metrics]
 
     table = _table("", ["lane"], ["users", "failed", *(COLUMNS[metric][0] for metric in metrics)])
-    for level in sorted(found["levels"], key=lambda each: (each["concurrency"], lanes.index(each["lane"]))):
+    for level in sorted(report["levels"], key=lambda entry: (entry["concurrency"], lanes.index(entry["lane"]))):
         num = str(level["concurrency"])
         users = f"{num}{'*' if level['asked_before'] else ''}"
         _row(table, [level["lane"], users, f"{level['num_errors']}/{level['num_requests']}", *shown(level)])
-        gains = found["improvement_by_users"].get(num)
+        gains = report["improvement_by_users"].get(num)
         if gains and level["lane"] == lanes[1]:
             cells = ["-" if gains[metric] is None else f"{gains[metric]:+.1f} %" for metric in metrics]
             _row(table, [f"{lanes[1]} better by", num, "", *cells])
     return table
 
 
-def _notes(found: Mapping[str, Any]) -> Iterator[str]:
+def _notes(report: Mapping[str, Any]) -> Iterator[str]:
     """Sentences below the tables."""
-    levels = found["levels"]
+    levels = report["levels"]
     yield "TTFT, ITL and TPOT: 95th percentile of the requests; latency: median."
     if few := [level for level in levels if level["num_requests"] < level["concurrency"]]:
         num, most = few[-1]["num_requests"], few[-1]["concurrency"]

@@ -33,7 +33,7 @@ from .output import console, first_of, print_json, progress_line
 from .run import load_ready
 
 NGRAM = "ngram"
-# Default drafters for the default target, whose head is bundled; any other gets n-gram alone.
+# Default drafters for the default target, whose head is bundled; any other target gets n-gram alone.
 WITH_ITS_HEAD = (NGRAM, "hybrid:ngram+eagle3")
 
 
@@ -108,13 +108,13 @@ def _study(options: Namespace) -> int:
         if not rows:
             raise
         interrupted = True
-    found = result(rows, target, about.get("said", {}), params.temperature)
+    summary = result(rows, target, about.get("said", {}), params.temperature)
     if options.json:
-        print_json(found)
+        print_json(summary)
     else:
         from .report_tables import print_prompts
 
-        print_prompts(console(), found, rows, len(prompts), about)
+        print_prompts(console(), summary, rows, len(prompts), about)
     if interrupted:
         raise KeyboardInterrupt  # the command line says so and ends with its status
     if faults := [row.fault for row in rows if row.fault]:

@@ -26,14 +26,14 @@ MAX_USERS, MAX_REQUESTS, MAX_LANES, MAX_TIMEOUT_S = 1000, 100_000, 4, 86_400
 
 
 def _concurrency(text: str) -> list[int]:
-    found = [integer(1, MAX_USERS)(each) for each in list_of(text)]
-    if found == sorted(set(found)):
-        return found
+    counts = [integer(1, MAX_USERS)(count) for count in list_of(text)]
+    if counts == sorted(set(counts)):
+        return counts
     raise ArgumentTypeError(f"must be in ascending order, each number once, not {shown(text)}")
 
 
 def _endpoints(given: Sequence[str], model: str) -> list[Endpoint]:
-    pairs = [each.partition("=") for each in given]
+    pairs = [lane.partition("=") for lane in given]
     names = [name for name, _, _ in pairs]
     if not all(name and spec.startswith(PREFIX) for name, _, spec in pairs):
         raise UsageError(f"--lane must be NAME={PREFIX}http://HOST:PORT/v1")
@@ -60,9 +60,9 @@ def _listener(plan: Plan, progress: Progress, rows: list[Row], saved: StudyFile 
     num_all = len(plan.keys) * plan.num_requests
     now: dict[Key, int] = {(row["lane"], row["concurrency"]): plan.num_requests for row in rows}
 
-    def asked(key: Key, its: Outcome) -> None:
-        now[key] = len(its.answers) + len(its.failures)
-        failed = f", {len(its.failures)} failed" if its.failures else ""
+    def asked(key: Key, outcome: Outcome) -> None:
+        now[key] = len(outcome.answers) + len(outcome.failures)
+        failed = f", {len(outcome.failures)} failed" if outcome.failures else ""
         progress(f"{key[0]}, {key[1]} users: {now[key]} of {plan.num_requests}{failed}", sum(now.values()) / num_all)
 
     def begun(key: Key) -> None:
@@ -92,13 +92,13 @@ def _study(options: Namespace) -> int:
         interrupted = True
     lanes = [endpoint.lane for endpoint in plan.endpoints]
     rows.sort(key=lambda row: plan.keys.index((row["lane"], row["concurrency"])))
-    found = report(rows, lanes, OUTPUT_SCHEMA, plan.said(kinds))
+    result = report(rows, lanes, OUTPUT_SCHEMA, plan.said(kinds))
     if options.json:
-        print_json(found)
+        print_json(result)
     else:
         from .report_tables import print_load
 
-        print_load(console(), found, lanes)
+        print_load(console(), result, lanes)
     if interrupted:
         raise KeyboardInterrupt  # the command line says so and ends with its status
     if failed := faults(rows):

@@ -64,14 +64,14 @@ def check_queries(drafters: Sequence[str], ks: Sequence[int | str], measured: bo
 
 
 def lanes_for(queries: Sequence[Query], measured: bool) -> tuple[LaneSpec, ...]:
-    """The lanes of a sweep's race: measured, one for each row; otherwise just those that show the costs of steps and
-    drafts: for each drafter one for its chains, or for each k of one that depends on it, and one for its trees."""
+    """The lanes of a sweep's race: if measured, one for each row; otherwise just those that show the costs of steps and
+    drafts: for each drafter one for its chains (one for each k if it depends on k), and one for its trees."""
     if measured:
         return lanes_of((f"{drafter}@{k}", drafter, k) for drafter, k in queries)
     most = max([MAX_AUTO_K, *(k for _, k in queries if isinstance(k, int))])
     costs = set[Query]()
     for drafter, k in queries:
-        size = max(tree_size(each) for other, each in queries if other == drafter)
+        size = max(tree_size(asked) for name, asked in queries if name == drafter)
         if isinstance(k, str):
             costs.add((drafter, f"{TREE}{max(size, MAX_AUTO_K)}" if size else AUTO))
         else:
@@ -84,17 +84,17 @@ def allowed(race: TorchRace, queries: Sequence[Query], progress: Progress) -> di
     the drafters that cannot draft here at all."""
     specs = [lane.spec for lane in race.lanes.values() if not lane.failure]
     able, branching = {spec.drafter for spec in specs}, {spec.drafter for spec in specs if isinstance(spec.k, str)}
-    found: dict[Query, str] = {}
+    lanes: dict[Query, str] = {}
     for drafter, k in queries:
         if drafter in able:
             most = most_drafts(drafter, race.loaded, progress)
             size = k if isinstance(k, int) else 0 if drafter in branching else tree_size(k)
-            found.setdefault((drafter, min(size, most) or k), f"{drafter}@{k}")
-    return found
+            lanes.setdefault((drafter, min(size, most) or k), f"{drafter}@{k}")
+    return lanes
 
 
 def rows_of(
-    race: TorchRace, events: Sequence[LaneEvent], found: WhatIf, queries: Mapping[Query, str], measured: bool
+    race: TorchRace, events: Sequence[LaneEvent], computed: WhatIf, queries: Mapping[Query, str], measured: bool
 ) -> list[Row]:
     """A row for each drafter and k, as in --json. queries: from `allowed`."""
     undrafted = [race.lanes[name].steps for name in (PLAIN, BASELINE) if name in race.lanes]
@@ -104,9 +104,9 @@ def rows_of(
         if measured:
             steps = race.lanes[name].steps
         else:
-            steps = auto_steps(found, drafter) if k == AUTO else found.steps(drafter, k)
+            steps = auto_steps(computed, drafter) if k == AUTO else computed.steps(drafter, k)
         numbers = lane_metrics([LaneEvent(name, 0.0, step) for step in steps], name)
-        gains = [gain for each in undrafted if (gain := speedup(each, steps)) is not None]
+        gains = [gain for plain in undrafted if (gain := speedup(plain, steps)) is not None]
         rows.append(
             {
                 "drafter": drafter,
@@ -139,15 +139,15 @@ def _sweep(options: Namespace) -> int:
         recording = recordings.build(race.header(), events, race.result())
         if not (rows_for := allowed(race, queries, progress)) or recordings.faults(recording):
             check_outcome(recording)
-        found = what_if(race, [*rows_for], progress)
-    rows = rows_of(race, events, found, rows_for, options.measure)
+        computed = what_if(race, [*rows_for], progress)
+    rows = rows_of(race, events, computed, rows_for, options.measure)
     best = max(rows, key=lambda row: row["tokens_per_s"] or 0.0)
-    best_s = min(found.oracle(drafter, k) for drafter, k in rows_for)
+    best_s = min(computed.oracle(drafter, k) for drafter, k in rows_for)
     report = {
         "schema": recordings.OUTPUT_SCHEMA,
         "rows": rows,
         "best": {"drafter": best["drafter"], "k": best["k"]},
-        "oracle": {"tokens_per_s": ratio(len(found.text.token_ids), best_s)},
+        "oracle": {"tokens_per_s": ratio(len(computed.text.token_ids), best_s)},
     }
     if options.json:
         print_json(report)

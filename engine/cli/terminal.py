@@ -37,8 +37,8 @@ MIN_COLUMNS = 26  # the least width of a lane's panel next to others
 
 def marked(step: Step) -> list[tuple[str, str]]:
     """The texts of a step, each with its mark: accepted drafts, rejected ones in their place, then the target's own
-    token. Of the branches of a tree the likeliest is shown, and the number of other dropped tokens. Drafts beyond the
-    end of the completion were neither accepted nor rejected and are left out."""
+    token. Of a tree's branches it shows the likeliest, and the number of other dropped tokens. Drafts beyond the end
+    of the completion were neither accepted nor rejected and are left out."""
     n = step.num_accepted
     committed = step.pieces or tuple(f"<{token}>" for token in step.token_ids)
     drafted = step.drafted_pieces or tuple(f"<{token}>" for token in step.drafted)
@@ -53,14 +53,14 @@ def marked(step: Step) -> list[tuple[str, str]]:
 
 
 def _likeliest(step: Step) -> list[int]:
-    """The drafted tokens, by number, that lead from the accepted ones to a leaf, each the likeliest to follow the one
-    before, or the first where chances are not known."""
-    found: list[int] = []
+    """The numbers of the drafted tokens from the accepted ones to a leaf, each the likeliest to follow the one before,
+    or the first where chances are unknown."""
+    path: list[int] = []
     row, follows = (step.kept[-1] + 1 if step.kept else 0), step.follows
-    while after := [i for i, each in enumerate(follows) if each == row]:
-        found.append(max(after, key=lambda i: step.chances[i] if step.chances else 0.0))
-        row = found[-1] + 1
-    return found
+    while after := [i for i, before in enumerate(follows) if before == row]:
+        path.append(max(after, key=lambda i: step.chances[i] if step.chances else 0.0))
+        row = path[-1] + 1
+    return path
 
 
 class LaneView:
@@ -207,7 +207,7 @@ class Screen(_Drawn):
         if self.recorded:
             parts.insert(0, Text(" RECORDED ", "bold reverse"))
         parts += [Text(f"{clean(lane.name)}: {lane.speed()}") for lane in self.lanes.values() if lane.role == PLAIN]
-        parts.append(legend(any(each.trees for each in self.lanes.values())))
+        parts.append(legend(any(lane.trees for lane in self.lanes.values())))
         return Group(*parts)
 
 

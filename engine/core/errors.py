@@ -49,18 +49,18 @@ def in_a_line(error: BaseException) -> str:
 
 
 def words(error: BaseException) -> str:
-    """A deliberate error's own sentence; of any other `in_a_line`."""
+    """A deliberate error's own sentence; `in_a_line` of any other."""
     return str(error) if isinstance(error, PhotofinishError) else in_a_line(error)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
     """The error, its cause or context, and so on."""
     seen: set[int] = set()
-    each: BaseException | None = error
-    while each is not None and id(each) not in seen:
-        seen.add(id(each))
-        yield each
-        each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

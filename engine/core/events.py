@@ -46,32 +46,28 @@ class Step:
     is None, and what arrived together counts as one step, of any number of tokens."""
 
     index: int
-    position: int
-    """Position of `token_ids[0]` in the completion."""
+    position: int  # position of `token_ids[0]` in the completion
     drafted: tuple[int, ...]
     num_accepted: int
     token_ids: tuple[int, ...]
     draft_s: float
     verify_s: float
-    width: int | None
-    """Rows of the target's forward, padding included; None if unknown."""
+    width: int | None  # rows of the target's forward, padding included; None if unknown
     pieces: tuple[str, ...] = ()
     drafted_pieces: tuple[str, ...] = ()
-    checksums: tuple[int, ...] = ()
-    """One unsigned 64-bit integer per committed row of logits, in audit mode."""
-    num_unknown: int = 0
-    """Drafted tokens of which only the number is known: none, or all of them."""
+    checksums: tuple[int, ...] = ()  # one unsigned 64-bit integer per committed row of logits, in audit mode
+    num_unknown: int = 0  # drafted tokens of which only the number is known: none, or all of them
+    # (index in the draft, index in the text): from there on, the draft is a copy of the text from there on. The text is
+    # the prompt, the completion so far and the draft itself. () if nothing was copied, or unknown.
     copied: tuple[int, ...] = ()
-    """(index in the draft, index in the text): from there on, the draft is a copy of the text from there on. The text
-    is the prompt, the completion so far and the draft itself. () if nothing was copied, or unknown."""
 
+    # See `interfaces.Draft`. () for a chain.
     parents: tuple[int, ...] = ()
-    """See `interfaces.Draft`. () for a chain."""
+    # For each token of a tree, the place in the text that it was copied from; -1: from none. The text is the prompt,
+    # the completion so far and the draft's path to the token. () for a chain, which has `copied`.
     sources: tuple[int, ...] = ()
-    """For each token of a tree, the place in the text that it was copied from; -1: from none. The text is the prompt,
-    the completion so far and the draft's path to the token. () for a chain, which has `copied`."""
+    # For each drafted token, the chance of being kept that its drafter gave it. () if unknown.
     chances: tuple[float, ...] = ()
-    """For each drafted token, the chance of being kept that its drafter gave it. () if unknown."""
 
     @property
     def kept(self) -> tuple[int, ...]:

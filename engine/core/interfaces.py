@@ -154,15 +154,14 @@ class Drafter(ABC):
     """Guesses the next tokens. It changes speed, never tokens. A new drafter derives from this class and implements
     `prefill` and `propose`; the attributes have defaults."""
 
+    # The hidden states it needs from the target: indices into transformers' `hidden_states` (0: embeddings).
     hidden_layers: tuple[int, ...] = ()
-    """The hidden states it needs from the target: indices into transformers' `hidden_states` (0: embeddings)."""
-    max_k: int = MAX_K
-    """The most tokens it can propose at once."""
+    max_k: int = MAX_K  # the most tokens it can propose at once
+    # Whether it knows the answer. Its speed then says nothing about a real drafter, and every view labels it.
     synthetic: bool = False
-    """Whether it knows the answer. Its speed then says nothing about a real drafter, and every view labels it."""
+    # The drafters it chooses between, if that is all it does. `auto` k then calls them directly, and weighs each by its
+    # own cost and acceptance.
     parts: tuple[Drafter, ...] = ()
-    """The drafters it chooses between, if that is all it does. `auto` k then calls them directly, and weighs each by
-    its own cost and acceptance."""
     memory: Memory = Memory()
 
     @abstractmethod
@@ -215,8 +214,7 @@ class BranchingDrafter(Drafter):
     """A drafter that rates several tokens for the same place: for trees, and for drafts that end where another token
     would not pay. Not used under a rule that weighs drafts by their logits."""
 
-    most_nodes: int = MAX_K
-    """How many nodes `expand` takes at once."""
+    most_nodes: int = MAX_K  # how many nodes `expand` takes at once
 
     @abstractmethod
     def begin(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:

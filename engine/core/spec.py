@@ -161,11 +161,11 @@ class RaceSpec:
                 f"{', '.join(names)[:200]}"
             )
         for role in (PLAIN, BASELINE):
-            if len(found := self.named(role)) > 1:
-                raise UsageError(f"a race has one {role} lane, not {len(found)}: {', '.join(found)[:200]}")
+            if len(named := self.named(role)) > 1:
+                raise UsageError(f"a race has one {role} lane, not {len(named)}: {', '.join(named)[:200]}")
 
     def to_json(self) -> dict[str, Any]:
-        """As a recording has it."""
+        """As in a recording."""
         return json.loads(json.dumps(asdict(self)))
 
     def named(self, role: str) -> list[str]:
@@ -196,7 +196,7 @@ def lanes_of(
 ) -> tuple[LaneSpec, ...]:
     """The lanes of a race: plain, baseline, and a speculative lane for each (name, drafter, k) of `drafting`. `rule`
     applies to those only: the others draft nothing."""
-    speculative = (LaneSpec(name, each, 0 if each == "none" else k, width, rule) for name, each, k in drafting)
+    speculative = (LaneSpec(name, drafter, 0 if drafter == "none" else k, width, rule) for name, drafter, k in drafting)
     return (LaneSpec(PLAIN, width="fastest"), LaneSpec(BASELINE, width=width), *speculative)
 
 

@@ -1,7 +1,7 @@
 """Before any weights are loaded: whether a drafter fits its target, from configuration files and the shapes of tensors.
 
-The faults are the field's: heads without output layer or vocabulary map, for other layers or another tokenizer, most of
-which a server accepts without a word and then never keeps a guess."""
+The faults are those seen in practice: heads without output layer or vocabulary map, for other layers or another
+tokenizer. A server accepts most of them without a word, and then never keeps a guess."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def model_findings(draft: Files, target: Files) -> Iterator[Finding]:
     by_id = {i: token for token, i in theirs.items()}
     i, token = min((i, token) for token, i in ours.items() if by_id.get(i) != token)
     there = f"{by_id[i]!r}" if i in by_id else "nothing"
-    num_same = sum(theirs.get(each) == at for each, at in ours.items())
+    num_same = sum(theirs.get(word) == at for word, at in ours.items())
     moved = token in theirs and theirs[token] != i
     yield Finding(
         "fault",
@@ -59,7 +59,7 @@ def model_findings(draft: Files, target: Files) -> Iterator[Finding]:
 
 
 def head_findings(kind: str, name: HeadName, head: Files, target: Files) -> Iterator[Finding]:
-    """A draft head against its target. What follows from a fault that was found is not checked."""
+    """A draft head against its target. Does not check what follows from a fault already found."""
     try:
         spec = _spec(kind, name, head, target)
     except UsageError as error:
@@ -83,15 +83,15 @@ def _spec(kind: str, name: HeadName, head: Files, target: Files) -> HeadSpec:
 
 
 def _unknown(kind: str, name: HeadName, head: Files, target: Files, why: str) -> Finding:
-    """The fault of a configuration that makes no head of this kind, told apart by what would make one."""
-    for other in KINDS:
+    """The fault in a configuration that makes no head of this kind, by what would make one."""
+    for candidate in KINDS:
         try:
-            _spec(other, HeadName(name.source), head, target)
+            _spec(candidate, HeadName(name.source), head, target)
         except UsageError:
             continue
-        if other != kind:
-            change = f"Give it as --drafter {other}:{name.source or head.name}"
-            return Finding("fault", "format", f"This is a head of kind {other}, not {kind}.", change)
+        if candidate != kind:
+            change = f"Give it as --drafter {candidate}:{name.source or head.name}"
+            return Finding("fault", "format", f"This is a head of kind {candidate}, not {kind}.", change)
         return Finding("fault", "format", f"{sentence(why)}", "Leave out the options after #.")
     if "hidden state" in why:
         change = "Use a head trained for this target, or name the hidden states it should read with #aux="
@@ -105,10 +105,10 @@ def _trained_for(head: Files, target: Files) -> Iterator[Finding]:
     about: Any = head.config.get("speculators_config")
     verifier = about.get("verifier") if isinstance(about, Mapping) else None
     stated = str(verifier.get("name_or_path") or "") if isinstance(verifier, Mapping) else ""
-    own, other = (each.rstrip("/").partition("@")[0].rpartition("/")[2].lower() for each in (stated, target.name))
+    own, given = (name.rstrip("/").partition("@")[0].rpartition("/")[2].lower() for name in (stated, target.name))
     if not own:
         return
-    if own == other:
+    if own == given:
         yield Finding("ok", "trained for", f"The head names {stated} as its target.")
     else:
         change = f"Use it with --target {stated}, or a head for {target.name}"
@@ -118,7 +118,7 @@ def _trained_for(head: Files, target: Files) -> Iterator[Finding]:
 def _fault(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> Finding | None:
     """What keeps these tensors from being a head for this target."""
     size, num_words = text_part(target.config).get("hidden_size") or 0, _num_words(target)
-    fc, output, own = (tensors.get(each) for each in ("fc.weight", OUTPUT, EMBEDDING))
+    fc, output, own = (tensors.get(name) for name in ("fc.weight", OUTPUT, EMBEDDING))
     num_states = len(spec.hidden_layers)
     if fc is not None and len(fc.shape) == 2 and fc.shape[1] != num_states * size:
         num_read, rest = divmod(fc.shape[1], size)
@@ -142,7 +142,7 @@ def _fault(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> 
         says = "lm_head.weight is missing, and the target's does not fit: this head has words or a size of its own."
         return Finding("fault", "output layer", says, change)
     num_rows = spec.draft_vocab_size or 0 if output is None else output.shape[0]
-    if reduced and not any(each in tensors for each in TABLES):
+    if reduced and not any(table in tensors for table in TABLES):
         says = f"d2t is missing: which of the target's {num_words:,} tokens are the head's {num_rows:,} words?"
         change = "Export the head again with d2t (and t2d), from the training run that chose its words"
         return Finding("fault", "vocabulary map", says, change)
@@ -170,7 +170,7 @@ def _fault(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> 
 
 def _words(tensors: Mapping[str, TensorInfo], target: Files) -> Iterator[Finding]:
     """How much of the vocabulary the head can draft, and whether both of its tables say so."""
-    d2t, t2d = (tensors.get(each) for each in TABLES)
+    d2t, t2d = (tensors.get(table) for table in TABLES)
     if d2t is None or d2t.values is None:
         if d2t is None and t2d is not None:
             change = "Add d2t to the head's tensors"
@@ -189,8 +189,8 @@ def _leads_out(ids: Sequence[int], num_words: int) -> bool:
     return not 0 <= min(ids) <= max(ids) < num_words or len(set(ids)) < len(ids)
 
 
-def _num_words(of: Files) -> int:
-    return text_part(of.config).get("vocab_size") or DEFAULT_WORDS
+def _num_words(target: Files) -> int:
+    return text_part(target.config).get("vocab_size") or DEFAULT_WORDS
 
 
 def _ids(ids: tuple[int, ...]) -> str:

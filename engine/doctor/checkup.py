@@ -48,10 +48,10 @@ class Checkup:
 
     def before_weights(self) -> Iterator[Finding]:
         """From configuration files and the shapes of tensors."""
-        for each in (self._target, self._head):
-            if each is not None and each.refused:
-                says = f"{each.name} is gated: the hub gives it only to those who accepted its terms."
-                change = f"Accept the terms at {each.refused}, and set HF_TOKEN to a token of that account"
+        for files in (self._target, self._head):
+            if files is not None and files.refused:
+                says = f"{files.name} is gated: the hub gives it only to those who accepted its terms."
+                change = f"Accept the terms at {files.refused}, and set HF_TOKEN to a token of that account"
                 yield Finding("fault", "access", says, change)
                 return
         yield from guarded("target", lambda: target_findings(self._target))
@@ -78,18 +78,18 @@ class Checkup:
 
         loaded = load()
         with ExitStack() as stack:
-            found: list[Variant] = []
+            heads: list[Variant] = []
             if self._head is not None and self._kind in KINDS:
                 folder = self._folder(progress)
-                found = stack.enter_context(variants(self._kind, self._name, folder, self._head, self._target))
+                heads = stack.enter_context(variants(self._kind, self._name, folder, self._head, self._target))
             try:
-                trial = run(loaded, self.drafter, prompts, params, [each.drafter for each in found], progress)
+                trial = run(loaded, self.drafter, prompts, params, [variant.drafter for variant in heads], progress)
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
                 yield failed(error) if isinstance(error, PhotofinishError) else broke("race", error)
                 return
-            tried = [each for each in found if each.drafter in trial.variants]
+            tried = [variant for variant in heads if variant.drafter in trial.variants]
             drafts = list(guarded("acceptance", lambda: draft_findings(trial, tried, self._is_untrained)))
 
         def reduced() -> Iterator[Finding]:
@@ -98,8 +98,8 @@ class Checkup:
             return placed(covered(trial, words), uncovered(trial.found, words))
 
         def pays() -> Iterator[Finding]:
-            found = worth(trial.found, trial.plain_s, self.drafter)
-            return placed(found, slowest(trial.found, trial.plain_s, self.drafter))
+            findings = worth(trial.found, trial.plain_s, self.drafter)
+            return placed(findings, slowest(trial.found, trial.plain_s, self.drafter))
 
         if self._kind in KINDS:
             yield from guarded("reduced vocabulary", reduced)

@@ -15,21 +15,21 @@ from .findings import Finding
 LEAST_GAIN = 1.05  # below this a gain is within the noise of such a short race
 
 
-def worth(found: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> Iterator[Finding]:
+def worth(races: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> Iterator[Finding]:
     """One of four verdicts: it pays, or drafts cost too much, or wide steps do, or too few guesses are right.
 
-    found: of each race.
+    races: what each race computed.
     plain_s: seconds of its plain lane."""
-    by_k = _seconds(found, drafter)
+    by_k = _seconds(races, drafter)
     if not by_k:
         return
-    plain, k = sum(plain_s), min(by_k, key=lambda each: by_k[each])
+    plain, k = sum(plain_s), min(by_k, key=by_k.__getitem__)
     gain = plain / by_k[k]
     free, flat, ideal = (
-        plain / min(_seconds([replace(one, costs=change(one.costs)) for one in found], drafter).values())
+        plain / min(_seconds([replace(one, costs=change(one.costs)) for one in races], drafter).values())
         for change in (_free, _flat, lambda costs: _free(_flat(costs)))
     )
-    table, costs = drafter if drafter in found[0].tables else table_name(drafter, k), found[0].costs
+    table, costs = drafter if drafter in races[0].tables else table_name(drafter, k), races[0].costs
     plain_step, drafting, checking = costs.verify_s[0], costs.draft_s[table][k], costs.verify_s[k]
     says = (
         f"{gain:.2f}x as fast as plain decoding at its best length, {k}. A draft of {k} takes "
@@ -49,14 +49,14 @@ def worth(found: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> It
         yield Finding("doubt", "worth it", says, "Use another drafter for such text, or decode it plainly")
 
 
-def _seconds(found: Sequence[WhatIf], drafter: str) -> dict[int, float]:
-    """Seconds of all races together, at every k that each can compute."""
-    each = [one.seconds().get(drafter, {}) for one in found]
-    return {k: sum(seconds[k] for seconds in each) for k in each[0] if all(k in seconds for seconds in each)}
+def _seconds(races: Sequence[WhatIf], drafter: str) -> dict[int, float]:
+    """Seconds of all races together, at every k that all of them can compute."""
+    by_k = [one.seconds().get(drafter, {}) for one in races]
+    return {k: sum(seconds[k] for seconds in by_k) for k in by_k[0] if all(k in seconds for seconds in by_k)}
 
 
 def _free(costs: Costs) -> Costs:
-    return replace(costs, draft_s={name: (0.0,) * len(each) for name, each in costs.draft_s.items()})
+    return replace(costs, draft_s={name: (0.0,) * len(seconds) for name, seconds in costs.draft_s.items()})
 
 
 def _flat(costs: Costs) -> Costs:

@@ -35,8 +35,8 @@ def _no_tokenizer() -> Path | None:
 @dataclass(frozen=True)
 class Files:
     """name: as given. config: its config.json. tensors: by name, with values only of TABLES of a folder; {} if unknown.
-    tokenizer: its tokenizer.json, which is downloaded if necessary; None if it has none. refused: where the hub keeps
-    it from whoever has not accepted its terms, else ""; nothing more is known then."""
+    tokenizer: its tokenizer.json, which is downloaded if necessary; None if it has none. refused: its page, if the hub
+    asks to accept its terms first, else ""; then nothing else is known."""
 
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -84,18 +84,18 @@ def _of_safetensors(path: Path) -> dict[str, TensorInfo]:
         if length > MAX_HEADER_BYTES:
             raise UsageError(f"{path.name!r} has a header of {length} bytes; at most {MAX_HEADER_BYTES} are allowed")
         header = parse(file.read(length), MAX_HEADER_BYTES)
-        found = {}
-        for name, its in header.items():
+        tensors = {}
+        for name, entry in header.items():
             if name == "__metadata__":
                 continue
             values = None
-            if name in TABLES and its["dtype"] in INTEGERS:
-                start, end = its["data_offsets"]
+            if name in TABLES and entry["dtype"] in INTEGERS:
+                start, end = entry["data_offsets"]
                 file.seek(8 + length + start)
-                each = struct.iter_unpack(f"<{INTEGERS[its['dtype']]}", file.read(end - start))
-                values = [value for (value,) in each]
-            found[name] = _info(its["shape"], its["dtype"], values)
-    return found
+                numbers = struct.iter_unpack(f"<{INTEGERS[entry['dtype']]}", file.read(end - start))
+                values = [value for (value,) in numbers]
+            tensors[name] = _info(entry["shape"], entry["dtype"], values)
+    return tensors
 
 
 def _of_pickle(path: Path) -> dict[str, TensorInfo]:
@@ -142,7 +142,7 @@ def _from_hub(name: str) -> Files:
 
 
 def _fetched(repository: str, revision: str | None, file: str) -> Path:
-    """Raises what the hub's client raises, and GatedRepoError also for its plain 403 to an account without access."""
+    """Raises what the hub's client raises, but GatedRepoError for its plain 403 to an account without access."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError
 
@@ -160,13 +160,13 @@ def _of_hub(repository: str, revision: str | None) -> dict[str, TensorInfo]:
     from huggingface_hub.errors import NotASafetensorsRepoError
 
     try:
-        found = get_safetensors_metadata(repository, revision=revision)
+        metadata = get_safetensors_metadata(repository, revision=revision)
     except NotASafetensorsRepoError:
         return {}  # pickles: their shapes are known once they are loaded
     return {
-        key: _info(each.shape, each.dtype)
-        for file in found.files_metadata.values()
-        for key, each in file.tensors.items()
+        key: _info(tensor.shape, tensor.dtype)
+        for file in metadata.files_metadata.values()
+        for key, tensor in file.tensors.items()
     }
 
 
@@ -179,4 +179,4 @@ def _vocabulary(path: Path) -> dict[str, int]:
     tokens = content["model"].get("vocab") or {}
     if not isinstance(tokens, dict):  # unigram: a list of [token, score]
         tokens = {token: i for i, (token, _) in enumerate(tokens)}
-    return {**tokens, **{each["content"]: each["id"] for each in content.get("added_tokens") or ()}}
+    return {**tokens, **{added["content"]: added["id"] for added in content.get("added_tokens") or ()}}

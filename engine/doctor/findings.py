@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 # untested: nothing could be compared, so it says nothing for or against.
 Level = Literal["fault", "doubt", "ok", "untested"]
-# Checks of servers that say nothing of their speed.
+# Checks of servers that say nothing about their speed.
 OF_TEXTS = ("repeats", "seed", "sampling", "texts", "JSON schema", "tool calls")
 
 
@@ -27,8 +27,8 @@ class Finding:
     check: what was looked at, in a word or two.
     says: the evidence, a sentence with figures.
     change: what to do about it, the exact option or edit; "" for nothing.
-    prompt, position: where it shows, if it does: the index of the prompt among those of the check-up, and in its text
-        the index of the token; both from 0. Without a position it is the whole text."""
+    prompt, position: where it shows, if it does: the indexes of the prompt in the check-up and of the token in its
+        text, both from 0. Without a position it is the whole text."""
 
     level: Level
     check: str
@@ -42,16 +42,16 @@ BROKE, REPORT = "This check failed: ", "Report the failed check, with its traceb
 
 
 def broke(check: str, error: Exception, hide: Callable[[str], str] = str) -> Finding:
-    """A check that raised, which says nothing for or against what it was to examine. Logs the traceback. hide: removes
+    """A check that raised, which says nothing for or against what it examines. Logs the traceback. hide: removes
     secrets from a text."""
     log.warning("the check %r failed\n%s", check, hide("".join(traceback.format_exception(error))))
     return Finding("untested", check, BROKE + hide(sentence(words(error))), REPORT)
 
 
-def guarded(check: str, found: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """The findings of a check; if it raises, those before that, and a last one that says so."""
+def guarded(check: str, examine: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """The findings of a check; if it raises, those before, and a last one that says so."""
     try:
-        yield from found()
+        yield from examine()
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -67,7 +67,7 @@ def first(findings: Sequence[Finding]) -> Finding | None:
     """The finding to act on: a fault; else a doubt about speed, then one about texts; else what would make a test
     possible; None for nothing to do. Of equals the earliest: checks come in the order of causes, so an earlier fault
     explains later ones."""
-    worth = [(_rank(each), i) for i, each in enumerate(findings) if each.level in ("fault", "doubt") or each.change]
+    worth = [(_rank(line), i) for i, line in enumerate(findings) if line.level in ("fault", "doubt") or line.change]
     return findings[min(worth)[1]] if worth else None
 
 
@@ -88,7 +88,7 @@ def to_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
 
 def about_servers(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """What a report on servers says they are, without their addresses."""
-    return {"lanes": [endpoint.lane for endpoint in endpoints], "models": [each.model for each in endpoints]}
+    return {"lanes": [endpoint.lane for endpoint in endpoints], "models": [endpoint.model for endpoint in endpoints]}
 
 
 def report(findings: Sequence[Finding], about: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where on the text of a trial a finding shows, so that its reader can look at that step. Standard library only."""
+"""Where in a trial's text a finding shows, so that its reader can look at that step. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ NOWHERE: Place = (None, None)
 
 
 def placed(findings: Iterable[Finding], place: Place) -> Iterator[Finding]:
-    """Those that are not ok show at this place."""
+    """The findings; those that are not ok show at this place."""
     for finding in findings:
         yield finding if finding.level == "ok" else replace(finding, prompt=place[0], position=place[1])
 
 
-def struck(found: Sequence[WhatIf], drafter: str) -> Place:
+def struck(races: Sequence[WhatIf], drafter: str) -> Place:
     """The first step of the races that kept none of its guesses."""
-    steps = ((i, step) for i, each in enumerate(found) for step in each.steps(drafter, K))
+    steps = ((i, step) for i, race in enumerate(races) for step in race.steps(drafter, K))
     return next(((i, step.position) for i, step in steps if step.num_drafted and not step.num_accepted), NOWHERE)
 
 
-def uncovered(found: Sequence[WhatIf], words: Collection[int] | None) -> Place:
+def uncovered(races: Sequence[WhatIf], words: Collection[int] | None) -> Place:
     """The first token of the texts that is not among these."""
-    tokens = ((i, at, token) for i, each in enumerate(found) for at, token in enumerate(each.text.token_ids))
+    tokens = ((i, at, token) for i, race in enumerate(races) for at, token in enumerate(race.text.token_ids))
     return next(((i, at) for i, at, token in tokens if words is not None and token not in words), NOWHERE)
 
 
-def slowest(found: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> Place:
+def slowest(races: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> Place:
     """The prompt on which the drafter costs most time, or gains least.
 
     plain_s: seconds of each race's plain lane."""
-    pairs = zip(found, plain_s, strict=True)
-    lost_s = [seconds_of(each.steps(drafter, K)) - plain for each, plain in pairs]
+    pairs = zip(races, plain_s, strict=True)
+    lost_s = [seconds_of(race.steps(drafter, K)) - plain for race, plain in pairs]
     return lost_s.index(max(lost_s)), None

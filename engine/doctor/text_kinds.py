@@ -48,7 +48,7 @@ def text_findings(trial: Trial) -> Iterator[Finding]:
         ordered = sorted(shares, key=lambda kind: -shares[kind])
         says = ", ".join(f"{kind} {shares[kind]:.0%}" for kind in ordered)
         yield Finding("ok", "by kind", f"First guesses are right at: {says}.")
-    lengths = [len(each.text.token_ids) for each in trial.found]
+    lengths = [len(race.text.token_ids) for race in trial.found]
     halves: tuple[list[bool], list[bool]] = ([], [])
     for i, at, right in trial.positions():
         if lengths[i] >= MIN_LENGTH:
@@ -57,7 +57,7 @@ def text_findings(trial: Trial) -> Iterator[Finding]:
         first, second = map(share, halves)
         says = f"First guesses are right at {first:.0%} in the first half of the texts, {second:.0%} in the second."
         yield Finding("ok", "along the text", says)
-    if num := sum(loop_sentence(each.text.token_ids) is not None for each in trial.found):
+    if num := sum(loop_sentence(race.text.token_ids) is not None for race in trial.found):
         says = f"{num} of {len(trial.found)} texts repeat themselves, which is easy to guess: acceptance is overstated."
         yield Finding("ok", "loops", says)
 
@@ -107,10 +107,10 @@ def template_findings(
     yield Finding("doubt", "chat template", f"First guesses are right {says}.", change)
 
 
-def _differ(one: Sequence[bool], other: Sequence[bool]) -> bool:
+def _differ(one: Sequence[bool], another: Sequence[bool]) -> bool:
     """Whether two shares differ strongly, and by more than chance would, of independent positions."""
-    if not one or not other:
+    if not one or not another:
         return False
-    together, gap = share([*one, *other]), share(one) - share(other)
-    deviation = math.sqrt(together * (1 - together) * (1 / len(one) + 1 / len(other)))
+    together, gap = share([*one, *another]), share(one) - share(another)
+    deviation = math.sqrt(together * (1 - together) * (1 / len(one) + 1 / len(another)))
     return gap > max(STRONG, MIN_DEVIATIONS * deviation)

@@ -1,6 +1,6 @@
-"""Twenty tokens and more: a race of the drafter over a few prompts, and at every position what it would have guessed.
+"""A race of the drafter over a few prompts, and what it would have guessed at every position.
 
-A head is compared with its `variants` on the same positions: what helps more than chance can is the fault's remedy."""
+A head is compared with its `variants` at the same positions: the one that helps by more than chance is the remedy."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from .findings import Finding
 from .variants import Variant
 
 LANE = "drafter"
-# A drafter hardly knows its target if it is right at most 1.5 times as often as the text's commonest token would be,
-# guessed everywhere, and at most at this share of positions: in a loop that token alone is often right.
+# A drafter hardly knows its target if it is right at most 1.5 times as often as guessing the text's commonest token
+# everywhere would be, and at most at this share of positions: in a loop that token alone is often right.
 CHANCE, MOST_BY_CHANCE = 1.5, 0.15
-NOTHING = 0.03  # up to this share it knows nothing of it
+NOTHING = 0.03  # up to this share it knows nothing about it
 LOW = 0.3  # below this a healthy head would be a rare one
 # A variant is better if it is right at this share of positions more, and by this many standard deviations.
 MIN_GAIN, MIN_DEVIATIONS = 0.06, 3.0
@@ -63,11 +63,11 @@ class Trial:
 
     def tables(self, drafter: str = "") -> Iterator[tuple[WhatIf, Table]]:
         """Each race with its drafter's table, or a variant's."""
-        for i, each in enumerate(self.found):
+        for i, race in enumerate(self.found):
             if not drafter:
-                yield each, each.tables_of(self.text, K)[-1]
+                yield race, race.tables_of(self.text, K)[-1]
             elif drafter in self.variants:
-                yield each, self.variants[drafter][i]
+                yield race, self.variants[drafter][i]
 
     def right(self, drafter: str = "", depth: int = 0) -> list[bool]:
         """For each position whose draft has more than `depth` tokens: whether the token at that depth, and all before
@@ -75,22 +75,22 @@ class Trial:
         return [is_right for _, _, is_right in self.positions(drafter, depth)]
 
     def positions(self, drafter: str = "", depth: int = 0) -> Iterator[tuple[int, int, bool]]:
-        """As `right`, each with the number of its race and its place in the text."""
-        for number, (each, table) in enumerate(self.tables(drafter)):
-            length = len(each.text.token_ids)
+        """Like `right`, each with the number of its race and its place in the text."""
+        for number, (race, table) in enumerate(self.tables(drafter)):
+            length = len(race.text.token_ids)
             for at, draft in enumerate(table.drafts[:length]):
                 if len(draft) > depth and at + depth < length:
-                    yield number, at, len(each.text.right(draft, at)) > depth
+                    yield number, at, len(race.text.right(draft, at)) > depth
 
     @property
     def mean_acceptance_length(self) -> float:
-        """Tokens a step, of all races together."""
+        """Tokens a step, over all races together."""
         return num_tokens_of(self.steps) / max(1, len(self.steps))
 
     @property
     def written(self) -> Counter[int]:
         """The target's tokens."""
-        return Counter(token for each in self.found for token in each.text.token_ids)
+        return Counter(token for race in self.found for token in race.text.token_ids)
 
 
 def share(right: Sequence[bool]) -> float:
@@ -117,17 +117,17 @@ def run(
         trial.plain_s.append(min(sum(step.seconds for step in race.lanes[name].steps) for name in (PLAIN, BASELINE)))
         trial.kinds.append(raced.entry.kind)
         trial.steps += race.lanes[LANE].steps
-        for n, other in enumerate(others):
+        for n, variant in enumerate(others):
             raced.tell(f"trying setting {n + 1} of {len(others)}", None)
-            if (table := _table(race, other, loaded)) is not None:
-                trial.variants.setdefault(other, []).append(table)
+            if (table := _table(race, variant, loaded)) is not None:
+                trial.variants.setdefault(variant, []).append(table)
 
     entries = [
-        Entry("", each.kind, each.encode(loaded.tokenizer), RaceSpec(lanes, replace(params, seed=seed)))
-        for seed, each in enumerate(prompts, params.seed)
+        Entry("", prompt.kind, prompt.encode(loaded.tokenizer), RaceSpec(lanes, replace(params, seed=seed)))
+        for seed, prompt in enumerate(prompts, params.seed)
     ]
     deque(run_prompts(loaded, entries, read, progress=progress), maxlen=0)
-    trial.variants = {name: each for name, each in trial.variants.items() if len(each) == len(prompts)}
+    trial.variants = {name: tables for name, tables in trial.variants.items() if len(tables) == len(prompts)}
     return trial
 
 
@@ -170,7 +170,7 @@ def draft_findings(trial: Trial, tried: Sequence[Variant], untrained: Callable[[
         else:
             yield Finding("fault" if own <= max(NOTHING, 3 / num) else "doubt", "acceptance", says, FOREIGN)
         return
-    turned = next((share(trial.right(each.drafter)) for each in tried if each.is_reversed), 0.0)
+    turned = next((share(trial.right(variant.drafter)) for variant in tried if variant.is_reversed), 0.0)
     if own < LOW and turned > own / 2:
         says = (
             f"Its first guess is right at {own:.0%} of {num} positions, and at {turned:.0%} if it reads its hidden "
@@ -182,12 +182,11 @@ def draft_findings(trial: Trial, tried: Sequence[Variant], untrained: Callable[[
 
 
 def _likeliest(trial: Trial, tried: Sequence[Variant], right: Sequence[bool]) -> Variant | None:
-    """The first variant that is better than the head, and that no other one is clearly better than."""
-    better = [each for each in tried if is_better(trial.right(each.drafter), right)]
-    best = max(better, key=lambda each: share(trial.right(each.drafter)), default=None)
-    return next(
-        (each for each in better if best and not is_better(trial.right(best.drafter), trial.right(each.drafter))), None
-    )
+    """The first variant that is better than the head, and that no other is clearly better than."""
+    better = [variant for variant in tried if is_better(trial.right(variant.drafter), right)]
+    best = max(better, key=lambda variant: share(trial.right(variant.drafter)), default=None)
+    most = trial.right(best.drafter) if best else []
+    return next((variant for variant in better if not is_better(most, trial.right(variant.drafter))), None)
 
 
 def covered(trial: Trial, words: set[int] | None) -> Iterator[Finding]:
@@ -203,12 +202,12 @@ def covered(trial: Trial, words: set[int] | None) -> Iterator[Finding]:
         yield Finding("ok", "reduced vocabulary", says)
 
 
-def is_better(one: Sequence[bool], other: Sequence[bool]) -> bool:
-    """Whether `one` is right more often than `other` at the same positions, beyond chance: a sign test."""
-    if len(one) != len(other):
-        return share(one) > share(other) + 0.2
-    wins = sum(a and not b for a, b in zip(one, other, strict=True))
-    losses = sum(b and not a for a, b in zip(one, other, strict=True))
+def is_better(one: Sequence[bool], another: Sequence[bool]) -> bool:
+    """Whether `one` is right more often than `another` at the same positions, beyond chance: a sign test."""
+    if len(one) != len(another):
+        return share(one) > share(another) + 0.2
+    wins = sum(a and not b for a, b in zip(one, another, strict=True))
+    losses = sum(b and not a for a, b in zip(one, another, strict=True))
     return wins - losses > max(MIN_GAIN * len(one), MIN_DEVIATIONS * math.sqrt(wins + losses))
 
 

@@ -1,5 +1,5 @@
-"""Heads that differ from the given one in a single mistake that publishers make: the ones that a head which drafts
-badly is compared with. If one of them drafts much better, that mistake is the fault, and its name is the remedy."""
+"""Heads that differ from the given one by a single mistake that publishers make. A head that drafts badly is compared
+with them: if one drafts much better, that mistake is the fault, and its name is the remedy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THETA = "rope_theta"
 class Variant:
     """drafter: how the head with the change is named.
     change: what to change in the given one, as an instruction.
-    what: what is other about it, after "if".
+    what: how it differs, after "if".
     is_reversed: it reads the same hidden states in reverse order."""
 
     drafter: str
@@ -43,7 +43,7 @@ def variants(kind: str, name: HeadName, folder: Path, head: Files, target: Files
     """The variants of the head in this folder, as long as the context lasts. They share its weights."""
     num_layers = text_part(target.config)["num_hidden_layers"]
     spec = spec_of(head.config, head.name, kind, num_layers, name.aux, name.causal)
-    found = [
+    candidates = [
         Variant(
             f"{kind}:{folder}#aux={_comma(ids)}",
             f"{_in_config(head.config, spec.hidden_layers, ids)}{why}; to try it first, put #aux={_comma(ids)} after "
@@ -54,25 +54,25 @@ def variants(kind: str, name: HeadName, folder: Path, head: Files, target: Files
         for ids, why in _tapped(spec.hidden_layers, num_layers)
     ]
     if kind == "dflash" and name.causal is None:
-        found += [
+        candidates += [
             Variant(f"{kind}:{folder}#{word}", f"Its blocks are {word}: #{word}, or in config.json")
             for word in ("causal", "bidirectional")
-            if any(each != (word == "causal") for each in spec.causal)
+            if any(is_causal != (word == "causal") for is_causal in spec.causal)
         ]
     with TemporaryDirectory() as place:
         can_copy = all(path.suffix == ".safetensors" for path in weights_files(folder))
         for change, config, tables in _edited(head, target, spec):
             if tables and not can_copy:
                 continue
-            made = _write(Path(place) / str(len(found)), folder, config, tables)
+            made = _write(Path(place) / str(len(candidates)), folder, config, tables)
             options = f"#aux={_comma(name.aux)}" if name.aux else ""
-            found.append(Variant(f"{kind}:{made}{options}", change))
-        yield found
+            candidates.append(Variant(f"{kind}:{made}{options}", change))
+        yield candidates
 
 
 def _in_config(config: Mapping[str, Any], ids: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     """What to write for the hidden states `wanted` where the configuration has `ids`, in its own numbers."""
-    places = [config, *(each for each in config.values() if isinstance(each, Mapping))]
+    places = [config, *(part for part in config.values() if isinstance(part, Mapping))]
     for place in places:
         for name, value in place.items():
             if name.endswith("layer_ids") and isinstance(value, list) and len(value) == len(ids):
@@ -132,10 +132,10 @@ def _edited(head: Files, target: Files, spec: Any) -> Iterator[tuple[str, dict[s
 
 
 def _theta(config: Mapping[str, Any]) -> float | None:
-    """The one base of a configuration's angles; None if there is none, or if they differ by layer."""
+    """The one base of a configuration's angles; None without one, or if they differ by layer."""
     parameters = config.get("rope_parameters")
-    found = parameters.get(THETA) if isinstance(parameters, Mapping) else None
-    return found or config.get(THETA)
+    theta = parameters.get(THETA) if isinstance(parameters, Mapping) else None
+    return theta or config.get(THETA)
 
 
 def _write(place: Path, folder: Path, config: Mapping[str, Any], tables: Mapping[str, Tensor]) -> Path:

@@ -42,7 +42,7 @@ class DrafterContext:
         `coupled` the race's own choice, with the target's noise.
     reference: runs the target once, untimed, and returns its completion.
     keep_logits: whether the lane's rule needs the distributions that draft tokens were picked from (`Draft.logits`).
-    auto_k: k is an upper limit, not a request. A drafter with a smaller limit uses that either way, as `Drafter.max_k`.
+    auto_k: k is an upper limit, not a request. A drafter with a smaller limit uses its own either way, `Drafter.max_k`.
     pool: the race's memory for captured graphs, if any.
     graphs: whether a head's fixed calls may be captured.
     """
@@ -79,9 +79,9 @@ class Kind:
     weightless: needs no weights, whatever its argument, so it suits every target and every visitor.
     table: whether drafts are a function of the committed text and the noise at each position, so that a table of drafts
         by position determines the race (`engine/what_if`). "any k": yes, and a shorter draft is the beginning of a
-        longer one; "one k": yes, but a draft may depend on the lane's k; "parts": as the drafters that `parse`
+        longer one; "one k": yes, but a draft may depend on the lane's k; "parts": like the drafters that `parse`
         returns; "": no.
-    cache_bytes: device memory of a drafter of drafts up to k in a race of that length, without weights; may load them.
+    cache_bytes: device memory for drafts up to k in a race of that length, without weights; may load them.
     most_drafts: the longest draft that it makes for a target; may load weights. A lane is clamped to it.
     """
 
@@ -142,7 +142,7 @@ def serves_every_k(text: str) -> bool:
     if not kind.table:
         raise UsageError(
             f"drafter {text!r} has no table of drafts by position; choose one of: "
-            + ", ".join(each for each in DRAFTERS if _kind(each).table)
+            + ", ".join(choice for choice in DRAFTERS if _kind(choice).table)
         )
     return kind.table == "any k"
 
@@ -159,7 +159,7 @@ def label(text: str) -> str:
 
 
 def short_label(text: str) -> str:
-    """The same without what is in brackets."""
+    """`label` without the part in brackets."""
     words, bracket, rest = label(text).partition(" (")
     return words + rest.partition(")")[2] if bracket else words
 
@@ -178,7 +178,7 @@ def words_of_all() -> dict[str, str]:
 
 def weightless() -> tuple[str, ...]:
     """Names of the drafters that suit every target and every visitor."""
-    return tuple(name for name in DRAFTERS if _kind(name).weightless)
+    return tuple(choice for choice in DRAFTERS if _kind(choice).weightless)
 
 
 def _kind(name: str) -> Kind:

@@ -109,9 +109,9 @@ class AutoDrafter(Drafter):
     def _expand(self, tree: Tree, rated: BranchingDrafter, batch: Sequence[Node]) -> None:
         """One pass of the drafter."""
         started = self._clock()
-        found = rated.expand(batch, NUM_SCORES)
-        for node, each in zip(batch, found, strict=True):
-            tree.expand(node, each)
+        ratings = rated.expand(batch, NUM_SCORES)
+        for node, rating in zip(batch, ratings, strict=True):
+            tree.expand(node, rating)
         times = self._first_s if batch[0].parent is None else self._pass_s
         times.add(len(batch), self._clock() - started)
         self._last_s += times(len(batch))

@@ -16,7 +16,7 @@ COPIES = {
     "contested": (0.2,),
 }
 # Chance of the other place's token where the two part. This, HEAD, BOTH and OTHERS_ALONE: the maximum likelihood for 24
-# texts at temperature 0.8, with the EAGLE-3 head of before (docs/log.md, 2026-11-24).
+# texts at temperature 0.8, with an earlier EAGLE-3 head (docs/log.md, 2026-11-24).
 SECOND = 0.1
 # Weight of a logit in the logarithm of its token's chance at temperature 0, and the temperature at which it weighs half
 # as much: where noise decides more, a drafter's logits say less. This and OTHERS: fitted with that head to everyday
@@ -54,7 +54,7 @@ def of_scores(scores: Sequence[float], weight: float) -> list[float]:
     """Chances of a drafter's best tokens by their scores, noise included, best first. weight: from `sharpness`."""
     below = [score - scores[0] for score in scores]
     last = weight * below[-1] if len(below) == NUM_SCORES else min(weight * FAR, UNREPORTED)
-    values = [math.exp(weight * each) for each in below]
+    values = [math.exp(weight * gap) for gap in below]
     total = sum(values) + math.exp(OTHERS + OTHERS_BY_LAST * last)
     return [min(MOST, value / total) for value in values]
 
@@ -73,5 +73,5 @@ def with_copies(rated: Mapping[int, float], copies: Mapping[int, float]) -> dict
         odds = math.exp(BOTH) * copy / (1 - copy) * (head / (1 - head)) ** HEAD
         chance = min(MOST, odds / (1 + odds))
         left = (1 - chance) / (1 - head)
-        chances = {other: min(MOST, value * left) for other, value in chances.items()} | {token_id: chance}
+        chances = {rated_id: min(MOST, value * left) for rated_id, value in chances.items()} | {token_id: chance}
     return chances

@@ -43,7 +43,7 @@ class DevicePicks:
         return ids
 
     def rated(self, place: int) -> list[tuple[int, float]]:
-        """The token at that place as `BranchingDrafter.expand` rates it: the next best, whichever it is, is -1."""
+        """The token at that place, rated as by `BranchingDrafter.expand`: the next best, whichever it is, is -1."""
         *_, picked = self.read(place + 1)
         return [picked, (-1, 0.0)]
 

@@ -197,14 +197,14 @@ class HeadDrafter(BranchingDrafter):
         positions = [self._num_tokens - self._num_prompt_tokens + depth for depth in depths]
         if self._host_picks is not None:
             assert rows.dtype == torch.bfloat16 and rows.shape[1:] == self._columns and rows.is_contiguous()
-            found = self._host_picks(rows, positions, num_best)
+            best = self._host_picks(rows, positions, num_best)
         elif num_best == 1:
-            found = [[(self._pick(row, at), 0.0)] for row, at in zip(rows, positions, strict=True)]
+            best = [[(self._pick(row, at), 0.0)] for row, at in zip(rows, positions, strict=True)]
         else:
-            found = [self._pick.best(row, at, num_best) for row, at in zip(rows, positions, strict=True)]
+            best = [self._pick.best(row, at, num_best) for row, at in zip(rows, positions, strict=True)]
         if self._target_ids is None:
-            return found
-        return [[(self._target_ids[column], score) for column, score in each] for each in found]
+            return best
+        return [[(self._target_ids[column], score) for column, score in rated] for rated in best]
 
     def _scattered(self, rows: list[Tensor]) -> Tensor:
         """Rows over the head's vocabulary as [k, vocab]; -inf where it cannot draft."""

@@ -82,7 +82,7 @@ class NgramDrafter(Drafter):
         del self._ids[num_committed:]
         agreed = None
         if len(copies) == 2:
-            agreed = next((i for i, (one, other) in enumerate(zip(*copies, strict=True)) if one != other), k)
+            agreed = next((i for i, (a, b) in enumerate(zip(*copies, strict=True)) if a != b), k)
         return [Copied(copy, length, agreed, start) for copy, start in zip(copies, starts, strict=True)]
 
     def _append(self, new: Sequence[int]) -> None:

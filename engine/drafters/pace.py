@@ -39,7 +39,7 @@ class SizeTime:
         self._fixed = self._slope = 0.0
 
     def add(self, size: int, seconds: float) -> None:
-        """Take in a time. Of an even number of times the lower middle one is the median: disturbance only slows."""
+        """Take in a time. The median of an even number of times is the lower middle one: disturbance only slows."""
         self._recent.setdefault(size, deque(maxlen=NUM_TIMES)).append(seconds)
         points = [(n, sorted(times)[(len(times) - 1) // 2], len(times)) for n, times in self._recent.items()]
         total = sum(weight for _, _, weight in points)
@@ -51,7 +51,7 @@ class SizeTime:
         self._fixed = mean_s - self._slope * mean_n
 
     def __call__(self, size: int) -> float:
-        """If only one size was timed, the best case for others: a smaller one takes its share, a larger one as long."""
+        """If only one size was timed, the best case for others: smaller ones take their share, larger ones as long."""
         if len(self._recent) == 1 and (known := next(iter(self._recent))):
             return self._fixed * min(1.0, size / known)
         return self._fixed + self._slope * size

@@ -60,8 +60,8 @@ class SyntheticTree(SyntheticDrafter, BranchingDrafter):
     """The same drafts, with branches: where the first token of a place is spoiled, the true one is among those that
     follow."""
 
+    # Between the scores of successive tokens, which say nothing about what is right.
     gap = 2.0
-    """Between the scores of successive tokens. They say nothing of what is right."""
 
     def begin(self, token_ids: Sequence[int], hidden: Any) -> None:
         self._at = len(token_ids) - self._num_prompt_tokens

@@ -35,7 +35,7 @@ class Tree:
 
     def ranked(self) -> list[Node]:
         """All nodes but the root, by falling chance; a parent comes before its children."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         stack = [self.root]
         while stack:
             node = stack.pop()
@@ -45,10 +45,10 @@ class Tree:
             for child in children:
                 child.chance = node.chance * child.own
                 if child.chance >= LEAST:
-                    found.append(child)
+                    nodes.append(child)
                     stack.append(child)
-        found.sort(key=lambda node: (-node.chance, node.path))
-        return found
+        nodes.sort(key=lambda node: (-node.chance, node.path))
+        return nodes
 
     def _copy_after(self, node: Node) -> None:
         """Add copies that continue the path to a node."""

@@ -34,17 +34,17 @@ DELTA_ROWS = 32
 @torch.inference_mode()
 def operator_classes(prepared: Prepared, widths: Sequence[int], progress: Progress = silent) -> WidthClasses:
     """The classes of widths at which every distinct operator whose work does not depend on the cache's length gives the
-    same bits for the same rows. Unstable: widths at which a linear gives a row other bits at another place among the
-    same rows."""
+    same bits for the same rows. Unstable: widths at which a linear gives a row different bits at a different place
+    among the same rows."""
     generator = torch.Generator().manual_seed(SEED)
     groups = [tuple(widths)]
     unstable: set[int] = set()
 
     def at_width(width: int) -> Tensor:
-        found = _in_blocks(rows, width, linear)
-        if not same_bits(found, _in_blocks(rolled, width, linear).roll(-1, 0)):
+        result = _in_blocks(rows, width, linear)
+        if not same_bits(result, _in_blocks(rolled, width, linear).roll(-1, 0)):
             unstable.add(width)
-        return found
+        return result
 
     linears = _linears(prepared)
     for done, linear in enumerate(linears):
@@ -82,16 +82,16 @@ def split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> l
     """The groups, each split into widths whose results are bit-equal over their common length."""
     parts: list[tuple[int, ...]] = []
     for group in groups:
-        found: list[tuple[Tensor, list[int]]] = []
+        results: list[tuple[Tensor, list[int]]] = []
         for width in group:
             result, members = at_width(width), [width]
-            for at, (rows, others) in enumerate(found):
+            for at, (rows, others) in enumerate(results):
                 if same_bits(rows, result[: len(rows)]):
                     members = [*others, width]
-                    del found[at]
+                    del results[at]
                     break
-            found.append((result, members))
-        parts += [tuple(members) for _, members in found]
+            results.append((result, members))
+        parts += [tuple(members) for _, members in results]
     return parts
 
 

@@ -2,9 +2,9 @@
 
 A forward over 1 row and one over k + 1 rows may run different kernels, which sum in different orders. A race needs a
 set of widths for which a row's logits, keys and values are a function of the committed tokens alone: not of the row's
-place among the others, not of what the others hold (rejected drafts, padding), not of what lies behind the pointer, and
-not of the width. No specification promises that, so it is probed, for this model, device, dtype, thread count and cache
-length."""
+place among the others, not of what the others contain (rejected drafts, padding), not of what lies behind the pointer,
+and not of the width. No specification promises that, so it is probed, for this model, device, dtype, thread count and
+cache length."""
 
 from __future__ import annotations
 
@@ -45,16 +45,15 @@ def probe(
     target: StaticTarget, progress: Progress = silent, operators: Callable[[], WidthClasses] | None = None
 ) -> WidthClasses:
     """Decode one random sequence at every width: by random accept patterns at the beginning of the cache, by whole
-    steps in its middle, with rejected rows and the cache behind the pointer filled with garbage; and again
-    by random trees, if the target takes them. Compare every
-    committed row of logits, key and value, and the final state of linear layers, bit by bit. Each width commits at
-    least as many rows as the next wider one has places.
+    steps in its middle, with rejected rows and the cache behind the pointer filled with garbage; and again by random
+    trees, if the target takes them. Compare every committed row of logits, key and value, and the final state of linear
+    layers, bit by bit. Each width commits at least as many rows as the next wider one has places.
 
     A step of width 1 has no other rows, so what equals it depends on neither place nor neighbours. Widths that equal no
     such row are compared with themselves, the patterns exchanged. Widths are one class only if the model's operators
     agree too (`operators.py`). Widths that fail are listed as unstable.
 
-    target: used by nobody else meanwhile.
+    target: nothing else may use it meanwhile.
     operators: returns the classes of operators that do not depend on the length; None: they are probed now.
     """
     prepared, length, widths = target.prepared, target.cache_length, target.widths
@@ -84,8 +83,8 @@ def probe(
             if path:
                 target.keep(path)
             target.rollback(start + len(rows))
-        found = ([row, *(side[:, :, at : at + 1] for side in buffers)] for at, row in enumerate(rows, start))
-        return torch.cat([bits(each).flatten() for row in found for each in row])
+        committed = ([row, *(side[:, :, at : at + 1] for side in buffers)] for at, row in enumerate(rows, start))
+        return torch.cat([bits(tensor).flatten() for row in committed for tensor in row])
 
     def run(width: int, exchanged: bool = False) -> Tensor:
         patterns = [partial(rng.randint, 1, width), partial(int, width)]
@@ -103,12 +102,12 @@ def probe(
         progress("one-time check for this length: do both lanes round alike?", done / len(widths))
         reference[width] = run(width)
 
-    found = operators() if operators is not None else operator_classes(prepared, widths, progress)
-    groups = split(split_by_attention(prepared, length, found.classes), reference.__getitem__)
+    by_operators = operators() if operators is not None else operator_classes(prepared, widths, progress)
+    groups = split(split_by_attention(prepared, length, by_operators.classes), reference.__getitem__)
     apart = {w for group in groups if 1 not in group or len(group) == 1 for w in group}
     unstable = {w for w in sorted(apart) if not torch.equal(reference[w], run(w, exchanged=True))}
     classes = (tuple(w for w in group if w not in unstable) for group in groups)
-    return WidthClasses(tuple(sorted(filter(None, classes))), tuple(sorted({*found.unstable, *unstable})))
+    return WidthClasses(tuple(sorted(filter(None, classes))), tuple(sorted({*by_operators.unstable, *unstable})))
 
 
 def _tree(rng: random.Random, num_rows: int, num_kept: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -126,7 +125,7 @@ def _noise(buffers: Sequence[Tensor]) -> Tensor:
 
 
 def fingerprint(prepared: Prepared, digest: str, length: int | None, widths: Sequence[int]) -> dict:
-    """Everything on which the classes may depend. length None: only what does not depend on the length."""
+    """Everything that the classes may depend on. length None: only what does not depend on the length."""
     return {
         "probe": PROBE_VERSION,
         "digest": digest,
@@ -148,11 +147,11 @@ def probe_cached(target: StaticTarget, digest: str, progress: Progress = silent)
     """`probe`, cached under its fingerprint, with its operators cached separately for other lengths and widths."""
     prepared, widths = target.prepared, target.widths
     key = fingerprint(prepared, digest, target.cache_length, widths)
-    found = _recalled(key)
-    if found is None or _judged(found) != list(widths):
-        found = probe(target, progress, partial(_operators, prepared, digest, widths, progress))
-        _remember(key, found)
-    return found
+    classes = _recalled(key)
+    if classes is None or _judged(classes) != list(widths):
+        classes = probe(target, progress, partial(_operators, prepared, digest, widths, progress))
+        _remember(key, classes)
+    return classes
 
 
 def _operators(prepared: Prepared, digest: str, widths: Sequence[int], progress: Progress = silent) -> WidthClasses:
@@ -160,23 +159,23 @@ def _operators(prepared: Prepared, digest: str, widths: Sequence[int], progress:
     key = fingerprint(prepared, digest, None, ())
     known = _recalled(key) or WidthClasses((), ())
     if unknown := set(widths) - set(_judged(known)):
-        found = operator_classes(prepared, sorted({*unknown, *(members[0] for members in known.classes)}), progress)
-        known = _joined(known, found)
+        new = operator_classes(prepared, sorted({*unknown, *(members[0] for members in known.classes)}), progress)
+        known = _joined(known, new)
         _remember(key, known)
     classes = (tuple(w for w in members if w in widths) for members in known.classes)
     return WidthClasses(tuple(filter(None, classes)), tuple(w for w in known.unstable if w in widths))
 
 
-def _joined(known: WidthClasses, found: WidthClasses) -> WidthClasses:
-    """The classes found, with every known class in the place of its first width."""
+def _joined(known: WidthClasses, new: WidthClasses) -> WidthClasses:
+    """The new classes, with every known class in the place of its first width."""
     behind = {members[0]: members for members in known.classes}
-    classes = (sorted(w for first in members for w in behind.get(first, (first,))) for members in found.classes)
-    unstable = (w for first in found.unstable for w in behind.get(first, (first,)))
+    classes = (sorted(w for first in members for w in behind.get(first, (first,))) for members in new.classes)
+    unstable = (w for first in new.unstable for w in behind.get(first, (first,)))
     return WidthClasses(tuple(sorted(map(tuple, classes))), tuple(sorted({*known.unstable, *unstable})))
 
 
-def _judged(found: WidthClasses) -> list[int]:
-    return sorted([*found.unstable, *(width for members in found.classes for width in members)])
+def _judged(classes: WidthClasses) -> list[int]:
+    return sorted([*classes.unstable, *(width for members in classes.classes for width in members)])
 
 
 def _name(key: dict) -> str:
@@ -188,19 +187,19 @@ def _recalled(key: dict) -> WidthClasses | None:
     if (known := cache.read_json(_name(key))) is None:
         return None
     try:
-        found = WidthClasses(tuple(map(tuple, known["classes"])), tuple(known["unstable"]))
-        judged = _judged(found)
-        whole = all(type(width) is int for width in judged) and len(set(judged)) == len(judged) and all(found.classes)
+        classes = WidthClasses(tuple(map(tuple, known["classes"])), tuple(known["unstable"]))
+        judged = _judged(classes)
+        whole = all(type(width) is int for width in judged) and len(set(judged)) == len(judged) and all(classes.classes)
         if known["fingerprint"] == key and whole:
-            return found
+            return classes
     except (KeyError, TypeError, ValueError):
         pass
     log.warning("ignoring a damaged probe result in the cache: %s", _name(key))
     return None
 
 
-def _remember(key: dict, found: WidthClasses) -> None:
-    cache.write_json(_name(key), {"fingerprint": key, **asdict(found)})
+def _remember(key: dict, classes: WidthClasses) -> None:
+    cache.write_json(_name(key), {"fingerprint": key, **asdict(classes)})
 
 
 @torch.inference_mode()
@@ -217,11 +216,11 @@ def explain(
     difference = (row_a.float() - row_b.float()).square().mean().sqrt()
     share = float(difference / row_a.float().std())
     margins = []
-    for row, chosen, other in ((row_a, *tokens), (row_b, tokens[1], tokens[0])):
+    for row, chosen, rival in ((row_a, *tokens), (row_b, tokens[1], tokens[0])):
         scores = sampler.scores(row, position)
-        if torch.isfinite(scores[other]):
-            margins.append(float(scores[chosen] - scores[other]))
+        if torch.isfinite(scores[rival]):
+            margins.append(float(scores[chosen] - scores[rival]))
         else:
             kept = (row.float() / scale)[torch.isfinite(scores)].min()
-            margins.append(float(kept - row[other].float() / scale))
+            margins.append(float(kept - row[rival].float() / scale))
     return max(margins), float(difference) / scale, share

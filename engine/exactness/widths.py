@@ -61,36 +61,36 @@ def candidates(k: int, width: int | str = "auto", fine: bool = False) -> tuple[i
 
 
 def plan(
-    found: WidthClasses, seconds: Mapping[int, float], k: int, width: int | str = "auto", auto_k: bool = False
+    classes: WidthClasses, seconds: Mapping[int, float], k: int, width: int | str = "auto", auto_k: bool = False
 ) -> WidthPlan:
     """Choose a race's widths. seconds: a step's, by width. With an integer `width` every exact step runs at it; with
     "auto" each step runs at the narrowest width of the class that holds it, except widths that a wider one beats by 3 %
     or more. The plan holds k drafts; with `auto_k` at least k and one more, in the class that promises the fastest
     steps."""
-    stable = [w for w in sorted(seconds) if w not in found.unstable]
+    stable = [w for w in sorted(seconds) if w not in classes.unstable]
     plain_width = min((w for w in seconds if w <= 8), key=lambda w: seconds[w])
     if isinstance(width, int):
-        exact = width not in found.unstable
+        exact = width not in classes.unstable
         note = f"every step of the exact lanes runs at width {width}" if exact else _not_exact([width])
-        return WidthPlan(width, found.of(width), (width,), plain_width, exact, note)
+        return WidthPlan(width, classes.of(width), (width,), plain_width, exact, note)
     wide = [w for w in seconds if w > max(k, 1 if auto_k else 0)]
     fitting = [w for w in stable if w in wide]
     if auto_k:
-        fitting.sort(key=lambda w: -_promise(found, seconds, w))
+        fitting.sort(key=lambda w: -_promise(classes, seconds, w))
     chosen = next(iter(fitting), None)
     if chosen is None:
         chosen = max(wide, key=lambda w: _promise(WidthClasses(()), seconds, w)) if auto_k else min(wide)
         return WidthPlan(chosen, (chosen,), (chosen,), plain_width, False, _not_exact(wide))
-    members = [w for w in found.of(chosen) if w <= chosen and w in seconds]
+    members = [w for w in classes.of(chosen) if w <= chosen and w in seconds]
     step_widths = tuple(w for w in members if not any(seconds[v] < DOMINATED * seconds[w] for v in members if v > w))
     note = f"steps run at widths {_words(step_widths)}, whose rows are bit-equal on this device"
-    return WidthPlan(chosen, found.of(chosen), step_widths, plain_width, True, note)
+    return WidthPlan(chosen, classes.of(chosen), step_widths, plain_width, True, note)
 
 
-def _promise(found: WidthClasses, seconds: Mapping[int, float], width: int) -> float:
+def _promise(classes: WidthClasses, seconds: Mapping[int, float], width: int) -> float:
     """Grows with the tokens per second of the class's widths up to this one: their product over ASSUMED_ACCEPTANCE,
     with free drafts."""
-    widths = [w for w in found.of(width) if w <= width and w in seconds]
+    widths = [w for w in classes.of(width) if w <= width and w in seconds]
     return prod(max(sum(rate**i for i in range(w)) / seconds[w] for w in widths) for rate in ASSUMED_ACCEPTANCE)
 
 

@@ -26,17 +26,17 @@ def circumstances(prepared: Prepared) -> dict[str, Any]:
 
 
 def versions(kernels: str = "") -> dict[str, str]:
-    """Versions of Python and of the packages that compute; `kernels`: what our own are made of (`Kernels.describe`), if
-    any ran."""
-    found = {"python": platform.python_version()}
+    """Versions of Python and of the packages that compute; `kernels`: what our own are made from (`Kernels.describe`),
+    if any ran."""
+    by_package = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            by_package[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     if kernels:
-        found["kernels"] = kernels
-    return found
+        by_package["kernels"] = kernels
+    return by_package
 
 
 def commit() -> str:

@@ -149,7 +149,7 @@ def _windows(
     if not types:
         slides = model_type == "qwen3" and window is not None
         types = tuple(SLIDING if slides and i >= num_whole else FULL for i in range(num_layers))
-    if unknown := sorted({str(each) for each in types} - {FULL, SLIDING}):
+    if unknown := sorted({str(layer_type) for layer_type in types} - {FULL, SLIDING}):
         raise UsageError(f"the head has layers of type {unknown[0]!r}; this engine does {FULL} and {SLIDING}")
     if len(types) != num_layers:
         raise UsageError(f"the head's layer_types has {len(types)} entries for {num_layers} layers")

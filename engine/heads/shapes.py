@@ -48,29 +48,29 @@ class Fitted:
 
 
 def info_of(name: str, tensor: Tensor) -> TensorInfo:
-    """The values of tables are read, unless the tensor is on the meta device."""
+    """Reads the values of tables, unless the tensor is on the meta device."""
     dtype = str(tensor.dtype).removeprefix("torch.")
     is_read = name in TABLES and not tensor.is_meta and not tensor.is_floating_point()
     return TensorInfo(tuple(tensor.shape), dtype, tensor.flatten().tolist() if is_read else None)
 
 
 def unpacked(tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-    """As `compact.restored` leaves them: 8-bit matrices have numbers again, and no scales. Raises UsageError for 8-bit
-    numbers without a scale for each row."""
-    packed = {name for name, its in tensors.items() if its.dtype == "int8"}
-    found = {}
-    for name, its in tensors.items():
+    """The tensors after `compact.restored`: 8-bit matrices have numbers again, and no scales. Raises UsageError for
+    8-bit numbers without a scale for each row."""
+    packed = {name for name, info in tensors.items() if info.dtype == "int8"}
+    infos = {}
+    for name, info in tensors.items():
         if name.endswith(SCALE) and name.removesuffix(SCALE) in packed:
             continue
-        if name in packed and len(its.shape) == 2:
-            scale, num_rows = tensors.get(name + SCALE), its.shape[0]
+        if name in packed and len(info.shape) == 2:
+            scale, num_rows = tensors.get(name + SCALE), info.shape[0]
             if scale is None or scale.dtype not in FLOATS or scale.shape not in ((num_rows, 1), (num_rows,)):
                 raise UsageError(
                     f"the head's {name} is in 8 bits, and {name}{SCALE} is no scale for each of its {num_rows} rows"
                 )
-            its = TensorInfo(its.shape, RESTORED)
-        found[name] = its
-    return found
+            info = TensorInfo(info.shape, RESTORED)
+        infos[name] = info
+    return infos
 
 
 def fitted(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target_size: int, vocab_size: int) -> Fitted:
@@ -111,10 +111,10 @@ def fitted(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target_size: int, 
 
 
 def _matrix(tensors: Mapping[str, TensorInfo], name: str) -> TensorInfo | None:
-    its = tensors.get(name)
-    if its is not None and (len(its.shape) != 2 or 0 in its.shape):
-        raise UsageError(f"the head's {name} has shape {list(its.shape)}, which is no matrix")
-    return its
+    info = tensors.get(name)
+    if info is not None and (len(info.shape) != 2 or 0 in info.shape):
+        raise UsageError(f"the head's {name} has shape {list(info.shape)}, which is no matrix")
+    return info
 
 
 def _check_borrowed(
@@ -153,7 +153,7 @@ def _parameters(
     spec: HeadSpec, target_size: int, qk_norm: bool, fc_bias: bool
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of what an Eagle3Head or DFlashHead has, except embedding and output layer."""
-    its, size, num_in = spec.layers, spec.layers.hidden_size, len(spec.hidden_layers)
+    layers, size, num_in = spec.layers, spec.layers.hidden_size, len(spec.hidden_layers)
     yield "fc.weight", (size, num_in * target_size)
     if fc_bias:
         yield "fc.bias", (size,)
@@ -166,19 +166,19 @@ def _parameters(
             yield from ((f"fc_norm.{i}.weight", (target_size,)) for i in range(num_in))
     else:
         yield "hidden_norm.weight", (size,)
-    queries, keys = its.num_attention_heads * its.head_dim, its.num_key_value_heads * its.head_dim
-    for i in range(its.num_hidden_layers):
+    queries, keys = layers.num_attention_heads * layers.head_dim, layers.num_key_value_heads * layers.head_dim
+    for i in range(layers.num_hidden_layers):
         num_read = 2 * size if spec.kind == "eagle3" and i == 0 else size
         attention = {"q": (queries, num_read), "k": (keys, num_read), "v": (keys, num_read), "o": (size, queries)}
-        mlp = {"gate": (its.intermediate_size, size), "up": (its.intermediate_size, size)}
-        mlp["down"] = size, its.intermediate_size
-        for part, linears, biased in (("self_attn", attention, its.attention_bias), ("mlp", mlp, its.mlp_bias)):
+        mlp = {"gate": (layers.intermediate_size, size), "up": (layers.intermediate_size, size)}
+        mlp["down"] = size, layers.intermediate_size
+        for part, linears, biased in (("self_attn", attention, layers.attention_bias), ("mlp", mlp, layers.mlp_bias)):
             for name, shape in linears.items():
                 yield f"layers.{i}.{part}.{name}_proj.weight", shape
                 if biased:
                     yield f"layers.{i}.{part}.{name}_proj.bias", shape[:1]
         if qk_norm:
-            yield from ((f"layers.{i}.self_attn.{name}_norm.weight", (its.head_dim,)) for name in "qk")
+            yield from ((f"layers.{i}.self_attn.{name}_norm.weight", (layers.head_dim,)) for name in "qk")
         yield from ((f"layers.{i}.{name}_layernorm.weight", (size,)) for name in ("input", "post_attention"))
 
 
@@ -189,10 +189,10 @@ def _check_tensors(what: str, tensors: Mapping[str, TensorInfo], shapes: Mapping
     if unknown := sorted(names - shapes.keys()):
         raise UsageError(f"{what} has {len(unknown)} tensors that this engine has no use for, such as {unknown[0]}")
     for name, wanted in shapes.items():
-        its = tensors[name]
+        own = tensors[name]
         # rows of both may be padded: `build` cuts or fills them
-        same = its.shape[1:] == wanted[1:] if name in (EMBEDDING, OUTPUT) else its.shape == wanted
+        same = own.shape[1:] == wanted[1:] if name in (EMBEDDING, OUTPUT) else own.shape == wanted
         if not same:
-            raise UsageError(f"{what}: {name} has shape {list(its.shape)}, but its config.json makes it {list(wanted)}")
-        if its.dtype not in FLOATS:
-            raise UsageError(f"{what}: {name} is {its.dtype}; this engine reads heads of {', '.join(FLOATS[:3])}")
+            raise UsageError(f"{what}: {name} has shape {list(own.shape)}, but its config.json makes it {list(wanted)}")
+        if own.dtype not in FLOATS:
+            raise UsageError(f"{what}: {name} is {own.dtype}; this engine reads heads of {', '.join(FLOATS[:3])}")

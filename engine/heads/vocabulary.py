@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..core.errors import UsageError
 
-TABLES = ("d2t", "t2d")  # names of the tensors that say it
+TABLES = ("d2t", "t2d")  # the tensors that say so
 
 
 class Table(Protocol):
@@ -21,9 +21,9 @@ class Table(Protocol):
     def values(self) -> Sequence[int] | None: ...
 
 
-def may_be_padding(one: int, other: int) -> bool:
+def may_be_padding(one: int, another: int) -> bool:
     """Whether two vocabulary sizes differ by no more than publishers' padding (267 rows of 151,936 in Qwen3)."""
-    return abs(one - other) <= max(other // 64, 64)
+    return abs(one - another) <= max(another // 64, 64)
 
 
 def is_whole(stated: int | None, vocab_size: int) -> bool:

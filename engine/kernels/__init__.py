@@ -39,8 +39,7 @@ Forward = Callable[..., "tuple[Tensor | None, Any]"]
 class Kernels(Protocol):
     """What this engine needs from hardware; a default body is the answer of kernels without that feature."""
 
-    name: str
-    """`torch`, `cpu` or `cuda`."""
+    name: str  # `torch`, `cpu` or `cuda`
     device: torch.device
 
     @property
@@ -50,12 +49,12 @@ class Kernels(Protocol):
     # A model
 
     def get_ready(self, progress: Progress) -> None:
-        """Before a model is loaded: set up torch, and compile what is compiled once per machine."""
+        """Called before a model is loaded: set up torch, and compile what is compiled once per machine."""
         return
 
     def parts(self, model: Any) -> tuple[str, ...]:
         """The parts that run for a fused model. Each can be left out separately, and must first prove right and fast
-        here in another process (`runner.trial`)."""
+        on this machine, in a separate process (`runner.trial`)."""
         return ()
 
     def without(self, off: Mapping[str, str]) -> Kernels:
@@ -192,7 +191,7 @@ class Kernels(Protocol):
     # The device
 
     def identity(self, model: Any) -> dict[str, Any]:
-        """All of hardware and kernels on which a row's bits may depend, as JSON values: the key of a probe's result."""
+        """Whatever in hardware and kernels a row's bits may depend on, as JSON values: the key of a probe's result."""
 
     def describe(self, model: Any = None) -> str:
         """What the model's kernels are built from and by, for the versions of a recording; "" for torch's own."""

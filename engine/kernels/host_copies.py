@@ -13,8 +13,7 @@ class HostWrite:
     `send`, something that depends on the copy must have been waited for: a HostRead computed from it."""
 
     def __init__(self, size: int, device: torch.device, pinned: bool = False) -> None:
-        self.values = torch.zeros(size, dtype=torch.long, device=device)
-        """The destination; it stays in place."""
+        self.values = torch.zeros(size, dtype=torch.long, device=device)  # the destination; it stays in place
         self._staged = torch.zeros(size, dtype=torch.long, pin_memory=pinned)
         self._numbers = self._staged.numpy()
         self._here = self.values.numpy() if device.type == "cpu" else None

@@ -56,15 +56,15 @@ def why_unused(index: int = 0) -> str:
         return without_code(Gpu(name, str(driver), capability), version)
     if not may_have_gpu():
         return ""
-    found = ask_tool()
-    if not isinstance(found, Gpu):
-        return found and f"The NVIDIA GPU of this machine is not used: {found}"
+    gpu = ask_tool()
+    if not isinstance(gpu, Gpu):
+        return gpu and f"The NVIDIA GPU of this machine is not used: {gpu}"
     try:
         torch.cuda.init()
         error = "it finds no device"
     except Exception as raised:  # a CPU build raises AssertionError, others what CUDA says
         error = in_a_line(raised)
-    return unusable(found, version, cuda, error)
+    return unusable(gpu, version, cuda, error)
 
 
 def unusable(gpu: Gpu, version: str, cuda: str | None, error: str) -> str:

@@ -229,7 +229,7 @@ def _decoder(decoder: Any, by_layer_norm: bool) -> FusedDecoder | None:
     layers = [_layer(layer, by_layer_norm) for layer in decoder.layers]
     known, norm = [layer for layer in layers if layer is not None], fused_norm(decoder.norm, by_layer_norm)
     kinds = decoder.config.layer_types if name in ANGLES_BY_TYPE else [EVERY_LAYER] * len(layers)
-    angles = {kind: found for kind in sorted(set(kinds)) if (found := _angles(decoder, kind)) is not None}
+    angles = {kind: own for kind in sorted(set(kinds)) if (own := _angles(decoder, kind)) is not None}
     if norm is None or len(known) < len(layers) or angles.keys() != set(kinds):
         return None
     return (HybridDecoder if name in HYBRIDS else FusedDecoder)(decoder, known, norm, kinds, angles)

@@ -10,7 +10,7 @@ so nothing can be masked: a rejected token has changed S. Each layer therefore k
 a ring: the state after n tokens is at slot n mod R, and R is at least W + 1, so that a step of width W reads the
 pointer's slot and writes the W slots after it. A rollback moves the pointer, as for keys and values; padding writes
 slots that no pointer reaches before a real token overwrites them; a step repeated at the same pointer does the same
-again; and before the first token the state is zero, whatever the ring holds. The convolution's last inputs have a ring
+again; and before the first token the state is zero, whatever is in the ring. The convolution's last inputs have a ring
 of their own.
 
 Inside a step tokens go one by one, each with operations of the same shapes whatever the width. A prefill (no logits)
@@ -47,17 +47,17 @@ def linear_shape_of(model: PreTrainedModel) -> LinearShape | None:
     they differ."""
     types = getattr(model.config.get_text_config(), "layer_types", None) or ()
     wanted = {layer for layer, kind in enumerate(types) if kind == LINEAR}
-    found = {module.layer_idx: module for module in model.modules() if type(module).__name__ in KINDS}
+    modules = {module.layer_idx: module for module in model.modules() if type(module).__name__ in KINDS}
     name = type(model).__name__
-    if missing := wanted ^ found.keys():
+    if missing := wanted ^ modules.keys():
         raise UnsupportedModel(
             f"{name} has linear attention in layer {min(missing)} of a kind that this engine does not do; it does "
             f"{', '.join(sorted(KINDS))}"
         )
     if not wanted:
         return None
-    layers = tuple(sorted(found))
-    shapes = {_shape_of(module, layers) for module in found.values()}
+    layers = tuple(sorted(modules))
+    shapes = {_shape_of(module, layers) for module in modules.values()}
     if len(shapes) > 1:
         raise UnsupportedModel(f"{name} has linear layers of {len(shapes)} shapes; this engine does one")
     return shapes.pop()
@@ -79,8 +79,7 @@ class DeltaLayer(nn.Module):
     """A linear layer on the engine's rings, with the projections, gates and norm of the transformers module it
     replaces."""
 
-    in_proj: nn.Module
-    """All projections of the input in one, if `project` is of_one."""
+    in_proj: nn.Module  # all projections of the input in one, if `project` is of_one
     out_proj: nn.Module
 
     def __init__(self, stock: Any) -> None:
@@ -96,8 +95,7 @@ class DeltaLayer(nn.Module):
         self.activation: Callable[[Tensor], Tensor] = ACT2FN[stock.activation]
         self.shape = _shape_of(stock, (stock.layer_idx,))
         self.project: Callable[[DeltaLayer, Tensor], Rows] = KINDS[type(stock).__name__]
-        self.mix_step: MixStep | None = None
-        """Replaces `mix` in steps, if kernels can."""
+        self.mix_step: MixStep | None = None  # replaces `mix` in steps, if kernels can
         self.taps = nn.Buffer(stock.conv1d.weight.detach()[:, 0].float().T.contiguous(), persistent=False)
         self.rate = nn.Buffer(-stock.A_log.detach().float().exp(), persistent=False)
 
@@ -167,11 +165,11 @@ def _delta_rule(
     """Token by token from `state` [heads, key_dim, value_dim]; the state after each goes into `states` at its place. q,
     k [n, heads, key_dim], v [n, heads, value_dim], b and kept [n, heads], all float32 -> [n, heads, value_dim]."""
     out, after = torch.empty_like(v), state.new_empty(len(v), *state.shape)
-    each = (
+    by_token = (
         x.unbind()
         for x in (q[..., None], k[..., None], v[:, :, None], b[..., None, None], kept[..., None, None], after, out)
     )
-    for q_i, k_i, v_i, b_i, kept_i, after_i, out_i in zip(*each, strict=True):
+    for q_i, k_i, v_i, b_i, kept_i, after_i, out_i in zip(*by_token, strict=True):
         state = state * kept_i
         recalled = (state * k_i).sum(1, keepdim=True)
         state = torch.add(state, k_i * ((v_i - recalled) * b_i), out=after_i)

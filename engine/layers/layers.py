@@ -140,8 +140,7 @@ class FusedAttention(nn.Module):
     """Attention of one of the classes in ATTENTION. Queries and keys are heads of one tensor until they attend."""
 
     scales: Tensor | None
-    query_parts = 1
-    """Heads of `qkv` per query."""
+    query_parts = 1  # heads of `qkv` per query
 
     def __init__(self, stock: Any, norms: Sequence[FusedNorm]) -> None:
         super().__init__()
@@ -162,7 +161,7 @@ class FusedAttention(nn.Module):
         self.register_buffer("scales", torch.cat(scales) if scales else None, persistent=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, state: StepState) -> Tensor:
-        """x [1, n, hidden] -> [1, n, hidden]. cos, sin [1, n, 1, head_dim]; of the sines the first half negated."""
+        """x [1, n, hidden] -> [1, n, hidden]. cos, sin [1, n, 1, head_dim]; the first half of the sines is negated."""
         heads = self.qkv(x).view(1, x.shape[1], -1, self.head_dim)
         turned = heads[:, :, : self.num_turned]
         if self.scales is not None:
@@ -250,8 +249,8 @@ def _rows(like: Tensor, dim: int) -> Tensor:
 
 def _agree(module: nn.Module, fused: nn.Module, rows: Tensor) -> bool:
     """Whether both return the same rows but for rounding."""
-    expected, found = module(rows), fused(rows)
-    if expected.shape != found.shape or expected.dtype != found.dtype:
+    expected, actual = module(rows), fused(rows)
+    if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return False
-    error, size = (expected.float() - found.float()).abs().amax(-1), expected.float().abs().amax(-1)
+    error, size = (expected.float() - actual.float()).abs().amax(-1), expected.float().abs().amax(-1)
     return bool((error <= TOLERANCE.get(rows.dtype, 0.0) * size).all())

@@ -44,7 +44,7 @@ def refusal(config: Mapping[str, Any]) -> str:
     if unknown := set(text.get("layer_types") or ()) - LAYER_TYPES:
         return f"has layers of type {', '.join(sorted(unknown))}; this engine does {', '.join(sorted(LAYER_TYPES))}"
     ropes = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    for rope in [each for each in ropes.values() if isinstance(each, Mapping)] or [ropes]:
+    for rope in [part for part in ropes.values() if isinstance(part, Mapping)] or [ropes]:
         if (kind := rope.get("rope_type") or rope.get("type")) in MOVING_ROPES:
             return f"uses {kind} RoPE, whose angles depend on the length so far; this engine needs fixed angles"
     return ""

@@ -18,15 +18,12 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor, int | None, float | None], Te
 @dataclass(frozen=True, slots=True)
 class StepState:
     """What the attention of one forward needs, all device tensors: positions [W]; per layer keys and values [1,
-    kv_heads, S, dim], of a linear layer its rings; per window (None: full attention) an additive mask [groups * W,
-    S]."""
+    kv_heads, S, dim], or a linear layer's rings; per window (None: full attention) an additive mask [groups * W, S]."""
 
     at: Tensor
     kv: list[tuple[Tensor, Tensor]]
     masks: dict[int | None, Tensor]
-    seen: dict[int, int | None] | None = None
-    """If not None, receives each layer's window."""
-    places: Places | None = None
-    """For linear layers: where in their rings."""
+    seen: dict[int, int | None] | None = None  # if not None, receives each layer's window
+    places: Places | None = None  # for linear layers: where in their rings
+    # Attention without masks. None: torch's, with masks.
     attend: Attend | None = None
-    """Attention without masks. None: torch's, with masks."""

@@ -79,15 +79,15 @@ def _parameters(file: GgufFile, config: Gemma3TextConfig) -> dict[str, str]:
     with torch.device("meta"):
         model = Gemma3ForCausalLM(config)
     names = get_tensor_name_map(MODEL_ARCH.GEMMA3, config.num_hidden_layers)
-    found = {}
+    file_names = {}
     for parameter, weight in model.named_parameters():
         entry = file.tensors.get(f"{names.get_name(parameter.removesuffix('.weight'))}.weight")
         if entry is None or entry.shape != tuple(weight.shape):
             raise ValueError(f"the GGUF file has no tensor of shape {tuple(weight.shape)} for {parameter}")
-        found[parameter] = entry.name
-    if unused := sorted(set(file.tensors) - set(found.values())):
+        file_names[parameter] = entry.name
+    if unused := sorted(set(file.tensors) - set(file_names.values())):
         raise ValueError(f"the GGUF file has a tensor that the model does not: {unused[0]}")
-    return found
+    return file_names
 
 
 def _rows(file: GgufFile, name: str) -> Iterator[Tensor]:

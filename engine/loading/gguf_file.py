@@ -85,13 +85,13 @@ class GgufFile:
             return self._string()
         if kind != _ARRAY:
             return self._scalar(_SCALARS[kind])
-        of, length = self._scalar("I"), self._scalar("Q")
-        if of == _STRING:
+        item_kind, length = self._scalar("I"), self._scalar("Q")
+        if item_kind == _STRING:
             for _ in range(length):
                 skipped = self._scalar("Q")
                 self._position += skipped
         else:
-            self._position += length * struct.calcsize("<" + _SCALARS[of])
+            self._position += length * struct.calcsize("<" + _SCALARS[item_kind])
         return length
 
     def _table(self, num_tensors: int) -> list[TensorEntry]:

@@ -84,15 +84,15 @@ class LoadedModel:
         lost."""
         from ..runner.prepare import lowered
 
-        if (found := lowered(self.prepared, why)) is None:
+        if (lower := lowered(self.prepared, why)) is None:
             return False
-        self._attached["prepared"] = found
+        self._attached["prepared"] = lower
         return True
 
     @property
     def companions(self) -> list[LoadedModel]:
         """The models loaded for this one's drafters."""
-        return [each for each in self._attached.values() if isinstance(each, LoadedModel)]
+        return [model for model in self._attached.values() if isinstance(model, LoadedModel)]
 
     def note_failure(self, why: str) -> None:
         """Note that this model's kernels failed, while other sequences of it must continue until their race is over."""

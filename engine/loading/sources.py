@@ -85,18 +85,18 @@ def find(target: str, progress: Progress = silent, accept: Accept | None = None)
 def config_of(target: str) -> dict[str, Any]:
     """The configuration of a target other than the default one. Nothing else is fetched. Raises UsageError as `find`
     does."""
-    found: dict[str, Any] = {}
+    published: dict[str, Any] = {}
 
     class Enough(BaseException):
         pass
 
     def accept(config: dict[str, Any]) -> None:
-        found.update(config)
+        published.update(config)
         raise Enough
 
     with suppress(Enough):
         find(target, accept=accept)
-    return found
+    return published
 
 
 def is_here(target: str) -> bool:

@@ -46,8 +46,8 @@ def check_candidates(candidates: Mapping[str, Any], lanes: Mapping[str, Sequence
             committed, followers = dict(zip(step.rows, step.token_ids, strict=False)), Counter(step.follows)
             for r, row in enumerate(rows):
                 most = MAX_CANDIDATES + max(0, followers[r] - 1)
-                if found := _fault(row, committed.get(r), most, num_seeds):
-                    raise UsageError(f"{which} at row {r} of step {step.index} {found}")
+                if fault := _fault(row, committed.get(r), most, num_seeds):
+                    raise UsageError(f"{which} at row {r} of step {step.index} {fault}")
 
 
 def _fault(row: Mapping[str, Any], committed: int | None, most: int, num_seeds: int) -> str:
@@ -63,7 +63,7 @@ def _fault(row: Mapping[str, Any], committed: int | None, most: int, num_seeds: 
         return "lack the committed token"
     if noise is None:
         return ""
-    if len(noise) != num_seeds or not num_seeds or committed is None or any(len(each) != len(ids) for each in noise):
+    if len(noise) != num_seeds or not num_seeds or committed is None or any(len(drawn) != len(ids) for drawn in noise):
         return f"have noise that does not match its tokens and the {num_seeds} seeds"
     scores = [logit + gumbel for logit, gumbel in zip(logits, noise[0], strict=True)]
     if max(scores) - scores[ids.index(committed)] > TOLERANCE:

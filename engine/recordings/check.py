@@ -48,8 +48,8 @@ def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:
     Raises UsageError if anything is wrong."""
     if not isinstance(recording, dict):
         raise UsageError(f"it must be a JSON object, not {kind(recording)}")
-    for of, what, where in OTHERS:
-        if recording.get("format") == of:
+    for file_format, what, where in OTHERS:
+        if recording.get("format") == file_format:
             raise UsageError(f"it is {what}; open it with Choose a file in {where}")
     if recording.get("format") != FORMAT:
         raise UsageError(
@@ -260,10 +260,10 @@ def _check_events(recording: Mapping[str, Any], spec: RaceSpec, events: Sequence
 
 
 def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
-    """A verdict may not contradict the events. What it says of too little is corrected: see `claims.py`."""
+    """A verdict may not contradict the events. One that claims more than was compared is corrected: see `claims.py`."""
     fits(verdict, _VERDICT, which)
     common = min(len(a.token_ids), len(b.token_ids))
-    too_long = any(lane.finished and len(lane.token_ids) < len(other.token_ids) for lane, other in ((a, b), (b, a)))
+    too_long = any(lane.finished and len(lane.token_ids) < len(longer.token_ids) for lane, longer in ((a, b), (b, a)))
     same_tokens = a.token_ids[:common] == b.token_ids[:common] and not too_long
     same_text = verdict["kind"] != "same_text" or a.text.startswith(b.text) or b.text.startswith(a.text)
     same_bits = bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]

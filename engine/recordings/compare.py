@@ -28,7 +28,7 @@ def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
     differently. A lane that samples by rejection at k auto does not count: which of its draws decide depends on timing.
     Lanes on servers are left out, and so is a plain lane that did not fit into memory here. `rows_*` is None without
     checksums. `speedups` are those of speculative lanes, None if unknown; `speed`, also part of the sentence, is what
-    they say of the recorded times, "" without any."""
+    they say about the recorded times, "" without any."""
     spec, names = recorded.spec.without_servers(), {lane.name for lane in here.spec.lanes}
     ran = [lane for lane in spec.lanes if lane.name in names]
     same_plain_width = recorded["widths"]["plain_width"] == here["widths"]["plain_width"]
@@ -64,7 +64,7 @@ def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple
 
 
 def _compare_lane(recorded: Recording, here: Recording, lane: LaneSpec, counts: bool) -> dict[str, Any]:
-    parting = part(*(steps(each.events, lane.name) for each in (recorded, here)))
+    parting = part(*(steps(race.events, lane.name) for race in (recorded, here)))
     then, now, position, num_rows = parting.tokens_a, parting.tokens_b, parting.first, parting.num_rows
     cut_short = lane.name in failures(recorded) or recorded.get("stopped", False)
     error = failures(here).get(lane.name)
@@ -86,14 +86,14 @@ def _compare_lane(recorded: Recording, here: Recording, lane: LaneSpec, counts: 
 def _differences(recorded: Recording, here: Recording) -> list[str]:
     keys = [(part, key) for part, keys in CIRCUMSTANCES.items() for key in keys]
     pairs = [(f"{part} {key}", recorded[part][key], here[part][key]) for part, key in keys]
-    pairs += [(name, *(each["versions"].get(name) for each in (recorded, here))) for name in (*PACKAGES, "kernels")]
+    pairs += [(name, *(race["versions"].get(name) for race in (recorded, here))) for name in (*PACKAGES, "kernels")]
     pairs.append(("what runs", *(part.get("runs", {}).get("sentence") for part in (recorded, here))))
     return [f"{name}: {then} there, {now} here" for name, then, now in pairs if then != now]
 
 
 def _speedups(recorded: Recording, here: Recording) -> dict[str, dict[str, float | None]]:
     own = [lane for lane in here.spec.lanes if not here.is_on_server(lane.name)]
-    then, now = (race_speedups(each.events, own) for each in (recorded, here))
+    then, now = (race_speedups(race.events, own) for race in (recorded, here))
     return {name: {"recorded": then[name], "here": now[name]} for name in now}
 
 
@@ -106,12 +106,12 @@ def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[
         if then is None or now is None:
             continue
         said.append((f"{name}: " if len(speedups) > 1 else "") + f"recorded {then:.2f}x, here {now:.2f}x")
-        noises = (_noise(each, name) for each in (recorded, here))
+        noises = (_noise(race, name) for race in (recorded, here))
         if abs(math.log(then / now)) > math.hypot(SAME_MACHINE, *noises):
             odd.append(name)
     if not said:
         return ""
-    figures = [_figures(each, _plain(each, next(iter(speedups)))) for each in (recorded, here)]
+    figures = [_figures(race, _plain(race, next(iter(speedups)))) for race in (recorded, here)]
     plain = ", ".join(
         f"{name} {then} and {now} {unit}"
         for (name, then, unit), (_, now, _) in zip(*figures, strict=True)
@@ -119,7 +119,7 @@ def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[
     )
     if recorded["device"] != here["device"]:
         end = "on another device, which may differ; times are not proven"
-    elif disturbed := [which for which, each in (("there", recorded), ("here", here)) if _is_disturbed(each)]:
+    elif disturbed := [which for which, race in (("there", recorded), ("here", here)) if _is_disturbed(race)]:
         end = f"the machine was disturbed {' and '.join(disturbed)}; times are not proven"
     else:
         end = "more than noise explains, on the same device" if odd else "times are not proven"
@@ -127,7 +127,7 @@ def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[
 
 
 def _figures(race: Recording, lane: str) -> list[tuple[str, str, str]]:
-    """(name, value or "?", unit) of what a file claims of its machine."""
+    """(name, value or "?", unit) of what a file claims about its machine."""
     numbers, memory = lane_metrics(race.events, lane), race.get("roofline") or {}
     bytes_per_s = memory.get("bandwidth_bytes_per_s")
     return [

@@ -74,9 +74,9 @@ def from_json(value: Any) -> LaneEvent:
     fits(value, _SHAPES[cls], f"a {name} event")
     if extra := value.keys() - _ALLOWED[cls]:
         raise UsageError(f"a {name} event has no field {short(min(extra))}")
-    found = of_checked(value)
-    _check(found.event)
-    return found
+    lane_event = of_checked(value)
+    _check(lane_event.event)
+    return lane_event
 
 
 def of_checked(value: Mapping[str, Any]) -> LaneEvent:

@@ -53,7 +53,7 @@ def check_extras(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[st
         for name, rows in recording.get(member, {}).items():
             _check_rows(f"{member} of {short(name)}", rows, shape, tables.get(name) if name.endswith(TREES) else None)
     for name, rows in trees.items():
-        if not all(is_tree(*each) for each in zip(rows, tables[name], strict=True) if each[0]):
+        if not all(is_tree(*tree) for tree in zip(rows, tables[name], strict=True) if tree[0]):
             raise UsageError(f"table_parents of {short(name)} are no trees of its drafts")
     _check_lanes(tables, trees, spec, lanes)
     if "costs" in recording:

@@ -55,7 +55,7 @@ class Recording(Mapping[str, Any]):
 
     def showing(self, lane: str) -> Recording:
         """A copy with this lane before all others of its role, so that a page shows it."""
-        lanes = sorted(self.spec.lanes, key=lambda each: each.name != lane)
+        lanes = sorted(self.spec.lanes, key=lambda spec: spec.name != lane)
         return replace(self, spec=replace(self.spec, lanes=tuple(lanes)))
 
     @cached_property
@@ -79,7 +79,7 @@ class Recording(Mapping[str, Any]):
 
     def is_on_server(self, lane: str) -> bool:
         """Whether this lane ran on a server: its times are those of its text's arrival."""
-        return any(each.name == lane and each.drafter == SERVER for each in self.spec.lanes)
+        return any(spec.name == lane and spec.drafter == SERVER for spec in self.spec.lanes)
 
 
 def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mapping[str, Any]) -> Recording:

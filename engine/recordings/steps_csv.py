@@ -32,7 +32,7 @@ def steps_csv(recording: Recording) -> str:
                     *(step.index, step.position, step.num_drafted, step.num_accepted, len(step.token_ids)),
                     "" if step.width is None else step.width,
                     *(step.draft_s, step.verify_s, event.clock_s),
-                    *(" ".join(map(str, each)) for each in (step.drafted, step.parents, step.kept, step.token_ids)),
+                    *(" ".join(map(str, cells)) for cells in (step.drafted, step.parents, step.kept, step.token_ids)),
                     json.dumps("".join(step.pieces), ensure_ascii=False),
                 )
             )

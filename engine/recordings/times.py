@@ -1,8 +1,8 @@
 """Whether a recording's times can be those of one race. Standard library only.
 
-A file says the same of time in several places. `check_times` refuses what no race can have done; `doubt` names what no
-one clock has read, and what one machine would hardly have measured. Neither proves a time: whoever makes up all of them
-in accord is contradicted only by a race on the same machine (the command verify). What a file lacks is not compared.
+A file states the same times in several places. `check_times` refuses what no race can have done; `doubt` names what no
+single clock has read, and what one machine would hardly have measured. Neither proves a time: only a race on the same
+machine (the command verify) contradicts someone who makes them all up consistently. What a file lacks is not compared.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _check_wall(e: LaneEvent, there: dict[str, tuple[float, float, float]]) -> N
 
 
 def doubt(recording: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent]) -> str:
-    """Why the times of a checked recording are not to be believed, as a sentence for its readers; "" if nothing speaks
+    """Why the times of a checked recording cannot be believed, as a sentence for its readers; "" if nothing speaks
     against them."""
     lanes = {lane.name for lane in spec.lanes if lane.drafter != SERVER}
     here = [event for event in events if event.lane in lanes]
@@ -113,16 +113,16 @@ def _other_clock(events: Sequence[LaneEvent]) -> str:
     for i, (lane, what, seconds) in enumerate(times):
         names = f"{what} of lane {lane}", f"the times of lane {lane}"
         if last[_digits(seconds)] == i:
-            for other in ticks:
-                if other not in names[1:] and ticks[other].lack(_digits(seconds)):
-                    return f"one clock cannot have measured both {other} and {names[0]}"
+            for earlier in ticks:
+                if earlier not in names[1:] and ticks[earlier].lack(_digits(seconds)):
+                    return f"one clock cannot have measured both {earlier} and {names[0]}"
         for name in names:
             ticks[name].add(seconds)
     for e in events:
         if isinstance(e.event, Started):
-            for other in ticks:
-                if ticks[other].lack(_digits(e.event.prefill_s) - 2):  # it was read before all others
-                    return f"one clock cannot have measured both {other} and prefill_s of lane {e.lane}"
+            for earlier in ticks:
+                if ticks[earlier].lack(_digits(e.event.prefill_s) - 2):  # it was read before all others
+                    return f"one clock cannot have measured both {earlier} and prefill_s of lane {e.lane}"
     return ""
 
 
@@ -151,13 +151,13 @@ def _table(recording: Mapping[str, Any]) -> dict[int, float]:
 
 def _other_costs(recording: Mapping[str, Any], events: Sequence[LaneEvent]) -> str:
     """Costs are computed from the steps."""
-    told, table, widths = recording.get("costs"), _table(recording), recording["widths"].get("step_widths")
-    if not told or not isinstance(widths, list) or not widths or not all(type(w) is int and w in table for w in widths):
+    said, table, widths = recording.get("costs"), _table(recording), recording["widths"].get("step_widths")
+    if not said or not isinstance(widths, list) or not widths or not all(type(w) is int and w in table for w in widths):
         return ""
     steps = (e.event for e in events if isinstance(e.event, Step))
     costs = verify_costs(steps, {width: table[width] for width in widths})
-    same = len(costs) == len(told["verify_s"]) and all(
-        math.isclose(a, b, rel_tol=TIE_S) for a, b in zip(costs, told["verify_s"], strict=True)
+    same = len(costs) == len(said["verify_s"]) and all(
+        math.isclose(a, b, rel_tol=TIE_S) for a, b in zip(costs, said["verify_s"], strict=True)
     )
     return "" if same else "its costs are not those of its steps"
 
@@ -170,14 +170,14 @@ def _other_pace(recording: Mapping[str, Any], events: Sequence[LaneEvent]) -> st
     for e in events:
         if isinstance(e.event, Step) and e.event.width is not None:
             groups[e.lane][e.event.width].append((e.clock_s, e.event.verify_s))
-    commonest = [(lane, *max(its.items(), key=lambda item: len(item[1]))) for lane, its in groups.items()]
+    commonest = [(lane, *max(by_width.items(), key=lambda item: len(item[1]))) for lane, by_width in groups.items()]
     for (slow, width, mine), (fast, wider, theirs) in permutations(commonest, 2):
         longer, shorter = _meanwhile(mine, theirs)
         if min(len(longer), len(shorter)) < NUM_STEPS or width > wider:
             continue
         most = PACE
         if width < wider:
-            least = min((table[each] for each in table if each >= wider), default=0.0)
+            least = min((table[measured] for measured in table if measured >= wider), default=0.0)
             most *= max(1.0, table.get(width, math.inf) / least) if least else math.inf
         ratio = (percentile(longer, 0.1) or 0.0) / (percentile(shorter, 0.9) or math.inf)
         if ratio > most:

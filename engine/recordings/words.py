@@ -18,7 +18,7 @@ CAUSES = (
 IN_BATCHES, BY_CHANCE = ", in a batch", "each server's own random numbers; "
 
 
-# What a check-up says of differing texts if all are near ties.
+# What a check-up says about differing texts if all are near ties.
 ROUNDING = "Rounding decides such places, so this is no fault of speculation."
 
 
@@ -95,7 +95,7 @@ def prompts_words(num: int, name: str) -> tuple[str, str]:
 
 
 def said(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What a study says of itself next to its figures. about: its model, machine and settings, as in a recording."""
+    """What a study says about itself next to its figures. about: its model, machine and settings, as in a recording."""
     labels = [ribbon.strip() for ribbon in ribbons(about, False)]
     return {
         "scope": scope(about["model"]["name"], about["device"]),

@@ -202,7 +202,7 @@ async def post(
     client: httpx.AsyncClient, endpoint: Endpoint, path: str, body: Mapping[str, Any], timeout_s: float
 ) -> bytes:
     """The whole body of an answer whose times do not matter; b"" if it has more than MAX_ANSWER_BYTES. path: below the
-    endpoint's URL. timeout_s: for all of it. Raises RemoteError, as `ask`."""
+    endpoint's URL. timeout_s: for all of it. Raises RemoteError, like `ask`."""
     try:
         async with asyncio.timeout(timeout_s), named_errors(endpoint, Patience(timeout_s)):
             timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)

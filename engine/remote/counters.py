@@ -35,7 +35,7 @@ async def read_counters(endpoint: Endpoint) -> Counters | None:
 
 
 async def read_metrics(endpoint: Endpoint) -> str:
-    """All that the server reports of itself; "" if it does not."""
+    """All that the server reports about itself; "" if it does not."""
     try:
         async with asyncio.timeout(CONNECT_S), new_client() as client:
             url = endpoint.url.removesuffix("/v1") + "/metrics"

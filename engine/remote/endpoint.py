@@ -52,7 +52,7 @@ class Endpoint:
         return frozenset({self.key, parts.password or "", f"{parts.scheme}://{parts.netloc}"} | host) - {""}
 
     def asked(self, path: str) -> str:
-        """By which fields a request to this path asks for the count of tokens in every chunk, in words."""
+        """Which fields of a request to this path ask for the count of tokens in every chunk, in words."""
         counts = [name for name in OPTIONAL if name != TOP_P]
         refused = [name for name in counts if (path, name) in self.refused]
         asked = [name for name in counts if name not in refused]
@@ -72,7 +72,7 @@ def endpoint_of(lane: str, spec: str, model: str, environ: Mapping[str, str]) ->
 
 
 def check_url(whose: str, url: str, prefix: str = "") -> str:
-    """A server's URL in the form that requests need. Raises UsageError, without the URL. prefix: what stands before it
+    """A server's URL in the form that requests need. Raises UsageError, without the URL. prefix: what came before it
     where it was given."""
     url = url.rstrip("/")
     try:

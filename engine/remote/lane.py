@@ -153,17 +153,17 @@ class RemoteLane:
     def events(self, done: list[Step]) -> list[LaneEvent]:
         """The lane's events, with these steps instead of those reported while it ran."""
         name, written, clock_s = self.endpoint.lane, self.written, 0.0
-        found: list[LaneEvent] = []
+        events: list[LaneEvent] = []
         if done:
             first_s = written.at_s[0]
             started = Started(self.reply.num_prompt_tokens or 0, first_s)
-            found.append(LaneEvent(name, 0.0, started, self.sent_s + first_s))
+            events.append(LaneEvent(name, 0.0, started, self.sent_s + first_s))
         for step in done:
             clock_s += step.seconds
-            found.append(LaneEvent(name, clock_s, step, self.sent_s + written.at_s[step.position]))
+            events.append(LaneEvent(name, clock_s, step, self.sent_s + written.at_s[step.position]))
         if self.failed:
-            found.append(LaneEvent(name, clock_s, Failed(self.failed), self.sent_s + self.ended_s))
+            events.append(LaneEvent(name, clock_s, Failed(self.failed), self.sent_s + self.ended_s))
         elif self.ended_s:
             ended = Finished(self.reason, len(written.token_ids), clock_s)
-            found.append(LaneEvent(name, clock_s, ended, self.sent_s + self.ended_s))
-        return found
+            events.append(LaneEvent(name, clock_s, ended, self.sent_s + self.ended_s))
+        return events

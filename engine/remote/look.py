@@ -40,7 +40,7 @@ class Seen:
     kind: which server it is, a value of OWNERS; "" if unknown.
     root: where its model comes from, by the server's own list; "" if unknown.
     reply: its short answer; None if it gave none.
-    metrics: all that it reports of itself, "" if nothing."""
+    metrics: all that it reports about itself, "" if nothing."""
 
     endpoint: Endpoint | None
     sentence: str
@@ -103,16 +103,16 @@ async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[s
         listed = find(list, json.loads(received), "data") or []
     except (ValueError, RecursionError):
         return {}, ""
-    models = {name: each for each in listed if (name := find(str, each, "id")) and len(name) <= MAX_NAME}
-    models = {name: each for name, each in models.items() if endpoint.redact(name) == name}
+    models = {name: model for model in listed if (name := find(str, model, "id")) and len(name) <= MAX_NAME}
+    models = {name: model for name, model in models.items() if endpoint.redact(name) == name}
     owners = [find(str, model, "owned_by") or "" for model in models.values()]
     kind = next((OWNERS[owner] for owner in owners if owner in OWNERS), "")
-    roots = {name: endpoint.redact(find(str, each, "root") or "")[:MAX_NAME] for name, each in models.items()}
+    roots = {name: endpoint.redact(find(str, model, "root") or "")[:MAX_NAME] for name, model in models.items()}
     return roots, kind or ("llama.cpp" if "llama.cpp" in server else "")
 
 
 async def kinds_of(endpoints: Sequence[Endpoint]) -> dict[str, str]:
-    """Which server each lane is on, by what its list of models says: a value of OWNERS, or "" if it says nothing."""
+    """Which server each lane is on, by its list of models: a value of OWNERS, or "" if that says nothing."""
 
     async def kind_of(endpoint: Endpoint) -> str:
         try:
@@ -129,7 +129,7 @@ def servers_say(kinds: Mapping[str, str]) -> str:
     """`plain and fast say that they are vLLM, there does not say what it is`. kinds: by lane."""
     parts = []
     for kind in dict.fromkeys(kinds.values()):
-        lanes = [lane for lane, its in kinds.items() if its == kind]
+        lanes = [lane for lane, lane_kind in kinds.items() if lane_kind == kind]
         says, it_is = ("say", "they are") if len(lanes) > 1 else ("says", "it is")
         what = f"{says} that {it_is} {kind}" if kind else f"do{'es' * (len(lanes) == 1)} not say what {it_is}"
         parts.append(f"{' and '.join(lanes)} {what}")

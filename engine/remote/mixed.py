@@ -38,7 +38,7 @@ class LocalRace(Protocol):
 class MixedRace:
     """The lanes of `here`, raced as without servers, then those of `servers`. `header()`, `events()` and `result()`
     cover both. No byte is sent to a server before the last local lane has ended, so neither disturbs the other; their
-    times come from two clocks, at two times.
+    times come from two clocks, at different times.
 
     A server's lane is compared with the baseline of `here` like servers with each other: see `verdict.judge`. Raises
     UsageError if their lanes cannot share a race."""
@@ -46,7 +46,7 @@ class MixedRace:
     def __init__(self, here: LocalRace, servers: RemoteRace) -> None:
         self.here, self.servers = here, servers
         self.spec = replace(here.spec, lanes=(*here.spec.lanes, *servers.spec.lanes))
-        self._told: list[LaneEvent] = []
+        self._local_events: list[LaneEvent] = []
 
     def header(self) -> dict[str, Any]:
         """The local race's header with all lanes, and in `places` where each of them ran."""
@@ -68,7 +68,7 @@ class MixedRace:
         """The race, to be iterated once; closing it ends the lanes that run."""
         with closing(self.here.events()) as source:  # type: ignore[type-var]
             for event in source:
-                self._told.append(event)
+                self._local_events.append(event)
                 yield event
         yield from self.servers.events()
 
@@ -79,20 +79,20 @@ class MixedRace:
         for name in self.here.spec.named(BASELINE):
             baseline = self._answer_of(name)
             verdicts |= {lane: self._judge(baseline, lane) for lane in self.servers.lanes}
-        events = [*map(to_json, self._told), *servers["events"]]
+        events = [*map(to_json, self._local_events), *servers["events"]]
         return {**here, "promises": servers["promises"], "events": events, "verdicts": verdicts}
 
     def _answer_of(self, lane: str) -> Answer:
-        done = steps(self._told, lane)
-        text = text_of(self._told, lane, self.spec.params.stop)
-        state = state_of(self._told, lane)
+        done = steps(self._local_events, lane)
+        text = text_of(self._local_events, lane, self.spec.params.stop)
+        state = state_of(self._local_events, lane)
         return Answer(lane, text, [token for step in done for token in step.token_ids], state=state)
 
     def _judge(self, baseline: Answer, name: str) -> dict[str, Any]:
         lane, temperature = self.servers.lanes[name], self.spec.params.temperature
         there = answer_of(lane)
         if there.is_over:  # incomplete characters: some servers send their bytes, some leave them out
-            baseline, there = (replace(each, text=each.text.rstrip("\ufffd")) for each in (baseline, there))
+            baseline, there = (replace(answer, text=answer.text.rstrip("\ufffd")) for answer in (baseline, there))
         why = f"; at temperature {temperature:g} {DICE}" if temperature else USUAL
         if lane.reply.prompt_ids and lane.reply.prompt_ids != self.here.prompt.token_ids:
             why += "; the server read the prompt as other tokens: its tokenizer or its chat template is another one"

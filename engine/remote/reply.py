@@ -42,14 +42,14 @@ class Events:
         self._rest, self._data, self._num_bytes = b"", list[bytes](), 0
 
     def feed(self, received: bytes) -> list[str]:
-        found = []
+        events = []
         *lines, self._rest = (self._rest + received).split(b"\n")
         for line in lines:
             if (data := self._line(line.removesuffix(b"\r"))) is not None:
-                found.append(data)
+                events.append(data)
         if self._num_bytes + len(self._rest) > MAX_EVENT_BYTES:
             raise RaceError(f"the server sent an event of more than {MAX_EVENT_BYTES // 1024**2} MB")
-        return found
+        return events
 
     def _line(self, line: bytes) -> str | None:
         if line.startswith(b"data:"):
@@ -119,7 +119,7 @@ class Reply:
 
     @property
     def textless(self) -> str:
-        """What is to be said of an answer whose tokens are counted although no text came; "" of any other."""
+        """A clause on an answer whose tokens are counted although no text came; "" for any other."""
         if not self.num_tokens or self.text:
             return ""
         tokens = f"{self.num_tokens} token{'s' * (self.num_tokens != 1)}"
@@ -253,6 +253,6 @@ def _count(holder: dict[str, Any], name: str) -> int:
 
 def _counts(holder: dict[str, Any], name: str) -> tuple[int, ...]:
     value = holder.get(name)
-    if not isinstance(value, list) or not all(type(each) is int and 0 <= each <= MAX_ID for each in value):
+    if not isinstance(value, list) or not all(type(count) is int and 0 <= count <= MAX_ID for count in value):
         raise RaceError(f"the server's {name} is not a list of counts")
     return tuple(value)

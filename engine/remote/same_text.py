@@ -65,7 +65,7 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     both = f"{names[0]} and {names[1]}"
     ids = [a.token_ids, b.token_ids]
     num_common = min(map(len, ids))
-    sides = [Side(each.lane, len(each.text), each.state) for each in (a, b)]
+    sides = [Side(answer.lane, len(answer.text), answer.state) for answer in (a, b)]
     at = differs_at(a, b)
     kind: Kind
     known = a.has_ids and b.has_ids
@@ -92,8 +92,8 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
             difference = {"position": place, "tokens": tokens, "pieces": pieces, "margin": None, "widths": [None, None]}
             likely = asyncio.run(_ask_both(a, b, place))
             difference["log_probabilities"] = likely
-            answers = [(each.lane, odds) for each, odds in zip((a, b), likely, strict=True) if each.server]
-            sentence += f"; at token {place} " + "; ".join(_told(name, tokens, odds) for name, odds in answers)
+            answers = [(answer.lane, odds) for answer, odds in zip((a, b), likely, strict=True) if answer.server]
+            sentence += f"; at token {place} " + "; ".join(_odds_words(name, tokens, odds) for name, odds in answers)
         sentence += why
     return {
         "kind": kind,
@@ -112,17 +112,17 @@ def _shown(text: str) -> str:
     return json.dumps(text[:NUM_CHARACTERS] + ("…" if len(text) > NUM_CHARACTERS else ""), ensure_ascii=False)
 
 
-def _told(name: str, tokens: list[int], likely: list[float] | None) -> str:
+def _odds_words(name: str, tokens: list[int], likely: list[float] | None) -> str:
     if likely is None:
         return f"{name} does not say how likely they were"
-    said = " and ".join(f"token {token} log-probability {each:.4g}" for token, each in zip(tokens, likely, strict=True))
+    said = " and ".join(f"token {token} log-probability {odds:.4g}" for token, odds in zip(tokens, likely, strict=True))
     return f"{name} gives {said}"
 
 
 async def _ask_both(a: Answer, b: Answer, place: int) -> list[list[float] | None]:
-    tokens = [each.token_ids[place] for each in (a, b)]
+    tokens = [answer.token_ids[place] for answer in (a, b)]
     async with new_client(2) as client:
-        return list(await asyncio.gather(*(_ask(client, each.server, tokens, place) for each in (a, b))))
+        return list(await asyncio.gather(*(_ask(client, answer.server, tokens, place) for answer in (a, b))))
 
 
 async def _ask(client: httpx.AsyncClient, lane: RemoteLane | None, tokens: list[int], place: int) -> list[float] | None:
@@ -137,7 +137,7 @@ async def _ask(client: httpx.AsyncClient, lane: RemoteLane | None, tokens: list[
 
 @dataclass(frozen=True)
 class Likely:
-    """What a server says of the next token at a prefix.
+    """What a server says about the next token at a prefix.
 
     of: the log-probabilities of the tokens in question.
     prefers: the likeliest token."""
@@ -175,12 +175,12 @@ def likely_of(answer: Any, tokens: Sequence[int]) -> Likely | None:
     """From vLLM's answer; None if the log-probability of one of the tokens is missing."""
     try:
         likely = {int(name.removeprefix(TOKEN_ID)): odds for name, odds in _first_place(answer) if odds is not None}
-        found = [likely[token] for token in tokens]
+        asked = [likely[token] for token in tokens]
     except (AttributeError, TypeError, KeyError, IndexError, ValueError):
         return None
-    if not all(type(each) in (int, float) and -math.inf < each < math.inf for each in likely.values()):
+    if not all(type(value) in (int, float) and -math.inf < value < math.inf for value in likely.values()):
         return None
-    return Likely(found, max(likely, key=lambda token: likely[token]))
+    return Likely(asked, max(likely, key=lambda token: likely[token]))
 
 
 def _first_place(answer: Any) -> Iterable[tuple[str, Any]]:

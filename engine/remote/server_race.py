@@ -41,17 +41,17 @@ class RemoteRace:
     ) -> None:
         lanes = tuple(LaneSpec(endpoint.lane, SERVER, AUTO) for endpoint in endpoints)
         self.spec = RaceSpec(lanes, params, solo=same_device)
-        self.endpoints, self.question = {each.lane: each for each in endpoints}, question
+        self.endpoints, self.question = {endpoint.lane: endpoint for endpoint in endpoints}, question
         self._patience = patience
         self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._said: SimpleQueue[LaneEvent | None] = SimpleQueue()
-        secrets = frozenset[str]().union(*(each.secrets for each in endpoints))
-        for each in endpoints:
-            if any(secret in each.lane or secret in each.model for secret in secrets):
+        secrets = frozenset[str]().union(*(endpoint.secrets for endpoint in endpoints))
+        for endpoint in endpoints:
+            if any(secret in endpoint.lane or secret in endpoint.model for secret in secrets):
                 raise UsageError("the name of a lane or model contains a server's key or URL")
         self.lanes = {
-            name: RemoteLane(each, question, params, patience, secrets, self._said.put)
-            for name, each in self.endpoints.items()
+            name: RemoteLane(endpoint, question, params, patience, secrets, self._said.put)
+            for name, endpoint in self.endpoints.items()
         }
 
     def header(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class RemoteRace:
         baseline, or against the plain lane if there is none."""
         steps, promises = {}, {}
         for name, lane in self.lanes.items():
-            steps[name], promises[name] = _told(lane, self.endpoints[name].model)
+            steps[name], promises[name] = _final_steps(lane, self.endpoints[name].model)
         events = [event for name, lane in self.lanes.items() for event in lane.events(steps[name])]
         verdicts, t = {}, self.spec.params.temperature
         why = f"; at temperature {t:g} each server draws its own random numbers" if t else ""
@@ -134,7 +134,7 @@ class RemoteRace:
         return RemoteRace([self.endpoints[name]], self.question, self.spec.params, self._patience)
 
 
-def _told(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
+def _final_steps(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
     """The final steps of a lane, and a sentence on what its server reported."""
     drafted, written = lane.reply.drafted, lane.written
     notes = [f"a server, model {model}; times are taken here, the way to it included"]
@@ -151,9 +151,9 @@ def _told(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
             f"it says that it accepted {drafted.num_accepted} of {drafted.num_drafted} drafted tokens, and not at "
             "which step; a step is a chunk"
         )
-    elif (found := written.steps(drafted)) is not None:
+    elif (listed := written.steps(drafted)) is not None:
         notes.append("steps by its own lists of accepted and drafted tokens; those of one chunk share its time")
-        return found, "; ".join(notes)
+        return listed, "; ".join(notes)
     else:
         notes.append(
             f"its lists of {drafted.num_accepted} accepted tokens in {drafted.num_steps} steps contradict its "

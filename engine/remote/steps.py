@@ -115,7 +115,7 @@ def _cuts(ends: Sequence[int], drafted: Drafted) -> list[_Cut] | None:
     leaves out of its lists. A chunk holds whole steps. Every entry goes to the first possible place: this finds a match
     if there is one, and it is the only one if the entries fill the text. A step cut by the end has accepted no more
     tokens than it wrote."""
-    if not ends[-1] or any(each > MAX_K for each in drafted.drafted):
+    if not ends[-1] or any(num > MAX_K for num in drafted.drafted):
         return None
     entries = list(zip(drafted.accepted, drafted.drafted, strict=True))
     cuts, at = [_Cut(0, 1)], 1

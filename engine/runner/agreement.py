@@ -69,12 +69,12 @@ def agreement(prepared: Prepared) -> dict[str, Any]:
 
 def check_agreement(prepared: Prepared) -> None:
     """`agreement`, raising UnsupportedModel if the kernels' error is more than rounding."""
-    found = agreement(prepared)
-    for step in found["steps"]:
+    report = agreement(prepared)
+    for step in report["steps"]:
         if not step["agrees"]:
             what = f"{type(prepared.model).__name__}: a step of width {step['width']} over {step['columns']} columns"
             error = "not finite" if step["worst"] is None else f"{step['worst']:.3g} times the limit"
-            where = f"in layer {step['layer']} its error is {error} (judge: {found['judge']})"
+            where = f"in layer {step['layer']} its error is {error} (judge: {report['judge']})"
             raise UnsupportedModel(f"{what} is wrong: {where}")
 
 
@@ -82,17 +82,13 @@ def check_agreement(prepared: Prepared) -> None:
 class _Sequence:
     """The caches of one sequence."""
 
-    prepared: Prepared
-    """With kernels."""
+    prepared: Prepared  # with kernels
     buffers: Buffers
+    # By layer of attention, spread and mean [1, kv_heads, 1, dim] of the keys and of the values that the model writes.
     sizes: dict[int, list[tuple[Tensor, Tensor]]]
-    """By layer of attention, spread and mean [1, kv_heads, 1, dim] of the keys and of the values that the model
-    writes."""
-    noise: Tensor
-    """[1, kv_heads, S, dim], of mean 0 and spread 1."""
+    noise: Tensor  # [1, kv_heads, S, dim], of mean 0 and spread 1
     ids: Tensor
-    fused: FusedDecoder | None
-    """For the judge, over plain linears."""
+    fused: FusedDecoder | None  # for the judge, over plain linears
 
     @staticmethod
     def of(prepared: Prepared, depth: int) -> _Sequence:
@@ -191,18 +187,18 @@ def _errors(ours: Tensor, theirs: Tensor, right: Tensor, eps: float | None) -> d
     error is the median of its numbers: a few far larger ones, which many models have, do not hide the others."""
     theirs, right = theirs[: len(ours)], right[: len(ours)]
     size = right.abs().mean(-1, keepdim=True)
-    error, its = (ours - right).abs() / size, (theirs - right).abs() / size
+    error, torch_error = (ours - right).abs() / size, (theirs - right).abs() / size
     of_rows = error.median(-1).values
     if eps is None:
         shares = of_rows.median(0, keepdim=True).values / UNJUDGED
     else:
-        shares = of_rows / (FACTOR * its.median(-1).values.clamp(min=LEAST_ROUNDING * eps))
+        shares = of_rows / (FACTOR * torch_error.median(-1).values.clamp(min=LEAST_ROUNDING * eps))
     worst = shares.nan_to_num(nan=math.inf).amax(0)
     return {
         "mean_error": _finite(error.mean()),
         "max_error": _finite(error.max()),
-        "torch_mean_error": None if eps is None else _finite(its.mean()),
-        "torch_max_error": None if eps is None else _finite(its.max()),
+        "torch_mean_error": None if eps is None else _finite(torch_error.mean()),
+        "torch_max_error": None if eps is None else _finite(torch_error.max()),
         "worst": _finite(worst.max()),
         "layer": int(worst.argmax()),
         "agrees": bool(worst.max() <= 1),

@@ -18,7 +18,7 @@ class Put:
 
 @dataclass
 class Past:
-    """A sequence of `end` tokens. The states after `oldest` .. `newest` tokens are in the rings of `num_states`.
+    """A sequence of `end` tokens. The rings of `num_states` contain the states after `oldest` .. `newest` tokens.
     `puts`: everything that went in, or None if a jump made it unknown."""
 
     num_states: int
@@ -43,7 +43,7 @@ class Past:
         return length == 0 or self.oldest <= length <= self.newest
 
     def moved(self, length: int) -> None:
-        """The pointer went to `length`: back, or elsewhere over whatever the rings hold."""
+        """The pointer went to `length`: back, or elsewhere over whatever is in the rings."""
         if length == 0:
             self.oldest = self.newest = 0
             self.puts = []

@@ -39,11 +39,10 @@ class Buffers:
     pointer: Tensor
     columns: Tensor
     hidden_layers: tuple[int, ...]
-    num_states: int = 0
-    """Size of a linear layer's ring."""
+    num_states: int = 0  # size of a linear layer's ring
+    # A step's hidden states [widest step, layers * dim]. A drafter reads them one step later, after lanes that share
+    # this lane's graph memory have run, so they are not the output of a graph. None: every call makes its own.
     hidden: Tensor | None = None
-    """A step's hidden states [widest step, layers * dim]. A drafter reads them one step later, after lanes that share
-    this lane's graph memory have run, so they are not the output of a graph. None: every call makes its own."""
 
     def forward(
         self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None = None

@@ -81,15 +81,15 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
     if kernels.parts(model):
         kernels = _with_good_parts(plain, kernels, tokens, progress)
     while True:
-        found = replace(plain, kernels=kernels, int8=int8)
+        prepared = replace(plain, kernels=kernels, int8=int8)
         try:
             kernels.install(model, int8)
-            _check_faithful(found, tokens, stock)
+            _check_faithful(prepared, tokens, stock)
             if kernels.compares_with_torch:
                 progress("comparing the kernels with torch's", None)
-                check_agreement(found)
-            _check_graph(found, tokens)
-            return found
+                check_agreement(prepared)
+            _check_graph(prepared, tokens)
+            return prepared
         except Exception as error:
             kernels.remove(model)
             if is_out_of_memory(error) or (lower := _lower(model, kernels, in_a_line(error))) is None:

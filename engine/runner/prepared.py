@@ -17,10 +17,8 @@ class Prepared:
 
     model: PreTrainedModel
     shape: Shape
-    kernels: Kernels
-    """What its steps run on."""
+    kernels: Kernels  # what its steps run on
     vocab_size: int
     dtype: torch.dtype
     device: torch.device
-    int8: bool = False
-    """Whether its linears have 8-bit weights; `dtype` is that of everything else."""
+    int8: bool = False  # whether its linears have 8-bit weights; `dtype` is that of everything else

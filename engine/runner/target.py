@@ -273,8 +273,8 @@ class StaticTarget:
 
     @torch.inference_mode()
     def time_widths(self, rounds: int = 7, position: int = 16, untimed: int = 1) -> dict[int, float]:
-        """Run every width, interleaved; median seconds of each (of an even number the lower middle one), after untimed
-        rounds. Leaves the sequence empty."""
+        """Run every width, interleaved; the median seconds of each (the lower middle one of an even number), after
+        untimed rounds. Leaves the sequence empty."""
         seconds: dict[int, list[float]] = {width: [] for width in self.widths}
         self.jump(position)
         for round_ in range(-untimed, rounds):

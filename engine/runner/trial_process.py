@@ -100,8 +100,8 @@ def _on(bare: Prepared, kernels: Kernels) -> Iterator[Prepared]:
 
 @torch.inference_mode()
 def _check_choice(prepared: Prepared) -> None:
-    """Raises RaceError for tokens that torch would not choose from the same rows; of several that are equally good but
-    for rounding, any is right."""
+    """Raises RaceError for tokens that torch would not choose from the same rows; any of several that are equally good
+    but for rounding is right."""
     vocab = prepared.vocab_size
     rows = 3 * torch.randn(ROWS, vocab, generator=torch.Generator().manual_seed(0))
     rows[0, vocab // 2] = torch.nan
@@ -111,8 +111,8 @@ def _check_choice(prepared: Prepared) -> None:
         keys = sampler.keys(ROWS)
         chosen, leads = sampler.pick_rows_with_margins(logits, keys)
         scores = sampler.row_scores(logits, keys).float()
-        (best, second), its = scores.topk(2).values.T, scores.gather(1, chosen.clamp(min=0)[:, None])[:, 0]
-        right = (chosen >= 0) & (its >= best - NEAR) & ((leads - (best - second)).abs() <= NEAR)
+        (best, second), chosen_scores = scores.topk(2).values.T, scores.gather(1, chosen.clamp(min=0)[:, None])[:, 0]
+        right = (chosen >= 0) & (chosen_scores >= best - NEAR) & ((leads - (best - second)).abs() <= NEAR)
         right[0] = chosen[0] == -1  # the choice for a NaN row
         if wrong := ROWS - int(right.sum()):
             raise RaceError(f"of {ROWS} tokens chosen at temperature {temperature:g} {wrong} are not those of torch")

@@ -103,6 +103,6 @@ class DeviceStep:
         logits, hidden = self._forward(ids)
         assert logits is not None
         chosen = self._sampler.pick_rows(logits, self._keys.index_select(0, self._input.position + self._rows[:width]))
-        stands = (chosen[:-1] == ids[0, 1:]) & (self._rows[: width - 1] < self._input.num_drafted)
-        num_accepted = stands.long().cumprod(0).sum(0, keepdim=True)
+        matches = (chosen[:-1] == ids[0, 1:]) & (self._rows[: width - 1] < self._input.num_drafted)
+        num_accepted = matches.long().cumprod(0).sum(0, keepdim=True)
         return logits, hidden, torch.cat([num_accepted, chosen])

@@ -46,7 +46,7 @@ class Candidates:
         rows = self._sampler.processed_rows(logits) if self._sampler.params.temperature else logits.float()
         log_z = rows.logsumexp(-1).tolist()
         likely = rows.topk(min(NUM_LIKELY, rows.shape[-1])).indices.tolist()
-        found, decided = [], dict(zip(step.rows, step.token_ids, strict=True))
+        step_rows, decided = [], dict(zip(step.rows, step.token_ids, strict=True))
         for r, (ids, path) in enumerate(zip(likely, step.paths, strict=True)):
             committed = [decided[r]] if r in decided else []
             drafted = [token for token, row in zip(step.drafted, step.follows, strict=True) if row == r]
@@ -59,8 +59,8 @@ class Candidates:
             if dice:
                 tokens = wanted[order].to(torch.int32)
                 row["noise"] = [_rounded(gumbel(tokens, die.params.seed, position, False)) for die in dice]
-            found.append(row)
-        self.steps.append(found)
+            step_rows.append(row)
+        self.steps.append(step_rows)
 
 
 def _rounded(values: Tensor) -> list[float]:

@@ -98,7 +98,7 @@ def run_prompts(
         if number:
             where += f", {_left((time.monotonic() - began) / number * (total - num_done - number))}"
         tell = partial(_tell, progress, where, (num_done + number) / total)
-        beside: dict[str, Any] = {}
+        by_peer: dict[str, Any] = {}
         for name in reversed(turns) if repeat % 2 else turns:
             if name == OURS:
                 try:
@@ -109,10 +109,10 @@ def run_prompts(
                     figures = failed(entry, error)
             elif peers and written.get(entry.name):
                 try:
-                    beside[name] = peers[name](entry.prompt.token_ids, written[entry.name])
+                    by_peer[name] = peers[name](entry.prompt.token_ids, written[entry.name])
                 except RaceError as error:
-                    beside[name] = error
-        yield figures, beside
+                    by_peer[name] = error
+        yield figures, by_peer
 
 
 def other_way_round(spec: RaceSpec) -> RaceSpec:

@@ -150,9 +150,9 @@ class TorchRace:
         }
 
     def result(self) -> dict[str, Any]:
-        """`verdicts` on every other lane against the baseline, by name; {} without a baseline. `waited_share`: of the
-        race's time, what its threads waited for a core, where the system says it. In an audited race also `candidates`:
-        see `recordings/candidates.py`. Raises RaceError if the device fails."""
+        """`verdicts` on every other lane against the baseline, by name; {} without a baseline. `waited_share`: the
+        share of the race's time that its threads waited for a core, if the system reports it. In an audited race also
+        `candidates`: see `recordings/candidates.py`. Raises RaceError if the device fails."""
         waited = {} if self.waited_share is None else {"waited_share": round(self.waited_share, 4)}
         with self.guard():
             return {"verdicts": self._verdicts(), **waited, **self._looked_at()}
@@ -188,8 +188,8 @@ class TorchRace:
         if "same distribution" in (a.accept.guarantee, b.accept.guarantee):
             return _by_promise(a, b)
         widths = {step.width for lane in (a, b) for step in lane.steps if step.width}
-        found = self.widths.classes
-        same_class = len({found.of(width) for width in widths}) <= 1 and not widths & set(found.unstable)
+        classes = self.widths.classes
+        same_class = len({classes.of(width) for width in widths}) <= 1 and not widths & set(classes.unstable)
         return compare(
             a.steps,
             b.steps,

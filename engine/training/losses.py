@@ -163,7 +163,7 @@ def _some_words(p: Tensor, seed: int) -> tuple[Tensor, Tensor] | None:
 
 
 def _of_some(head: Eagle3Head, out: Tensor, words: Tensor, weights: Tensor) -> Tensor:
-    """Logits of some words: what a word stands for more than itself is in its logit."""
+    """Logits of some words; how many words each stands for is in its logit."""
     return F.linear(out, head.lm_head.weight[words]) + TEMPERATURE * weights.log()
 
 

@@ -183,12 +183,12 @@ def _sql(rng: random.Random) -> str:
     table = rng.choice(list(TABLES))
     fields = TABLES[table]
     a, b, c = rng.sample(fields, 3)
-    other = rng.choice([t for t in TABLES if t != table])
+    joined = rng.choice([t for t in TABLES if t != table])
     starts = (
         f"CREATE TABLE {table} (\n    id INTEGER PRIMARY KEY,\n    {a} TEXT NOT NULL,\n",
         f"SELECT {a}, {b}, COUNT(*) AS n\nFROM {table}\nWHERE {c} IS NOT NULL\n",
-        f"-- {table} per {a}, newest first\nSELECT t.{a}, t.{b}, o.{rng.choice(TABLES[other])}\nFROM {table} AS "
-        f"t\nJOIN {other} AS o ON",
+        f"-- {table} per {a}, newest first\nSELECT t.{a}, t.{b}, o.{rng.choice(TABLES[joined])}\nFROM {table} AS "
+        f"t\nJOIN {joined} AS o ON",
         f"INSERT INTO {table} ({', '.join(fields)}) "
         f"VALUES\n({', '.join(repr(_value(rng, f)) for f in fields)}),\n"
         f"({', '.join(repr(_value(rng, f)) for f in fields)}),\n",
@@ -199,23 +199,23 @@ def _sql(rng: random.Random) -> str:
 
 
 def _code(rng: random.Random) -> str:
-    verb, noun, other, kind = rng.choice(VERBS), rng.choice(NOUNS), rng.choice(NOUNS), rng.choice(NOUNS).title()
+    verb, noun, second, kind = rng.choice(VERBS), rng.choice(NOUNS), rng.choice(NOUNS), rng.choice(NOUNS).title()
     fields = "\n".join(
         f"    {name}: {rng.choice(('int', 'str', 'float', 'list[str]', 'bool'))}" for name in rng.sample(NOUNS, 3)
     )
     starts = (
-        f'def {verb}_{noun}s({noun}s, {other}=None):\n    """{verb.title()} the {noun}s and return the {other}."""\n',
-        f"import os\nimport sys\n\n\nclass {kind}:\n    def __init__(self, {noun}, {other}):\n        self.{noun} = "
-        f"{noun}\n        self.{other} = {other}\n\n    def {verb}(self):\n",
+        f'def {verb}_{noun}s({noun}s, {second}=None):\n    """{verb.title()} the {noun}s and return the {second}."""\n',
+        f"import os\nimport sys\n\n\nclass {kind}:\n    def __init__(self, {noun}, {second}):\n        self.{noun} = "
+        f"{noun}\n        self.{second} = {second}\n\n    def {verb}(self):\n",
         f"@dataclass\nclass {kind}:\n{fields}\n\n    def {verb}(self) -> ",
         f'function {verb}{noun.title()}({noun}, options) {{\n  if (!{noun}) {{\n    throw new Error("no {noun}");\n '
         " }\n",
-        f"import unittest\n\nfrom {noun}s import {verb}_{other}\n\n\nclass "
-        f"Test{verb.title()}{other.title()}(unittest.TestCase):\n    def test_empty(self):\n",
+        f"import unittest\n\nfrom {noun}s import {verb}_{second}\n\n\nclass "
+        f"Test{verb.title()}{second.title()}(unittest.TestCase):\n    def test_empty(self):\n",
         f"#include <stdio.h>\n#include <stdlib.h>\n\nstatic int {verb}_{noun}(struct {noun} *{noun[0]}, size_t "
         f"n)\n{{\n    ",
         f'package main\n\nimport (\n\t"fmt"\n\t"os"\n)\n\n// {verb.title()}{noun.title()} returns the '
-        f"{other}.\nfunc {verb.title()}{noun.title()}(",
+        f"{second}.\nfunc {verb.title()}{noun.title()}(",
         f'<ul class="{noun}s">\n  <li><a href="/{noun}/1">{noun.title()} 1</a></li>\n',
     )
     return rng.choice(starts)

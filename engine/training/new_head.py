@@ -69,12 +69,12 @@ def likely_words(features: Features, output: Tensor, count: int) -> Tensor:
     output [vocab, size]: the target's output rows."""
     chosen = list(range(0, len(features.index), max(1, len(features.index) // NUM_WINDOWS)))
     mass, seen = torch.zeros(len(output), dtype=torch.float64), torch.zeros(len(output), dtype=torch.float64)
-    each = max(1, NUM_ROWS // len(chosen))
+    per_window = max(1, NUM_ROWS // len(chosen))
     for i in chosen:
         batch = features.batch([i])
         ids, rows = batch.ids[0], batch.last[0]
         seen += torch.bincount(ids, minlength=len(output))
-        rows = rows[:: max(1, len(rows) // each)].to(output)
+        rows = rows[:: max(1, len(rows) // per_window)].to(output)
         mass += ((rows @ output.T).float() / TEMPERATURE).softmax(-1).sum(0).double().cpu()
     score = mass / mass.sum() + 0.5 * seen / seen.sum()
     return score.argsort(descending=True, stable=True)[: min(count, len(output))].sort().values

@@ -174,11 +174,11 @@ class Trainer:
         size = self.schedule.batch_size
         ordered = sorted(self.held_out, key=lambda i: self.features.index[i][2])
         starts = range(0, len(ordered), max(size, len(ordered) // HELD_OUT_BATCHES))
-        found = [
+        measured = [
             self._loss(self.features.batch(ordered[s : s + size]).to(self.device), 0, self.design.num_steps)[1]
             for s in starts
         ]
-        alphas = torch.cat([alpha.float() for alpha in found if alpha is not None])
+        alphas = torch.cat([alpha.float() for alpha in measured if alpha is not None])
         return Report(
             self.step,
             self.share,

@@ -148,8 +148,8 @@ def write_features(
             continue
         progress("the target writes", number / num_files)
         chosen = pool[number % POOL * size : (number % POOL + 1) * size]
-        found = writer.write([ids[: len(chosen[0])] for ids in chosen], seed + number)
-        kept = found["lengths"] >= MIN_TOKENS
+        batch = writer.write([ids[: len(chosen[0])] for ids in chosen], seed + number)
+        kept = batch["lengths"] >= MIN_TOKENS
         partial = path.with_suffix(".partial")
-        save_file({name: value[kept].contiguous() for name, value in found.items()}, partial)
+        save_file({name: value[kept].contiguous() for name, value in batch.items()}, partial)
         partial.rename(path)

@@ -72,13 +72,13 @@ def what_if(
     questions: dict[str, _Question] = {}
     with race.guard():
         for drafter, k in queries:
-            size = max(MAX_AUTO_K, *(tree_size(each) for other, each in queries if other == drafter))
+            size = max(MAX_AUTO_K, *(tree_size(asked) for name, asked in queries if name == drafter))
             if (drafter if isinstance(k, int) else table_name(drafter, TREES)) not in questions:
                 question = _Question(race, drafter, k, size, most)
                 questions.setdefault(question.name, question)
         _ask(race, text, list(questions.values()), most, progress)
     tables = {name: Table(name, question.drafter, tuple(question.drafts)) for name, question in questions.items()}
-    return WhatIf(text, tables, _costs(race, tables, {name: each.seconds for name, each in questions.items()}))
+    return WhatIf(text, tables, _costs(race, tables, {name: question.seconds for name, question in questions.items()}))
 
 
 def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
@@ -86,14 +86,14 @@ def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
     each speculative lane. Empty if a lane did not finish. See `what_if`."""
     if not all(lane.finished for lane in race.lanes.values()):
         return {}
-    found = what_if(race, _with_served(race), progress)
-    drafted = {token for table in found.tables.values() for draft in table.drafts for token in draft.token_ids}
+    computed = what_if(race, _with_served(race), progress)
+    drafted = {token for table in computed.tables.values() for draft in table.drafts for token in draft.token_ids}
     pieces = Pieces(race.loaded.tokenizer, (), race.end_ids)
     lanes = [(lane.spec, lane.steps) for lane in race.lanes.values() if lane.spec.role == SPECULATIVE]
     return {
-        **found.to_json(),
+        **computed.to_json(),
         "table_pieces": {str(token): pieces.peek((token,))[0] for token in sorted(drafted)},
-        "oracles": found.shares(lanes),
+        "oracles": computed.shares(lanes),
     }
 
 
@@ -115,8 +115,8 @@ def auto_shares(race: TorchRace) -> dict[str, float]:
     lanes = [lane for lane in race.lanes.values() if lane.spec.k == AUTO and lane.finished]
     if not lanes:
         return {}
-    found = what_if(race, [(lane.spec.drafter, AUTO) for lane in lanes])
-    return {name: each["share"] for name, each in found.shares([(lane.spec, lane.steps) for lane in lanes]).items()}
+    computed = what_if(race, [(lane.spec.drafter, AUTO) for lane in lanes])
+    return {name: row["share"] for name, row in computed.shares([(lane.spec, lane.steps) for lane in lanes]).items()}
 
 
 class _Question:

@@ -52,7 +52,7 @@ class WhatIf:
         for drafter, ks in self.offered().items():
             ks_of = {drafter: ks} if drafter in self.tables else {table_name(drafter, k): [k] for k in ks}
             timed = (seconds_at(self.tables[name], self.text, some, self.costs) for name, some in ks_of.items())
-            by_drafter[drafter] = {k: seconds for each in timed for k, seconds in each.items()}
+            by_drafter[drafter] = {k: seconds for by_k in timed for k, seconds in by_k.items()}
         return by_drafter
 
     def tables_of(self, drafter: str, k: int | str) -> list[Table]:

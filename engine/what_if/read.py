@@ -35,13 +35,13 @@ def what_if_of(recording: Recording) -> WhatIf | None:
             f"can be computed here: multiplied, they may be at most {MAX_WORK}"
         )
     text = Text(tuple(recording["prompt"]["token_ids"]), tuple(written), spec.params.max_new_tokens)
-    found: dict[str, Table] = {}
+    by_name: dict[str, Table] = {}
     for name, drafts in tables.items():
         match = _NAME.fullmatch(name)
         assert match is not None
         parents, chances = (recording.get(member, {}).get(name) for member in ("table_parents", "table_chances"))
         rows = zip(drafts, parents or repeat(()), chances or repeat(()), strict=False)
-        made = (Draft(tuple(ids), parents=tuple(of), chances=tuple(odds)) for ids, of, odds in rows)
-        found[name] = Table(name, match[1], tuple(made))
-    drafts_s = {name: tuple(costs["draft_s"][name]) for name in found}
-    return WhatIf(text, found, Costs(tuple(costs["verify_s"]), drafts_s))
+        made = (Draft(tuple(ids), parents=tuple(follows), chances=tuple(odds)) for ids, follows, odds in rows)
+        by_name[name] = Table(name, match[1], tuple(made))
+    drafts_s = {name: tuple(costs["draft_s"][name]) for name in by_name}
+    return WhatIf(text, by_name, Costs(tuple(costs["verify_s"]), drafts_s))

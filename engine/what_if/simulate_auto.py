@@ -46,18 +46,18 @@ class TableDrafter(Drafter):
         return draft
 
 
-def auto_steps(found: WhatIf, drafter: str) -> list[Step]:
+def auto_steps(computed: WhatIf, drafter: str) -> list[Step]:
     """The race of this drafter at k "auto" as it is simulated. Raises UsageError, naming the tables, if there is none
     of it."""
-    table = found.tables_of(drafter, AUTO)[-1]
-    draft_s, verify_s = found.costs.draft_s[table.name], found.costs.verify_s[: MAX_AUTO_K + 1]
+    table = computed.tables_of(drafter, AUTO)[-1]
+    draft_s, verify_s = computed.costs.draft_s[table.name], computed.costs.verify_s[: MAX_AUTO_K + 1]
     by_chance = table.is_tree and any(draft.chances for draft in table.drafts)
-    draft_at = (_by_chance if by_chance else _by_rate)(found, table, draft_s, verify_s)
+    draft_at = (_by_chance if by_chance else _by_rate)(computed, table, draft_s, verify_s)
     steps: list[Step] = []
     position = 0
-    while position < len(found.text.token_ids):
-        draft, seconds = draft_at(position, min(found.text.room(position), len(verify_s) - 1))
-        steps.append(found.text.step(len(steps), position, draft, seconds, verify_s[len(draft)]))
+    while position < len(computed.text.token_ids):
+        draft, seconds = draft_at(position, min(computed.text.room(position), len(verify_s) - 1))
+        steps.append(computed.text.step(len(steps), position, draft, seconds, verify_s[len(draft)]))
         position += len(steps[-1].token_ids)
     return steps
 
@@ -66,7 +66,7 @@ def auto_steps(found: WhatIf, drafter: str) -> list[Step]:
 DraftAt = Callable[[int, int], tuple[Draft, float]]
 
 
-def _by_chance(found: WhatIf, table: Table, draft_s: Sequence[float], verify_s: Sequence[float]) -> DraftAt:
+def _by_chance(computed: WhatIf, table: Table, draft_s: Sequence[float], verify_s: Sequence[float]) -> DraftAt:
     pace, step_s = Pace(verify_s), [draft + verify for draft, verify in zip(draft_s, verify_s, strict=False)]
     last, last_s = 0, 0.0
 
@@ -84,8 +84,8 @@ def _by_chance(found: WhatIf, table: Table, draft_s: Sequence[float], verify_s: 
     return draft_at
 
 
-def _by_rate(found: WhatIf, table: Table, draft_s: Sequence[float], verify_s: Sequence[float]) -> DraftAt:
-    clock, text = Clock(), found.text
+def _by_rate(computed: WhatIf, table: Table, draft_s: Sequence[float], verify_s: Sequence[float]) -> DraftAt:
+    clock, text = Clock(), computed.text
     auto = ByRateDrafter(TableDrafter(table, draft_s, clock), verify_s, clock)
     auto.calibrate(text.prompt_ids, None)
     auto.prefill(text.prompt_ids, None)

@@ -55,11 +55,11 @@ class Text:
         kept: list[int] = []
         row = 0
         for token in written:
-            found = draft.after(row, token)
-            if found is None:
+            next_row = draft.after(row, token)
+            if next_row is None:
                 break
-            kept.append(found - 1)
-            row = found
+            kept.append(next_row - 1)
+            row = next_row
         return kept
 
     def step(self, index: int, position: int, draft: Draft, draft_s: float, verify_s: float) -> Step:

@@ -210,14 +210,14 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def about(commit: str) -> dict[str, Any]:
     """What is measured, and on which machine. commit: used if this tree is not a checkout."""
-    found = environment.commit()
+    here = environment.commit()
     sources = hashlib.sha256()
     for path in sorted([*(ROOT / "engine").rglob("*.py"), *(ROOT / "tools" / "gpu").glob("*.py")]):
         sources.update(path.read_bytes())
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": found.rstrip("+") or commit,
-        "dirty": found.endswith("+") if found else "unknown",
+        "commit": here.rstrip("+") or commit,
+        "dirty": here.endswith("+") if here else "unknown",
         "sources": sources.hexdigest()[:12],
         "gpu": _nvidia_smi("name,driver_version,memory.total,power.limit,clocks.max.sm,clocks.max.mem"),
         "python": platform.python_version(),
@@ -245,8 +245,8 @@ def main(arguments: Sequence[str] | None = None, calls: Mapping[int, Mapping[str
     """Returns 0 where every part is done, else 1."""
     parts = "\n".join(
         f"\ncall {call}\n"
-        + "\n".join(f"    {name:20} {part.limit_s:4.0f} s  {part.about}" for name, part in its.items())
-        for call, its in calls.items()
+        + "\n".join(f"    {name:20} {part.limit_s:4.0f} s  {part.about}" for name, part in planned.items())
+        for call, planned in calls.items()
     )
     parser = argparse.ArgumentParser(
         "python -m tools.gpu",

@@ -55,14 +55,14 @@ def widths(part: Part) -> None:
 
 @contextmanager
 def forced(part: Part) -> Iterator[None]:
-    """Inside this context models get all Triton kernels, tried or not: what a load would check and time them for, and
-    go on without them if need be, is only noted."""
+    """Within it models get all Triton kernels, tried or not: what would make a load go on without them is only
+    noted."""
 
     def noted(prepared: Any) -> None:
-        found = agreement(prepared)
-        worst = ", ".join(f"{step['worst']}" for step in found["steps"])
+        report = agreement(prepared)
+        worst = ", ".join(f"{step['worst']}" for step in report["steps"])
         part.row(
-            f"Triton against torch deep in the cache, shares of the allowed error: {worst}", found["agrees"], **found
+            f"Triton against torch deep in the cache, shares of the allowed error: {worst}", report["agrees"], **report
         )
 
     with mock.patch.multiple(prepare, check_agreement=noted, tried=lambda *unused: {}):

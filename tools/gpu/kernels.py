@@ -55,7 +55,7 @@ def measure(
 ) -> None:
     """Compare and time one kernel. A wrong kernel is timed all the same.
 
-    theirs: the same by torch; called with float64 as a second argument unless `right` [16, n] is given. num_bytes: what
+    theirs: the same by torch, called with float64 as a second argument unless `right` [16, n] is given. num_bytes: what
     a call has to read. before: called before every compared call, not while timing."""
     right = theirs(MOST_ROWS, torch.float64) if right is None else right.double()
 
@@ -68,16 +68,16 @@ def measure(
         return float(shares.nan_to_num(nan=torch.inf).max())
 
     rows = fresh(ours)
-    found, reference = error(rows), error(fresh(theirs))
+    deviation, reference = error(rows), error(fresh(theirs))
     own_bits = all(torch.equal(fresh(ours, num), rows[:num]) for num in (*ROWS_ALONE, MOST_ROWS))
     seconds = {num: [timed(part, partial(call, num)) for call in (ours, theirs)] for num in TIMED}
     times = ", ".join(f"{num}: {1e6 * a:.1f} us ({b / a:.2f}x torch)" for num, (a, b) in seconds.items())
     speed = f"; {num_bytes / seconds[1][0] / 1e9:.0f} GB/s at 1" if num_bytes else ""
     bits = "" if own_bits else ", BITS OF A ROW DEPEND ON THE OTHERS"
     part.row(
-        f"{what}: error {found:.2g} (torch {reference:.2g}){bits}; rows {times}{speed}",
-        found <= max(LIMIT, 2 * reference) and own_bits,
-        error=found,
+        f"{what}: error {deviation:.2g} (torch {reference:.2g}){bits}; rows {times}{speed}",
+        deviation <= max(LIMIT, 2 * reference) and own_bits,
+        error=deviation,
         torch_error=reference,
         own_bits=own_bits,
         seconds=seconds,
@@ -88,7 +88,7 @@ def measure(
 def timed(part: Part, call: Callable[[], object]) -> float:
     """Median seconds of a call replayed from a CUDA graph, nothing of it in the L2 cache."""
     flushed = torch.empty(1 << 10 if part.small else FLUSHED_BYTES, dtype=torch.uint8, device=DEVICE)
-    replay, found = choose(DEVICE, BF16).fixed(call), []
+    replay, seconds = choose(DEVICE, BF16).fixed(call), []
     replay()
     for _ in range(2 if part.small else REPEATS):
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -97,8 +97,8 @@ def timed(part: Part, call: Callable[[], object]) -> float:
         replay()
         end.record()
         end.synchronize()
-        found.append(start.elapsed_time(end) / 1e3)
-    return statistics.median(found)
+        seconds.append(start.elapsed_time(end) / 1e3)
+    return statistics.median(seconds)
 
 
 def linear(part: Part) -> None:
@@ -188,8 +188,8 @@ def delta(part: Part) -> None:
     }
 
     def run(mix: Any, num: int, dtype: torch.dtype = BF16, first: int = start) -> Tensor:
-        its = tuple(x[first : first + num].to(dtype) for x in rows)
-        return mix(layers[dtype], its, places[first, num], *rings[dtype])
+        chunk = tuple(x[first : first + num].to(dtype) for x in rows)
+        return mix(layers[dtype], chunk, places[first, num], *rings[dtype])
 
     @torch.inference_mode()
     def before() -> None:

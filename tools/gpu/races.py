@@ -59,7 +59,7 @@ class Raced:
     def differ(self, lane: str) -> tuple[int, int, int]:
         """(tokens, those that differ from the baseline's, rows of logits that differ); rows only where audited."""
         own, base = (
-            [[each for step in self.steps[name] for each in getattr(step, what)] for what in ("token_ids", "checksums")]
+            [[item for step in self.steps[name] for item in getattr(step, what)] for what in ("token_ids", "checksums")]
             for name in (lane, "baseline")
         )
         num = max(len(own[0]), len(base[0]))
@@ -90,7 +90,7 @@ def raced(
     params = SamplingParams(temperature=temperature, seed=3, max_new_tokens=num_tokens)
     race = TorchRace(loaded, RaceSpec(tuple(lanes), params, audit=audit, solo=solo), prompt)
     events = collected(race.events(), silent)
-    failed = {each.lane: each.event.message for each in events if isinstance(each.event, Failed)}
+    failed = {event.lane: event.event.message for event in events if isinstance(event.event, Failed)}
     steps = {name: lane.steps for name, lane in race.lanes.items()}
     return Raced(race, steps, failed)
 

@@ -60,8 +60,8 @@ class Rejection:
     p and q are the target's and the drafter's distributions after temperature, top-k and top-p. A draft without logits
     is deterministic: q is 1 at its token. The output has exactly the target's distribution if the drafter drew each
     token from the stated q, with `drafters_sampler`, or deterministically, and if the draft's length does not depend on
-    the token drawn last (else being drafted at all would say something of that token). Raises DrafterError for trees,
-    and for logits of another shape or NaN."""
+    the token drawn last (else being drafted at all would say something about that token). Raises DrafterError for
+    trees, and for logits of another shape or NaN."""
 
     guarantee: Guarantee = "same distribution"
 

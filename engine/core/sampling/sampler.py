@@ -74,7 +74,7 @@ class LikelyBits:
 
 
 class DevicePicks(Protocol):
-    """What a device's kernels do of a choice. None: torch's operations do it."""
+    """The part of a choice that a device's kernels do. None: torch's operations do it."""
 
     @property
     def device(self) -> torch.device: ...
@@ -118,11 +118,11 @@ class Sampler(Choice):
 
     def stream(self, purpose: int) -> Sampler:
         """The same sampler with independent noise, by purpose."""
-        other = copy(self)
-        other._set(
+        derived = copy(self)
+        derived._set(
             replace(self.params, seed=splitmix64(splitmix64(self.params.seed) ^ splitmix64(purpose)) >> 1), self._tokens
         )
-        return other
+        return derived
 
     @property
     def is_filtered(self) -> bool:
@@ -204,9 +204,9 @@ class Sampler(Choice):
         columns, scores = self._scores_in_reach(row, position)
         first = first_argmax(scores, self._on_host)
         top = scores.topk(min(num, len(scores)))
-        found = [(first, float(scores[first]))]
-        found += [(i, s) for i, s in zip(top.indices.tolist(), top.values.tolist(), strict=True) if i != first]
-        return [(i if columns is None else int(columns[i]), s) for i, s in found[:num] if s > -math.inf]
+        picked = [(first, float(scores[first]))]
+        picked += [(i, s) for i, s in zip(top.indices.tolist(), top.values.tolist(), strict=True) if i != first]
+        return [(i if columns is None else int(columns[i]), s) for i, s in picked[:num] if s > -math.inf]
 
     def _scores_in_reach(self, row: Tensor, position: int) -> tuple[Any, Tensor]:
         """(columns, their `scores`): on the CPU without tokens that cannot win, since noise is bounded, and a few

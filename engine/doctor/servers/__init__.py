@@ -61,8 +61,8 @@ def check_servers(
                 if check in NEED_ANSWERS and not all(server.answers[0] for server in servers):
                     continue
                 try:
-                    found = check(pair)
-                    found = found if isinstance(found, list) else runner.run(found)
+                    findings = check(pair)
+                    findings = findings if isinstance(findings, list) else runner.run(findings)
                 except RaceError as error:
                     runner.run(_end_rest())
                     is_refusal = isinstance(error, RemoteError) and error.status is not None and error.status < 500
@@ -76,8 +76,8 @@ def check_servers(
                     runner.run(_end_rest())
                     yield broke(name, error, lambda text: hide(text, pair.secrets))
                     continue
-                yield from found
-                if check is identity and is_faulty(found):
+                yield from findings
+                if check is identity and is_faulty(findings):
                     return
         finally:
             for server in servers:

@@ -63,10 +63,10 @@ async def tools(pair: Pair) -> list[Finding]:
         async def calls(server: Server, city: str, choice: str = choice) -> bool | None:
             return await _calls(server, city, choice)
 
-        found = await _tried(pair, calls, CITIES)
-        if any(isinstance(each, list) for each in found):
+        outcomes = await _tried(pair, calls, CITIES)
+        if any(isinstance(outcome, list) for outcome in outcomes):
             break
-    return [_judged("tool calls", pair, found)]
+    return [_judged("tool calls", pair, outcomes)]
 
 
 async def _tried(pair: Pair, fits: Try, about: Sequence[str]) -> list[list[bool | None] | str]:
@@ -74,7 +74,7 @@ async def _tried(pair: Pair, fits: Try, about: Sequence[str]) -> list[list[bool 
 
     async def one(server: Server) -> list[bool | None] | str:
         try:
-            return await asyncio.gather(*(fits(server, each) for each in about))
+            return await asyncio.gather(*(fits(server, subject) for subject in about))
         except RemoteError as error:
             if error.status is None or error.status in (401, 403, 429):
                 raise
@@ -83,15 +83,15 @@ async def _tried(pair: Pair, fits: Try, about: Sequence[str]) -> list[list[bool 
     return await asyncio.gather(*map(one, pair.servers))
 
 
-def _judged(check: str, pair: Pair, found: Sequence[list[bool | None] | str]) -> Finding:
+def _judged(check: str, pair: Pair, outcomes: Sequence[list[bool | None] | str]) -> Finding:
     says = "; ".join(
-        f"{its} "
-        if isinstance(its, str)
-        else f"lane {server.endpoint.lane}: {its.count(True)} of {len(its)} answers fit"
-        for server, its in zip(pair.servers, found, strict=True)
+        f"{outcome} "
+        if isinstance(outcome, str)
+        else f"lane {server.endpoint.lane}: {outcome.count(True)} of {len(outcome)} answers fit"
+        for server, outcome in zip(pair.servers, outcomes, strict=True)
     )
     says = f"{says[0].upper()}{says[1:].rstrip()}."
-    plain, drafting = found[0], found[-1]
+    plain, drafting = outcomes[0], outcomes[-1]
     if isinstance(plain, str) and isinstance(drafting, str):
         return Finding("untested", check, f"Not supported here: {plain}.")
     if isinstance(plain, str) or not all(plain):
@@ -134,7 +134,7 @@ async def _calls(server: Server, city: str, choice: str) -> bool | None:
         value = json.loads(arguments)
     except (RaceError, ValueError, RecursionError):
         return False
-    return name == TOOL_NAME and value in [{"city": each, "days": 2} for each in CITIES]
+    return name == TOOL_NAME and value in [{"city": town, "days": 2} for town in CITIES]
 
 
 def _call_in(events: Sequence[str]) -> tuple[str, str, bool]:

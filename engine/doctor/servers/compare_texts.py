@@ -17,7 +17,7 @@ from ..findings import Finding
 from .pair import Pair, are_empty, symbols
 from .sampling import BATCHES
 
-# In nats: two logits were equal. Their differences are multiples of a step of bfloat16 or float16 otherwise.
+# In nats: two logits were equal. Otherwise they differ by a multiple of a step of bfloat16 or float16.
 EXACT_TIE = 1e-4
 # In nats: two tokens whose log-probabilities differ by no more can change places by rounding. It is four steps of
 # bfloat16 for logits from 16 to 32, and a little for their own rounding: in each of two runs a logit is off by half a
@@ -77,19 +77,19 @@ async def texts(pair: Pair) -> list[Finding]:
     pair.progress("comparing the texts", None)
     answers = enumerate(zip(*(server.answers[0] for server in pair.servers), strict=True))
     compared = [i for i, both in answers if not are_empty(both)]
-    found = [each for each in await asyncio.gather(*(_differ(pair, i) for i in compared)) if each]
+    differences = list(filter(None, await asyncio.gather(*(_differ(pair, i) for i in compared))))
     num = len(compared)
     if not num:
         return [Finding("untested", "texts", "Neither server's answers have a text, so nothing could be compared.")]
-    if not found:
+    if not differences:
         num_tokens = sum(reply.num_tokens or 0 for reply in pair.plain.answers[0])
         return [Finding("ok", "texts", f"The same at temperature 0: {num} of {num}, {num_tokens} tokens.")]
-    kinds = Counter(each.kind for each in found)
+    kinds = Counter(difference.kind for difference in differences)
     counts = ", ".join(f"{kinds[kind]} \u00d7 {kind}" for kind in KINDS if kinds[kind])
-    worst = max(found, key=lambda each: (_badness(each), abs(each.margin or 0)))
+    worst = max(differences, key=lambda difference: (_badness(difference), abs(difference.margin or 0)))
     says = (
-        f"{len(found)} of {num} answers differ at temperature 0 (one question is a text that repeats itself). At their "
-        f"first difference: {counts}. {'The worst: ' * (len(found) > 1)}{worst.says}"
+        f"{len(differences)} of {num} answers differ at temperature 0 (one question is a text that repeats itself). At "
+        f"their first difference: {counts}. {'The worst: ' * (len(differences) > 1)}{worst.says}"
     )
     if worst.kind == FAULT:
         return [Finding("fault", "texts", says, REPORT)]
@@ -139,7 +139,7 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
 
 
 def _asked(question: Question, repeats: bool) -> str:
-    """How a question is called: by its beginning."""
+    """What sentences call a question: its beginning."""
     text = question.messages[-1][1] if question.messages else question.text
     return "The text that repeats itself" if repeats else f"Question {_short(' '.join(text.split()))}"
 

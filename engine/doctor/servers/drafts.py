@@ -15,8 +15,8 @@ OPTIONS = {
     "llama.cpp": "--model-draft DRAFT.gguf --spec-draft-n-max 4",
 }  # what turns speculation on, by the kind of server
 HEAD = "Examine the drafter alone: python -m engine doctor --target TARGET --drafter eagle3:HEAD (or dflash:HEAD)"
-# Up to this share of accepted tokens a drafter knows nothing of its target: in a text that repeats itself even copies
-# are right more often.
+# Up to this share of accepted tokens a drafter knows nothing about its target: in a text that repeats itself, even
+# copies are right more often.
 NOTHING = 0.03
 MIN_DRAFTED = 12  # drafted tokens below which nothing is said about them
 # Tokens per chunk from which a server that reports nothing speculates, and up to which it does not.
@@ -35,31 +35,31 @@ class Drafts:
 
 
 async def drafts(pair: Pair) -> list[Finding]:
-    """Answers all questions at temperature 0, and judges what the servers say of their drafts. Raises RemoteError."""
+    """Asks all questions at temperature 0, and judges what the servers say about their drafts. Raises RemoteError."""
     await pair.answer()
-    found, its = [], drafts_of(pair.drafting)
+    findings, drafting = [], drafts_of(pair.drafting)
     if not pair.is_alone:
         plain = drafts_of(pair.plain)
         if plain.is_on:
             says = f"{_begin(pair.plain)} speculates too: {plain.says}."
             change = f"Start the server of {pair.plain.lane} without speculation, or give the plain one first"
-            found.append(Finding("doubt", "plain lane", says, change))
-    says, kind = f"{_begin(pair.drafting)}: {its.says}.", pair.drafting.kind
-    if its.is_on is None:
+            findings.append(Finding("doubt", "plain lane", says, change))
+    says, kind = f"{_begin(pair.drafting)}: {drafting.says}.", pair.drafting.kind
+    if drafting.is_on is None:
         change = "Make the server report its drafts (vLLM: --per-request-spec-decode-metrics detailed)"
-        return [*found, Finding("untested", "speculation", says, "" if pair.is_alone else change)]
-    if not its.is_on:
+        return [*findings, Finding("untested", "speculation", says, "" if pair.is_alone else change)]
+    if not drafting.is_on:
         options = OPTIONS.get(kind) or "; ".join(f"{name}: {option}" for name, option in OPTIONS.items())
         if not pair.is_alone:
-            return [*found, Finding("fault", "speculation", says, f"Turn it on: {options}")]
-    elif its.num_drafted is None:
+            return [*findings, Finding("fault", "speculation", says, f"Turn it on: {options}")]
+    elif drafting.num_drafted is None:
         pass
-    elif its.num_drafted < MIN_DRAFTED:
+    elif drafting.num_drafted < MIN_DRAFTED:
         change = "Use a drafter that always drafts (a head or a draft model), or prompts whose text repeats"
-        return [*found, Finding("doubt", "speculation", says, change)]
-    elif its.num_accepted <= NOTHING * its.num_drafted:
-        return [*found, Finding("fault", "acceptance", says, HEAD)]
-    return [*found, Finding("ok", "speculation", says)]
+        return [*findings, Finding("doubt", "speculation", says, change)]
+    elif drafting.num_accepted <= NOTHING * drafting.num_drafted:
+        return [*findings, Finding("fault", "acceptance", says, HEAD)]
+    return [*findings, Finding("ok", "speculation", says)]
 
 
 def drafts_of(server: Server) -> Drafts:
@@ -68,7 +68,7 @@ def drafts_of(server: Server) -> Drafts:
     replies = server.answers[0]
     own = [reply.drafted for reply in replies if reply.drafted is not None]
     if own:
-        num_accepted, num_drafted = sum(each.num_accepted for each in own), sum(each.num_drafted for each in own)
+        num_accepted, num_drafted = sum(count.num_accepted for count in own), sum(count.num_drafted for count in own)
         share = f" ({num_accepted / num_drafted:.0%})" if num_drafted else ""
         says = f"it accepted {num_accepted} of {num_drafted} drafted tokens{share}"
         return Drafts(True, says, num_accepted, num_drafted)

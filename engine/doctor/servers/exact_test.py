@@ -14,8 +14,8 @@ RARE, END = "one of the rare ones", "the end"
 
 @dataclass(frozen=True)
 class Cell:
-    """How often answers have `symbol` at `position` (from 0), of each set. chance: two-sided, of a difference this
-    large between two sets of the same distribution: Fisher's exact test."""
+    """How many answers of each set have `symbol` at `position` (from 0). chance: the two-sided chance of a difference
+    this large between two sets of the same distribution, by Fisher's exact test."""
 
     position: int
     symbol: Any
@@ -23,19 +23,19 @@ class Cell:
     chance: float
 
 
-def cells(one: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> Iterator[Cell]:
+def cells(one: Sequence[Sequence[Any]], another: Sequence[Sequence[Any]]) -> Iterator[Cell]:
     """A cell for each frequent symbol at each position, and one for all rare ones. Which symbols are frequent depends
     on both sets together, so the chance of each cell stays exact."""
-    for position in range(max(map(len, [*one, *other]), default=0)):
-        first, second = (Counter(_at(answer, position) for answer in answers) for answers in (one, other))
+    for position in range(max(map(len, [*one, *another]), default=0)):
+        first, second = (Counter(_at(answer, position) for answer in answers) for answers in (one, another))
         both = first + second
         rare = [symbol for symbol, num in both.items() if num < MIN_COUNT]
         groups = [(symbol, [symbol]) for symbol in both if symbol not in rare] + ([(RARE, rare)] if rare else [])
         if len(groups) < 2:
             continue
         for symbol, group in groups:
-            counts = sum(first[each] for each in group), sum(second[each] for each in group)
-            yield Cell(position, symbol, counts, fisher(*counts, len(one), len(other)))
+            counts = sum(first[member] for member in group), sum(second[member] for member in group)
+            yield Cell(position, symbol, counts, fisher(*counts, len(one), len(another)))
 
 
 def fisher(a: int, b: int, num_one: int, num_other: int) -> float:

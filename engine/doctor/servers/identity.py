@@ -25,32 +25,32 @@ async def identity(pair: Pair) -> list[Finding]:
     """Findings about what the servers are. Where one is a fault, nothing else can be compared."""
     pair.progress("looking at the servers", None)
     seen = await asyncio.gather(*(look(server.endpoint) for server in pair.servers))
-    found: list[Finding] = []
-    for server, its in zip(pair.servers, seen, strict=True):
-        server.seen = its
-        if its.endpoint is None:
-            change = (REACH if its.reply is None else COUNT).format(server.lane)
-            found.append(Finding("fault", "reachable", f"{_named(server)}: {its.sentence}", change))
+    findings: list[Finding] = []
+    for server, result in zip(pair.servers, seen, strict=True):
+        server.seen = result
+        if result.endpoint is None:
+            change = (REACH if result.reply is None else COUNT).format(server.lane)
+            findings.append(Finding("fault", "reachable", f"{_named(server)}: {result.sentence}", change))
         else:
-            server.endpoint = its.endpoint
-            if its.chat and not pair.chat:
-                says = f"{_named(server)}: {its.sentence}"
-                found.append(Finding("fault", "reachable", says, "Send the prompts as chat messages: --chat"))
-    if found:
-        return found
+            server.endpoint = result.endpoint
+            if result.chat and not pair.chat:
+                says = f"{_named(server)}: {result.sentence}"
+                findings.append(Finding("fault", "reachable", says, "Send the prompts as chat messages: --chat"))
+    if findings:
+        return findings
     says = " ".join(f"{_named(server)}: {server.kind or 'a server'} with {server.model}." for server in pair.servers)
-    found.append(Finding("ok", "reachable", says))
+    findings.append(Finding("ok", "reachable", says))
     if pair.is_alone:
-        return found
-    found += [_model(pair), _prompt("tokenizer", "a text", [server.seen.reply for server in pair.servers])]  # type: ignore
+        return findings
+    findings += [_model(pair), _prompt("tokenizer", "a text", [server.seen.reply for server in pair.servers])]  # type: ignore
     chats = await asyncio.gather(*(_chat(pair, server) for server in pair.servers))
     refusing = [server.lane for server, chat in zip(pair.servers, chats, strict=True) if chat is None]
     if len(refusing) == 1:
         says = f"Only {refusing[0]} refuses chat messages."
-        found.append(Finding("fault", "chat template", says, SAME_TEMPLATE))
+        findings.append(Finding("fault", "chat template", says, SAME_TEMPLATE))
     elif not refusing:
-        found.append(_prompt("chat template", "a chat", chats))
-    return found
+        findings.append(_prompt("chat template", "a chat", chats))
+    return findings
 
 
 def _named(server: Server) -> str:
@@ -66,8 +66,8 @@ def _model(pair: Pair) -> Finding:
         return Finding("ok", "model", f"Both serve {names[0]}.")
     if is_one and are_known:
         return Finding("ok", "model", f"Both serve {roots[0]}, as {names[0]} and {names[1]}.")
-    its = [f"{name} (from {root})" if root else name for name, root in zip(names, roots, strict=True)]
-    says = f"{_named(pair.plain)} serves {its[0]}, {pair.drafting.lane} {its[1]}."
+    served = [f"{name} (from {root})" if root else name for name, root in zip(names, roots, strict=True)]
+    says = f"{_named(pair.plain)} serves {served[0]}, {pair.drafting.lane} {served[1]}."
     return Finding("fault" if names[0] != names[1] else "doubt", "model", says, SAME_MODEL)
 
 

@@ -37,7 +37,7 @@ class Server:
 
     @property
     def lane(self) -> str:
-        """As sentences call it."""
+        """Its name in sentences."""
         return f"lane {self.endpoint.lane}"
 
     @property
@@ -58,9 +58,9 @@ class Server:
         """The answers to one question with each of these parameters, NUM_AT_ONCE at a time. Raises RemoteError."""
         turn = asyncio.Semaphore(NUM_AT_ONCE)
 
-        async def one(its: SamplingParams) -> Reply:
+        async def one(settings: SamplingParams) -> Reply:
             async with turn:
-                return await self.ask(question, its)
+                return await self.ask(question, settings)
 
         return await asyncio.gather(*map(one, params))
 
@@ -68,7 +68,7 @@ class Server:
 @dataclass
 class Pair:
     """servers: the plain one and the speculative one; one alone may be either.
-    prompts, params: as of `check_servers`.
+    prompts, params: see `check_servers`.
     questions: the first prompts, and one whose text repeats itself.
     races: of a few prompts, once they were raced."""
 
@@ -113,9 +113,9 @@ class Pair:
 
         async def rounds(server: Server) -> None:
             nonlocal num_done
-            found: tuple[list[Reply], list[Reply]] = [], []
+            answers: tuple[list[Reply], list[Reply]] = [], []
             server.before = counters_in(await read_metrics(server.endpoint))
-            for number, replies in enumerate(found):
+            for number, replies in enumerate(answers):
                 for question in self.questions:
                     replies.append(await server.ask(question, params))
                     num_done += 1
@@ -123,19 +123,19 @@ class Pair:
                     self.progress("answering at temperature 0", share)
                 if not number:
                     server.after = counters_in(await read_metrics(server.endpoint))
-            server.answers = found
+            server.answers = answers
 
         await asyncio.gather(*map(rounds, self.servers))
 
 
 def are_empty(replies: Iterable[Reply]) -> bool:
-    """Whether nothing of these answers could be compared: they have neither token ids nor text."""
+    """Whether these answers have nothing to compare: neither token ids nor text."""
     return not any(reply.token_ids or reply.text for reply in replies)
 
 
 def symbols(replies: Sequence[Sequence[Reply]]) -> list[list[tuple[int | str, ...]]]:
-    """Lists of answers as token ids; as characters, if any of them does not name its tokens."""
-    ids = [[reply.token_ids for reply in its] for its in replies]
-    if all(each is not None for its in ids for each in its):
+    """Lists of answers as token ids, or as characters if any of them does not name its tokens."""
+    ids = [[reply.token_ids for reply in answers] for answers in replies]
+    if all(tokens is not None for answers in ids for tokens in answers):
         return ids  # type: ignore[return-value]
-    return [[tuple(reply.text) for reply in its] for its in replies]
+    return [[tuple(reply.text) for reply in answers] for answers in replies]

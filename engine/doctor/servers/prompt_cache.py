@@ -14,8 +14,7 @@ from ..findings import Finding
 from .pair import Pair, Server
 
 HITS = re.compile(r"^vllm:prefix_cache_hits_total(?:\{[^\n]*\})? ([0-9.eE+]{1,32})\s*$", re.MULTILINE)
-# More than three blocks of 128 tokens, the largest that is usual: for EAGLE heads vLLM gives the last matching block
-# up.
+# More than three blocks of 128 tokens, the largest usual size: for EAGLE heads vLLM gives up the last matching block.
 LONG = "".join(f"The museum has {i} rooms on floor {i % 7}. " for i in range(40))
 TIMEOUT_S = 30.0
 SAME = "Turn it on or off on both (vLLM: --enable-prefix-caching, --no-enable-prefix-caching)"
@@ -70,7 +69,7 @@ def _reported(received: bytes) -> int | None:
 def _counted(metrics: str) -> float | None:
     """Summed over a server's engines; None if it does not count them."""
     try:
-        found = [float(value) for value in HITS.findall(metrics)]
+        hits = [float(value) for value in HITS.findall(metrics)]
     except ValueError:
         return None
-    return sum(found) if found and all(map(math.isfinite, found)) else None
+    return sum(hits) if hits and all(map(math.isfinite, hits)) else None

@@ -33,8 +33,8 @@ IGNORED = {
 
 
 async def repeats(pair: Pair) -> list[Finding]:
-    """Whether the same question at temperature 0 has the same answer twice."""
-    found = []
+    """Whether the same question at temperature 0 gets the same answer twice."""
+    findings = []
     for server in pair.servers:
         twice = [pair for pair in zip(*server.answers, strict=True) if not are_empty(pair)]
         num_same = sum(a == b for a, b in zip(*symbols([*zip(*twice, strict=True)]), strict=True)) if twice else 0
@@ -43,18 +43,18 @@ async def repeats(pair: Pair) -> list[Finding]:
             says += f"; of an answer without text {silent}"
         level: Level = "untested" if not twice else "ok" if num_same == len(twice) else "doubt"
         change = BATCHES if level == "doubt" else ""
-        found.append(Finding(level, "repeats", f"Lane {server.endpoint.lane}: {says}.", change))
-    return found
+        findings.append(Finding(level, "repeats", f"Lane {server.endpoint.lane}: {says}.", change))
+    return findings
 
 
 async def seeds(pair: Pair) -> list[Finding]:
-    """Whether the same seed gives the same answer, and other seeds other ones. Raises RemoteError."""
+    """Whether the same seed gives the same answer, and different seeds different ones. Raises RemoteError."""
     pair.progress("trying seeds", None)
     said = await asyncio.gather(*(_by_seed(pair, server) for server in pair.servers))
-    if not any(answer for its in said for answers in its for answer in answers):
+    if not any(answer for rounds in said for answers in rounds for answer in answers):
         return [Finding("untested", "seed", "No answer has a text, so nothing could be compared.")]
-    same = [sum(a == b for a, b in zip(*its[:2], strict=True)) for its in said]
-    num_others = [len(set(its[0])) for its in said]
+    same = [sum(a == b for a, b in zip(*rounds[:2], strict=True)) for rounds in said]
+    num_others = [len(set(rounds[0])) for rounds in said]
     says = "; ".join(
         f"lane {server.endpoint.lane}: {same[i]} of {NUM_SEEDS} seeds give the same answer twice, and {num_others[i]} "
         f"different answer{'s' if num_others[i] > 1 else ''} in all"
@@ -87,7 +87,7 @@ async def frequencies(pair: Pair) -> list[Finding]:
     if pair.is_alone:
         return []
     question, num_samples = UNCERTAIN_CHAT if pair.chat else UNCERTAIN, NUM_SAMPLES
-    found: list[tuple[int, Cell]] = []
+    differences: list[tuple[int, Cell]] = []
     for number, (_, temperature, top_p) in enumerate(SETTINGS):
         pair.progress(f"sampling {num_samples} answers of both", number / len(SETTINGS))
         params = replace(pair.params, temperature=temperature, top_p=top_p, top_k=0, max_new_tokens=NUM_TOKENS, stop=())
@@ -97,21 +97,21 @@ async def frequencies(pair: Pair) -> list[Finding]:
                 for server, first in zip(pair.servers, (0, FIRST_OTHER_SEED), strict=True)
             )
         )
-        found += [(number, cell) for cell in cells(*symbols(replies))]
-    if not found:
+        differences += [(number, cell) for cell in cells(*symbols(replies))]
+    if not differences:
         return [
             Finding(
                 "untested", "sampling", "All sampled answers are the same, or have no text: nothing could be compared."
             )
         ]
-    return list(_judged(pair, found, num_samples))
+    return list(_judged(pair, differences, num_samples))
 
 
-def _judged(pair: Pair, found: Sequence[tuple[int, Cell]], num_samples: int) -> Sequence[Finding]:
-    limit = FALSE_ALARM / len(found)
-    unit = "token" if any(isinstance(cell.symbol, int) for _, cell in found) else "character"
+def _judged(pair: Pair, differences: Sequence[tuple[int, Cell]], num_samples: int) -> Sequence[Finding]:
+    limit = FALSE_ALARM / len(differences)
+    unit = "token" if any(isinstance(cell.symbol, int) for _, cell in differences) else "character"
     for number, (setting, temperature, top_p) in enumerate(SETTINGS):
-        worst = min((cell for at, cell in found if at == number), key=lambda cell: cell.chance, default=None)
+        worst = min((cell for at, cell in differences if at == number), key=lambda cell: cell.chance, default=None)
         if worst is None or worst.chance > limit:
             continue
         a, b = worst.counts
@@ -122,10 +122,10 @@ def _judged(pair: Pair, found: Sequence[tuple[int, Cell]], num_samples: int) -> 
             f"{min(1e6, 1 / max(worst.chance, 1e-99)):,.0f} such comparisons."
         )
         return [Finding("fault", setting, says, IGNORED[setting])]
-    least = min(cell.chance for _, cell in found)
+    least = min(cell.chance for _, cell in differences)
     says = (
         f"{len(SETTINGS) * num_samples} sampled answers of each have the same tokens equally often, at temperature 1 "
-        f"and 0.5, and at top_p 0.5: the largest of {len(found)} differences has a chance of {least:.2g}, and "
+        f"and 0.5, and at top_p 0.5: the largest of {len(differences)} differences has a chance of {least:.2g}, and "
         f"{limit:.1g} would be too small."
     )
     return [Finding("ok", "sampling", says)]

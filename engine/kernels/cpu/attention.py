@@ -38,7 +38,7 @@ def attend_rows(
 def attend_natively(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float) -> Tensor:
     """query [n, heads, dim] at positions from `at` on, keys and values [1, kv_heads, S, dim], all bfloat16 and
     contiguous -> [n, heads, dim]. A row sees the columns up to its own, at most `window` of them. dim is a multiple of
-    32. Raises ValueError for what is not so."""
+    32. Raises ValueError otherwise."""
     num, heads, dim = query.shape
     _, kv, length, _ = keys.shape
     check_heads(heads, kv, dim)
@@ -48,6 +48,6 @@ def attend_natively(query: Tensor, keys: Tensor, values: Tensor, at: int, window
     out, scores = torch.empty_like(query), torch.empty(threads, TOGETHER, length + LANES)
     sides = (address(side, torch.bfloat16, 1, kv, length, dim) for side in (keys, values))
     arguments = AttentionArguments(*sides, heads, kv, dim, length, window or 0, num, at, scale, None)
-    rows = (POINTER(address(each, torch.bfloat16, num, heads, dim)) for each in (query, out))
+    rows = (POINTER(address(tensor, torch.bfloat16, num, heads, dim)) for tensor in (query, out))
     library().photofinish_attention(ctypes.byref(arguments), *rows, POINTER(scores.data_ptr()), INT(threads))
     return out

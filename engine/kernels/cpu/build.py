@@ -55,10 +55,10 @@ def fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
 @functools.cache
 def library() -> ctypes.CDLL:
     """The compiled kernels. Raises NoKernels, at every call."""
-    found = _found()
-    if isinstance(found, str):
-        raise NoKernels(found)
-    return found[0]
+    loaded = _found()
+    if isinstance(loaded, str):
+        raise NoKernels(loaded)
+    return loaded[0]
 
 
 def has_kernels() -> bool:
@@ -67,14 +67,14 @@ def has_kernels() -> bool:
 
 
 def has(name: str) -> bool:
-    """Whether there are compiled kernels here with that function: AVX2 has fewer."""
+    """Whether there are compiled kernels here that have this function: AVX2 has fewer."""
     return has_kernels() and hasattr(library(), name)
 
 
 def description() -> str:
-    """What the kernels were made of and by, for the record; "" if there are none or none was needed, as on a GPU."""
-    found = _found() if _found.cache_info().currsize else ""
-    return "" if isinstance(found, str) else found[1]
+    """What the kernels were made from, and by what; "" if there are none or none was needed, as on a GPU."""
+    loaded = _found() if _found.cache_info().currsize else ""
+    return "" if isinstance(loaded, str) else loaded[1]
 
 
 @functools.cache
@@ -91,9 +91,9 @@ def _found() -> tuple[ctypes.CDLL, str] | str:
         log.log(why.level, "steps run on torch's kernels: %s", why)
         return str(why)
     except (OSError, UsageError) as error:
-        found = f"the compiled ones cannot be kept or loaded: {error}"
-        log.warning("steps run on torch's kernels: %s", found)
-        return found
+        reason = f"the compiled ones cannot be kept or loaded: {error}"
+        log.warning("steps run on torch's kernels: %s", reason)
+        return reason
 
 
 def processor_flags() -> frozenset[str]:

@@ -45,8 +45,8 @@ class DecoderArguments(ctypes.Structure):
 
 
 class Caches:
-    """Keys and values of one sequence, for `step.c`: of each layer bfloat16 [1, kv_heads, S, dim]. Raises ValueError
-    for others than the decoder's."""
+    """Keys and values of one sequence, for `step.c`: bfloat16 [1, kv_heads, S, dim] for each layer. Raises ValueError
+    if they do not fit the decoder."""
 
     def __init__(self, kv: Sequence[tuple[Tensor, Tensor]], decoder: DecoderArguments) -> None:
         self._kept_alive = list(kv)
@@ -80,16 +80,16 @@ class NativeDecoder(StepDecoder):
     def _of(self, fused: FusedDecoder) -> DecoderArguments:
         layers, kinds = _layers(fused), sorted(fused.angles)
         arguments = (LayerArguments * len(layers))()
-        for its, layer, kind in zip(arguments, layers, fused.kinds, strict=True):
+        for args, layer, kind in zip(arguments, layers, fused.kinds, strict=True):
             attention, mlp = layer.self_attn, layer.mlp
-            its.qkv, its.o, its.down = (
+            args.qkv, args.o, args.down = (
                 self._linear(linear) for linear in (attention.qkv, attention.o_proj, mlp.down_proj)
             )
-            its.gate_up = self._linear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__])
-            its.norms = (POINTER * 4)(*(self._floats(norm.scale) for norm in layer.norms))
+            args.gate_up = self._linear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__])
+            args.norms = (POINTER * 4)(*(self._floats(norm.scale) for norm in layer.norms))
             if len(attention.norms):
-                its.query_norm, its.key_norm = (self._floats(norm.scale) for norm in attention.norms)
-            its.window, its.angles, its.scale = attention.sliding_window or 0, kinds.index(kind), attention.scaling
+                args.query_norm, args.key_norm = (self._floats(norm.scale) for norm in attention.norms)
+            args.window, args.angles, args.scale = attention.sliding_window or 0, kinds.index(kind), attention.scaling
         first = layers[0]
         attention = first.self_attn
         num_kv = attention.num_turned - attention.num_heads

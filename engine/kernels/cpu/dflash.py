@@ -70,9 +70,9 @@ class NativeDFlashRows(HeadRows):
     def _of(self, output: LinearArguments) -> BlockArguments:
         head, spec = self.head, self.head.spec
         layers, shared = self._shared(BlockLayerArguments, spec.windows)
-        for its, layer, causal in zip(layers, head.layers, spec.causal, strict=True):
-            its.query, its.key_value = layer.self_attn.q_proj.arguments, layer.self_attn.kv_proj.arguments
-            its.causal = causal
+        for args, layer, causal in zip(layers, head.layers, spec.causal, strict=True):
+            args.query, args.key_value = layer.self_attn.q_proj.arguments, layer.self_attn.kv_proj.arguments
+            args.causal = causal
         return BlockArguments(
             **shared,
             output=output,

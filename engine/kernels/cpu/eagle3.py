@@ -61,8 +61,8 @@ class NativeEagle3Rows(HeadRows):
     def _of(self, output: LinearArguments) -> HeadArguments:
         head, spec = self.head, self.head.spec
         layers, shared = self._shared(HeadLayerArguments, spec.windows or (None,) * len(head.layers))
-        for its, layer in zip(layers, head.layers, strict=True):
-            its.qkv = layer.self_attn.qkv.arguments
+        for args, layer in zip(layers, head.layers, strict=True):
+            args.qkv = layer.self_attn.qkv.arguments
         hidden_norm, input_norm = head.layers[0].hidden_norm, head.input_norm
         return HeadArguments(
             **shared,

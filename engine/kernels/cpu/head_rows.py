@@ -117,15 +117,15 @@ class HeadRows(ABC):
         """Layers of that kind, and the arguments that all heads have in common."""
         head, layers = self.head, list(self.head.layers)
         arguments: Any = (kind * len(layers))()
-        for its, layer, window in zip(arguments, layers, windows, strict=True):
+        for args, layer, window in zip(arguments, layers, windows, strict=True):
             attention, mlp = layer.self_attn, layer.mlp
-            its.o, its.gate_up, its.down = (
+            args.o, args.gate_up, args.down = (
                 linear.arguments for linear in (attention.o_proj, mlp.gate_up, mlp.down_proj)
             )
-            its.norm, its.inner_norm = self._scale(layer.input_layernorm), self._scale(layer.post_attention_layernorm)
+            args.norm, args.inner_norm = self._scale(layer.input_layernorm), self._scale(layer.post_attention_layernorm)
             if not isinstance(attention.q_norm, nn.Identity):
-                its.query_norm, its.key_norm = self._scale(attention.q_norm), self._scale(attention.k_norm)
-            its.window = window or 0
+                args.query_norm, args.key_norm = self._scale(attention.q_norm), self._scale(attention.k_norm)
+            args.window = window or 0
         self._kept_alive.append(arguments)
         embedding, first = embedding_of(head), layers[0]
         return arguments, {

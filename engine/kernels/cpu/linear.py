@@ -93,7 +93,7 @@ class NativeLinear(StepLinear):
         return out
 
     def read(self) -> Tensor:
-        """The numbers that a step must read of the weights, without the padding of the last block."""
+        """The weights that a step must read, without the padding of the last block."""
         return self.weights.flatten()[: self.arguments.num * self.in_features]
 
     def _in_blocks(self, bias: Tensor) -> Tensor:

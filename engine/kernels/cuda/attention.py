@@ -136,12 +136,11 @@ class Splits:
 
     columns: int
     blocks: int
-    slots: int
-    """The most splits that rows of one tile can see."""
+    slots: int  # the most splits that rows of one tile can see
 
     @property
     def split(self) -> int:
-        """Columns of a split."""
+        """Columns in a split."""
         return self.columns * self.blocks
 
 

@@ -34,7 +34,7 @@ def reason_against_dtype(device: torch.device, dtype: torch.dtype | None) -> str
     """Why steps of a model of that dtype do not run the kernels on that device; "" if they do."""
     if dtype not in DTYPES:
         return (
-            f"it needs {' or '.join(str(each).removeprefix('torch.') for each in DTYPES)}, not "
+            f"it needs {' or '.join(str(allowed).removeprefix('torch.') for allowed in DTYPES)}, not "
             f"{str(dtype).removeprefix('torch.')}"
         )
     return reason_against(device) or ""
@@ -73,11 +73,11 @@ def run_first_kernel(device: torch.device) -> None:
     rows = torch.eye(3, 5, device=device)
     tokens = torch.arange(5, dtype=torch.int32, device=device)
     try:
-        found = pick_rows(rows, tokens, torch.zeros(3, 2, dtype=torch.int32, device=device), 0.0)[0].tolist()
+        columns = pick_rows(rows, tokens, torch.zeros(3, 2, dtype=torch.int32, device=device), 0.0)[0].tolist()
     except Exception as error:  # no compiler for what Triton generates, a driver too old
         raise RaceError(f"Triton does not run here: {_explained(error)}") from error
-    if found != [0, 1, 2]:
-        raise RaceError(f"Triton does not run here: a first kernel gave {found} where [0, 1, 2] is right")
+    if columns != [0, 1, 2]:
+        raise RaceError(f"Triton does not run here: a first kernel gave {columns} where [0, 1, 2] is right")
 
 
 def _explained(error: Exception) -> str:
@@ -91,8 +91,8 @@ def _explained(error: Exception) -> str:
 
 
 def description(device: torch.device) -> str:
-    """What the kernels are made of, as a hash, and by which triton, for the versions of a measurement. "" if that
-    device runs none."""
+    """The hash of the kernels' sources and the version of triton, for the versions of a measurement; "" if that device
+    runs none."""
     if reason_against(device) is not None:
         return ""
     import triton

@@ -101,7 +101,7 @@ class GpuDecoder(StepDecoder):
 
     @property
     def fused(self) -> FusedDecoder:
-        """The FusedDecoder that this was made of."""
+        """The FusedDecoder that this was made from."""
         return self._for_prefills[0]
 
     @property

@@ -110,12 +110,12 @@ class TritonKernels(TorchKernels):
     # The device
 
     def identity(self, model: Any) -> dict[str, Any]:
-        found = super().identity(model)
+        key = super().identity(model)
         if self.triton:
             from .install import configurations
 
-            found["kernels"] += [available.description(self.device), *configurations(model), *sorted(self.off)]
-        return found
+            key["kernels"] += [available.description(self.device), *configurations(model), *sorted(self.off)]
+        return key
 
     def describe(self, model: Any = None) -> str:
         """Also the tiles of its linears, on which bits depend."""
@@ -128,16 +128,16 @@ class TritonKernels(TorchKernels):
     def runs(self, model: Any) -> dict[str, Any]:
         """Also "against": why there is no Triton decoder, or ""."""
         attention = "ours, Triton" if self._runs(ATTENTION) else "torch's"
-        found = what_runs(model, {"GpuDecoder": "Triton"}, {"GpuLinear": "Triton"}, attention)
+        running = what_runs(model, {"GpuDecoder": "Triton"}, {"GpuLinear": "Triton"}, attention)
         reasons: dict[str, list[str]] = {}
         for part, why in self.off.items():
             reasons.setdefault(why, []).append(part)
         against = ""
-        if found["decoder"] != "GpuDecoder" and not (against := self.off.get(DECODER, "")):
+        if running["decoder"] != "GpuDecoder" and not (against := self.off.get(DECODER, "")):
             against = self.against or self._reason_against_decoder(model)
             reasons.setdefault(against, []).append(DECODER)
-        found["sentence"] += "".join(f"; no Triton {', '.join(parts)}: {why}" for why, parts in reasons.items())
-        return {**found, "against": against}
+        running["sentence"] += "".join(f"; no Triton {', '.join(parts)}: {why}" for why, parts in reasons.items())
+        return {**running, "against": against}
 
     def _reason_against_decoder(self, model: Any) -> str:
         if missing := [part for part in (LINEARS, ATTENTION, DELTA) if part in self.off]:
@@ -172,7 +172,7 @@ class CudaKernels(TritonKernels):
     def get_ready(self, progress: Progress) -> None:
         # cuDNN's attention makes a plan for every shape in every thread, and each race is a thread
         torch.backends.cuda.enable_cudnn_sdp(False)
-        # some images allow TF32 by an environment variable, which changes transformers' angles of late positions
+        # some images allow TF32 by an environment variable, which changes transformers' angles at late positions
         torch.set_float32_matmul_precision("highest")
 
     def best_dtype(self) -> str:
@@ -246,10 +246,10 @@ class CudaKernels(TritonKernels):
     # The device
 
     def runs(self, model: Any) -> dict[str, Any]:
-        found = super().runs(model)
+        running = super().runs(model)
         if self.eager:
-            found["sentence"] += f"; no CUDA graphs: {self.eager}"
-        return found
+            running["sentence"] += f"; no CUDA graphs: {self.eager}"
+        return running
 
     def identity(self, model: Any) -> dict[str, Any]:
         """Also the driver, which compiles and launches, and whether steps are graphs."""

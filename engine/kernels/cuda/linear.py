@@ -65,7 +65,7 @@ class GpuLinear(nn.Linear):
         return f"{gated}{self.out_features} x {self.in_features}{bias} in {dtype}"
 
     def plain(self) -> nn.Linear:
-        """The linear that this was made of, over the same weight. Not for one with an activation."""
+        """The linear that this was made from, over the same weight. Not for one with an activation."""
         assert self.act is None
         linear = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
         linear.weight, linear.bias = self.weight, self.bias

@@ -123,11 +123,11 @@ def linear_rows(
             first = tl.load(partial + places, mask=exists, other=0.0, cache_modifier=".cg")
             if ACT is not None:
                 second = tl.load(partial + places + NUM, mask=exists, other=0.0, cache_modifier=".cg")
-            for other in tl.static_range(1, SPLIT):
-                first += tl.load(partial + other * ROWS * SUMS + places, mask=exists, other=0.0, cache_modifier=".cg")
+            for span in tl.static_range(1, SPLIT):
+                first += tl.load(partial + span * ROWS * SUMS + places, mask=exists, other=0.0, cache_modifier=".cg")
                 if ACT is not None:
                     second += tl.load(
-                        partial + other * ROWS * SUMS + places + NUM, mask=exists, other=0.0, cache_modifier=".cg"
+                        partial + span * ROWS * SUMS + places + NUM, mask=exists, other=0.0, cache_modifier=".cg"
                     )
             tl.store(arrivals + tile, 0)
 

@@ -44,7 +44,7 @@ def _best_of_blocks(
     GREEDY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """For row i and block j: the best score, the second best, and the best one's column, or NOT_NUMBERS where a score
-    is no number."""
+    is NaN."""
     row, block = tl.program_id(0), tl.program_id(1)
     columns = block * BLOCK + tl.arange(0, BLOCK)
     present = columns < vocab

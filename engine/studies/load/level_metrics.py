@@ -26,7 +26,7 @@ HIGHER = {
     "dollars_per_million": False,
 }  # metric -> whether more of it is better
 # Standard deviation of the time that users wait at a level's end for the last one, as a share of it. In 24 simulated
-# kinds of levels the 95 % intervals of ratios then held the true one in 91 to 100 % of the cases.
+# kinds of levels the 95 % intervals of ratios then contained the true one in 91 to 100 % of the cases.
 IDLE = 0.35
 
 
@@ -109,19 +109,19 @@ def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tu
 def report(
     levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int, said: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The JSON object of --json, from at least one level. `improvement_by_users` is of the levels that both lanes have
-    finished. `says` is the verdict, in sentences, followed by
-    `differ`, where texts do, and `causes`, why they may. `recommends`, `speedup_by_users`: see `recommends` and
-    `speedups`. `gains_with`, `gains_little_with` and `loses_with`: numbers of users with which a lane gives more output
-    tokens per second than the first one, by the threshold or less, or fewer. said: see `Plan.said`."""
+    """The JSON object of --json, from at least one level. `improvement_by_users` covers the levels that both lanes have
+    finished. `says` is the verdict, in sentences; `differ`: where texts do; `causes`: why they may. `recommends`,
+    `speedup_by_users`: see `recommends` and `speedups`. `gains_with`, `gains_little_with`: numbers of users with which
+    a lane gives more output tokens per second than the first one, by the threshold or less; `loses_with`: fewer. said:
+    see `Plan.said`."""
     done = [{level["concurrency"] for level in levels if level["lane"] == lane} for lane in lanes]
     shared = set.intersection(*done) if done else set()
     by_users = dict[str, dict[str, float | None]]()
     if len(lanes) == 2:
-        of = {(row["lane"], row["concurrency"]): row for row in levels}
-        by_users = {str(num): _improvement(*(of[lane, num] for lane in lanes)) for num in sorted(shared)}
+        rows = {(row["lane"], row["concurrency"]): row for row in levels}
+        by_users = {str(num): _improvement(*(rows[lane, num] for lane in lanes)) for num in sorted(shared)}
     differs, causes = differ(levels, said.get("temperature"))
-    placed = [its for other in lanes[1:] for its in ranks(levels, lanes[0], other).items()]
+    placed = [ranked for second in lanes[1:] for ranked in ranks(levels, lanes[0], second).items()]
     return {
         "schema": schema,
         "format": FORMAT,
@@ -144,10 +144,10 @@ def report(
 
 def _textless(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A sentence for each level of answers whose tokens are counted although no text came."""
-    for its in levels:
-        if num := its.get("num_textless"):
-            users = f"{its['concurrency']} user{'s' * (its['concurrency'] != 1)}"
-            answers = f"{num} of {its['num_requests'] - its['num_errors']} answers of {its['lane']} with {users}"
+    for level in levels:
+        if num := level.get("num_textless"):
+            users = f"{level['concurrency']} user{'s' * (level['concurrency'] != 1)}"
+            answers = f"{num} of {level['num_requests'] - level['num_errors']} answers of {level['lane']} with {users}"
             yield f"{answers} count tokens, but no text came (it was looked for in {', '.join(FIELDS)})."
 
 

@@ -94,7 +94,7 @@ class StudyFile:
             self.begun.add(_key(line["begun"]))
         elif set(line) == {"row"}:
             row = checked_row(line["row"], plan.keys)
-            self.rows = [each for each in self.rows if _key(each) != _key(row)]
+            self.rows = [kept for kept in self.rows if _key(kept) != _key(row)]
             if is_whole(row):
                 self.rows.append(row)
                 self.begun.discard(_key(row))
@@ -121,10 +121,10 @@ class SavedLoad:
 
 
 def open_load(text: str) -> SavedLoad:
-    """The study of a result, as --json and the page save it; its report is to be computed anew. Raises UsageError."""
+    """The study in a result, as --json and the page save it; its report must be computed again. Raises UsageError."""
     whole = parse(text.encode("utf-8", "surrogatepass"), MAX_BYTES)
-    its = {**dict.fromkeys(SAID, TEXT), "temperature": IfThere(Maybe(NUMBER))}
-    fits(whole, {"lanes": AtMost(MAX_LANES, NAME), "levels": [OBJECT], "said": its})
+    fields = {**dict.fromkeys(SAID, TEXT), "temperature": IfThere(Maybe(NUMBER))}
+    fits(whole, {"lanes": AtMost(MAX_LANES, NAME), "levels": [OBJECT], "said": fields})
     if whole.get("format") != FORMAT:
         raise UsageError(f"its format is {short(whole.get('format'))}, not {FORMAT!r}")
     lanes = whole["lanes"]
@@ -136,7 +136,7 @@ def open_load(text: str) -> SavedLoad:
         for name in HIGHER:
             if row[name] and not 1 / MOST <= row[name] <= MOST:
                 raise UsageError(f"{name} must be 0 or from {1 / MOST:g} to {MOST:g}, not {short(row[name])}")
-    return SavedLoad(tuple(lanes), tuple(rows), {name: whole["said"].get(name) for name in its})
+    return SavedLoad(tuple(lanes), tuple(rows), {name: whole["said"].get(name) for name in fields})
 
 
 def checked_row(row: Any, keys: Container[Key]) -> Row:

@@ -23,7 +23,7 @@ LITTLE_GAIN = f"{LITTLE} (below {THRESHOLD}x)"
 SWITCH = {2: "speculation on", 1: LITTLE_GAIN, -1: "speculation off", **NEITHER}
 # The same where texts differ: nobody should switch on what may write something else.
 SPEED = {2: "faster", 1: LITTLE_GAIN, -1: "slower", **NEITHER}
-# The same of any other lanes.
+# The same for any other lanes.
 OTHERS = {2: "{other} is ahead", 1: "{other} is ahead a little", -1: "{first} is ahead", **NEITHER}
 NO_BATCHES = "With 1 user there is no batch, and they differ as well. "
 Level = Mapping[str, Any]
@@ -35,30 +35,30 @@ Pairs = Mapping[int, tuple[Level, Level]]
 def says(levels: Sequence[Level], lanes: Sequence[str]) -> list[str]:
     """Each lane against the first one: at which of the measured numbers of users it gives more output tokens per
     second, and how many answers differ; where they would cross; a line for each number of users; the wait for the first
-    text where it ranks the lanes otherwise, and whether the texts are the same. A lane alone: its rates."""
+    text where it ranks the lanes differently, and whether the texts are the same. A lane alone: its rates."""
     if len(lanes) == 1:
         rates = {level["concurrency"]: f"{rate:.1f}" for level in levels if (rate := level["output_tokens_per_s"])}
         alone = {level["concurrency"]: (level,) for level in levels}
         return [f"{lanes[0]}, output tokens a second: {_by_users(rates)}.", *_lines(alone)] if rates else []
-    found = list[str]()
-    for other in lanes[1:]:
-        found += _against(lanes[0], other, _pairs(levels, lanes[0], other))
-    return found
+    sentences = list[str]()
+    for second in lanes[1:]:
+        sentences += _against(lanes[0], second, _pairs(levels, lanes[0], second))
+    return sentences
 
 
-def ranks(levels: Sequence[Level], first: str, other: str) -> dict[int, int | None]:
-    """By number of users that both lanes have finished: 2 where `other` gives more output tokens per second by the
+def ranks(levels: Sequence[Level], first: str, second: str) -> dict[int, int | None]:
+    """By number of users that both lanes have finished: 2 where `second` gives more output tokens per second by the
     THRESHOLD of a study of prompts, 1 where it gives more, -1 where it gives fewer, 0 where NOISE or the spread of the
-    requests may be all that differs; None where one of them answered nothing."""
-    return {num: _graded(*pair) for num, pair in _pairs(levels, first, other).items()}
+    requests may explain the difference; None where one of them answered nothing."""
+    return {num: _graded(*pair) for num, pair in _pairs(levels, first, second).items()}
 
 
 def differ(levels: Sequence[Level], temperature: float | None) -> tuple[str, str]:
-    """Where texts differ, and why they may, in sentences, which may be ""."""
-    others = [its for its in levels if its.get("num_compared") and its["num_same_text"] < its["num_compared"]]
+    """Where texts differ, and why they may, in sentences; each may be ""."""
+    others = [level for level in levels if level.get("num_compared") and level["num_same_text"] < level["num_compared"]]
     if not others:
         return "", ""
-    alone = any(its["concurrency"] == 1 for its in others)
+    alone = any(level["concurrency"] == 1 for level in others)
     return f"{_where(others)}{NO_BATCHES * alone}".strip(), causes(temperature, in_batches=not alone)
 
 
@@ -67,15 +67,15 @@ def recommends(levels: Sequence[Level], lanes: Sequence[str]) -> str:
     1.3x) with 4, off with 16 (level at about 6, interpolated)`. "" without two lanes."""
     if len(lanes) != 2:
         return ""
-    its = ranks(levels, lanes[0], lanes[1])
-    at = _crossing(_gains(_pairs(levels, *lanes), "output_tokens_per_s"), its)
-    return _words(lanes[0], lanes[1], its) + (f" (level at about {at}, interpolated)" if at else "")
+    rank_at = ranks(levels, lanes[0], lanes[1])
+    at = _crossing(_gains(_pairs(levels, *lanes), "output_tokens_per_s"), rank_at)
+    return _words(lanes[0], lanes[1], rank_at) + (f" (level at about {at}, interpolated)" if at else "")
 
 
 def speedups(levels: Sequence[Level], lanes: Sequence[str]) -> dict[str, float]:
     """By number of users, how many times the first lane's output tokens per second the second one gives."""
-    its = _gains(_pairs(levels, *lanes), "output_tokens_per_s") if len(lanes) == 2 else {}
-    return {str(num): gain for num, gain in its.items()}
+    gains = _gains(_pairs(levels, *lanes), "output_tokens_per_s") if len(lanes) == 2 else {}
+    return {str(num): gain for num, gain in gains.items()}
 
 
 def rough(levels: Sequence[Level]) -> str:
@@ -89,72 +89,72 @@ def rough(levels: Sequence[Level]) -> str:
     )
 
 
-def _against(first: str, other: str, pairs: Pairs) -> Iterator[str]:
+def _against(first: str, second: str, pairs: Pairs) -> Iterator[str]:
     gains = _gains(pairs, "output_tokens_per_s")
     if not gains:
-        yield f"{other} and {first}: no level was answered by both."
+        yield f"{second} and {first}: no level was answered by both."
         return
-    its = {num: _graded(*pair) for num, pair in pairs.items()}
-    same = {num: its for num, (_, its) in pairs.items() if its.get("num_compared")}
-    num = sum(its["num_compared"] for its in same.values())
-    num_other = num - sum(its["num_same_text"] for its in same.values())
-    words = _words(first, other, its, some_differ=num_other > 0)
-    head = words if words.startswith((first, other)) else capital(words)
+    rank_at = {num: _graded(*pair) for num, pair in pairs.items()}
+    same = {num: level for num, (_, level) in pairs.items() if level.get("num_compared")}
+    num = sum(level["num_compared"] for level in same.values())
+    num_other = num - sum(level["num_same_text"] for level in same.values())
+    words = _words(first, second, rank_at, some_differ=num_other > 0)
+    head = words if words.startswith((first, second)) else capital(words)
     ratios = ", ".join(f"{gain:.2f}x" for gain in gains.values())
     prompts = len(_others(same.values()))
-    of = f", to {prompts} prompt{'s' * (prompts != 1)}" if prompts else ""
-    differ = f"; {num_other} of {num} answers differ{of}" if num_other else ""
+    to_prompts = f", to {prompts} prompt{'s' * (prompts != 1)}" if prompts else ""
+    differ = f"; {num_other} of {num} answers differ{to_prompts}" if num_other else ""
     yield f"{head}: {ratios} output tokens a second{differ}."
-    if (at := _crossing(gains, its)) is not None:
+    if (at := _crossing(gains, rank_at)) is not None:
         yield CROSS.format(at)
     yield from _lines(pairs)
     sooner = {num: _rank(1 / gain, WAIT_NOISE) for num, gain in _gains(pairs, "ttft_p95_s").items()}
     if waits := {
-        num: " against ".join(f"{its['ttft_p95_s']:.3f} s" for its in reversed(pairs[num]))
-        for num, rank in its.items()
+        num: " against ".join(f"{level['ttft_p95_s']:.3f} s" for level in reversed(pairs[num]))
+        for num, rank in rank_at.items()
         if rank is not None and sooner.get(num, 0) not in (0, _sign(rank))
     }:
-        yield f"The wait for the first text (TTFT P95) says otherwise, {other} against {first}: {_by_users(waits)}."
+        yield f"The wait for the first text (TTFT P95) says otherwise, {second} against {first}: {_by_users(waits)}."
     if same:
-        counts = {num: f"{its['num_same_text']} of {its['num_compared']}" for num, its in same.items()}
+        counts = {num: f"{level['num_same_text']} of {level['num_compared']}" for num, level in same.items()}
         rest = ", ".join(str(num) for num in pairs if num not in same)
         yield f"Same text: {_by_users(counts)}{'; not compared with ' if rest else ''}{rest}."
 
 
 def _where(levels: Iterable[Level]) -> str:
     """`Prompts with differing answers, numbered in their order: 3, 9. `; "" if a result does not say which."""
-    found = _others(levels)
-    more = len(found) - MOST_NAMED
-    named = ", ".join(map(str, found[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
-    return f"Prompts with differing answers, numbered in their order: {named}. " if found else ""
+    numbers = _others(levels)
+    more = len(numbers) - MOST_NAMED
+    named = ", ".join(map(str, numbers[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    return f"Prompts with differing answers, numbered in their order: {named}. " if numbers else ""
 
 
 def _others(levels: Iterable[Level]) -> list[int]:
     """The numbers of the prompts with differing answers."""
-    return sorted({number for its in levels for number in its.get("other_prompts") or ()})
+    return sorted({number for level in levels for number in level.get("other_prompts") or ()})
 
 
-def _words(first: str, other: str, its: Mapping[int, int | None], some_differ: bool = False) -> str:
-    """`speculation on with 1 user, little gain (below 1.3x) with 4, off with 16`. Names the measured numbers of users
-    and no others. its: rank by number of users. some_differ: whether texts do."""
-    drafts, parts = first in PLAINS and other not in PLAINS, list[str]()
+def _words(first: str, second: str, rank_at: Mapping[int, int | None], some_differ: bool = False) -> str:
+    """`speculation on with 1 user, little gain (below 1.3x) with 4, off with 16`. Names only measured numbers of users.
+    rank_at: rank by number of users. some_differ: whether texts do."""
+    drafts, parts = first in PLAINS and second not in PLAINS, list[str]()
     words = OTHERS if not drafts else SPEED if some_differ else SWITCH
-    for rank in dict.fromkeys(its.values()):
-        *most, last = (str(num) for num, of in its.items() if of == rank)
+    for rank in dict.fromkeys(rank_at.values()):
+        *most, last = (str(num) for num, graded in rank_at.items() if graded == rank)
         users = "" if parts else " user" if (most, last) == ([], "1") else " users"
         numbers = f"{', '.join(most)} and {last}" if most else last
-        parts.append(f"{words[rank].format(first=first, other=other)} with {numbers}{users}")
+        parts.append(f"{words[rank].format(first=first, other=second)} with {numbers}{users}")
     said = ", ".join(parts)
     if words is OTHERS:
         return said
-    head, found, tail = said.partition("speculation ")  # say it once
-    return head + found + tail.replace("speculation ", "")
+    head, phrase, tail = said.partition("speculation ")  # say it once
+    return head + phrase + tail.replace("speculation ", "")
 
 
-def _crossing(gains: Mapping[int, float], its: Mapping[int, int | None]) -> int | None:
-    """The number of users between two neighbouring levels at which the lanes would be as fast, on a straight line in
-    logarithms; None unless `other` goes from ahead to behind exactly once, with a number to name in between."""
-    signs = {num: _sign(rank) for num, rank in its.items()}
+def _crossing(gains: Mapping[int, float], rank_at: Mapping[int, int | None]) -> int | None:
+    """The number of users between two neighbouring levels at which the lanes would be equally fast, on a straight line
+    in logarithms; None unless the second goes from ahead to behind exactly once, with a number to name in between."""
+    signs = {num: _sign(rank) for num, rank in rank_at.items()}
     turns = [(a, b) for a, b in pairwise(signs) if (signs[a], signs[b]) == (1, -1)]
     if not turns or [sign for sign, _ in groupby(filter(None, signs.values()))] != [1, -1]:
         return None
@@ -184,15 +184,15 @@ def _lines(by_users: Mapping[int, Sequence[Level]]) -> Iterator[str]:
 def _each(levels: Sequence[Level], metric: str, value: str, words: str) -> str:
     """A metric of the lanes, last one first; "" if none has it."""
     values = [level.get(metric) for level in reversed(levels)]
-    if all(each is None for each in values):
+    if all(number is None for number in values):
         return ""
-    return words.format(" against ".join("unknown" if each is None else value.format(each) for each in values))
+    return words.format(" against ".join("unknown" if number is None else value.format(number) for number in values))
 
 
-def _pairs(levels: Sequence[Level], first: str, other: str) -> dict[int, tuple[Level, Level]]:
+def _pairs(levels: Sequence[Level], first: str, second: str) -> dict[int, tuple[Level, Level]]:
     """The levels of both lanes by number of users, ascending, where both have one."""
-    of = {(level["lane"], level["concurrency"]): level for level in levels}
-    both = {num: (of.get((first, num)), of.get((other, num))) for num in sorted({num for _, num in of})}
+    by_key = {(level["lane"], level["concurrency"]): level for level in levels}
+    both = {num: (by_key.get((first, num)), by_key.get((second, num))) for num in sorted({num for _, num in by_key})}
     return {num: (a, b) for num, (a, b) in both.items() if a and b}
 
 
@@ -201,30 +201,30 @@ def _gains(pairs: Pairs, metric: str) -> dict[int, float]:
     return {num: b[metric] / a[metric] for num, (a, b) in pairs.items() if a[metric] and b[metric]}
 
 
-def _interval(first: Level, its: Level) -> tuple[float, float] | None:
-    """The 95 % interval of the ratio of their rates; None if a level does not say how its requests spread."""
-    a, b = first.get("rate_error"), its.get("rate_error")
+def _interval(first: Level, second: Level) -> tuple[float, float] | None:
+    """The 95 % interval of the ratio of their rates; None if a level lacks the spread of its requests."""
+    a, b = first.get("rate_error"), second.get("rate_error")
     if a is None or b is None:
         return None
-    gain, wide = _gain(first, its), math.exp(DEVIATIONS * math.hypot(a, b))
+    gain, wide = _gain(first, second), math.exp(DEVIATIONS * math.hypot(a, b))
     return gain / wide, gain * wide
 
 
-def _ratio(first: Level, its: Level) -> str:
-    found = _interval(first, its)
-    within = f" (95 % interval {found[0]:.2f} to {found[1]:.2f})" if found else ""
-    return f"{_gain(first, its):.2f}x{within}"
+def _ratio(first: Level, second: Level) -> str:
+    interval = _interval(first, second)
+    within = f" (95 % interval {interval[0]:.2f} to {interval[1]:.2f})" if interval else ""
+    return f"{_gain(first, second):.2f}x{within}"
 
 
-def _gain(first: Level, its: Level) -> float:
-    return its["output_tokens_per_s"] / first["output_tokens_per_s"]
+def _gain(first: Level, second: Level) -> float:
+    return second["output_tokens_per_s"] / first["output_tokens_per_s"]
 
 
-def _graded(first: Level, its: Level) -> int | None:
-    """As of `ranks`."""
-    if not (first["output_tokens_per_s"] and its["output_tokens_per_s"]):
+def _graded(first: Level, second: Level) -> int | None:
+    """A rank, see `ranks`."""
+    if not (first["output_tokens_per_s"] and second["output_tokens_per_s"]):
         return None
-    gain, (low, high) = _gain(first, its), _interval(first, its) or (0, 0)
+    gain, (low, high) = _gain(first, second), _interval(first, second) or (0, 0)
     if low < 1 < high:
         return 0
     return 2 if round(gain, 2) >= THRESHOLD else _rank(gain, NOISE)  # as it is shown

@@ -35,7 +35,7 @@ Row = dict[str, Any]  # the result of a level of a lane; an entry of `levels` in
 class Plan:
     """Level i takes num_requests questions from the i-th multiple of that on; the last WARM_UP questions warm up.
     timeout_s: of a request. dollars: per hour of a lane's machine. separate: whether lanes share no device, and run at
-    once. data: what the prompts are called next to the results."""
+    the same time. data: what the prompts are called next to the results."""
 
     endpoints: tuple[Endpoint, ...]
     questions: tuple[Question, ...]
@@ -55,8 +55,8 @@ class Plan:
     @cached_property
     def numbers(self) -> list[int]:
         """The prompt number of each question. Distinct prompts are numbered from 1, in the order of their first use."""
-        of = {question: number for number, question in enumerate(dict.fromkeys(self.questions), 1)}
-        return [of[question] for question in self.questions]
+        number_of = {question: number for number, question in enumerate(dict.fromkeys(self.questions), 1)}
+        return [number_of[question] for question in self.questions]
 
     def about(self) -> dict[str, Any]:
         """What two runs must share to be parts of one study. Has no URL, key or prompt."""
@@ -73,7 +73,7 @@ class Plan:
         }
 
     def said(self, kinds: Mapping[str, str]) -> dict[str, Any]:
-        """What the study says of itself next to its figures, now. kinds: of the servers, see `look.kinds_of`. repeats:
+        """What the study says about itself next to its figures, now. kinds: the servers', see `look.kinds_of`. repeats:
         a sentence if it uses prompts more than once, else ""."""
         num, different, params = len(self.questions), len(set(self.questions)), self.params
         models = dict.fromkeys(endpoint.model for endpoint in self.endpoints)
@@ -104,8 +104,8 @@ class Listener:
 
 
 async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], listener: Listener) -> None:
-    """Run the levels that are not finished. begun: levels that were begun before, whose prompts are therefore asked
-    again. Raises RemoteError if a server does not answer its warm-up."""
+    """Run the levels that are not finished. begun: levels that were begun before, so their prompts are asked again.
+    Raises RemoteError if a server does not answer its warm-up."""
     left = set(plan.keys) - set(finished)
     for endpoint in plan.endpoints:
         if any(lane == endpoint.lane for lane, _ in left):
@@ -115,17 +115,17 @@ async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], lis
             if not warmed.answers:
                 raise warmed.failures[0]
     for index, num_users in enumerate(plan.concurrency):
-        its = [endpoint for endpoint in plan.endpoints if (endpoint.lane, num_users) in left]
+        endpoints = [endpoint for endpoint in plan.endpoints if (endpoint.lane, num_users) in left]
         first = asyncio.get_running_loop().create_future()
-        if plan.endpoints[0] not in its:
+        if plan.endpoints[0] not in endpoints:
             first.set_result({})  # an earlier run measured it, and kept no texts
         level = partial(_level, plan, index, begun, listener, first)
         if plan.separate:
             async with asyncio.TaskGroup() as group:
-                for endpoint in its:
+                for endpoint in endpoints:
                     group.create_task(level(endpoint))
         else:
-            for endpoint in its:
+            for endpoint in endpoints:
                 await level(endpoint)
 
 
@@ -162,8 +162,8 @@ def _compared(
     if endpoint is plan.endpoints[0] or endpoint.model != plan.endpoints[0].model or not both:
         return {"num_compared": None, "num_same_text": None, "other_prompts": None}
     others = [index for index in both if first[index] != texts[index]]
-    found = sorted({plan.numbers[start + index] for index in others})[:MAX_OTHER]
-    return {"num_compared": len(both), "num_same_text": len(both) - len(others), "other_prompts": found}
+    numbers = sorted({plan.numbers[start + index] for index in others})[:MAX_OTHER]
+    return {"num_compared": len(both), "num_same_text": len(both) - len(others), "other_prompts": numbers}
 
 
 def row_of(key: Key, outcome: Outcome, server_wide: float | None, dollars: float | None) -> Row:

@@ -57,10 +57,10 @@ async def ask_all(
 
         async def user(client: httpx.AsyncClient) -> None:
             for index, question in left:
-                its = replace(params, seed=params.seed + index)
+                seeded = replace(params, seed=params.seed + index)
                 try:
                     # without extras: a server that rejects them would be asked twice, and usage counts the tokens
-                    reply = await ask(client, endpoint, question, its, patience, with_extras=False)
+                    reply = await ask(client, endpoint, question, seeded, patience, with_extras=False)
                     outcome.answers.append(answer_of(reply))
                     outcome.texts[index] = hash(reply.text) if reply.text else None
                 except RemoteError as error:
@@ -82,8 +82,8 @@ async def is_up(endpoint: Endpoint) -> bool:
 
 
 async def _open(client: httpx.AsyncClient, endpoint: Endpoint) -> bool:
-    """Open a keep-alive connection by a request that costs a server nothing. Any failure here repeats, and is counted,
-    when the question is asked."""
+    """Open a keep-alive connection by a request that costs a server nothing. A failure here happens again, and is
+    counted, when the question is asked."""
     try:
         async with asyncio.timeout(CONNECT_S):
             await client.get(f"{endpoint.url}/models", headers=endpoint.headers())

@@ -37,7 +37,7 @@ def report(rows: Sequence[Row], target: str, temperature: float | None = None) -
         num_other_texts: prompts on which its text differs from plain decoding's; by_time_only: its server reported
         nothing about drafts.
     engine: the fastest that only this engine can do, if it is faster than `best`, else None.
-    doubtful: the verdict would be another one without loops and disturbed races.
+    doubtful: the verdict would change without loops and disturbed races.
     says, reason: all this in sentences, see `pays_words`; temperature: of the answers, None if it is not known."""
     judged = _judged(rows, target)
     return {**judged, "says": says(judged, rows, temperature)}
@@ -45,8 +45,8 @@ def report(rows: Sequence[Row], target: str, temperature: float | None = None) -
 
 def _judged(rows: Sequence[Row], target: str) -> dict[str, Any]:
     drafters = list(dict.fromkeys(row.drafter for row in rows))
-    of = {drafter: [row for row in rows if row.drafter == drafter] for drafter in drafters}
-    summary = {drafter: _summary(of[drafter]) for drafter in drafters}
+    rows_of = {drafter: [row for row in rows if row.drafter == drafter] for drafter in drafters}
+    summary = {drafter: _summary(rows_of[drafter]) for drafter in drafters}
     fixed = [
         (median, -int(k), drafter)
         for drafter in drafters
@@ -62,13 +62,13 @@ def _judged(rows: Sequence[Row], target: str) -> dict[str, Any]:
     median, minus_k, drafter = max(fixed)
     if not median:
         return judged | {"reason": NO_RACE}
-    best = _best(of[drafter], drafter, -minus_k or None)
+    best = _best(rows_of[drafter], drafter, -minus_k or None)
     if engine["median_speedup"] is not None and engine["median_speedup"] <= best["median_speedup"]:
         judged["engine"] = None
-    values, without = _values(of[drafter], best["k"]), best["without"]
+    values, without = _values(rows_of[drafter], best["k"]), best["without"]
     verdict = of_speedups(values)
     doubtful = without["num_prompts"] < len(values) and without["verdict"] != verdict
-    why = reason(of[drafter], best, verdict, doubtful)
+    why = reason(rows_of[drafter], best, verdict, doubtful)
     return judged | {"best": best, "verdict": verdict, "doubtful": doubtful, "reason": why}
 
 
@@ -97,7 +97,7 @@ def _values(rows: Sequence[Row], k: int | str | None = AUTO) -> list[float]:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Over prompts, of those that have a value."""
+    """Over the prompts that have a value."""
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if known else None
 
@@ -160,7 +160,7 @@ def _best(rows: Sequence[Row], drafter: str, k: int | None) -> dict[str, Any]:
 
 def _of_engine(summary: dict[str, Any]) -> dict[str, Any]:
     """The drafter with the highest measured median, at auto or at a fixed k that is computed to be clearly faster."""
-    drafter = max(sorted(summary), key=lambda each: summary[each]["median_speedup"] or 0.0)
+    drafter = max(sorted(summary), key=lambda name: summary[name]["median_speedup"] or 0.0)
     numbers, computed = summary[drafter], summary[drafter]["computed"]
     k = max(computed, key=computed.__getitem__, default=AUTO)
     if k == AUTO or computed[k] <= WORTH_A_K * computed[AUTO]:

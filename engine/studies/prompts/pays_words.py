@@ -21,18 +21,18 @@ WITH_ONE_USER = " with one user"  # prompts reach servers one at a time
 
 
 def is_lane(drafter: str) -> bool:
-    """Whether rows call a lane of a server so, which drafts as the server likes."""
+    """Whether this is what rows call a server's lane, which drafts as the server likes."""
     return drafter.partition(":")[0] not in DRAFTERS
 
 
 def says(report: Mapping[str, Any], rows: Sequence[Row], temperature: float | None) -> dict[str, Any]:
     """The sentences of a report (see `pays.report`). temperature: of the answers; None if it is not known.
 
-    verdict: by what a check-up of the servers said of the texts that differ: "" (nothing), "rounding" (all differ by
+    verdict: by what a check-up of the servers said about the texts that differ: "" (nothing), "rounding" (all differ by
         rounding) or "fault".
     next: what would make it clearer; saved: the share of machine time; here: what it does not cover.
-    texts: whether servers wrote the same texts; "" of lanes on this machine. causes: why they may differ; "" if they do
-        not."""
+    texts: whether servers wrote the same texts; "" for lanes on this machine. causes: why they may differ; "" if they
+        do not."""
     best, engine, servers = report["best"], report["engine"], [row for row in rows if is_lane(row.drafter)]
     unclear = report["doubtful"] or report["verdict"] == "unclear"
     here = [ONE_TEXT] if best and best["k"] is not None else []
@@ -140,8 +140,8 @@ def reason(rows: Sequence[Row], best: Mapping[str, Any], verdict: str, doubtful:
     even = sum(outcome(row, k) == "even" for row in rows)
     parts = [f"{_counted(rows, 'gains', k)} faster, {even} within the noise, {_counted(rows, 'loses', k)} slower"]
     loops, disturbed = sum(row.loops for row in rows), sum(row.disturbed for row in rows)
-    if other := best["num_other_texts"]:
-        parts.append(f"{other} of {len(rows)} texts differ from plain decoding's")
+    if num_other := best["num_other_texts"]:
+        parts.append(f"{num_other} of {len(rows)} texts differ from plain decoding's")
     if loops:
         parts.append(f"{loops} of {len(rows)} texts repeat themselves, which is easy to guess")
     if disturbed:

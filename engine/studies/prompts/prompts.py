@@ -40,7 +40,7 @@ class FilePrompt:
     """One prompt of a file.
 
     line: its number, from 1; in a JSON array, that of its entry.
-    text: of a conversation the last message.
+    text: the last message, of a conversation.
     messages: (role, content) of a conversation.
     is_turn: the first turn of a list; without a chat template, it is raced as plain text.
     """
@@ -58,7 +58,7 @@ class FilePrompt:
         return words if len(words) <= LABEL_CHARS else words[: LABEL_CHARS - 1] + "…"
 
     def encode(self, tokenizer: Any) -> Prompt:
-        """As the target sees it. Raises UsageError naming the line."""
+        """The prompt as the target sees it. Raises UsageError naming the line."""
         try:
             if not self.messages or (self.is_turn and not getattr(tokenizer, "chat_template", None)):
                 return encode_prompt(tokenizer, self.text)
@@ -69,9 +69,8 @@ class FilePrompt:
 
 def read_prompts(text: str, name: str, flatten: bool = False, whole: bool = False) -> list[FilePrompt]:
     """Every prompt of a file's text. Read as one JSON array if it begins with "[{", as JSON lines if the file's name
-    says so or its first line begins with "{", else as one prompt a line. Blank lines are skipped, and conversations
-    without a word of a person (ShareGPT has some). Raises UsageError, naming the line or entry, also for a file without
-    a prompt.
+    says so or its first line begins with "{", else as one prompt a line. Skips blank lines, and conversations without a
+    word of a person (ShareGPT has some). Raises UsageError, naming the line or entry, also for a file without a prompt.
 
     flatten: make plain text of conversations, see `flat`.
     whole: all of the text is one prompt, unless it is JSON."""
@@ -81,7 +80,7 @@ def read_prompts(text: str, name: str, flatten: bool = False, whole: bool = Fals
     in_json = is_array or name.lower().endswith(JSON_LINES) or (bool(entries) and entries[0][1].lstrip()[:1] == "{")
     if whole and entries and not in_json:
         entries = [(1, text)]
-    found = []
+    prompts = []
     for number, entry in entries:
         try:
             if not in_json:
@@ -96,10 +95,10 @@ def read_prompts(text: str, name: str, flatten: bool = False, whole: bool = Fals
                 check_prompt_text(content)
         except UsageError as error:
             raise UsageError(f"{'entry' if is_array else 'line'} {number}: {error}") from error
-        found.append(prompt)
-    if not found:
+        prompts.append(prompt)
+    if not prompts:
         raise UsageError(f"{short(name)} holds no prompt; give JSON lines, a JSON array, or one prompt a line")
-    return found
+    return prompts
 
 
 def choose(prompts: Sequence[FilePrompt], limit: int | None) -> list[FilePrompt]:
@@ -184,14 +183,14 @@ def _first_turn(turns: Any, key: str) -> Any:
         for turn in turns
         if isinstance(turn, str) or turn.get("role", turn.get("from", PERSON[0])) in PERSON
     )
-    found = next(said, None)
-    if found is None and key != "conversations":
+    first = next(said, None)
+    if first is None and key != "conversations":
         raise UsageError(f"{key} has no turn of a user: {short(turns)}")
-    return found
+    return first
 
 
 def _messages(given: Any) -> tuple[tuple[str, str], ...]:
-    each = given if isinstance(given, list) else []
-    if not each or not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in each):
+    messages = given if isinstance(given, list) else []
+    if not messages or not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
         raise UsageError(f"messages must be a list, not empty, of objects with role and content, not {short(given)}")
-    return tuple((m["role"], m.get("content")) for m in each)
+    return tuple((m["role"], m.get("content")) for m in messages)

@@ -58,10 +58,10 @@ class Study:
                 check_fits(loaded.prepared, self._spec, encoded)
             except UsageError as error:
                 raise UsageError(f"line {prompt.line}: {error}") from error
-        self._rooms = shared_rooms([len(each.token_ids) + params.max_new_tokens for each in self._encoded])
+        self._rooms = shared_rooms([len(entry.token_ids) + params.max_new_tokens for entry in self._encoded])
 
     def about(self) -> dict[str, Any]:
-        """What the races run on, and their settings; `said`: the same in words."""
+        """What the races run on, and their settings. `said`: the same in words."""
         info, lanes = self._loaded.info, self._spec.named(SPECULATIVE)
         about: dict[str, Any] = {
             "model": info.about(),
@@ -136,16 +136,16 @@ def failed_rows(prompt: FilePrompt, drafters: Sequence[str], why: str) -> tuple[
 
 
 def _computed(race: TorchRace, drafters: Sequence[str]) -> dict[str, dict[str, float]]:
-    """For each drafter the speed-up by k: of chains, and of `auto`."""
+    """Each drafter's speed-up by k: of chains, and of `auto`."""
     chains = [(drafter, MAX_AUTO_K) for drafter in drafters if serves_every_k(drafter)]
-    found = what_if(race, [*chains, *((drafter, AUTO) for drafter in drafters)])
+    computed = what_if(race, [*chains, *((drafter, AUTO) for drafter in drafters)])
     undrafted = [race.lanes[name].steps for name in (PLAIN, BASELINE) if name in race.lanes]
 
     def gain(done: Sequence[Step]) -> float:
-        return min((each for plain in undrafted if (each := speedup(plain, done)) is not None), default=0.0)
+        return min((ratio for plain in undrafted if (ratio := speedup(plain, done)) is not None), default=0.0)
 
     return {
-        drafter: {AUTO: gain(auto_steps(found, drafter))}
-        | {str(k): gain(found.steps(drafter, k)) for k in found.offered()[drafter]}
+        drafter: {AUTO: gain(auto_steps(computed, drafter))}
+        | {str(k): gain(computed.steps(drafter, k)) for k in computed.offered()[drafter]}
         for drafter in drafters
     }

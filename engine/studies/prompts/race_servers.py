@@ -30,7 +30,7 @@ PART = 60  # characters of a text before and after the place where it differs
 
 
 def drafting_lanes(endpoints: Sequence[Endpoint]) -> dict[str, str]:
-    """What rows of a study call the drafters of the lanes that draft, by lane."""
+    """For each lane that drafts, what a study's rows call its drafter."""
     lanes = [endpoint.lane for endpoint in endpoints if endpoint.lane not in (PLAIN, BASELINE)]
     return {lane: SERVER if len(lanes) == 1 else lane for lane in lanes}
 
@@ -56,7 +56,7 @@ class ServersStudy:
             raise UsageError(NO_DRAFTS)
 
     def about(self) -> dict[str, Any]:
-        """As of `Study`."""
+        """See `Study.about`."""
         about = self._race(self._prompts[0]).header()
         words = said(about)
         asked = sent_as(bool(about["prompt"]["chat"]), self._how[0].max_new_tokens)
@@ -64,7 +64,7 @@ class ServersStudy:
         return {**about, "said": words | {"on_servers": True}}
 
     def races(self, done: Container[int], progress: Progress) -> Iterator[tuple[Row, ...]]:
-        """As of `Study`. Raises RaceError if a lane without drafts fails."""
+        """See `Study.races`. Raises RaceError if a lane without drafts fails."""
         for i, prompt in enumerate(self._prompts, 1):
             if prompt.line not in done:
                 where = f"prompt {i} of {len(self._prompts)}"
@@ -98,11 +98,11 @@ def rows_on_servers(
     loops = any(
         race.lanes[lane].written.has_ids and loop_sentence(with_counters(steps(events, lane))) for lane in undrafted[:1]
     )
-    kinds = {lane: each["kind"] for lane, each in recording["verdicts"].items()}
+    kinds = {lane: verdict["kind"] for lane, verdict in recording["verdicts"].items()}
     faults = {name: f"line {prompt.line}: lane {name} failed: {failed[name]}" for name in failed}
     for name in kinds.keys() - failed.keys():
-        if not any(race.lanes[each].reply.text for each in (undrafted[-1], name)):
-            why = filter(None, (race.lanes[each].reply.textless for each in (undrafted[-1], name)))
+        if not any(race.lanes[lane].reply.text for lane in (undrafted[-1], name)):
+            why = filter(None, (race.lanes[lane].reply.textless for lane in (undrafted[-1], name)))
             faults[name] = f"line {prompt.line}: lane {name}: {'; '.join([NOT_COMPARED, *dict.fromkeys(why)])}"
             kinds[name] = "not_compared"
     own = [*race.spec.named(PLAIN), ""][0], [*race.spec.named(BASELINE), ""][0]
@@ -130,7 +130,7 @@ def rows_on_servers(
 
 def _parting(race: RemoteRace, plain: str, name: str) -> dict[str, Any]:
     """Where two texts part, and a little of both around it."""
-    a, b = (answer_of(race.lanes[each]) for each in (plain, name))
+    a, b = (answer_of(race.lanes[lane]) for lane in (plain, name))
     at = differs_at(a, b)
     if at is None:
         return {}

@@ -27,8 +27,7 @@ class Row:
     fault: what went wrong, or "".
     differs_at: the first character at which a server's text differs from the plain one's; None if it does not, or is
         not compared by characters.
-    ways: where the texts part: up to 60 characters before that place, then those with which the plain text and this one
-        go on.
+    ways: where the texts part: up to 60 characters before that place, then how the plain text and this one go on.
     plain_repeats: whether the plain server, asked once more because the texts differ, wrote its own text again; None if
         it was not asked, or failed.
     """

@@ -48,14 +48,14 @@ def result(
 
 
 def dated(said: Mapping[str, Any], num: int, name: str) -> dict[str, Any]:
-    """What a study says of itself, with its number of prompts, the name of their file, and when: now."""
+    """What a study says about itself, with its number of prompts, the name of their file, and the time: now."""
     created, words = prompts_words(num, name)
-    told = "; ".join(filter(None, [said.get("circumstances"), words]))
-    return {**said, "circumstances": told, "created": created}
+    circumstances = "; ".join(filter(None, [said.get("circumstances"), words]))
+    return {**said, "circumstances": circumstances, "created": created}
 
 
 def open_study(text: str) -> SavedStudy:
-    """The study of a result, or of a file of `StudyFile`; its report is computed anew. Raises UsageError."""
+    """The study in a result or in a `StudyFile`'s file; its report is computed again. Raises UsageError."""
     head, *lines = text.strip().encode("utf-8", "surrogatepass").split(b"\n")
     whole = parse(head, MAX_BYTES)
     fits(whole, {"about": {"said": IfThere(OBJECT)}} if lines else {"rows": [OBJECT], "said": OBJECT})
@@ -135,10 +135,10 @@ class StudyFile:
         assert self._was is not None
         for name, value in wanted.items():
             if self._was.get(name) != value:
-                raise UsageError(f"it is another study: its {name} is {_told(self._was.get(name))}, not {_told(value)}")
+                raise UsageError(f"it is another study: its {name} is {_word(self._was.get(name))}, not {_word(value)}")
 
 
-def _told(value: Any) -> str:
+def _word(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else short(value)
 
 
