@@ -11,6 +11,7 @@ import gradio as gr
 from engine.doctor.defaults import NUM_PROMPTS
 from engine.recordings.words import ROUNDING
 from engine.studies.load.data import WARM_UP
+from engine.studies.load.pays_under_load import NOISE, ROUGH
 from engine.studies.prompts.prompts import MAX_PROMPTS
 
 from ..catalogue.limits import MAX_FILE_CHARS
@@ -51,6 +52,7 @@ def load_view(separate: bool | None, max_new_tokens: int, **arguments: Any) -> g
     """The dialog for a study of servers, closed. Its frames are those of `app.jobs.load`. separate: whether the servers
     are asked at the same time; None: not known yet. max_new_tokens: the page's limit on an answer."""
     constants = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_REQUESTS": MAX_REQUESTS, "MAX_WORDS": MAX_WORDS}
+    constants |= {"ROUGH": ROUGH, "NOISE": NOISE}
     return _dialog("load_view", arguments, **constants, SEPARATE=separate, WARM_UP=WARM_UP, REPORT_CSS=REPORT_CSS)
 
 

@@ -29,7 +29,7 @@ BELOW: dict[str, set[str]] = {
     "": {"base", "board", "tabs", "files", "shows"},  # main.js
     "player": {"", "base", "board", "files"},
 }  # by folder, those that it may import besides itself
-CONSTANTS = {"ROUNDING", "SAYS",
+CONSTANTS = {"NOISE", "ROUGH", "ROUNDING", "SAYS",
              "DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS", "WARM_UP",
              "NUM_PROMPTS", "OWN", "REPORT_CSS", "SEPARATE"}  # fmt: skip
 # What a browser knows by itself, as far as the page uses it.

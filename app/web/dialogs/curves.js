@@ -1,5 +1,6 @@
 // Draws a study of servers under load. Rows and report are those of `python -m engine study`.
 
+import { NOISE } from "../host.js";
 import { svg, tableRow } from "../base/dom.js";
 import { make, oneLine } from "../base/text.js";
 
@@ -20,7 +21,6 @@ export const METRICS = {
 };
 export const DRAWN = ["output_tokens_per_s", "total_tokens_per_s", "ttft_p95_s", "itl_p95_s", "tpot_p95_s",
   "latency_median_s"];
-const NOISE = 3;                // percent; twin of NOISE in engine/studies/load/pays_under_load.py
 const WIDTH = 330;
 const HEIGHT = 190;
 const LEFT = 52;
@@ -85,7 +85,8 @@ function gainRow(lane, users, gains) {
   const line = tableRow([`Improvement of ${lane}`, users, ""], gains.map((gain) => {
     if (typeof gain !== "number") return "–";
     const sign = Math.sign(gain.toFixed(1)), how = ["pl-worse", "", "pl-better"][sign + 1];
-    return make("td", Math.abs(gain) > NOISE ? how : "", gain < -100 ? `${(1 - gain / 100).toFixed(1)}\u00d7 as much` :
+    const matters = Math.abs(gain) > 100 * (NOISE - 1);
+    return make("td", matters ? how : "", gain < -100 ? `${(1 - gain / 100).toFixed(1)}\u00d7 as much` :
       `${["−", "", "+"][sign + 1]}${Math.abs(gain).toFixed(1)} %`);
   }));
   line.className = "pl-gain";

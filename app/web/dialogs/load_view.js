@@ -1,6 +1,6 @@
 // The dialog "Under load". Finished levels are kept in this browser, so that a study can be resumed.
 
-import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SAYS, SEPARATE, WARM_UP } from "../host.js";
+import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, ROUGH, SAYS, SEPARATE, WARM_UP } from "../host.js";
 import { remember, remembered, rememberedJson } from "../base/storage.js";
 import { filled, oneLine, optionWords, plural, sentence, serversWords, times, withTimes } from "../base/text.js";
 import { curve, DRAWN, headRow, legend, levelRows, METRICS } from "./curves.js";
@@ -12,7 +12,6 @@ import { isCause, isWrong, knownOf, shortly, tell } from "./together.js";
 
 const KEPT_KEY = "photofinish.load";
 const BUTTON = "#page-load-button", OPENER = "#page-servers-button";
-const ROUGH = 3;                // requests of each user; twin of ROUGH in engine/studies/load/pays_under_load.py
 const TURNS = SEPARATE === null ? "The servers run at the same time, or take turns if they share a device." :
   SEPARATE ? "The servers run at the same time, since they share no device." :
     "The servers take turns at each level, because they may share a device.";
