@@ -51,9 +51,9 @@ def checkup_view(**arguments: Any) -> gr.HTML:
 def load_view(separate: bool | None, max_new_tokens: int, **arguments: Any) -> gr.HTML:
     """The dialog for a study of servers, closed. Its frames are those of `app.jobs.load`. separate: whether the servers
     are asked at the same time; None: not known yet. max_new_tokens: the page's limit on an answer."""
-    constants = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_REQUESTS": MAX_REQUESTS, "MAX_WORDS": MAX_WORDS}
-    constants |= {"ROUGH": ROUGH, "NOISE": NOISE}
-    return _dialog("load_view", arguments, **constants, SEPARATE=separate, WARM_UP=WARM_UP, REPORT_CSS=REPORT_CSS)
+    constants: dict[str, Any] = {"MAX_NEW_TOKENS": max_new_tokens, "MAX_REQUESTS": MAX_REQUESTS, "ROUGH": ROUGH}
+    constants |= {"MAX_WORDS": MAX_WORDS, "SEPARATE": separate, "WARM_UP": WARM_UP}
+    return _dialog("load_view", arguments, **constants, NOISE=NOISE, REPORT_CSS=REPORT_CSS)
 
 
 def door_view(name: str, own: bool, **arguments: Any) -> gr.HTML:
