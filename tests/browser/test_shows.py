@@ -204,7 +204,8 @@ def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
     settings(tab, Maximum_length="1000")
     begin(tab)
     run_race(tab, "running")
-    assert tab.is_hidden("[data-ref=story]") and tab.is_disabled("#page-story-button")
+    tab.wait_for_selector("#page-story-button:disabled")
+    assert tab.is_hidden("[data-ref=story]")
     assert end(tab) == "stopped"
     race, title = tab.evaluate(STATE)["race"], words(tab, "titleName")
     begin(tab)

@@ -183,7 +183,7 @@ def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None
 SHOWN_INSTEAD = f"""() => {STATE}.race?.startsWith('recorded-') && document.querySelector('.pf[data-stage]')
   && !document.querySelector('[data-ref=stageNote]').hidden"""
 AIM_S = 2.0
-LONG = "/?prompt=Once&max_new_tokens=400&temperature=0.9"
+LONG = "/?prompt=Once&max_new_tokens=1000&temperature=0.9"
 
 
 def on_stage(tab: Any) -> Any:
