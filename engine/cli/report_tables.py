@@ -112,8 +112,8 @@ def print_prompts(
     best = report["best"]
     _say(console, report["said"].get("scope", report["target"]))
     words = report["says"]
-    _say(console, f"{words['verdict']['']}. {words['saved']}.".removesuffix(" ."), "bold")
-    for line in (report["reason"], words["next"], words["here"], words["texts"], words["causes"]):
+    _say(console, f"{words['verdict']['']}.", "bold")
+    for line in (words["then"], report["reason"], words["here"], words["texts"], words["causes"]):
         if line:
             _say(console, line)
     for row in rows:

@@ -117,8 +117,8 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     assert said in ps.text("verdict")
     assert ps.text("verdict") == re.sub(r"(\d)x\b", r"\1×", found["says"]["verdict"][""])
     is_certain = not found["doubtful"] and found["verdict"] != "unclear"
-    assert (f"{abs(100 * best['saving']):.1f} %" in says["saved"]) and says["here"] in shown
-    assert (says["saved"] if is_certain else says["next"]) in ps.text("money").replace("\xa0", " ") and "$" not in shown
+    assert (f"{abs(100 * best['saving']):.1f} %" in says["then"]) == is_certain and says["here"] in shown
+    assert says["then"] in ps.text("money").replace("\xa0", " ") and "$" not in shown
     commands = tab.locator(f"{ps['serve']} code").all_text_contents()
     assert len(commands) == 3 * (found["verdict"] == "ship" or best["median_speedup"] >= THRESHOLD)
     assert not commands or f'"num_speculative_tokens": {best["k"]}' in commands[0]

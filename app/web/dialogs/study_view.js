@@ -132,7 +132,7 @@ function draw() {
   refs.verdict.textContent = report ? verdictWords(report, check, temperature) : "The verdict comes at the end";
   refs.result.dataset.verdict = report ? colourOf(report, load, check, temperature) : "";
   refs.short.textContent = shortly(id).join("\n");
-  refs.money.textContent = !report ? "" : report.says.next || (best ? `${report.says.saved}.` : "");
+  refs.money.textContent = report?.says.then ?? "";
   refs.load.textContent = best && best.k === null ? loadWords(load, check) : "";
   refs.here.textContent = withTimes(report?.says.here ?? "");
   refs.reason.textContent = report ? withTimes(report.reason) :

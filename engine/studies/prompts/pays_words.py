@@ -30,7 +30,7 @@ def says(report: Mapping[str, Any], rows: Sequence[Row], temperature: float | No
 
     verdict: by what a check-up of the servers said about the texts that differ: "" (nothing), "rounding" (all differ by
         rounding) or "fault".
-    next: what would make it clearer; saved: the share of machine time; here: what it does not cover.
+    then: what would make it clearer or, if it is clear, the share of time that it saves; here: what it does not cover.
     texts: whether servers wrote the same texts; "" for lanes on this machine. causes: why they may differ; "" if they
         do not."""
     best, engine, servers = report["best"], report["engine"], [row for row in rows if is_lane(row.drafter)]
@@ -41,8 +41,7 @@ def says(report: Mapping[str, Any], rows: Sequence[Row], temperature: float | No
     texts, differ = _texts([row for row in servers if not row.fault])
     return {
         "verdict": {check: _verdict(report, check) for check in ("", "rounding", "fault")},
-        "next": TO_BE_CERTAIN if unclear else "",
-        "saved": _saved(best) if best else "",
+        "then": TO_BE_CERTAIN if unclear or not best else _saved(best),
         "here": " ".join(here),
         "texts": texts,
         "causes": causes(temperature, in_batches=False) if differ else "",
@@ -96,7 +95,7 @@ def _saved(best: Mapping[str, Any]) -> str:
     time = "machine time" if best["k"] is not None else "time per answer after its first text"
     share = f"{100 * abs(best['saving']):.1f} %"
     change = "as much" if share == "0.0 %" else f"{share} {'less' if best['saving'] > 0 else 'more'}"
-    return f"{change} {time} at the median prompt"
+    return f"{change} {time} at the median prompt."
 
 
 def _texts(rows: Sequence[Row]) -> tuple[str, bool]:
