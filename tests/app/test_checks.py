@@ -110,7 +110,7 @@ GPUS: list[tuple[Any, str, str]] = [
     (UsageError(TOO_OLD), NOT_USED, TOO_OLD),
     ((5 * GIB, "bfloat16"), "*; 5.0 GiB is free", ""),
 ]
-# A pair, what the hub serves, and to whom, what torch says of the GPU -> the reason, a pattern; what stands above all.
+# Pair, files on the hub, token, torch's answer about the GPU -> a pattern of the reason, and the note above all pairs.
 OFFERS: list[Any] = [
     *(((LLAMA, "ngram"), PUBLISHED, token, H100, GATED, "") for token in (None, "hf_another")),
     ((LLAMA, "ngram"), PUBLISHED, TOKEN, H100, "", ""),

@@ -270,8 +270,8 @@ def test_a_lane_that_failed_says_so_and_is_not_called_identical(page: Any) -> No
 
 
 def test_what_belongs_to_a_race_is_said_of_it_alone(page: Any) -> None:
-    """Nobody is told that speculation was silently off; or text of random weights, or made-up drafts, are taken for a
-    model's, even if a server forgot to say so."""
+    """A reader would not learn that speculation was off, or would take made-up drafts or the text of random weights
+    for a model's, even if the server forgot to say so."""
     drafts, none = race_over(words_of(TEXT)[:20], k=7), race_over(words_of(TEXT)[:20], k=0, drafter="none")
     random_, named = ({**drafts, "model": {**SHORT["model"], "name": name}} for name in ("random:a/b", "a/random:b"))
     for name, race, warning, ribbon in (

@@ -90,7 +90,7 @@ export function promptTable(rows, best, raceIt) {
   return [head, lines.map((line) => {
     const mine = byLine.get(line), main = rowOf(line, shown[0]) ?? mine[0], faults = mine.filter(({ fault }) => fault);
     const notes = [main.loops && "repeats itself", main.disturbed && "machine disturbed",
-      mine.some(({ identical, fault }) => !identical && !fault) && `another text${typeof main.differs_at === "number" ?
+      mine.some(({ identical, fault }) => identical === false && !fault) && `another text${typeof main.differs_at === "number" ?
         `, from character ${main.differs_at} on` : ""}`, ...faults.map(({ fault }) => fault)];
     const made = row([String(line), main.prompt], [...shown.map((option) => times(gain(line, option))),
       String(main.num_tokens), notes.filter(Boolean).join("; ")]);

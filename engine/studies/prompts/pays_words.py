@@ -100,10 +100,11 @@ def _saved(best: Mapping[str, Any]) -> str:
 
 def _texts(rows: Sequence[Row]) -> tuple[str, bool]:
     """Whether servers wrote the same texts, and whether any differ. Where they do, the plain one was asked again."""
-    others = [row for row in rows if not row.identical]
-    if len(others) == len(rows) and all(row.differs_at is None for row in others):
+    compared = [row for row in rows if row.identical is not None]
+    others = [row for row in compared if not row.identical]
+    if not compared:
         return "", False
-    same = f"Same text: {len(rows) - len(others)} of {len(rows)} answer{'s' * (len(rows) != 1)}."
+    same = f"Same text: {len(compared) - len(others)} of {len(compared)} answer{'s' * (len(compared) != 1)}."
     asked = [row.plain_repeats for row in others if row.plain_repeats is not None]
     if not asked:
         return same, bool(others)

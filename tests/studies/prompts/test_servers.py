@@ -90,6 +90,9 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert said["texts"].startswith(f"Same text: 1 of 4 answers. {control}")
     assert said["causes"] == causes(0, in_batches=False) and once["causes"] == causes(0.8, in_batches=False)
     assert once["texts"].endswith("of 1: it does not repeat itself, so the differences say nothing of speculation.")
+    unknown = {**rows[1], "identical": None, "differs_at": None, "ways": None, "plain_repeats": None}
+    assert report(list(map(row_of, [rows[0], unknown])), "m", 0)["says"]["texts"] == "Same text: 1 of 1 answer."
+    assert report([row_of(unknown)], "m", 0)["says"]["texts"] == "", "what was not compared does not differ"
     assert [words["texts"] for words in others] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
     assert [words["causes"] for words in others] == [""] * 3
     with pure_js("dialogs/results.js") as call:
