@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ from engine.cache import cache_dir
 from engine.loading.default_model import NAME
 from tests.helpers import ROOT
 from tests.helpers.fuzz import rss_mb
-from tests.helpers.pageserver import ORDER, Refused, Server, Visitor, served, values_of
+from tests.helpers.pageserver import ORDER, Refused, Server, Visitor, served
 from tools import about
 
 LIMITS = "races_per_visitor = 2\nraces_per_address = 8\nmax_new_tokens = 256\n"
@@ -42,7 +42,9 @@ LEAST_S = 3.0  # an announced wait and a real one count as this long if they are
 SETTLED_S = 60.0  # memory counts from then on: at first, things are loaded once
 ENDED = ("finished", "stopped", "failed")
 PLACE = re.compile(r"(\d+) races? ahead of you")
-TOO_OFTEN = 429  # the status of a refusal by the limits
+PREDICT = "/gradio_api/run/predict"
+
+TOO_OFTEN = 429  # the status of a refusal by the limits on requests
 PROMPTS = (
     ORDER["prompt"],
     "name,age\nAda,36\nGrace,45\nAlan,41\n\nThe same as JSON:\n[",
@@ -62,8 +64,8 @@ class Race:
     """A race as its visitor saw it, in seconds of time.time().
 
     asked, queued, begun: when it was asked for, first seen waiting, and first seen with the device. said: (when, place,
-    seconds) of what was announced while it waited, about every second. outcome: finished, stopped, abandoned, refused
-    or lost; `why` in words."""
+    seconds) of what was announced while it waited, about every second. outcome, once it is complete: finished, stopped,
+    abandoned, refused or lost; `why` in words."""
 
     asked: float = field(default_factory=time.time)
     queued: float | None = None
@@ -84,7 +86,7 @@ class Race:
                 self.said.append((now, place, frame["status"]["left_s"]))
         elif self.state not in ENDED or frame["header"]:
             self.begun = self.begun or now
-        if self.state in ENDED:
+        if frame.get("complete"):
             self.end("lost" if self.state == "failed" else self.state, frame["status"]["text"])
 
     def end(self, outcome: str, why: str = "") -> None:
@@ -105,10 +107,15 @@ class Seen:
     did: Counter[str] = field(default_factory=Counter)
 
     def note(self, answer: httpx.Response) -> None:
-        self.statuses[answer.status_code] += 1
-        if answer.status_code >= 400 and answer.status_code != TOO_OFTEN:
-            text = answer.read().decode(errors="replace")[:200]
-            self.problems.append(f"{answer.request.method} {answer.url.path}: {answer.status_code}: {text}")
+        """Count an answer. Raises Refused with what it says instead."""
+        status, path = answer.status_code, answer.url.path
+        self.statuses[status] += 1
+        if status >= 400:
+            text = answer.read().decode(errors="replace")
+            if status == TOO_OFTEN or (status == 400 and path == PREDICT):
+                said = json.loads(text)
+                raise Refused(said.get("detail") or said["error"])
+            self.problems.append(f"{answer.request.method} {path}: {status}: {text[:200]}")
 
     def client(self, url: str, address: str) -> httpx.Client:
         """A client from an address of this machine, whose answers are noted."""
@@ -134,10 +141,9 @@ class Person:
             try:
                 getattr(self, f"_{habit}")()
             except Refused as refused:
-                self._check(str(refused))
-            except httpx.HTTPStatusError as error:
-                if error.response.status_code == TOO_OFTEN:
-                    self._check(error.response.json()["detail"])
+                words = str(refused)
+                if len(words.split()) < 4 or any(sign in words for sign in ("Error", "<", "a bug in Photofinish")):
+                    self._seen.problems.append(f"refused without a sentence: {words[:200]}")
             except httpx.HTTPError as error:
                 self._seen.problems.append(f"{habit}: {type(error).__name__}")
             time.sleep(max(0, min(self._until - time.time(), self._rng.expovariate(1 / self._think_s))))
@@ -148,49 +154,33 @@ class Person:
         page = self._client.get("/").text
         for asset in ("theme.css", *re.findall(r'"\./(assets/[\w.-]+)"', page)[:4]):
             self._client.get(f"/{asset}")
-        self._tab = Visitor(self._url, f"{self._rng.getrandbits(55):011x}", self._client)
-        event = self._tab.join("resume", raced.id if raced else "")
-        self._follow({event: raced} if raced else {})
-        list(self._values("model"))
+        self._tab = Visitor(self._url, "visitor", self._client)
+        if raced:
+            self._follow(race=raced)
+        list(self._tab.events("model"))
 
-    def _values(self, name: str, *data: Any, **event: Any) -> Iterator[str]:
-        """The values of a call of the page, as they come."""
-        number = self._tab.join(name, *data, event=event)
-        for message in self._tab.messages():
-            if message.get("event_id") == number:
-                yield from values_of(message)
+    def _follow(
+        self, until: Callable[[Race], bool] = lambda race: False, race: Race | None = None
+    ) -> tuple[Race, bool]:
+        """Watch a race until it is complete; and whether it was left at `until`, which closes its stream.
 
-    def _check(self, refusal: str) -> None:
-        if len(refusal.split()) < 4 or "Error" in refusal or "<" in refusal:
-            self._seen.problems.append(f"refused without a sentence: {refusal[:200]}")
-
-    def _order(self, num: int = 1) -> dict[str, Race]:
-        """Races that were asked for, by the ids of their calls."""
-        races = {}
-        for _ in range(num):
-            order = {"prompt": self._rng.choice(PROMPTS), "max_new_tokens": self._rng.choice(LENGTHS), "audit": False}
+        race: goes on in this tab; without it, a new one is asked for."""
+        if race is None:
             self._seen.races.append(race := Race())
-            races[self._tab.order(**order)] = race
-        return races
-
-    def _follow(self, races: dict[str, Race], until: Callable[[Race], bool] = lambda race: False) -> bool:
-        """Watch races until the page has said everything, or until `until`: then the tab is closed. A race without an
-        end is lost."""
-        with closing(self._tab.messages()) as messages:
-            for message in messages:
-                if (race := races.get(message.get("event_id", ""))) is None:
-                    continue
-                try:
-                    for text in values_of(message):
-                        race.see(json.loads(text))
-                except Refused as refused:
-                    race.end("lost" if race.queued else "refused", str(refused))
-                    self._check(str(refused))
-                if until(race):
-                    return True
-        for race in races.values():
-            race.end("lost", f"no end after {race.state}")
-        return False
+            changes = {"max_new_tokens": self._rng.choice(LENGTHS), "audit": False}
+            frames = self._tab.frames("race", {**ORDER, "prompt": self._rng.choice(PROMPTS), **changes})
+        else:
+            frames = self._tab.frames("resume", race=race.id)
+        try:
+            with closing(frames):
+                for frame in frames:
+                    race.see(frame)
+                    if until(race):
+                        return race, True
+        except Refused as refused:
+            race.end("lost" if race.queued else "refused", str(refused))
+            raise
+        return race, False
 
     def _moment(self) -> Callable[[Race], bool]:
         """Some moment of a race: while it waits, or while it has the device."""
@@ -199,19 +189,25 @@ class Person:
 
     # Habits
 
-    def _race(self, num: int = 1) -> None:
-        """Race, and watch to the end and to the end of its extras; at times look at its figures."""
-        self._follow(races := self._order(num))
-        first = next(iter(races.values()))
-        if first.outcome == "finished":
-            self._key = first.id
-            list(self._values("model_now", ORDER["pair"]))
-            list(self._values("extras"))
+    def _race(self) -> None:
+        """Race, and watch to the end of the extras; at times look at its figures."""
+        race, _ = self._follow()
+        if race.outcome == "finished":
+            self._key = race.id
             if self._rng.random() < 0.2:
-                list(self._values("charts", request="1", key=self._key, lane="speculative"))
+                self._look()
+
+    def _look(self) -> None:
+        """See the figures of one of the tabs."""
+        functions = self._client.get("/config").json()["dependencies"]
+        (number,) = (function["id"] for function in functions if function["api_name"] == "figures")
+        event = {"tab": self._rng.choice(("charts", "why")), "request": "1", "key": self._key, "lane": "speculative"}
+        call = {"data": [], "fn_index": number, "session_hash": self._tab.tab, "trigger_id": None, "event_data": event}
+        self._client.post(PREDICT, json=call)
 
     def _crowd(self) -> None:
-        self._race(3)
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda _: self._follow(), range(3)))
 
     def _stop(self) -> None:
         """Press Stop at some moment, and watch what comes of it."""
@@ -222,34 +218,28 @@ class Person:
                 pressed.append(self._tab.stop())
             return False
 
-        self._follow(self._order(), press)
+        self._follow(press)
 
     def _leave(self) -> None:
         """Close the tab at some moment, and come back in another one."""
-        races = self._order()
-        if self._follow(races, self._moment()):
-            next(iter(races.values())).end("abandoned")
+        race, left = self._follow(self._moment())
+        if left:
+            race.end("abandoned")
         self._open()
 
     def _reload(self) -> None:
         """Load the page again at some moment, and watch the race to its end there."""
-        races = self._order()
-        left = self._follow(races, self._moment())
-        self._open(next(iter(races.values())) if left else None)
+        race, left = self._follow(self._moment())
+        self._open(race if left else None)
 
     def _study(self) -> None:
         """Two prompts of one's own."""
-        if "study" not in self._tab.functions:
-            return
-        frame, turns = {"state": "", "text": ""}, []
-        for text in self._values("study", ORDER["pair"], "ngram", 0, 1, 0, [], **STUDY):
-            before, frame = frame["state"], json.loads(text)
-            if frame["state"] == "racing" != before:
-                turns.append(time.time())
-        self._seen.turns += turns
-        if not turns:
-            self._check(frame["text"])
-        elif frame["state"] != "finished":
+        frame = {"state": "", "text": ""}
+        for after in self._tab.frames("study", **STUDY):
+            before, frame = frame, after
+            if frame["state"] == "racing" != before["state"]:
+                self._seen.turns.append(time.time())
+        if frame["state"] != "finished":
             self._seen.problems.append(f"a study ended {frame['state']}: {frame['text']}")
 
     def _files(self) -> None:
@@ -331,6 +321,8 @@ def crowd(server: Server, num: int, seconds: float, seed: int = 0, think_s: floa
             if over and (not is_busy or asked > began + seconds + END_S):
                 break
             time.sleep(min(1.0, seconds / 4))
+    for race in seen.races:
+        race.end("lost", f"no end after {race.state}")
     seen.problems += [f"a visitor's program failed: {e!r}" for visit in visits if (e := visit.exception())]
     outcomes = Counter(race.outcome for race in seen.races)
     waited = [race.begun - race.queued for race in seen.races if race.begun and race.queued]

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from typing import Any, Protocol
 
 from engine.core.errors import UsageError, sentence
@@ -24,9 +23,9 @@ from .shelf import Shelf
 from .worker import STOPPED_TEXT, Race, Worker
 
 FRAME_S = 0.05
-# After this many intervals a frame is sent even without news: only at a frame does the server notice that a visitor has
-# left.
+# After this many intervals a frame is sent even without news, so that a page knows that its server is there.
 HEARTBEAT_FRAMES = 4
+Frames = AsyncGenerator[str, None]  # frames as JSON text
 # How soon news is noticed after a pause longer than a frame's interval. Steps slower than a frame are shown when they
 # are over, not at a tick.
 POLL_S = 0.01
@@ -67,7 +66,6 @@ class _Run:
     over: called once, when it has ended.
     view: what was last known about it.
     watchers: the visitors who watch it.
-    seen_to_end: for each visitor who saw its end, the view they have and the number of their frames.
     leaving: the timer that ends it if nobody watches."""
 
     def __init__(
@@ -85,7 +83,6 @@ class _Run:
         prepare = partial(backend.prepare, request)
         self.ticket, self.worker = ticket, Worker(prepare, backend.extras, ticket, request.recorded)
         self.watchers: list[str] = []
-        self.seen_to_end: dict[str, tuple[RaceView, int]] = {}
         self._started = False
         self.leaving: asyncio.TimerHandle | None = None
 
@@ -171,48 +168,38 @@ class Stage:
         """Whether a browser watches any race."""
         return any(run.watchers for run in list(self._runs.values()))
 
-    def frames(self, visitor: str, address: str, request: RaceRequest) -> AsyncGenerator[str, None]:
-        """Run a race; its frames as JSON text. If this generator is closed, and nobody resumes the race within the
-        grace time, the race ends within one step after it. Raises UsageError if the visitor or the address already has
-        too many races, or if no race can start any more."""
+    def frames(self, visitor: str, address: str, request: RaceRequest) -> Frames:
+        """Run a race; its frames, until it is complete: those after its end bring its extras. If this generator is
+        closed, and nobody resumes the race within the grace time, the race ends within one step after it. Raises
+        UsageError if the visitor or the address already has too many races, or if no race can start any more."""
         ticket = self.queue.enter(visitor, address)
         run = _Run(self._backend, request, ticket, self._clock, self.over)
         self._runs[run.view.race] = run
         self._leave_alone(run)
         return self.resume(visitor, run.view.race)
 
-    def resume(self, visitor: str, race: str) -> AsyncGenerator[str, None]:
-        """The frames of a race from its beginning to its end, for whoever knows its id; from now on it belongs to this
-        visitor. One frame, LOST, if there is no such race. Iterating raises UsageError if MAX_WATCHERS already watch
-        it."""
+    def resume(self, visitor: str, race: str) -> Frames:
+        """The frames of a race from its beginning, for whoever knows its id; from now on it belongs to this visitor.
+        One frame, LOST, if there is no such race. Iterating raises UsageError if MAX_WATCHERS already watch it."""
         run = self._runs.get(race)
-        if run is not None:
-            return self._watch(run, visitor, None, 0)
-        return _only(LOST) if race else _only()
+        return self._watch(run, visitor) if run is not None else _lost()
 
-    def extras(self, visitor: str) -> AsyncGenerator[str, None]:
-        """The frames after the end of the last race that this visitor saw to its end, until it is complete; the last
-        one has the recording with its extras. A stream of its own: the visitor can start the next race meanwhile."""
-        run = next((run for run in reversed(self._runs.values()) if visitor in run.seen_to_end), None)
-        return _only() if run is None else self._watch(run, visitor, *run.seen_to_end[visitor])
-
-    async def _watch(self, run: _Run, visitor: str, sent: RaceView | None, shown: int) -> AsyncGenerator[str, None]:
-        """Frames for a visitor who has seen `shown` frames up to the view `sent` (None: nothing yet)."""
-        is_over = attrgetter("complete" if sent and sent.ended else "ended")
+    async def _watch(self, run: _Run, visitor: str) -> Frames:
         if len(run.watchers) >= MAX_WATCHERS:
             raise UsageError(f"this race already has {MAX_WATCHERS} viewers, the limit")
         run.watched_by(visitor)
         try:
-            sent_at = self._clock()
-            while sent is None or not is_over(sent):
+            sent: RaceView | None = None
+            sent_at, shown = self._clock(), 0
+            while sent is None or not sent.complete:
                 view, now = run.look(), self._clock()
                 if view != sent or now - sent_at >= HEARTBEAT_FRAMES * FRAME_S:
                     yield await self._text(sent, view, shown)
                     sent, shown, sent_at = view, shown + 1, now
-                if not is_over(view):
+                if view.ended:
+                    run.worker.shown()
+                if not view.complete:
                     await asyncio.sleep(max(POLL_S, sent_at + FRAME_S - self._clock()))
-            run.seen_to_end[visitor] = sent, shown
-            run.worker.shown()
         finally:
             run.watchers.remove(visitor)
             if not run.watchers:
@@ -225,11 +212,6 @@ class Stage:
         for run in reversed(runs):
             run.stop()
         return len(runs)
-
-    def racing(self, visitor: str) -> bool:
-        """Whether this visitor watches a race that has the device and is not over."""
-        watched = (run for run in self._runs.values() if visitor in run.watchers)
-        return any(run.ticket.place == 0 and not run.view.ended for run in watched)
 
     def _leave_alone(self, run: _Run) -> None:
         """Nobody watches: after the grace time the race ends, and is forgotten."""
@@ -253,9 +235,8 @@ class Stage:
         return _dump(sent, view, seq)
 
 
-async def _only(*texts: str) -> AsyncGenerator[str, None]:
-    for text in texts:
-        yield text
+async def _lost() -> Frames:
+    yield LOST
 
 
 def _dump(sent: RaceView | None, view: RaceView, seq: int) -> str:

@@ -288,8 +288,3 @@ class _PromptsStudy(Study):
 
     def _dated(self) -> dict[str, Any]:
         return dated(self.about.get("said", {}), len(self.request.prompts), self.request.name)
-
-
-def refused_study(why: str) -> str:
-    """The frame of a study that never began."""
-    return frame_json({"state": "failed", "text": sentence(why), "rows": []})

@@ -7,11 +7,10 @@ import asyncio
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ..catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
@@ -36,8 +35,9 @@ MAX_OPEN = 60  # unanswered requests per address, streams included, FREE ones ex
 MAX_INCOMING_BYTES = 3 * MAX_BODY_BYTES  # per address, of bodies that are still being received
 BODY_S = 60.0  # a body must arrive within this time
 AS_IT_COMES = {"x-accel-buffering": "no", "cache-control": "no-cache, no-transform"}  # headers of event streams
-# Keys in a request's scope: the length of its body; whether a function raised gr.Error, which Gradio makes a 500.
-BODY_BYTES, REFUSED = "photofinish.body_bytes", "photofinish.refused"
+REFUSED = (
+    "photofinish.refused"  # key in a request's scope: whether a function raised gr.Error, which Gradio makes a 500
+)
 
 
 class Refusal(Exception):
@@ -49,13 +49,11 @@ class Refusal(Exception):
 
 
 class Gate:
-    """The middleware. named: names of the functions that callers may address by name. own: of a page that only its
-    owner may use, the names that it is served as (see `own.is_foreign`); None: anybody may, and nothing is the
-    owner's."""
+    """The middleware. own: of a page that only its owner may use, the names that it is served as (see
+    `own.is_foreign`); None: anybody may, and nothing is the owner's."""
 
-    def __init__(self, app: App, named: Iterable[str], own: Collection[str] | None = None) -> None:
-        self._app, self._own = app, own
-        names, api = "|".join(map(re.escape, named)), "/gradio_api"
+    def __init__(self, app: App, own: Collection[str] | None = None) -> None:
+        self._app, self._own, api = app, own, "/gradio_api"
         self._routes = [
             (methods, re.compile(pattern), max_bytes)
             for methods, pattern, max_bytes in (
@@ -64,11 +62,11 @@ class Gate:
                 (WRITE, r"/recordings", MAX_BODY_BYTES),
                 *([] if own is None else [(WRITE, rf"{YOURS}\w{{1,20}}", YOURS_BYTES)]),
                 (WRITE, r"/tokens", MAX_CALL_BYTES),
-                (READ, rf"{api}/(?:info/?|app_id|startup-events|queue/data|queue/status)", 0),
-                (READ, rf"{api}/call/(?:v2/)?(?:{names})/[0-9a-f]{{32}}", 0),
-                (WRITE, rf"{api}/queue/join", MAX_BODY_BYTES),
-                (WRITE, rf"{api}/(?:run/(?:predict|{names})|call/(?:v2/)?(?:{names}))/?", MAX_CALL_BYTES),
-                (WRITE, rf"{api}/(?:cancel|reset)/?", SMALL_BYTES),
+                (WRITE, r"/stream", MAX_BODY_BYTES),
+                (WRITE, r"/stop", SMALL_BYTES),
+                (READ, rf"{api}/(?:info/?|app_id|startup-events|queue/data)", 0),
+                (READ, rf"{api}/call/(?:v2/)?race/[0-9a-f]{{32}}", 0),
+                (WRITE, rf"{api}/(?:queue/join|run/predict|call/(?:v2/)?race)", MAX_CALL_BYTES),
             )
         ]
         self._open: Counter[str] = Counter()
@@ -93,7 +91,6 @@ class Gate:
                 body = await self._body(receive, caller, max_bytes)
                 if _path(scope) != "/recordings":  # which is parsed in a thread of its own, with limits of its own
                     _check_structure(body)
-                scope[BODY_BYTES] = len(body)
                 receive, send = _again(body, receive), _as_refusals(scope, send)
                 del body
         except Refusal as refusal:
@@ -101,7 +98,7 @@ class Gate:
         except ConnectionResetError:
             pass
         else:
-            await _run(self._app, scope, receive, send)
+            await self._app(scope, receive, send)
         finally:
             _take(self._open, caller, 1)
 
@@ -165,17 +162,6 @@ def _answer(refusal: Refusal, is_opened: bool = False) -> Response:
     return JSONResponse({"detail": refusal.sentence, "error": refusal.sentence}, refusal.status)
 
 
-async def _run(app: App, scope: Message, receive: Receive, send: Send) -> None:
-    """Run the application. When a stream's session is gone, Gradio says so in the stream and then raises, which would
-    log 100 lines per call."""
-    try:
-        await app(scope, receive, send)
-    except RuntimeError as error:
-        if not isinstance(error.__cause__, HTTPException):
-            raise
-        await send({"type": "http.response.body"})
-
-
 def network(host: str) -> str:
     """What limits per address go by: an IPv4 address, or the /64 network of an IPv6 one, since one household has all of
     it. uvicorn takes the host from X-Forwarded-For if the request came from a proxy in $FORWARDED_ALLOW_IPS."""
@@ -191,11 +177,6 @@ def network(host: str) -> str:
 def address_of(request: Any) -> str:
     """What limits per address go by, for a request of Starlette or Gradio."""
     return network(request.client.host if request.client else "")
-
-
-def visitor_of(request: Any) -> str:
-    """Who asks, for a request of Gradio: the browser's session, or the address of a program that has none."""
-    return request.session_hash or (request.client.host if request.client else "")
 
 
 def _path(scope: Message) -> str:

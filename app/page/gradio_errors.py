@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gradio as gr
@@ -16,11 +17,24 @@ from gradio.route_utils import FnIndexInferError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from engine.core.errors import PhotofinishError
+
 from ..jobs.logs import Quoted
 
 log = logging.getLogger(__name__)
 SAME_ERROR_S = 60.0  # after its first traceback, one kind of error is logged at most this often
 MAX_KINDS = 100  # Kinds of errors to remember. A kind is a class and the line of code that raised it.
+
+
+@contextmanager
+def as_gradio_errors() -> Iterator[None]:
+    """Turn this project's errors into gr.Error. Gradio shows its text as HTML, so markup is escaped."""
+    try:
+        yield
+    except PhotofinishError as error:
+        text = str(error).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+        raise gr.Error(text, title="Cannot do that", print_exception=False) from error
 
 
 class Errors:

@@ -1,28 +1,26 @@
-"""What the page does when something happens on it: each handler checks what it gets, calls the stage or a study, and
-returns new values for components."""
+"""What the page does when something happens on it: a handler checks what it gets, and calls the stage or a study for
+its frames, or returns new values for components."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import gradio as gr
 from gradio.context import LocalContext
 
-from engine.core.errors import UsageError
+from engine.core.errors import UsageError, choices
 from engine.recordings.recording import Recording, checked
 from engine.text import encode_prompt
 
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
-from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
 from ..catalogue.load_request import read_load, read_saved
-from ..catalogue.request import RaceRequest, read_again, read_check_up, read_request, read_study
+from ..catalogue.request import read_again, read_check_up, read_request, read_study
 from ..figures.charts import charts
 from ..figures.cheats import cheats
 from ..figures.plots import Chart
@@ -32,25 +30,24 @@ from ..jobs.checkups import CheckUps
 from ..jobs.load import LoadStudies
 from ..jobs.pool import Jobs
 from ..jobs.race_log import log_race
-from ..jobs.races import Stage, first_frame
+from ..jobs.races import Frames, Stage, first_frame
 from ..jobs.recorded import recorded_view
 from ..jobs.server_races import MixedBackend, ServersBackend
 from ..jobs.shelf import Shelf
 from ..jobs.studies import Studies
-from .controls import OF_THE_ENGINE, chat_help, more_choices, pair_choices, preset_values, settings_of
+from .controls import OF_THE_ENGINE, chat_help, controls, more_choices, pair_choices, preset_values, settings_of
 from .doors import Doors
-from .gate import address_of, visitor_of
+from .gate import address_of
+from .gradio_errors import as_gradio_errors
 from .sentences import chart_sentence, chart_table, charts_of, drafter_choices, pair_line, preset_line, refused
 from .status import MODEL_POLL_S, StatusLines
-from .streamed import Frames, as_gradio_errors, streamed, streamed_study
+from .stream import Asked, Events, Runs, Stops
 
 MAX_ID_CHARS = 100  # limit on the browser's number for a request, which the answer repeats
-STUDY_SETTINGS = ("pair", "drafter", "temperature", "top_p", "seed", "more")
 NO_LOAD = (
     "a check-up puts servers under load, which visitors of this page may not do; in a terminal it is python -m engine "
     "doctor --lane plain=openai:URL --lane speculative=openai:URL --model NAME"
 )
-CHECK_UP_SETTINGS = ("pair", "drafter", "temperature", "seed")
 
 
 class Handlers(StatusLines):
@@ -72,7 +69,7 @@ class Handlers(StatusLines):
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
         self.stage.over = log_race
-        self._jobs = Jobs()
+        self._jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
         self._studies = Studies(backend, self.stage.queue)
         self._check_ups = CheckUps(backend, self.stage.queue)
         self.loads = LoadStudies(self.stage.queue) if under_load or self.doors is not None else None
@@ -112,89 +109,68 @@ class Handlers(StatusLines):
         pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
         return pairs, refused(catalogue.offers, catalogue.note)
 
-    @streamed
-    async def race(self, request: gr.Request, **values: Any) -> Frames:
-        """Run a race."""
-        return self._begin(read_request(self.catalogue, values), request)
+    def runs(self) -> Runs:
+        """What a tab can ask for, by name."""
+        runs = {"race": self._race, "again": self._again, "resume": self._resume}
+        if self.catalogue.limits.studies:
+            runs |= {"study": self._study, "check-up": self._check_up}
+        if self.loads is not None:
+            runs["load"] = self._load
 
-    @streamed
-    async def again(self, event: gr.EventData, request: gr.Request) -> Frames:
-        """Run the race of a recording once more; the browser names the recording."""
-        named = partial(self._named, event._data)
-        asked = await self._jobs.run(address_of(request), lambda: read_again(self.catalogue, named()[1]))
-        return self._begin(asked, request)
+        def followed(start: Callable[[Asked], Awaitable[Frames]]) -> Callable[[Asked], Awaitable[Events]]:
+            async def run(asked: Asked) -> Events:
+                settings = {**dict.fromkeys(self._names), **asked.settings}
+                return self._followed(await start(replace(asked, settings=settings)), asked)
 
-    def _begin(self, asked: RaceRequest, request: gr.Request) -> Frames:
-        return self.stage.frames(visitor_of(request), address_of(request), asked)
+            return run
 
-    async def stop(self, request: gr.Request) -> None:
-        """End the visitor's races. Runs in the event loop, as the stage requires."""
-        self.stage.stop(visitor_of(request))
+        return {**{name: followed(start) for name, start in runs.items()}, "model": self.model}
 
-    @streamed_study
-    async def study(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
-        """Run a study of the browser's prompts with the page's settings."""
-        settings = dict(zip(STUDY_SETTINGS, values, strict=True))
-        asked = await self._jobs.run(address_of(request), read_study, self.catalogue, settings, event._data)
-        return self._studies.frames(visitor_of(request), address_of(request), asked)
+    def stops(self) -> Stops:
+        """What ends a visitor's races, study, check-up or load within one step. To be called in the event loop."""
+        ends = {"race": self.stage.stop, "study": self._studies.stop, "check-up": self._check_ups.stop}
+        return ends if self.loads is None else {**ends, "load": self.loads.stop}
 
-    @streamed_study
-    async def check_up(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
-        """Examine the pair that the page's settings name."""
-        settings = dict(zip(CHECK_UP_SETTINGS, values, strict=True))
-        asked = await self._jobs.run(address_of(request), read_check_up, self.catalogue, settings, event._data)
-        if asked.pair.lanes is not None and self.loads is None:
+    async def _race(self, asked: Asked) -> Frames:
+        return self.stage.frames(asked.visitor, asked.address, read_request(self.catalogue, asked.settings))
+
+    async def _again(self, asked: Asked) -> Frames:
+        """The race of a recording once more; the order has its key, and the lane on the screen."""
+        race = await self._jobs.run(asked.address, lambda: read_again(self.catalogue, self._named(asked.order)))
+        return self.stage.frames(asked.visitor, asked.address, race)
+
+    async def _resume(self, asked: Asked) -> Frames:
+        """The race with this id, which the browser watched before its page was loaded again."""
+        return self.stage.resume(asked.visitor, str(asked.order.get("race")))
+
+    async def _study(self, asked: Asked) -> Frames:
+        order = await self._jobs.run(asked.address, read_study, self.catalogue, asked.settings, asked.order)
+        return self._studies.frames(asked.visitor, asked.address, order)
+
+    async def _check_up(self, asked: Asked) -> Frames:
+        order = await self._jobs.run(asked.address, read_check_up, self.catalogue, asked.settings, asked.order)
+        if order.pair.lanes is not None and self.loads is None:
             raise UsageError(NO_LOAD)
-        return self._check_ups.frames(visitor_of(request), address_of(request), asked)
+        return self._check_ups.frames(asked.visitor, asked.address, order)
 
-    async def stop_check_up(self, request: gr.Request) -> None:
-        """End the visitor's check-up."""
-        self._check_ups.stop(visitor_of(request))
-
-    async def stop_study(self, request: gr.Request) -> None:
-        """End the visitor's study."""
-        self._studies.stop(visitor_of(request))
-
-    @streamed_study
-    async def load(self, event: gr.EventData, request: gr.Request, *values: Any) -> Frames:
-        """Run a study of the page's servers under load."""
+    async def _load(self, asked: Asked) -> Frames:
+        """A study of the page's servers under load."""
         assert self.loads is not None
-        if isinstance(event._data, dict) and "saved" in event._data:
-            saved = await self._jobs.run(address_of(request), read_saved, event._data["saved"])
-            return self.loads.frames(visitor_of(request), address_of(request), saved)
+        if "saved" in asked.order:
+            saved = await self._jobs.run(asked.address, read_saved, asked.order["saved"])
+            return self.loads.frames(asked.visitor, asked.address, saved)
         servers = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
         assert isinstance(servers, ServersBackend)
-        settings = dict(zip(LOAD_SETTINGS, values, strict=True))
         whose, most = "" if self.doors is None else servers.id, self.catalogue.limits.max_new_tokens
-        arguments = servers.endpoints, not servers.same_device, settings, event._data, whose, most
-        asked = await self._jobs.run(address_of(request), read_load, *arguments)
-        return self.loads.frames(visitor_of(request), address_of(request), replace(asked, servers=servers.id))
+        arguments = servers.endpoints, not servers.same_device, asked.settings, asked.order, whose, most
+        order = await self._jobs.run(asked.address, read_load, *arguments)
+        return self.loads.frames(asked.visitor, asked.address, replace(order, servers=servers.id))
 
-    async def stop_load(self, request: gr.Request) -> None:
-        """End the visitor's study of servers."""
-        assert self.loads is not None
-        self.loads.stop(visitor_of(request))
-
-    @streamed
-    async def resume(self, race: object, request: gr.Request) -> Frames:
-        """The frames of the race with this id, which the browser watched before its page was reloaded."""
-        return self.stage.resume(visitor_of(request), str(race))
-
-    @streamed
-    async def extras(self, request: gr.Request) -> Frames:
-        """The frames after the end of the race that this browser has just watched."""
-        return self.stage.extras(visitor_of(request))
-
-    def preset(self, preset_id: str, pair_id: object, request: gr.Request) -> dict[str, Any]:
-        """Its recorded race, unless the visitor's own is running; what to expect; its settings, by name."""
+    def preset(self, preset_id: str, pair_id: object) -> dict[str, Any]:
+        """What to expect, and its settings, by name."""
         preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
         pair = self._pair(pair_id)
-        recorded = self.recorded[preset_id]
-        return {
-            "race": gr.skip() if recorded is None or self.stage.racing(visitor_of(request)) else recorded,
-            "expectation": preset_line(preset, pair),
-            **preset_values(self.catalogue, preset, pair),
-        }
+        return {"expectation": preset_line(preset, pair), **preset_values(self.catalogue, preset, pair)}
 
     def fitted(self, pair_id: object, drafter: object, chat: object) -> tuple[Any, ...]:
         """Drafter, k, chat template, width, audit and further lanes of a race that may come from another page: what the
@@ -211,7 +187,7 @@ class Handlers(StatusLines):
             return own["drafter"], own["k"], *rest
         return gr.skip(), gr.skip(), *rest
 
-    def pair(self, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
+    def pair(self, pair_id: object, prompt: object) -> dict[str, Any]:
         """All that depends on the chosen pair, by name: its settings, what is on offer for them, a preset's text in the
         form that suits the target, and the lines about the two. Settings that servers choose for themselves are hidden;
         what a preset's sentence says may not hold for another pair."""
@@ -234,33 +210,33 @@ class Handlers(StatusLines):
             "pair_line": pair_line(catalogue.like(pair, values["drafter"])),
         }
 
-    def door(self, name: str, pair_id: object, prompt: object, request: gr.Request) -> dict[str, Any]:
+    def door(self, name: str, pair_id: object, prompt: object) -> dict[str, Any]:
         """Choose what the owner has named in a dialog, with all that choosing a pair sets, by name."""
         assert self.doors is not None
         with as_gradio_errors():
             pair = self.doors.choose(name, self.catalogue, self.catalogue.pair(pair_id))
         chosen = gr.update(choices=pair_choices(self.catalogue), value=pair.id)
-        return {**self.pair(pair.id, prompt, request), "pair": chosen}
+        return {**self.pair(pair.id, prompt), "pair": chosen}
 
     def drafter_line(self, pair_id: object, drafter: object) -> str:
         """What is special about the chosen target and drafter."""
         return pair_line(self.catalogue.like(self._pair(pair_id), drafter))
 
-    async def charts(self, event: gr.EventData, request: gr.Request) -> tuple[Any, ...]:
-        """The figures of a race that the browser names: first the browser's number for this request, then figure and
-        sentence of each."""
-        return await self._figures(event, request, lambda recording: (charts(recording), {}))
+    async def figures(self, event: gr.EventData, request: gr.Request) -> tuple[Any, ...]:
+        """The figures of a tab, "charts" or "why" (where the speed comes from), of a race that the browser names. For
+        each tab: the browser's number for this request, then figure and sentence of each chart."""
 
-    async def why(self, event: gr.EventData, request: gr.Request) -> tuple[Any, ...]:
-        """Where the speed of that race comes from, in the same form, and what its switches show."""
-        return await self._figures(event, request, lambda recording: (why(recording), cheats(compared_of(recording))))
-
-    async def _figures(
-        self, event: gr.EventData, request: gr.Request, make: Callable[[Recording], tuple[Sequence[Chart], Any]]
-    ) -> tuple[Any, ...]:
         def drawn() -> tuple[Any, ...]:
-            number, recording = self._named(event._data)
-            return _drawn(number, *make(recording))
+            order = event._data if isinstance(event._data, dict) else {}
+            number, tab = order.get("request"), order.get("tab")
+            if not isinstance(number, str) or len(number) > MAX_ID_CHARS or not number.isascii():
+                raise UsageError(f"request must be a text of at most {MAX_ID_CHARS} ASCII characters")
+            if tab not in ("charts", "why"):
+                raise choices("tab", tab, ("charts", "why"))
+            recording = self._named(order)
+            if tab == "charts":
+                return *_drawn(number, charts(recording), {}), *_skipped(why(None))
+            return *_skipped(charts(None)), *_drawn(number, why(recording), cheats(compared_of(recording)))
 
         with as_gradio_errors():
             return await self._jobs.run(address_of(request), drawn)
@@ -289,14 +265,13 @@ class Handlers(StatusLines):
         self.shelf.put(key, checked(data))
         return key
 
-    def _named(self, sent: object) -> tuple[str, Recording]:
-        """What a browser sends: its number for the request, and the recording it names, with the lane on its screen
-        first. Raises UsageError."""
-        sent = sent if isinstance(sent, dict) else {}
-        request, key, lane = (sent.get(name) for name in ("request", "key", "lane"))
-        if not isinstance(request, str) or len(request) > MAX_ID_CHARS or not request.isascii():
-            raise UsageError(f"request must be a text of at most {MAX_ID_CHARS} ASCII characters")
-        return request, self.shelf.get(str(key)).showing(str(lane))
+    def _named(self, order: Mapping[str, Any]) -> Recording:
+        """The recording that a browser names by its key, with the lane on its screen first. Raises UsageError."""
+        return self.shelf.get(str(order.get("key"))).showing(str(order.get("lane")))
+
+
+def _skipped(drawn: Sequence[Chart]) -> list[Any]:
+    return [gr.skip()] * len(_drawn("", drawn, {}))
 
 
 def _drawn(request: str, drawn: Sequence[Chart], switches: Mapping[str, Any]) -> tuple[Any, ...]:

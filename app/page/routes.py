@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -18,10 +18,12 @@ from engine.recordings.steps_csv import steps_csv
 
 from ..catalogue.limits import MAX_PROMPT_CHARS, check_file
 from ..jobs.health import health
+from . import stream
 from .doors import read_asked
 from .exported import exported
 from .gate import HEALTH, address_of
 from .handlers import Handlers
+from .programs import Calls
 
 log = logging.getLogger(__name__)
 FAULT = "This failed because of a bug in Photofinish; its log has the kind of error."
@@ -32,10 +34,13 @@ FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
 }  # file name extension -> media type, and what makes the file
 
 
-def routes(handlers: Handlers) -> list[Route]:
-    """POST /recordings takes a file and answers with its key; GET /recordings/KEY.FORM gives one. POST /tokens counts
-    the tokens of {"text", "target"}. POST /yours/model and /yours/servers: see `Doors`. GET /healthz: whether races can
-    be run, for everybody."""
+def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]:
+    """What stream.py and programs.py answer; POST /recordings, which takes a file and answers with its key, and
+    GET /recordings/KEY.FORM, which gives one; POST /tokens, which counts the tokens of {"text", "target"}; POST
+    /yours/model and /yours/servers, see `Doors`; GET /healthz: whether races can be run, for everybody.
+
+    names: of the page's controls.
+    number: of the function for programs."""
 
     async def take(request: Request) -> Response:
         try:
@@ -69,7 +74,10 @@ def routes(handlers: Handlers) -> list[Route]:
         state = health(handlers.stage.queue, default.target, handlers.status(default))
         return JSONResponse(state, 200 if state["ready"] else 503)
 
+    runs = handlers.runs()
     served = [
+        *stream.routes(runs, handlers.stops()),
+        *Calls(runs["race"], names, number).routes(),
         Route(HEALTH, healthy),
         Route("/tokens", count, methods=["POST"]),
         Route("/recordings", take, methods=["POST"]),

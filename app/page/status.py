@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from abc import abstractmethod
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.hub import Check
 from ..jobs.backend import TorchBackend
 from ..jobs.loader import ModelStatus
+from ..jobs.races import Frames
 from ..jobs.server_races import MixedBackend, Servers, ServersBackend
 from .doors import Doors
+from .gradio_errors import as_gradio_errors
 from .sentences import model_line
-from .streamed import Frames, as_gradio_errors
+from .stream import Asked, Events
 
 MODEL_POLL_S = 0.2
 
@@ -29,7 +33,23 @@ class StatusLines:
     @abstractmethod
     def catalogue(self) -> Catalogue: ...
 
-    async def model(self) -> Frames:
+    async def model(self, asked: Asked) -> Events:
+        """The line about the default model, until it is ready. `named` in the order: the owner has just named one."""
+        lines = self._named_line() if asked.order.get("named") is True else self._line()
+        return (("model", json.dumps(line)) async for line in lines)
+
+    async def _followed(self, frames: Frames, asked: Asked) -> Events:
+        """Frames, and the line about the chosen model whenever it changes."""
+        pair, shown = self._pair_or_default(asked.settings.get("pair")), None
+        async with aclosing(frames):
+            async for frame in frames:
+                yield "", frame
+                if pair.lanes is None and (status := self.backend.loader.status) is not shown:
+                    shown = status
+                    yield "model", json.dumps(model_line(status, chosen=pair.target))
+        yield "model", json.dumps(await asyncio.to_thread(self.model_now, pair.id))
+
+    async def _line(self) -> AsyncGenerator[str, None]:
         """The status line of the default model, until it is ready, or the owner has named another one."""
         loader, shown = self.backend.loader, ""
         while self._check is not None and self._check.found is None:
@@ -56,12 +76,12 @@ class StatusLines:
     def _num_named(self) -> int:
         return 0 if self.doors is None else self.doors.num_named
 
-    async def model_named(self) -> Frames:
+    async def _named_line(self) -> AsyncGenerator[str, None]:
         """The same for what the owner has named last, once no other model is being loaded."""
         is_here = self.catalogue.default.lanes is None
         while is_here and (now := self.backend.loader.status) and now.state == "loading":
             await asyncio.sleep(MODEL_POLL_S)
-        async with aclosing(self.model()) as lines:
+        async with aclosing(self._line()) as lines:
             async for line in lines:
                 yield line
 
@@ -86,6 +106,9 @@ class StatusLines:
         """State of this pair's servers, or of the model that is loaded here."""
         servers = self._servers_of(pair)
         return self.backend.loader.status if servers is None else servers.status
+
+    def _pair_or_default(self, pair_id: object) -> Pair:
+        return next((pair for pair in self.catalogue.runnable if pair.id == pair_id), self.catalogue.default)
 
     def _pair(self, pair_id: object) -> Pair:
         with as_gradio_errors():

@@ -16,7 +16,6 @@ from starlette.middleware import Middleware
 
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.hub import Check
-from ..catalogue.load_request import SETTINGS as LOAD_SETTINGS
 from ..catalogue.machine import in_url
 from ..figures.charts import charts
 from ..figures.plots import Chart
@@ -33,33 +32,47 @@ from .controls import OF_THE_ENGINE, Control, controls
 from .doors import OWN, SERVERS
 from .gate import Gate
 from .gradio_errors import answers
-from .gradio_faults import MAX_SESSIONS, mend, mend_gradio, named
-from .handlers import CHECK_UP_SETTINGS, STUDY_SETTINGS, Handlers
+from .gradio_faults import MAX_SESSIONS, mend, mend_gradio
+from .handlers import Handlers
+from .programs import for_programs
 from .routes import routes
 from .theme import HEAD, NO_CHECK_UPS, PAGE_CSS, theme
+from .upkeep import Upkeep
 
 SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
 # How long one thread may run Python while another waits for the interpreter. A race needs it several times a step;
 # Python's default, 5 ms, is half a step.
 SWITCH_S = 5e-4
-FOREVER: dict[str, Any] = {"concurrency_limit": None, "show_progress": "hidden"}
 SET_BY_PRESET = (
-    *("race", "expectation", "prompt", "chat", "drafter", "k"),
+    *("expectation", "prompt", "chat", "drafter", "k"),
     *("temperature", "top_p", "seed", "max_new_tokens", "rule", "more", "width", "audit"),
 )
 SET_BY_PAIR = (*OF_THE_ENGINE, "chat", "prompt", "model", "expectation", "pair_line")
 # A preset's sentence is about these: it disappears when the visitor changes one.
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
-NOT_BROUGHT = ("race", "expectation", "more", "width", "audit")
+NOT_BROUGHT = ("expectation", "more", "width", "audit")
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in NOT_BROUGHT), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
-# The id of the race that this tab showed when its page was left; see `keepRace` in app/web/board/visit.js.
-RESUME_JS = '() => { try { return sessionStorage.getItem("photofinish.race") ?? ""; } catch { return ""; } }'
 RACE_JS = '() => { document.getElementById("page-race-button").click(); }'
+# What the controls are set to, for what a tab is about to run, and that the owner has named a model; see
+# app/web/board/stream.js. The model's line comes in the stream.
+SETTINGS_JS = """(...values) => { document.dispatchEvent(new CustomEvent("photofinish:settings", { detail:
+  Object.fromEntries(%s.map((name, i) => [name, values[i]])) })); }"""
+NAMED_JS = '() => { document.dispatchEvent(new CustomEvent("photofinish:named")); }'
+MODEL_JS = """document.addEventListener("photofinish:model", ({ detail }) => { props.value = detail; });
+document.dispatchEvent(new CustomEvent("photofinish:mounted"));"""
 # The prompt and the settings of a race that was opened from its file, or in which a finding shows; see `openFile` in
 # app/web/files/files.js and `race` in app/web/dialogs/checkup_view.js.
 OPENED_JS = f"() => {json.dumps(BROUGHT)}.map(name => window.photofinish.raced[name] ?? '')"
-PRIVATE: dict[str, Any] = {**FOREVER, "api_visibility": "private", "preprocess": False}
+# Of the function for programs, which Gradio only lists; programs.py answers its calls.
+NEVER_RUN: dict[str, Any] = {"queue": False, "preprocess": False}
+PRIVATE: dict[str, Any] = {
+    "api_visibility": "private",
+    "preprocess": False,
+    "queue": False,
+    "concurrency_limit": None,
+    "show_progress": "hidden",
+}
 
 
 def build(
@@ -78,7 +91,7 @@ def build(
     with gr.Blocks(title=sentences.TITLE, analytics_enabled=False, fill_width=True) as page:
         with gr.Row(elem_id="page-top"):
             gr.HTML(sentences.header(under_load, limits.studies))
-            model = gr.HTML(sentences.model_line(backend.loader.status), elem_id="page-model")
+            model = gr.HTML(sentences.model_line(backend.loader.status), elem_id="page-model", js_on_load=MODEL_JS)
             if os.environ.get("SPACE_ID"):
                 gr.DuplicateButton(size="sm", elem_id="page-duplicate")
         with gr.Row(elem_id="page-presets"):
@@ -92,15 +105,17 @@ def build(
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
         with gr.Row(elem_id="page-go"):
             prompt = _component(prompt_control)
-            start = gr.Button("Race", variant="primary", elem_id="page-race-button")
-            stop = gr.Button("Stop", interactive=False, elem_id="page-stop-button")
+            gr.Button("Race", variant="primary", elem_id="page-race-button")
+            gr.Button("Stop", interactive=False, elem_id="page-stop-button")
         race = race_view(handlers.recorded[preset.id] or first_frame(None), elem_id="race")
         drawn = _figures("page-charts", charts(None))
         reasons = _figures("page-why", why(None))
-        study = study_view(limits.max_new_tokens, elem_id="page-study") if limits.studies else None
+        if limits.studies:
+            study_view(limits.max_new_tokens, elem_id="page-study")
         checkup = checkup_view(elem_id="page-checkup") if limits.studies else None
         separate = not backend.same_device if isinstance(backend, ServersBackend) else None
-        load = None if handlers.loads is None else load_view(separate, limits.max_new_tokens, elem_id="page-load")
+        if handlers.loads is not None:
+            load_view(separate, limits.max_new_tokens, elem_id="page-load")
         doors = {name: door_view(name, own is not None, elem_id=f"page-{name}") for name in (OWN, SERVERS)}
         gr.HTML(sentences.footer())
         components = _settings(catalogue, settings)
@@ -108,67 +123,40 @@ def build(
         pair = components["pair"]
 
         values = {control.name: components[control.name] for control in described}
-        begun = start.click(
-            handlers.race,
-            inputs_kwargs=values,
-            outputs=race,
-            api_name="race",
-            trigger_mode="once",
-            preprocess=False,
-            **FOREVER,
-        )
-        again = race.retry(handlers.again, None, race, trigger_mode="once", **PRIVATE)
-        for done in (begun, again):
-            done.then(handlers.model_now, pair, model, **PRIVATE)
-            done.then(handlers.extras, None, race, **PRIVATE)
-        stop.click(handlers.stop, api_name="stop", queue=False, **FOREVER)
+        race.submit(None, [*values.values()], None, js=SETTINGS_JS % json.dumps([*values]), **PRIVATE)
+        gr.on([], for_programs, inputs_kwargs=values, outputs=gr.JSON(visible=False), api_name="race", **NEVER_RUN)
         brought = _named(BROUGHT, components)
         ours = _named(("drafter", "k", "chat", "width", "audit", "more"), components)
         fitted = handlers.fitted, [pair, components["drafter"], components["chat"]], ours
-        if study is not None and checkup is not None:
-            settings_of_study = _named(STUDY_SETTINGS, components)
-            study.submit(handlers.study, settings_of_study, study, trigger_mode="once", **PRIVATE)
-            study.clear(handlers.stop_study, queue=False, **PRIVATE)
-            settings_of_checkup = _named(CHECK_UP_SETTINGS, components)
-            checkup.submit(handlers.check_up, settings_of_checkup, checkup, trigger_mode="once", **PRIVATE)
-            checkup.clear(handlers.stop_check_up, queue=False, **PRIVATE)
-            filled = checkup.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
-            filled.success(*fitted, queue=False, **PRIVATE).success(
-                None, None, None, js=RACE_JS, queue=False, **PRIVATE
-            )
-        if load is not None:
-            load.submit(handlers.load, _named(LOAD_SETTINGS, components), load, trigger_mode="once", **PRIVATE)
-            load.clear(handlers.stop_load, queue=False, **PRIVATE)
-        for event, figures, places in ((race.submit, handlers.charts, drawn), (race.expand, handlers.why, reasons)):
-            event(figures, None, places, trigger_mode="multiple", **PRIVATE)  # extras ask anew in the middle
+        if checkup is not None:
+            filled = checkup.edit(None, None, brought, js=OPENED_JS, **PRIVATE)
+            filled.success(*fitted, **PRIVATE).success(None, None, None, js=RACE_JS, **PRIVATE)
+        # extras ask anew in the middle
+        race.select(handlers.figures, None, [*drawn, *reasons], trigger_mode="multiple", **PRIVATE)
         for preset_id, button in presets.items():
             fill = partial(handlers.preset, preset_id)
-            button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), queue=False, **PRIVATE)
+            button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), **PRIVATE)
         by_pair = [pair, prompt], _named(SET_BY_PAIR, components)
-        pair.change(_by_name(handlers.pair, components), *by_pair, queue=False, **PRIVATE)
+        pair.change(_by_name(handlers.pair, components), *by_pair, **PRIVATE)
         chosen = _named(("pair", "drafter"), components)
-        components["drafter"].change(handlers.drafter_line, chosen, components["pair_line"], queue=False, **PRIVATE)
+        components["drafter"].change(handlers.drafter_line, chosen, components["pair_line"], **PRIVATE)
         for name in SETTLES:
-            components[name].input(None, None, expectation, js="() => ''", queue=False, **PRIVATE)
-        came = page.load(None, brought, brought, js=START_JS, queue=False, **PRIVATE)
-        came.success(*fitted, queue=False, **PRIVATE)
-        opened = race.edit(None, None, brought, js=OPENED_JS, queue=False, **PRIVATE)
-        opened.success(*fitted, queue=False, **PRIVATE)
-        page.load(handlers.model, None, model, **PRIVATE)
+            components[name].input(None, None, expectation, js="() => ''", **PRIVATE)
+        came = page.load(None, brought, brought, js=START_JS, **PRIVATE)
+        came.success(*fitted, **PRIVATE)
+        opened = race.edit(None, None, brought, js=OPENED_JS, **PRIVATE)
+        opened.success(*fitted, **PRIVATE)
         if handlers.doors is not None:
             set_by_door = _named(("pair", *SET_BY_PAIR), components)
             for name, door in doors.items():
                 choose = _by_name(partial(handlers.door, name), components), by_pair[0], set_by_door
-                raced, chosen = door.submit(*choose, **PRIVATE), door.select(*choose, **PRIVATE)
-                raced.success(None, None, None, js=RACE_JS, queue=False, **PRIVATE)
-                for done in (raced, chosen):
-                    done.success(handlers.model_named, None, model, **PRIVATE)
+                door.submit(*choose, **PRIVATE).success(None, None, None, js=RACE_JS, **PRIVATE)
+                door.select(*choose, **PRIVATE).success(None, None, None, js=NAMED_JS, **PRIVATE)
         if check is not None or handlers.doors is not None:
-            page.load(handlers.offers, None, [pair, components["refused"]], queue=False, **PRIVATE)
-        resumed = page.load(handlers.resume, race, race, js=RESUME_JS, **PRIVATE)
-        resumed.then(handlers.extras, None, race, **PRIVATE)
-    mend(page, handlers.is_idle)
-    page.own_routes, page.own_names, page.ends = routes(handlers), own, handlers
+            page.load(handlers.offers, None, [pair, components["refused"]], **PRIVATE)
+    mend(page)
+    number = next(number for number, function in page.fns.items() if function.api_name == "race")
+    page.own_routes, page.own_names, page.ends = routes(handlers, list(values), number), own, handlers
     return page
 
 
@@ -191,7 +179,7 @@ def launch(page: gr.Blocks, host: str, port: int | None, json_log: bool = False)
         ssr_mode=False,
         state_session_capacity=MAX_SESSIONS,
         app_kwargs={
-            "middleware": [Middleware(Gate, named(page), page.own_names)],
+            "middleware": [Middleware(Upkeep, page, page.ends.is_idle), Middleware(Gate, page.own_names)],
             "routes": page.own_routes,
             "exception_handlers": answers(page),
         },
@@ -248,7 +236,7 @@ def _named(names: Sequence[str], components: Mapping[str, Any]) -> list[Any]:
 def _by_name(handler: Callable[..., dict[str, Any]], components: Mapping[str, Any]) -> Callable[..., dict[Any, Any]]:
     """A handler's values by name, as Gradio takes them: by component."""
 
-    def named(request: gr.Request, *values: Any) -> dict[Any, Any]:
-        return {components[name]: given for name, given in handler(*values, request).items()}
+    def named(*values: Any) -> dict[Any, Any]:
+        return {components[name]: given for name, given in handler(*values).items()}
 
     return named

@@ -1,6 +1,6 @@
 // The race view: the board and its features, which get the board's events in the order of these imports.
 
-import { element, props, watch } from "./host.js";
+import { element, props } from "./host.js";
 import { clear, onFrame } from "./board/frames.js";
 import { replay, views } from "./board/screen.js";
 import { S, shownLanes } from "./board/state.js";
@@ -20,11 +20,11 @@ import "./shows/glossary.js";
 
 // For the page's tests and tools.
 const api = {
-  frame: onFrame,
+  frame: (text) => onFrame(JSON.parse(text)),
   open: (text, name) => { show(text, name); return true; },
   get state() {
     return {
-      race: S.id, seq: S.seq, state: S.state, live: S.live, holes: S.holes,
+      race: S.id, seq: S.seq, state: S.state, live: S.live,
       t: S.live ? S.race.duration(S.sides) : replay.t, duration: replay.duration,
       playing: replay.playing, speed: replay.speed, lasted: replay.lasted ?? null,
       counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides,
@@ -36,5 +36,4 @@ const api = {
 };
 element.photofinish = window.photofinish = api;
 clear(null);
-watch("value", () => { if (props.value) onFrame(props.value); });
-if (props.value) onFrame(props.value);
+if (props.value) onFrame(JSON.parse(props.value));

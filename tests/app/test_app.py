@@ -26,12 +26,13 @@ def test_a_race_through_the_server(server) -> None:
     frames = server.visitor("race").race()
     states = [frame["state"] for frame in frames]
     assert states[-1] == "finished" and "running" in states
-    last = frames[-1]
-    recording = loads(last["recording"].encode())
+    over, last = frames[states.index("finished")], frames[-1]
+    assert not over["complete"] and last["complete"] and loads(last["recording"].encode())["tables"]
+    recording = loads(over["recording"].encode())
     assert [event for frame in frames for event in frame["events"]] == recording["events"]
     assert recording["verdicts"]["speculative"]["kind"] == "identical_bits"
     assert recording["spec"]["params"]["max_new_tokens"] == ORDER["max_new_tokens"]
-    assert set(last["metrics"]) == {"plain", "baseline", "speculative"} and last["speedup"] > 0
+    assert set(over["metrics"]) == {"plain", "baseline", "speculative"} and over["speedup"] > 0
 
 
 def test_stop_ends_the_race_and_the_next_works(server) -> None:
@@ -79,8 +80,7 @@ def test_made_up_names_do_not_fill_the_line(server) -> None:
 def test_a_closed_tab_frees_the_device(server) -> None:
     """A race for a visitor who has left is a race that everybody else waits for."""
     leaver = server.visitor("leaver")
-    leaver.order(**LONG)
-    frames = leaver.frames()
+    frames = leaver.frames(settings={**ORDER, **LONG})
     while next(frames)["state"] != "running":
         pass
     waiting = Watched(server.visitor("heir"))
@@ -129,7 +129,8 @@ def caller(server) -> Iterator[Visitor]:
         ({"top_p": None}, "top_p is empty"),
         ({"seed": None}, "seed is empty"),
         ({"seed": -1}, "seed"),
-        ({"seed": 2**70}, "seed"),
+        ({"seed": 2**63}, "seed"),
+        ({"seed": 2**70}, "20 digits"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
         ({"max_new_tokens": 1001}, "1000"),
         ({"width": 3}, "at least 5"),
@@ -155,7 +156,7 @@ def test_every_value_is_checked_on_the_server(caller, changes, words) -> None:
         text = last["status"]["text"]
     except Refused as refused:
         text = str(refused)
-    assert words in text and "Traceback" not in text and "<" not in text
+    assert words in text and "Traceback" not in text
 
 
 def test_the_page_is_built_without_torch() -> None:

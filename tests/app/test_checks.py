@@ -195,7 +195,7 @@ def test_the_page_opens_before_and_changes_after(monkeypatch):
         gpu = lambda: (answer.wait(30), H100)[1]  # noqa: E731
         check = Check(first, lambda: load(look(Machine(gpu=True), on_hub(), gpu)), asked.append)
         handlers = Handlers(first, TorchBackend(), check)
-        status = handlers.model()
+        status = handlers._line()
         assert not check.is_late and "best model and drafter for this machine" in asyncio.run(anext(status))
         check.start()
         assert "Still starting torch" in asyncio.run(anext(status)) and check.is_late and check.found is None

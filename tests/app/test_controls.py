@@ -34,7 +34,6 @@ from tests.helpers.machines import LARGE, SMALL
 from tests.helpers.pageserver import ORDER
 from tests.helpers.pure_js import pure_js
 
-REQUEST: Any = gr.Request(session_hash="one")
 CATALOGUES = [load(SMALL), load(LARGE)]
 BASE = next(pair for pair in load(LARGE).runnable if pair.chat is False)
 TUNED = next(pair for pair in load(LARGE).runnable if pair.chat)
@@ -108,11 +107,11 @@ def test_another_model_takes_the_prompt_along_in_its_own_form() -> None:
     the visitor wrote stays."""
     handlers = Handlers(load(LARGE), TorchBackend())
     preset = handlers.catalogue.presets[1]
-    to_tuned = handlers.pair(TUNED.id, preset.prompt, None)
+    to_tuned = handlers.pair(TUNED.id, preset.prompt)
     assert to_tuned["prompt"] == preset.message and to_tuned["chat"]["value"] and to_tuned["chat"]["interactive"]
-    to_base = handlers.pair(BASE.id, preset.message, None)
+    to_base = handlers.pair(BASE.id, preset.message)
     assert to_base["prompt"] == preset.prompt and not to_base["chat"]["value"] and not to_base["chat"]["interactive"]
-    assert handlers.pair(TUNED.id, "my own", None)["prompt"] == gr.skip()
+    assert handlers.pair(TUNED.id, "my own")["prompt"] == gr.skip()
     assert to_tuned["expectation"] == "" and preset.expect not in preset_line(preset, TUNED)
     assert preset.expect in preset_line(preset, load(SMALL).default)
 
@@ -158,11 +157,11 @@ class Shown:
     def choose(self, kind: str, what: Any) -> None:
         text = self.now["prompt"]["value"]
         if kind == "model":
-            self.take({"pair": what, **self.handlers.pair(what, text, REQUEST)})
+            self.take({"pair": what, **self.handlers.pair(what, text)})
         elif kind == "door":
-            self.take(self.handlers.door(what, self.now["pair"]["value"], text, REQUEST))
+            self.take(self.handlers.door(what, self.now["pair"]["value"], text))
         elif kind == "example":
-            self.take(self.handlers.preset(what, self.now["pair"]["value"], REQUEST))
+            self.take(self.handlers.preset(what, self.now["pair"]["value"]))
         else:
             self.take(what)
 

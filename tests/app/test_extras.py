@@ -14,7 +14,7 @@ from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
 from engine.core.errors import RaceError
 from tests.helpers.races import fixed_race
-from tests.helpers.staged import ORDER, StagedBackend, after, in_loop, until, watch
+from tests.helpers.staged import ORDER, StagedBackend, in_loop, over, until, watch
 
 RACE = fixed_race()
 MEMBERS = {"tables": {"ngram": [[1, 2]] * 5}, "oracles": {}}
@@ -39,24 +39,22 @@ async def test_the_end_is_shown_before_anything_is_made() -> None:
     """Numbers and verdict would wait for tables that nobody opened, the recording be sent twice, or a visitor's leaving
     go unnoticed meanwhile."""
     backend = asking(25)
-    stage = Stage(backend)
-    frames = []
+    stage, frames = Stage(backend), list[dict[str, Any]]()
     async with aclosing(stage.frames("a", "at a", ORDER)) as source:
         async for text in source:
             frames.append(json.loads(text))
-            await asyncio.sleep(5 * POSITION_S if frames[-1]["recording"] else 0)  # a slow line to the browser
-            assert not backend.asked
-    assert frames[-1]["state"] == "finished" and sent(frames) == [RACE] and not frames[-1]["complete"]
-    assert not stage.racing("a")
-    later = await after(stage, "a")
+            if frames[-1]["recording"] and not backend.asked:
+                await asyncio.sleep(5 * POSITION_S)  # a slow line to the browser
+                assert not backend.asked and backend.running == 0
+    end = frames.index(over(frames))
+    later = frames[end + 1 :]
+    assert sent(frames) == [RACE, WITH_EXTRAS] and frames[end]["recording"] and later[-1]["recording"]
     assert backend.asked == 25 and later[-1]["complete"] and len(later) > 2
-    assert later[-1]["recording"] and sent(later) == [WITH_EXTRAS]
-    assert [frame["seq"] for frame in frames + later] == list(range(len(frames + later)))
-    assert not any(frame["complete"] for frame in later[:-1])
+    assert [frame["seq"] for frame in frames] == list(range(len(frames)))
+    assert not any(frame["complete"] for frame in frames[:-1])
     for frame in later:
         assert (frame["race"], frame["state"]) == (frames[0]["race"], "finished")
         assert (frame["events"], frame["metrics"], frame["header"]) == ([], None, None)
-    assert await after(stage, "a") == await after(stage, "b") == []
 
 
 @pytest.mark.parametrize("why", ["stop", "nobody watches", "another waits", "his own next race waits"])
@@ -65,8 +63,7 @@ async def test_it_is_given_up_at_once(why) -> None:
     """Stop would do nothing, tables be made for nobody, or a visitor wait for another one's tables."""
     backend = asking(1000)
     stage = Stage(backend, grace_s=0.15)
-    await watch(stage, "a")
-    making = asyncio.create_task(after(stage, "a"))
+    making = asyncio.create_task(watch(stage, "a"))
     await until(lambda: backend.asked)
     given_up = time.monotonic()
     if why == "stop":
@@ -80,7 +77,7 @@ async def test_it_is_given_up_at_once(why) -> None:
         assert len(backend.orders) == 2
     if why != "nobody watches":
         found = await making
-        assert found[-1]["complete"] and sent(found) == []
+        assert found[-1]["complete"] and sent(found) == [RACE]
     await until(lambda: not stage.queue._tickets)
     assert time.monotonic() - given_up < 0.15 + 2 * POSITION_S + SLACK_S
     asked = backend.asked
@@ -96,10 +93,8 @@ async def test_nothing_is_begun_while_another_race_waits() -> None:
     first = asyncio.create_task(watch(stage, "a"))
     await asyncio.sleep(0.02)
     second = asyncio.create_task(watch(stage, "b"))
-    frames = await first
-    assert sent([*frames, *await after(stage, "a")]) == [RACE] and not backend.asked
-    frames = await second
-    assert sent([*frames, *await after(stage, "b")]) == [RACE, WITH_EXTRAS]
+    assert sent(await first) == [RACE] and not backend.asked
+    assert sent(await second) == [RACE, WITH_EXTRAS]
 
 
 @pytest.mark.parametrize("left", ["before the end", "after the end", "when all is made"])
@@ -108,20 +103,16 @@ async def test_a_page_that_is_loaded_again_gets_it_too(left) -> None:
     """Whoever reloads would see the race and never what belongs to it, or get it twice."""
     backend = asking(8, step_s=0.005)
     stage = Stage(backend)
-    if left == "before the end":
-        frames = stage.frames("old", "here", ORDER)
-        race = json.loads(await anext(frames))["race"]
-        await frames.aclose()
-    else:
-        race = (await watch(stage, "old"))[-1]["race"]
-        if left == "when all is made":
-            await after(stage, "old")
+    async with aclosing(stage.frames("old", "here", ORDER)) as frames:
+        async for text in frames:
+            race = json.loads(text)["race"]
+            if left == "before the end" or (left == "after the end" and json.loads(text)["recording"]):
+                break
     async with aclosing(stage.resume("new", race)) as source:
         again = [json.loads(text) async for text in source]
-    later = await after(stage, "new")
-    assert [frame["seq"] for frame in again + later] == list(range(len(again + later)))
-    assert sent(again + later) == ([WITH_EXTRAS] if left == "when all is made" else [RACE, WITH_EXTRAS])
-    assert [frame["complete"] for frame in again + later].index(True) == len(again + later) - 1
+    assert [frame["seq"] for frame in again] == list(range(len(again)))
+    assert sent(again) == ([WITH_EXTRAS] if left == "when all is made" else [RACE, WITH_EXTRAS])
+    assert [frame["complete"] for frame in again].index(True) == len(again) - 1
     assert backend.asked == 8
 
 
@@ -139,7 +130,7 @@ async def test_what_did_not_run_to_its_end_gets_nothing(how) -> None:
     await asyncio.sleep(0.12)
     stage.stop("a")
     assert (await task)[-1]["state"] == how
-    assert await after(stage, "a") == [] and not backend.asked and stage.stop("a") == 0
+    assert not backend.asked and stage.stop("a") == 0
 
 
 def test_a_wait_is_told_without_what_nobody_waits_for() -> None:

@@ -10,12 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.exceptions import HTTPException
 
 from app.catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
 from app.page import gate as gate_module
 from app.page.gate import MAX_INCOMING_BYTES, MAX_OPEN, MAX_OUTSIDE_BYTES, MAX_QUOTES, REFUSED, SMALL_BYTES, Gate
-from tests.helpers.gated import CANCEL, DIRECT, JOIN, RACE_ID, USED, Inside
+from tests.helpers.gated import DIRECT, RACE_ID, STOP, STREAM, USED, Inside
 from tests.helpers.staged import in_loop
 
 UNUSED = {
@@ -23,10 +22,11 @@ UNUSED = {
         /gradio_api/file=/etc/passwd /gradio_api/file/etc/passwd /gradio_api/proxy=http://x /gradio_api/heartbeat/a
         /gradio_api/stream/a/b/1/playlist.m3u8 /gradio_api/dev/reload /gradio_api/upload_progress /gradio_api/deep_link
         /gradio_api/vibe-code /gradio_api/custom_component/a/client/b/c /gradio_api/runs /gradio_api/token
-        /gradio_api/openapi.json /gradio_api/call/study/{RACE_ID}""",
+        /gradio_api/openapi.json /gradio_api/call/study/{RACE_ID} /gradio_api/queue/status""",
     "POST": """/upload /login /gradio_api/upload /gradio_api/upload/ /gradio_api/process_recording
         /gradio_api/component_server /gradio_api/vibe-edit /gradio_api/run-history/connect /gradio_api/call/study
-        /gradio_api/run/again /gradio_api/api/predict /gradio_api/undo-vibe-edit""",
+        /gradio_api/run/again /gradio_api/run/race /gradio_api/api/predict /gradio_api/undo-vibe-edit
+        /gradio_api/cancel /gradio_api/reset""",
 }
 
 
@@ -37,7 +37,7 @@ def inside() -> Inside:
 
 @pytest.fixture
 def gate(inside) -> Gate:
-    return Gate(inside, ["race", "stop"])
+    return Gate(inside)
 
 
 def call(gate: Gate, method: str, path: str, content: Any = b"", address: str = "192.0.2.1", **more: Any) -> Any:
@@ -78,7 +78,7 @@ def test_the_routes_that_the_page_uses_are_all_there_are(gate, inside, root) -> 
     assert len(inside.bodies) == num
 
 
-@pytest.mark.parametrize(("path", "most"), [(JOIN, MAX_BODY_BYTES), (DIRECT, MAX_CALL_BYTES), (CANCEL, SMALL_BYTES)])
+@pytest.mark.parametrize(("path", "most"), [(STREAM, MAX_BODY_BYTES), (DIRECT, MAX_CALL_BYTES), (STOP, SMALL_BYTES)])
 def test_a_body_is_no_larger_than_the_pages_own(gate, inside, path, most) -> None:
     """45 MB took 24 s to parse, and nobody else was answered meanwhile. A client need not announce the length."""
     for content in (b" " * (most + 1), in_parts(most + 1, 100_000)):
@@ -101,20 +101,20 @@ def test_what_is_inside_strings_is_not_counted(gate, text, escaped) -> None:
     """A recording is one string full of quotes, brackets and backslashes: miscounted, it would be refused, or hide a
     slow structure behind it."""
     sent = nested(text, escaped) * 20_000
-    body = json.dumps({"event_data": {"recording": sent}}).encode("utf-8", "surrogatepass")
-    assert call(gate, "POST", JOIN, body).status_code == 200
-    body = json.dumps({"event_data": {"recording": sent}, "data": [[]] * MAX_OUTSIDE_BYTES}).encode()
-    assert call(gate, "POST", JOIN, body).status_code == 413
+    body = json.dumps({"order": {"saved": sent}}).encode("utf-8", "surrogatepass")
+    assert call(gate, "POST", STREAM, body).status_code == 200
+    body = json.dumps({"order": {"saved": sent}, "data": [[]] * MAX_OUTSIDE_BYTES}).encode()
+    assert call(gate, "POST", STREAM, body).status_code == 413
 
 
 def test_a_body_that_is_slow_to_parse_is_refused(gate, inside) -> None:
     """8 MB of brackets take Python 3 s, in which no other thread runs. In UTF-16, U+2200 contains a quote's byte."""
     lists = {"data": [[]] * MAX_OUTSIDE_BYTES}
-    assert call(gate, "POST", JOIN, json.dumps(lists).encode()).status_code == 413
-    assert call(gate, "POST", JOIN, json.dumps([""] * MAX_QUOTES).encode()).status_code == 413
+    assert call(gate, "POST", STREAM, json.dumps(lists).encode()).status_code == 413
+    assert call(gate, "POST", STREAM, json.dumps([""] * MAX_QUOTES).encode()).status_code == 413
     for encoding in ("utf-16", "utf-16-be", "utf-32"):
         body = json.dumps({"∀": "", **lists}, ensure_ascii=False).encode(encoding)
-        assert call(gate, "POST", JOIN, body).status_code == 400, encoding
+        assert call(gate, "POST", STREAM, body).status_code == 400, encoding
     assert inside.bodies == []
 
 
@@ -122,7 +122,7 @@ def test_a_body_that_is_slow_to_parse_is_refused(gate, inside) -> None:
 async def test_one_address_leaves_room_for_others(gate, inside) -> None:
     """One caller could keep a thousand streams open, or send bodies that never end."""
     inside.hold = asyncio.Event()
-    streams = [asyncio.create_task(ask(gate, "GET", "/gradio_api/queue/data")) for _ in range(MAX_OPEN)]
+    streams = [asyncio.create_task(ask(gate, "POST", STREAM)) for _ in range(MAX_OPEN)]
     await asyncio.sleep(0.1)
     assert (await ask(gate, "GET", "/config")).status_code == 429
     files = [asyncio.create_task(ask(gate, "GET", "/assets/a.js")) for _ in range(MAX_OPEN)]
@@ -138,14 +138,14 @@ async def test_one_address_leaves_room_for_others(gate, inside) -> None:
         await ends.wait()
 
     sending = [
-        asyncio.create_task(ask(gate, "POST", JOIN, slow())) for _ in range(MAX_INCOMING_BYTES // MAX_BODY_BYTES)
+        asyncio.create_task(ask(gate, "POST", STREAM, slow())) for _ in range(MAX_INCOMING_BYTES // MAX_BODY_BYTES)
     ]
     await asyncio.sleep(0.5)
-    assert (await ask(gate, "POST", JOIN, in_parts(50_000))).status_code == 429
-    assert (await ask(gate, "POST", JOIN, b"{}", address="192.0.2.2")).status_code == 200
+    assert (await ask(gate, "POST", STREAM, in_parts(50_000))).status_code == 429
+    assert (await ask(gate, "POST", STREAM, b"{}", address="192.0.2.2")).status_code == 200
     ends.set()
     await asyncio.gather(*sending)
-    assert (await ask(gate, "POST", JOIN, b"{}")).status_code == 200
+    assert (await ask(gate, "POST", STREAM, b"{}")).status_code == 200
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(gate, monkeypatch) -> None:
@@ -156,13 +156,13 @@ def test_a_body_that_does_not_come_is_not_waited_for(gate, monkeypatch) -> None:
         yield b"{"
         await asyncio.sleep(60)
 
-    answer = call(gate, "POST", JOIN, never())
+    answer = call(gate, "POST", STREAM, never())
     assert answer.status_code == 408
 
 
 def test_only_a_refusal_becomes_the_callers_fault(inside) -> None:
     """Gradio answers 500 when a function refuses its values. A fault of the page must remain a 500."""
-    inside.status, gate = 500, Gate(inside, ["race"])
+    inside.status, gate = 500, Gate(inside)
     assert call(gate, "POST", DIRECT, b"{}").status_code == 500
     inside.scope_of = {REFUSED: True}
     assert call(gate, "POST", DIRECT, b"{}").status_code == 400
@@ -180,13 +180,3 @@ def test_every_event_stream_asks_proxies_to_pass_it_on(gate, inside) -> None:
                 asks = found.get("x-accel-buffering"), found["cache-control"]
                 assert asks == ((None, "max-age=9") if b"json" in kind else ("no", "no-cache, no-transform")), path
                 assert found.get_list("set-cookie") == ["a=1", "b=2"]
-
-
-def test_a_stream_of_a_lost_session_logs_nothing(inside) -> None:
-    """Each request wrote a traceback of 100 lines. Other errors in a stream must still be logged."""
-    gate = Gate(inside, ["race"])
-    inside.error = HTTPException(404)
-    assert call(gate, "GET", "/gradio_api/queue/data").status_code == 200
-    inside.error = ValueError()
-    with pytest.raises(RuntimeError):
-        call(gate, "GET", "/gradio_api/queue/data")

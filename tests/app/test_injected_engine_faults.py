@@ -40,7 +40,6 @@ from engine.studies.prompts.study_file import StudyFile
 from engine.text import StopAt
 from tests.helpers import ROOT
 from tests.helpers.hub import ask_at, config_hub
-from tests.helpers.staged import after
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, text_of, trained
 
@@ -71,7 +70,6 @@ def raced(backend: TorchBackend, wanted: RaceRequest) -> dict[str, Any]:
         stage = Stage(backend)
         async with aclosing(stage.frames("a", "at a", wanted)) as frames:
             seen = [json.loads(text) async for text in frames]
-        seen += await after(stage, "a")
         recordings = [frame["recording"] for frame in seen if frame["recording"]]
         return {**seen[-1], "recording": json.loads(recordings[-1]) if recordings else None}
 

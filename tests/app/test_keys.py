@@ -8,14 +8,13 @@ import string
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
 from tests.helpers.loopback import Answer, Body, refusal, servers, sse
 from tests.helpers.loopback_models import WORDS, lists_models, writes
-from tests.helpers.pageserver import NO_MODEL, Visitor, served
+from tests.helpers.pageserver import NO_MODEL, ORDER, Visitor, served
 
 NUM_KEYS, RACE_EVERY = 300, 50
 SIGNS = string.ascii_letters + string.digits + "-_./+=\"'\\{}"
@@ -50,7 +49,7 @@ refuses = [True]
 
 def door(visitor: Visitor) -> int:
     """The function behind the dialog "Your servers"."""
-    config = visitor.client.get(visitor.url.replace("/gradio_api", "/config")).json()
+    config = visitor.client.get(f"{visitor.url}/config").json()
     (own,) = (
         component["id"]
         for component in config["components"]
@@ -63,7 +62,7 @@ def door(visitor: Visitor) -> int:
 
 @pytest.mark.slow
 def test_a_key_is_found_nowhere(page_cache: Path) -> None:
-    """The owner's key would be in a recording that is shared, in the log, in Gradio's queue, or in the list of
+    """The owner's key would be in a recording that is shared, in the log, in an answer, or in the list of
     processes."""
     rng = random.Random(7)
     with served(page_cache, *NO_MODEL) as page, servers(echoing(rng), writes()) as found:
@@ -91,15 +90,14 @@ def test_a_key_is_found_nowhere(page_cache: Path) -> None:
 
 
 def raced(visitor: Visitor, client: httpx.Client, opens: int) -> list[str]:
-    """Choose the servers and race them: all that Gradio's queue says of it, and the race as a file of each form."""
-    data = ["gemma3-270m-ngram", "x"]
-    body = {"data": data, "fn_index": opens, "session_hash": visitor.session, "trigger_id": None}
-    visitor.client.post(f"{visitor.url}/queue/join", json=body).raise_for_status()
-    texts = [json.dumps(message) for message in visitor.messages()]
-    frames: list[Any] = visitor.race(pair="your-servers", max_new_tokens=12)
+    """Choose the servers and race them: all that the page says of it, and the race as a file of each form."""
+    body = {"data": ["gemma3-270m-ngram", "x"], "fn_index": opens, "session_hash": visitor.tab, "trigger_id": None}
+    chosen = visitor.client.post(f"{visitor.url}/gradio_api/run/predict", json=body).raise_for_status()
+    events = list(visitor.events("race", {**ORDER, "pair": "your-servers", "max_new_tokens": 12}))
+    texts, frames = [chosen.text, json.dumps(events)], [frame for name, frame in events if not name]
     assert frames[-1]["state"] == "finished" and "failed" not in frames[-1]["status"]["text"]
     files = [client.get(f"/recordings/{frames[-1]['race']}.{form}") for form in FORMS]
-    return [*texts, *map(json.dumps, frames), *(file.raise_for_status().text for file in files)]
+    return [*texts, *(file.raise_for_status().text for file in files)]
 
 
 def commands() -> list[str]:

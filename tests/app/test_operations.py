@@ -33,7 +33,7 @@ from engine.remote.endpoint import endpoints_of
 from tests.helpers.machines import SMALL
 from tests.helpers.pageserver import TARGET, Refused, Server, served
 from tests.helpers.races import fixed_race
-from tests.helpers.staged import StagedBackend, in_loop, watch
+from tests.helpers.staged import StagedBackend, in_loop, over, watch
 from tools import visitors
 
 MARKER = "zq7-heron-lantern"
@@ -144,7 +144,7 @@ def test_a_race_is_logged_without_its_prompt(page: Server) -> None:
     num_lines = len(lines(page))
     frames = page.visitor(MARKER).race(prompt=f"{MARKER} = {MARKER} + ", drafter="synthetic:0.8134", max_new_tokens=16)
     assert frames[-1]["state"] == "finished"
-    numbers, pair = frames[-1]["metrics"], "command-line"
+    numbers, pair = over(frames)["metrics"], "command-line"
     (line,) = [each for each in lines(page)[num_lines:] if "race" in each]
     raced = line["race"]
     assert {"time", "level", "logger", "message"} < set(line) and line["level"] == "INFO"

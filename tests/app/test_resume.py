@@ -7,10 +7,8 @@ import asyncio
 import json
 import time
 from contextlib import aclosing
-from types import SimpleNamespace
 from typing import Any
 
-import gradio as gr
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,10 +19,11 @@ from app.catalogue.machine import Machine
 from app.jobs.backend import TorchBackend
 from app.jobs.races import GRACE_S, LOST, MAX_WATCHERS, Stage
 from app.page.handlers import Handlers
+from app.page.stream import Asked
 from engine.core.errors import UsageError
 from engine.recordings.event_json import from_json
 from tests.helpers.races import events_of, fixed_race, recordings
-from tests.helpers.staged import ORDER, StagedBackend, in_loop, watch
+from tests.helpers.staged import ORDER, StagedBackend, in_loop, over, watch
 
 RACE = fixed_race()
 STEP_S, SLACK_S = 0.05, 0.4
@@ -61,7 +60,7 @@ def test_whoever_comes_back_sees_the_whole_race(recording, leaves, step_s) -> No
         events = [from_json(event) for frame in frames for event in frame["events"]]
         assert events == events_of(recording)[: len(events)]
     assert len(events) == len(events_of(recording))
-    assert visits[-1][-1]["state"] == "finished" and json.loads(visits[-1][-1]["recording"]) == recording
+    assert visits[-1][-1]["complete"] and json.loads(over(visits[-1])["recording"]) == recording
 
 
 @pytest.mark.parametrize("left", ["racing", "preparing", "waiting", "not even begun"])
@@ -87,7 +86,7 @@ async def test_where_nobody_comes_back_nothing_is_left(left) -> None:
     while stage._runs or stage.queue._tickets or backend.running:
         assert time.monotonic() - closed < 0.3 + STEP_S + SLACK_S
         await asyncio.sleep(0.01)
-    assert len(asyncio.all_tasks()) == 1 and not stage.racing("b") and stage.stop("b") == 0
+    assert len(asyncio.all_tasks()) == 1 and stage.stop("b") == 0
     backend.prepare_s = backend.step_s = 0.0
     assert (await watch(stage, "c"))[-1]["state"] == "finished" and backend.most == 1
 
@@ -108,7 +107,7 @@ async def test_the_race_is_whose_it_is_now() -> None:
     await asyncio.sleep(0.1)
     await first.aclose()  # later than the other one came
     await asyncio.sleep(0.3)
-    assert stage.racing("new") and not stage.racing("old") and backend.running == 1
+    assert backend.running == 1
     assert stage.stop("old") == 0
     asked = time.monotonic()
     assert stage.stop("new") == 1
@@ -144,20 +143,18 @@ async def test_a_race_that_is_resumed_counts_once() -> None:
 @in_loop
 async def test_a_race_has_few_watchers() -> None:
     """150 unread streams of one race took 92 MB and slowed all other requests down. Closing one makes room."""
-    handlers = Handlers(load(Machine()), TorchBackend())
     backend = StagedBackend(RACE, step_s=STEP_S)
-    handlers.stage = Stage(backend)
-    own = handlers.stage.frames("a", "here", ORDER)
+    stage = Stage(backend)
+    own = stage.frames("a", "here", ORDER)
     race = json.loads(await anext(own))["race"]
-    requests: list[Any] = [SimpleNamespace(session_hash=f"b{i}", client=None) for i in range(MAX_WATCHERS)]
-    others = [handlers.resume(race, request) for request in requests]
+    others = [stage.resume(f"b{i}", race) for i in range(MAX_WATCHERS)]
     for each in others[:-1]:
         assert json.loads(await anext(each))["race"] == race
-    with pytest.raises(gr.Error, match=f"already has {MAX_WATCHERS} viewers"):
+    with pytest.raises(UsageError, match=f"already has {MAX_WATCHERS} viewers"):
         await anext(others[-1])
     await others[0].aclose()
     backend.step_s = 0.0
-    assert (await seen(handlers.resume(race, requests[-1])))[-1]["state"] == "finished"
+    assert (await seen(stage.resume("b", race)))[-1]["state"] == "finished"
     for each in (own, *others):
         await each.aclose()
 
@@ -170,9 +167,7 @@ async def test_a_guess_finds_nothing() -> None:
     handlers.stage = Stage(StagedBackend(RACE, step_s=0.01))
     task = asyncio.create_task(watch(handlers.stage, "a"))
     await asyncio.sleep(0.1)
-    request: Any = SimpleNamespace(session_hash="b", client=None)
     for guess in guesses:
-        assert [frame async for frame in handlers.resume(guess, request)] == [LOST]
-    assert [frame async for frame in handlers.resume("", request)] == [], "a first visit has lost nothing"
-    assert handlers.stage.racing("a") and not handlers.stage.racing("b")
+        events = await handlers.runs()["resume"](Asked("b", "here", {}, {"race": guess}))
+        assert [value async for name, value in events if not name] == [LOST]
     assert (await task)[-1]["state"] == "finished"

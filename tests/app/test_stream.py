@@ -25,7 +25,7 @@ from engine.core.errors import UsageError
 from engine.core.events import Started
 from engine.recordings.event_json import from_json
 from tests.helpers.races import events_of, fixed_race, recordings
-from tests.helpers.staged import ORDER, StagedBackend, in_loop, watch
+from tests.helpers.staged import ORDER, StagedBackend, in_loop, over, watch
 
 RACE = fixed_race()
 
@@ -45,7 +45,7 @@ def test_a_browser_gets_the_whole_race(recording) -> None:
     frames = asyncio.run(watch(Stage(StagedBackend(recording)), "a"))
     assert [from_json(event) for frame in frames for event in frame["events"]] == events_of(recording)
     assert [frame["seq"] for frame in frames] == list(range(len(frames)))
-    assert frames[-1]["state"] == "finished" and json.loads(frames[-1]["recording"]) == recording
+    assert frames[-1]["state"] == "finished" and json.loads(over(frames)["recording"]) == recording
     assert len({frame["race"] for frame in frames}) == 1 and {frame["name"] for frame in frames} == {ORDER.name}
 
 

@@ -34,13 +34,12 @@ CONSTANTS = {"NOISE", "ROUGH", "ROUNDING", "SAYS",
              "NUM_PROMPTS", "OWN", "REPORT_CSS", "SEPARATE"}  # fmt: skip
 # What a browser knows by itself, as far as the page uses it.
 BROWSERS = {
-    "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date", "DecompressionStream", "Error",
-    "Event",
-    "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math", "MutationObserver", "Number", "Object", "Promise",
-    "RegExp", "ResizeObserver", "Response", "Set", "String", "TextDecoder", "TextEncoder", "TypeError", "URL",
-    "URLSearchParams", "Uint8Array", "atob", "cancelAnimationFrame", "clearInterval", "clearTimeout", "document",
-    "fetch", "getComputedStyle", "globalThis", "history", "innerHeight", "innerWidth", "localStorage", "location",
-    "navigator", "performance",
+    "AbortController", "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date",
+    "DecompressionStream", "Error", "Event", "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math",
+    "MutationObserver", "Number", "Object", "Promise", "RegExp", "ResizeObserver", "Response", "Set", "String",
+    "TextDecoder", "TextDecoderStream", "TextEncoder", "TypeError", "URL", "URLSearchParams", "Uint8Array", "atob",
+    "cancelAnimationFrame", "clearInterval", "clearTimeout", "document", "fetch", "getComputedStyle", "globalThis",
+    "history", "innerHeight", "innerWidth", "localStorage", "location", "navigator", "performance",
     "requestAnimationFrame", "sessionStorage", "setInterval", "setTimeout", "undefined", "window",
 }  # fmt: skip
 

@@ -31,10 +31,8 @@ from tests.helpers.race_pages import (
     TOKENS,
     expected,
     feed,
-    frames,
     opened,
     race_over,
-    show,
     words,
     words_of,
 )
@@ -183,18 +181,6 @@ def test_whatever_the_check_accepts_can_be_shown(page: Any) -> None:
     page.evaluate("texts => texts.forEach(text => window.photofinish.open(text))", good)
     page.evaluate(SETTLED)
     assert 20 < len(good) < 250
-
-
-def test_a_file_on_screen_stays_until_the_next_race(page: Any) -> None:
-    """Late frames of the race before must not write into an opened file."""
-    sent = frames(RACE, race_id="served")
-    show(page, sent[:-1])
-    assert page.is_disabled("[data-ref=open]")
-    opened(page, SHORT)
-    show(page, sent[-1:])
-    assert page.evaluate(TOKENS) == expected(SHORT)
-    show(page, frames(RACE, race_id="next")[:3])
-    assert page.evaluate(STATE)["race"] == "next"
 
 
 @pytest.mark.parametrize("live", [True, False], ids=["live", "file"])

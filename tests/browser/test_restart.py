@@ -23,18 +23,19 @@ MINE = "def mine(a):\n    return a"
 def test_a_restart_loses_nothing_of_a_visitor(browser: Any, page_cache: Path) -> None:
     """A stream that breaks off without a word; a process that does not end; a prompt, a race or a study that is gone
     with the server, or a study that begins anew."""
-    port, tab = free_port(), browser.new_page()
-    study = Dialog(tab, "#page-study")
+    port, context = free_port(), browser.new_context()
+    tab, studying = context.new_page(), context.new_page()  # a tab runs one thing at a time
+    study = Dialog(studying, "#page-study")
     with served(page_cache, port=port) as before:
-        open_tab(tab, before)
+        for one in (tab, studying):
+            open_tab(one, before)
         settings(tab, Maximum_length="1000")
         tab.fill("#page-prompt textarea", MINE)
-        tab.click("#page-study-button")
+        studying.click("#page-study-button")
         study.choose(FILE)
         study.fill(length="32")
-        tab.click(study["start"])
+        studying.click(study["start"])
         study.says("says", f"1 of {NUM} prompts finished")
-        tab.keyboard.press("Escape")
         run_race(tab, "running")
         began = time.monotonic()
         before.process.terminate()
@@ -47,8 +48,9 @@ def test_a_restart_loses_nothing_of_a_visitor(browser: Any, page_cache: Path) ->
         tab.reload()
         tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race)
         assert tab.input_value("#page-prompt textarea") == MINE
-        tab.click("#page-study-button:has-text('Your prompts ')")
+        studying.reload()
+        studying.click("#page-study-button:has-text('Your prompts ')")
         num = len({row["line"] for row in study.saved()["rows"]})
         assert 0 < num < NUM and study.text("start") == "Continue"
         assert f"{num} of {NUM} prompts finished" in study.text("says")
-    tab.close()
+    context.close()

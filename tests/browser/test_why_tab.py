@@ -124,7 +124,7 @@ def test_figures_requested_while_others_are_drawn_come_too(tab: Any) -> None:
     """Extras arrive, or another race, while Gradio waits for the last figures: these would never come."""
     held: list[Any] = []
     tab.click("[role=tab][data-tab=why]")
-    tab.route("**/queue/join*", lambda route: held.append(route))
+    tab.route("**/run/predict*", lambda route: held.append(route))
     for num, file in enumerate((RACES / "sql.json", RACES / "chat.json")):
         with tab.expect_response("**/recordings/*.json"):  # the last thing before the figures are requested
             tab.set_input_files("[data-ref=file]", file)
@@ -133,7 +133,7 @@ def test_figures_requested_while_others_are_drawn_come_too(tab: Any) -> None:
         assert held or num
     for route in held:
         route.continue_()
-    tab.unroute("**/queue/join*")
+    tab.unroute("**/run/predict*")
     tab.wait_for_function(SHOWN, timeout=10_000)
     assert words(tab, "cheatRatio") == f"{cheats(compared_of(read(file)))['ratios'][0]:.2f}×"
 

@@ -4,6 +4,7 @@ functions and from what HTTP allows; and what no answer may have."""
 from __future__ import annotations
 
 import json
+import math
 import re
 import socket
 import sys
@@ -11,10 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 from hypothesis import strategies as st
@@ -22,28 +23,22 @@ from hypothesis import strategies as st
 from app.jobs.recorded import RACES
 from tests.helpers import ROOT
 from tests.helpers.hostile_recordings import lanes, race, singly, small
-from tests.helpers.pageserver import PLANTED, TARGET, Server
+from tests.helpers.pageserver import ORDER, PLANTED, TARGET, Server
 
-READ_S, MAX_READ, SLOW_S = 0.25, 20_000_000, 10.0  # of an answer without an end; bytes of one; how long a call may take
+# How long a tab's stream is read, a program's result is waited for (races that were left have the device before it, for
+# up to GRACE_S), and a bare connection is read; bytes of an answer; how long a call may take.
+READ_S, RESULT_S, BARE_S, MAX_READ, SLOW_S = 0.5, 7.0, 0.25, 20_000_000, 10.0
 NUM_ADDRESSES = 16  # of callers: one alone would soon be refused everything
-LONGEST_TOKENS = 48  # long races would take most of the time
+LONGEST_TOKENS = 32  # long races would take most of the time
 FAULTS = "Key|Type|Value|Attribute|Runtime|Index|Recursion|Assertion"
 NEVER = re.compile(
-    r'Traceback \(most|File \\?"[^"]+", line|site-packages|dist-packages|'
+    r'Traceback \(most|File \\?"[^"]+", line|site-packages|dist-packages|a bug in Photofinish|'
     + rf"\b(?:{FAULTS})Error(?:\(|: )|"
     + "|".join(map(re.escape, (str(ROOT), sys.prefix, sys.base_prefix, *PLANTED.values())))
 )
 RACE_ID = "0a" * 16
 TEXTS = ["", "\0", "\ud800", "a\u202eb", "\r\n\r\n", "\x1b[31m", "🏁" * 99, "<img src=x onerror=alert(1)>", "__proto__"]
-TEXTS += [
-    "../../etc/passwd",
-    "file:///etc/passwd",
-    "C:\\x",
-    "%2e%2e/x",
-    "http://127.0.0.1:1/v1",
-    "null",
-    "${7*7}{{7*7}}",
-]
+TEXTS += ["../../etc/passwd", "file:///etc/passwd", "C:\\x", "%2e%2e/x", "http://127.0.0.1:1/v1", "null", "${7}{{7*7}}"]
 TEXTS += ["synthetic:0.5+" * 9, "synthetic:" + "0" * 5_000, "hybrid:ngram+ngram", "draft_model:/", "eagle3:../x", "٣"]
 TEXTS += ["x" * 20_001, "\0" * 20_000, "word " * 50_000, '"' * 9_999, "9" * 400, "NaN", "-0", "1e5", "7.0"]
 PROMPTS = ["la la la", "def f(x):\n    return", "é 🏁\n", '{"a": 1}\n' * 20]
@@ -51,11 +46,13 @@ SITE = """/ /config /config/ /theme.css /favicon.ico /robots.txt /tokens /record
     /recordings/recorded-story.json /recordings/recorded-story.csv /recordings/x.html /recordings/a/b.json
     /recordings/..%2f..%2fapp.json /recordings/%00.csv /recordings/x.exe /recordings/%F0%9F%8F%81.json /assets/../app.py
     /assets/%2e%2e/app.py /assets/..%5capp.py /static/%00 /static//etc/passwd /?deep_link=../x /?__theme=<x>
-    http://evil.example/config /yours/model /yours/servers /yours/x /openapi.json /docs"""
+    http://evil.example/config /yours/model /yours/servers /yours/x /openapi.json /docs /stream /stream/ /stream/x /stop
+    /stop/x /healthz"""
 API = f"""info info?all_endpoints=1 app_id startup-events queue/status queue/data queue/data?session_hash=
     queue/data?session_hash=%00 queue/join run/predict run/race run/no call/race call/stop call/race/{RACE_ID} cancel
-    call/v2/stop/{RACE_ID} call/race/x reset upload upload_progress process_recording component_server heartbeat/a
-    stream/a/b login file=/etc/passwd file/etc/passwd proxy=http://127.0.0.1:1/ deep_link?session_hash=a""".split()
+    call/v2/race call/v2/race/{RACE_ID} call/v2/stop/{RACE_ID} call/race/x reset upload upload_progress component_server
+    process_recording heartbeat/a stream/a/b login file=/etc/passwd file/etc/passwd proxy=http://127.0.0.1:1/
+    deep_link?session_hash=a""".split()
 PATHS = [*SITE.split(), *(f"/gradio_api/{path}" for path in API), "/assets/" + "a" * 300, "/" + "x" * 9_000]
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "get", "X" * 70]
 HEADERS: list[tuple[str, str]] = [
@@ -76,12 +73,16 @@ BARE += [b"POST /tokens" + LOCAL + header + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n" for 
 BARE += [b"GET /" + LOCAL + b"x: y\r\n" * 5_000 + b"\r\n"]
 FILE = {"name": ["a.txt", "b.jsonl", "c.csv"], "text": ["la la\nfa fa\n", '{"prompt": "la la"}\n'], "flatten": [True]}
 LOAD = {"users": ["1", "1,5"], "requests": [1, 2], "max_new_tokens": [8], "dollars": [None, 1.5], "kept": [None]}
-NAMED = {"request": ["1", "2"], "key": ["recorded-story", RACE_ID], "lane": ["speculative", "plain", ""]}
-EVENTS: dict[str, dict[str, list[Any]]] = {
-    "again": {**NAMED, "key": [RACE_ID]},  # else the model of the page's own recordings would be loaded first, of a GB
-    "charts": NAMED, "why": NAMED, "check_up": {**FILE, "text": [None, *FILE["text"]]}, "load": {**LOAD, **FILE},
-    "study": {**FILE, "limit": [1, 2], "max_new_tokens": [8], "kept": [None, "{}"], "look": [True, False]},
-}  # fmt: skip
+NAMED = {"key": ["recorded-story", RACE_ID], "lane": ["speculative", "plain", ""]}
+FIGURES = {"tab": ["charts", "why"], "request": ["1", "2"], **NAMED}
+SAVED = {"saved": ["{}", *TEXTS]}
+RUNS: list[tuple[str, dict[str, list[Any]]]] = [  # what a tab asks for, with what order
+    *[("race", {})] * 5, ("resume", {"race": [RACE_ID[:16], *TEXTS]}), ("model", {"named": [True, 1]}),
+    ("again", {**NAMED, "key": [RACE_ID]}),  # else the model of the page's own recordings would be loaded, of a GB
+    ("check-up", {**FILE, "text": [None, *FILE["text"]]}), ("load", {**LOAD, **FILE}), ("load", SAVED),
+    ("study", {**FILE, "limit": [1, 2], "max_new_tokens": [8], "kept": [None, "{}"], "look": [True, False]}),
+    ("study", SAVED),
+]  # fmt: skip
 YOURS: dict[str, dict[str, list[Any]]] = {  # never put to use: the page would be another one for whoever comes next
     "/yours/model": {"target": [TARGET, *TEXTS], "drafter": ["ngram", *TEXTS], "use": [False]},
     "/yours/servers": {
@@ -98,24 +99,27 @@ ODD = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=5) | st.dictio
 
 @dataclass(frozen=True)
 class Call:
-    """target: path and query. bare: the whole request instead, byte for byte. stream: a session whose answers are to be
-    read afterwards."""
+    """target: path and query. bare: the whole request instead, byte for byte. then: what is sent afterwards if the
+    answer was good; ID in its target stands for the answer's id."""
 
     method: str = "GET"
     target: str = "/"
     content: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     bare: bytes = b""
-    stream: str = ""
+    then: Call | None = None
 
 
 @st.composite
-def nearly(draw: st.DrawFn, good: st.SearchStrategy[Any]) -> Any:
-    """Mostly a good value, else one nearly good or odd."""
-    if luck := draw(st.sampled_from([0] * 30 + [1, 2])):
-        spoilt = [str, lambda value: [value], lambda value: {"value": value}, lambda value: f" {value}\0"]
-        return draw(ODD) if luck == 1 else draw(st.sampled_from(spoilt))(draw(good))
-    return draw(good)
+def objects(draw: st.DrawFn, good: Mapping[str, st.SearchStrategy[Any]]) -> dict[str, Any]:
+    """An object of good values. In one of six, one value is nearly good, odd or missing, or there is another one."""
+    made = draw(st.fixed_dictionaries(good))
+    if draw(st.integers(0, 5)) == 5:  # not 0: hypothesis prefers it
+        name = draw(st.sampled_from([*good] * 3 + ["event_id", "batched", "request", "trigger_id"]))
+        value = made.pop(name, None)
+        spoilt = st.sampled_from([str(value), [value], {"value": value}, f" {value}\0"])
+        made |= draw(st.sampled_from([{}, {name: draw(spoilt)}, {name: draw(ODD)}]))
+    return made
 
 
 def torn(text: bytes) -> st.SearchStrategy[bytes]:
@@ -124,8 +128,7 @@ def torn(text: bytes) -> st.SearchStrategy[bytes]:
 
 
 def members(good: Mapping[str, list[Any]]) -> st.SearchStrategy[Any]:
-    """An object with these members, mostly."""
-    return nearly(st.fixed_dictionaries({name: nearly(st.sampled_from(values)) for name, values in good.items()}))
+    return objects({name: st.sampled_from(values) for name, values in good.items()})
 
 
 @st.composite
@@ -144,10 +147,9 @@ def recordings(draw: st.DrawFn) -> Call:
     return Call("POST", "/recordings", draw(torn(json.dumps(base).encode())))
 
 
-def posted(target: str, body: Any, draw: st.DrawFn, stream: str = "") -> Call:
-    return Call(
-        "POST", target, draw(torn(json.dumps(body).encode())), {"content-type": "application/json"}, b"", stream
-    )
+def posted(target: str, body: Any, draw: st.DrawFn, then: Call | None = None) -> Call:
+    content = draw(torn(json.dumps(body).encode()))
+    return Call("POST", target, content, {"content-type": "application/json"}, b"", then)
 
 
 def calls(config: Mapping[str, Any]) -> st.SearchStrategy[Call]:
@@ -155,30 +157,40 @@ def calls(config: Mapping[str, Any]) -> st.SearchStrategy[Call]:
     fields = {part["id"]: values_of(part) for part in config["components"]}
     functions = {function["id"]: function for function in config["dependencies"]}
     served = [key for key, function in functions.items() if function["backend_fn"]]
-    sessions = st.sampled_from([f"fuzz-{i}" for i in range(9)] * 3 + ["", "é", "x" * 9_000, None, [], "\0"])
+    (racing,) = (function for function in functions.values() if function["api_name"] == "race")
+    settings = objects({name: fields[i] for name, i in zip(ORDER, racing["inputs"], strict=True)})
+    tabs = st.sampled_from([f"fuzz-tab-{i}" for i in range(9)] * 6 + ["", "é" * 8, "x" * 9_000, None, [], "\0" * 8])
 
     @st.composite
-    def of_functions(draw: st.DrawFn) -> Call:
-        called = functions[draw(st.sampled_from([*served] * 5 + [*functions]))]
-        data = draw(nearly(st.tuples(*(nearly(fields[i]) for i in called["inputs"]))))
-        session, name = draw(sessions), str(called["api_name"])
-        body = {"data": data, "fn_index": called["id"], "session_hash": session, "trigger_id": None}
-        if name.rstrip("_0123456789") in EVENTS:
-            body["event_data"] = draw(members(EVENTS[name.rstrip("_0123456789")]))
-        if not draw(st.integers(0, 9)):
-            body[draw(st.sampled_from([*body, "event_id", "batched", "request", "extra"]))] = draw(ODD)
-        path = "queue/join" if called["queue"] else "run/predict"
-        if not draw(st.integers(0, 9)):
-            path = draw(st.sampled_from(["queue/join", f"run/{name}", f"call/{name}", f"call/v2/{name}"]))
-        is_read = path == "queue/join" and isinstance(session, str) and draw(st.booleans())
-        return posted(f"/gradio_api/{path}", body, draw, session if is_read else "")
+    def of_functions(draw: st.DrawFn, program: bool = False) -> Call:
+        """A call of a function of Gradio's; or of `race`, as programs do."""
+        called = racing if program else functions[draw(st.sampled_from([*served] * 5 + [*functions]))]
+        values, name = {f"{i:02}": fields[number] for i, number in enumerate(called["inputs"])}, called["api_name"]
+        data = objects(values).map(lambda drawn: [value for _, value in sorted(drawn.items())])
+        body = {"data": data, "fn_index": st.just(called["id"]), "session_hash": tabs}
+        if name == "figures":
+            body["event_data"] = members(FIGURES)
+        others = ["queue/join", f"call/{name}", f"call/v2/{name}", "run/predict", f"run/{name}"]
+        path = draw(st.sampled_from(others[:1] + others[:4] if program else ["run/predict"] * 30 + others))
+        sent = draw(settings if program and "v2" in path else objects(body))
+        session = quote(str(sent.get("session_hash")), errors="replace")
+        then = f"queue/data?session_hash={session}" if path == "queue/join" else f"{path}/ID"
+        return posted(f"/gradio_api/{path}", sent, draw, Call(target=f"/gradio_api/{then}") if program else None)
+
+    @st.composite
+    def of_tabs(draw: st.DrawFn) -> Call:
+        """What a tab runs, and then stops."""
+        name, order = draw(st.sampled_from(RUNS))
+        body = draw(objects({"tab": tabs, "run": st.just(name), "settings": settings, "order": members(order)}))
+        stop = draw(objects({"tab": st.just(body.get("tab")), "run": st.just(name)}))
+        return posted("/stream", body, draw, posted("/stop", stop, draw))
 
     @st.composite
     def of_routes(draw: st.DrawFn) -> Call:
         path = draw(st.sampled_from([*YOURS, "/tokens", "/tokens"]))
         tokens = {"text": [*PROMPTS, *TEXTS], "target": [TARGET, *TEXTS]}
         body = draw(members(YOURS.get(path, tokens)))
-        if path == "/yours/model" and isinstance(body, dict):
+        if path == "/yours/model":
             body["use"] = draw(st.sampled_from([False, 1, "true"]))
         return posted(path, body, draw)
 
@@ -188,12 +200,9 @@ def calls(config: Mapping[str, Any]) -> st.SearchStrategy[Call]:
         content = b"" if method == "GET" else json.dumps(draw(ODD)).encode()
         return Call(method, draw(st.sampled_from(PATHS)), content, dict([draw(st.sampled_from(HEADERS))]))
 
-    others = [recordings(), of_routes(), of_paths(), st.sampled_from(BARE).map(bare)]
-    return st.sampled_from([of_functions()] * 9 + others).flatmap(lambda kind: kind)
-
-
-def bare(request: bytes) -> Call:
-    return Call(bare=request)
+    others = [recordings(), of_routes(), of_paths(), st.sampled_from(BARE).map(lambda request: Call(bare=request))]
+    kinds = [of_tabs()] * 3 + [of_functions(program=True), *[of_functions()] * 2, *others]
+    return st.sampled_from(kinds).flatmap(lambda kind: kind)
 
 
 def values_of(part: Mapping[str, Any]) -> st.SearchStrategy[Any]:
@@ -207,8 +216,8 @@ def values_of(part: Mapping[str, Any]) -> st.SearchStrategy[Any]:
         choices = st.sampled_from([choice for _, choice in props["choices"]] or [None])
         return st.lists(choices, max_size=3) if kind == "checkboxgroup" else choices
     if kind in ("slider", "number"):
-        low, high = props["minimum"], min(props.get("maximum", 9), LONGEST_TOKENS)
-        return st.integers(int(low), int(high)) | st.floats(low, high)
+        low, high, step = props["minimum"], min(props.get("maximum", 9), LONGEST_TOKENS), props["step"]
+        return st.integers(0, int((high - low) / step)).map(lambda num: low + num * step)
     return st.sampled_from(PROMPTS)
 
 
@@ -219,8 +228,9 @@ def rss_mb(server: Server) -> float:
 
 
 class Fuzzer:
-    """Sends calls to a page. statuses: how many were answered with which (0: the connection was closed). problems: what
-    went wrong, and in answer to what."""
+    """Sends calls to a page. statuses: how many were answered with which (0: the connection was closed; 599: not).
+    races: how many streams brought a race's frames or its result, by path. problems: what went wrong, and in answer to
+    what."""
 
     def __init__(self, server: Server) -> None:
         self._base = urlsplit(server.url)
@@ -228,29 +238,30 @@ class Fuzzer:
         self._clients = [httpx.Client(base_url=server.url, transport=port) for port in ports]
         self.config = self._clients[0].get("/config").json()
         self.statuses: Counter[int] = Counter()
+        self.races: Counter[str] = Counter()
         self.problems: list[str] = []
-        self.num_read = 0
 
     def close(self) -> None:
         for client in self._clients:
             client.close()
 
     def send(self, call: Call) -> None:
-        self._send(call)
-        if call.stream and self._last == 200:
-            self.num_read += 1
-            self._send(Call(target="/gradio_api/queue/data?session_hash=" + call.stream))
+        status, answer = self._send(call)
+        if call.then and status == 200:
+            given = re.match(r'{"event_id":"(\w+)"}', answer)
+            self._send(replace(call.then, target=call.then.target.replace("ID", given[1] if given else "ID")))
 
-    def _send(self, call: Call) -> None:
+    def _send(self, call: Call) -> tuple[int, str]:
         began = time.monotonic()
-        self._last, answer = self._bare(call.bare) if call.bare else self._asked(call)
+        status, answer = self._bare(call.bare) if call.bare else self._asked(call)
         took_s = time.monotonic() - began
-        self.statuses[self._last] += 1
+        self.statuses[status] += 1
         sent = call.content.decode("utf-8", "replace") + call.target
         problems = {words for words in NEVER.findall(answer) if words not in sent}
-        problems |= {f"status {self._last}"} if self._last >= 500 else set()
+        problems |= {f"status {status}"} if status >= 500 else set()
         problems |= {"slow"} if took_s > SLOW_S else set()
         self.problems += [f"{why}: {str(call)[:400]} -> {answer[:300]}" for why in sorted(problems)]
+        return status, answer
 
     def _asked(self, call: Call) -> tuple[int, str]:
         """(status, answer), as much of it as comes in time."""
@@ -260,28 +271,29 @@ class Fuzzer:
         request = client.build_request(
             call.method, "/", content=call.content or None, headers=headers, extensions=target, timeout=SLOW_S + 5
         )
-        answer = b""
+        status, ends, answer = 599, math.inf, b""
         try:
             response = client.send(request, stream=True)
-            is_stream = "text/event-stream" in response.headers.get("content-type", "")
+            status = response.status_code
+            if "text/event-stream" in response.headers.get("content-type", ""):
+                ends = time.monotonic() + (READ_S if call.target == "/stream" else RESULT_S)
             with closing(response):
-                request.extensions["timeout"]["read"] = READ_S if is_stream else SLOW_S
-                ends = time.monotonic() + READ_S
+                request.extensions["timeout"]["read"] = min(SLOW_S, ends - time.monotonic())
                 for part in response.iter_raw():
                     answer += part
-                    if len(answer) > MAX_READ or (is_stream and time.monotonic() > ends):
+                    if len(answer) > MAX_READ or time.monotonic() > ends:
                         break
-        except httpx.ReadTimeout:
-            if not answer and "queue/data" not in call.target and "call/" not in call.target:
-                return 599, "no answer"
-            return 200, answer.decode("utf-8", "replace")
+        except httpx.ReadTimeout:  # there is no answer, or a stream goes on
+            pass
         except (httpx.RemoteProtocolError, httpx.LocalProtocolError, httpx.ReadError, httpx.WriteError):
             return 0, ""
-        return response.status_code, answer.decode("utf-8", "replace")
+        if ends < math.inf and b"complete" in answer:
+            self.races[re.split(r"\?|(?:/v2)?/race/", call.target)[0]] += 1
+        return status, answer.decode("utf-8", "replace")
 
     def _bare(self, request: bytes) -> tuple[int, str]:
         answer = b""
-        with socket.create_connection((self._base.hostname, self._base.port), timeout=READ_S) as bare:
+        with socket.create_connection((self._base.hostname, self._base.port), timeout=BARE_S) as bare:
             try:
                 bare.sendall(request)
                 while len(answer) < MAX_READ and (part := bare.recv(65_536)):

@@ -5,27 +5,26 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-JOIN, DIRECT, CANCEL = "/gradio_api/queue/join", "/gradio_api/run/predict", "/gradio_api/cancel"
+STREAM, DIRECT, STOP = "/stream", "/gradio_api/run/predict", "/stop"
 RACE_ID = "0a" * 16
 USED = {
     "GET": f"""/ /healthz
         /config /theme.css /recordings/{RACE_ID}.json /assets/index-a_B.1.js /static/fonts/x/y-Bold.woff2
-        /gradio_api/info /gradio_api/queue/data /gradio_api/startup-events /gradio_api/queue/status /gradio_api/app_id
+        /gradio_api/info /gradio_api/queue/data /gradio_api/startup-events /gradio_api/app_id
         /gradio_api/call/race/{RACE_ID} /gradio_api/call/v2/race/{RACE_ID}""",
-    "POST": f"""{JOIN} {DIRECT} {CANCEL} /recordings /tokens /gradio_api/run/stop /gradio_api/call/race
-        /gradio_api/call/v2/stop/""",
+    "POST": f"""{STREAM} {DIRECT} {STOP} /recordings /tokens /gradio_api/queue/join /gradio_api/call/race
+        /gradio_api/call/v2/race""",
 }
 
 
 class Inside:
     """An application behind the gate, which records the bodies that reach it. It waits for `hold` before it answers
-    with `status` and `headers`, or raises `error` in the middle of its answer."""
+    with `status` and `headers`."""
 
     def __init__(self, status: int = 200) -> None:
         self.status, self.bodies, self.scope_of = status, list[bytes](), dict[str, Any]()
         self.headers = list[tuple[bytes, bytes]]()
         self.hold: asyncio.Event | None = None
-        self.error: Exception | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if self.hold is not None:
@@ -37,6 +36,4 @@ class Inside:
         self.bodies.append(body)
         scope.update(self.scope_of)
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
-        if self.error is not None:
-            raise RuntimeError from self.error
         await send({"type": "http.response.body", "body": b"inside"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,49 +130,40 @@ def _answers(url: str) -> bool:
 
 
 class Visitor:
-    """One browser's session, spoken to as the page's own JavaScript does: join the queue, then read a stream of
-    messages."""
+    """One browser's tab, spoken to as the page's own program does."""
 
-    def __init__(self, url: str, session: str, client: httpx.Client | None = None) -> None:
-        self.url, self.session = f"{url}/gradio_api", session
+    def __init__(self, url: str, name: str, client: httpx.Client | None = None) -> None:
+        self.url, self.tab = url, f"tab-{name}-{secrets.token_hex(4)}"
         self.client = client or httpx.Client(timeout=60)
-        config = self.client.get(f"{url}/config").json()
-        self.functions = {
-            dependency["api_name"]: dependency["id"] for dependency in config["dependencies"] if dependency["api_name"]
-        }
 
-    def join(self, name: str, *data: Any, event: Mapping[str, Any] | None = None) -> str:
-        """The id of the call, which its messages have."""
-        body = {"data": data, "fn_index": self.functions[name], "session_hash": self.session, "trigger_id": None}
-        body |= {"event_data": event} if event else {}
-        answer = self.client.post(f"{self.url}/queue/join", json=body).raise_for_status()
-        return answer.json()["event_id"]
-
-    def messages(self) -> Iterator[dict[str, Any]]:
-        """Everything the server says to this session, until it closes the stream. Closing this generator is closing the
-        tab."""
-        with self.client.stream("GET", f"{self.url}/queue/data", params={"session_hash": self.session}) as stream:
+    def events(self, run: str, settings: Mapping[str, Any] = ORDER, **order: Any) -> Iterator[tuple[str, Any]]:
+        """The names and values of what the server answers, until it is over. Closing this generator is closing the tab.
+        Raises Refused with what a visitor reads."""
+        body = {"tab": self.tab, "run": run, "settings": {**settings}, "order": order}
+        with self.client.stream("POST", f"{self.url}/stream", json=body) as stream:
+            if stream.status_code == 400:
+                raise Refused(json.loads(stream.read())["detail"])
+            stream.raise_for_status()
+            name = ""
             for line in stream.iter_lines():
-                if line.startswith("data:"):
-                    message = json.loads(line[5:])
-                    if message["msg"] == "close_stream":
-                        return
-                    yield message
+                kind, _, text = line.partition(": ")
+                if kind == "event":
+                    name = text
+                elif kind == "data":
+                    if name == "refused":
+                        raise Refused(json.loads(text))
+                    yield name, json.loads(text)
+                    name = ""
 
-    def order(self, **changes: Any) -> str:
-        return self.join("race", *{**ORDER, **changes}.values())
-
-    def frames(self) -> Iterator[dict[str, Any]]:
-        """The frames of a race that was ordered; raises Refused with what a visitor reads."""
-        for message in self.messages():
-            yield from map(json.loads, values_of(message))
+    def frames(self, run: str = "race", settings: Mapping[str, Any] = ORDER, **order: Any) -> Iterator[dict[str, Any]]:
+        with closing(self.events(run, settings, **order)) as events:
+            yield from (value for name, value in events if not name)
 
     def race(self, **changes: Any) -> list[dict[str, Any]]:
-        self.order(**changes)
-        return list(self.frames())
+        return list(self.frames(settings={**ORDER, **changes}))
 
-    def stop(self) -> None:
-        self.client.post(f"{self.url}/run/stop", json={"data": [], "session_hash": self.session}).raise_for_status()
+    def stop(self, run: str = "race") -> None:
+        self.client.post(f"{self.url}/stop", json={"tab": self.tab, "run": run}).raise_for_status()
 
 
 class Refused(Exception):
@@ -183,14 +175,18 @@ class Watched(threading.Thread):
 
     def __init__(self, visitor: Visitor, **changes: Any) -> None:
         super().__init__(daemon=True)
-        self.visitor, self.frames, self.times = visitor, [], []
-        visitor.order(**changes)
+        self.frames, self.times = list[dict[str, Any]](), list[float]()
+        self._source = visitor.frames(settings={**ORDER, **changes})
+        self._see(next(self._source))
         self.start()
 
+    def _see(self, frame: dict[str, Any]) -> None:
+        self.frames.append(frame)
+        self.times.append(time.monotonic())
+
     def run(self) -> None:
-        for frame in self.visitor.frames():
-            self.frames.append(frame)
-            self.times.append(time.monotonic())
+        for frame in self._source:
+            self._see(frame)
 
     def until(self, state: str, seconds: float = 60) -> float:
         """When the first frame of that state came."""
@@ -201,22 +197,3 @@ class Watched(threading.Thread):
                     return moment
             time.sleep(0.01)
         raise AssertionError(f"never {state}: {[frame['state'] for frame in self.frames][-3:]}")
-
-
-def values_of(message: Mapping[str, Any]) -> list[str]:
-    """The first value that a message brings, if any. Raises Refused with what a visitor reads."""
-    output = message.get("output") or {}
-    if message["msg"] == "process_completed" and not message["success"]:
-        raise Refused(str(output.get("error")))
-    data = output.get("data")
-    return [text_of(data[0])] if message["msg"] == "process_generating" and data and data[0] != [] else []
-
-
-def text_of(data: Any) -> str:
-    """A value as gradio streams it: whole, or as a list of edits of which ours is always one replacement of the
-    whole."""
-    if isinstance(data, str):
-        return data
-    (edit,) = data
-    assert edit[0] == "replace" and edit[1] == [], edit
-    return edit[2]

@@ -13,6 +13,7 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
+from app.jobs.frames import ENDED
 from app.jobs.races import Stage
 from engine.core.events import LaneEvent
 from tests.helpers.races import events_of
@@ -107,10 +108,9 @@ async def watch(stage: Stage, visitor: str, address: str = "") -> list[dict[str,
         return [json.loads(text) async for text in frames]
 
 
-async def after(stage: Stage, visitor: str) -> list[dict[str, Any]]:
-    """All frames that come after the end of the race that this visitor has watched."""
-    async with aclosing(stage.extras(visitor)) as frames:
-        return [json.loads(text) async for text in frames]
+def over(frames: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first frame after the race's end, which has its recording."""
+    return next(frame for frame in frames if frame["state"] in ENDED)
 
 
 async def until(holds: Callable[[], Any], seconds: float = 20) -> None:

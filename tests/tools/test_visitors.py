@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
-from tools.visitors import Race, inversions, waits
+from tests.helpers.pageserver import Refused
+from tools.visitors import Race, Seen, inversions, waits
 
 
 def raced(queued: float, begun: float, *said: tuple[float, int, float | None]) -> Race:
     return Race(asked=queued - 0.1, queued=queued, begun=begun, said=list(said))
+
+
+def test_a_race_is_over_when_nothing_more_of_it_comes() -> None:
+    """A stream that broke off before the extras, or a race that failed, would pass for a finished race."""
+    race, frame = Race(), {"race": "a", "header": None, "status": {"text": "Finished.", "left_s": None}}
+    race.see({**frame, "state": "finished", "complete": False})
+    assert (race.state, race.outcome) == ("finished", "")
+    race.see({**frame, "state": "finished", "complete": True})
+    assert race.outcome == "finished"
+    failed = Race()
+    failed.see({**frame, "state": "failed", "complete": True})
+    assert failed.outcome == "lost" and failed.begun is None
+
+
+def test_what_the_page_refuses_is_told_from_an_error() -> None:
+    """An error page would count as a limit, or a limit as an error."""
+    answers = {"/stream": (400, {"detail": "stop one"}), "/tokens": (429, {"error": "later"}), "/recordings": (400, {})}
+    seen = Seen()
+
+    def note(path: str) -> None:
+        status, said = answers[path]
+        seen.note(httpx.Response(status, json=said, request=httpx.Request("POST", f"http://page{path}")))
+
+    for path, words in (("/stream", "stop one"), ("/tokens", "later")):
+        with pytest.raises(Refused, match=words):
+            note(path)
+    assert seen.problems == []
+    note("/recordings")
+    assert len(seen.problems) == 1 and seen.statuses == {400: 2, 429: 1}
 
 
 def test_a_race_that_goes_first_out_of_turn_is_counted() -> None:

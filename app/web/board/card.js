@@ -10,16 +10,14 @@ export let waiting = null;         // the last frame of a race that is still que
 let longest = 0;            // the longest wait estimated for it
 let estimate = {};              // the last estimate and when it arrived; counts down until the next one
 
-// True if this frame is of a race that is queued or has left the queue: the race on the screen stays.
-export function waits(frame) {
-  const goesOn = waiting?.race === frame.race;
-  if (goesOn && frame.seq <= waiting.seq) return true;
-  if (waiting && frame.ribbon?.includes("RECORDED")) return false;       // an example opened meanwhile
-  waiting = frame.state === "waiting" ? frame : null;
-  if (waiting) longest = Math.max(goesOn ? longest : 0, frame.status?.left_s ?? 0);
-  else if (!goesOn || frame.state !== "stopped") return false;
+// A frame of a race that is queued or has left the queue: the race on the screen stays.
+export function callUp(frame) {
+  if (frame.state !== "waiting") endWaiting();
+  else {
+    longest = Math.max(waiting?.race === frame.race ? longest : 0, frame.status?.left_s ?? 0);
+    waiting = frame;
+  }
   board.announce(oneLine(frame.status?.text ?? ""));
-  return true;
 }
 
 // Stop waiting for the queued race.

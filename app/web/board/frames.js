@@ -2,16 +2,16 @@
 
 import { firstByRole, isOnServer, Race, sides } from "../base/model.js";
 import { startOf } from "../base/text.js";
-import { waiting, waits } from "./card.js";
+import { callUp, endWaiting, waiting } from "./card.js";
 import { autoplaySoon, cancelAutoplay, refresh } from "./deck.js";
 import { isLinked } from "./page.js";
 import { announcement } from "./paint.js";
+import { isRecorded, OVER, placeOf } from "./place.js";
 import { emit, mark, root } from "./root.js";
 import { board, chart, popover, refs, replay, still, views } from "./screen.js";
 import { newState, S, session } from "./state.js";
 
 const AFTER_RACE_MS = 1500;
-export const OVER = ["finished", "stopped", "failed"];
 
 function clearTexts() {
   Object.values(views).forEach((view) => view.clear());
@@ -40,29 +40,22 @@ export function clear(id, seq = -1) {
 const LAY_MS = 250;
 let laid = null;
 
-// Show one frame of the protocol, given as JSON.
-export function onFrame(source) {
-  let frame = null;
+// Show one frame of the protocol.
+export function onFrame(frame) {
   laid ??= setTimeout(() => mark("laid", true), LAY_MS);
-  try { frame = JSON.parse(source); } catch { /* cut off */ }
-  if (frame === null || typeof frame !== "object" || typeof frame.seq !== "number")
-    return board.alert("The page received data it cannot read. Please reload.");
-  if (frame.ribbon?.includes("RECORDED")) session.recorded ??= source;
-  if (frame.race === session.served && S.fromFile && !frame.ribbon?.includes("RECORDED")) return undefined;
-  // what follows the end of a race that is no longer on the screen
-  if (frame.state === "finished" && frame.race !== S.id && (!frame.recording || (frame.complete && frame.seq > 0)))
-    return undefined;
-  if (session.served === null && frame.ribbon?.includes("RECORDED") && isLinked()) {
-    session.served = frame.race;
-    return board.title("From a link: not raced yet", null);
-  }
+  if (isRecorded(frame)) session.recorded ??= frame;
+  const { isFirst } = session, screen = { id: S.id, seq: S.seq, waiting, isFirst, isLinked: isLinked() };
+  session.isFirst = false;
   if (emit("frame", frame)) return undefined;
-  const seq = waiting?.race === frame.race ? waiting.seq : -1;
-  if (waits(frame)) return refresh();
-  session.served = frame.race;
-  if (frame.race !== S.id) clear(frame.race, seq);
-  if (frame.seq <= S.seq) return undefined;
-  if (frame.seq !== S.seq + 1) S.holes += 1;
+  const place = placeOf(frame, screen);
+  if (place === "none") return undefined;
+  if (place === "link") return board.title("From a link: not raced yet", null);
+  if (place === "card") {
+    callUp(frame);
+    return refresh();
+  }
+  if (!isRecorded(frame)) endWaiting();          // an example is shown meanwhile
+  if (place === "anew") clear(frame.race);
   const before = S.state, first = S.race.numEvents === 0;
   Object.assign(S, { seq: frame.seq, state: frame.state, status: frame.status ?? null, ribbon: frame.ribbon ?? "",
     key: frame.race, complete: frame.complete });
@@ -101,14 +94,13 @@ export function setRecording(text, recording = JSON.parse(text)) {
   emit("recording");
 }
 
-// The recording has the frames that were lost. Steps of servers are only known at the end.
+// Steps of servers are only known at the end.
 function fillRace(recording) {
-  const missed = S.holes > 0 || recording.events.length < S.race.numEvents
+  const missed = recording.events.length < S.race.numEvents
     || recording.spec.lanes.some(({ name }) => isOnServer(recording, name));
   if (missed) clearTexts();
   S.race = new Race();
   recording.events.forEach((event) => S.race.add(event));
-  S.holes = 0;
   setHeader(recording);
 }
 

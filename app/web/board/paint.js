@@ -141,7 +141,7 @@ function showStatus() {
   const shown = root.dataset.stage ? words.replace(/(?<=[.!?]) .*/, "") : words;
   const text = replay.playing ? `${source}, replayed ${speed}.` : shown;
   write(refs.paceNote, S.pace?.whole ?? "");
-  board.status(S.state, S.holes && S.live ? `${text} Some updates were lost; the full race follows at the end.` : text);
+  board.status(S.state, text);
   showCard();
   const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"],
     [RANDOM_WEIGHTS.test(S.header?.model?.name), "RANDOM"], [S.computed, "COMPUTED"]];

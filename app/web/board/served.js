@@ -20,9 +20,9 @@ export async function served() {
   return now.key;
 }
 
-// Fire a gr.HTML event about the race and the lane on the right.
-export async function ask(event, request = "") {
-  try { trigger(event, { request, key: await served(), lane: S.sides[1] }); } catch {
+// Ask for the figures of a tab, of the race and the lane on the right. request: its number.
+export async function askForFiguresOf(tab, request) {
+  try { trigger("select", { tab, request, key: await served(), lane: S.sides[1] }); } catch {
     board.alert("The server is not responding.");
   }
 }

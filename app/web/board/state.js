@@ -4,16 +4,15 @@ import { firstByRole, Race, sides } from "../base/model.js";
 import { laneTitle } from "../base/words.js";
 
 export let S;
-// served: id of the server's race, also while a file is on the screen; recorded: the first recorded race's frame, as
-// JSON.
-export const session = { served: null, recorded: null };
+// isFirst: no frame has come yet; recorded: the first frame of a recorded race.
+export const session = { isFirst: true, recorded: null };
 
 export function newState(id, seq) {
   S = {
     // source: the server's id of the race, or a file
     id, fromFile: false, name: "",
-    // the last frame: its number, how many were lost before it, and the race's state in it
-    seq, holes: 0, state: "idle", status: null, ribbon: "",
+    // the last frame: its number, and the race's state in it
+    seq, state: "idle", status: null, ribbon: "",
     // the race's header, and its events by lane
     header: null, race: new Race(),
     // the server's numbers, and those shown now

@@ -2,14 +2,14 @@
 
 import { closed, opened } from "../base/back.js";
 import { remember, remembered } from "../base/storage.js";
-import { autoplay } from "./deck.js";
 import { onFrame } from "./frames.js";
 import { examples, pageButton, racedSettings, updatePageButtons } from "./page.js";
 import "./prompt.js";
 import { mark, on } from "./root.js";
 import { board, refs } from "./screen.js";
-import { ask } from "./served.js";
+import { comeBackToRace, raceAgain, raceNow } from "./races.js";
 import { S } from "./state.js";
+import { stop } from "./stream.js";
 
 const RACE_KEY = "photofinish.race";         // the last race of this tab
 const OVER_KEY = "photofinish.over";          // the last one that is over
@@ -46,8 +46,13 @@ document.addEventListener("click", (event) => {
   if (event.target.closest?.("#page-settings-button, #page-panel-close")) toggleSettings();
 });
 
-// A reloaded tab gets its race back, even if the server was restarted: one that goes on from its stream (RESUME_JS in
-// app/page/ui.py), one that is over from the tab's own copy, or from the server's if it was too long to keep.
+document.addEventListener("click", ({ target }) => {
+  if (target.closest?.("#page-race-button")) raceNow();
+  if (target.closest?.("#page-stop-button")) stop("race");
+});
+
+// A reloaded tab gets its race back, even if the server was restarted: one that goes on from its stream, one that is over
+// from the tab's own copy, or from the server's if it was too long to keep.
 on("frame", ({ race, ribbon, recording, state }) => {
   if (state === "lost") return lost();
   if (race === "none" || ribbon?.includes("RECORDED")) return undefined;
@@ -63,8 +68,7 @@ async function comeBack(race) {
   if (S.id === race || remembered(RACE_KEY, true) !== race) return undefined;
   if (!recording) return board.alert("Your last race is no longer on the server.");
   if (!JSON.parse(recording).events.some(({ type }) => type === "step")) return undefined;
-  return onFrame(JSON.stringify({ race, seq: 0, state: "finished", status: { text: "Your last race." }, complete: true,
-    recording }));
+  return onFrame({ race, seq: 0, state: "finished", status: { text: "Your last race." }, complete: true, recording });
 }
 function lost() {
   if (remembered(RACE_KEY, true) !== remembered(OVER_KEY, true)) {
@@ -75,6 +79,8 @@ function lost() {
   return true;
 }
 if (remembered(OVER_KEY, true)) setTimeout(comeBack, 0, remembered(OVER_KEY, true));
+comeBackToRace(remembered(RACE_KEY, true));
+window.addEventListener("pageshow", ({ persisted }) => { if (persisted) comeBackToRace(S.id); });
 
 // A reloaded tab restores the settings of its race; see app/page/start.js.
 function keepSettings(raced) {
@@ -102,12 +108,11 @@ document.addEventListener("click", (event) => {
   remember(RACE_KEY, null, true);
   keepSettings(null);
   document.getElementById("page-presets").classList.remove("page-own");
-  if (S.ribbon.includes("RECORDED") && S.name === example.textContent.trim()) autoplay(true);  // already on the screen
 });
 refs.alertClose.addEventListener("click", () => board.alert(""));
 // An opened file's race is run again as recorded. For an example, its button fills in the settings first.
 refs.liveHere.addEventListener("click", () => {
-  if (S.fromFile) return ask("retry");
+  if (S.fromFile) return raceAgain();
   const { name, header } = S, wanted = header?.prompt.text;
   if ((typedPrompt() ?? wanted) === wanted) return pageButton("race")?.click();
   if (chosen?.name !== name) examples().find((button) => button.textContent.trim() === name)?.click();

@@ -126,5 +126,5 @@ function command() {
 const nameOf = ({ target, models }) => fileName("checkup", target ?? models[0]);
 const serversOf = () => study.frame?.servers ?? null;
 savesPage("checkup", { draw, servers: serversOf, nameOf: () => nameOf(study.frame.report) });
-connect({ order, draw, heard, looked: () => {}, result: () => study.frame.report, command,
+connect({ run: "check-up", order, draw, heard, result: () => study.frame.report, command,
   answer: ["scope", "first", "short", "evidence"] }, BUTTON, nameOf);

@@ -1,9 +1,9 @@
 // Shared by the dialogs of studies: choosing prompts, start, stop, frames, saving a result, copying a command.
 
-import { MAX_FILE_CHARS, props, trigger, watch } from "../host.js";
+import { MAX_FILE_CHARS } from "../host.js";
 import { copy, saveAs } from "../base/dom.js";
 import { isTakenBy, OPENS, savedKind } from "../base/saved.js";
-import { oneLine, plural, shellQuoted } from "../base/text.js";
+import { oneLine, plural, sentence, shellQuoted } from "../base/text.js";
 import { open, openedBy, refs } from "./box.js";
 import { promptsIn } from "./prompts.js";
 
@@ -11,9 +11,9 @@ const LOST_MS = 15000;      // the server's frames come every two seconds
 const LOOK_MS = 3000;
 export const PASTED = "pasted text";
 const RUNS = ["asked", "waiting", "racing", "running"];
-// source: {name, text, num} of the prompts, null if none are chosen; isTaken: they are those of the other dialog; seen:
+// run: what the page's stream calls it; heard: gets its frames; source: {name, text, num} of the prompts, null if none are chosen; isTaken: they are those of the other dialog; seen:
 // its prompts that were taken or forgotten; frame: the last one; servers: see your_servers.js.
-export const study = { source: null, isTaken: false, seen: null, frame: null, heardMs: 0, state: "idle",
+export const study = { run: "", heard: () => {}, source: null, isTaken: false, seen: null, frame: null, heardMs: 0, state: "idle",
   servers: null };
 const ownSources = window.photofinishSources ??= {};      // by kind of dialog, a function
 
@@ -86,7 +86,13 @@ export function forget(kind) {
 export function start(order) {
   const servers = window.photofinishServers ?? null;
   Object.assign(study, { frame: null, state: "asked", heardMs: Date.now(), servers });
-  trigger("submit", order);
+  ask({ order, heard: study.heard, refused: (words) =>
+    study.heard({ rows: [], ...study.frame, state: "failed", text: sentence(oneLine(words)) }) });
+}
+
+// The page's stream runs it: see app/web/board/stream.js.
+export function ask(asked) {
+  document.dispatchEvent(new CustomEvent("photofinish:run", { detail: { run: study.run, ...asked } }));
 }
 
 // The parts that all dialogs have. inputs: names of what cannot be changed while a study runs; label: of the button
@@ -124,7 +130,7 @@ export function onServers(command, lanes) {
   return `${hasKey ? 'OPENAI_API_KEY="$OPENAI_API_KEY" ' : ""}python -m engine ${command} ${named.join(" ")}`;
 }
 
-// does: {order, draw, heard(frame), looked(frame), kind, take(file), took, result, command, answer}, kind ("study" or
+// does: {run, order, draw, heard(frame), kind, take(file), took, result, command, answer}, kind ("study" or
 // "load") and take only where a file can be chosen; took: the other dialog's prompts were taken; answer: names of what
 // "Copy the answer" copies, one line each, if there is that button.
 // button: selector of what opens the dialog; nameOf(result): of the saved file.
@@ -136,7 +142,10 @@ export function connect(does, button, nameOf) {
     await does.take(file);
   });
   refs.start.addEventListener("click", () => { start(does.order()); does.draw(); });
-  refs.stop.addEventListener("click", () => { refs.stop.disabled = true; trigger("clear"); });
+  refs.stop.addEventListener("click", () => {
+    refs.stop.disabled = true;
+    document.dispatchEvent(new CustomEvent("photofinish:stop", { detail: does.run }));
+  });
   refs.save.addEventListener("click", () =>
     saveAs(new Blob([JSON.stringify(does.result())], { type: "application/json" }), nameOf(does.result())));
   refs.copy.addEventListener("click", async () => {
@@ -159,14 +168,10 @@ export function connect(does, button, nameOf) {
     return undefined;
   });
   setInterval(() => { if (isLost()) does.draw(); }, LOOK_MS);
-  watch("value", () => {
-    let frame = null;
-    try { frame = JSON.parse(props.value); } catch { /* cut off */ }
-    if (!frame) return;
-    if (frame.state === "idle") return does.looked(frame);
+  Object.assign(study, { run: does.run, heard: (frame) => {
     does.heard(frame);
     Object.assign(study, { state: frame.state, heardMs: Date.now(), frame });
-    return does.draw();
-  });
+    does.draw();
+  } });
   does.draw();
 }

@@ -164,5 +164,5 @@ async function take(file) {
 }
 const nameOf = ({ said }) => fileName("load", said.model, said.created);
 savesPage("load", { draw, servers: serversOf, nameOf: () => nameOf(study.frame.report) });
-connect({ order, draw, heard, kind: "load", take, result: () => study.frame.report, command, answer: ["scope", "said",
+connect({ run: "load", order, draw, heard, kind: "load", take, result: () => study.frame.report, command, answer: ["scope", "said",
   "short", "rough", "details", "notes", "circumstances"] }, BUTTON, nameOf);

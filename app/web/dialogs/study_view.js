@@ -1,14 +1,14 @@
 // The dialog "Your prompts". Finished prompts are kept in this browser, so that a study can be resumed; its prompts and
 // its result are kept in the tab, which shows them again when it is reloaded.
 
-import { MAX_NEW_TOKENS, MAX_PROMPTS, SAYS, trigger } from "../host.js";
+import { MAX_NEW_TOKENS, MAX_PROMPTS, SAYS } from "../host.js";
 import { copy, makeButton, numberBox, typeInto, TYPED_MS } from "../base/dom.js";
 import { remember, rememberedJson } from "../base/storage.js";
 import { make, oneLine, optionWords, plural, settingsOptions, withTimes } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { CHECKED, productionOf } from "../tabs/production.js";
 import { canExamine, dialog, examine, leaveFor, refs } from "./box.js";
-import { chosen, connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, readOr, runs,
+import { ask, chosen, connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, readOr, runs,
   start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
@@ -259,7 +259,8 @@ async function take(file) {
 function look() {
   const { name, text, isWhole, numChats } = study.source ?? {};
   results.whyNot = "";
-  if (numChats) trigger("submit", { name, text, whole: isWhole, limit: MAX_PROMPTS, max_new_tokens: 1, look: true });
+  if (numChats) ask({ isShort: true, heard: looked, refused: (words) => looked({ text: words }), order: { name, text,
+    whole: isWhole, limit: MAX_PROMPTS, max_new_tokens: 1, look: true } });
 }
 
 const paste = () => { chosen(PASTED, refs.paste.value, !refs.perLine.checked); draw(); };
@@ -279,5 +280,5 @@ comeBack();
 const answer = ["scope", "verdict", "short", "load", "reason", "texts", "money", "here", "circumstances"];
 const nameOfFile = ({ target, said }) => fileName("study", target, said.created);
 savesPage("study", { draw, servers: serversOf, nameOf: () => nameOfFile(study.frame.report) });
-connect({ order, draw, heard, looked, kind: "study", take, took: look, result: () => study.frame.report, command,
+connect({ run: "study", order, draw, heard, kind: "study", take, took: look, result: () => study.frame.report, command,
   answer }, BUTTON, nameOfFile);

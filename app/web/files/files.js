@@ -11,7 +11,8 @@ import { clear, over, setRecording } from "../board/frames.js";
 import { racedSettings } from "../board/page.js";
 import { root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
-import { ask, send, served } from "../board/served.js";
+import { raceAgain } from "../board/races.js";
+import { send, served } from "../board/served.js";
 import { S } from "../board/state.js";
 import { fileName, resultWords } from "./result.js";
 
@@ -57,7 +58,7 @@ document.addEventListener("input", ({ target }) => {
 document.addEventListener("click", (event) => {
   if (!untouched || !S.fromFile || !event.target.closest?.("#page-race-button")) return;
   event.stopImmediatePropagation();
-  ask("retry");
+  raceAgain();
 }, true);
 
 async function openFile(file) {

@@ -1,17 +1,17 @@
 // A live race on the stage. If it is refused or fails, or its server is gone, the recorded race of the same example
-// takes its place. Gradio's messages are kept for later: they would be over the race, and "Connection Lost" reloads the
-// page.
+// takes its place.
 
 import { typeInto, TYPED_MS } from "../base/dom.js";
 import { oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
 import { autoplay, stopAutoplay } from "../board/deck.js";
-import { OVER } from "../board/frames.js";
 import { examples, pageButton, RACING } from "../board/page.js";
 import { showVerdict } from "../board/paint.js";
+import { OVER } from "../board/place.js";
 import { on, root } from "../board/root.js";
 import { board, refs, replay } from "../board/screen.js";
 import { S } from "../board/state.js";
+import { abandon, BROKEN } from "../board/stream.js";
 import { endWhatIf } from "../tabs/whatif_tab.js";
 import { nameOf, showRecorded } from "./recorded.js";
 
@@ -19,15 +19,12 @@ const LOOK_MS = 200;
 const SILENT_MS = 600;          // frames of a race come at least every 200 ms
 const ANSWER_MS = 1100;         // a busy machine takes its time; the recorded race must begin within 2 s
 const BEGIN_MS = 4000;
-const LOST = "the connection to the server was lost";
 const INSTEAD = "Live race not possible";
-const BACK = "The server is back: Esc, then reload";
 // timer: looks for faults, 0 off stage; example: the last one chosen; race: id of the live race, "" once it is
-// requested, null if there is none; asked, heard: when it was requested, and its last frame came; aside: ids of races
-// that a recorded one has replaced; unseen: one of them has had no frame yet; stops: the presenter has stopped it;
-// lost: Gradio has given up until the page is loaded again; why: the last fault
-export const live = { timer: 0, example: "", race: null, asked: 0, heard: 0, unseen: false, aside: new Set(),
-  stops: false, lost: false, why: "" };
+// requested, null if there is none; asked, heard: when it was requested, and its last frame came; aside: id of the last one
+// that a recorded race has replaced; stops: the presenter has stopped it; why: the last fault
+export const live = { timer: 0, example: "", race: null, asked: 0, heard: 0, aside: null, stops: false,
+  why: "" };
 
 // on: board and texts; verdict: board and verdict.
 export function showView(name) {
@@ -45,9 +42,8 @@ export function watchLive() {
 export function unwatchLive() {
   clearInterval(live.timer);
   refs.stageNote.hidden = true;
-  Object.assign(live, { timer: 0, race: null, unseen: false });
-  return !live.why ? "" : `The live race was not possible: ${live.why}.`
-    + (live.lost ? " Load this page again to race." : "");
+  Object.assign(live, { timer: 0, race: null });
+  return live.why && `The live race was not possible: ${live.why}.`;
 }
 
 async function answers() {
@@ -59,12 +55,10 @@ async function answers() {
 // own: a prompt to race; the page's prompt box and Settings have the rest.
 export async function raceLive(own = "") {
   if (live.race !== null) return board.announce("A race is on already: X stops it.");
-  Object.assign(live, { race: "", asked: performance.now(), heard: performance.now(), unseen: false,
-    stops: false });
+  Object.assign(live, { race: "", asked: performance.now(), heard: performance.now(), stops: false });
   refs.stageNote.hidden = true;
   showView("on");
-  const isBack = await answers();
-  if (live.lost || !isBack) return instead(LOST, isBack ? BACK : INSTEAD);
+  if (!await answers()) return instead(BROKEN);
   if (live.race !== "") return undefined;
   const isTyped = !live.example && document.querySelector("#page-presets.page-own");      // before the stage began
   if (!own) return (refs.liveHere.hidden || isTyped ? pageButton("race") : refs.liveHere)?.click();
@@ -80,17 +74,11 @@ export function stopLive() {
   button.click();
 }
 
-// Look for Gradio's messages, and whether the server of a silent race is still there.
+// Whether the server of a silent race is still there.
 async function lookForFaults() {
-  for (const toast of document.querySelectorAll("[data-testid=toast-body]")) {
-    const words = oneLine(toast.querySelector("[data-testid=toast-text]")?.textContent ?? "").slice(0, 300);
-    live.lost ||= words.startsWith("Connection to the server was lost");
-    toast.querySelector("[data-testid=toast-close]")?.click();
-    if (toast.classList.contains("error")) faulty(live.lost ? LOST : words);
-  }
   const { heard } = live, now = performance.now();
   if (live.race === null || now - heard < SILENT_MS) return;
-  if (!await answers()) { if (heard === live.heard) faulty(LOST); }
+  if (!await answers()) { if (heard === live.heard) faulty(BROKEN); }
   else if (live.race === "" && now - live.asked > BEGIN_MS) faulty("the server did not begin it");
   else if (heard === live.heard) live.heard = now;
 }
@@ -105,8 +93,8 @@ function faulty(why) {
 function setAside() {
   if (live.race === null) return;
   stopLive();
-  if (live.race) live.aside.add(live.race); else live.unseen = true;
-  live.race = null;
+  abandon();
+  Object.assign(live, { aside: live.race, race: null });
   endWaiting();
 }
 
@@ -139,28 +127,27 @@ export async function showExample(button) {
   return true;
 }
 
-async function instead(why, note = INSTEAD) {
+async function instead(why) {
   live.why = why.replace(/\.$/, "");
   if (!await recordedInstead()) return;
   autoplay(true);                 // not where motion is reduced
   const { name, header: { device, created } } = S;
-  write(refs.stageNote, oneLine(`${note}. Recorded race: ${name}, ${device.name}, ${String(created).slice(0, 10)}`));
+  write(refs.stageNote, oneLine(`${INSTEAD}. Recorded race: ${name}, ${device.name}, ${String(created).slice(0, 10)}`));
   refs.stageNote.hidden = false;
 }
 
 on("frame", ({ race, state, ribbon, status }) => {
-  if (live.unseen && !ribbon && race !== S.id) {       // requested and set aside before its first frame
-    live.unseen = false;
-    live.aside.add(race);
-    stopLive();
-  }
-  if (live.aside.has(race)) return true;
   if (!live.timer || race === "none" || ribbon?.includes("RECORDED")) return false;
   Object.assign(live, { race: OVER.includes(state) ? null : race, heard: performance.now() });
   if (state !== "failed" && (state !== "stopped" || live.stops)) return false;        // a server that ends stops it
-  live.aside.add(race);
+  live.aside = race;
+  abandon();
   instead(oneLine(status?.text ?? "").slice(0, 300));
   return true;
+});
+on("refused", (words) => {
+  if (live.timer) faulty(words);
+  return live.timer > 0;
 });
 on("over", () => {
   const lanes = [...S.race.lanes.values()], failed = lanes.find((lane) => lane.failed)?.failed;

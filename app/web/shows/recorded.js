@@ -2,11 +2,11 @@
 
 import { firstByRole, metricsOf, Race } from "../base/model.js";
 import { oneLine, times } from "../base/text.js";
-import { refresh } from "../board/deck.js";
+import { autoplay, refresh } from "../board/deck.js";
 import { onFrame } from "../board/frames.js";
 import { examples, RACING } from "../board/page.js";
 import { on } from "../board/root.js";
-import { S, session } from "../board/state.js";
+import { S } from "../board/state.js";
 import { settingsDifference } from "./settings.js";
 
 const LATER_MS = 3000;          // the page's own start comes first
@@ -40,11 +40,17 @@ export async function fetchRecorded() {
 export async function showRecorded(button) {
   const race = keyOf(button), text = await textOf(race).catch(() => null);
   if (text === null || S.id === race) return text !== null;
-  session.served = "";            // else an opened file would hide it
-  onFrame(JSON.stringify({ race, name: nameOf(button), seq: 0, state: "finished", ribbon: "RECORDED",
-    status: { text: `Recorded on ${JSON.parse(text).device.name}.` }, recording: text, complete: true }));
+  onFrame({ race, name: nameOf(button), seq: 0, state: "finished", ribbon: "RECORDED",
+    status: { text: `Recorded on ${JSON.parse(text).device.name}.` }, recording: text, complete: true });
   return true;
 }
+
+// A click on an example shows its race, but never in place of one that runs.
+document.addEventListener("click", ({ target }) => {
+  const button = examples().find((example) => example.contains(target));
+  if (!button || (S.live && RACING.includes(S.state))) return;
+  if (S.id === keyOf(button)) autoplay(true); else showRecorded(button);
+});
 
 let begun = false;
 on("painted", () => {

@@ -9,7 +9,7 @@ import { examples, isLinked } from "../board/page.js";
 import { paint, showVerdict } from "../board/paint.js";
 import { mark, on, root } from "../board/root.js";
 import { board, countNow, refs, replay, views } from "../board/screen.js";
-import { S, session, shownLanes, verdictOn } from "../board/state.js";
+import { S, shownLanes, verdictOn } from "../board/state.js";
 import { choose, showTexts } from "../board/tabs.js";
 import { shortChoice } from "../tabs/answer.js";
 import { leaveGame } from "../tabs/guess_tab.js";
@@ -67,7 +67,7 @@ function beginStage() {
   endStory();
   leaveGame();
   stage.byLink = false;
-  stage.kept = { S, served: session.served, live: S.live, t: replay.t, speed: replay.speed, playing: replay.playing,
+  stage.kept = { S, live: S.live, t: replay.t, speed: replay.speed, playing: replay.playing,
     tab: root.dataset.tab, marks: refs.marks.getAttribute("aria-pressed"), met: S.met,
     whatIf: S.computed && [refs.whatIfDrafter.value, refs.whatIfK.value],
     focused: document.activeElement, scroll: [window.scrollX, window.scrollY],
@@ -157,7 +157,7 @@ function back() {
 }
 
 function endStage() {
-  const { kept } = stage, replaced = live.aside.has(kept?.S.id);
+  const { kept } = stage, replaced = live.aside === kept?.S.id;
   const stays = kept && S !== kept.S && (replaced || !S.ribbon.includes("RECORDED"));    // a race run on the stage
   if (!kept) return;
   const fault = unwatchLive();
@@ -175,7 +175,7 @@ function endStage() {
   replay.setSpeed(kept.speed);
   refs.marks.setAttribute("aria-pressed", kept.marks);
   choose(kept.tab === "whatif" ? "text" : kept.tab);        // back to the race as it was run
-  if (S !== kept.S && !stays) bringBack(kept.S, kept.served);
+  if (S !== kept.S && !stays) bringBack(kept.S);
   choose(kept.tab);
   if (kept.whatIf && !stays) {
     [refs.whatIfDrafter.value] = kept.whatIf;

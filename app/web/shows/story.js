@@ -46,7 +46,7 @@ function beginStory() {
   if (S.computed) endWhatIf();
   story.kept = { tab: root.dataset.tab, t: replay.t, marks: refs.marks.getAttribute("aria-pressed"), S: null };
   if (!taleOf()) {
-    story.kept = { ...story.kept, S, served: session.served };
+    story.kept = { ...story.kept, S };
     onFrame(session.recorded);
     stopAutoplay();
   }
@@ -125,7 +125,7 @@ function litBox(node, box, lines = null) {
 // End the story and restore what the page showed before.
 export function endStory(done = false) {
   if (!story.on) return;
-  const { tab, t, marks, S: before, served: from } = story.kept, inside = refs.story.contains(document.activeElement);
+  const { tab, t, marks, S: before } = story.kept, inside = refs.story.contains(document.activeElement);
   story.on = false;
   closed(endStory);
   popover.close();
@@ -135,14 +135,13 @@ export function endStory(done = false) {
   if (done) remember(STORY_KEY, "0");
   refs.marks.setAttribute("aria-pressed", marks);
   choose(tab);
-  if (before) bringBack(before, from);
+  if (before) bringBack(before);
   else replay.seek(t);
   if (inside) pageButton("story")?.focus({ preventScroll: true });
 }
 
-export function bringBack(before, from) {
+export function bringBack(before) {
   clear(before.id, before.seq);
-  session.served = from;
   if (isLinked() && before.id === null) board.title("From a link: not raced yet", null);
   if (!before.header) return;
   Object.assign(S, before, { marked: new Set(), asked: {} });

@@ -6,11 +6,10 @@ import { hasSteps, isElsewhere, isOnServer, reasonsOf, sum } from "../base/model
 import { make, oneLine, percent, times, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { refs } from "../board/screen.js";
-import { ask } from "../board/served.js";
+import { askForFiguresOf } from "../board/served.js";
 import { S } from "../board/state.js";
 
-// Tab -> the gr.HTML event that requests its figures.
-const DRAWN = { charts: "submit", why: "expand" };
+const DRAWN = ["charts", "why"];        // tabs with figures
 const switches = [...root.querySelectorAll("[data-cheat]")];
 let numRequests = 0;
 let inflated = {};
@@ -61,7 +60,7 @@ function drawWhySays() {
 export function askForFigures() {
   const { tab } = root.dataset, figures = document.getElementById(`page-${tab}`);
   if (tab === "why" && figures && !refs.why.contains(figures)) refs.why.append(figures);      // below the sentence
-  if (!DRAWN[tab] || !figures || !S.raw || S.asked[tab]) return;
+  if (!DRAWN.includes(tab) || !figures || !S.raw || S.asked[tab]) return;
   const request = S.asked[tab] = String(numRequests += 1);
   figures.classList.add("page-stale");
   const done = new MutationObserver(() => {
@@ -73,7 +72,7 @@ export function askForFigures() {
     if (tab === "why") offerCheats(JSON.parse(whose.dataset.switches));
   });
   done.observe(figures, { childList: true, subtree: true, attributes: true });
-  ask(DRAWN[tab], request);
+  askForFiguresOf(tab, request);
 }
 
 // Do not show one race's figures under another.
@@ -87,7 +86,7 @@ for (const event of ["cleared", "recording", "over", "tab"]) on(event, drawWhySa
 on("recording", askForFigures);
 on("cleared", forgetFigures);
 on("tab", (name) => {
-  for (const tab of Object.keys(DRAWN))
+  for (const tab of DRAWN)
     document.getElementById(`page-${tab}`)?.classList.toggle("page-open", name === tab);
   askForFigures();
 });

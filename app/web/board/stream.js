@@ -1,0 +1,109 @@
+// What this tab runs on the server, one thing at a time: a race, a study, a check-up or a load. All of its frames are the
+// answer to one request, as server-sent events; while nothing runs there is no connection. The dialogs ask by the events
+// `photofinish:run` and `photofinish:stop` of the document.
+
+import { trigger } from "../host.js";
+import { readEvents } from "../base/events.js";
+import { OVER } from "./place.js";
+import { emit, on } from "./root.js";
+import { S } from "./state.js";
+
+const AGAIN_MS = [200, 500, 1000, 2000, 4000];         // a race whose connection broke goes on for a while
+const ASK_MS = 500;
+const NAMES = { race: "A race", again: "A race", resume: "A race", study: "A study of your prompts",
+  "check-up": "A check-up", load: "A study under load" };
+const SILENT = "the server is not responding";
+export const BROKEN = "the connection to the server was lost";
+// The server knows a tab by it, and whoever knows it can stop its races: it is never kept.
+const tab = [...window.crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16)).join("-");
+let current = null;
+
+const isRace = ({ run }) => ["race", "again", "resume"].includes(run);
+const goesOn = (job) => job.run !== "model" && !job.isOver && !job.aborter.signal.aborted;
+export const isIdle = () => current === null || !goesOn(current);
+
+// asked: {run, order, heard(frame), refused(words)}; isShort: it only asks, and runs nothing. Nothing happens if a race
+// is asked for while one runs.
+export async function run(asked) {
+  const job = { order: {}, ...asked, aborter: new AbortController(), race: "", isBegun: false,
+    isOver: false };
+  if (asked.isShort) return follow(job);
+  if (current && goesOn(current)) {
+    if (isRace(job) && isRace(current)) return undefined;
+    return job.refused(`${NAMES[current.run]} of this tab is still running; stop it first`);
+  }
+  const before = current;
+  current = job;
+  if (before && (isRace(job) || before.run === "model")) before.aborter.abort();
+  await before?.done;                 // a study begins when the race before it has its tables
+  job.done = follow(job).finally(() => { if (current === job) current = null; });
+  return job.done;
+}
+
+// The values of the page's controls, which only Gradio has: see SETTINGS_JS in app/page/ui.py.
+const settings = () => new Promise((resolve) => {
+  const ask = () => trigger("submit"), again = setInterval(ask, ASK_MS);      // Gradio may not listen yet
+  document.addEventListener("photofinish:settings", ({ detail }) => {
+    clearInterval(again);
+    resolve(detail);
+  }, { once: true });
+  ask();
+});
+
+async function follow(job) {
+  const isBare = ["resume", "model"].includes(job.run);
+  let body = { tab, run: job.run, order: job.order, settings: isBare ? {} : await settings() };
+  for (let tries = 0; !job.aborter.signal.aborted; tries += 1) {
+    const { isBegun } = job;
+    try {
+      const answer = await fetch("stream", { method: "POST", body: JSON.stringify(body), signal: job.aborter.signal });
+      if (answer.status < 500 && !answer.ok && !isBegun) return job.refused(await whyNot(answer));
+      if (answer.ok) await readEvents(answer.body, (name, data) => { tries = 0; hear(job, name, data); });
+    } catch { /* the connection broke */ }
+    if (job.aborter.signal.aborted || job.isOver || job.isShort || job.run === "model") return undefined;
+    if (!isRace(job) || !job.isBegun) return job.refused(job.isBegun ? BROKEN : SILENT);
+    emit("cut");
+    await new Promise((resolve) => { setTimeout(resolve, AGAIN_MS[Math.min(tries, AGAIN_MS.length - 1)]); });
+    body = { tab, run: "resume", order: { race: job.race }, settings: {} };
+  }
+  return undefined;
+}
+
+// A proxy's answer has no sentence.
+async function whyNot(answer) {
+  const { detail } = await answer.json().catch(() => ({}));
+  return detail ?? `the server refused it with status ${answer.status}`;
+}
+
+function hear(job, name, data) {
+  const value = JSON.parse(data);
+  if (name === "model") return showModel(value);
+  job.isBegun = true;
+  job.isOver ||= name === "refused" || [...OVER, "lost"].includes(value.state);
+  if (!name) job.race = value.race ?? "";
+  try { return name ? job.refused(value) : job.heard(value); } catch (error) {
+    return setTimeout(() => { throw error; });            // a fault of the page is not one of the connection
+  }
+}
+
+// The line about the model is drawn by Gradio, and may be mounted later than this: see MODEL_JS in app/page/ui.py.
+let line = null;
+function showModel(html) {
+  line = html;
+  document.dispatchEvent(new CustomEvent("photofinish:model", { detail: line }));
+}
+document.addEventListener("photofinish:mounted", () => { if (line !== null) showModel(line); });
+
+// run: "race", "study", "check-up" or "load".
+export async function stop(what) {
+  await fetch("stop", { method: "POST", body: JSON.stringify({ tab, run: what }) }).catch(() => emit("cut"));
+}
+
+// See nothing more of what runs; a race that nobody watches ends.
+export function abandon() { current?.aborter.abort(); }
+
+// What would be added to a race that is no longer on the screen, or seen by a page that is left.
+on("cleared", () => { if (current?.isOver && isRace(current) && current.race !== S.id) abandon(); });
+window.addEventListener("pagehide", abandon);
+document.addEventListener("photofinish:run", ({ detail }) => run(detail));
+document.addEventListener("photofinish:stop", ({ detail }) => stop(detail));

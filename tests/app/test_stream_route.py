@@ -1,0 +1,128 @@
+"""The route by which a tab gets what it runs: what is refused, how a run ends, and that nothing goes on for nobody."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.applications import Starlette
+
+from app.jobs.races import GRACE_S
+from app.page.stream import Asked, routes
+from engine.core.errors import RaceError, UsageError
+from tests.helpers.pageserver import LONG, ORDER, Refused
+from tests.helpers.staged import in_loop
+
+TAB = "tab-0123456789"
+stopped: list[str] = []
+
+
+async def run(asked: Asked) -> Any:
+    """A run whose order says how it goes: `frames`, then an error."""
+    if asked.order.get("refused"):
+        raise UsageError("not this one")
+    return events(asked)
+
+
+async def events(asked: Asked) -> AsyncIterator[tuple[str, str]]:
+    for frame in asked.order.get("frames", ()):
+        yield "", json.dumps(frame)
+    if "error" in asked.order:
+        raise RaceError("it broke") if asked.order["error"] == "own" else KeyError("a secret")
+    yield "model", json.dumps(asked.settings)
+
+
+async def post(path: str, body: Any) -> httpx.Response:
+    app = Starlette(routes=routes({"race": run}, {"race": stopped.append}))
+    transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://page") as client:
+        return await client.post(path, content=body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=80),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = {"tab": ODD | st.just(TAB), "run": ODD | st.just("race"), "settings": ODD, "order": ODD}
+
+
+@given(st.fixed_dictionaries({}, optional=FIELDS) | ODD, st.sampled_from(["/stream", "/stop"]))
+@in_loop
+async def test_whatever_comes_is_answered(body, path) -> None:
+    """A sentence for what is no request, a run for all others, and never an error of the server."""
+    answer = await post(path, body)
+    is_good = isinstance(body, dict) and body.get("tab") == TAB and body.get("run") == "race"
+    assert answer.status_code == 200 if is_good else 400 if is_good is False else True
+    if answer.status_code == 400:
+        assert len(answer.json()["detail"].split()) > 3
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 999, b'{"tab": 1, "tab": 2}', b"NaN"])
+@in_loop
+async def test_what_is_not_json_is_refused(body) -> None:
+    assert [(await post(path, body)).status_code for path in ("/stream", "/stop")] == [400, 400]
+
+
+@pytest.mark.parametrize(
+    ("order", "text"),
+    [
+        ({"frames": [{"a": "\n\n"}, {"b": 1}]}, 'data: {"a": "\\n\\n"}|data: {"b": 1}|event: model\ndata: {"k": 7}|'),
+        ({"frames": [{"a": 1}], "error": "own"}, 'data: {"a": 1}|event: refused\ndata: "it broke"|'),
+        ({"refused": True}, 'event: refused\ndata: "not this one"|'),
+    ],
+)
+@in_loop
+async def test_how_a_run_is_written(order, text) -> None:
+    """A frame cut in two, or one whose run has broken off in silence."""
+    answer = await post("/stream", {"tab": TAB, "run": "race", "settings": {"k": 7}, "order": order})
+    assert answer.text.replace("\n\n", "|") == text and answer.headers["content-type"].startswith("text/event-stream")
+
+
+@pytest.mark.parametrize("frames", [[], [{"a": 1}]])
+@in_loop
+async def test_a_fault_is_said_without_its_secrets(frames, caplog) -> None:
+    """A visitor would read nothing, or a traceback; an engineer would lose it."""
+    order = {"frames": frames, "error": "fault"}
+    answer = await post("/stream", {"tab": TAB, "run": "race", "order": order})
+    assert "because of a bug" in answer.text and "secret" not in answer.text and "a secret" in caplog.text
+
+
+@in_loop
+async def test_stop_names_the_tab() -> None:
+    stopped.clear()
+    assert (await post("/stop", {"tab": TAB, "run": "race"})).status_code == 200 and stopped == [TAB]
+
+
+@pytest.mark.slow
+def test_a_tab_that_is_closed_ends_its_run(server) -> None:
+    """Starlette leaves the generator to the garbage collector: a race, or a study, would go on for nobody."""
+    for run, order in (("race", {}), ("study", {"name": "a", "text": "la\nfa", "limit": 2, "max_new_tokens": 900})):
+        tab = server.visitor("leaves")
+        frames = tab.frames(run, {**ORDER, **LONG}, **order)
+        while next(frames)["state"] not in ("running", "racing"):
+            pass
+        frames.close()
+        tab.client.close()
+        left, other = time.monotonic(), server.visitor("next")
+        assert other.race(max_new_tokens=8)[-1]["state"] == "finished"
+        assert time.monotonic() - left < GRACE_S + 6, run
+
+
+@pytest.mark.slow
+def test_one_study_at_a_time_and_all_can_be_stopped(server) -> None:
+    """Stop would find nothing, or a tab keep the device for itself."""
+    tab, order = server.visitor("studies"), {"name": "a", "text": "la\nfa", "limit": 2, "max_new_tokens": 900}
+    frames = tab.frames("study", {**ORDER, **LONG}, **order)
+    while next(frames)["state"] != "racing":
+        pass
+    with pytest.raises(Refused, match="already have a study running"):
+        next(tab.frames("study", **order))
+    tab.stop("study")
+    assert list(frames)[-1]["state"] == "stopped"
