@@ -42,8 +42,7 @@ LEAST_S = 3.0  # an announced wait and a real one count as this long if they are
 SETTLED_S = 60.0  # memory counts from then on: at first, things are loaded once
 ENDED = ("finished", "stopped", "failed")
 PLACE = re.compile(r"(\d+) races? ahead of you")
-PREDICT = "/gradio_api/run/predict"
-
+PREDICT = "/gradio_api/run/predict"  # where status 400 is a refusal, too
 TOO_OFTEN = 429  # the status of a refusal by the limits on requests
 PROMPTS = (
     ORDER["prompt"],

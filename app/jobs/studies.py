@@ -23,9 +23,7 @@ from .frames import ENDED, Waiting, frame_json, waiting_text
 from .queue import RaceQueue, Ticket
 from .worker import QUIET_S, words_of
 
-# Seconds between checks for news, and between frames at most: only at a frame does the server notice that a browser has
-# left.
-TICK_S, HEARTBEAT_S = 0.2, 2.0
+TICK_S = 0.2  # between checks for news
 # Prompts whose rows each frame repeats, so that a browser may miss frames; the report of the last one has all rows.
 LATEST = 10
 FAULT = "This failed because of a bug in Photofinish; see its log."
@@ -82,7 +80,7 @@ class Study(ABC):
         self.stopped.set()
 
     async def run(self, enter: Callable[..., Ticket]) -> AsyncGenerator[None, None]:
-        """The whole study; yields at news, and as a heartbeat. Closing this generator ends it within one step.
+        """The whole study; yields at news. Closing this generator ends it within one step.
 
         enter: joins the queue, see `RaceQueue.enter`."""
         try:
@@ -100,7 +98,7 @@ class Study(ABC):
         """Wait for the device, then work."""
         over, is_running = threading.Event(), False
         self._ticket = ticket
-        sent, sent_at = None, 0.0
+        sent = None
         try:
             while not over.is_set():
                 if closed := ticket.why_closed:
@@ -117,8 +115,8 @@ class Study(ABC):
                     else:
                         self.state, self.text = "waiting", waiting_text(Waiting(ticket.place or 0, ticket.expected_s))
                 news = self.state, self.text, self.share, len(self.rows)
-                if news != sent or time.monotonic() - sent_at > HEARTBEAT_S:
-                    sent, sent_at = news, time.monotonic()
+                if news != sent:
+                    sent = news
                     yield
                 await asyncio.sleep(TICK_S)
         finally:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 
-from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ..catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
@@ -34,7 +33,6 @@ MAX_QUOTES, MAX_OUTSIDE_BYTES = 10_000, 50_000
 MAX_OPEN = 60  # unanswered requests per address, streams included, FREE ones excluded
 MAX_INCOMING_BYTES = 3 * MAX_BODY_BYTES  # per address, of bodies that are still being received
 BODY_S = 60.0  # a body must arrive within this time
-AS_IT_COMES = {"x-accel-buffering": "no", "cache-control": "no-cache, no-transform"}  # headers of event streams
 REFUSED = (
     "photofinish.refused"  # key in a request's scope: whether a function raised gr.Error, which Gradio makes a 500
 )
@@ -79,7 +77,6 @@ class Gate:
             else:
                 await send({"type": "websocket.close", "code": 1008})
             return
-        send = _as_stream(send)
         if scope["type"] != "http" or (scope["method"] in READ and FREE.fullmatch(_path(scope))):
             await self._app(scope, receive, send)
             return
@@ -206,20 +203,6 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": unseen.pop(), "more_body": False} if unseen else await receive()
 
     return once
-
-
-def _as_stream(send: Send) -> Send:
-    """A `send` that asks proxies to pass on event streams at once: nginx keeps and compresses what it does not know."""
-
-    async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(raw=list(message["headers"]))
-            if headers.get("content-type", "").lower().startswith("text/event-stream"):
-                headers.update(AS_IT_COMES)
-                message = {**message, "headers": headers.raw}
-        await send(message)
-
-    return sent
 
 
 def _as_refusals(scope: Message, send: Send) -> Send:

@@ -30,6 +30,7 @@ from .stream import ALIVE_S, FAULT, Answer, Asked, Events
 
 API = "/gradio_api"
 FETCH_S = 30.0  # within this time after its call a program must fetch the result
+Race = Callable[[Asked], Awaitable[Events]]
 MAX_CALLS, MAX_CALLS_THERE = 200, 12  # calls that wait to be fetched, of all addresses and of one
 
 
@@ -49,11 +50,12 @@ class Calls:
     """Calls that wait to be fetched.
 
     race: checks an order and returns its events.
+    stop: ends a visitor's races: nobody comes back to a program's.
     names: of the function's values, in order.
     number: of the function on the page."""
 
-    def __init__(self, race: Callable[[Asked], Awaitable[Events]], names: Sequence[str], number: int) -> None:
-        self._race, self._names, self._number = race, names, number
+    def __init__(self, race: Race, stop: Callable[[str], object], names: Sequence[str], number: int) -> None:
+        self._race, self._stop, self._names, self._number = race, stop, names, number
         self._calls: dict[str, _Call] = {}
 
     def routes(self) -> list[Route]:
@@ -111,7 +113,7 @@ class Calls:
     async def _data(self, request: Request) -> Response:
         """A client's results, one race after the other. It learns here, too, what was refused."""
         session = request.query_params.get("session_hash", "")
-        return Answer(self._messages(session), media_type="text/event-stream")
+        return Answer(self._messages(session))
 
     async def _messages(self, session: str) -> AsyncGenerator[str, None]:
         while session and (key := self._next(session)):
@@ -124,7 +126,7 @@ class Calls:
         call = self._calls.pop(request.path_params["id"], None)
         if call is None:
             return JSONResponse({"detail": "there is no such call, or it was fetched already"}, 404)
-        return Answer(self._events(call), media_type="text/event-stream")
+        return Answer(self._events(call))
 
     async def _events(self, call: _Call) -> AsyncGenerator[str, None]:
         async with aclosing(self._raced(call)) as results:
@@ -147,6 +149,8 @@ class Calls:
         except Exception as error:
             yield "error", words_of(error, "a program's race", FAULT)
             return
+        finally:
+            self._stop(call.asked.visitor)
         if last.get("state") == "finished":
             yield "complete", last["recording"]
         else:

@@ -77,7 +77,7 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
     runs = handlers.runs()
     served = [
         *stream.routes(runs, handlers.stops()),
-        *Calls(runs["race"], names, number).routes(),
+        *Calls(runs["race"], handlers.stage.stop, names, number).routes(),
         Route(HEALTH, healthy),
         Route("/tokens", count, methods=["POST"]),
         Route("/recordings", take, methods=["POST"]),

@@ -24,7 +24,7 @@ from .gate import SMALL_BYTES, address_of
 
 FAULT = "This failed because of a bug in Photofinish; see its log."
 Events = AsyncGenerator[tuple[str, str], None]  # names and JSON texts; a frame has the name ""
-ALIVE_S = 10.0
+ALIVE_S = 5.0
 ENDS = set[asyncio.Future[None]]()  # runs that are being ended; the event loop alone would forget them
 # A tab's own name for itself: whoever knows it can stop what the tab runs.
 TAB = re.compile(r"[\w-]{8,64}", re.ASCII)
@@ -63,7 +63,7 @@ def routes(runs: Runs, stops: Stops) -> list[Route]:
         except UsageError as error:
             return JSONResponse({"detail": str(error)}, 400)
         asked = Asked(tab, address_of(request), _object(body, "settings"), _object(body, "order"))
-        return Answer(_written(runs[run], asked), media_type="text/event-stream")
+        return Answer(_written(runs[run], asked))
 
     async def stop(request: Request) -> Response:
         try:
@@ -77,7 +77,12 @@ def routes(runs: Runs, stops: Stops) -> list[Route]:
 
 
 class Answer(StreamingResponse):
-    """Closes its events, and so ends the run, when the tab has left: Starlette leaves that to the garbage collector."""
+    """An event stream that asks proxies to pass it on at once: nginx keeps and compresses what it does not know. Closes
+    its events, and so ends the run, when the tab has left: Starlette leaves that to the garbage collector."""
+
+    def __init__(self, events: AsyncGenerator[str, None]) -> None:
+        headers = {"x-accel-buffering": "no", "cache-control": "no-cache, no-transform"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
 
     async def __call__(self, *arguments: Any) -> None:
         async with aclosing(self.body_iterator):  # type: ignore[type-var]

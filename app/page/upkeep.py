@@ -1,17 +1,22 @@
-"""What the page's server does about once a minute, whatever its visitors do: it closes stuck connections, and returns
-memory to the system, but not while a race is being timed."""
+"""What the page's server does whatever its visitors do. It closes connections that send no request, or do not read
+their answer: uvicorn would wait for them without a limit, and keep the answer in memory. And it returns memory to the
+system, but not while a race is being timed."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import socket
+import struct
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..jobs.process_memory import give_back
-from .connections import Connections
 from .gate import App, Message, Receive, Send
 
+LEAST_BYTES = 60_000  # while an answer waits, a connection must take at least this much of it between two checks
+BYTES_ACKED = 120  # where Linux's struct tcp_info has the number of bytes that the other end has confirmed
 IDLE_S, CHECK_S = 5.0, 60.0  # seconds between two checks whether the page is idle, and of the connections
 
 
@@ -37,3 +42,51 @@ class Upkeep:
                 check_at = time.monotonic() + CHECK_S
             if self._is_idle():
                 await asyncio.to_thread(give_back)
+
+
+class _Seen(NamedTuple):
+    """A connection at a check: whether it has ever asked, whether an answer waits, what it has taken."""
+
+    asked: bool
+    waits: bool
+    taken: float
+
+
+class Connections:
+    """The connections of a uvicorn server. Each `check` compares them with their state at the check before."""
+
+    def __init__(self) -> None:
+        self._before: dict[Any, _Seen] = {}
+
+    def check(self, server: Any) -> int:
+        """Abort connections that had not asked at the last check either, and those for which an answer waited both
+        times and that have hardly taken anything since. Returns how many. Call it in the server's event loop."""
+        now, num = {}, 0
+        for connection in list(server.server_state.connections):
+            seen = _Seen(
+                getattr(connection, "cycle", connection) is not None,
+                connection.transport.get_write_buffer_size() > 0,
+                _taken(connection.transport),
+            )
+            before = self._before.get(connection)
+            if before is None or not _is_stuck(before, seen):
+                now[connection] = seen
+            else:
+                connection.transport.abort()
+                num += 1
+        self._before = now
+        return num
+
+
+def _is_stuck(before: _Seen, now: _Seen) -> bool:
+    is_idle = not before.asked and not now.asked
+    return is_idle or (before.waits and now.waits and now.taken - before.taken < LEAST_BYTES)
+
+
+def _taken(transport: Any) -> float:
+    """What the other end has confirmed, in bytes; NaN if the system does not say, and then nobody is stuck."""
+    try:
+        info = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_ACKED + 8)
+        return float(struct.unpack_from("Q", info, BYTES_ACKED)[0])
+    except (AttributeError, OSError, struct.error):
+        return math.nan

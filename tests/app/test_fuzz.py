@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.helpers.fuzz import Fuzzer, calls, rss_mb
 
-NUM_CALLS = 200
+NUM_CALLS = 120
 RACED = ("/stream", "/gradio_api/queue/data", "/gradio_api/call")
 MAX_GROWTH_MB = 60  # 0.3 MB a call, as of answers that nobody reads, would be more
 

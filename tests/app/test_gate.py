@@ -166,17 +166,3 @@ def test_only_a_refusal_becomes_the_callers_fault(inside) -> None:
     assert call(gate, "POST", DIRECT, b"{}").status_code == 500
     inside.scope_of = {REFUSED: True}
     assert call(gate, "POST", DIRECT, b"{}").status_code == 400
-
-
-def test_every_event_stream_asks_proxies_to_pass_it_on(gate, inside) -> None:
-    """Behind a proxy that collects or compresses answers a race is one picture, at its end. All else stays as it is:
-    Gradio's files are to be kept by browsers."""
-    kept = [(b"cache-control", b"max-age=9"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
-    for method, paths in USED.items():
-        for path in paths.split():
-            for kind in (b"text/event-stream", b"Text/Event-Stream; charset=utf-8", b"application/json"):
-                inside.headers = [(b"content-type", kind), *kept]
-                found = call(gate, method, path, b"{}" if method == "POST" else b"").headers
-                asks = found.get("x-accel-buffering"), found["cache-control"]
-                assert asks == ((None, "max-age=9") if b"json" in kind else ("no", "no-cache, no-transform")), path
-                assert found.get_list("set-cookie") == ["a=1", "b=2"]

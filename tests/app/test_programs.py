@@ -17,6 +17,7 @@ from app.page import programs
 from app.page.programs import MAX_CALLS_THERE, Calls
 from engine.core.errors import UsageError
 from engine.recordings.recording import loads
+from tests.helpers.page_browser import slowness
 from tests.helpers.pageserver import LONG, ORDER, Watched
 from tests.helpers.staged import in_loop
 
@@ -48,7 +49,7 @@ def test_the_race_of_a_program_that_has_left_ends(server) -> None:
     with pytest.raises(httpx.ReadTimeout):
         httpx.get(f"{server.url}/gradio_api/call/race/{event_id}", timeout=1.0)
     left = time.monotonic()
-    assert Watched(server.visitor("next")).until("preparing") - left < 8
+    assert Watched(server.visitor("next")).until("preparing") - left < 2 * slowness()
     server.visitor("next").stop()
 
 
@@ -74,7 +75,7 @@ def made(race: Any = None) -> Calls:
     async def none(_: Any) -> Any:
         raise UsageError("no race today")
 
-    return Calls(race or none, NAMES, 7)
+    return Calls(race or none, lambda visitor: None, NAMES, 7)
 
 
 @pytest.mark.parametrize(("path", "body", "words"), BODIES)

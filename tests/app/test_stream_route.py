@@ -83,6 +83,8 @@ async def test_how_a_run_is_written(order, text) -> None:
     """A frame cut in two, or one whose run has broken off in silence."""
     answer = await post("/stream", {"tab": TAB, "run": "race", "settings": {"k": 7}, "order": order})
     assert answer.text.replace("\n\n", "|") == text and answer.headers["content-type"].startswith("text/event-stream")
+    kept = answer.headers["x-accel-buffering"], answer.headers["cache-control"]
+    assert kept == ("no", "no-cache, no-transform"), "behind a proxy that collects answers a race is one picture"
 
 
 @pytest.mark.parametrize("frames", [[], [{"a": 1}]])

@@ -19,11 +19,10 @@ USED = {
 
 class Inside:
     """An application behind the gate, which records the bodies that reach it. It waits for `hold` before it answers
-    with `status` and `headers`."""
+    with `status`."""
 
     def __init__(self, status: int = 200) -> None:
         self.status, self.bodies, self.scope_of = status, list[bytes](), dict[str, Any]()
-        self.headers = list[tuple[bytes, bytes]]()
         self.hold: asyncio.Event | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -35,5 +34,5 @@ class Inside:
             body, more = body + message["body"], message.get("more_body", False)
         self.bodies.append(body)
         scope.update(self.scope_of)
-        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        await send({"type": "http.response.start", "status": self.status, "headers": []})
         await send({"type": "http.response.body", "body": b"inside"})

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.helpers.pageserver import Refused
-from tools.visitors import Race, Seen, inversions, waits
+from tools.visitors import PREDICT, Race, Seen, inversions, waits
 
 
 def raced(queued: float, begun: float, *said: tuple[float, int, float | None]) -> Race:
@@ -27,18 +27,18 @@ def test_a_race_is_over_when_nothing_more_of_it_comes() -> None:
 
 def test_what_the_page_refuses_is_told_from_an_error() -> None:
     """An error page would count as a limit, or a limit as an error."""
-    answers = {"/stream": (400, {"detail": "stop one"}), "/tokens": (429, {"error": "later"}), "/recordings": (400, {})}
+    answers = {PREDICT: (400, {"error": "no such race"}), "/tokens": (429, {"detail": "later"}), "/stream": (400, {})}
     seen = Seen()
 
     def note(path: str) -> None:
         status, said = answers[path]
         seen.note(httpx.Response(status, json=said, request=httpx.Request("POST", f"http://page{path}")))
 
-    for path, words in (("/stream", "stop one"), ("/tokens", "later")):
+    for path, words in ((PREDICT, "no such race"), ("/tokens", "later")):
         with pytest.raises(Refused, match=words):
             note(path)
     assert seen.problems == []
-    note("/recordings")
+    note("/stream")
     assert len(seen.problems) == 1 and seen.statuses == {400: 2, 429: 1}
 
 

@@ -1,9 +1,12 @@
 // Server-sent events, as far as the page's server uses them: a name, if any, and one line of data. No DOM.
 
-// Call `heard(name, data)` for each event of a response's body, until its end.
-export async function readEvents(body, heard) {
+// Call `heard(name, data)` for each event of a response's body, until its end, and `alive` for all that comes.
+export async function readEvents(body, alive, heard) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader(), take = eventReader(heard);
-  for (let part = await reader.read(); !part.done; part = await reader.read()) take(part.value);
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    alive();
+    take(part.value);
+  }
 }
 
 // A function that takes a stream's text, cut anywhere. A last event that was cut off is none.

@@ -9,6 +9,7 @@ import { emit, on } from "./root.js";
 import { S } from "./state.js";
 
 const AGAIN_MS = [200, 500, 1000, 2000, 4000];         // a race whose connection broke goes on for a while
+const SILENCE_MS = 15000;         // the server says something every five seconds
 const ASK_MS = 500;
 const NAMES = { race: "A race", again: "A race", resume: "A race", study: "A study of your prompts",
   "check-up": "A check-up", load: "A study under load" };
@@ -54,12 +55,18 @@ async function follow(job) {
   const isBare = ["resume", "model"].includes(job.run);
   let body = { tab, run: job.run, order: job.order, settings: isBare ? {} : await settings() };
   for (let tries = 0; !job.aborter.signal.aborted; tries += 1) {
-    const { isBegun } = job;
+    const { isBegun } = job, wire = new AbortController(), signal = AbortSignal.any([job.aborter.signal, wire.signal]);
+    const alive = () => {
+      clearTimeout(job.silence);
+      job.silence = setTimeout(() => wire.abort(), SILENCE_MS);
+    };
     try {
-      const answer = await fetch("stream", { method: "POST", body: JSON.stringify(body), signal: job.aborter.signal });
+      alive();
+      const answer = await fetch("stream", { method: "POST", body: JSON.stringify(body), signal });
       if (answer.status < 500 && !answer.ok && !isBegun) return job.refused(await whyNot(answer));
-      if (answer.ok) await readEvents(answer.body, (name, data) => { tries = 0; hear(job, name, data); });
+      if (answer.ok) await readEvents(answer.body, alive, (name, data) => { tries = 0; hear(job, name, data); });
     } catch { /* the connection broke */ }
+    clearTimeout(job.silence);
     if (job.aborter.signal.aborted || job.isOver || job.isShort || job.run === "model") return undefined;
     if (!isRace(job) || !job.isBegun) return job.refused(job.isBegun ? BROKEN : SILENT);
     emit("cut");

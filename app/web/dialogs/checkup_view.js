@@ -5,7 +5,7 @@ import { makeButton } from "../base/dom.js";
 import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, serversWords,
   settingsOptions, shellQuoted, startOf } from "../base/text.js";
 import { refs } from "./box.js";
-import { connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, runs, study } from "./dialog.js";
+import { connect, drawControls, fileName, onServers, PASTED, promptsOption, runs, study } from "./dialog.js";
 import { savesPage, saveWords } from "./report.js";
 import { shortly, tell } from "./together.js";
 
@@ -39,8 +39,7 @@ function draw() {
   drawControls(["start"], BUTTON, HEAD);
   if (!runs()) refs.prompts.textContent = promptWords(window.photofinishPrompts);
   if (share === null) refs.progress.removeAttribute("value"); else refs.progress.value = share;
-  refs.says.textContent = isLost() ? "The server is not responding. Reload the page and start again." :
-    study.state === "asked" ? "Contacting the server." : study.state === "finished" ? "" : oneLine(frame?.text ?? "");
+  refs.says.textContent = study.state === "asked" ? "Contacting the server." : study.state === "finished" ? "" : oneLine(frame?.text ?? "");
   refs.goes.hidden ||= !runs() && !refs.says.textContent;
   refs.result.hidden = !report?.findings.length;
   if (refs.result.hidden) return;

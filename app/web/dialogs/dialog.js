@@ -7,13 +7,11 @@ import { oneLine, plural, sentence, shellQuoted } from "../base/text.js";
 import { open, openedBy, refs } from "./box.js";
 import { promptsIn } from "./prompts.js";
 
-const LOST_MS = 15000;      // the server's frames come every two seconds
-const LOOK_MS = 3000;
 export const PASTED = "pasted text";
 const RUNS = ["asked", "waiting", "racing", "running"];
 // run: what the page's stream calls it; heard: gets its frames; source: {name, text, num} of the prompts, null if none are chosen; isTaken: they are those of the other dialog; seen:
 // its prompts that were taken or forgotten; frame: the last one; servers: see your_servers.js.
-export const study = { run: "", heard: () => {}, source: null, isTaken: false, seen: null, frame: null, heardMs: 0, state: "idle",
+export const study = { run: "", heard: () => {}, source: null, isTaken: false, seen: null, frame: null, state: "idle",
   servers: null };
 const ownSources = window.photofinishSources ??= {};      // by kind of dialog, a function
 
@@ -22,7 +20,6 @@ const WHERE = { race: "a recorded race; Open on the page shows it", study: "a sa
   + "servers\u201d, opens it" };
 
 export const runs = () => RUNS.includes(study.state);
-export const isLost = () => runs() && Date.now() - study.heardMs > LOST_MS;
 
 // isWhole: all of the text is one prompt, unless it is JSON. Twin of read_prompts in
 // engine/studies/prompts/prompts.py; compared by test_the_dialog_understands_what_the_server_reads.
@@ -85,7 +82,7 @@ export function forget(kind) {
 
 export function start(order) {
   const servers = window.photofinishServers ?? null;
-  Object.assign(study, { frame: null, state: "asked", heardMs: Date.now(), servers });
+  Object.assign(study, { frame: null, state: "asked", servers });
   ask({ order, heard: study.heard, refused: (words) =>
     study.heard({ rows: [], ...study.frame, state: "failed", text: sentence(oneLine(words)) }) });
 }
@@ -167,10 +164,9 @@ export function connect(does, button, nameOf) {
     refs.found.textContent = `${oneLine(file.name).slice(0, 80)}: to open it, stop this or wait for its end.`;
     return undefined;
   });
-  setInterval(() => { if (isLost()) does.draw(); }, LOOK_MS);
   Object.assign(study, { run: does.run, heard: (frame) => {
     does.heard(frame);
-    Object.assign(study, { state: frame.state, heardMs: Date.now(), frame });
+    Object.assign(study, { state: frame.state, frame });
     does.draw();
   } });
   does.draw();

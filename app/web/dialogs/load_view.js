@@ -5,7 +5,7 @@ import { remember, remembered, rememberedJson } from "../base/storage.js";
 import { filled, oneLine, optionWords, plural, sentence, serversWords, times, withTimes } from "../base/text.js";
 import { curve, DRAWN, headRow, legend, levelRows, METRICS } from "./curves.js";
 import { canExamine, examine, refs } from "./box.js";
-import { connect, drawControls, fileName, forget, isLost, onServers, plainText, promptsOption, readOr, runs, start,
+import { connect, drawControls, fileName, forget, onServers, plainText, promptsOption, readOr, runs, start,
   study } from "./dialog.js";
 import { savesPage, saveWords } from "./report.js";
 import { isCause, isWrong, knownOf, shortly, tell } from "./together.js";
@@ -77,8 +77,7 @@ function draw() {
   refs.forget.hidden = study.source === null;
   drawNeed();
   refs.goes.hidden ||= Boolean(frame?.opened);
-  refs.says.textContent = isLost() ? "The server is not responding. Finished levels are saved: reload the page and "
-    + "start the same study to continue." : state === "asked" ? "Contacting the server." :
+  refs.says.textContent = state === "asked" ? "Contacting the server." :
     oneLine(frame?.text ?? "");
   refs.progress.value = share;
   refs.result.hidden = !report;

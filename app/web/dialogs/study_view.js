@@ -8,7 +8,7 @@ import { make, oneLine, optionWords, plural, settingsOptions, withTimes } from "
 import { draftWords } from "../base/words.js";
 import { CHECKED, productionOf } from "../tabs/production.js";
 import { canExamine, dialog, examine, leaveFor, refs } from "./box.js";
-import { ask, chosen, connect, drawControls, fileName, isLost, onServers, PASTED, promptsOption, readOr, runs,
+import { ask, chosen, connect, drawControls, fileName, onServers, PASTED, promptsOption, readOr, runs,
   start, study } from "./dialog.js";
 import { heatMap } from "./heat.js";
 import { promptAt } from "./prompts.js";
@@ -212,15 +212,14 @@ function commands(target, best) {
 }
 
 function drawProgress(rows) {
-  const { frame, state } = study, { num_done: done, num_prompts: all } = frame ?? {}, lost = isLost();
+  const { frame, state } = study, { num_done: done, num_prompts: all } = frame ?? {};
   drawControls(["start", "open", "paste", "limit", "length", "perLine", "flatten"], BUTTON,
     done < all ? `Your prompts ${done}/${all}` : "Your prompts");
   if (all) refs.progress.value = done / all; else refs.progress.removeAttribute("value");
-  const says = lost ? "The server is not responding. Finished prompts are saved: reload the page and choose the same "
-    + "prompts to continue." : state === "asked" ? "Contacting the server." : state === "finished" ? "" : frame?.text;
+  const says = state === "asked" ? "Contacting the server." : state === "finished" ? "" : frame?.text;
   refs.says.textContent = frame?.opened ? "" :
     [all && `${done} of ${plural(all, "prompt")} finished.`, oneLine(says ?? "")].filter(Boolean).join(" ");
-  const left = runs() && !lost ? frame?.left_s : null;
+  const left = runs() ? frame?.left_s : null;
   refs.left.textContent = !left ? "" :
     `About ${left >= 90 ? `${Math.round(left / 60)} min` : `${Math.round(left)} s`} left.`;
   const disturbed = new Set(rows.filter((row) => row.disturbed).map((row) => row.line)).size;

@@ -9,7 +9,7 @@ from typing import Any
 
 import uvicorn
 
-from app.page.connections import LEAST_BYTES, Connections
+from app.page.upkeep import LEAST_BYTES, Connections
 from tests.helpers.staged import in_loop
 
 ANSWER = b"x" * 8_000_000  # as large as the last frame of the longest race, and more than a socket takes at once
