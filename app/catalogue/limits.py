@@ -28,8 +28,8 @@ MAX_BODY_BYTES = 10_000_000  # limit for a request with such a file
 MAX_CALL_BYTES = 300_000  # limit for a request without one: the longest prompt, with every character escaped
 
 # What an operator may choose. The page's examples stay within the least number of characters. More tokens, characters
-# or lanes would make files and requests that exceed the limits below; more races, the limits on calls in
-# app/page/gradio_faults.py.
+# or lanes would make files and requests that exceed the limits below; more races, the limit on open
+# requests in app/page/gate.py.
 CHOICES: Mapping[str, Shape] = {
     "pairs": Shape(
         'a text: "all", "loaded" or ids of pairs with commas', lambda value: isinstance(value, str) and value != ""

@@ -11,7 +11,6 @@ from typing import Any
 
 import gradio as gr
 import gradio.processing_utils
-import gradio.queueing
 import gradio.routes
 from gradio.data_classes import GradioModel, GradioRootModel
 from gradio.state_holder import SessionState, StateHolder
@@ -56,9 +55,7 @@ class Sessions(StateHolder):
 
 def mend_gradio() -> None:
     """Patch Gradio's modules, for all pages launched from now on."""
-    errors = Errors()
-    for module in (gradio.queueing, gradio.routes):
-        module.traceback = SimpleNamespace(print_exc=errors.print_exc)
+    gradio.routes.traceback = SimpleNamespace(print_exc=Errors().print_exc)
     gradio.routes.StateHolder = Sessions
     gradio.processing_utils.check_all_files_in_cache = lambda data: None
     gradio.processing_utils.async_move_files_to_cache = _without_files

@@ -64,8 +64,8 @@ class Handlers(StatusLines):
         self._catalogue, self._check, self.backend = catalogue, check, backend
         self.doors = Doors(backend) if own and isinstance(backend, MixedBackend) else None
         views = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
-        # by preset id: the frame that shows its recorded race, or None
-        self.recorded = {name: None if view is None else first_frame(view) for name, view in views.items()}
+        # the frame that shows the recorded race of the first example
+        self.first_frame = first_frame(views[catalogue.presets[0].id])
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
         self.stage.over = log_race

@@ -59,64 +59,56 @@ class Calls:
         self._calls: dict[str, _Call] = {}
 
     def routes(self) -> list[Route]:
+        calls = [f"{API}/call/race", f"{API}/call/v2/race"]
         return [
-            Route(f"{API}/queue/join", self._joined, methods=["POST"]),
+            *(Route(path, self._taken, methods=["POST"]) for path in (f"{API}/queue/join", *calls)),
+            *(Route(f"{path}/{{id}}", self._result) for path in calls),
             Route(f"{API}/queue/data", self._data),
-            Route(f"{API}/call/race", self._called, methods=["POST"]),
-            Route(f"{API}/call/v2/race", self._called, methods=["POST"]),
-            Route(f"{API}/call/race/{{id}}", self._result),
-            Route(f"{API}/call/v2/race/{{id}}", self._result),
         ]
 
-    async def _joined(self, request: Request) -> Response:
-        return await self._taken(request, is_client=True)
-
-    async def _called(self, request: Request) -> Response:
-        return await self._taken(request, is_client=False)
-
-    async def _taken(self, request: Request, is_client: bool) -> Response:
+    async def _taken(self, request: Request) -> Response:
+        is_client = request.url.path.endswith("/join")
         try:
             body = parse(await request.body(), MAX_CALL_BYTES)
             if not isinstance(body, dict):
                 raise UsageError("the request must be a JSON object")
-            session = body.get("session_hash") if is_client else ""
+            session = body.get("session_hash") if is_client else secrets.token_hex(16)
             if not isinstance(session, str) or len(session) > 100:
                 raise UsageError("session_hash must be a text of at most 100 characters")
             if is_client and body.get("fn_index") != self._number:
                 raise UsageError(f"fn_index must be {self._number}, the function race")
-            settings = self._settings(body) if is_client or "data" in body else body
-            if unknown := sorted(set(settings) - set(self._names)):
-                raise choices("value", unknown[0], self._names)
-            return JSONResponse({"event_id": self._wait(session, address_of(request), settings)})
+            asked = Asked(secrets.token_hex(16), address_of(request), self._settings(body, is_client), {})
+            return JSONResponse({"event_id": self._wait(session, asked)})
         except UsageError as error:
             return JSONResponse({"detail": str(error), "error": str(error)}, 400)
 
-    def _settings(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _settings(self, body: Mapping[str, Any], is_client: bool) -> Mapping[str, Any]:
+        """The function's values by name, from a list or, in a call of the second version, by name."""
+        if not is_client and "data" not in body:
+            if unknown := sorted(set(body) - set(self._names)):
+                raise choices("value", unknown[0], self._names)
+            return body
         data = body.get("data")
         if not isinstance(data, list) or len(data) != len(self._names):
             raise UsageError(f"data must be a list of {len(self._names)} values: {', '.join(self._names)}")
         return dict(zip(self._names, data, strict=True))
 
-    def _wait(self, session: str, address: str, settings: Mapping[str, Any]) -> str:
+    def _wait(self, session: str, asked: Asked) -> str:
         now = time.monotonic()
         self._calls = {key: call for key, call in self._calls.items() if call.until > now}
-        num_there = sum(call.asked.address == address for call in self._calls.values())
+        num_there = sum(call.asked.address == asked.address for call in self._calls.values())
         if num_there >= MAX_CALLS_THERE or len(self._calls) >= MAX_CALLS:
             raise UsageError("too many calls wait for somebody to fetch their results; try again later")
         key = secrets.token_hex(16)
-        self._calls[key] = _Call(session, now + FETCH_S, Asked(secrets.token_hex(16), address, settings, {}))
+        self._calls[key] = _Call(session, now + FETCH_S, asked)
         return key
 
-    def _next(self, session: str) -> str | None:
-        return next((key for key, call in self._calls.items() if call.session == session), None)
-
     async def _data(self, request: Request) -> Response:
-        """A client's results, one race after the other. It learns here, too, what was refused."""
-        session = request.query_params.get("session_hash", "")
-        return Answer(self._messages(session))
+        return Answer(self._messages(request.query_params.get("session_hash", "")))
 
     async def _messages(self, session: str) -> AsyncGenerator[str, None]:
-        while session and (key := self._next(session)):
+        """A client's results, one race after the other. It learns here, too, what was refused."""
+        while key := next((key for key, call in self._calls.items() if call.session == session), None):
             async with aclosing(self._raced(self._calls.pop(key))) as results:
                 async for result in results:
                     yield _message("heartbeat" if result is None else "process_completed", key, result)

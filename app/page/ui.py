@@ -23,7 +23,6 @@ from ..figures.why import why
 from ..jobs.backend import TorchBackend
 from ..jobs.logs import RUNNING, take_over
 from ..jobs.process_memory import keep_from_collector
-from ..jobs.races import first_frame
 from ..jobs.server_races import ServersBackend
 from ..web import RACE_VIEW_CSS
 from ..web.components import DIALOGS_CSS, checkup_view, door_view, load_view, race_view, study_view
@@ -107,7 +106,7 @@ def build(
             prompt = _component(prompt_control)
             gr.Button("Race", variant="primary", elem_id="page-race-button")
             gr.Button("Stop", interactive=False, elem_id="page-stop-button")
-        race = race_view(handlers.recorded[preset.id] or first_frame(None), elem_id="race")
+        race = race_view(handlers.first_frame, elem_id="race")
         drawn = _figures("page-charts", charts(None))
         reasons = _figures("page-why", why(None))
         if limits.studies:

@@ -1,6 +1,6 @@
-// What this tab runs on the server, one thing at a time: a race, a study, a check-up or a load. All of its frames are the
-// answer to one request, as server-sent events; while nothing runs there is no connection. The dialogs ask by the events
-// `photofinish:run` and `photofinish:stop` of the document.
+// What this tab runs on the server, one thing at a time: a race, a study, a check-up or a load. All of its frames are
+// the answer to one request, as server-sent events; while nothing runs there is no connection. The dialogs ask by the
+// events `photofinish:run` and `photofinish:stop` of the document.
 
 import { trigger } from "../host.js";
 import { readEvents } from "../base/events.js";
@@ -13,7 +13,7 @@ const SILENCE_MS = 15000;         // the server says something every five second
 const ASK_MS = 500;
 const NAMES = { race: "A race", again: "A race", resume: "A race", study: "A study of your prompts",
   "check-up": "A check-up", load: "A study under load" };
-const SILENT = "the server is not responding";
+export const SILENT = "the server is not responding";
 export const BROKEN = "the connection to the server was lost";
 // The server knows a tab by it, and whoever knows it can stop its races: it is never kept.
 const tab = [...window.crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16)).join("-");

@@ -51,8 +51,8 @@ document.addEventListener("click", ({ target }) => {
   if (target.closest?.("#page-stop-button")) stop("race");
 });
 
-// A reloaded tab gets its race back, even if the server was restarted: one that goes on from its stream, one that is over
-// from the tab's own copy, or from the server's if it was too long to keep.
+// A reloaded tab gets its race back, even if the server was restarted: one that goes on from its stream, one that is
+// over from the tab's own copy, or from the server's if it was too long to keep.
 on("frame", ({ race, ribbon, recording, state }) => {
   if (state === "lost") return lost();
   if (race === "none" || ribbon?.includes("RECORDED")) return undefined;

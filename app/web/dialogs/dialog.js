@@ -9,8 +9,9 @@ import { promptsIn } from "./prompts.js";
 
 export const PASTED = "pasted text";
 const RUNS = ["asked", "waiting", "racing", "running"];
-// run: what the page's stream calls it; heard: gets its frames; source: {name, text, num} of the prompts, null if none are chosen; isTaken: they are those of the other dialog; seen:
-// its prompts that were taken or forgotten; frame: the last one; servers: see your_servers.js.
+// run: what the page's stream calls it; heard: gets its frames; source: {name, text, num} of the prompts, null if none
+// are chosen; isTaken: they are those of the other dialog; seen: its prompts that were taken or forgotten; frame: the
+// last one; servers: see your_servers.js.
 export const study = { run: "", heard: () => {}, source: null, isTaken: false, seen: null, frame: null, state: "idle",
   servers: null };
 const ownSources = window.photofinishSources ??= {};      // by kind of dialog, a function

@@ -21,10 +21,9 @@ const ANSWER_MS = 1100;         // a busy machine takes its time; the recorded r
 const BEGIN_MS = 4000;
 const INSTEAD = "Live race not possible";
 // timer: looks for faults, 0 off stage; example: the last one chosen; race: id of the live race, "" once it is
-// requested, null if there is none; asked, heard: when it was requested, and its last frame came; aside: id of the last one
-// that a recorded race has replaced; stops: the presenter has stopped it; why: the last fault
-export const live = { timer: 0, example: "", race: null, asked: 0, heard: 0, aside: null, stops: false,
-  why: "" };
+// requested, null if there is none; asked, heard: when it was requested, and its last frame came; aside: id of the last
+// one that a recorded race has replaced; stops: the presenter has stopped it; why: the last fault
+export const live = { timer: 0, example: "", race: null, asked: 0, heard: 0, aside: null, stops: false, why: "" };
 
 // on: board and texts; verdict: board and verdict.
 export function showView(name) {
