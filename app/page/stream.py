@@ -63,7 +63,7 @@ def routes(runs: Runs, stops: Stops) -> list[Route]:
         except UsageError as error:
             return JSONResponse({"detail": str(error)}, 400)
         asked = Asked(tab, address_of(request), _object(body, "settings"), _object(body, "order"))
-        return Answer(_written(runs[run], asked))
+        return Answer(_written(_begun(runs[run], asked)))
 
     async def stop(request: Request) -> Response:
         try:
@@ -107,12 +107,16 @@ def _object(asked: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-async def _written(start: Callable[[Asked], Awaitable[Events]], asked: Asked) -> AsyncGenerator[str, None]:
+async def _begun(start: Callable[[Asked], Awaitable[Events]], asked: Asked) -> Events:
+    async with aclosing(await start(asked)) as events:
+        async for event in events:
+            yield event
+
+
+async def _written(events: Events) -> AsyncGenerator[str, None]:
     """Events as text, and a comment where there is none for ALIVE_S: proxies end a stream that is silent for long."""
-    events: Events | None = None
     waits: asyncio.Future[tuple[str, str] | None] | None = None
     try:
-        events = await start(asked)
         while True:
             waits = asyncio.ensure_future(anext(events, None))
             while not (await asyncio.wait({waits}, timeout=ALIVE_S))[0]:
@@ -123,10 +127,9 @@ async def _written(start: Callable[[Asked], Awaitable[Events]], asked: Asked) ->
     except Exception as error:
         yield _event("refused", json.dumps(words_of(error, "a run", FAULT)))
     finally:  # a tab that has left: nothing can be awaited here
-        if events is not None:
-            end = asyncio.ensure_future(_ended(waits, events))
-            ENDS.add(end)
-            end.add_done_callback(ENDS.discard)
+        end = asyncio.ensure_future(_ended(waits, events))
+        ENDS.add(end)
+        end.add_done_callback(ENDS.discard)
 
 
 async def _ended(waits: asyncio.Future[Any] | None, events: Events) -> None:

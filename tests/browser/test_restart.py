@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -53,4 +55,22 @@ def test_a_restart_loses_nothing_of_a_visitor(browser: Any, page_cache: Path) ->
         num = len({row["line"] for row in study.saved()["rows"]})
         assert 0 < num < NUM and study.text("start") == "Continue"
         assert f"{num} of {NUM} prompts finished" in study.text("says")
+    context.close()
+
+
+def test_a_server_that_dies_leaves_a_page_that_can_race(browser: Any, page_cache: Path) -> None:
+    """A crash says nothing: the page would wait for its race for ever, with its button off, until it is reloaded."""
+    port, context = free_port(), browser.new_context()
+    tab = context.new_page()
+    with served(page_cache, port=port) as before:
+        open_tab(tab, before)
+        settings(tab, Maximum_length="1000", Temperature="0.9")
+        run_race(tab, "running")
+        os.kill(before.process.pid, signal.SIGKILL)
+        tab.wait_for_selector("[data-ref=alert] >> text=The page tries again")
+    with served(page_cache, port=port):
+        tab.wait_for_selector('.pf[data-state="failed"]')
+        assert "Your last race did not finish" in tab.inner_text("[data-ref=alertText]")
+        settings(tab, Maximum_length="16")
+        run_race(tab)
     context.close()

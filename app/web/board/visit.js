@@ -3,7 +3,8 @@
 import { closed, opened } from "../base/back.js";
 import { remember, remembered } from "../base/storage.js";
 import { onFrame } from "./frames.js";
-import { examples, pageButton, racedSettings, updatePageButtons } from "./page.js";
+import { waiting } from "./card.js";
+import { examples, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
 import "./prompt.js";
 import { mark, on } from "./root.js";
 import { board, refs } from "./screen.js";
@@ -74,9 +75,17 @@ function lost() {
   if (remembered(RACE_KEY, true) !== remembered(OVER_KEY, true)) {
     board.alert("Your last race did not finish: the page was away for too long, or the server was restarted. "
       + "Race runs it again.");
+    giveUp();
     remember(RACE_KEY, null, true);
   }
   return true;
+}
+// A race that the screen still shows as going on: the page would wait for it until it is loaded again.
+function giveUp() {
+  const { race, seq } = waiting ?? { race: S.id, seq: S.seq };
+  const status = { text: "The server no longer knows this race." };
+  if (waiting || RACING.includes(S.state))
+    onFrame({ race, seq: seq + 1, state: waiting ? "stopped" : "failed", status, complete: true });
 }
 if (remembered(OVER_KEY, true)) setTimeout(comeBack, 0, remembered(OVER_KEY, true));
 comeBackToRace(remembered(RACE_KEY, true));
