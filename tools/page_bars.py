@@ -35,11 +35,11 @@ from tools import about
 
 LANES = ("baseline", "speculative")
 WAIT_MS = 240_000
-STATE = "window.photofinish.state"
+STATE = "document.querySelector('.pf').photofinish.state"
 NOTES = """
 window.painted = [];
 document.addEventListener("photofinish:painted", ({ detail }) => {
-  const { left, right } = window.photofinish.state.counts;
+  const { left, right } = document.querySelector(".pf").photofinish.state.counts;
   const seen = { race: detail.race, seq: detail.seq, baseline: left, speculative: right };
   requestAnimationFrame((now) => window.painted.push({ ...seen, at: now / 1000 }));
 });

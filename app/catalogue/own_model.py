@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,17 @@ from engine.core.errors import PhotofinishError, UsageError
 from engine.core.spec import AUTO, RANDOM
 from engine.drafters import check as check_drafter
 from engine.layers.published import num_parameters, quantised, refusal, text_part
-from engine.loading.sources import DEFAULT_TARGET, config_of, is_here
+from engine.loading.random_targets import read_published
+from engine.loading.sources import DEFAULT_TARGET, cached_config, config_of, is_here
 
 from .catalogue import Pair, has_template, load_pairs
 from .fits import CACHES, DAMAGED, GRAPHS, parts_of, repository, words_of
-from .hub import HEADS, read_head
+from .hub import HEADS, in_parallel, read_head
 from .machine import GIB
 
 log = logging.getLogger(__name__)
 OWN = "your-model"
+SILENT_S = 4.0
 BYTES = {"float32": 4, "int8": 1}  # per weight; 2 in all other dtypes
 GB = 1e9
 
@@ -51,11 +54,11 @@ def check_own(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
 
 def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
     check_drafter(drafter)
-    config, size = _config(target), BYTES.get(room.dtype, 2)
+    head, own = repository(drafter), drafter.rpartition("+")[2]
+    configs = _configs([name for name in (target, head) if name])
+    config, draft, size = configs[target], configs.get(head, {}), BYTES.get(room.dtype, 2)
     if why := [fault for fault in (refusal(config), quantised(config)) if fault and config]:
         raise UsageError(f"{target} cannot run here: it {', and it '.join(why)}")
-    head, own = repository(drafter), drafter.rpartition("+")[2]
-    draft = _config(head) if head else {}
     if own in ("eagle3", "dflash") and target != DEFAULT_TARGET:
         raise UsageError(f"only {DEFAULT_TARGET} comes with a head; name one, as in {own}:owner/name or {own}:./folder")
     if own.startswith(HEADS) and config:
@@ -76,8 +79,28 @@ def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
     return pair, sentences
 
 
-def _config(name: str) -> Mapping[str, Any]:
-    return {} if name == DEFAULT_TARGET else config_of(name)
+def _configs(names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """Each config.json, from the hub's cache if the hub is silent, whose own client would wait for minutes."""
+
+    def asked(name: str) -> Mapping[str, Any] | PhotofinishError:
+        try:
+            return {} if name == DEFAULT_TARGET else config_of(name)
+        except PhotofinishError as error:
+            return error
+
+    known = {name: cached_config(name) for name in names}
+    here = {name: asked(name) for name in names if not known[name] and is_here(name)}
+    found: dict[str, Any] = here | in_parallel(
+        {name: partial(asked, name) for name in names if name not in here}, SILENT_S
+    )
+    for name, cached in known.items():
+        if isinstance(answer := found.get(name), PhotofinishError):
+            raise answer
+        if answer is None:
+            if cached is None:
+                raise UsageError(f"the hub has not answered within {SILENT_S:g} s; a folder here needs no network")
+            found[name] = read_published(cached)
+    return found
 
 
 def _described(name: str, config: Mapping[str, Any]) -> str:

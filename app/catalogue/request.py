@@ -16,7 +16,6 @@ from engine.recordings.recording import Recording
 from engine.strict_json import parse
 from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
 from engine.studies.prompts.rows import Row, row_of
-from engine.studies.prompts.study_file import SavedStudy, open_study
 from engine.text import check_prompt_text
 
 from .catalogue import Catalogue, Pair
@@ -127,32 +126,19 @@ class StudyRequest:
     name: str = ""
 
 
-@dataclass(frozen=True)
-class Look:
-    """Prompts were chosen, and nothing is to be raced yet. why_not: what would have to change first, or ""."""
-
-    why_not: str
-
-
-def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object) -> StudyRequest | SavedStudy | Look:
+def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object) -> StudyRequest:
     """Check a study requested by a browser. Raises UsageError.
 
     values: the page's controls, by name.
     asked: `name` and `text` of the file; `limit` on its prompts; `max_new_tokens` for each; `flatten` and `whole`, see
         `read_prompts`; `kept`, what the browser has kept of an earlier run with the same file, as a JSON string, or
-        null; `look`, whether only to look at the prompts. Or only `saved`, the text of a saved study, to be shown."""
+        null."""
     asked = asked if isinstance(asked, dict) else {}
-    if "saved" in asked:
-        return _saved(asked["saved"])
     pair, limit = catalogue.pair(values["pair"]), whole(asked.get("limit"))
     if type(limit) is not int or not 1 <= limit <= MAX_PROMPTS:
         raise UsageError(f"a study takes 1 to {MAX_PROMPTS} prompts, not {str(limit)[:40]}")
-    prompts, why_not = _chosen(pair, asked, limit, catalogue.limits)
+    prompts = _chosen(pair, asked, limit, catalogue.limits)
     params = _params({**values, "max_new_tokens": asked.get("max_new_tokens")}, catalogue.limits)
-    if asked.get("look") is True:
-        return Look(why_not)
-    if why_not:
-        raise UsageError(why_not)
     if pair.lanes is None:
         first = catalogue.drafter(pair, values["drafter"])
         named: Sequence[str] = [NGRAM, first, *_more(catalogue, pair, first, values["more"])]
@@ -161,7 +147,7 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     drafters = [drafter for drafter in dict.fromkeys(named) if drafter != NONE]
     basis = [pair.target, drafters, asdict(params), digest(prompts)]
     key = hashlib.sha256(json.dumps(basis).encode()).hexdigest()
-    kept, kept_on = _kept(read_kept(asked.get("kept")), key, {prompt.line for prompt in prompts}, drafters)
+    kept, kept_on = _kept(asked.get("kept"), key, {prompt.line for prompt in prompts}, drafters)
     name = str(asked.get("name"))[:MAX_NAME]
     return StudyRequest(prompts, pair, tuple(drafters), params, key, kept, kept_on, name)
 
@@ -193,16 +179,14 @@ def read_check_up(catalogue: Catalogue, values: Mapping[str, object], asked: obj
         raise UsageError("the drafter is none, so there is nothing to check; choose a drafter in Settings")
     prompts = tuple(FilePrompt(i, kind, text) for i, (kind, text) in enumerate(zip(KINDS, PROMPTS, strict=True), 1))
     if asked.get("text") is not None:
-        prompts, why_not = _chosen(pair, asked, NUM_PROMPTS, catalogue.limits)
-        if why_not:
-            raise UsageError(why_not)
+        prompts = _chosen(pair, asked, NUM_PROMPTS, catalogue.limits)
     length = min(NUM_TOKENS, catalogue.limits.max_new_tokens)
     params = _params({**values, "top_p": 1, "max_new_tokens": length}, catalogue.limits)
     return CheckUpRequest(prompts, pair, drafter, params)
 
 
-def _chosen(pair: Pair, asked: Mapping[str, Any], limit: int, limits: Limits) -> tuple[tuple[FilePrompt, ...], str]:
-    """At most `limit` prompts of those that a browser sends, and why they cannot be raced as they are, or ""."""
+def _chosen(pair: Pair, asked: Mapping[str, Any], limit: int, limits: Limits) -> tuple[FilePrompt, ...]:
+    """At most `limit` prompts of those that a browser sends. Raises UsageError."""
     how = {name: asked.get(name) is True for name in ("flatten", "whole")}
     text = check_prompts(asked.get("text"))
     prompts = choose(read_prompts(text, str(asked.get("name"))[:MAX_NAME], **how), limit)
@@ -211,9 +195,9 @@ def _chosen(pair: Pair, asked: Mapping[str, Any], limit: int, limits: Limits) ->
             raise UsageError(
                 f"line {prompt.line} has {num} characters; at most {limits.max_prompt_chars} are allowed here"
             )
-    chats = any(prompt.messages and not prompt.is_turn for prompt in prompts)
-    why_not = f"the model {pair.target} has no chat template: {FLATTEN}" if chats and pair.chat is False else ""
-    return tuple(prompts), why_not
+    if pair.chat is False and any(prompt.messages and not prompt.is_turn for prompt in prompts):
+        raise UsageError(f"the model {pair.target} has no chat template: {FLATTEN}")
+    return tuple(prompts)
 
 
 def check_prompts(text: object) -> str:
@@ -224,29 +208,16 @@ def check_prompts(text: object) -> str:
     return text
 
 
-def _saved(text: object) -> SavedStudy:
-    saved = open_study(check_file(text, "the saved study"))
-    if not are_short([row.to_json() for row in saved.rows], MAX_ROWS):
-        raise UsageError(
-            f"the saved study has more than {MAX_ROWS} rows, or one of more than {MAX_ROW_CHARS} characters"
-        )
-    return saved
-
-
-def read_kept(given: object) -> Any:
-    """What a browser has kept of an earlier study, parsed from a JSON string. Raises UsageError."""
-    if given is None:
-        return None
-    try:
-        return parse(check_file(given, KEPT).encode("utf-8", "surrogatepass"), 4 * MAX_FILE_CHARS)
-    except UsageError as error:
-        raise UsageError(f"{KEPT} cannot be used: {error}") from error
-
-
 def _kept(
     given: object, key: str, lines: Container[int], drafters: Sequence[str]
 ) -> tuple[tuple[Row, ...], Mapping[str, object] | None]:
-    """Rows of finished prompts from an earlier run of the same study, and what it ran on."""
+    """Rows of finished prompts from an earlier run of the same study, and what it ran on. given: a JSON string."""
+    if given is None:
+        return (), None
+    try:
+        given = parse(check_file(given, KEPT).encode("utf-8", "surrogatepass"), 4 * MAX_FILE_CHARS)
+    except UsageError as error:
+        raise UsageError(f"{KEPT} cannot be used: {error}") from error
     if not isinstance(given, dict) or given.get("key") != key or not isinstance(given.get("ran_on"), dict):
         return (), None
     rows = given["rows"] if isinstance(given.get("rows"), list) else []

@@ -9,47 +9,18 @@ from typing import Any
 from engine.recordings.recording import OUTPUT_SCHEMA
 from engine.remote.look import kinds_of
 from engine.studies.load.level_metrics import report
-from engine.studies.load.load_file import SavedLoad
-from engine.studies.load.study import Key, Listener, Row, is_whole, run
+from engine.studies.load.study import Key, Listener, Row, run
 from engine.studies.load.users import Outcome
 
 from ..catalogue.load_request import LoadRequest
-from .queue import RaceQueue
-from .studies import OPENED, Halt, Over, StudiesOf, Study
+from .studies import Halt, Study
 
 
-class LoadStudies(StudiesOf):
-    def __init__(self, queue: RaceQueue) -> None:
-        def make(asked: LoadRequest | SavedLoad) -> Study:
-            return _SavedLoad(asked) if isinstance(asked, SavedLoad) else _LoadStudy(asked)
-
-        super().__init__(make, queue)
-
-
-class _SavedLoad(Over):
-    """A result that was opened, and is only shown."""
-
-    def __init__(self, saved: SavedLoad) -> None:
-        super().__init__(saved.rows)
-        self._saved = saved
-
-    def frame(self) -> dict[str, Any]:
-        saved = self._saved
-        return {
-            "state": self.state,
-            "text": OPENED,
-            "opened": True,
-            "lanes": list(saved.lanes),
-            "model": saved.said["model"],
-            "report": report(saved.rows, saved.lanes, OUTPUT_SCHEMA, saved.said),
-        }
-
-
-class _LoadStudy(Study):
+class LoadStudy(Study):
     """Its thread has an event loop of its own."""
 
     def __init__(self, request: LoadRequest) -> None:
-        super().__init__(request.rows, request.begun)
+        super().__init__(())
         self.request = request
         self._now: dict[Key, tuple[int, int]] = {}
         self._kinds: dict[str, str] = {}
@@ -77,9 +48,7 @@ class _LoadStudy(Study):
         if self.stopped.is_set():
             raise Halt
         self._kinds = await kinds_of(self.request.plan.endpoints)
-        finished = [(row["lane"], row["concurrency"]) for row in self.rows]
-        listener = Listener(self._warming, self._begin, self._asked, self._add)
-        await run(self.request.plan, finished, frozenset(self.begun), listener)
+        await run(self.request.plan, (), frozenset(), Listener(self._warming, self._begin, self._asked, self._add))
 
     def _warming(self, lane: str) -> None:
         self._sign()
@@ -87,7 +56,6 @@ class _LoadStudy(Study):
 
     def _begin(self, key: Key) -> None:
         self._sign()
-        self.begun.add(key)
         self._count(key, (0, 0))
 
     def _asked(self, key: Key, asked: Outcome) -> None:
@@ -96,8 +64,6 @@ class _LoadStudy(Study):
 
     def _add(self, row: Row) -> None:
         del self._now[row["lane"], row["concurrency"]]
-        if is_whole(row):
-            self.begun.discard((row["lane"], row["concurrency"]))
         self.rows.append(row)
         self._said = self.request.plan.said(self._kinds)  # with the time at which it was measured
 
@@ -118,7 +84,6 @@ class _LoadStudy(Study):
         lanes = [endpoint.lane for endpoint in plan.endpoints]
         return {
             "schema": OUTPUT_SCHEMA,
-            "key": self.request.key,
             "servers": self.request.servers,
             "state": self.state,
             "text": self.text,
@@ -130,7 +95,5 @@ class _LoadStudy(Study):
             "seed": plan.params.seed,
             "chat": bool(plan.questions[0].messages),
             "separate": plan.separate,
-            "rows": rows,
-            "begun": [list(key) for key in sorted(self.begun)],
             "report": report(rows, lanes, OUTPUT_SCHEMA, self._said) if rows else None,
         }

@@ -35,7 +35,7 @@ NOTE = "Both lanes run on servers, which choose their own drafter and draft leng
 SECRET = secrets.token_bytes(16)  # drawn anew by each process, so that an id reveals no address
 ANSWER_S = 4.0  # how long a server may take to say that it is there
 FRESH_S = 1.0
-NO_SERVERS = "name a server first, under \u201cYour servers\u201d"
+NO_SERVERS = "name a server first, under \u201cTry it on yours\u201d"
 
 
 class Servers:

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 from engine.core.errors import PhotofinishError, RaceError, UsageError, sentence
 from engine.progress import Progress
 from engine.studies.prompts.rows import Row
-from engine.studies.prompts.study_file import SavedStudy, dated, result
+from engine.studies.prompts.study_file import dated, result
 
-from ..catalogue.request import Look, StudyRequest
+from ..catalogue.request import StudyRequest
 from .frames import ENDED, Waiting, frame_json, waiting_text
 from .queue import RaceQueue, Ticket
 from .worker import QUIET_S, words_of
@@ -28,7 +28,6 @@ TICK_S = 0.2  # between checks for news
 LATEST = 10
 FAULT = "This failed because of a bug in Photofinish; see its log."
 ANEW = "The earlier results came from other weights or another machine, so all prompts are raced again."
-OPENED = "Opened from a file, to be read only."
 LINE = attrgetter("line")
 Raced = tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]
 
@@ -44,13 +43,13 @@ class Halt(BaseException):
 class Study(ABC):
     """One study, as its frames show it.
 
-    rows, begun: results, and what was begun, which a browser keeps even if the study fails.
+    rows: results, which a browser keeps even if the study fails.
     is_patient: it waits without counting as waiting, see `RaceQueue.enter`."""
 
     is_patient = is_complete = False
 
-    def __init__(self, rows: Iterable[Any], begun: Iterable[Any] = ()) -> None:
-        self.rows, self.begun = list(rows), set(begun)
+    def __init__(self, rows: Iterable[Any]) -> None:
+        self.rows = list(rows)
         self.state, self.text = "waiting", ""
         self.share: float | None = None
         self.stopped = threading.Event()
@@ -90,7 +89,7 @@ class Study(ABC):
                         yield
             self.state, self.text = ("stopped", "Stopped.") if self.stopped.is_set() else ("finished", "Finished.")
         except PhotofinishError as error:
-            if not (self.rows or self.begun):
+            if not self.rows:
                 raise
             self.state, self.text = "failed", sentence(str(error))
 
@@ -178,53 +177,7 @@ class Studies(StudiesOf):
     """Studies of many prompts."""
 
     def __init__(self, backend: Backend, queue: RaceQueue) -> None:
-        def make(asked: StudyRequest | SavedStudy | Look) -> Study:
-            if isinstance(asked, StudyRequest):
-                return _PromptsStudy(backend, asked)
-            return _SavedStudy(asked) if isinstance(asked, SavedStudy) else _LookedAt(asked)
-
-        super().__init__(make, queue)
-
-
-class Over(Study):
-    """A study without work: it is complete from the start."""
-
-    is_complete = True
-
-    def work(self) -> None:
-        """Nothing."""
-
-
-class _LookedAt(Over):
-    """Prompts that are not raced yet."""
-
-    def __init__(self, look: Look) -> None:
-        super().__init__(())
-        self._look = look
-
-    def frame(self) -> dict[str, Any]:
-        return {"state": "idle", "text": sentence(self._look.why_not) if self._look.why_not else ""}
-
-
-class _SavedStudy(Over):
-    """A study that was opened, and is only shown."""
-
-    def __init__(self, saved: SavedStudy) -> None:
-        super().__init__(saved.rows)
-        self._saved = saved
-
-    def frame(self) -> dict[str, Any]:
-        saved, num = self._saved, len({row.line for row in self._saved.rows})
-        return {
-            "state": self.state,
-            "text": OPENED,
-            "opened": True,
-            "num_prompts": num,
-            "num_done": num,
-            "target": saved.target,
-            "drafters": list(saved.drafters),
-            "report": result(saved.rows, saved.target, saved.said),
-        }
+        super().__init__(partial(_PromptsStudy, backend), queue)
 
 
 class _PromptsStudy(Study):

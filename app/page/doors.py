@@ -1,11 +1,11 @@
-"""What the owner of the page names in the browser: "Your model" and "Your servers". It belongs to the process, not to
-a visitor, and ends with it. Keys and URLs come by a route of the page's own, never through Gradio, and stay in
+"""What the owner of the page names in the browser, a model or servers. It belongs to the process, not to a visitor, and
+ends with it. Keys and URLs come by a route of the page's own, never through Gradio, and stay in
 endpoints; every answer is a sentence without them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from engine.core.errors import UsageError
 from engine.core.spec import PLAIN, SPECULATIVE
 from engine.remote.endpoint import Endpoint, check_key, check_url
-from engine.remote.look import look
+from engine.remote.look import look, takes_chat
 from engine.strict_json import parse
 
 from ..catalogue.catalogue import Catalogue, Pair
@@ -64,22 +64,20 @@ class Doors:
         return {"sentences": sentences}
 
     async def servers(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What one or two servers are, one sentence each, how many of them can race, and the number of this try; with
-        `use`, those last tried, if that is `tried`, can be chosen from now on; with `again`, what was said of those
-        last tried, for a page that was loaded again. Without a key, a server tried before gets the key that it had.
-        Raises UsageError."""
-        if asked.get("again") is True:
-            return self._tried()
-        if asked.get("use") is True:
-            if self._can_race is None:
-                raise UsageError("try the servers first")
-            if asked.get("tried", self._num_tried) != self._num_tried:
-                raise UsageError("another tab of this page has tried servers since; try these again")
-            self._backend.servers = self._can_race
-            return {}
+        """What one or two servers are, in sentences, and how many of them can race. With `use` they can be chosen from
+        now on, if all can race. `chat`: whether prompts go as messages; None: if both take them. Without a URL: those
+        last tried. Without a key, a server tried before gets the key that it had. Raises UsageError."""
         urls = [_with_scheme(url) for name in ("url", "url2") if (url := _text(asked, name))]
-        if not urls:
+        if not urls and self._can_race is None and asked.get("again") is not True:
             raise UsageError("give the URL of a server, as http://localhost:8000/v1")
+        if urls:
+            await self._try(urls, asked)
+        if asked.get("use") is True and self._can_race is not None:
+            self._backend.servers = self._can_race
+        num = 0 if self._can_race is None else len(self._can_race.endpoints)
+        return {"sentences": self._sentences, "can_race": num}
+
+    async def _try(self, urls: Sequence[str], asked: Mapping[str, Any]) -> None:
         key, model = check_key(_text(asked, "key"), "its field"), _text(asked, "model", MAX_CHARS)
         urls = [check_url(whose, url) for whose, url in zip(WHOSE, urls, strict=False)]
         lanes, keys = LANES[len(urls)], [key or self._keys.get(_origin(url), "") for url in urls]
@@ -87,23 +85,27 @@ class Doors:
         self._can_race, self._keys = None, {_origin(endpoint.url): endpoint.key for endpoint in endpoints}
         self._num_tried = this = self._num_tried + 1
         seen = await asyncio.gather(*map(look, endpoints))
-        working = [entry.endpoint for entry in seen if entry.endpoint is not None]
-        if len(working) == len(seen) and this == self._num_tried:  # else others were tried meanwhile
-            self._can_race = ServersBackend(working, asked.get("same_device") is True)
-            self._chat = any(entry.chat for entry in seen)
-        drafts = [entry.reply is not None and entry.reply.drafted is not None for entry in seen]
         sentences = [entry.sentence if len(seen) == 1 else f"{i}. {entry.sentence}" for i, entry in enumerate(seen, 1)]
-        if drafts == [True, False]:
-            sentences.append("The first one drafts and the second one does not: are they swapped?")
-        if len(urls) == 2 and urls[0] == urls[1]:
-            sentences.append(SAME)
-        if this == self._num_tried:
-            self._sentences = sentences
-        return self._tried() if this == self._num_tried else {"sentences": sentences, "can_race": 0, "tried": this}
-
-    def _tried(self) -> dict[str, Any]:
-        num = 0 if self._can_race is None else len(self._can_race.endpoints)
-        return {"sentences": self._sentences, "can_race": num, "tried": self._num_tried}
+        working, chat = [entry.endpoint for entry in seen if entry.endpoint is not None], False
+        if len(working) == 2:
+            drafts = [entry.reply is not None and entry.reply.drafted is not None for entry in seen]
+            if drafts == [True, False]:
+                sentences.append("The first one drafts and the second one does not: are they swapped?")
+            if urls[0] == urls[1]:
+                sentences.append(SAME)
+            chats = await asyncio.gather(*(takes_chat(entry) for entry in seen))
+            chat = all(chats) if asked.get("chat") is None else asked["chat"] is True
+            misfit = next((i for i, entry in enumerate(seen) if (not chats[i] if chat else entry.chat)), None)
+            if misfit is not None:
+                working, other = [], ("plain text", "chat messages")[not chat]
+                sentences.append(f"Number {misfit + 1} takes {other} only: send the prompts to both as {other}.")
+            else:
+                sentences.append(f"Prompts go as {'chat messages' if chat else 'plain text'}.")
+        if this != self._num_tried:
+            raise UsageError("others were tried meanwhile, in another tab of this page; try these again")
+        if len(working) == len(seen):
+            self._can_race = ServersBackend(working, asked.get("same_device") is True)
+        self._chat, self._sentences = chat, sentences
 
     def choose(self, name: str, catalogue: Catalogue, pair: Pair) -> Pair:
         """What the owner has named there, OWN or SERVERS: from now on the page's default. pair: the one chosen so far,

@@ -19,22 +19,24 @@ from engine.text import encode_prompt
 from ..catalogue.catalogue import Catalogue
 from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
-from ..catalogue.load_request import read_load, read_saved
+from ..catalogue.load_request import read_load
 from ..catalogue.request import read_again, read_check_up, read_request, read_study
+from ..catalogue.saved import read_saved
 from ..figures.charts import charts
 from ..figures.cheats import cheats
 from ..figures.plots import Chart
 from ..figures.why import compared_of, why
 from ..jobs.backend import TorchBackend
 from ..jobs.checkups import CheckUps
-from ..jobs.load import LoadStudies
+from ..jobs.frames import frame_json
+from ..jobs.load import LoadStudy
 from ..jobs.pool import Jobs
 from ..jobs.race_log import log_race
 from ..jobs.races import Frames, Stage, first_frame
 from ..jobs.recorded import recorded_view
 from ..jobs.server_races import MixedBackend, ServersBackend
 from ..jobs.shelf import Shelf
-from ..jobs.studies import Studies
+from ..jobs.studies import Studies, StudiesOf
 from .controls import OF_THE_ENGINE, chat_help, controls, more_choices, pair_choices, preset_values, settings_of
 from .doors import Doors
 from .gate import address_of
@@ -72,7 +74,7 @@ class Handlers(StatusLines):
         self._jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
         self._studies = Studies(backend, self.stage.queue)
         self._check_ups = CheckUps(backend, self.stage.queue)
-        self.loads = LoadStudies(self.stage.queue) if under_load or self.doors is not None else None
+        self.loads = StudiesOf(LoadStudy, self.stage.queue) if under_load or self.doors is not None else None
 
     @property
     def catalogue(self) -> Catalogue:
@@ -111,9 +113,9 @@ class Handlers(StatusLines):
 
     def runs(self) -> Runs:
         """What a tab can ask for, by name."""
-        runs = {"race": self._race, "again": self._again, "resume": self._resume}
+        runs = {"race": self._race, "again": self._again, "resume": self._resume, "open": self._open}
         if self.catalogue.limits.studies:
-            runs |= {"study": self._study, "check-up": self._check_up}
+            runs |= {"study": self._study, "checkup": self._check_up}
         if self.loads is not None:
             runs["load"] = self._load
 
@@ -128,7 +130,7 @@ class Handlers(StatusLines):
 
     def stops(self) -> Stops:
         """What ends a visitor's races, study, check-up or load within one step. To be called in the event loop."""
-        ends = {"race": self.stage.stop, "study": self._studies.stop, "check-up": self._check_ups.stop}
+        ends = {"race": self.stage.stop, "study": self._studies.stop, "checkup": self._check_ups.stop}
         return ends if self.loads is None else {**ends, "load": self.loads.stop}
 
     async def _race(self, asked: Asked) -> Frames:
@@ -147,6 +149,16 @@ class Handlers(StatusLines):
         order = await self._jobs.run(asked.address, read_study, self.catalogue, asked.settings, asked.order)
         return self._studies.frames(asked.visitor, asked.address, order)
 
+    async def _open(self, asked: Asked) -> Frames:
+        """The results in a file that this page saved."""
+        results = await self._jobs.run(asked.address, read_saved, asked.order.get("saved"))
+
+        async def frames() -> Frames:
+            for result in results:
+                yield frame_json(result)
+
+        return frames()
+
     async def _check_up(self, asked: Asked) -> Frames:
         order = await self._jobs.run(asked.address, read_check_up, self.catalogue, asked.settings, asked.order)
         if order.pair.lanes is not None and self.loads is None:
@@ -154,17 +166,17 @@ class Handlers(StatusLines):
         return self._check_ups.frames(asked.visitor, asked.address, order)
 
     async def _load(self, asked: Asked) -> Frames:
-        """A study of the page's servers under load."""
+        """A study of the chosen servers under load."""
         assert self.loads is not None
-        if "saved" in asked.order:
-            saved = await self._jobs.run(asked.address, read_saved, asked.order["saved"])
-            return self.loads.frames(asked.visitor, asked.address, saved)
+        pair = self.catalogue.pair(asked.settings["pair"])
+        if pair.lanes is None and not pair.beside:
+            raise UsageError(f"only servers can be put under load, and {pair.target} runs in this page's own program")
         servers = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
         assert isinstance(servers, ServersBackend)
-        whose, most = "" if self.doors is None else servers.id, self.catalogue.limits.max_new_tokens
-        arguments = servers.endpoints, not servers.same_device, asked.settings, asked.order, whose, most
+        most, separate = self.catalogue.limits.max_new_tokens, not servers.same_device
+        arguments = servers.endpoints, separate, asked.settings, asked.order, servers.id, most
         order = await self._jobs.run(asked.address, read_load, *arguments)
-        return self.loads.frames(asked.visitor, asked.address, replace(order, servers=servers.id))
+        return self.loads.frames(asked.visitor, asked.address, order)
 
     def preset(self, preset_id: str, pair_id: object) -> dict[str, Any]:
         """What to expect, and its settings, by name."""
@@ -210,11 +222,11 @@ class Handlers(StatusLines):
             "pair_line": pair_line(catalogue.like(pair, values["drafter"])),
         }
 
-    def door(self, name: str, pair_id: object, prompt: object) -> dict[str, Any]:
-        """Choose what the owner has named in a dialog, with all that choosing a pair sets, by name."""
+    def door(self, pair_id: object, prompt: object, event: gr.EventData) -> dict[str, Any]:
+        """Choose what the owner has named, a model or servers, with all that choosing a pair sets, by name."""
         assert self.doors is not None
         with as_gradio_errors():
-            pair = self.doors.choose(name, self.catalogue, self.catalogue.pair(pair_id))
+            pair = self.doors.choose(str(event._data), self.catalogue, self.catalogue.pair(pair_id))
         chosen = gr.update(choices=pair_choices(self.catalogue), value=pair.id)
         return {**self.pair(pair.id, prompt), "pair": chosen}
 

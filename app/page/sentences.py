@@ -23,37 +23,19 @@ HEADER = """
   <button type="button" id="page-story-button">How it works</button>
   <button type="button" id="page-stage-button" title="For talks: full screen, large type, keyboard control. ? lists the
     keys, Esc leaves.">Stage</button>
-  @@study@@
-  <button type="button" id="page-model-button" title="Race any model of the hub, or one from a folder">Your
-    model</button>
-  <button type="button" id="page-servers-button" title="Race servers of your own: vLLM, SGLang, llama.cpp and others"
-    >Your servers</button>
+  <button type="button" id="page-yours-button" data-yours title="Your prompts, your model, your servers: does it pay,
+    also under load, and what makes it slow or wrong?">Try it on yours</button>
   <p>The same text twice: token by token, and by checking several guesses at once.</p>
 </header>
 """
-STUDY_BUTTON = (
-    '<button type="button" id="page-study-button" title="Does it pay on your own prompts? Yes or no, and why">Your '
-    "prompts</button>"
-)
-UNDER_LOAD_BUTTON = (
-    '<button type="button" id="page-load-button" title="Many users at once: the throughput of each server, and where '
-    'guessing stops paying">Under load</button>'
-)
 PANEL_HEAD = """
 <div class="page-panel-head"><h2 class="page-panel-title">Settings</h2>
 <button type="button" id="page-panel-close">Close</button></div>
 """
 
 
-def header(under_load: bool, studies: bool) -> str:
-    """The top of the page. under_load: with a button for studies of servers in the place of the one for prompts, which
-    is there if there are `studies`."""
-    button = UNDER_LOAD_BUTTON if under_load else STUDY_BUTTON if studies else ""
-    return HEADER.replace("@@study@@", button)
-
-
 SMALL_MODEL = "A small model: fast, not smart."
-REFUSED = "Not on offer here; a server of yours can race them (“Your servers”):"
+REFUSED = "Not on offer here; a server of yours can race them (“Try it on yours”):"
 RANDOM_WEIGHTS = (
     "RANDOM WEIGHTS: step times are realistic for this size; the text and the share of guesses kept mean nothing."
 )

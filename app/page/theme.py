@@ -29,9 +29,6 @@ HEAD = """<style>
   .gradio-container * { transition: none !important; animation: none !important; }
 }
 </style>"""
-# Where visitors may not check up on their pairs.
-NO_CHECK_UPS = "<style>.page-checkup-button { display: none; }</style>"
-
 
 LIGHT_DARK = {
     "body_background_fill": COLOURS["page"],

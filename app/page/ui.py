@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,16 @@ from ..jobs.logs import RUNNING, take_over
 from ..jobs.process_memory import keep_from_collector
 from ..jobs.server_races import ServersBackend
 from ..web import RACE_VIEW_CSS
-from ..web.components import DIALOGS_CSS, checkup_view, door_view, load_view, race_view, study_view
+from ..web.components import YOURS_CSS, race_view
 from . import sentences
 from .controls import OF_THE_ENGINE, Control, controls
-from .doors import OWN, SERVERS
 from .gate import Gate
 from .gradio_errors import answers
 from .gradio_faults import MAX_SESSIONS, mend, mend_gradio
 from .handlers import Handlers
 from .programs import for_programs
 from .routes import routes
-from .theme import HEAD, NO_CHECK_UPS, PAGE_CSS, theme
+from .theme import HEAD, PAGE_CSS, theme
 from .upkeep import Upkeep
 
 SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
@@ -52,17 +51,20 @@ SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "ru
 NOT_BROUGHT = ("expectation", "more", "width", "audit")
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in NOT_BROUGHT), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
-RACE_JS = '() => { document.getElementById("page-race-button").click(); }'
-# What the controls are set to, for what a tab is about to run, and that the owner has named a model; see
-# app/web/board/stream.js. The model's line comes in the stream.
+# What the controls are set to, for what a tab is about to run (app/web/board/stream.js); that the owner has named a
+# model or servers, or that a race's settings are filled in. The model's line comes in the stream.
 SETTINGS_JS = """(...values) => { document.dispatchEvent(new CustomEvent("photofinish:settings", { detail:
   Object.fromEntries(%s.map((name, i) => [name, values[i]])) })); }"""
-NAMED_JS = '() => { document.dispatchEvent(new CustomEvent("photofinish:named")); }'
+NAMED_JS, FILLED_JS = (
+    f'() => {{ document.dispatchEvent(new CustomEvent("photofinish:{name}")); }}' for name in ("named", "filled")
+)
 MODEL_JS = """document.addEventListener("photofinish:model", ({ detail }) => { props.value = detail; });
 document.dispatchEvent(new CustomEvent("photofinish:mounted"));"""
-# The prompt and the settings of a race that was opened from its file, or in which a finding shows; see `openFile` in
-# app/web/files/files.js and `race` in app/web/dialogs/checkup_view.js.
-OPENED_JS = f"() => {json.dumps(BROUGHT)}.map(name => window.photofinish.raced[name] ?? '')"
+# The prompt and the settings of a race that was opened from its file, or in which a finding shows: see `fillIn` in
+# app/web/board/page.js, which answers the event at once.
+FILL_JS = f"""() => {{ const asked = {{}};
+  document.dispatchEvent(new CustomEvent("photofinish:fill", {{ detail: asked }}));
+  return {json.dumps(BROUGHT)}.map(name => asked.settings[name] ?? ''); }}"""
 # Of the function for programs, which Gradio only lists; programs.py answers its calls.
 NEVER_RUN: dict[str, Any] = {"queue": False, "preprocess": False}
 PRIVATE: dict[str, Any] = {
@@ -89,7 +91,7 @@ def build(
     prompt_control, *settings = described = controls(catalogue)
     with gr.Blocks(title=sentences.TITLE, analytics_enabled=False, fill_width=True) as page:
         with gr.Row(elem_id="page-top"):
-            gr.HTML(sentences.header(under_load, limits.studies))
+            gr.HTML(sentences.HEADER)
             model = gr.HTML(sentences.model_line(backend.loader.status), elem_id="page-model", js_on_load=MODEL_JS)
             if os.environ.get("SPACE_ID"):
                 gr.DuplicateButton(size="sm", elem_id="page-duplicate")
@@ -106,16 +108,11 @@ def build(
             prompt = _component(prompt_control)
             gr.Button("Race", variant="primary", elem_id="page-race-button")
             gr.Button("Stop", interactive=False, elem_id="page-stop-button")
-        race = race_view(handlers.first_frame, elem_id="race")
+        separate = not backend.same_device if isinstance(backend, ServersBackend) else None
+        allowed = {"own": own is not None, "studies": limits.studies, "load": handlers.loads is not None}
+        race = race_view(handlers.first_frame, limits.max_new_tokens, separate, allowed, elem_id="race")
         drawn = _figures("page-charts", charts(None))
         reasons = _figures("page-why", why(None))
-        if limits.studies:
-            study_view(limits.max_new_tokens, elem_id="page-study")
-        checkup = checkup_view(elem_id="page-checkup") if limits.studies else None
-        separate = not backend.same_device if isinstance(backend, ServersBackend) else None
-        if handlers.loads is not None:
-            load_view(separate, limits.max_new_tokens, elem_id="page-load")
-        doors = {name: door_view(name, own is not None, elem_id=f"page-{name}") for name in (OWN, SERVERS)}
         gr.HTML(sentences.footer())
         components = _settings(catalogue, settings)
         components.update(prompt=prompt, expectation=expectation, race=race, model=model)
@@ -127,9 +124,6 @@ def build(
         brought = _named(BROUGHT, components)
         ours = _named(("drafter", "k", "chat", "width", "audit", "more"), components)
         fitted = handlers.fitted, [pair, components["drafter"], components["chat"]], ours
-        if checkup is not None:
-            filled = checkup.edit(None, None, brought, js=OPENED_JS, **PRIVATE)
-            filled.success(*fitted, **PRIVATE).success(None, None, None, js=RACE_JS, **PRIVATE)
         # extras ask anew in the middle
         race.select(handlers.figures, None, [*drawn, *reasons], trigger_mode="multiple", **PRIVATE)
         for preset_id, button in presets.items():
@@ -143,14 +137,11 @@ def build(
             components[name].input(None, None, expectation, js="() => ''", **PRIVATE)
         came = page.load(None, brought, brought, js=START_JS, **PRIVATE)
         came.success(*fitted, **PRIVATE)
-        opened = race.edit(None, None, brought, js=OPENED_JS, **PRIVATE)
-        opened.success(*fitted, **PRIVATE)
+        filled = race.edit(None, None, brought, js=FILL_JS, **PRIVATE)
+        filled.success(*fitted, **PRIVATE).success(None, None, None, js=FILLED_JS, **PRIVATE)
         if handlers.doors is not None:
-            set_by_door = _named(("pair", *SET_BY_PAIR), components)
-            for name, door in doors.items():
-                choose = _by_name(partial(handlers.door, name), components), by_pair[0], set_by_door
-                door.submit(*choose, **PRIVATE).success(None, None, None, js=RACE_JS, **PRIVATE)
-                door.select(*choose, **PRIVATE).success(None, None, None, js=NAMED_JS, **PRIVATE)
+            choose = _by_name(handlers.door, components), by_pair[0], _named(("pair", *SET_BY_PAIR), components)
+            race.apply(*choose, **PRIVATE).then(None, None, None, js=NAMED_JS, **PRIVATE)
         if check is not None or handlers.doors is not None:
             page.load(handlers.offers, None, [pair, components["refused"]], **PRIVATE)
     mend(page)
@@ -170,8 +161,8 @@ def launch(page: gr.Blocks, host: str, port: int | None, json_log: bool = False)
         server_name=in_url(host),
         server_port=port,
         theme=theme(),
-        css=RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS,
-        head=HEAD if page.ends.catalogue.limits.studies else HEAD + NO_CHECK_UPS,
+        css=RACE_VIEW_CSS + YOURS_CSS + PAGE_CSS,
+        head=HEAD,
         show_error=False,
         run_history=False,
         footer_links=["api"],
@@ -235,6 +226,7 @@ def _named(names: Sequence[str], components: Mapping[str, Any]) -> list[Any]:
 def _by_name(handler: Callable[..., dict[str, Any]], components: Mapping[str, Any]) -> Callable[..., dict[Any, Any]]:
     """A handler's values by name, as Gradio takes them: by component."""
 
+    @wraps(handler)  # Gradio reads from its hints whether it takes the event
     def named(*values: Any) -> dict[Any, Any]:
         return {components[name]: given for name, given in handler(*values).items()}
 

@@ -1,7 +1,8 @@
 // The race view: the board and its features, which get the board's events in the order of these imports.
 
-import { element, props } from "./host.js";
+import { props } from "./host.js";
 import { clear, onFrame } from "./board/frames.js";
+import { root } from "./board/root.js";
 import { replay, views } from "./board/screen.js";
 import { S, shownLanes } from "./board/state.js";
 import "./board/visit.js";
@@ -34,6 +35,6 @@ const api = {
     };
   },
 };
-element.photofinish = window.photofinish = api;
+root.photofinish = api;
 clear(null);
 if (props.value) onFrame(JSON.parse(props.value));

@@ -56,7 +56,7 @@ VERDICTS = {
     "other_text": VerdictWords(
         "\u2260",
         "different texts",
-        "Rounding, random numbers or a wrong setup: \u201cYour prompts\u201d looks for the cause.",
+        "Rounding, random numbers or a wrong setup: \u201cTry it on yours\u201d looks for the cause.",
         False,
     ),
     "not_compared": VerdictWords("?", NOT_COMPARED, "", None, no_result="the texts are not compared"),
@@ -67,8 +67,8 @@ THRESHOLD = 1.3  # the median speed-up that justifies another model, its memory 
 LITTLE = "little gain"
 RULE_OF_THUMB = f"{THRESHOLD} is a rule of thumb: a smaller gain is not worth what a drafter takes to run and maintain."
 ONE_TEXT = (
-    "One text at a time; servers batch, which shrinks the gain. Dollars need a load: measure your servers: Under load, "
-    "in \u201cYour servers\u201d."
+    "One text at a time; servers batch, which shrinks the gain. Dollars need a load: measure your servers under load, "
+    "in \u201cTry it on yours\u201d."
 )
 # Of servers that might pay.
 NOT_AS_IT_IS = "Not as it is: the check-up found a fault. Once that is fixed: {}"

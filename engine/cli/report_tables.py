@@ -121,7 +121,7 @@ def print_prompts(
             before, plain, own = (" ".join(way.split()) for way in row.ways)
             _say(console, f"line {row.line} goes on after \u201c{before}\u201d: plain {plain!r}, {row.drafter} {own!r}")
     if best and best["k"] is not None:
-        _say(console, "Commands to serve it: open what --save or --json wrote on the page, in Your prompts")
+        _say(console, "Commands to serve it: open what --save or --json wrote on the page, in Try it on yours")
     num_done = len({row.line for row in rows})
     if num_done < num_prompts:
         _say(console, f"{num_done} of {num_prompts} prompts are finished; this is what they say", CAUTION)

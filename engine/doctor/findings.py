@@ -5,17 +5,31 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
 
-from ..core.errors import is_out_of_memory, sentence, words
+from ..core.errors import UsageError, is_out_of_memory, sentence, words
+from ..core.values import one_of
 from ..recordings.recording import OUTPUT_SCHEMA
 from ..remote.endpoint import Endpoint
+from ..strict_json import COUNT, NAME, TEXT, AtMost, IfThere, fits, parse
 
 log = logging.getLogger(__name__)
 
 # untested: nothing could be compared, so it says nothing for or against.
 Level = Literal["fault", "doubt", "ok", "untested"]
+FORMAT, MAX_BYTES = "photofinish-checkup", 16 * 1024**2
+FINDING = {
+    "level": one_of(get_args(Level)),
+    "check": NAME,
+    "says": TEXT,
+    "change": IfThere(TEXT),
+    "prompt": IfThere(COUNT),
+    "position": IfThere(COUNT),
+}
+SIDES = IfThere(AtMost(2, NAME))
+# What a report is of: a pair on this machine, or servers.
+ABOUT = {"target": IfThere(TEXT), "drafter": IfThere(TEXT), "lanes": SIDES, "models": SIDES}
 # Checks of servers that say nothing about their speed.
 OF_TEXTS = ("repeats", "seed", "sampling", "texts", "JSON schema", "tool calls")
 
@@ -94,5 +108,17 @@ def about_servers(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 def report(findings: Sequence[Finding], about: Mapping[str, Any]) -> dict[str, Any]:
     """What `doctor --json` prints. about: what was examined."""
     act = first(findings)
-    known = {"schema": OUTPUT_SCHEMA, **about, "findings": to_json(findings)}
+    known = {"schema": OUTPUT_SCHEMA, "format": FORMAT, **about, "findings": to_json(findings)}
     return known | {"first": to_json([act])[0] if act else None}
+
+
+def open_report(text: str) -> dict[str, Any]:
+    """The report in a file that `doctor --json` or the page made. Raises UsageError."""
+    whole = parse(text.encode("utf-8", "surrogatepass"), MAX_BYTES)
+    fits(whole, {"findings": [FINDING], **ABOUT})
+    is_pair, num_lanes = {"target", "drafter"} <= whole.keys(), len(whole.get("lanes", ()))
+    if whole.get("format") != FORMAT or not (is_pair or num_lanes == len(whole.get("models", ())) > 0):
+        raise UsageError("it is no check-up, or does not say of which target and drafter, or lanes and models")
+    names = [field.name for field in fields(Finding)]
+    findings = [Finding(**{name: raw[name] for name in names if name in raw}) for raw in whole["findings"]]
+    return report(findings, {name: whole[name] for name in ABOUT if name in whole})

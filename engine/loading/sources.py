@@ -101,16 +101,26 @@ def config_of(target: str) -> dict[str, Any]:
 
 def is_here(target: str) -> bool:
     """Whether a target's weights need not be downloaded."""
-    match = _REPOSITORY.fullmatch(target)
-    if target == DEFAULT_TARGET or match is None or os.path.lexists(os.path.expanduser(target)):
+    if target == DEFAULT_TARGET or _repository(target) is None:
         return True
-    from huggingface_hub import try_to_load_from_cache
-
-    config = try_to_load_from_cache(match[1], "config.json", revision=match[2])
+    config = cached_config(target)
     try:
-        return isinstance(config, str) and bool(weights_files(Path(config).parent))
+        return config is not None and bool(weights_files(config.parent))
     except UsageError:
         return False
+
+
+def cached_config(target: str) -> Path | None:
+    """The config.json of a repository in the hub's cache; None if it is not there, or the target is no repository."""
+    from huggingface_hub import try_to_load_from_cache
+
+    match = _repository(target)
+    config = try_to_load_from_cache(match[1], "config.json", revision=match[2]) if match else None
+    return Path(config) if isinstance(config, str) else None
+
+
+def _repository(target: str) -> re.Match[str] | None:
+    return None if os.path.lexists(os.path.expanduser(target)) else _REPOSITORY.fullmatch(target)
 
 
 def _local(target: str, path: Path) -> Source:

@@ -36,10 +36,12 @@ from .times import check_times
 SCHEMA = 2
 FORMAT = "photofinish-race"
 MAX_PROMPT_TOKENS = 1_000_000  # more than any prompt that can be raced has; see `engine.text.MAX_PROMPT_CHARS`
-OTHERS = (
-    ("photofinish-study", "a saved study of prompts", "Your prompts"),
-    ("photofinish-load", "a saved result of servers under load", "Under load (in Your servers)"),
-)  # formats of other files that the page saves, what they are, and where they are opened
+OTHERS = {
+    "photofinish-study": "a saved study of prompts",
+    "photofinish-load": "a saved result of servers under load",
+    "photofinish-checkup": "a saved check-up",
+    "photofinish-results": "a file of saved results",
+}  # formats of other files that the page saves, and what they are
 
 
 def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:
@@ -48,9 +50,8 @@ def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:
     Raises UsageError if anything is wrong."""
     if not isinstance(recording, dict):
         raise UsageError(f"it must be a JSON object, not {kind(recording)}")
-    for file_format, what, where in OTHERS:
-        if recording.get("format") == file_format:
-            raise UsageError(f"it is {what}; open it with Choose a file in {where}")
+    if (what := OTHERS.get(str(recording.get("format")))) is not None:
+        raise UsageError(f"it is {what}; open it with Open a result in \u201cTry it on yours\u201d")
     if recording.get("format") != FORMAT:
         raise UsageError(
             f"it is not a Photofinish recording: its format is {short(recording.get('format'))}, not {FORMAT!r}"

@@ -23,6 +23,7 @@ MAX_NAMED, MAX_NAME = 6, 200
 OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "library": "Ollama", "openai": "OpenAI"}
 # It repeats itself, so that even a drafter that only copies has something to draft.
 TEXT = "1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 1 2 3 4 5"
+CHAT = Question(messages=(("user", f"Repeat: {TEXT}"),))
 TOKENS = SamplingParams(max_new_tokens=16)
 NO_COUNT = "it sends with its chunks neither token ids nor a running count of tokens, so it cannot race"
 DRAFTED = "speculation is on: it drafted {} tokens for a short answer and kept {}"
@@ -63,6 +64,18 @@ async def look(endpoint: Endpoint) -> Seen:
         return Seen(None, sentence(endpoint.redact(words)))
 
 
+async def takes_chat(seen: Seen) -> bool:
+    """Whether the server answers messages, with tokens that can be counted."""
+    if seen.chat or seen.endpoint is None:
+        return seen.chat
+    try:
+        async with asyncio.timeout(LOOK_S), new_client() as client:
+            reply = await ask(client, seen.endpoint, CHAT, TOKENS, Patience(CONNECT_S, LOOK_S))
+    except (TimeoutError, RemoteError):
+        return False
+    return bool(reply.chunks) and all(chunk.num_tokens is not None for chunk in reply.chunks)
+
+
 async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
     models, kind = await _models(client, endpoint)
     if not endpoint.model:
@@ -78,7 +91,7 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
     except RemoteError as error:
         if error.status not in (400, 404, 405, 422, 501):
             raise
-        said = Question(messages=(("user", f"Repeat: {TEXT}"),))
+        said = CHAT
         reply, chat = await ask(client, endpoint, said, TOKENS, patience), True
     name = endpoint.redact(endpoint.model)[:MAX_NAME]
     what = f"{kind or 'A server'} with {name}{', which takes chat messages only' if chat else ''}"

@@ -16,6 +16,7 @@ import pytest
 from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_FILE_CHARS, MAX_PROMPT_CHARS
 from app.catalogue.request import CheckUpRequest, read_check_up
+from app.catalogue.saved import read_saved
 from app.jobs.checkups import CheckUps
 from app.jobs.queue import RaceQueue
 from app.jobs.server_races import ServersBackend, servers_catalogue
@@ -88,19 +89,8 @@ def test_findings_come_one_by_one_and_say_where_they_show() -> None:
     assert (last["state"], last["share"]) == ("finished", None) and frames[1]["share"] is not None
     assert last["report"] == report([OK, FAULTY], {"target": CATALOGUE.default.target, "drafter": "ngram"})
     assert last["report"]["first"]["check"] == "drafts" and "prompt" not in last["report"]["findings"][0]
-    assert last["races"] == {
-        "1": {
-            "prompt": PROMPTS[1],
-            "chat": False,
-            "drafter": "ngram",
-            "k": "4",
-            "temperature": 0.5,
-            "top_p": 1.0,
-            "seed": 8,
-            "max_new_tokens": NUM_TOKENS,
-            "rule": "coupled",
-        }
-    }
+    sampled = {"temperature": 0.5, "top_p": 1.0, "seed": 8, "max_new_tokens": NUM_TOKENS, "rule": "coupled"}
+    assert last["races"] == {"1": {"prompt": PROMPTS[1], "chat": False, "drafter": "ngram", "k": "4", **sampled}}
 
 
 @pytest.mark.parametrize("chat", [True, False, None])
@@ -180,4 +170,5 @@ def test_two_servers_are_examined_and_not_named() -> None:
     found = frames[-1]["report"]
     assert (found["lanes"], found["models"]) == ([BASELINE, "speculative"], [plain.model, spec.model])
     assert found["first"]["check"] == "tokenizer" and found["first"]["level"] == "fault"
+    assert [each["report"] for each in read_saved(json.dumps(found))] == [found]
     assert not any(secret in json.dumps(frames) for secret in (plain.url, plain.key, spec.url, "127.0.0.1"))

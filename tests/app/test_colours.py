@@ -91,7 +91,7 @@ def test_a_cell_of_the_heat_map_can_be_read_in_every_colour(mode: str) -> None:
     ink, paper, *tints = (
         list(bytes.fromhex(getattr(BY_NAME[name], mode)[1:])) for name in ("ink", "paper", "bonus", "rejected")
     )
-    (most,) = re.findall(r"calc\((\d+)% \* var\(--heat\)\)", (APP / "web" / "dialogs" / "results.css").read_text())
+    (most,) = re.findall(r"calc\((\d+)% \* var\(--heat\)\)", (APP / "web" / "yours" / "results.css").read_text())
     for tint in tints:
         for share in (0, int(most) / 200, int(most) / 100):
             back = [share * a + (1 - share) * b for a, b in zip(tint, paper, strict=True)]

@@ -159,7 +159,7 @@ class Shown:
         if kind == "model":
             self.take({"pair": what, **self.handlers.pair(what, text)})
         elif kind == "door":
-            self.take(self.handlers.door(what, self.now["pair"]["value"], text))
+            self.take(self.handlers.door(self.now["pair"]["value"], text, gr.EventData(None, what)))
         elif kind == "example":
             self.take(self.handlers.preset(what, self.now["pair"]["value"]))
         else:
@@ -233,18 +233,10 @@ def test_the_model_that_ships_drafts_as_in_its_examples() -> None:
 
 def test_a_race_says_how_it_differs_from_the_recording_in_its_place() -> None:
     """7.37x recorded and 5.38x live, and no word why; or a line about what is the same in both."""
-    recording = read(RACES / "sql.json").fields
+    recording, before = read(RACES / "sql.json").fields, "n-gram, else EAGLE-3 head, automatic length"
     changes: dict[str, tuple[str, Any, str]] = {
-        "drafter": (
-            "lane",
-            "ngram",
-            "n-gram, automatic length; the recording: n-gram, else EAGLE-3 head, automatic length",
-        ),
-        "k": (
-            "lane",
-            7,
-            "n-gram, else EAGLE-3 head, k = 7; the recording: n-gram, else EAGLE-3 head, automatic length",
-        ),
+        "drafter": ("lane", "ngram", f"n-gram, automatic length; the recording: {before}"),
+        "k": ("lane", 7, f"n-gram, else EAGLE-3 head, k = 7; the recording: {before}"),
         "rule": ("lane", "rejection", "rule rejection; the recording: rule coupled"),
         "temperature": ("params", 0.5, "temperature 0.5; the recording: temperature 0"),
         "top_p": ("params", 0.9, "top-p 0.9; the recording: top-p 1"),
@@ -262,9 +254,8 @@ def test_a_race_says_how_it_differs_from_the_recording_in_its_place() -> None:
             {"lane": spec["lanes"][2], "spec": spec, "params": spec["params"], **race}[where][name] = value
             said = call("settingsDifference", race, recording)
             ours, _, theirs = words.partition("; the recording: ")
-            assert said["whole"].startswith(f"This race: {ours}") and said["whole"].endswith(
-                f"the recording: {theirs}."
-            )
+            assert said["whole"].startswith(f"This race: {ours}")
+            assert said["whole"].endswith(f"the recording: {theirs}.")
             assert len(said["short"]) <= 53
             assert said["short"] == f"Unlike the recording: {ours if len(ours) <= 30 else ours[:29] + '…'}."
         race["spec"]["lanes"].append({**race["spec"]["lanes"][2], "name": "two", "k": 3})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,19 @@ def test_what_cannot_run_here_is_refused_with_the_reason(
         assert {path for _, path in hub.asked} <= {"resolve/main/config.json", ""}, hub.asked
 
 
+def test_a_silent_hub_ends_in_a_sentence_or_the_cache(monkeypatch: Any, tmp_path: Path) -> None:
+    """A dialog that says "One moment." without an end, on a machine without a network; or what was downloaded before
+    could not be named there."""
+    with config_hub(monkeypatch, {"a/target": config("google/gemma-3-1b-it")}) as hub:
+        ask_at(monkeypatch, hub.address, tmp_path)
+        assert check_own("a/target", "ngram", ROOM)[0].target == "a/target"
+    monkeypatch.setattr("app.catalogue.own_model.SILENT_S", 0.2)
+    monkeypatch.setattr("app.catalogue.own_model.config_of", lambda _: time.sleep(1))
+    assert "999.8 million" in check_own("a/target", "ngram", ROOM)[1][0]
+    with pytest.raises(UsageError, match="the hub has not answered within"):
+        check_own("another/target", "ngram", ROOM)
+
+
 def test_a_folder_is_a_model_like_those_of_the_catalogue() -> None:
     """The owner's model could be named and not raced, with its drafter or another; or the catalogue would lose its
     own."""
@@ -139,21 +153,21 @@ def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     plain.pages |= counts_drafts("vllm:num_requests_running 0.0")
     found = tried(doors, plain.url.removeprefix("http://").removesuffix("/v1"), drafting.url)
     assert found == {
-        "tried": 1,
         "can_race": 2,
         "sentences": [
             "1. vLLM with a/model; speculation is off: its metrics count no drafts.",
             "2. vLLM with a/model; speculation is on: it drafted 9 tokens for a short answer and kept 9.",
+            "Prompts go as plain text.",
         ],
     }
     assert asyncio.run(doors.servers({"again": True})) == found, "a page that was loaded again would not know"
     assert all(f"authorization: bearer {KEY}" in head.lower() for each in two for head in each.headers)
-    assert tried(doors, plain.url, plain.url)["sentences"][-1].startswith("Both are the same address")
+    assert tried(doors, plain.url, plain.url)["sentences"][-2].startswith("Both are the same address")
     plain.pages |= counts_drafts("vllm:spec_decode_num_drafts_total 4\nvllm:spec_decode_num_accepted_tokens_total 5")
     assert "on, by its counters" in tried(doors, plain.url)["sentences"][0]
     plain.pages = lists_models("a", "b", owner="llamacpp")
     found = tried(doors, plain.url)
-    assert found == {"tried": 4, "can_race": 0, "sentences": ["It serves 2 models: a, b. Name one."]}
+    assert found == {"can_race": 0, "sentences": ["It serves 2 models: a, b. Name one."]}
     assert tried(doors, plain.url, model="b")["sentences"] == [
         "llama.cpp with b; whether it speculates is not known: it reports nothing about drafts."
     ]
@@ -162,6 +176,40 @@ def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     assert tried(doors, plain.url, model="b")["sentences"][0].startswith("A server with b; ")
     plain.answer = writes(0, "/v1/chat/completions")
     assert "which takes chat messages only" in tried(doors, plain.url, model="b")["sentences"][0]
+
+
+CHAT_PATH = "/v1/chat/completions"
+
+
+def both(path: str, body: Any) -> Any:
+    """A server that takes both forms."""
+    return writes(0, CHAT_PATH if path == CHAT_PATH else "/v1/completions")(path, body)
+
+
+@pytest.mark.parametrize(
+    ("answers", "form", "can_race", "words"),
+    [
+        ((both, both), None, 2, "Prompts go as chat messages."),
+        ((both, both), False, 2, "Prompts go as plain text."),
+        ((both, writes()), None, 2, "Prompts go as plain text."),
+        ((both, writes()), True, 0, "Number 2 takes plain text only: send the prompts to both as plain text."),
+        ((writes(0, CHAT_PATH), both), None, 2, "Prompts go as chat messages."),
+        ((writes(0, CHAT_PATH), both), False, 0, "Number 1 takes chat messages only: "),
+        ((writes(), writes(0, CHAT_PATH)), None, 0, "Number 2 takes chat messages only: "),
+    ],
+)
+def test_prompts_go_in_a_form_that_both_take(
+    answers: Any, form: bool | None, can_race: int, words: str, two: list[Loopback]
+) -> None:
+    """An instruct model would continue a text that was meant as a question, or a base model refuse every prompt."""
+    backend, base = MixedBackend("auto", "cpu", False), load(Machine())
+    doors = Doors(backend)
+    for loopback, answer in zip(two, answers, strict=True):
+        loopback.answer = answer
+    found = tried(doors, *(loopback.url for loopback in two), chat=form, use=True)
+    assert found["can_race"] == can_race and found["sentences"][-1].startswith(words)
+    if can_race:
+        assert doors.choose(SERVERS, base, base.default).chat is (True if "chat" in words else None)
 
 
 def test_what_was_tried_last_races(two: list[Loopback]) -> None:
@@ -181,7 +229,8 @@ def test_what_was_tried_last_races(two: list[Loopback]) -> None:
         await asyncio.sleep(0.1)
         assert (await doors.servers({"url": two[1].url}))["can_race"] and not slow_done
         quick_done.set()
-        await first
+        with pytest.raises(UsageError, match="others were tried meanwhile"):
+            await first
         await doors.servers({"use": True})
 
     two[0].answer = slow
@@ -224,7 +273,7 @@ def test_a_key_stays_with_its_server(two: list[Loopback]) -> None:
         ({"url": "http://a/v1", "url2": "http://secret/v1?key=1"}, "the URL of the second server must end in its path"),
         ({"url": "http://a/v1", "key": "secret\n2"}, "the key in its field must be"),
         ({"url": "http://a/v1", "model": ["secret"]}, "model must be a text"),
-        ({"use": True}, "try the servers first"),
+        ({"use": True}, "give the URL of a server"),
     ],
 )
 def test_what_cannot_be_tried_is_refused_without_it(asked: dict[str, Any], words: str) -> None:
@@ -240,12 +289,9 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     doors = Doors(backend)
     with pytest.raises(UsageError, match=NO_SERVERS):
         doors.choose(SERVERS, base, base.default)
-    tried(doors, *(each.url for each in two))
-    asyncio.run(doors.servers({"use": True, "tried": 1}))
+    tried(doors, *(each.url for each in two), use=True)
     doors.choose(SERVERS, base, base.default)
     catalogue = doors.added_to(base)
-    with pytest.raises(UsageError, match="another tab of this page has tried servers since"):
-        asyncio.run(doors.servers({"use": True, "tried": 0}))
     assert pair_choices(catalogue)[0] == ("a/model on 2 servers", SERVERS) and pair_choices(base)[0][1] != SERVERS
     values = {control.name: control.default for control in controls(base)} | {
         "pair": SERVERS

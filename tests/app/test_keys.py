@@ -26,14 +26,11 @@ def echoing(rng: random.Random) -> Answer:
 
     async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
         key = keys[-1]
-        wrong = rng.choice(
-            [
-                refusal(rng.choice([401, 404, 429, 500]), json.dumps({"error": {"message": f"for {key}"}}).encode()),
-                refusal(302, b"", f"Location: http://127.0.0.1:1/{key}\r\n"),
-                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-                + sse({"error": key}),
-            ]
-        )
+        said = json.dumps({"error": {"message": f"for {key}"}}).encode()
+        refused = refusal(rng.choice([401, 404, 429, 500]), said)
+        moved = refusal(302, b"", f"Location: http://127.0.0.1:1/{key}\r\n")
+        broken = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+        wrong = rng.choice([refused, moved, broken + sse({"error": key})])
         if refuses[0]:
             yield wrong
             return
@@ -48,16 +45,10 @@ refuses = [True]
 
 
 def door(visitor: Visitor) -> int:
-    """The function behind the dialog "Your servers"."""
+    """The function that chooses what was named."""
     config = visitor.client.get(f"{visitor.url}/config").json()
-    (own,) = (
-        component["id"]
-        for component in config["components"]
-        if component["props"].get("elem_id") == "page-your-servers"
-    )
-    return next(
-        dependency["id"] for dependency in config["dependencies"] if [own, "submit"] in map(list, dependency["targets"])
-    )
+    (race,) = (each["id"] for each in config["components"] if each["props"].get("elem_id") == "race")
+    return next(each["id"] for each in config["dependencies"] if [race, "apply"] in map(list, each["targets"]))
 
 
 @pytest.mark.slow
@@ -91,7 +82,8 @@ def test_a_key_is_found_nowhere(page_cache: Path) -> None:
 
 def raced(visitor: Visitor, client: httpx.Client, opens: int) -> list[str]:
     """Choose the servers and race them: all that the page says of it, and the race as a file of each form."""
-    body = {"data": ["gemma3-270m-ngram", "x"], "fn_index": opens, "session_hash": visitor.tab, "trigger_id": None}
+    body = {"data": ["gemma3-270m-ngram", "x"], "event_data": "your-servers", "fn_index": opens}
+    body |= {"session_hash": visitor.tab, "trigger_id": None}
     chosen = visitor.client.post(f"{visitor.url}/gradio_api/run/predict", json=body).raise_for_status()
     events = list(visitor.events("race", {**ORDER, "pair": "your-servers", "max_new_tokens": 12}))
     texts, frames = [chosen.text, json.dumps(events)], [frame for name, frame in events if not name]

@@ -11,18 +11,24 @@ from typing import Any
 
 import pytest
 
-from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, LoadRequest, read_load, read_saved
+from app.catalogue.catalogue import load
+from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, LoadRequest, read_load
+from app.catalogue.saved import read_saved
 from app.jobs import studies
-from app.jobs.load import LoadStudies
+from app.jobs.load import LoadStudy
 from app.jobs.queue import HANGS, RaceQueue
+from app.jobs.server_races import MixedBackend
+from app.jobs.studies import StudiesOf
+from app.page.handlers import Handlers
+from app.page.stream import Asked
 from engine.core.errors import RaceError, UsageError
-from engine.recordings.check import check
 from engine.remote.endpoint import Endpoint
+from tests.helpers.machines import SMALL
 from tests.helpers.schedule import Scheduled, serving
-from tests.helpers.staged import until
+from tests.helpers.staged import in_loop, until
 
 LOAD_SETTINGS = {"temperature": 0, "seed": 3, "chat": False}
-LOAD = {"users": "1,2", "requests": 4, "max_new_tokens": 8, "dollars": None, "text": None, "words": 9, "kept": None}
+LOAD = {"users": "1,2", "requests": 4, "max_new_tokens": 8, "dollars": None, "text": None, "words": 9}
 KEY = "sk-secret-of-the-test"
 
 
@@ -41,7 +47,7 @@ class Page:
         urls = [self._stack.enter_context(serving(server)) for server in self.servers]
         lanes = zip(("baseline", "speculative"), urls, strict=False)
         self.endpoints = [Endpoint(lane, "m", url, KEY) for lane, url in lanes]
-        self.studies = LoadStudies(self.queue)
+        self.studies = StudiesOf(LoadStudy, self.queue)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,9 +69,9 @@ class Page:
         return frames
 
 
-def test_a_study_of_servers_waits_stops_and_goes_on() -> None:
-    """A race among a study's requests would measure both; a stopped study that keeps the servers; finished levels that
-    are asked again, or kept levels of another study among this one's."""
+def test_a_study_of_servers_waits_and_stops() -> None:
+    """A race among a study's requests would measure both; a stopped study that keeps the servers, or loses the levels
+    that it finished."""
     with Page(Scheduled(0.05)) as page:
 
         async def beside_a_race() -> list[dict[str, Any]]:
@@ -87,18 +93,13 @@ def test_a_study_of_servers_waits_stops_and_goes_on() -> None:
             return frames
 
         frames = asyncio.run(beside_a_race())
-        first, num_asked = frames[-1], page.num_asked
-        assert frames[0]["state"] == "waiting" and first["state"] == "stopped"
-        assert [each["concurrency"] for each in first["rows"]] == [1]
-        kept = json.dumps({name: first[name] for name in ("key", "rows", "begun")})
-        other = page.request(kept=kept, words=10)
-        assert other.rows == () and other.begun == frozenset()
-        frames = asyncio.run(page.frames(page.request(kept=kept)))
-        shares = [frame["share"] for frame in frames]
+        assert frames[0]["state"] == "waiting" and frames[-1]["state"] == "stopped"
+        assert [level["concurrency"] for level in frames[-1]["report"]["levels"]] == [1]
+        frames = asyncio.run(page.frames(page.request()))
+        shares, report = [frame["share"] for frame in frames], frames[-1]["report"]
         assert shares == sorted(shares) and shares[-1] == 1 and frames[-1]["state"] == "finished"
-        rows = [(row["concurrency"], row["asked_before"]) for row in frames[-1]["rows"]]
-        assert rows == [(1, False), (2, True)] and page.num_asked - num_asked == 2 + 4
-        assert frames[-1]["report"]["levels"] == frames[-1]["rows"]
+        assert [(row["concurrency"], row["asked_before"]) for row in report["levels"]] == [(1, False), (2, False)]
+        assert [each["report"] for each in read_saved(json.dumps(report))] == [report]
 
 
 def test_a_study_of_servers_that_hangs_is_said(monkeypatch) -> None:
@@ -135,49 +136,22 @@ HOSTILE: list[dict[str, Any]] = [
     *({"words": each} for each in (0, 10**9, None, "9", 1)),
     *({"dollars": each} for each in (-1, "2", 1e9, True, float("nan"))),
     *({"text": each} for each in ("", 7, ["a"], "{not json")),
-    *({"kept": rows} for rows in (7, [{}], [[]], [None], [{"lane": "a"}], [{}] * 99)),
+    {"temperature": 10**400},
 ]
 
 
 @pytest.mark.parametrize("changes", HOSTILE, ids=str)
 def test_a_load_that_cannot_be_held_is_refused_in_a_sentence(changes) -> None:
-    """A visitor would ask for a load without a limit, see a traceback, or put rows of a browser's storage into it."""
+    """A visitor would ask for a load without a limit, or see a traceback."""
     endpoints = [Endpoint("a", "m", "http://127.0.0.1:9/v1", KEY)]
-    if "kept" in changes:
-        key = read_load(endpoints, False, LOAD_SETTINGS, LOAD).key
-        changes = {"kept": json.dumps({"key": key, "rows": changes["kept"], "begun": []})}
     with pytest.raises(UsageError) as error:
-        read_load(endpoints, False, LOAD_SETTINGS, {**LOAD, **changes})
+        read_load(endpoints, False, {**LOAD_SETTINGS, **changes}, {**LOAD, **changes})
     assert 10 < len(str(error.value)) < 300
 
 
-def test_a_temperature_that_no_float_holds_is_refused() -> None:
-    """The page would log a fault of its own, and the visitor would read no reason."""
-    with pytest.raises(UsageError, match="temperature must be a number from 0 to 100"):
-        read_load([], False, {**LOAD_SETTINGS, "temperature": 10**400}, LOAD)
-
-
-def test_a_saved_result_is_shown_again_and_a_bad_one_refused() -> None:
-    """What was sent to a colleague could not be read; or a file's own verdict be believed, its numbers break the page,
-    or it be taken for prompts."""
-    with Page(Scheduled(), Scheduled()) as page:
-        saved = asyncio.run(page.frames(page.request()))[-1]["report"]
-        num_asked = page.num_asked
-
-        def opened(**changes: Any) -> Any:
-            whole = {**saved, **changes}
-            return asyncio.run(page.frames(read_saved(json.dumps(whole))))[-1]
-
-        found = opened(says=["<b>all is well</b>"], gains_with=[7])
-        assert found["opened"] and found["report"] == saved and "key" not in found and page.num_asked == num_asked
-        row = saved["levels"][0]
-        for changes in (
-            {"format": "photofinish-study"}, {"levels": []}, {"levels": [row, row]}, {"levels": [7]}, {"lanes": ["x"]},
-            {"said": {}}, {"lanes": None}, {"levels": [{**row, "concurrency": 10**9}]}, {"levels": [row] * 101},
-            *({"levels": [{**row, "output_tokens_per_s": rate}]} for rate in (-1, 1e300, 1e-300, "7", True)),
-        ):  # fmt: skip
-            with pytest.raises(UsageError) as error:
-                opened(**changes)
-            assert 10 < len(str(error.value)) < 300, changes
-        with pytest.raises(UsageError, match=r"open it with Choose a file in Under load"):
-            check(saved)
+@in_loop
+async def test_only_servers_are_put_under_load() -> None:
+    """A load would go to servers that are not the ones chosen now."""
+    page = Handlers(load(SMALL), MixedBackend("auto", "cpu", False), own=True)
+    with pytest.raises(UsageError, match="only servers can be put under load, and gemma-3-270m runs in this page's"):
+        await page.runs()["load"](Asked("a", "here", {"pair": page.catalogue.default.id}, LOAD))

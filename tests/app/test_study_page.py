@@ -130,29 +130,12 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
     assert len(elsewhere.raced) == 14 == anew["num_done"] and anew["note"] == ANEW
 
 
-def test_a_saved_study_is_shown_and_nothing_is_raced() -> None:
-    """What the page saved could not be opened; or opening it would race it, or hand its rows to another study."""
-    backend, rows = Backend(), [row(i, "ngram") for i in range(1, 5)]
-    saved = json.dumps(result(rows, "of/another", {"scope": "a CPU elsewhere"}))
-    asked = read_study(CATALOGUE, SETTINGS, {"saved": saved})
-    (frame,) = asyncio.run(watch(Studies(backend, RaceQueue()), "a", asked))
-    assert frame["opened"] and frame["state"] == "finished" and not backend.raced and "key" not in frame
-    assert frame["report"] == json.loads(saved) and frame["num_done"] == 4
-    for text in (None, "[]", saved[:-9], "a" * (MAX_FILE_CHARS + 1)):
-        with pytest.raises(UsageError):
-            read_study(CATALOGUE, SETTINGS, {"saved": text})
-
-
-def test_chats_for_a_model_without_a_template_are_looked_at_before_anything_races() -> None:
+def test_chats_for_a_model_without_a_template_are_refused_before_anything_races() -> None:
     """A file of chats would wait in the queue to be refused; or be refused with no word on what to do."""
     chat = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
     with pytest.raises(UsageError, match="has no chat template: flatten the chats"):
         request(text=chat)
-    assert request(text=chat, flatten=True).prompts
-    for text, lacks in ((chat, True), ('{"prompt": "a"}', False), ('{"turns": ["a"]}', False)):
-        look = read_study(CATALOGUE, SETTINGS, asked(text=text, look=True))
-        (frame,) = asyncio.run(watch(Studies(Backend(), RaceQueue()), "a", look))
-        assert frame["state"] == "idle" and ("no chat template" in frame["text"]) == lacks
+    assert request(text=chat, flatten=True).prompts and request(text='{"turns": ["a"]}').prompts
     assert request(text="a\nb", whole=True).prompts[0].text == "a\nb"
 
 

@@ -10,37 +10,33 @@ from pathlib import Path
 import pytest
 
 from app.page.theme import HEAD, PAGE_CSS
-from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
+from app.web import CONSTANTS, RACE_VIEW_CSS, RACE_VIEW_TEMPLATE
 from app.web.bundle import FOLDER, GR_HTML, HOST, bundle
-from app.web.components import DIALOGS_CSS
+from app.web.components import LIMITS, YOURS_CSS
 from tests.helpers.js_names import Module, names_of
 
-PROGRAMS = (
-    "player/player.js",
-    *(f"dialogs/{name}.js" for name in ("study_view", "checkup_view", "load_view", "your_model", "your_servers")),
-)  # player.js is the page's own program, and a little more
+PROGRAMS = ("page.js", "player/player.js")  # each is main.js and a little more
 BELOW: dict[str, set[str]] = {
     "base": set(),
     "board": {"base"},
     "tabs": {"base", "board"},
     "files": {"base", "board", "tabs"},
     "shows": {"base", "board", "tabs"},
-    "dialogs": {"base", "tabs"},
-    "": {"base", "board", "tabs", "files", "shows"},  # main.js
-    "player": {"", "base", "board", "files"},
+    "main.js": {"base", "board", "tabs", "files", "shows"},
+    "yours": {"base", "board", "tabs", "files", "shows"},
+    "page.js": {"main.js", "yours"},
+    "player": {"main.js", "base", "board", "files"},
 }  # by folder, those that it may import besides itself
-CONSTANTS = {"NOISE", "ROUGH", "ROUNDING", "SAYS",
-             "DRAFTER_WORDS", "MAX_NEW_TOKENS", "MAX_PROMPTS", "MAX_REQUESTS", "MAX_FILE_CHARS", "MAX_WORDS", "WARM_UP",
-             "NUM_PROMPTS", "OWN", "REPORT_CSS", "SEPARATE"}  # fmt: skip
+GIVEN = {*CONSTANTS, *LIMITS, "ALLOWED", "MAX_NEW_TOKENS", "SEPARATE"}
 # What a browser knows by itself, as far as the page uses it.
 BROWSERS = {
     "AbortController", "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date",
     "DecompressionStream", "Error", "Event", "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math",
     "MutationObserver", "Number", "Object", "Promise", "RegExp", "ResizeObserver", "Response", "Set", "String",
     "TextDecoder", "TextDecoderStream", "TextEncoder", "TypeError", "URL", "URLSearchParams", "Uint8Array", "atob",
-    "cancelAnimationFrame", "clearInterval", "clearTimeout", "document", "fetch", "getComputedStyle", "globalThis",
-    "history", "innerHeight", "innerWidth", "localStorage", "location", "navigator", "performance",
-    "requestAnimationFrame", "sessionStorage", "setInterval", "setTimeout", "undefined", "window",
+    "cancelAnimationFrame", "clearInterval", "clearTimeout", "document", "fetch", "getComputedStyle", "history",
+    "innerHeight", "innerWidth", "localStorage", "location", "navigator", "performance", "requestAnimationFrame",
+    "sessionStorage", "setInterval", "setTimeout", "undefined", "window",
 }  # fmt: skip
 
 
@@ -56,7 +52,7 @@ def modules() -> dict[str, Module]:
 
 
 def folder(name: str) -> str:
-    return name.rpartition("/")[0]
+    return name.rpartition("/")[0] or name
 
 
 def faults(name: str, module: Module) -> list[str]:
@@ -65,20 +61,15 @@ def faults(name: str, module: Module) -> list[str]:
     found += [f"{name}, line {line}: {each} belongs to another module" for each, line in module.assigned.items()]
     found += [f"{name}: {each} is imported and not used" for each in module.imports if each not in module.used]
     for each, other in module.imports.items():
-        if each not in (modules()[other].exports if other != HOST else {*GR_HTML, *CONSTANTS}):
+        if each not in (modules()[other].exports if other != HOST else {*GR_HTML, *GIVEN}):
             found.append(f"{name}: {other} does not export {each}")
     return found
 
 
 def test_imports_run_one_way():
     """A board that imports a feature: the circles are back, and nobody can read one file without all the others."""
-    upward = [
-        f"{name} -> {other}"
-        for name, module in modules().items()
-        for other in module.needs
-        if other != HOST and folder(other) not in BELOW[folder(name)] | {folder(name)}
-    ]
-    assert not upward
+    needs = [(name, other) for name, module in modules().items() for other in module.needs if other != HOST]
+    assert [pair for pair in needs if folder(pair[1]) not in BELOW[folder(pair[0])] | {folder(pair[0])}] == []
 
 
 def test_every_module_is_in_a_program():
@@ -96,7 +87,13 @@ def test_every_name_is_known():
     assert [fault for name, module in modules().items() for fault in faults(name, module)] == []
 
 
-@pytest.mark.parametrize("name", ["board/card.js", "tabs/step_view.js", "dialogs/results.js"])
+def test_no_name_is_the_whole_pages():
+    """What two modules share would show in no import, and meet whatever else is in the page."""
+    own = re.compile(r"window\.photofinish|window\.\w+ \S*=(?![=>])|globalThis\.")
+    assert {name: found for name, source in sources().items() if (found := own.findall(source))} == {}
+
+
+@pytest.mark.parametrize("name", ["board/card.js", "tabs/step_view.js", "yours/prompt_results.js"])
 def test_a_missing_import_is_noticed(name):
     """The test above would find nothing."""
     source = sources()[name]
@@ -157,14 +154,14 @@ def test_what_the_bundle_refuses(tmp_path, changes, said):
         bundled(tmp_path, **changes)
 
 
-STYLE = HEAD + RACE_VIEW_CSS + DIALOGS_CSS + PAGE_CSS
+STYLE, PROGRAM = HEAD + RACE_VIEW_CSS + YOURS_CSS + PAGE_CSS, "".join(sources().values())
 
 
 @pytest.mark.parametrize(
     ("text", "form", "allowed"),
     [
         (RACE_VIEW_TEMPLATE, r"\$\{|\{\{|`|\\", set()),
-        (RACE_VIEW_JS, r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", set()),
+        (PROGRAM, r"innerHTML|outerHTML(?!\})|insertAdjacentHTML|document\.write|eval\(|new Function", set()),
         (RACE_VIEW_CSS, r"@(?:container|supports|layer|import)|url\(|:(?:is|not|where|has)\([^)]*,", set()),
         (STYLE, r"[^\s,{}]*:has\(", {"#page-top:has(", "#page-model:has(", ".pf-left:has("}),
         (STYLE, r"(?<!--screen, )(?<![\d.])[\d.]+[dsl]?v(?:h|b|max|min)\b[^;]*", set()),

@@ -28,6 +28,7 @@ from tests.helpers.page_browser import (
     run_race,
     saved,
     settings,
+    watched,
 )
 from tests.helpers.race_pages import TOKENS, words
 from tests.helpers.races import events_of
@@ -231,7 +232,7 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
     assert standard_lanes(ast.literal_eval(call.args[0]), **given)[-1].rule == "rejection"
 
-    other = tab.context.new_page()
+    other = watched(tab.context.new_page())
     other.goto(found["link"])
     loaded(other, "model")
     other.wait_for_function("([box, text]) => document.querySelector(box).value === text", arg=[PROMPT, prompt])

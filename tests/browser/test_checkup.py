@@ -1,4 +1,4 @@
-"""The dialog "Check-up" in a real browser: a head with a planted fault, examined on a real page."""
+"""A check-up in a real browser: a head with a planted fault, examined on a real page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.pageserver import TARGET, served
 from tests.helpers.trained import PROMPTS
 
 pytestmark = pytest.mark.browser
-OPENER = ".page-checkup-button"
+OPENER = "#pf-panel-why [data-yours=checkup]"
 REMEDY = "Set norm_before_residual to true in the head's config.json"
 FILE = "".join(json.dumps({"prompt": text}) + "\n" for text in PROMPTS)
 STEP = """() => window.photofinish.state.state === "finished" && document.querySelector(".pf").dataset.tab === "onestep"
@@ -23,14 +23,14 @@ STEP = """() => window.photofinish.state.state === "finished" && document.queryS
 
 # Stop while it races; again if it was over before the browser heard of it, or the server of Stop.
 START_AND_STOP = """async () => {
-    const part = name => document.querySelector(`#page-checkup [data-ref=${name}]`);
+    const part = name => document.querySelector(`#page-yours [data-ref=${name}]`);
     for (let attempt = 0; attempt < 5; attempt++) {
       part("start").click();
-      while (part("start").disabled) {
+      while (part("start").hidden) {
         await new Promise(done => setTimeout(done, 20));
-        if (part("says").textContent.includes("1 of 2")) part("stop").click();
+        if (part("goesSays").textContent.includes("1 of 2")) part("stop").click();
       }
-      if (part("says").textContent.includes("Stopped.")) return true;
+      if (part("goesSays").textContent.includes("Stopped.")) return true;
     }
     return false; }"""
 
@@ -50,15 +50,15 @@ def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: An
         tab.add_init_script(SEEN)
         tab.goto(server.url)
         loaded(tab)
-        pc = Dialog(tab, "#page-checkup")
-        tab.click("#page-study-button")
-        Dialog(tab, "#page-study").choose(FILE)
-        tab.click(f"#page-study {OPENER}")
-        pc.says("prompts", f"With your {len(PROMPTS)} prompts (mine.jsonl).")
+        pc = Dialog(tab, "checkup")
+        pc.open(question="checkup")
+        assert pc.text("need") == "With three short prompts."
+        pc.choose(FILE)
+        pc.says("need", f"With your {len(PROMPTS)} prompts (mine.jsonl).")
         tab.focus(pc["start"])
         tab.keyboard.press("Enter")
-        tab.wait_for_selector(f"{pc['save']}:enabled", timeout=RACE_MS)
-        assert pc.text("first") == f"Change first: {REMEDY}."
+        tab.wait_for_selector(pc["save"], timeout=RACE_MS)
+        assert pc.text("verdict") == f"Change first: {REMEDY}."
         found = pc.saved()
         assert (found["first"]["level"], found["first"]["check"]) == ("fault", "settings")
         assert found["first"] in found["findings"] and len(found["findings"]) > 1
@@ -79,12 +79,12 @@ def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: An
         assert "first guess was wrong" in says
 
         tab.click("[data-tab=why]")
-        tab.click(f"#pf-panel-why {OPENER}")
+        tab.click(OPENER)
         tab.go_back()
         tab.wait_for_selector("dialog[open]", state="detached")
-        tab.click(f"#pf-panel-why {OPENER}")
+        tab.click(OPENER)
         assert tab.evaluate(START_AND_STOP)
-        assert pc.text("first") == "No fault so far."
+        assert pc.text("verdict") == "No fault so far."
         tab.keyboard.press("Escape")
         run_race(tab)
         assert tab.problems == []

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import ROOT
-from tests.helpers.page_browser import SEEN, loaded, new_race
+from tests.helpers.page_browser import REPORTS, SEEN, loaded, new_race
 from tests.helpers.pageserver import TARGET, served
 
 pytestmark = pytest.mark.browser
@@ -46,7 +46,7 @@ def test_the_frame_settles_and_everything_is_within_it(
     with served(page_cache, "--target", TARGET, "--dtype", "float32") as server:
         host, errors = browser.new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), list[str]()
         host.on("pageerror", lambda error: errors.append(str(error)))
-        host.add_init_script(script)
+        host.add_init_script(f"{script};\n{REPORTS}")
         file = tmp_path / "host.html"
         file.write_text(HOST.replace("URL", server.url).replace("RESIZER", RESIZER.as_uri()))
         host.goto(file.as_uri())

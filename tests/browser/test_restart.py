@@ -27,34 +27,34 @@ def test_a_restart_loses_nothing_of_a_visitor(browser: Any, page_cache: Path) ->
     with the server, or a study that begins anew."""
     port, context = free_port(), browser.new_context()
     tab, studying = context.new_page(), context.new_page()  # a tab runs one thing at a time
-    study = Dialog(studying, "#page-study")
+    study = Dialog(studying, "study")
     with served(page_cache, port=port) as before:
         for one in (tab, studying):
             open_tab(one, before)
         settings(tab, Maximum_length="1000")
         tab.fill("#page-prompt textarea", MINE)
-        studying.click("#page-study-button")
+        study.open(prompts="own", question="study")
         study.choose(FILE)
         study.fill(length="32")
         studying.click(study["start"])
-        study.says("says", f"1 of {NUM} prompts finished")
+        study.says("goesSays", f"1 of {NUM} prompts finished")
         run_race(tab, "running")
         began = time.monotonic()
         before.process.terminate()
         assert before.process.wait(5) == 0 and time.monotonic() - began < 5
         tab.wait_for_selector('.pf[data-state="stopped"]')
         assert RESTARTS[4:] in tab.text_content("[data-ref=statusText]")
-        study.says("says", RESTARTS[4:])
+        study.says("goesSays", RESTARTS[4:])
     race = tab.evaluate("window.photofinish.state.race")
     with served(page_cache, *NO_MODEL, port=port):
         tab.reload()
         tab.wait_for_function("race => window.photofinish?.state.race === race", arg=race)
         assert tab.input_value("#page-prompt textarea") == MINE
         studying.reload()
-        studying.click("#page-study-button:has-text('Your prompts ')")
+        studying.click("#page-yours-button:has-text(': ')")
         num = len({row["line"] for row in study.saved()["rows"]})
         assert 0 < num < NUM and study.text("start") == "Continue"
-        assert f"{num} of {NUM} prompts finished" in study.text("says")
+        assert f"{num} of {NUM} prompts finished" in study.text("goesSays")
     context.close()
 
 

@@ -14,6 +14,7 @@ import pytest
 from engine.core.events import steps
 from engine.recordings.recording import loads
 from tests.helpers import ROOT
+from tests.helpers.dialogs import Dialog
 from tests.helpers.loopback import Answer, lists, refusal, says, servers, sse, stream_of
 from tests.helpers.page_browser import SEEN, UNREADABLE, copied, loaded, run_race, saved, to_end, watched
 from tests.helpers.pageserver import TARGET, served
@@ -95,18 +96,17 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
         with visited(browser, page_cache, found, *(part for lane in lanes for part in ("--lane", lane))) as tab:
             assert "a-model on 2 servers is ready" in tab.inner_text("#page-model")
             assert not tab.locator("#page-panel >> text=Guesses").count()
-            tab.wait_for_selector("#page-study-button")
-            assert not tab.locator("#page-load-button, dialog.pl").count(), "load that nobody allowed"
-            tab.click("#page-servers-button")
-            tab.fill("#page-your-servers [data-ref=url]", "http://a:1/v1")
-            tab.fill("#page-your-servers [data-ref=model]", "it's mine")
-            command = "python app.py --lane there=openai:http://a:1/v1 --model 'it'\\''s mine'"
-            assert tab.inner_text("#page-your-servers [data-ref=command]") == command
-            assert not tab.locator("#page-your-servers :is([type=password], [data-ref=use], [data-ref=check])").count()
-            tab.keyboard.press("Escape")
-            tab.click("#page-model-button")
-            command = "python app.py --target owner/name --drafter ngram"
-            assert tab.inner_text("#page-your-model [data-ref=command]") == command
+            yours = Dialog(tab)
+            yours.open(question="load")
+            assert tab.is_disabled(yours["start"]), "load that nobody allowed"
+            assert "--under-load" in yours.text("whyNot")
+            tab.check("#page-yours [value=servers]")
+            yours.fill(url="http://a:1/v1", model="it's mine")
+            assert yours.text("command") == "python app.py --lane there=openai:http://a:1/v1 --model 'it'\\''s mine'"
+            assert not tab.locator("#page-yours :is([type=password], [data-ref=check])").count()
+            tab.check("#page-yours [value=model]")
+            assert yours.text("command") == "python app.py --target owner/name --drafter ngram"
+            assert tab.is_disabled(yours["start"]) and "owner" in yours.text("whyNot")
             tab.keyboard.press("Escape")
             run_race(tab)
             recording = loads(saved(tab))

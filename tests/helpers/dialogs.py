@@ -1,4 +1,4 @@
-"""A dialog of the page in a real Chromium."""
+"""The dialog "Try it on yours" in a real Chromium."""
 
 from __future__ import annotations
 
@@ -10,13 +10,27 @@ from tests.helpers.page_browser import UNREADABLE
 
 
 class Dialog:
-    """A dialog by the names of its parts. component: selector of what it is in."""
+    """The dialog by the names of its parts. kind: of the result whose parts come first."""
 
-    def __init__(self, tab: Any, component: str) -> None:
-        self.tab, self.component = tab, component
+    def __init__(self, tab: Any, kind: str = "") -> None:
+        self.tab, self.kind = tab, kind
+        self._own = set[str]()
+
+    def open(self, **choices: str) -> None:
+        """Open it, and choose in its steps: what, prompts, question."""
+        self.tab.click("#page-yours-button")
+        for step, value in choices.items():
+            self.tab.check(f"#page-yours [name={step}][value={value}]")
 
     def __getitem__(self, name: str) -> str:
-        return f"{self.component} [data-ref={name}]"
+        if self.kind and not self._own:
+            parts = f"#page-yours [data-kind={self.kind}] [data-ref]"
+            self._own = set(self.tab.locator(parts).evaluate_all("all => all.map(part => part.dataset.ref)"))
+        if name == "result":
+            return f"#page-yours [data-kind={self.kind}]"
+        if name in self._own:
+            return f"#page-yours [data-kind={self.kind}] [data-ref={name}]"
+        return f"#page-yours [data-ref={name}]:not([data-kind] *)"
 
     def text(self, name: str) -> str:
         return str(self.tab.inner_text(self[name]))
@@ -45,5 +59,5 @@ class Dialog:
         """Also on a phone."""
         for width, height in ((1280, 800), (390, 844)):
             self.tab.set_viewport_size({"width": width, "height": height})
-            assert self.tab.evaluate(f"document.querySelector('{self.component} dialog').scrollWidth <= innerWidth")
+            assert self.tab.evaluate("document.querySelector('#page-yours').scrollWidth <= innerWidth")
             assert self.tab.evaluate(UNREADABLE) == []

@@ -72,16 +72,17 @@ BARE += [b"POST /tokens" + LOCAL + header + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n" for 
 )]  # fmt: skip
 BARE += [b"GET /" + LOCAL + b"x: y\r\n" * 5_000 + b"\r\n"]
 FILE = {"name": ["a.txt", "b.jsonl", "c.csv"], "text": ["la la\nfa fa\n", '{"prompt": "la la"}\n'], "flatten": [True]}
-LOAD = {"users": ["1", "1,5"], "requests": [1, 2], "max_new_tokens": [8], "dollars": [None, 1.5], "kept": [None]}
+LOAD = {"users": ["1", "1,5"], "requests": [1, 2], "max_new_tokens": [8], "dollars": [None, 1.5]}
 NAMED = {"key": ["recorded-story", RACE_ID], "lane": ["speculative", "plain", ""]}
 FIGURES = {"tab": ["charts", "why"], "request": ["1", "2"], **NAMED}
-SAVED = {"saved": ["{}", *TEXTS]}
+SAVED = [json.dumps({"format": f"photofinish-{kind}", "target": "m", "findings": [], "results": [{}]})
+         for kind in ("study", "load", "checkup", "results")]  # fmt: skip
 RUNS: list[tuple[str, dict[str, list[Any]]]] = [  # what a tab asks for, with what order
     *[("race", {})] * 5, ("resume", {"race": [RACE_ID[:16], *TEXTS]}), ("model", {"named": [True, 1]}),
     ("again", {**NAMED, "key": [RACE_ID]}),  # else the model of the page's own recordings would be loaded, of a GB
-    ("check-up", {**FILE, "text": [None, *FILE["text"]]}), ("load", {**LOAD, **FILE}), ("load", SAVED),
-    ("study", {**FILE, "limit": [1, 2], "max_new_tokens": [8], "kept": [None, "{}"], "look": [True, False]}),
-    ("study", SAVED),
+    ("checkup", {**FILE, "text": [None, *FILE["text"]]}), ("load", {**LOAD, **FILE}),
+    ("study", {**FILE, "limit": [1, 2], "max_new_tokens": [8], "kept": [None, "{}"]}),
+    ("open", {"saved": SAVED + TEXTS}),
 ]  # fmt: skip
 YOURS: dict[str, dict[str, list[Any]]] = {  # never put to use: the page would be another one for whoever comes next
     "/yours/model": {"target": [TARGET, *TEXTS], "drafter": ["ngram", *TEXTS], "use": [False]},
@@ -168,8 +169,8 @@ def calls(config: Mapping[str, Any]) -> st.SearchStrategy[Call]:
         values, name = {f"{i:02}": fields[number] for i, number in enumerate(called["inputs"])}, called["api_name"]
         data = objects(values).map(lambda drawn: [value for _, value in sorted(drawn.items())])
         body = {"data": data, "fn_index": st.just(called["id"]), "session_hash": tabs}
-        if name == "figures":
-            body["event_data"] = members(FIGURES)
+        if not program:
+            body["event_data"] = members(FIGURES) if name == "figures" else st.sampled_from(TEXTS)
         others = ["queue/join", f"call/{name}", f"call/v2/{name}", "run/predict", f"run/{name}"]
         path = draw(st.sampled_from(others[:1] + others[:4] if program else ["run/predict"] * 30 + others))
         sent = draw(settings if program and "v2" in path else objects(body))

@@ -37,48 +37,30 @@ AUX = [2, 3, 4]  # the hidden states that heads read unless a form says otherwis
 # Forms: how a random head differs from a plain one.
 
 LAYERS: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": SIZE,
-    "intermediate_size": 96,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "rms_norm_eps": 1e-6,
-    "hidden_act": "silu",
-    "max_position_embeddings": 512,
-    "vocab_size": VOCAB,
-    "rope_theta": 10_000.0,
-    "attention_bias": False,
-}
+    "model_type": "llama", "hidden_size": SIZE, "intermediate_size": 96, "num_hidden_layers": 1, "head_dim": 16,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+    "max_position_embeddings": 512, "vocab_size": VOCAB, "rope_theta": 10_000.0, "attention_bias": False,
+}  # fmt: skip
 DFLASH_CONFIG = {"mask_token_id": MASK, "target_layer_ids": [1, 2, 3]}
 # What each format says besides its layers: those of speculators nest them, the authors' own are flat.
 FORMAT_FIELDS: dict[str, dict[str, Any]] = {
     "eagle3": {
-        "speculators_model_type": "eagle3",
-        "eagle_aux_hidden_state_layer_ids": AUX,
-        "draft_vocab_size": 96,
+        "speculators_model_type": "eagle3", "eagle_aux_hidden_state_layer_ids": AUX, "draft_vocab_size": 96,
         "norm_before_residual": True,
     },
     "dflash": {
-        "speculators_model_type": "dflash",
-        "aux_hidden_state_layer_ids": AUX,
-        "draft_vocab_size": VOCAB,
-        "block_size": 8,
-        "mask_token_id": MASK,
+        "speculators_model_type": "dflash", "aux_hidden_state_layer_ids": AUX, "draft_vocab_size": VOCAB,
+        "block_size": 8, "mask_token_id": MASK,
     },
     "original": {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 128},
     "a model": {"architectures": ["LlamaForCausalLM"]},  # no head at all
     "zlab": {"architectures": ["DFlashDraftModel"], "block_size": 8, "dflash_config": DFLASH_CONFIG},
-}
+}  # fmt: skip
 WIDTH_48 = {"hidden_size": 48}
 SLIDING = {
-    "model_type": "qwen3",
-    "num_hidden_layers": 2,
-    "layer_types": ["sliding_attention", "full_attention"],
-    "sliding_window": 4,
-    "use_sliding_window": True,
-}
+    "model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 4, "use_sliding_window": True,
+}  # fmt: skip
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3 |= {"original_max_position_embeddings": 64}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}

@@ -28,19 +28,9 @@ from tests.helpers.preloaded import Page
 TARGET = "tests/fixtures/trained/target"
 ORDER: dict[str, Any] = {
     "prompt": "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n    return a",
-    "pair": "command-line",
-    "drafter": "ngram",
-    "k": 4,
-    "temperature": 0,
-    "top_p": 1,
-    "seed": 0,
-    "max_new_tokens": 40,
-    "width": "auto",
-    "audit": True,
-    "chat": False,
-    "rule": "coupled",
-    "more": [],
-}
+    "pair": "command-line", "drafter": "ngram", "k": 4, "temperature": 0, "top_p": 1, "seed": 0, "max_new_tokens": 40,
+    "width": "auto", "audit": True, "chat": False, "rule": "coupled", "more": [],
+}  # fmt: skip
 LONG = {"max_new_tokens": 900, "temperature": 0.9}
 # Keys in the environment of every page here, which no answer of any may have.
 PLANTED = {"OPENAI_API_KEY": "sk-planted-3f9c2a71", "PHOTOFINISH_KEY_X": "pk-planted-b80d64e5"}

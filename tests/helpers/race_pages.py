@@ -155,7 +155,8 @@ def page_html(template: str, style: str, script: str, dark: bool = False) -> str
 <script type="application/json" id="program">{json.dumps(script).replace("<", chr(92) + "u003c")}</script>
 <script>const props = {{value: null}}, program = JSON.parse(document.getElementById("program").textContent);
 new Function("element", "trigger", "props", "server", "upload", "watch", program)(
-  document.getElementById("host"), () => 0, props, {{}}, null, () => 0);</script>"""
+  document.getElementById("host"), () => 0, props, {{}}, null, () => 0);
+window.photofinish = document.querySelector(".pf").photofinish;</script>"""
 
 
 def rejudged(recorded: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,18 +45,10 @@ LENGTH = 256
 DTYPES = (torch.float32, torch.bfloat16)
 ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
 BASE: dict[str, Any] = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 1024,
-    "initializer_range": 0.15,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 16,
+    "num_key_value_heads": 2, "max_position_embeddings": 1024, "initializer_range": 0.15,
+    "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+}  # fmt: skip
 MIXED = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
 CONFIGS: dict[str, tuple[type[PreTrainedModel], Any]] = {
     "gemma3": (

@@ -1,10 +1,10 @@
 // The browser's Back closes what was opened last (a panel, a tab, the stage) instead of leaving the page. All entries
 // that this adds to the browser's history are alike, so only their number matters, and one that is no longer needed
-// serves what is opened next. The page's programs share them.
+// serves what is opened next.
 
 const MARK = "photofinish";
 const entriesNow = () => window.history.state?.[MARK] ?? 0;
-const backs = window.photofinishBacks ??= { open: [], entries: entriesNow(), listens: false };
+const backs = { open: [], entries: entriesNow() };
 
 // From now on Back calls `close`, unless `closed` was called with it.
 export function opened(close) {
@@ -33,5 +33,4 @@ function onBack() {
   if (last) { closed(last); last(); } else window.history.go(-left - 1);      // nothing is open: leave the page
 }
 
-if (!backs.listens) window.addEventListener("popstate", onBack);
-backs.listens = true;
+window.addEventListener("popstate", onBack);

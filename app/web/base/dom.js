@@ -1,6 +1,6 @@
 // Nodes of more than one element, copying, and downloads.
 
-import { make } from "./text.js";
+import { make, write } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const DONE_MS = 1200;
@@ -35,12 +35,27 @@ export function sayOn(button, words) {
   setTimeout(() => { button.textContent = before; }, DONE_MS);
 }
 
+// The page's pattern for what is drawn from values: a text, nodes, or whether it is there, by the name of the part that
+// shows it. What is empty is hidden.
+export function fill(parts, values) {
+  for (const [name, value] of Object.entries(values)) {
+    if (typeof value === "string") write(parts[name], value);
+    if (Array.isArray(value)) parts[name].replaceChildren(...value);
+    parts[name].hidden = !(value === true || value.length);
+  }
+}
+
 // Copy a text and say so on the button. Returns whether the browser allows it.
 export async function copy(button, text) {
   try { await navigator.clipboard.writeText(text); } catch { return false; }
   sayOn(button, "Copied");
   return true;
 }
+
+// A button that copies what `words` returns.
+export const copyOn = (button, words) => button.addEventListener("click", async () => {
+  if (!await copy(button, words())) button.textContent = "This browser blocks copying";
+});
 
 // The box of one of Gradio's sliders in Settings.
 export const numberBox = (label) => document.querySelector(`#page-panel input[aria-label='number input for ${label}']`);
@@ -52,6 +67,11 @@ export function typeInto(box, text) {
   box.dispatchEvent(new Event("input", { bubbles: true }));
   box.dispatchEvent(new Event("blur"));
 }
+
+// The detail of the document's next event of that name.
+export const nextEvent = (name) => new Promise((resolve) => {
+  document.addEventListener(name, ({ detail }) => resolve(detail), { once: true });
+});
 
 export function saveAs(blob, name) {
   const url = URL.createObjectURL(blob);

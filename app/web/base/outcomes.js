@@ -1,7 +1,6 @@
-// What "Your prompts", Under load and the check-up found out about servers in this tab, by kind: see `tell` in
-// dialogs/together.js. Each dialog is a program of its own.
+// What a study, a load and a check-up found out about servers in this tab, by kind: see yours/together.js.
 
-export const outcomes = globalThis.photofinishFound ??= {};
+export const outcomes = {};
 
 // A caution for one race of servers of this model; "" if no texts were found to differ.
 export function otherTexts(model) {
@@ -9,6 +8,6 @@ export function otherTexts(model) {
   const differing = results.find(({ others }) => others > 0);
   if (results.some(({ level }) => level === "fault"))
     return "In this tab the check-up found a fault of servers of this model: do not switch speculation on as it is.";
-  return differing ? `In this tab ${differing.others} of ${differing.num} other answers of servers of this model differ: `
-    + "find out why before you switch speculation on." : "";
+  return differing ? `In this tab ${differing.others} of ${differing.num} other answers of servers of this model `
+    + "differ: find out why before you switch speculation on." : "";
 }

@@ -1,11 +1,10 @@
 // Files that the page saved, and who opens them.
 
-const SAVED = /^[^]{0,200}"format":\s*"photofinish-(race|study|load)"/;
-export const OPENS = "photofinish-open";
+const SAVED = /^[^]{0,200}"format":\s*"photofinish-(race|study|load|checkup|results)"/;
+export const OPENS = "photofinish:open";
 
-// "race", "study" or "load"; null for any other text. Its beginning is enough.
+// "race", or what "Try it on yours" saves; null for any other text. Its beginning is enough.
 export const savedKind = (text) => SAVED.exec(text)?.[1] ?? null;
 
-// Hand a saved file to the dialog for its kind. Returns whether the page has it.
-export const isTakenBy = (kind, file) =>
-  !document.dispatchEvent(new CustomEvent(OPENS, { cancelable: true, detail: { kind, file } }));
+// Have a saved result opened. Returns whether the page can: one that was exported cannot.
+export const isOpened = (file) => !document.dispatchEvent(new CustomEvent(OPENS, { cancelable: true, detail: file }));

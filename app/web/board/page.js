@@ -1,6 +1,7 @@
 // The page's own buttons, outside the race view, and its address. An exported page has no such buttons.
 
-import { numberBox } from "../base/dom.js";
+import { trigger } from "../host.js";
+import { nextEvent, numberBox } from "../base/dom.js";
 import { laneSpec } from "../base/model.js";
 import { waiting } from "./card.js";
 import { emit } from "./root.js";
@@ -26,6 +27,15 @@ export function racedSettings() {
     chat: Boolean(prompt.chat), drafter: lane.drafter, k: lane.k, rule: lane.rule,
     temperature: spec.params.temperature, top_p: spec.params.top_p, seed: spec.params.seed,
     max_new_tokens: spec.params.max_new_tokens };
+}
+
+// Fill prompt and settings in: see FILL_JS in app/page/ui.py. Returns when it is done.
+export function fillIn(settings) {
+  document.getElementById("page-presets")?.classList.add("page-own");      // hides the example's sentence
+  document.addEventListener("photofinish:fill", ({ detail }) => { detail.settings = settings; }, { once: true });
+  const isDone = nextEvent("photofinish:filled");
+  trigger("edit");
+  return isDone;
 }
 
 // Disable the buttons that would do nothing.

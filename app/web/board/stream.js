@@ -1,8 +1,8 @@
 // What this tab runs on the server, one thing at a time: a race, a study, a check-up or a load. All of its frames are
-// the answer to one request, as server-sent events; while nothing runs there is no connection. The dialogs ask by the
-// events `photofinish:run` and `photofinish:stop` of the document.
+// the answer to one request, as server-sent events; while nothing runs there is no connection.
 
 import { trigger } from "../host.js";
+import { nextEvent } from "../base/dom.js";
 import { readEvents } from "../base/events.js";
 import { OVER } from "./place.js";
 import { emit, on } from "./root.js";
@@ -12,7 +12,7 @@ const AGAIN_MS = [200, 500, 1000, 2000, 4000];         // a race whose connectio
 const SILENCE_MS = 15000;         // the server says something every five seconds
 const ASK_MS = 500;
 const NAMES = { race: "A race", again: "A race", resume: "A race", study: "A study of your prompts",
-  "check-up": "A check-up", load: "A study under load" };
+  checkup: "A check-up", load: "A study under load" };
 export const SILENT = "the server is not responding";
 export const BROKEN = "the connection to the server was lost";
 // The server knows a tab by it, and whoever knows it can stop its races: it is never kept.
@@ -42,18 +42,16 @@ export async function run(asked) {
 }
 
 // The values of the page's controls, which only Gradio has: see SETTINGS_JS in app/page/ui.py.
-const settings = () => new Promise((resolve) => {
+export async function pageSettings() {
   const ask = () => trigger("submit"), again = setInterval(ask, ASK_MS);      // Gradio may not listen yet
-  document.addEventListener("photofinish:settings", ({ detail }) => {
-    clearInterval(again);
-    resolve(detail);
-  }, { once: true });
+  const values = nextEvent("photofinish:settings");
   ask();
-});
+  return values.finally(() => clearInterval(again));
+}
 
 async function follow(job) {
-  const isBare = ["resume", "model"].includes(job.run);
-  let body = { tab, run: job.run, order: job.order, settings: isBare ? {} : await settings() };
+  const isBare = ["resume", "model", "open"].includes(job.run);
+  let body = { tab, run: job.run, order: job.order, settings: isBare ? {} : await pageSettings() };
   for (let tries = 0; !job.aborter.signal.aborted; tries += 1) {
     const { isBegun } = job, wire = new AbortController(), signal = AbortSignal.any([job.aborter.signal, wire.signal]);
     const alive = () => {
@@ -67,7 +65,7 @@ async function follow(job) {
       if (answer.ok) await readEvents(answer.body, alive, (name, data) => { tries = 0; hear(job, name, data); });
     } catch { /* the connection broke */ }
     clearTimeout(job.silence);
-    if (job.aborter.signal.aborted || job.isOver || job.isShort || job.run === "model") return undefined;
+    if (job.aborter.signal.aborted || job.isOver || job.run === "model") return undefined;
     if (!isRace(job) || !job.isBegun) return job.refused(job.isBegun ? BROKEN : SILENT);
     emit("cut");
     await new Promise((resolve) => { setTimeout(resolve, AGAIN_MS[Math.min(tries, AGAIN_MS.length - 1)]); });
@@ -101,7 +99,7 @@ function showModel(html) {
 }
 document.addEventListener("photofinish:mounted", () => { if (line !== null) showModel(line); });
 
-// run: "race", "study", "check-up" or "load".
+// run: "race", "study", "checkup" or "load".
 export async function stop(what) {
   await fetch("stop", { method: "POST", body: JSON.stringify({ tab, run: what }) }).catch(() => emit("cut"));
 }
@@ -112,5 +110,3 @@ export function abandon() { current?.aborter.abort(); }
 // What would be added to a race that is no longer on the screen, or seen by a page that is left.
 on("cleared", () => { if (current?.isOver && isRace(current) && current.race !== S.id) abandon(); });
 window.addEventListener("pagehide", abandon);
-document.addEventListener("photofinish:run", ({ detail }) => run(detail));
-document.addEventListener("photofinish:stop", ({ detail }) => stop(detail));

@@ -22,7 +22,7 @@ const POLL_MS = 50;
 const panel = () => document.getElementById("page-panel");
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !document.querySelector("dialog[open]")) {
     event.preventDefault();
     document.activeElement?.blur();         // Gradio reads a text box when it loses focus
     pageButton("race")?.click();

@@ -1,14 +1,13 @@
 // Race files: saving and opening. The server makes those of other kinds: a web page that plays the race offline, and
 // its steps as a table.
 
-import { trigger } from "../host.js";
 import { saveAs, sayOn } from "../base/dom.js";
-import { isTakenBy, savedKind } from "../base/saved.js";
+import { isOpened, savedKind } from "../base/saved.js";
 import { DECIDE_KEY, rememberedJson, TAB_KEY } from "../base/storage.js";
 import { oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
 import { clear, over, setRecording } from "../board/frames.js";
-import { racedSettings } from "../board/page.js";
+import { fillIn, racedSettings } from "../board/page.js";
 import { root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { raceAgain } from "../board/races.js";
@@ -64,15 +63,13 @@ document.addEventListener("click", (event) => {
 async function openFile(file) {
   try {
     const kind = savedKind(await file.slice(0, 1000).text());
-    if (kind && isTakenBy(kind, file)) return;
+    if (kind && kind !== "race" && isOpened(file)) return;
     const key = await send(file);
     const judged = await fetch(`recordings/${key}.json`);        // the server decides what may be said of it
     show(await judged.text(), file.name, key);
     untouched = racedSettings() !== null;
     if (!untouched) return;
-    document.getElementById("page-presets")?.classList.add("page-own");      // hides the example's sentence
-    window.photofinish.raced = racedSettings();
-    trigger("edit");                                   // fills prompt and settings: see OPENED_JS in app/page/ui.py
+    fillIn(racedSettings());
   } catch (error) {
     const why = error instanceof TypeError ? "the server is not responding, or the file is too large" : error.message;
     board.alert(`${oneLine(file.name).slice(0, 80)} cannot be opened: ${oneLine(why).slice(0, 400)}.`);

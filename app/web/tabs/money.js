@@ -93,7 +93,7 @@ export function yearWords(inputs, { users, tokensPerS, isMeasured }) {
     + `hour billed by the second (computed${isMeasured ? "" : ", extrapolated"})`;
 }
 
-const MEASURED = "measure your servers: Under load, in \u201cYour servers\u201d";
+const MEASURED = "measure your servers under load, in \u201cTry it on yours\u201d";
 const MEASURE = `Dollars need a load: enter how many users share the machine (2 or more), or ${MEASURED}.`;
 
 // What `users` users at once would change: {users, gain, tokensPerS of plain and the other lane (null: one user, or not

@@ -223,12 +223,14 @@ pressable(refs.stepAsk, (pressed) => {
   Object.assign(stand(), { revealed: false, bet: undefined });
   schedule();
 });
-// The race that shows a finding of a check-up, see `race` in dialogs/checkup_view.js.
+// The race that shows a finding of a check-up: opens the step with that token.
+let wanted = null;
+export function openWhenRaced(prompt, position) { wanted = { prompt, position }; }
 on("over", () => {
-  const { prompt, position } = window.photofinish?.wanted ?? {};
-  if (prompt === undefined || S.header?.prompt.text !== prompt) return false;
-  window.photofinish.wanted = null;
-  const index = position === null ? -1 : walkOf().steps.findIndex((step) =>
+  if (wanted === null || S.header?.prompt.text !== wanted.prompt) return false;
+  const { position } = wanted;
+  wanted = null;
+  const index = walkOf().steps.findIndex((step) =>
     position < step.position + step.token_ids.length);
   if (index >= 0) openStep(index);
   return index >= 0;

@@ -144,6 +144,9 @@ def checked_row(row: Any, keys: Container[Key]) -> Row:
     fits(row, ROW)
     if _key(row) not in keys:
         raise UsageError(f"this study has no level of {row['concurrency']} users in a lane {short(row['lane'])}")
+    same, compared = row.get("num_same_text"), row.get("num_compared")
+    if (same is None) != (compared is None) or (same or 0) > (compared or 0):
+        raise UsageError(f"num_same_text must be at most num_compared, {short(compared)}, not {short(same)}")
     return row
 
 

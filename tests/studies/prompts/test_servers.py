@@ -65,12 +65,8 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
             recording = build(race.header(), (), race.result())
             assert recording["device"]["name"] == f"both servers, {plain} and spec"
             verdicts.append(loads(json.dumps(recording.fields).encode())["verdicts"]["spec"]["kind"])
-    assert [(row["identical"], row["differs_at"]) for row in rows] == [
-        (True, None),
-        (False, len("The cat sat ")),
-        (False, 0),
-        (False, len("The cat sat on")),
-    ]
+    differs = [None, len("The cat sat "), 0, len("The cat sat on")]
+    assert [(row["identical"], row["differs_at"]) for row in rows] == [(at is None, at) for at in differs]
     assert verdicts == ["same_text", "other_text", "other_text", "other_text"]
     assert row_of(rows[1]).differs_at == 12 and rows[1]["ways"] == ["The cat sat ", "on it.", "in it."]
     assert rows[3]["ways"] == ["The cat sat on", " it.", ""] and rows[0]["ways"] is None
@@ -95,7 +91,7 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert report([row_of(unknown)], "m", 0)["says"]["texts"] == "", "what was not compared does not differ"
     assert [words["texts"] for words in others] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
     assert [words["causes"] for words in others] == [""] * 3
-    with pure_js("dialogs/results.js") as call:
+    with pure_js("yours/prompt_results.js") as call:
         found = {"says": said, "best": {"num_other_texts": 3}}
         checked, unexplained = (call("textsWords", found, 0, {"level": "fault", "check": name, "says": "1 real fault."})
                                 for name in ("texts", "sampling"))  # fmt: skip
@@ -116,11 +112,11 @@ def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> N
         return {**its, "says": pays_words.says(its, [], 0)}
 
     ship, other = judged(), judged(num_other_texts=2)
-    with pure_js("dialogs/results.js") as call:
-        headline, not_safe = call("verdictWords", ship), call("verdictWords", other, unsure)
-        no, safe = call("verdictWords", other, wrong, 0), call("verdictWords", other, rounding, 0)
-        not_those, not_cold = call("verdictWords", other, others, 0), call("verdictWords", other, rounding, 0.8)
-        doubtful = call("verdictWords", judged(doubtful=True, without=without))
+    with pure_js("yours/prompt_results.js") as call:
+        headline, not_safe = call("studyVerdict", ship), call("studyVerdict", other, unsure)
+        no, safe = call("studyVerdict", other, wrong, 0), call("studyVerdict", other, rounding, 0)
+        not_those, not_cold = call("studyVerdict", other, others, 0), call("studyVerdict", other, rounding, 0.8)
+        doubtful = call("studyVerdict", judged(doubtful=True, without=without))
         said = [call("loadWords", *its) for its in ((load, None), (load, wrong), (None, None))]
         colours = [call("colourOf", *its) for its in (
             (ship, {"loses": False}), (ship, {"loses": True}), (other, None), (other, None, rounding, 0),
@@ -137,61 +133,61 @@ def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> N
     assert colours == ["ship", "unclear", "unclear", "ship", "do not ship", "do not ship"]
 
 
+SHOWN = """(of, latestKind, runs) => {
+    for (const kind of KINDS) Object.assign(results[kind],
+        { frame: kind in of ? {} : null, is: of[kind] ?? null, state: kind === runs ? "running" : "finished" });
+    latest.current = latestKind;
+    const said = saidOfServers(Object.fromEntries(KINDS.map((kind) => [kind, { summary: () => "said" }])));
+    return [shownKinds(), KINDS.filter((kind) => said[kind])];
+}"""
+
+
+def test_only_results_of_the_same_servers_are_put_together() -> None:
+    """A load of other servers would decide on these, or half a load of the same ones."""
+    with pure_js("yours/results.js") as call:
+        both, one = ["study", "load"], ["load"]
+        for study, load, latest, runs, shown in (
+            ("s", "s", "study", None, [both, both]), ("s", "s", "load", "load", [both, ["study"]]),
+            ("s", "t", "load", None, [one, one]), (None, None, "load", None, [one, one]),
+            ("s", "s", "checkup", None, [[], []]),
+        ):  # fmt: skip
+            assert call(SHOWN, {"study": study, "load": load}, latest, runs) == shown
+
+
 def test_results_of_the_same_servers_give_one_recommendation() -> None:
-    """A load would say "on" and the check-up "off"; or results of other servers be put together."""
-    study = {
-        "verdict": "ship",
-        "median": 2.15,
-        "interval": [1.98, 2.24],
-        "num": 12,
-        "others": 2,
-        "length": 64,
-        "temperature": 0,
-    }
-    load = {
-        "recommends": "speculation on with 1 user, off with 16",
-        "ratios": "1.86x with 1 user",
-        "num": 144,
-        "length": 32,
-    }
-    with pure_js("dialogs/together.js") as call:
-        assert call("shortly", None) == []
-        call("tell", "study", "s", study)
-        assert call("shortly", "s") == [], "that is what the study says itself"
-        call("tell", "load", "t", {**load, "others": 24})
-        assert call("shortly", "s") == call("shortly", "t") == []
-        call("tell", "load", "s", {**load, "others": 24})
-        advice, texts, speed, under = call("shortly", "s")
-        assert (
-            speed.startswith("With one user: 2.15\u00d7 while")
-            and speed.endswith("12 prompts, up to 64 tokens).")
-            and under.endswith("included: 1.86x with 1 user.")
-        )
+    """A load would say "on" and the check-up "off"."""
+    study = {"verdict": "ship", "median": 2.15, "interval": [1.98, 2.24], "num": 12, "others": 2, "length": 64,
+             "temperature": 0}  # fmt: skip
+    load = {"recommends": "speculation on with 1 user, off with 16", "ratios": "1.86x with 1 user", "num": 144,
+            "length": 32, "others": 24}  # fmt: skip
+    wrong = {"level": "fault", "check": "texts", "change": "Turn it off"}
+    rounding, unseen = ({"level": "ok", "numDiffering": num, "numRounding": num} for num in (2, 0))
+    same = {**load, "others": 0}
+    with pure_js("yours/together.js") as call:
+
+        def short(study: Any = study, load: Any = load, checkup: Any = None) -> list[str]:
+            return call("shortly", {"study": study, "load": load, "checkup": checkup})
+
+        assert short(None, None) == short(load=None) == short(None) == short(None, None, wrong) == []
+        advice, texts, speed, under = short()
+        assert speed.startswith("With one user: 2.15\u00d7 while") and speed.endswith("12 prompts, up to 64 tokens).")
+        assert under.endswith("included: 1.86x with 1 user.")
         assert texts.startswith("Texts: 2 of 12 answers differ, and nobody knows why")
         assert advice == "To do: find out why texts differ, with the check-up."
-        call("tell", "checkup", "s", {"level": "fault", "check": "texts", "change": "Turn it off"})
-        advice, texts, *_ = call("shortly", "s")
+        advice, texts, *_ = short(checkup=wrong)
         assert texts == "Texts: wrong. 2 of 12 answers differ, and the check-up found a fault."
         assert advice == f"To do: turn it off. Once that is fixed: {load['recommends']}."
-        call("tell", "checkup", "s", {"level": "fault", "check": "sampling", "change": "Turn it off"})
-        advice, texts, *_ = call("shortly", "s")
+        advice, texts, *_ = short(checkup={**wrong, "check": "sampling"})
         assert advice.startswith("To do: turn it off.") and texts.endswith("does not say why."), "a fault of any kind"
-        call("tell", "checkup", "s", {"level": "ok", "numDiffering": 2, "numRounding": 2})
-        advice, texts, *_ = call("shortly", "s")
-        assert texts.endswith("and the check-up does not say why.") and "before you switch" in advice, (
-            "of the load's texts"
-        )
-        call("tell", "load", "s", {**load, "others": 0})
-        advice, texts, *_ = call("shortly", "s")
+        advice, texts, *_ = short(checkup=rounding)
+        assert texts.endswith("and the check-up does not say why.") and "before you switch" in advice, "of the load"
+        advice, texts, *_ = short(load=same, checkup=rounding)
         assert advice == f"To do: {load['recommends']}."
         assert texts == "Texts: 2 of 12 answers differ, by rounding, as far as the check-up saw."
-        call("tell", "load", None, load)
-        assert call("shortly", "s")[0] == "To do: measure it under load."
-        call("tell", "checkup", "s", {"level": "ok", "numDiffering": 0, "numRounding": 0})
-        assert "before you switch" in call("shortly", "s")[0], "the check-up examined other prompts"
-        call("tell", "study", "s", {**study, "others": 0})
-        call("tell", "checkup", "s", {"level": "doubt"})
-        assert call("shortly", "s")[1] == "Texts: the same in all 12 answers; the check-up has a doubt about them."
+        assert short(load=None, checkup=rounding)[0] == "To do: measure it under load."
+        assert "before you switch" in short(load=None, checkup=unseen)[0], "the check-up examined other prompts"
+        _, texts, *_ = short({**study, "others": 0}, None, {"level": "doubt"})
+        assert texts == "Texts: the same in all 12 answers; the check-up has a doubt about them."
 
 
 def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, capfd) -> None:

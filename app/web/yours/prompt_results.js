@@ -8,7 +8,7 @@ import { isCause, isRounding, isWrong } from "./together.js";
 
 export const MEANS = `${SAYS.rule} The 95 % interval shows how certain the median is; the quartiles contain the `
   + "middle half of the prompts. With few prompts the two can be equal.";
-const LEAST_SPAN = 2;           // smallest span of the scale, as a ratio
+const LEAST_SCALE = 2;           // smallest span of the scale, as a ratio
 const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/studies/prompts/race_servers.py
 
 // What a drafter at k is called; k null: a lane of a server, which drafts as it likes.
@@ -24,7 +24,7 @@ const gainAt = (row, k) =>
   (k === null || String(k) === row.k || row.fault ? row.speedup : row.computed[String(k)] ?? null);
 
 // The verdict. check: what a check-up of these servers found about texts; null if there was none.
-export function verdictWords({ says, best }, check = null, temperature = null) {
+export function studyVerdict({ says, best }, check = null, temperature = null) {
   const kind = isWrong(check) ? "fault" : isRounding(check, best?.num_other_texts, temperature) ? "rounding" : "";
   return withTimes(says.verdict[kind]);
 }
@@ -90,8 +90,9 @@ export function promptTable(rows, best, raceIt) {
   return [head, lines.map((line) => {
     const mine = byLine.get(line), main = rowOf(line, shown[0]) ?? mine[0], faults = mine.filter(({ fault }) => fault);
     const notes = [main.loops && "repeats itself", main.disturbed && "machine disturbed",
-      mine.some(({ identical, fault }) => identical === false && !fault) && `another text${typeof main.differs_at === "number" ?
-        `, from character ${main.differs_at} on` : ""}`, ...faults.map(({ fault }) => fault)];
+      mine.some(({ identical, fault }) => identical === false && !fault) && `another text${
+        typeof main.differs_at === "number" ? `, from character ${main.differs_at} on` : ""}`,
+      ...faults.map(({ fault }) => fault)];
     const made = row([String(line), main.prompt], [...shown.map((option) => times(gain(line, option))),
       String(main.num_tokens), notes.filter(Boolean).join("; ")]);
     if (faults.length) made.className = "ps-fault";
@@ -111,7 +112,7 @@ export function strips(rows, threshold, best) {
   const shown = shownOf(rows, best).map((option) => [option, rows.filter(({ drafter }) => drafter === option.drafter)
     .map((raced) => [raced, gainAt(raced, option.k)]).filter(([, gain]) => gain > 0)]);
   const gains = shown.flatMap(([, own]) => own.map(([, gain]) => gain));
-  const low = Math.min(1 / 1.25, ...gains), high = Math.max(low * LEAST_SPAN, threshold * 1.1, ...gains) * 1.04;
+  const low = Math.min(1 / 1.25, ...gains), high = Math.max(low * LEAST_SCALE, threshold * 1.1, ...gains) * 1.04;
   const place = (gain) => `${(100 * Math.log(gain / low) / Math.log(high / low)).toFixed(2)}%`;
   const at = (node, gain) => { node.style.left = place(gain); return node; };
   const lines = shown.map(([option, own]) => {

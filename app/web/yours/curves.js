@@ -19,7 +19,7 @@ export const METRICS = {
   mean_acceptance_length: ["tokens a step", 1, 2, "1 + accepted draft tokens / verified drafts"],
   dollars_per_million: ["$ per 1M tokens", 1, 2, "1,000,000 / output tokens per s x $ an hour / 3,600"],
 };
-export const DRAWN = ["output_tokens_per_s", "total_tokens_per_s", "ttft_p95_s", "itl_p95_s", "tpot_p95_s",
+export const CURVES = ["output_tokens_per_s", "total_tokens_per_s", "ttft_p95_s", "itl_p95_s", "tpot_p95_s",
   "latency_median_s"];
 const WIDTH = 330;
 const HEIGHT = 190;

@@ -1,17 +1,12 @@
-// What "Your prompts", "Under load" and the check-up say of the same servers together.
+// What a study of prompts, a load and a check-up say of the same servers together. Pure: no DOM.
+//
+// study: {verdict, median, interval, num, others, length, temperature}; load: {says, recommends, ratios, num, others,
+// loses, length}; check: {level, check, says, change}, its first fault, else its finding on texts at temperature 0, and
+// {numDiffering, numRounding}, of the study's prompts with differing texts that it examined, and of texts that differed
+// there by rounding alone. Each is null if there is none of these servers. others: how many texts of num differ;
+// length: tokens of an answer, at most.
 
-import { outcomes } from "../base/outcomes.js";
 import { oneLine, plural, times } from "../base/text.js";
-
-// servers: their id, in the frames of a result that was not opened from a file; null of models on this machine.
-// what: the `model`, and by kind: "study": {verdict, median, interval, num, others, length, temperature}; "load":
-// {says, recommends, ratios, num, others, loses, length}; "checkup": {level, check, says, change}, its first fault, else
-// its finding on texts at temperature 0, and {numDiffering, numRounding}, of the study's prompts with differing texts
-// that it examined, and of texts that differed there by rounding alone. others: how many texts of num differ; length:
-// tokens of an answer, at most.
-export function tell(kind, servers, what) { outcomes[kind] = servers ? { servers, ...what } : null; }
-
-export const knownOf = (kind, servers) => (servers && outcomes[kind]?.servers === servers ? outcomes[kind] : null);
 
 export const isWrong = (check) => check?.level === "fault";
 
@@ -23,19 +18,18 @@ export const isRounding = (check, others, temperature) =>
   temperature === 0 && others > 0 && Math.min(check?.numDiffering ?? 0, check?.numRounding ?? 0) >= others;
 
 // One line each for what to do, texts, speed and load; [] with fewer than two results.
-export function shortly(servers) {
-  const [study, load, check] = ["study", "load", "checkup"].map((kind) => knownOf(kind, servers));
+export function shortly({ study, load, checkup: check }) {
   if ([study, load, check].filter(Boolean).length < 2) return [];
   const differing = [study, load].find((result) => result?.others) ?? null;
   const isHarmless = !load?.others && isRounding(check, study?.others, study?.temperature);
   return [`To do: ${doLine(study, load, check, differing && !isHarmless)}`,
     `Texts: ${textsLine(differing, study ?? load, check, isHarmless)}`,
     study && `With one user: ${times(study.median)} while it writes (95 % interval ${
-      study.interval.map(times).join(" to ")}, ${plural(study.num, "prompt")}, up to ${
-      plural(study.length, "token")}).`,
-    load && `Under load, up to ${plural(load.length, "token")}, the wait for the first text included: ${
-      load.ratios}.`].filter(Boolean);
+      study.interval.map(times).join(" to ")}, ${plural(study.num, "prompt")}${upToWords(study)}).`,
+    load && `Under load${upToWords(load)}, the wait for the first text included: ${load.ratios}.`].filter(Boolean);
 }
+
+const upToWords = ({ length }) => (length ? `, up to ${plural(length, "token")}` : "");
 
 function textsLine(differing, any, check, isHarmless) {
   const differ = differing ? `${differing.others} of ${plural(differing.num, "answer")} differ` : "";

@@ -1,0 +1,138 @@
+// The question "what makes it slow or wrong?": a check-up of a pair or of two servers, finding by finding.
+
+import { NUM_PROMPTS, BY_ROUNDING } from "../host.js";
+import { makeButton } from "../base/dom.js";
+import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, serversWords,
+  settingsOptions, shellQuoted, startOf } from "../base/text.js";
+import { fillIn, pageButton } from "../board/page.js";
+import { openWhenRaced } from "../tabs/step_tab.js";
+import { choiceOf, closeDialog, sections } from "./box.js";
+import { onServers } from "./commands.js";
+import { isFlat, promptSource, promptsOption } from "./own_prompts.js";
+import { isRunning, results } from "./results.js";
+import { differingPrompts } from "./study.js";
+
+const SIGNS = { ok: ["\u2713", "ok"], doubt: ["?", "doubt"], fault: ["\u2715", "fault"],
+  untested: ["\u2013", "not tested"] };
+const examined = results.checkup;
+
+// The visitor's own prompts: those whose texts differed in a study of them, if any did; null for the check-up's three.
+function sourceNow() {
+  const source = promptSource(), differing = differingPrompts();
+  if (differing) return { ...source, ...differing, isWhole: false, isJson: true, isFlat: false, isDiffering: true };
+  return choiceOf("prompts") === "own" && source ? { ...source, isFlat: isFlat() } : null;
+}
+
+function promptWords() {
+  const source = sourceNow();
+  if (!source) return "With three short prompts.";
+  const num = Math.min(source.num, NUM_PROMPTS), name = oneLine(source.name).slice(0, 80);
+  if (source.isDiffering) return `With ${plural(num, "prompt")} whose texts differ (${name}).`;
+  return num < source.num ? `With ${num} of your ${source.num} prompts, evenly by kind (${name}).` :
+    `With your ${plural(num, "prompt")} (${name}).`;
+}
+
+const numDiffering = () => examined.frame.asked ?? { num_differing: examined.source?.isDiffering ?
+  Math.min(examined.source.num, NUM_PROMPTS) : 0 };
+
+// Words whose lines do not break within an option of a command.
+const unbroken = (words) => words.split(/(--[\w-]+)/).map((part, i) =>
+  (i % 2 ? make("span", "pc-option", part) : part));
+
+// What to do, as it is written: it may begin with a name.
+const withStop = (words) => (/[.!?]$/.test(words) ? words : `${words}.`);
+
+function firstWords({ first }) {
+  const isSure = first?.level === "fault" || !isRunning("checkup");       // after a doubt a fault may come
+  if (first) return `${isSure ? "Change first" : "So far"}: ${withStop(oneLine(first.change || first.says))}`;
+  return examined.state === "finished" ? "Nothing to change." : "No fault so far.";
+}
+
+// first: the finding whose change is in the heading.
+function findingRow({ level, check, says, change, prompt, position }, races, first) {
+  const [sign, word] = SIGNS[level], line = make("li", "pc-finding"), mark = make("span", "pc-mark");
+  line.dataset.level = level;
+  if (says === first?.says) line.dataset.first = "true";
+  mark.append(makeUnheard("span", "pc-sign", sign), ` ${word}`);
+  const body = make("div", "pc-body"), evidence = make("p");
+  evidence.append(make("strong", "", `${sentence(oneLine(check)).slice(0, -1)}: `), oneLine(says));
+  body.append(evidence);
+  if (change && change !== first?.change) {
+    body.append(make("p", "pc-change"));
+    body.lastChild.append(...unbroken(`Change: ${withStop(oneLine(change))}`));
+  }
+  if (races[prompt]) {
+    const words = position === undefined ? "Race" : "Show it in", where = oneLine(startOf(races[prompt].prompt));
+    const button = makeButton("pf-button", `${words} ${where}`, () => raceFinding(races[prompt], position));
+    button.title = "Races it on the page as the check-up did" + (position === undefined ? "" : ", then opens the step");
+    button.disabled = isRunning("checkup");
+    body.append(button);
+  }
+  line.append(mark, body);
+  return line;
+}
+
+// As the check-up did.
+async function raceFinding(settings, position) {
+  closeDialog();
+  if (position !== undefined) openWhenRaced(settings.prompt, position);
+  await fillIn(settings);
+  pageButton("race").click();
+}
+
+export const checkup = {
+  run: "checkup", title: "What makes it slow or wrong?",
+  about: "Examines the model and the drafter, or the two servers: are the texts right, and why is it not faster? It "
+    + "names the one thing to change first. Servers get about 450 short requests each.",
+  sourceNow, needsTwo: true, needs: () => ({ need: promptWords() }),
+  isOwn: () => !isRunning("checkup") && !examined.source?.isFlat,         // which the command does not do
+  isThere: () => Boolean(examined.frame?.report?.findings.length),
+  subject: ({ servers, report }) => servers ?? report?.target ?? null,
+  colour: () => examined.frame.report.first?.level ?? (examined.state === "finished" ? "ok" : ""),
+  answer: ["scope", "verdict"],
+  evidence: () => sections.checkup.list.querySelector("[data-first] p")?.textContent ?? "",
+  asked: numDiffering,
+  nameOf: ({ target, models }) => [target ?? models[0], ""],
+  order() {
+    const { name, text, isWhole, isFlat: flatten } = examined.source ?? {};
+    examined.with = promptWords();
+    return examined.source ? { name, text, whole: isWhole, flatten } : {};
+  },
+  heard({ state, params }) {
+    if (examined.state === "finished" || state !== "finished") return;
+    const now = new Date().toISOString().slice(0, 16).replace("T", " ");
+    examined.about = `Seed ${params.seed}. ${examined.with} ${now} UTC`;
+  },
+  summary({ frame: { report }, state }) {
+    const texts = report?.findings.find(({ check }) => check === "texts");
+    const finding = report?.first?.level === "fault" ? report.first : texts;
+    return state === "finished" && finding && report.models ? { ...finding, model: report.models[0],
+      numDiffering: numDiffering().num_differing ?? 0,
+      numRounding: texts?.says.includes(BY_ROUNDING) ? Number.parseInt(texts.says, 10) : 0 } : null;
+  },
+  values() {
+    const { frame: { report, races }, state } = examined;
+    return {
+      scope: oneLine(report.lanes ? `${[...new Set(report.models)].join(" and ")} on ${serversWords(report.lanes)}` :
+        `${report.target} with ${drafterName(report.drafter)}`).slice(0, 300),
+      verdict: unbroken(firstWords(report)),
+      list: report.findings.map((finding) => findingRow(finding, races, report.first)),
+      circumstances: state === "finished" ? examined.about ?? "" : "",
+    };
+  },
+  goes() {
+    const { share = null, text = "" } = examined.frame ?? {};
+    const brief = isRunning("checkup") ? "check-up" : "", says = examined.state === "finished" ? "" : oneLine(text);
+    return { share, brief, says, left: "" };
+  },
+  command() {
+    const { params, chat, report: { target, drafter, lanes, models } } = examined.frame;
+    const { before, prompts } = promptsOption(examined.source);
+    const settings = settingsOptions({ ...params, target: target ?? DEFAULT_TARGET, top_p: 1 });
+    const options = { target: settings.target, drafter: drafter ?? null, prompts, temperature: settings.temperature,
+      seed: settings.seed };
+    const names = (lanes ?? []).map((lane, i) => `--model ${shellQuoted(`${lane}=${models[i]}`)}`);
+    return [before + onServers("doctor", examined.servers, lanes ?? []), ...names,
+      optionWords(options), ...(lanes && chat ? ["--chat"] : [])].filter(Boolean).join(" ");
+  },
+};

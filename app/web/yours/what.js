@@ -1,0 +1,118 @@
+// Step 1: what is tried. A model or servers that the page's owner names go to a route of the page's own, never through
+// Gradio, and are kept nowhere in the browser; others get them as a command. The key leaves its field once it is sent.
+
+import { ALLOWED, trigger } from "../host.js";
+import { copyOn, fill, nextEvent } from "../base/dom.js";
+import { joined, make, oneLine } from "../base/text.js";
+import { pageSettings } from "../board/stream.js";
+import { choiceOf, dialog, parts } from "./box.js";
+
+const LOST = "The page's server is not responding.", KEPT = "kept in this program's memory", CHOSEN_MS = 10000;
+const NOTES = { model: "Reads only config.json; nothing else is downloaded before Start.",
+  servers: "OpenAI-compatible: vLLM, SGLang, llama.cpp and others. Two race each other; one alone races next to this "
+    + "machine's lanes. The key stays in this program's memory until it ends; nothing records it." };
+const PAIRS = { model: "your-model", servers: "your-servers" };       // what Settings call them
+// number: of the last question to the server; fields: what it was about, as text; answer: to it; used: the fields that
+// the page has chosen since; num: how many of those can race; urls: theirs, for copied commands; hasKey: whether one
+// was sent.
+const naming = { number: 0, fields: "", answer: null, used: "", num: 0, urls: [], hasKey: false };
+
+const text = (name) => parts[name].value.trim();
+const FIELDS_OF = {
+  model: () => ({ target: text("target"), drafter: text("drafter") }),
+  servers: () => ({ url: text("url"), url2: text("url2"), model: text("model"), same_device: parts.same.checked,
+    chat: { chat: true, plain: false }[parts.as.value] ?? null }),
+};
+const fieldsOf = (what) => `${what} ${JSON.stringify(FIELDS_OF[what]())}`;
+
+// The URLs as they are sent to, without a password. Twin of _with_scheme in app/page/doors.py.
+const urls = () => ["url", "url2"].map(text).filter(Boolean).map((url) => {
+  const whole = (url.includes("://") ? url : `http://${url}`).replace(/\/+$/, "").replace(/\/\/[^/]*@/, "//");
+  return whole.split("/").length > 3 ? whole : `${whole}/v1`;
+});
+
+async function postTo(what, asked) {
+  try {
+    const answer = await fetch(`yours/${what}`, { method: "POST", body: JSON.stringify(asked) });
+    return await answer.json();
+  } catch { return { detail: LOST }; }
+}
+
+function sayNamed(lines, isBad = false) {
+  parts.says.replaceChildren(...lines.map((words) => make("span", "", oneLine(words))));
+  parts.says.dataset.bad = String(isBad);
+}
+
+// What the named model or servers are. Returns the answer; null if something else was typed or asked meanwhile.
+async function lookAt(what, use) {
+  const number = ++naming.number, fields = fieldsOf(what), key = what === "servers" ? text("key") : "";
+  const asked = { ...FIELDS_OF[what](), key, use };
+  parts.key.value = "";
+  if (key) parts.key.placeholder = KEPT;
+  sayNamed(["One moment."]);
+  const answer = await postTo(what, asked);
+  if (number !== naming.number) return null;
+  Object.assign(naming, { fields, answer });
+  sayNamed(answer.sentences ?? [answer.detail], Boolean(answer.detail) || answer.can_race === 0);
+  return answer;
+}
+
+// Have the page choose what is named. needsTwo: the question is about two servers. Returns whether it did.
+export async function useNamed(what, needsTwo) {
+  const fields = fieldsOf(what), isChosen = async () => (await pageSettings()).pair === PAIRS[what];
+  if (naming.used !== fields || text("key") || !await isChosen()) {
+    const answer = await lookAt(what, true);
+    if (!answer || answer.detail || answer.can_race === 0) return false;
+    const named = nextEvent("photofinish:named");
+    trigger("apply", PAIRS[what]);
+    await Promise.race([named, new Promise((resolve) => { setTimeout(resolve, CHOSEN_MS); })]);
+    if (!await isChosen()) return sayNamed([LOST], true);
+    Object.assign(naming, { used: fields, num: answer.can_race ?? 2, urls: what === "servers" ? urls() : [],
+      hasKey: parts.key.placeholder === KEPT });
+  }
+  const isEnough = !needsTwo || naming.num > 1;
+  if (!isEnough) sayNamed(["This question needs two servers. One alone can be raced, or put under load."], true);
+  return isEnough;
+}
+
+// Ask again before the next run: the page's server may have been restarted, and know no servers any more.
+export function doubtNamed() { naming.used = ""; }
+
+// The servers of a study, for its command: {urls, hasKey}.
+export const namedServers = () => ({ urls: naming.urls, hasKey: naming.hasKey });
+
+function commandToOpen(what) {
+  if (what === "model")
+    return joined(["python", "app.py", "--target", text("target") || "owner/name", "--drafter",
+      text("drafter") || "ngram"]);
+  const given = urls(), names = given.length === 1 ? ["there"] : ["baseline", "speculative"];
+  const shown = given.length ? given : ["http://localhost:8000/v1", "http://localhost:8001/v1"];
+  return joined(["python", "app.py", shown.map((url, i) => ["--lane", `${names[i]}=openai:${url}`]),
+    "--model", text("model") || "NAME", ...(parts.same.checked ? ["--same-device"] : [])]);
+}
+
+export function drawWhat() {
+  const what = choiceOf("what"), isNamed = what !== "here";
+  const line = document.querySelector(".page-model span:not(.page-lamp)")?.textContent ?? "";
+  fill(parts, { here: `as in Settings: ${oneLine(line).replace(/ (?:is ready|is loaded|cannot be).*/, "")}`,
+    modelFields: what === "model", serversFields: what === "servers" });
+  if (ALLOWED.own) fill(parts, { named: isNamed, checkNote: NOTES[what] ?? "" });
+  else fill(parts, { elsewhere: isNamed, command: isNamed ? commandToOpen(what) : "" });
+}
+
+for (const node of dialog.querySelectorAll("[data-own]"))
+  if ((node.dataset.own === "true") !== ALLOWED.own) node.remove();
+parts.whatStep.addEventListener("input", () => {
+  naming.number += 1;                    // what is said belongs to what was typed before
+  if (ALLOWED.own) sayNamed([]);
+});
+parts.whatStep.addEventListener("change", async ({ target: { name, value } }) => {
+  const isTyped = ["url", "url2"].some((field) => text(field)) || naming.answer;
+  if (name === "what" && value === "servers" && ALLOWED.own && !isTyped) {
+    const { sentences = [] } = await postTo("servers", { again: true });       // those tried before
+    sayNamed(sentences);
+  } else if (name === "what" && value !== "here" && naming.fields === fieldsOf(value))
+    sayNamed(naming.answer.sentences ?? [naming.answer.detail]);
+});
+parts.check.addEventListener("click", () => lookAt(choiceOf("what"), false));
+if (parts.copyCommand.isConnected) copyOn(parts.copyCommand, () => commandToOpen(choiceOf("what")));

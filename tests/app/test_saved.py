@@ -1,0 +1,97 @@
+"""Results that the page saved, opened again, alone or in one file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.catalogue.catalogue import load
+from app.catalogue.limits import MAX_FILE_CHARS
+from app.catalogue.saved import FORMAT, MAX_FINDINGS, MAX_LEVELS, OPENED, read_saved
+from app.jobs.backend import TorchBackend
+from app.page.handlers import Handlers
+from app.page.stream import Asked
+from engine.core.errors import UsageError
+from engine.doctor import findings
+from engine.recordings.check import check
+from engine.studies.load import level_metrics
+from engine.studies.load.load_file import ROW, SAID
+from engine.studies.prompts.rows import Row
+from engine.studies.prompts.study_file import result
+from tests.helpers.machines import SMALL
+from tests.helpers.staged import in_loop
+
+ROWS = [Row(i, f"prompt {i}", "prompts", "ngram", "auto", 2.0, 0.01, 0.5, 2.0, 8, True) for i in range(1, 5)]
+COUNTS = dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens"), 1)
+LEVEL = {**dict.fromkeys(ROW), **COUNTS, "errors": {}, "wall_s": 1.0, "asked_before": False, "is_up": True, "lane": "a"}
+SAID_OF_LOAD = {**dict.fromkeys(SAID, "x"), "temperature": None}
+FOUND = [findings.Finding("ok", "files", "Fine."), findings.Finding("fault", "drafts", "None is right.", "Do", 1, 5)]
+STUDY = result(ROWS, "of/another", {"scope": "a CPU elsewhere"})
+LOAD = level_metrics.report([{**LEVEL, "output_tokens_per_s": 9.0}, {**LEVEL, "lane": "b"}], "ab", 1, SAID_OF_LOAD)
+CHECK_UP = findings.report(FOUND, {"target": "m", "drafter": "ngram"})
+NAMELESS = findings.report(FOUND, {"target": "m"})
+REPORTS = {"study": STUDY, "load": LOAD, "checkup": CHECK_UP}
+# What a file says of itself, and nobody believes.
+LIES = {"study": {"verdict": "no"}, "load": {"says": ["<b>well</b>"], "gains_with": [7]}, "checkup": {"first": {}}}
+
+
+def joint(*reports: Any) -> dict[str, Any]:
+    return {"format": FORMAT, "results": reports}
+
+
+@pytest.mark.parametrize("kinds", [*([kind] for kind in REPORTS), [*REPORTS]], ids="+".join)
+@in_loop
+async def test_what_was_saved_is_shown_and_computed_again(kinds: list[str]) -> None:
+    """What was sent to a colleague could not be read; or a file's own verdict be believed."""
+    asked = {"temperature": 0.5, "max_new_tokens": 8, "num_differing": 2}
+    saved = [{**REPORTS[kind], **LIES[kind], "asked": {**asked, "other": 1}} for kind in kinds]
+    order = {"saved": f"\n{json.dumps(saved[0] if len(saved) == 1 else joint(*saved))}\n"}
+    events = await Handlers(load(SMALL), TorchBackend()).runs()["open"](Asked("a", "here", {}, order))
+    frames = {frame["kind"]: frame for frame in [json.loads(value) async for name, value in events if not name]}
+    assert [*frames] == kinds and frames.get("study", {}).get("num_done", 4) == 4
+    for kind, frame in frames.items():
+        assert frame["report"] == json.loads(json.dumps(REPORTS[kind])) and frame["asked"] == asked
+        assert (frame["state"], frame["text"], frame["opened"]) == ("finished", OPENED, True) and "key" not in frame
+
+
+@pytest.mark.parametrize(
+    ("results", "words"),
+    [
+        ([], "it must have a result"),
+        ([STUDY, STUDY], "one of a kind"),
+        ([*REPORTS.values(), STUDY], "results has 4 entries; at most 3 are allowed"),
+        ([joint(STUDY)], "its kind is 'results', not one of study, load, checkup"),
+        ([{"format": "photofinish-race"}], "its kind is 'race'"),
+        ([7], "must be an object"),
+        *(([{**saved, "asked": {"temperature": "hot"}}], "asked.temperature must be") for saved in REPORTS.values()),
+        ([{**STUDY, "rows": STUDY["rows"] * 300}], "more than 1000 rows"),
+        ([{**CHECK_UP, "findings": [{**CHECK_UP["findings"][0], "level": "fatal"}]}], "level must be one of fault"),
+        ([{**CHECK_UP, "findings": CHECK_UP["findings"] * MAX_FINDINGS}], f"more than {MAX_FINDINGS} findings"),
+        *(([{**NAMELESS, **about}], "does not say of which")
+          for about in ({}, {"lanes": [], "models": []}, {"models": ["m"]})),
+        *(([{**LOAD, **changes}], ".") for changes in (
+            {"format": "photofinish-study"}, {"lanes": ["x"]}, {"said": {}}, {"lanes": None}, {"levels": []},
+            {"levels": [LOAD["levels"][0]] * 2}, {"levels": [{**LOAD["levels"][0], "num_compared": 5}]},
+            {"levels": [7]}, {"levels": [{**LOAD["levels"][0], "lane": "c"}]},
+            {"levels": [{**LOAD["levels"][0], "concurrency": i} for i in range(1, MAX_LEVELS + 2)]},
+            *({"levels": [{**LOAD["levels"][0], "output_tokens_per_s": s}]} for s in (-1, 1e300, 1e-300, "7", True)),
+        )),
+    ],
+)  # fmt: skip
+def test_what_is_no_result_of_this_page_is_refused(results: list[Any], words: str) -> None:
+    """A stranger's file would break the page, or be shown for what it is not."""
+    with pytest.raises(UsageError, match=words) as error:
+        read_saved(json.dumps(joint(*results)))
+    assert 10 < len(str(error.value)) < 300
+
+
+def test_a_file_that_is_cut_or_too_long_is_refused_and_none_is_a_race() -> None:
+    """A traceback; or whoever opens a result where races are opened would not learn where it belongs."""
+    for text in (None, "[]", json.dumps(STUDY)[:-9], "a" * (MAX_FILE_CHARS + 1)):
+        with pytest.raises(UsageError):
+            read_saved(text)
+    for saved in (*REPORTS.values(), joint(STUDY)):
+        with pytest.raises(UsageError, match="; open it with Open a result in \u201cTry it on yours\u201d"):
+            check(saved)
