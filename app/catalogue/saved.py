@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.core.errors import UsageError, short
@@ -58,12 +58,14 @@ def _frame(text: str) -> dict[str, Any]:
     return {**frame, **_READERS[kind](text, asked)}
 
 
+def _check_short(rows: Sequence[object], most: int, what: str) -> None:
+    if not are_short(rows, most):
+        raise UsageError(f"it has more than {most} {what}, or one of more than {MAX_ROW_CHARS} characters")
+
+
 def _study(text: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     saved = open_study(text)
-    if not are_short([row.to_json() for row in saved.rows], MAX_ROWS):
-        raise UsageError(
-            f"the saved study has more than {MAX_ROWS} rows, or one of more than {MAX_ROW_CHARS} characters"
-        )
+    _check_short([row.to_json() for row in saved.rows], MAX_ROWS, "rows")
     num, drafters = len({row.line for row in saved.rows}), list(saved.drafters)
     report = result(saved.rows, saved.target, saved.said, asked.get("temperature"))
     return {"num_prompts": num, "num_done": num, "target": saved.target, "drafters": drafters, "report": report}
@@ -71,18 +73,14 @@ def _study(text: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _load(text: str, _: Mapping[str, Any]) -> Mapping[str, Any]:
     saved = open_load(text)
-    if not are_short(saved.rows, MAX_LEVELS):
-        raise UsageError(
-            f"the saved result has more than {MAX_LEVELS} levels, or one that is too long to be shown here"
-        )
+    _check_short(saved.rows, MAX_LEVELS, "levels")
     report = load_report(saved.rows, saved.lanes, OUTPUT_SCHEMA, saved.said)
     return {"lanes": list(saved.lanes), "model": saved.said["model"], "report": report}
 
 
 def _check_up(text: str, _: Mapping[str, Any]) -> Mapping[str, Any]:
     report = open_report(text)
-    if not are_short(report["findings"], MAX_FINDINGS):
-        raise UsageError(f"the saved check-up has more than {MAX_FINDINGS} findings, or one that is too long")
+    _check_short(report["findings"], MAX_FINDINGS, "findings")
     return {"report": report, "races": {}}
 
 

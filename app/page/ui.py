@@ -68,12 +68,9 @@ FILL_JS = f"""() => {{ const asked = {{}};
 # Of the function for programs, which Gradio only lists; programs.py answers its calls.
 NEVER_RUN: dict[str, Any] = {"queue": False, "preprocess": False}
 PRIVATE: dict[str, Any] = {
-    "api_visibility": "private",
-    "preprocess": False,
-    "queue": False,
-    "concurrency_limit": None,
+    "api_visibility": "private", "preprocess": False, "queue": False, "concurrency_limit": None,
     "show_progress": "hidden",
-}
+}  # fmt: skip
 
 
 def build(

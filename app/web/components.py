@@ -25,17 +25,10 @@ YOURS = FOLDER / "yours"
 _SHEETS = {name: (YOURS / f"{name}.css").read_text(encoding="utf-8") for name in ("yours", "results", "report")}
 YOURS_CSS = _SHEETS["yours"] + _SHEETS["results"]
 LIMITS = {
-    "LEAST": LEAST,
-    "MAX_FILE_CHARS": MAX_FILE_CHARS,
-    "MAX_PROMPTS": MAX_PROMPTS,
-    "MAX_REQUESTS": MAX_REQUESTS,
-    "MAX_WORDS": MAX_WORDS,
-    "NOISE": NOISE,
-    "NUM_PROMPTS": NUM_PROMPTS,
-    "BY_ROUNDING": ROUNDING,
-    "WARM_UP": WARM_UP,
+    "LEAST": LEAST, "MAX_FILE_CHARS": MAX_FILE_CHARS, "MAX_PROMPTS": MAX_PROMPTS, "MAX_REQUESTS": MAX_REQUESTS,
+    "MAX_WORDS": MAX_WORDS, "NOISE": NOISE, "NUM_PROMPTS": NUM_PROMPTS, "BY_ROUNDING": ROUNDING, "WARM_UP": WARM_UP,
     "REPORT_CSS": variables(":root", "light") + _SHEETS["results"] + _SHEETS["report"],  # of a result saved as a page
-}
+}  # fmt: skip
 # Gradio compiles a component's template again at every frame, so it gets an empty one, and the program puts the real
 # one in place, once.
 EMPTY = "<div></div>"

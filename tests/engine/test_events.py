@@ -46,18 +46,8 @@ def a_step(draw):
         st.just(()) | st.lists(st.integers(0, 2**64 - 1), min_size=len(token_ids), max_size=len(token_ids)).map(tuple)
     )
     return Step(
-        draw(counts),
-        draw(counts),
-        drafted,
-        num_accepted,
-        token_ids,
-        draw(seconds),
-        draw(seconds),
-        draw(counts | st.none()),
-        pieces,
-        drafted_pieces,
-        checksums,
-        num_unknown,
+        *(draw(counts), draw(counts), drafted, num_accepted, token_ids, draw(seconds), draw(seconds)),
+        *(draw(counts | st.none()), pieces, drafted_pieces, checksums, num_unknown),
     )
 
 

@@ -29,17 +29,8 @@ WAITS = {
 TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
 RANDOM = {
-    "rand",
-    "randn",
-    "randint",
-    "randperm",
-    "normal",
-    "uniform",
-    "bernoulli",
-    "exponential",
-    "multinomial",
-    "dropout",
-}
+    "rand", "randn", "randint", "randperm", "normal", "uniform", "bernoulli", "exponential", "multinomial", "dropout",
+}  # fmt: skip
 ON_CPU_ALONE = ("mkldnn", "onednn", "_for_cpu", "_weight_int8pack", "quantized::")
 ATTENTION = aten.scaled_dot_product_attention.default
 

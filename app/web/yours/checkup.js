@@ -87,7 +87,6 @@ export const checkup = {
   sourceNow, needsTwo: true, needs: () => ({ need: promptWords() }),
   isOwn: () => !isRunning("checkup") && !examined.source?.isFlat,         // which the command does not do
   isThere: () => Boolean(examined.frame?.report?.findings.length),
-  subject: ({ servers, report }) => servers ?? report?.target ?? null,
   colour: () => examined.frame.report.first?.level ?? (examined.state === "finished" ? "ok" : ""),
   answer: ["scope", "verdict"],
   evidence: () => sections.checkup.list.querySelector("[data-first] p")?.textContent ?? "",

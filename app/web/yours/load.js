@@ -20,16 +20,14 @@ const ownSource = () => (choiceOf("prompts") === "own" ? promptSource() : null);
 const settingsNow = () => ({ users: parts.users.value, requests: parts.requests.value, length: parts.loadLength.value,
   dollars: parts.dollars.value, words: parts.words.value });
 
-// What numbers and file mean together; the result says the same (REPEATS in engine/studies/load/study.py).
+// Whether there are prompts enough; the result says the same (REPEATS in engine/studies/load/study.py).
 function needs() {
-  const { entries } = ownSource() ?? {}, levels = parts.users.value.split(",").filter((level) => level.trim());
-  if (!entries) return {};
+  const { entries = null } = ownSource() ?? {}, levels = parts.users.value.split(",").filter((level) => level.trim());
   const num = levels.length * Number(parts.requests.value) + WARM_UP;
-  const has = new Set([...entries.values()].map((value) => JSON.stringify(value))).size, isEnough = has >= num;
-  const asked = `${num} requests to each server, ${WARM_UP} of them to warm up`;
-  return { isEnough, need: isEnough ? `Enough for ${asked}, each with a prompt of its own.` : `${asked}, and ${
-    plural(has, "different prompt")} in this file: they will be repeated. A server that caches prompts answers a `
-    + `repeated one faster, whichever lane it is. ${num} prompts would avoid it.` };
+  const has = entries && new Set([...entries.values()].map((value) => JSON.stringify(value))).size;
+  return { need: !entries || has >= num ? "" : `${num} requests to each server, ${WARM_UP} of them to `
+    + `warm up, and ${plural(has, "different prompt")} in this file: they will be repeated. A server that caches `
+    + "prompts answers a repeated one faster, whichever lane it is." };
 }
 
 const loadAsked = ({ asked, temperature, max_new_tokens: length }) => asked ?? { temperature, max_new_tokens: length };
@@ -69,7 +67,6 @@ export const load = {
   sourceNow: ownSource, needsTwo: false,
   isOwn: () => started !== null && !isRunning("load"),
   isThere: () => Boolean(loaded.frame?.report),
-  subject: ({ servers }) => servers || null,
   colour: colourOfLoad,
   answer: ["scope", "verdict", "rough", "details", "notes", "circumstances"],
   asked: () => loadAsked(loaded.frame),

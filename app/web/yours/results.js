@@ -11,6 +11,10 @@ export const KINDS = Object.keys(results);
 // current: the kind that runs, ran last, or was opened last
 export const latest = { current: "study" };
 
+// What a frame is of: the servers' id, or the target; null if it does not say yet.
+export function subjectOf(kind, { servers, report, ran_on: ranOn }) {
+  return (kind === "study" && report?.said.on_servers ? ranOn?.machine : servers || report?.target) ?? null;
+}
 export const isRunning = (kind) => RUNNING.includes(results[kind].state);
 export const running = () => KINDS.find(isRunning) ?? null;
 const isShown = (kind) => results[kind].frame !== null

@@ -14,7 +14,7 @@ import { bringPrompts, isFlat, promptSource, promptsOption } from "./own_prompts
 import { promptAt } from "./prompts.js";
 import { colourOf, loadWords, MEANS, partings, promptTable, raceWords, strips, textsWords,
   studyVerdict } from "./prompt_results.js";
-import { isRunning, results } from "./results.js";
+import { isRunning, results, subjectOf } from "./results.js";
 import { isWrong } from "./together.js";
 
 const STUDY_KEY = "photofinish.study";
@@ -52,7 +52,8 @@ export function comeBackToStudy() {
   bringPrompts(source);
   setChoice("question", "study");
   const isOver = ENDED.includes(frame.state), text = "Interrupted: the page was loaded again, or restarted.";
-  Object.assign(studied, { state: isOver ? frame.state : "stopped", frame: isOver ? frame : { ...frame, text } });
+  Object.assign(studied, { state: isOver ? frame.state : "stopped", frame: isOver ? frame : { ...frame, text },
+    is: subjectOf("study", frame) });
   raced.of = choiceKey(source);
   for (const row of frame.report?.rows ?? keptRun(source)?.rows ?? []) raced.rows.set(rowKey(row), row);
 }
@@ -153,8 +154,6 @@ export const study = {
   isResumed: () => Boolean(keptRun()?.rows.length),
   isOwn: () => isOwn() && !isRunning("study"),
   isThere: () => raced.rows.size > 0,
-  // one of models on this machine is of the target
-  subject: ({ lanes, ran_on: ranOn, target }) => (lanes?.length ? ranOn?.machine ?? null : target),
   colour: ({ load, checkup }) => (studied.frame.report ? colourOf(studied.frame.report, load, checkup,
     studyAsked(studied.frame).temperature ?? null) : ""),
   answer: ["scope", "verdict", "load", "reason", "texts", "money", "here", "circumstances"],
@@ -185,7 +184,7 @@ export const study = {
   summary({ frame }) {
     const { report, num_done: num } = frame, { temperature = null, max_new_tokens: length = null } = studyAsked(frame);
     const { best } = report ?? {};
-    if (!best || !report.said.on_servers) return null;
+    if (!best || !report.said.on_servers || (frame.lanes?.length ?? 2) !== 2) return null;
     return { model: report.target, verdict: report.verdict, median: best.median_speedup, interval: best.interval, num,
       length, temperature, others: best.num_other_texts };
   },

@@ -14,7 +14,7 @@ import { load } from "./load.js";
 import { drawPrompts, isFlat, promptSource, takeFile } from "./own_prompts.js";
 import { promptAt } from "./prompts.js";
 import { reportPage } from "./report.js";
-import { KINDS, latest, results, running, saidOfServers, shownKinds } from "./results.js";
+import { KINDS, latest, results, running, saidOfServers, shownKinds, subjectOf } from "./results.js";
 import { comeBackToStudy, orderAgain, study } from "./study.js";
 import { shortly } from "./together.js";
 import { doubtNamed, drawWhat, namedServers, useNamed } from "./what.js";
@@ -82,7 +82,7 @@ function ask(kind, order = null) {
 function showFrame(kind, frame) {
   const result = results[kind];
   QUESTIONS[kind].heard?.(frame);
-  Object.assign(result, { state: frame.state, frame, is: frame.is ?? QUESTIONS[kind].subject(frame) ?? null });
+  Object.assign(result, { state: frame.state, frame, is: frame.is ?? subjectOf(kind, frame) });
   draw();
 }
 
@@ -125,7 +125,7 @@ function drawQuestion() {
   const isBusy = running() !== null || door.isBegun, why = whyNotNow();
   fill(parts, { studySettings: kind === "study", loadSettings: kind === "load", about: question?.about ?? RACE,
     wordsBox: choiceOf("prompts") === "here", need: needs.need ?? "", whyNot: door.says || why });
-  parts.need.className = needs.isEnough === false ? "ps-wide ps-caution" : "ps-wide pf-note";
+  parts.need.className = kind === "load" ? "ps-wide ps-caution" : "ps-wide pf-note";
   for (const step of ["whatStep", "promptsStep", "questionStep"]) parts[step].disabled = isBusy;
   parts.start.textContent = kind === "race" ? "Race" : question.isResumed?.() ? "Continue" : "Start";
   parts.start.hidden = running() !== null;

@@ -152,6 +152,14 @@ def test_only_results_of_the_same_servers_are_put_together() -> None:
             ("s", "s", "checkup", None, [[], []]),
         ):  # fmt: skip
             assert call(SHOWN, {"study": study, "load": load}, latest, runs) == shown
+        here, there = {"target": "m", "said": {}}, {"target": "m", "said": {"on_servers": True}}
+        lanes, ran_on = ["plain", "ngram"], {"machine": "x"}
+        for kind, frame, subject in (
+            ("study", {"report": here, "lanes": lanes, "ran_on": ran_on}, "m"), ("checkup", {"report": here}, "m"),
+            ("study", {"report": there, "lanes": lanes, "ran_on": ran_on}, "x"), ("load", {"servers": "x"}, "x"),
+            ("checkup", {"servers": "x", "report": {}}, "x"), ("study", {"lanes": lanes, "ran_on": ran_on}, None),
+        ):  # fmt: skip
+            assert call("subjectOf", kind, frame) == subject
 
 
 def test_results_of_the_same_servers_give_one_recommendation() -> None:
