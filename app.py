@@ -19,6 +19,7 @@ from app.jobs.process_memory import share_one_arena
 from app.jobs.server_races import MixedBackend, ServersBackend, servers_catalogue
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
+from engine.remote.client import trust
 from engine.remote.endpoint import PREFIX, endpoints_of
 
 ANY_HOST = ("0.0.0.0", "::")
@@ -147,6 +148,9 @@ def arguments() -> argparse.Namespace:
         default=[],
         help="the model, as the servers call it; LANE=NAME for one lane's",
     )
+    servers.add_argument(
+        "--cacert", metavar="FILE", help="the certificate (PEM) of the authority of the servers' own certificates"
+    )
     servers.add_argument("--same-device", action="store_true", help="the servers share a device: lanes take turns")
     servers.add_argument(
         "--under-load",
@@ -169,6 +173,8 @@ def _servers(options: argparse.Namespace, pairs: str | None) -> tuple[ServersBac
         if not name or not spec.startswith(PREFIX):
             raise UsageError(f"--lane must be NAME={PREFIX}URL, not {name!r}=...")
     names = {name for name, _ in lanes}
+    if options.cacert:
+        trust(options.cacert)
     beside = not names & {PLAIN, BASELINE}
     if len(names) < len(lanes) or (len(lanes) == 1 and not beside):
         raise UsageError(f"a race of servers needs two lanes or more with different names, not {len(lanes)}")

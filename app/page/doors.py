@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from engine.core.errors import UsageError
 from engine.core.spec import PLAIN, SPECULATIVE
+from engine.remote.client import trust
 from engine.remote.endpoint import Endpoint, check_key, check_url
 from engine.remote.look import look, takes_chat
 from engine.strict_json import parse
@@ -65,11 +66,15 @@ class Doors:
 
     async def servers(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What one or two servers are, in sentences, and how many of them can race. With `use` they can be chosen from
-        now on, if all can race. `chat`: whether prompts go as messages; None: if both take them. Without a URL: those
-        last tried. Without a key, a server tried before gets the key that it had. Raises UsageError."""
-        urls = [_with_scheme(url) for name in ("url", "url2") if (url := _text(asked, name))]
+        now on, if all can race. `chat`: whether prompts go as messages; None: if both take them. `cacert`: a file with
+        the certificate of their authority. Without a URL: those last tried. Without a key, a server tried before gets
+        the key that it had. Raises UsageError."""
+        urls = [url for name in ("url", "url2") if (url := _text(asked, name))]
+        urls = [url if "://" in url else f"http://{url}" for url in urls]
         if not urls and self._can_race is None and asked.get("again") is not True:
             raise UsageError("give the URL of a server, as http://localhost:8000/v1")
+        if file := _text(asked, "cacert", MAX_CHARS):
+            trust(file)
         if urls:
             await self._try(urls, asked)
         if asked.get("use") is True and self._can_race is not None:
@@ -88,8 +93,7 @@ class Doors:
         sentences = [entry.sentence if len(seen) == 1 else f"{i}. {entry.sentence}" for i, entry in enumerate(seen, 1)]
         working, chat = [entry.endpoint for entry in seen if entry.endpoint is not None], False
         if len(working) == 2:
-            drafts = [entry.reply is not None and entry.reply.drafted is not None for entry in seen]
-            if drafts == [True, False]:
+            if [entry.speculates for entry in seen] in ([True, False], [True, None]):
                 sentences.append("The first one drafts and the second one does not: are they swapped?")
             if urls[0] == urls[1]:
                 sentences.append(SAME)
@@ -143,13 +147,6 @@ def _text(asked: Mapping[str, Any], name: str, most: int = YOURS_BYTES) -> str:
     if not isinstance(value, str) or len(value) > most:
         raise UsageError(f"{name} must be a text of at most {most} characters")
     return value.strip()
-
-
-def _with_scheme(url: str) -> str:
-    """localhost:8000 -> http://localhost:8000/v1: what servers serve by default, where the rest was left out."""
-    url = url if "://" in url else f"http://{url}"
-    url = url.rstrip("/")
-    return url if url.count("/") > 2 else f"{url}/v1"
 
 
 def _origin(url: str) -> tuple[str, str]:

@@ -16,7 +16,8 @@ from ..doctor.findings import Finding, about_servers, first, is_broken, is_fault
 from ..drafters import check as check_drafter
 from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
-from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
+from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
+from ..remote.request import Question
 from ..studies.prompts.prompts import FilePrompt, choose, read_prompts
 from .arguments import Command, integer, setting, shown, switch, words
 from .commands import read_prompts_file
@@ -134,7 +135,7 @@ DOCTOR = Command(
             [],
             action="append",
         ),
-        SERVERS[0],
+        *SERVERS[:2],
         switch("--chat", "servers: send each prompt as a user's message, to the chat endpoint"),
         setting("--prompts F", words, "a file of your prompts, as for study-prompts (default: three short ones)"),
         setting("--limit N", integer(1, 20), f"take N prompts from the file (default {NUM_PROMPTS})", NUM_PROMPTS),

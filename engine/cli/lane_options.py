@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ..core.errors import UsageError
 from ..core.spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, PLAIN, SPECULATIVE, LaneSpec, SamplingParams, lanes_of
 from ..drafters import check as check_drafter
-from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
+from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
+from ..remote.request import Question
 from .arguments import draft_size, number, setting, shown, switch, words
 
 if TYPE_CHECKING:
@@ -19,6 +20,20 @@ if TYPE_CHECKING:
 DEFAULT_DRAFTER, DEFAULT_K = "ngram", 7
 MAX_NAME = 40
 TIMEOUT_S, TOTAL = 60.0, 10
+
+
+def authority(file: str) -> str:
+    """Trust the servers whose certificates this file's authority has signed, from now on."""
+    from ..remote.client import trust
+
+    try:
+        trust(words(file))
+    except UsageError as error:
+        raise ArgumentTypeError(str(error)) from error
+    return file
+
+
+CACERT = setting("--cacert FILE", authority, "servers: the certificate (PEM) of the authority of theirs (https)")
 SERVERS = (
     setting(
         "--model NAME",
@@ -27,6 +42,7 @@ SERVERS = (
         [],
         action="append",
     ),
+    CACERT,
     switch("--same-device", "servers: they share a device, so lanes run one after the other"),
     setting(
         "--timeout S",

@@ -27,7 +27,7 @@ from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
 from ..studies.prompts.study_file import StudyFile, dated, result
 from .arguments import Command, integer, list_of, not_empty, setting, shown, switch, words
 from .commands import read_prompts_file
-from .lane_options import given_lane
+from .lane_options import CACERT, given_lane
 from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
 from .output import console, first_of, print_json, progress_line
 from .run import load_ready
@@ -157,6 +157,7 @@ STUDY = Command(
             action="append",
         ),
         setting("--model NAME", words, "servers: the model, as they call it"),
+        CACERT,
         switch("--chat", "servers: send each prompt as a user's message, to the chat endpoint"),
         switch("--same-device", "servers: they share a device, so lanes run one after the other"),
         setting(

@@ -19,6 +19,7 @@ from ..studies.load.load_file import StudyFile
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
 from ..studies.load.users import Outcome
 from .arguments import Command, integer, list_of, not_empty, number, setting, shown, switch, words
+from .lane_options import CACERT
 from .options import JSON, LENGTH, SEED, TEMPERATURE
 from .output import console, print_json, progress_line
 
@@ -116,6 +117,7 @@ STUDY = Command(
             required=True,
         ),
         setting("--model NAME", words, "the model, as the servers call it", required=True),
+        CACERT,
         setting(
             "--concurrency C[,C]",
             _concurrency,

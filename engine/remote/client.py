@@ -6,8 +6,8 @@ they are parsed."""
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import os
 import re
 import ssl
 import time
@@ -15,14 +15,17 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import httpx
 
-from ..core.errors import RaceError
+from ..core.errors import RaceError, UsageError
 from ..core.spec import SamplingParams
-from .endpoint import OPTIONAL, Endpoint, Question, optional, request_of
-from .reply import Chunk, Events, Reader, Reply, said_in
+from .endpoint import Endpoint
+from .fields import find, parsed, words_in
+from .reply import Chunk, Events, Reader, Reply
+from .request import OPTIONAL, Question, optional, request_of
 
 CONNECT_S = 10.0
 DRAIN_S = 0.5  # how long to wait for the end of a complete answer, so that its connection can be reused
@@ -33,14 +36,19 @@ GONE = "Server disconnected without sending a response"
 MAX_ERROR_BYTES = 16_384
 MAX_ANSWER_BYTES = 256 * 1024
 MAX_WORDS = 200
+NO_STREAM = ("json", "html")  # in the type of a body that is not a stream of events
+ELSEWHERE = (200, 404, 405, 501)  # answers after which the path is tried at an endpoint's other base
+CA_FILE = "SSL_CERT_FILE"  # in the environment: certificates to be trusted, as OpenSSL calls it
+AUTHORITY = "; --cacert FILE names the certificate of its authority"
 
 for _library in ("httpx", "httpcore"):
     logging.getLogger(_library).setLevel(logging.WARNING)  # below it they log URLs
 
 
 class RemoteError(RaceError):
-    """A server, or the way to it, failed. kind: `connect`, `timeout`, `status`, `broken` (the stream is not an answer)
-    or `disconnected`. status: HTTP's, if it answered. named: the optional fields that its refusal names."""
+    """A server, or the way to it, failed. kind: `connect`, `certificate`, `timeout`, `status` (also of no stream),
+    `broken` (the stream is not an answer) or `disconnected`. status: HTTP's, if it answered. named: the optional
+    fields that its refusal names."""
 
     def __init__(self, message: str, kind: str, status: int | None = None, named: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -57,15 +65,29 @@ class Patience:
 
 
 def new_client(num_streams: int = 1) -> httpx.AsyncClient:
-    """A client for that many simultaneous streams; the caller closes it. It follows no redirects, and reads no proxy,
-    certificate or password from the environment: a request goes only where the operator said."""
+    """A client for that many simultaneous streams; the caller closes it. It follows no redirects, and reads no proxy
+    or password from the environment: a request goes only where the operator said."""
     limits = httpx.Limits(max_connections=num_streams, max_keepalive_connections=num_streams)
     return httpx.AsyncClient(limits=limits, verify=_certificates(), follow_redirects=False, trust_env=False)
 
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    return httpx.create_ssl_context(trust_env=False)
+    context = httpx.create_ssl_context(trust_env=False)
+    if file := os.environ.get(CA_FILE):
+        with suppress(OSError):  # OpenSSL ignores such a file as well
+            context.load_verify_locations(file)
+    return context
+
+
+def trust(file: str) -> None:
+    """Trust the servers whose certificates an authority of this PEM file has signed, for as long as this process runs.
+    Raises UsageError."""
+    try:
+        _certificates().load_verify_locations(Path(file))
+    except (OSError, ValueError) as error:
+        why = "it holds no certificate (PEM)" if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
+        raise UsageError(f"{file}: {why or 'it cannot be read'}") from error
 
 
 async def ask(
@@ -85,16 +107,26 @@ async def ask(
 
     Raises RemoteError; its message names the lane, but neither URL nor key."""
     wanted = fields = optional(endpoint, question, params, with_extras)
+    bases, first = list(endpoint.bases), None
     try:
         async with asyncio.timeout(patience.total_s):
             while True:
                 try:
-                    return await _ask(client, endpoint, question, params, patience, on_chunk, wanted, fields)
+                    url = bases[0] + question.path
+                    reply = await _ask(client, endpoint, url, question, params, patience, on_chunk, wanted, fields)
+                    endpoint.memory.base = bases[0]
+                    return reply
                 except RemoteError as error:
+                    first = first or error
+                    if error.status in ELSEWHERE:
+                        if len(bases) == 1:
+                            raise first from None
+                        bases.pop(0)
+                        continue
                     if not fields or error.status not in (400, 422):
                         raise
                     named = set(error.named).intersection(fields)
-                    if len(named) in (0, len(fields)):  # it does not say, or quotes the whole request
+                    if not named or (len(named) > 1 and fields[-1] in named):  # it does not say, or quotes the request
                         named = {fields[0]}
                     fields = tuple(name for name in fields if name not in named)
     except TimeoutError as error:
@@ -105,6 +137,7 @@ async def ask(
 async def _ask(
     client: httpx.AsyncClient,
     endpoint: Endpoint,
+    url: str,
     question: Question,
     params: SamplingParams,
     patience: Patience,
@@ -113,22 +146,24 @@ async def _ask(
     fields: Sequence[str],
 ) -> Reply:
     """wanted: the optional fields of the first attempt. fields: of this one."""
-    path, body = question.path, request_of(endpoint, question, params, fields)
+    body = request_of(endpoint, question, params, fields)
     timeout = httpx.Timeout(patience.silence_s, connect=min(CONNECT_S, patience.silence_s), pool=None)
     reader, events, sent = Reader(params.max_new_tokens), Events(), _Sent()
     async with named_errors(endpoint, patience):
         request = client.build_request(
-            *("POST", endpoint.url + path),
+            *("POST", url),
             json=body,
             headers=endpoint.headers(),
             timeout=timeout,
             extensions={"trace": sent.note},
         )
         async with _answered(client, request, sent) as response:
-            if response.status_code != 200:
+            kind = response.headers.get("Content-Type", "")
+            if response.status_code != 200 or any(name in kind for name in NO_STREAM):
                 raise await refused(endpoint, response)
-            endpoint.refused.update((path, name) for name in wanted if name not in fields)
-            at_s, parts = 0.0, response.aiter_raw()
+            endpoint.memory.refused.update((question.path, name) for name in wanted if name not in fields)
+            reader.reply.encoding = response.headers.get("Content-Encoding", "")
+            at_s, parts = 0.0, response.aiter_bytes()
             async for received in parts:
                 at_s = time.perf_counter() - sent.at
                 for data in events.feed(received):
@@ -190,10 +225,18 @@ async def named_errors(endpoint: Endpoint, patience: Patience) -> Any:
     except RaceError as error:
         raise RemoteError(f"lane {lane}: {endpoint.redact(str(error))[:MAX_WORDS]}", "broken") from error
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        _, refused_it, why = str(error).partition("certificate verify failed: ")
+        if refused_it:
+            why = endpoint.redact(why.partition(" (_ssl")[0])
+            help_ = AUTHORITY if "self-signed" in why or "issuer" in why else ""
+            message = f"the certificate of the server of lane {lane} is not accepted: {why}{help_}"
+            raise RemoteError(message, "certificate") from error
         raise RemoteError(f"the server of lane {lane} cannot be reached", "connect") from error
     except httpx.TimeoutException as error:
         message = f"the server of lane {lane} was silent for {patience.silence_s:g} s"
         raise RemoteError(message, "timeout") from error
+    except httpx.DecodingError as error:
+        raise RemoteError(f"the server of lane {lane} sent what is not compressed as it says", "broken") from error
     except (httpx.HTTPError, httpx.StreamError) as error:
         raise RemoteError(f"the server of lane {lane} broke the connection off", "disconnected") from error
 
@@ -206,7 +249,7 @@ async def post(
     try:
         async with asyncio.timeout(timeout_s), named_errors(endpoint, Patience(timeout_s)):
             timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
-            url, headers = endpoint.url + path, endpoint.headers()
+            url, headers = endpoint.bases[0] + path, endpoint.headers()
             async with client.stream("POST", url, json=body, headers=headers, timeout=timeout) as response:
                 if response.status_code != 200:
                     raise await refused(endpoint, response)
@@ -219,7 +262,7 @@ async def post(
 async def body_of(response: httpx.Response, max_bytes: int) -> bytes:
     """A response's body; b"" if it is longer."""
     received = b""
-    async for part in response.aiter_raw():
+    async for part in response.aiter_bytes():
         received += part
         if len(received) > max_bytes:
             return b""
@@ -227,15 +270,19 @@ async def body_of(response: httpx.Response, max_bytes: int) -> bytes:
 
 
 async def refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
-    """A server's refusal in a sentence."""
+    """A server's refusal, or an answer that is no stream, in a sentence."""
     received = await body_of(response, MAX_ERROR_BYTES)
     named = re.findall(rf"\b(?:{'|'.join(OPTIONAL)})\b", received.decode("utf-8", "replace"))
-    try:
-        words = endpoint.redact(said_in(json.loads(received)))[:MAX_WORDS]
-    except (ValueError, RecursionError):
-        words = ""
-    status, after = response.status_code, endpoint.redact(response.headers.get("Retry-After", ""))[:40]
+    said, kind = parsed(received), endpoint.redact(response.headers.get("Content-Type", "")).partition(";")[0][:40]
+    words = words_in(received.decode("utf-8", "replace") if said is None and kind == "text/plain" else said)
+    words = endpoint.redact(words)[:MAX_WORDS]
     details = f": {words}" if words else ""
+    if response.status_code == 200:
+        if find(list, said, "choices"):
+            details = " (stream: true was ignored, by it or by what is in front of it)"
+        message = f"the server of lane {endpoint.lane} answered with {kind}, which is no stream{details}"
+        return RemoteError(message, "status", 200)
+    status, after = response.status_code, endpoint.redact(response.headers.get("Retry-After", ""))[:40]
     after = after if after.isdecimal() else ""
     wait = f"; ask again in {after} s" if after else ""
     redirected = ", a redirect, which is not followed" if 300 <= status < 400 else ""

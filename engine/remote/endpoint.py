@@ -1,16 +1,14 @@
-"""A server as its operator names it, its requests, and its secrets, which no reader may see: its key, its URL, its
-host's names. Pure; standard library only."""
+"""A server as its operator names it, and its secrets, which no reader may see: its key, its URL, its host's names.
+Pure; standard library only."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlsplit
 
 from ..core.errors import UsageError
-from ..core.spec import SamplingParams
 
 PREFIX = "openai:"
 KEY = "OPENAI_API_KEY"
@@ -20,19 +18,27 @@ HIDDEN = "[hidden]"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
+@dataclass
+class Memory:
+    """What a server's answers have shown. refused: the optional fields without which it answered, each after its path.
+    base: where it answered, see `Endpoint.bases`; "" before."""
+
+    refused: set[tuple[str, str]] = field(default_factory=set)
+    base: str = ""
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A server that decodes a lane. lane: its name in the race. model: the server's name for it. `url` and `key` stay
     out of `repr`, and of everything that reaches a visitor, a log or a recording: see `redact`.
 
-    refused: the optional fields without which it answered, each after its path; shared by copies, and added to by
-        `client.ask`."""
+    memory: shared by copies, and added to by the client."""
 
     lane: str
     model: str
     url: str = field(repr=False)
     key: str = field(default="", repr=False)
-    refused: set[tuple[str, str]] = field(default_factory=set, repr=False, compare=False, kw_only=True)
+    memory: Memory = field(default_factory=Memory, repr=False, compare=False, kw_only=True)
 
     def headers(self) -> dict[str, str]:
         """For every request. Nothing is compressed, so that each token arrives when it is sent."""
@@ -51,13 +57,15 @@ class Endpoint:
         host = set() if parts.hostname in LOOPBACK else {parts.netloc}
         return frozenset({self.key, parts.password or "", f"{parts.scheme}://{parts.netloc}"} | host) - {""}
 
-    def asked(self, path: str) -> str:
-        """Which fields of a request to this path ask for the count of tokens in every chunk, in words."""
-        counts = [name for name in OPTIONAL if name != TOP_P]
-        refused = [name for name in counts if (path, name) in self.refused]
-        asked = [name for name in counts if name not in refused]
-        both = ("it was asked by", asked), ("it refused", refused)
-        return "; ".join(f"{what} {', '.join(names)}" for what, names in both if names)
+    @property
+    def bases(self) -> list[str]:
+        """Where its paths may begin: /v1 is tried before a URL without a path, and after one with another path."""
+        if self.memory.base:
+            return [self.memory.base]
+        if self.url.endswith("/v1"):
+            return [self.url]
+        both = [self.url, f"{self.url}/v1"]
+        return both if urlsplit(self.url).path else both[::-1]
 
 
 def endpoint_of(lane: str, spec: str, model: str, environ: Mapping[str, str]) -> Endpoint:
@@ -106,62 +114,6 @@ def endpoints_of(lanes: Sequence[tuple[str, str]], models: Sequence[str], enviro
             raise UsageError(f"--model is given twice for {f'lane {key!r}' if key else 'all lanes'}")
         own[key] = value
     return [endpoint_of(name, spec, own.get(name) or own.get("", ""), environ) for name, spec in lanes]
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a server is to continue: a text, or with `messages` a conversation of (role, content). to_the_end: whether
-    it must write the maximum number of tokens."""
-
-    text: str = ""
-    messages: tuple[tuple[str, str], ...] = ()
-    to_the_end: bool = False
-
-    @property
-    def path(self) -> str:
-        """Where it is asked, below the endpoint's URL."""
-        return "/chat/completions" if self.messages else "/completions"
-
-
-# Makes servers send token ids and counts: vLLM and SGLang, and llama.cpp.
-EXTRAS = ("return_token_ids", "timings_per_token")
-TOP_P, RUNNING_USAGE = "top_p", "continuous_usage_stats"
-# Fields that some server refuses, in the order in which they are left out if it does not say which: SGLang the first
-# one in a streamed chat (sglang#30917), TensorRT-LLM all it does not know, TGI a top_p of 1. What most servers know,
-# and what a race needs most, is the last: `stream_options.continuous_usage_stats`.
-OPTIONAL = (*EXTRAS, TOP_P, RUNNING_USAGE)
-
-
-def optional(endpoint: Endpoint, question: Question, params: SamplingParams, with_extras: bool) -> tuple[str, ...]:
-    """The optional fields of a request, without those that the endpoint refused. A top_p of 1 is one where it means
-    something: vLLM takes the model's own if none is sent. with_extras: all of them, else top_p alone."""
-    names = OPTIONAL if with_extras else (TOP_P,)
-    is_default = params.top_p == 1 and params.temperature > 0
-    path = question.path
-    return tuple(name for name in names if (name != TOP_P or is_default) and (path, name) not in endpoint.refused)
-
-
-def request_of(
-    endpoint: Endpoint, question: Question, params: SamplingParams, fields: Collection[str]
-) -> dict[str, Any]:
-    """The body of a streamed request for `question`. fields: those of OPTIONAL to send."""
-    options = {"include_usage": True, **({RUNNING_USAGE: True} if RUNNING_USAGE in fields else {})}
-    body: dict[str, Any] = {
-        "model": endpoint.model,
-        "max_tokens": params.max_new_tokens,
-        "temperature": params.temperature,
-        "seed": params.seed,
-        "stream": True,
-        "stream_options": options,
-        **({"stop": list(params.stop)} if params.stop else {}),
-        **({"top_k": params.top_k} if params.top_k else {}),
-        **({"ignore_eos": True} if question.to_the_end else {}),
-        **({TOP_P: params.top_p} if params.top_p != 1 or TOP_P in fields else {}),
-        **{name: True for name in EXTRAS if name in fields},
-    }
-    if question.messages:
-        return {**body, "messages": [{"role": role, "content": content} for role, content in question.messages]}
-    return {**body, "prompt": question.text}
 
 
 def hide(text: str, secrets: Collection[str]) -> str:

@@ -14,16 +14,16 @@ from typing import Any
 import httpx
 
 from ..core.errors import RaceError
-from ..core.events import FINISH_REASONS, Event, Failed, Finished, LaneEvent, Started, Step
+from ..core.events import Event, Failed, Finished, LaneEvent, Started, Step
 from ..core.spec import SamplingParams
 from .client import Patience, ask, new_client
-from .endpoint import Endpoint, Question, hide
+from .endpoint import Endpoint, hide
 from .reply import Chunk, Reply
+from .request import Question
 from .steps import Written
 
 WARM_UP = Question("1 2 3")
 WARM_UP_CHAT = Question(messages=(("user", "Say yes."),))
-UNCOUNTED = "the server sends with its chunks neither token ids nor a running count of tokens"
 # How often a waiting lane repeats its warm-up question: servers close a connection that is silent for 5 s.
 KEEP_WARM_S = 2.0
 
@@ -119,8 +119,6 @@ class RemoteLane:
             self.written.end(num_tokens)
         except RaceError as error:
             raise RaceError(f"lane {self.endpoint.lane}: {error}") from error
-        if reply.finish_reason not in (None, *FINISH_REASONS):
-            raise RaceError(f"the server of lane {self.endpoint.lane} ended its answer for a reason of its own")
         self.ended_s = reply.ended_s or 0.0
         self._tell(Finished(self.reason, num_tokens, self._clock_s), self.ended_s)
 
@@ -131,8 +129,6 @@ class RemoteLane:
         return "length" if full else self.reply.finish_reason or "stop"
 
     def _take(self, chunk: Chunk) -> None:
-        if chunk.num_tokens is None:
-            raise RaceError(f"{UNCOUNTED}; {self.endpoint.asked(self.question.path)}")
         self.written.take(chunk)
         if not self._num_said and len(self.written.ends) > 1:
             self._tell(Started(0, chunk.at_s), chunk.at_s)

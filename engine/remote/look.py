@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import httpx
 
 from ..core.errors import sentence
 from ..core.spec import SamplingParams
 from .client import CONNECT_S, Patience, RemoteError, ask, body_of, named_errors, new_client, refused
-from .counters import counters_in, read_metrics
-from .endpoint import Endpoint, Question
-from .reply import Reply, find
+from .dialects import OTHER, Dialect, dialect_of
+from .endpoint import Endpoint
+from .fields import find, parsed
+from .metrics import read_counters
+from .reply import BUFFERED, UNCOUNTED, Reply
+from .request import Question, costs
+from .speculation import speculation_of
 
 LOOK_S = 20.0
 MAX_BYTES = 256 * 1024
 MAX_NAMED, MAX_NAME = 6, 200
-# What servers call the owner of a model, and which server that is.
-OWNERS = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "library": "Ollama", "openai": "OpenAI"}
 # It repeats itself, so that even a drafter that only copies has something to draft.
 TEXT = "1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 1 2 3 4 5"
 CHAT = Question(messages=(("user", f"Repeat: {TEXT}"),))
 TOKENS = SamplingParams(max_new_tokens=16)
-NO_COUNT = "it sends with its chunks neither token ids nor a running count of tokens, so it cannot race"
-DRAFTED = "speculation is on: it drafted {} tokens for a short answer and kept {}"
-ON = "speculation is on, by its counters"
-IDLE = "speculation seems to be on, but it drafted nothing for a short answer"
-OFF = "speculation is off: its metrics count no drafts"
-UNKNOWN = "whether it speculates is not known: it reports nothing about drafts"
+PACKED = "its answers come compressed ({}), which delays them"
+STATES = {True: "speculation is on", False: "speculation is off", None: "whether it speculates is not known"}
 
 
 @dataclass(frozen=True)
@@ -38,18 +36,20 @@ class Seen:
     """endpoint: with its model's name; None if it cannot race.
     sentence: what was seen, without secrets.
     chat: it answers messages only.
-    kind: which server it is, a value of OWNERS; "" if unknown.
+    dialect: which server it is.
     root: where its model comes from, by the server's own list; "" if unknown.
+    speculates: None if unknown.
     reply: its short answer; None if it gave none.
-    metrics: all that it reports about itself, "" if nothing."""
+    error: why it gave none."""
 
     endpoint: Endpoint | None
     sentence: str
     chat: bool = False
-    kind: str = ""
+    dialect: Dialect = OTHER
     root: str = ""
+    speculates: bool | None = None
     reply: Reply | None = None
-    metrics: str = ""
+    error: RemoteError | None = None
 
 
 async def look(endpoint: Endpoint) -> Seen:
@@ -61,76 +61,79 @@ async def look(endpoint: Endpoint) -> Seen:
         return Seen(None, f"It did not answer within {LOOK_S:g} s.")
     except RemoteError as error:
         words = str(error).replace(f" of lane {endpoint.lane}", "").removeprefix(f"lane {endpoint.lane}: ")
-        return Seen(None, sentence(endpoint.redact(words)))
+        return Seen(None, sentence(endpoint.redact(words)), error=error)
 
 
 async def takes_chat(seen: Seen) -> bool:
-    """Whether the server answers messages, with tokens that can be counted."""
+    """Whether the server answers messages."""
     if seen.chat or seen.endpoint is None:
         return seen.chat
     try:
         async with asyncio.timeout(LOOK_S), new_client() as client:
-            reply = await ask(client, seen.endpoint, CHAT, TOKENS, Patience(CONNECT_S, LOOK_S))
+            return bool((await ask(client, seen.endpoint, CHAT, TOKENS, Patience(CONNECT_S, LOOK_S))).chunks)
     except (TimeoutError, RemoteError):
         return False
-    return bool(reply.chunks) and all(chunk.num_tokens is not None for chunk in reply.chunks)
 
 
 async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
-    models, kind = await _models(client, endpoint)
+    models, dialect = await _models(client, endpoint)
     if not endpoint.model:
         if len(models) != 1:
             known = f"{', '.join([*models][:MAX_NAMED])}{', …' if len(models) > MAX_NAMED else ''}"
             why = f"It serves {len(models)} models: {known}. Name one." if models else "Name the model: it lists none."
             return Seen(None, why)
         endpoint = replace(endpoint, model=next(iter(models)))
-    patience = Patience(CONNECT_S, LOOK_S)
-    said = Question(TEXT)
+    patience, root = Patience(CONNECT_S, LOOK_S), models.get(endpoint.model, "")
+    said, before = Question(TEXT), await read_counters(endpoint, root)
     try:
         reply, chat = await ask(client, endpoint, said, TOKENS, patience), False
     except RemoteError as error:
-        if error.status not in (400, 404, 405, 422, 501):
+        if error.status not in (200, 400, 404, 405, 422, 501):
             raise
         said = CHAT
         reply, chat = await ask(client, endpoint, said, TOKENS, patience), True
     name = endpoint.redact(endpoint.model)[:MAX_NAME]
-    what = f"{kind or 'A server'} with {name}{', which takes chat messages only' if chat else ''}"
+    what = f"{dialect.name or 'A server'} with {name}{', which takes chat messages only' if chat else ''}"
     if not reply.chunks:
-        return Seen(None, f"{what}: {reply.textless or 'its answer has no token'}.", reply=reply)
-    if any(chunk.num_tokens is None for chunk in reply.chunks):
-        return Seen(None, f"{what}: {NO_COUNT}; {endpoint.asked(said.path)}.", reply=reply)
-    metrics, root = await read_metrics(endpoint), models.get(endpoint.model, "")
-    says = "; ".join(filter(None, (what, _speculation(reply, metrics), reply.textless)))
-    return Seen(endpoint, f"{says}.", chat, kind, root, reply, metrics)
+        return Seen(None, f"{what}: {reply.textless or 'its answer has no token'}.", dialect=dialect, reply=reply)
+    speculation = speculation_of([reply], before, await read_counters(endpoint, root))
+    parts = (
+        what,
+        f"{STATES[speculation.is_on]}: {speculation.says}",
+        "" if reply.is_counted else UNCOUNTED,
+        costs(endpoint, said.path),
+        reply.textless,
+        PACKED.format(endpoint.redact(reply.encoding)[:20]) if reply.encoding else "",
+        BUFFERED if reply.is_buffered else "",
+    )
+    return Seen(endpoint, f"{'; '.join(filter(None, parts))}.", chat, dialect, root, speculation.is_on, reply)
 
 
-async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[str, str], str]:
+async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[str, str], Dialect]:
     """The models that the server lists, by name, with where each comes from ("" if unknown), without secrets; and which
-    server it is. ({}, "") if it lists none. Raises RemoteError if it cannot be reached."""
-    request = client.stream("GET", f"{endpoint.url}/models", headers=endpoint.headers(), timeout=CONNECT_S)
-    async with named_errors(endpoint, Patience(CONNECT_S)), request as response:
-        if response.status_code in (401, 403) or response.is_redirect:
-            raise await refused(endpoint, response)
-        received, server = await body_of(response, MAX_BYTES), response.headers.get("Server", "")
-    try:
-        listed = find(list, json.loads(received), "data") or []
-    except (ValueError, RecursionError):
-        return {}, ""
+    server it is. None and OTHER if it lists none. Raises RemoteError if it cannot be reached."""
+    listed, headers = list[Any](), httpx.Headers()
+    for base in endpoint.bases:
+        request = client.stream("GET", f"{base}/models", headers=endpoint.headers(), timeout=CONNECT_S)
+        async with named_errors(endpoint, Patience(CONNECT_S)), request as response:
+            if response.status_code in (401, 403) or response.is_redirect:
+                raise await refused(endpoint, response)
+            listed, headers = find(list, parsed(await body_of(response, MAX_BYTES)), "data") or [], response.headers
+        if listed:
+            break
     models = {name: model for model in listed if (name := find(str, model, "id")) and len(name) <= MAX_NAME}
     models = {name: model for name, model in models.items() if endpoint.redact(name) == name}
-    owners = [find(str, model, "owned_by") or "" for model in models.values()]
-    kind = next((OWNERS[owner] for owner in owners if owner in OWNERS), "")
     roots = {name: endpoint.redact(find(str, model, "root") or "")[:MAX_NAME] for name, model in models.items()}
-    return roots, kind or ("llama.cpp" if "llama.cpp" in server else "")
+    return roots, dialect_of(listed, headers)
 
 
 async def kinds_of(endpoints: Sequence[Endpoint]) -> dict[str, str]:
-    """Which server each lane is on, by its list of models: a value of OWNERS, or "" if that says nothing."""
+    """Which server each lane is on, by its list of models; "" if that says nothing."""
 
     async def kind_of(endpoint: Endpoint) -> str:
         try:
             async with asyncio.timeout(CONNECT_S), new_client() as client:
-                return (await _models(client, endpoint))[1]
+                return (await _models(client, endpoint))[1].name
         except (TimeoutError, RemoteError):
             return ""
 
@@ -147,14 +150,3 @@ def servers_say(kinds: Mapping[str, str]) -> str:
         what = f"{says} that {it_is} {kind}" if kind else f"do{'es' * (len(lanes) == 1)} not say what {it_is}"
         parts.append(f"{' and '.join(lanes)} {what}")
     return ", ".join(parts)
-
-
-def _speculation(reply: Reply, metrics: str) -> str:
-    """By its answer, else by its metrics: vLLM counts drafts only where it speculates."""
-    if reply.drafted is not None:
-        num_drafted, num_accepted = reply.drafted.num_drafted, reply.drafted.num_accepted
-        return DRAFTED.format(num_drafted, num_accepted) if num_drafted else IDLE
-    counters = counters_in(metrics)
-    if counters is None:
-        return OFF if "\nvllm:" in metrics else UNKNOWN
-    return ON if counters.num_drafts else IDLE

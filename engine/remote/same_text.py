@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..analysis.same import Kind, Side, State, short_words, worth
 from ..analysis.verdict_words import NOT_COMPARED, VERDICTS
 from .client import RemoteError, new_client, post
 from .endpoint import Endpoint
+from .fields import find, number, parsed
 from .lane import RemoteLane
 
 NUM_CHARACTERS = 40
@@ -27,7 +27,7 @@ TOKEN_ID = "token_id:"  # prefix of a token's id, in the place of its text
 @dataclass(frozen=True)
 class Answer:
     """What a lane wrote. has_ids: whether its token ids are known. state: how it ended. server: the lane itself, if it
-    is on one."""
+    is on one. num_thinking: characters of the text that come before its answer, if it thinks first."""
 
     lane: str
     text: str
@@ -35,6 +35,7 @@ class Answer:
     has_ids: bool = True
     state: State = "finished"
     server: RemoteLane | None = None
+    num_thinking: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -45,7 +46,9 @@ def answer_of(lane: RemoteLane) -> Answer:
     """What a server's lane has written so far."""
     written = lane.written
     state: State = "failed" if lane.failed else "finished" if lane.ended_s else "stopped"
-    return Answer(lane.endpoint.lane, "".join(written.pieces), written.token_ids, written.has_ids, state, lane)
+    num_thinking = len("".join(written.pieces[: written.num_thinking])) if lane.reply.thinking else 0
+    texts = lane.endpoint.lane, "".join(written.pieces), written.token_ids
+    return Answer(*texts, written.has_ids, state, lane, num_thinking)
 
 
 def differs_at(a: Answer, b: Answer) -> int | None:
@@ -86,6 +89,9 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
         before = f"after {_shown(texts[0][max(0, at - NUM_CHARACTERS) : at])} (character {at})"
         where = before if at else "at the first character"
         sentence = f"{VERDICTS[kind].head}: {both} diverge {where}: {ways[0]}, {ways[1]}"
+        if at < min(a.num_thinking, b.num_thinking):
+            are_other = len({answer.text[answer.num_thinking :] for answer in (a, b)}) > 1
+            sentence += f"; that is in the thinking, and the answers are {'other ones' if are_other else 'the same'}"
         if place is not None:
             tokens = [ids[0][place], ids[1][place]]
             pieces = [text[at : at + NUM_CHARACTERS] for text in texts]
@@ -162,26 +168,18 @@ async def ask_again(
     for named in ({"logprob_token_ids": list(tokens)}, {}):
         try:
             received = await post(client, endpoint, "/completions", {**body, **named}, ASK_S)
-            return likely_of(json.loads(received), tokens)
+            return likely_of(parsed(received), tokens)
         except RemoteError as error:
             if error.status is None:
                 return None
-        except (ValueError, RecursionError):
-            return None
     return None
 
 
 def likely_of(answer: Any, tokens: Sequence[int]) -> Likely | None:
     """From vLLM's answer; None if the log-probability of one of the tokens is missing."""
-    try:
-        likely = {int(name.removeprefix(TOKEN_ID)): odds for name, odds in _first_place(answer) if odds is not None}
-        asked = [likely[token] for token in tokens]
-    except (AttributeError, TypeError, KeyError, IndexError, ValueError):
+    places = find(dict, answer, "choices", 0, "logprobs", "top_logprobs", 0) or {}
+    named = {name.removeprefix(TOKEN_ID): number(places, name) for name in places}
+    likely = {int(name): odds for name, odds in named.items() if odds is not None and name.isdecimal()}
+    if not all(token in likely for token in tokens):
         return None
-    if not all(type(value) in (int, float) and -math.inf < value < math.inf for value in likely.values()):
-        return None
-    return Likely(asked, max(likely, key=lambda token: likely[token]))
-
-
-def _first_place(answer: Any) -> Iterable[tuple[str, Any]]:
-    return answer["choices"][0]["logprobs"]["top_logprobs"][0].items()
+    return Likely([likely[token] for token in tokens], max(likely, key=lambda token: likely[token]))

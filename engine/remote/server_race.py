@@ -15,9 +15,12 @@ from ..core.events import LaneEvent, Step
 from ..core.spec import AUTO, BASELINE, PLAIN, SERVER, LaneSpec, RaceSpec, SamplingParams
 from ..recordings.event_json import to_json
 from .client import Patience
-from .endpoint import Endpoint, Question
+from .endpoint import Endpoint
 from .lane import RemoteLane
+from .reply import BUFFERED, UNCOUNTED
+from .request import Question, costs
 from .same_text import answer_of, judge
+from .steps import Written
 
 CLOSE_S = 2.0
 
@@ -138,12 +141,21 @@ def _final_steps(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
     """The final steps of a lane, and a sentence on what its server reported."""
     drafted, written = lane.reply.drafted, lane.written
     notes = [f"a server, model {model}; times are taken here, the way to it included"]
-    if not written.has_ids:
+    if written.uncounted:
+        is_guess = written.is_estimated(len(written.token_ids))
+        size = "those of a piece are estimated by its text" if is_guess else "a piece is a token"
+        notes.append(f"{UNCOUNTED}: {size}")
+    elif not written.has_ids:
         notes.append("it counts its tokens and does not name them: each has the id 0")
     if lane.reply.textless:
         notes.append(lane.reply.textless)
+    notes += filter(None, (costs(lane.endpoint, lane.question.path), thought(written)))
+    if lane.reply.is_buffered:
+        notes.append(BUFFERED)
     if drafted is None:
         notes.append("it says nothing of drafts; a step is a chunk")
+    elif drafted.num_drafted is None:
+        notes.append(f"it says that {drafted.num_accepted} of its tokens were accepted drafts; a step is a chunk")
     elif not drafted.num_drafted and not drafted.accepted:
         notes.append("it drafted nothing; a step is a chunk")
     elif not drafted.accepted:
@@ -160,3 +172,16 @@ def _final_steps(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
             f"{len(written.token_ids)} tokens, or have steps of too many drafts; a step is a chunk"
         )
     return written.steps() or [], "; ".join(notes)
+
+
+def thought(written: Written) -> str:
+    """The speed of a text's thinking and of its answer, a clause; "" if it is all of one kind."""
+    num = written.num_thinking
+    if not num:
+        return ""
+    parts = written.at_s[:num], written.at_s[num:]
+    rates = [f", {(len(at_s) - 1) / (at_s[-1] - at_s[0]):.1f} a second" if at_s[-1] > at_s[0] else "" for at_s in parts]
+    return (
+        f"it thinks first: {num} tokens{rates[0]}; its answer begins after {written.at_s[num]:.3f} s and has "
+        f"{len(parts[1])} tokens{rates[1]}"
+    )

@@ -16,9 +16,11 @@ from .reply import Chunk, Drafted
 @dataclass
 class Written:
     """What a lane has written so far: for each token its id (0 if the server only counts), its text and when it came. A
-    chunk's text belongs to its first token. ends: after which tokens a chunk ended, 0 first.
+    chunk's text belongs to its first token. ends: after which tokens a chunk ended, 0 first. uncounted: the chunks so
+    far, if the server counts tokens only at its answer's end: until then each counts as one.
 
-    secrets stay out of the text: see `Hiding`. limit: the request's maximum number of tokens."""
+    secrets stay out of the text: see `Hiding`. limit: the request's maximum number of tokens. num_thinking: tokens
+    before the first piece that belongs to the answer; None while there is none."""
 
     limit: int
     secrets: Collection[str] = ()
@@ -27,27 +29,51 @@ class Written:
     at_s: list[float] = field(default_factory=list)
     ends: list[int] = field(default_factory=lambda: [0])
     has_ids: bool = True
+    num_thinking: int | None = None
+    uncounted: list[Chunk] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._hiding, self._text = Hiding(self.secrets), ""
 
     def take(self, chunk: Chunk) -> None:
-        """chunk: with its number of tokens. Raises RaceError if they contradict those before."""
-        assert chunk.num_tokens is not None
+        """Raises RaceError if the chunk's number of tokens contradicts those before."""
+        if chunk.num_tokens is None:
+            self.uncounted.append(chunk)
+        self._take(chunk, min(self.ends[-1] + 1, self.limit) if chunk.num_tokens is None else chunk.num_tokens)
+
+    def _take(self, chunk: Chunk, num_tokens: int) -> None:
         self._text += self._hiding.feed(chunk.text)
-        self.has_ids = self.has_ids and bool(chunk.token_ids)
-        self._add(chunk.num_tokens, chunk.token_ids, chunk.at_s)
+        self.has_ids = self.has_ids and len(chunk.token_ids) == num_tokens - self.ends[-1]
+        if chunk.answer and self.num_thinking is None:
+            self.num_thinking = self.ends[-1]
+        self._add(num_tokens, chunk.token_ids, chunk.at_s)
 
     def end(self, num_tokens: int) -> None:
         """num_tokens: of the whole answer, by usage. Those that came without text belong to the last chunk. Raises
         RaceError like `take`, and for an answer without tokens."""
         if not self.at_s:
             raise RaceError("the server's answer has no token")
+        if self.is_estimated(num_tokens):
+            self._spread(num_tokens)
         before = self.ends[-1]
         self._add(num_tokens, (), self.at_s[-1])
         if self.ends[-1] > before:
             self.ends.remove(before)
         self.flush()
+
+    def is_estimated(self, num_tokens: int) -> bool:
+        """Whether the tokens of each chunk of an answer of that many tokens are estimated."""
+        num_more = num_tokens - len(self.uncounted)
+        return bool(self.uncounted) and num_more not in (0, 1)  # the last token may be one that ends the text
+
+    def _spread(self, num_tokens: int) -> None:
+        """Give the chunks an answer's tokens, by the lengths of their texts."""
+        self.token_ids, self.pieces, self.at_s, self.ends, self.num_thinking = [], [], [], [0], None
+        self._hiding, self._text, num = Hiding(self.secrets), "", 0
+        total = sum(len(chunk.text) for chunk in self.uncounted)
+        for chunk in self.uncounted:
+            num += len(chunk.text)
+            self._take(chunk, max(1, round(num_tokens * num / total)))
 
     def flush(self) -> None:
         """Text that was kept back, or came without a token of its own, goes to the last token."""
@@ -63,7 +89,7 @@ class Written:
             raise RaceError(f"the server sent {num_tokens} tokens, not the requested {self.limit}")
         if (num_new := num_tokens - before) == 0:
             return
-        self.token_ids += token_ids or [0] * num_new
+        self.token_ids += token_ids if len(token_ids) == num_new else [0] * num_new
         self.pieces += [self._text, *[""] * (num_new - 1)]
         self.at_s += [at_s] * num_new
         self.ends.append(num_tokens)

@@ -146,6 +146,9 @@ def tried(doors: Doors, *urls: str, **more: Any) -> dict[str, Any]:
     return asyncio.run(doors.servers(asked))
 
 
+ONE_TOKEN = "a piece of its answers has one token"
+
+
 def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     """The owner would learn from a failed race that a server is gone, is another one, or does not speculate."""
     doors = Doors(MixedBackend("auto", "cpu", False))
@@ -155,8 +158,8 @@ def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     assert found == {
         "can_race": 2,
         "sentences": [
-            "1. vLLM with a/model; speculation is off: its metrics count no drafts.",
-            "2. vLLM with a/model; speculation is on: it drafted 9 tokens for a short answer and kept 9.",
+            f"1. vLLM with a/model; speculation is off: its metrics count no drafts at all, and {ONE_TOKEN}.",
+            "2. vLLM with a/model; speculation is on: it accepted 9 of 9 drafted tokens (100%).",
             "Prompts go as plain text.",
         ],
     }
@@ -164,12 +167,12 @@ def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     assert all(f"authorization: bearer {KEY}" in head.lower() for each in two for head in each.headers)
     assert tried(doors, plain.url, plain.url)["sentences"][-2].startswith("Both are the same address")
     plain.pages |= counts_drafts("vllm:spec_decode_num_drafts_total 4\nvllm:spec_decode_num_accepted_tokens_total 5")
-    assert "on, by its counters" in tried(doors, plain.url)["sentences"][0]
+    assert "off: its metrics count no draft, " in tried(doors, plain.url)["sentences"][0], "llama.cpp's stand still too"
     plain.pages = lists_models("a", "b", owner="llamacpp")
     found = tried(doors, plain.url)
     assert found == {"can_race": 0, "sentences": ["It serves 2 models: a, b. Name one."]}
     assert tried(doors, plain.url, model="b")["sentences"] == [
-        "llama.cpp with b; whether it speculates is not known: it reports nothing about drafts."
+        f"llama.cpp with b; whether it speculates is not known: it reports no drafts, and {ONE_TOKEN}."
     ]
     plain.pages = {}
     assert tried(doors, plain.url)["sentences"] == ["Name the model: it lists none."]

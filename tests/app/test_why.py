@@ -26,7 +26,8 @@ from engine.core.spec import SamplingParams
 from engine.drafters import label
 from engine.recordings.recording import Recording, build, read
 from engine.remote.client import Patience
-from engine.remote.endpoint import Endpoint, Question
+from engine.remote.endpoint import Endpoint
+from engine.remote.request import Question
 from engine.remote.server_race import RemoteRace
 from tests.helpers.loopback import says as says_so
 from tests.helpers.loopback import servers, sse, stream_of

@@ -26,8 +26,9 @@ from engine.doctor.servers.pair import Pair, Server
 from engine.doctor.servers.sampling import repeats
 from engine.progress import silent
 from engine.remote.client import RemoteError
-from engine.remote.endpoint import Endpoint, Question
+from engine.remote.endpoint import Endpoint
 from engine.remote.reply import Reply
+from engine.remote.request import Question
 from tests.helpers.loopback_language import Language, speaking
 from tests.helpers.server_faults import places, put
 

@@ -218,12 +218,12 @@ class Language:
     # ---- what it lists
 
     def metrics(self) -> str:
-        lines = ["# TYPE", "vllm:num_requests_running 0.0", f"vllm:prefix_cache_queries_total {self.num_queries}.0"]
-        lines.append(f"vllm:prefix_cache_hits_total {self.num_hits}.0")
-        if self.k and self.counts:
-            lines.append(f"vllm:spec_decode_num_drafts_total {self.num_drafts}.0")
-            lines.append(f"vllm:spec_decode_num_accepted_tokens_total {self.num_accepted}.0")
-        return "\n".join(lines) + "\n"
+        lines = ["num_requests_running 0.0", f"prefix_cache_queries_total {self.num_queries}.0"]
+        lines.append(f"prefix_cache_hits_total {self.num_hits}.0")
+        if self.counts and (self.k or self.owner == "llamacpp"):  # which counts without speculation as well
+            lines.append(f"spec_decode_num_drafts_total {self.num_drafts}.0")
+            lines.append(f"spec_decode_num_accepted_tokens_total {self.num_accepted}.0")
+        return "".join(f"{self.owner}:{line}\n" for line in lines)
 
 
 class Pages(dict[str, bytes]):
@@ -237,7 +237,7 @@ class Pages(dict[str, bytes]):
         its = self.language
         if path == "/v1/models":
             return whole({"data": [{"id": its.model, "owned_by": its.owner, "root": its.root}]})
-        if path == "/metrics" and its.owner == "vllm":
+        if path == "/metrics":
             body = its.metrics().encode()
             return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
         return default

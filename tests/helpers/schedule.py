@@ -20,14 +20,14 @@ class Scheduled:
     keep: whether connections stay open after an answer.
     most: after so many questions it closes its port and all connections.
     other: prompts that get another text.
-    counters: whether /metrics has vLLM's, by which each answer is two drafts of which three tokens were accepted.
+    counters: the program whose counters /metrics has: each answer is two drafts, of which three tokens were accepted.
     stale: a connection takes one more question after its first answer, and closes without answering it.
     asked: the bodies of all questions; spans: when each began and ended; heads: of all requests, by connection."""
 
     def __init__(
         self, pace: float = 0.01, bad: str = "", keep: bool = True, most: int = 10**9, other: tuple[str, ...] = ()
     ) -> None:
-        self.pace, self.bad, self.keep, self.most, self.counters, self.stale = pace, bad, keep, most, False, False
+        self.pace, self.bad, self.keep, self.most, self.counters, self.stale = pace, bad, keep, most, "", False
         self.other = other
         self.asked, self.spans, self.heads = list[dict[str, Any]](), list[tuple[float, float]](), list[list[str]]()
         self.port, self.listening = 0, None
@@ -77,11 +77,9 @@ class Scheduled:
         text = "{}"
         if head.endswith("/metrics") and self.counters:
             num = len(self.spans)
-            text = (
-                "# HELP vllm:spec_decode_num_drafts_total x\n"
-                f'vllm:spec_decode_num_drafts_total{{engine="0"}} {2.0 * num}\n'
-                f'vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {3.0 * num}\n'
-            )
+            name = f"{self.counters}:spec_decode_num"
+            text = f'{name}_drafts_total{{engine="0"}} {2.0 * num}\n'
+            text += f'{name}_accepted_tokens_total{{engine="0"}} {3.0 * num}\n'
         return f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
 
 

@@ -14,8 +14,9 @@ from engine.core.events import LaneEvent, Step, steps
 from engine.core.spec import RaceSpec, SamplingParams, lanes_of
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
-from engine.remote.endpoint import Endpoint, Question
+from engine.remote.endpoint import Endpoint
 from engine.remote.mixed import MixedRace
+from engine.remote.request import Question
 from engine.remote.server_race import RemoteRace
 from engine.session import TorchRace
 from engine.text import encode_prompt

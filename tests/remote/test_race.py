@@ -15,7 +15,8 @@ from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.recordings.steps_csv import steps_csv
 from engine.remote.client import Patience
-from engine.remote.endpoint import Endpoint, Question
+from engine.remote.endpoint import Endpoint
+from engine.remote.request import Question
 from engine.remote.server_race import RemoteRace
 from tests.helpers.loopback import WORDS, Answer, lists, says, servers, sse, stream_of, tokens_of
 from tests.helpers.races import events_of
@@ -110,7 +111,7 @@ def test_the_servers_list_is_found_in_every_merge(truth, rng, cut):
         some = rng.randrange(1, len(sizes) + 1) if rng.random() < 0.5 else 1
         num += (size := sum(sizes[:some]))
         sizes, at = sizes[some:], at + rng.random()
-        written.take(Chunk(at, "x" * size, tuple(range(size)), num))
+        written.take(Chunk(at, "", "x" * size, tuple(range(size)), num))
     written.end(num)
     found = written.steps(drafted)
     assert found is not None and sum(len(s.token_ids) for s in found) == num

@@ -20,7 +20,8 @@ from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
-from engine.remote.endpoint import HIDDEN, Endpoint, Hiding, Question, endpoint_of, endpoints_of, hide
+from engine.remote.endpoint import HIDDEN, Endpoint, Hiding, endpoint_of, endpoints_of, hide
+from engine.remote.request import Question
 from engine.remote.server_race import RemoteRace
 from tests.helpers.loopback import HEAD, WORDS, Answer, Loopback, http, lists, refusal, says, servers, sse, stream_of
 

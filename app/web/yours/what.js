@@ -20,16 +20,14 @@ const naming = { number: 0, fields: "", answer: null, used: "", num: 0, urls: []
 const text = (name) => parts[name].value.trim();
 const FIELDS_OF = {
   model: () => ({ target: text("target"), drafter: text("drafter") }),
-  servers: () => ({ url: text("url"), url2: text("url2"), model: text("model"), same_device: parts.same.checked,
+  servers: () => ({ url: text("url"), url2: text("url2"), model: text("model"), cacert: text("cacert"), same_device: parts.same.checked,
     chat: { chat: true, plain: false }[parts.as.value] ?? null }),
 };
 const fieldsOf = (what) => `${what} ${JSON.stringify(FIELDS_OF[what]())}`;
 
-// The URLs as they are sent to, without a password. Twin of _with_scheme in app/page/doors.py.
-const urls = () => ["url", "url2"].map(text).filter(Boolean).map((url) => {
-  const whole = (url.includes("://") ? url : `http://${url}`).replace(/\/+$/, "").replace(/\/\/[^/]*@/, "//");
-  return whole.split("/").length > 3 ? whole : `${whole}/v1`;
-});
+// The URLs as they are sent to, without a password.
+const urls = () => ["url", "url2"].map(text).filter(Boolean)
+  .map((url) => (url.includes("://") ? url : `http://${url}`).replace(/\/\/[^/]*@/, "//"));
 
 async function postTo(what, asked) {
   try {

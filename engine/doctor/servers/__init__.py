@@ -10,7 +10,8 @@ from ...core.errors import RaceError, UsageError, sentence
 from ...core.spec import SamplingParams
 from ...progress import Progress, silent
 from ...remote.client import RemoteError, new_client
-from ...remote.endpoint import Endpoint, Question, hide
+from ...remote.endpoint import Endpoint, hide
+from ...remote.request import Question
 from ..findings import Finding, broke, is_faulty
 from .answer_formats import schemas, tools
 from .compare_texts import texts

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ...core.errors import RaceError
 from ...remote.client import RemoteError, post
-from ...remote.reply import DONE, Events, find
+from ...remote.fields import find, parsed
+from ...remote.reply import DONE, Events, texts_in
 from ..findings import Finding
 from .pair import Pair, Server
 
@@ -105,14 +105,11 @@ def _judged(check: str, pair: Pair, outcomes: Sequence[list[bool | None] | str])
 
 async def _fits(server: Server, animal: str) -> bool | None:
     body = {**_body(server, f"Describe a {animal} as JSON."), "response_format": FORMAT}
-    try:
-        answer = json.loads(await post(server.client, server.endpoint, "/chat/completions", body, TIMEOUT_S))
-        text = (find(str, answer, "choices", 0, "message", "content") or "").strip()
-        if find(str, answer, "choices", 0, "finish_reason") == "length" and text[:1] in ("", "{"):
-            return None  # small models write blanks for ever, which JSON allows
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
+    answer = parsed(await post(server.client, server.endpoint, "/chat/completions", body, TIMEOUT_S))
+    text = texts_in(find(dict, answer, "choices", 0, "message") or {})[1].strip()
+    if find(str, answer, "choices", 0, "finish_reason") == "length" and text[:1] in ("", "{"):
+        return None  # small models write blanks for ever, which JSON allows
+    value = parsed(text)
     return (
         isinstance(value, dict)
         and value.keys() == SCHEMA["properties"].keys()  # type: ignore[attr-defined]
@@ -131,9 +128,9 @@ async def _calls(server: Server, city: str, choice: str) -> bool | None:
         name, arguments, is_cut = _call_in(Events().feed(received))
         if is_cut:
             return None
-        value = json.loads(arguments)
-    except (RaceError, ValueError, RecursionError):
+    except RaceError:
         return False
+    value = parsed(arguments)
     return name == TOOL_NAME and value in [{"city": town, "days": 2} for town in CITIES]
 
 
@@ -143,7 +140,7 @@ def _call_in(events: Sequence[str]) -> tuple[str, str, bool]:
     for data in events:
         if data.strip() == DONE:
             break
-        for choice in find(list, json.loads(data), "choices") or ():
+        for choice in find(list, parsed(data), "choices") or ():
             is_cut = is_cut or find(str, choice, "finish_reason") == "length"
             for call in find(list, choice, "delta", "tool_calls") or ():
                 if not find(int, call, "index"):

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...recordings.words import ROUNDING
-from ...remote.endpoint import Question, hide
+from ...remote.dialects import VLLM
+from ...remote.endpoint import hide
+from ...remote.request import Question
 from ...remote.same_text import Likely, ask_again
 from ..findings import Finding
 from .pair import Pair, are_empty, symbols
@@ -96,7 +98,7 @@ async def texts(pair: Pair) -> list[Finding]:
     if worst.kind == OTHER_MODEL:
         return [Finding("fault", "texts", says, OTHER_WEIGHTS)]
     if worst.kind in (UNKNOWN, NUMERICS):
-        is_vllm = all(server.kind == "vLLM" for server in pair.servers)
+        is_vllm = all(server.dialect is VLLM for server in pair.servers)
         odds = SHOW_ODDS + ("" if is_vllm else " (vLLM does)")
         return [Finding("doubt", "texts", says, odds if worst.kind == UNKNOWN else BATCHES)]
     return [Finding("ok", "texts", f"{says} {ROUNDING}")]

@@ -8,17 +8,20 @@ from dataclasses import replace
 
 from ...core.errors import sentence
 from ...remote.client import RemoteError
-from ...remote.endpoint import Question
 from ...remote.look import look
 from ...remote.reply import Reply
+from ...remote.request import Question
 from ..findings import Finding
 from .pair import Pair, Server
 
 GREETING = Question(messages=(("system", "Answer in one word."), ("user", "Say yes.")))
 SAME_TEMPLATE = "Start both servers with the same tokenizer and chat template (vLLM: --tokenizer, --chat-template)"
 SAME_MODEL = "Serve the same model on both, and give its name (--model NAME, or --model LANE=NAME for each)"
-COUNT = "Serve {0} by a program that sends token ids, or a running count of tokens, with every chunk (vLLM does)"
-REACH = "Start the server of {0}, or correct its URL in --lane, its name of the model (--model) or its key"
+COUNT = "Look into the log of the server of {0}: its answer has no text"
+REACH = "Start the server of {0}, or correct its URL in --lane"
+NAME = "Correct the URL of {0} in --lane, its name of the model (--model) or its key"
+TRUST = "Give the certificate of its authority: --cacert FILE"
+HELP = {"connect": REACH, "timeout": REACH, "certificate": TRUST}  # by kind of error
 
 
 async def identity(pair: Pair) -> list[Finding]:
@@ -29,7 +32,8 @@ async def identity(pair: Pair) -> list[Finding]:
     for server, result in zip(pair.servers, seen, strict=True):
         server.seen = result
         if result.endpoint is None:
-            change = (REACH if result.reply is None else COUNT).format(server.lane)
+            kind = result.error.kind if result.error else "timeout"
+            change = (COUNT if result.reply else HELP.get(kind, NAME)).format(server.lane)
             findings.append(Finding("fault", "reachable", f"{_named(server)}: {result.sentence}", change))
         else:
             server.endpoint = result.endpoint
@@ -38,7 +42,9 @@ async def identity(pair: Pair) -> list[Finding]:
                 findings.append(Finding("fault", "reachable", says, "Send the prompts as chat messages: --chat"))
     if findings:
         return findings
-    says = " ".join(f"{_named(server)}: {server.kind or 'a server'} with {server.model}." for server in pair.servers)
+    says = " ".join(
+        f"{_named(server)}: {server.dialect.name or 'a server'} with {server.model}." for server in pair.servers
+    )
     findings.append(Finding("ok", "reachable", says))
     if pair.is_alone:
         return findings

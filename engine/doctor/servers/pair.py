@@ -11,11 +11,13 @@ import httpx
 from ...core.spec import SamplingParams
 from ...progress import Progress
 from ...remote.client import Patience, ask
-from ...remote.counters import Counters, counters_in, read_metrics
-from ...remote.endpoint import Endpoint, Question
+from ...remote.dialects import OTHER, Dialect
+from ...remote.endpoint import Endpoint
 from ...remote.look import TEXT as REPEATING
 from ...remote.look import Seen
+from ...remote.metrics import NOTHING, Counters, read_counters
 from ...remote.reply import Reply
+from ...remote.request import Question
 from ...studies.prompts.rows import Row
 
 NUM_AT_ONCE = 16  # requests to a server at a time, where a check sends many
@@ -32,8 +34,8 @@ class Server:
     client: httpx.AsyncClient
     seen: Seen | None = None
     answers: tuple[list[Reply], list[Reply]] = ((), ())  # type: ignore[assignment]
-    before: Counters | None = None
-    after: Counters | None = None
+    before: Counters = NOTHING
+    after: Counters = NOTHING
 
     @property
     def lane(self) -> str:
@@ -46,9 +48,12 @@ class Server:
         return self.endpoint.redact(self.endpoint.model)
 
     @property
-    def kind(self) -> str:
-        """Which server it is; "" if unknown."""
-        return self.seen.kind if self.seen else ""
+    def dialect(self) -> Dialect:
+        """Which server it is."""
+        return self.seen.dialect if self.seen else OTHER
+
+    async def counters(self) -> Counters:
+        return await read_counters(self.endpoint, self.seen.root if self.seen else "")
 
     async def ask(self, question: Question, params: SamplingParams) -> Reply:
         """Raises RemoteError."""
@@ -114,7 +119,7 @@ class Pair:
         async def rounds(server: Server) -> None:
             nonlocal num_done
             answers: tuple[list[Reply], list[Reply]] = [], []
-            server.before = counters_in(await read_metrics(server.endpoint))
+            server.before = await server.counters()
             for number, replies in enumerate(answers):
                 for question in self.questions:
                     replies.append(await server.ask(question, params))
@@ -122,7 +127,7 @@ class Pair:
                     share = num_done / (2 * len(self.servers) * len(self.questions))
                     self.progress("answering at temperature 0", share)
                 if not number:
-                    server.after = counters_in(await read_metrics(server.endpoint))
+                    server.after = await server.counters()
             server.answers = answers
 
         await asyncio.gather(*map(rounds, self.servers))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import math
-import re
 
 from ...remote.client import RemoteError, post
-from ...remote.counters import read_metrics
-from ...remote.reply import MAX_ID, find
+from ...remote.fields import count, parsed
+from ...remote.metrics import CACHE_HITS
 from ..findings import Finding
 from .pair import Pair, Server
 
-HITS = re.compile(r"^vllm:prefix_cache_hits_total(?:\{[^\n]*\})? ([0-9.eE+]{1,32})\s*$", re.MULTILINE)
 # More than three blocks of 128 tokens, the largest usual size: for EAGLE heads vLLM gives up the last matching block.
 LONG = "".join(f"The museum has {i} rooms on floor {i % 7}. " for i in range(40))
 TIMEOUT_S = 30.0
@@ -46,30 +42,11 @@ async def _hits(pair: Pair, server: Server) -> float | None:
         path, body = "/completions", {**body, "prompt": LONG}
     try:
         await post(server.client, server.endpoint, path, body, TIMEOUT_S)
-        before = _counted(await read_metrics(server.endpoint))
+        before = await server.counters()
         received = await post(server.client, server.endpoint, path, body, TIMEOUT_S)
     except RemoteError as error:
         if error.status in (400, 422):  # longer than the model takes
             return None
         raise
-    after = _counted(await read_metrics(server.endpoint))
-    if (own := _reported(received)) is not None:
-        return own
-    return None if before is None or after is None else after - before
-
-
-def _reported(received: bytes) -> int | None:
-    try:
-        num = find(int, json.loads(received), "usage", "prompt_tokens_details", "cached_tokens")
-    except (ValueError, RecursionError):
-        return None
-    return num if num is not None and 0 <= num <= MAX_ID else None
-
-
-def _counted(metrics: str) -> float | None:
-    """Summed over a server's engines; None if it does not count them."""
-    try:
-        hits = [float(value) for value in HITS.findall(metrics)]
-    except ValueError:
-        return None
-    return sum(hits) if hits and all(map(math.isfinite, hits)) else None
+    own = count(parsed(received), "usage", "prompt_tokens_details", "cached_tokens")
+    return (await server.counters()).since(before, CACHE_HITS) if own is None else own

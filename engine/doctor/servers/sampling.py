@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...remote.endpoint import Question
+from ...remote.request import Question
 from ..findings import Finding, Level
 from .exact_test import Cell, cells
 from .pair import Pair, Server, are_empty, symbols

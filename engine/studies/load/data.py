@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...core.errors import UsageError
 from ...core.spec import MAX_NEW_TOKENS
-from ...remote.endpoint import Question
+from ...remote.request import Question
 from ...text import read_text
 from ..prompts.prompts import MAX_FILE_BYTES, read_prompts
 

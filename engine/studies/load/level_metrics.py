@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
-from ...remote.reply import FIELDS
-from .pays_under_load import differ, ranks, recommends, rough, says, speedups
+from ...remote.reply import BUFFERED, FIELDS
+from .pays_under_load import differ, ranks, recommends, rough, same_work, says, speedups
 
 FORMAT = "photofinish-load"
 
@@ -34,8 +34,10 @@ IDLE = 0.35
 class Answer:
     """One finished request. Seconds count from when it was sent.
 
-    first_s, last_s, latency_s: to the first text, to the last, to the end.
-    gap_s: the longest between two pieces of its text; None if there is one piece.
+    first_s, last_s, latency_s: to the first piece, to the last, to the end. Without text, or if all pieces came at one
+        moment, there is neither a first nor a last.
+    answer_s: to the first piece of the answer, if thinking came before it.
+    gap_s: the longest between two pieces; None if there is one piece.
     num_prompt_tokens: None if the server does not report it.
     num_accepted, num_steps: accepted draft tokens, and verified drafts; None if the server does not report them.
     """
@@ -48,6 +50,9 @@ class Answer:
     num_accepted: int | None = None
     num_steps: int | None = None
     gap_s: float | None = None
+    answer_s: float | None = None
+    num_chunks: int = 0
+    has_text: bool = True
 
 
 def level_metrics(
@@ -63,10 +68,12 @@ def level_metrics(
         "num_requests": len(answers) + num_errors,
         "num_errors": num_errors,
         "num_output_tokens": num_tokens,
-        "num_textless": sum(answer.first_s is None and answer.num_tokens > 0 for answer in answers),
+        "num_textless": sum(not answer.has_text for answer in answers),
+        "num_buffered": sum(answer.has_text and answer.first_s is None for answer in answers),
         "output_tokens_per_s": rate,
         "total_tokens_per_s": total,
         "ttft_p95_s": percentile([answer.first_s for answer in answers if answer.first_s is not None], 0.95),
+        "answer_p95_s": percentile([answer.answer_s for answer in answers if answer.answer_s is not None], 0.95),
         "itl_p95_s": percentile([span / (num - 1) for span, num in spans if num > 1], 0.95),
         "tpot_p95_s": percentile([a.latency_s / a.num_tokens for a in answers if a.num_tokens], 0.95),
         "latency_median_s": percentile([answer.latency_s for answer in answers], 0.5),
@@ -97,8 +104,10 @@ def improvement_percent(metric: str, first: float | None, second: float | None) 
 def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tuple[int, int] | None:
     """The two neighbouring numbers of users between which `second` stops giving more output tokens/s than `first`; None
     if it never does, or never gave more."""
-    rates = {(level["lane"], level["concurrency"]): level["output_tokens_per_s"] for level in levels}
+    rows = {(level["lane"], level["concurrency"]): level for level in levels}
+    rates = {key: level["output_tokens_per_s"] for key, level in rows.items()}
     users = sorted({num for _, num in rates})
+    rates |= {key: None for key in rates if not same_work(*(rows.get((lane, key[1]), {}) for lane in (first, second)))}
     gains = [(num, a, b) for num in users if (a := rates.get((first, num))) and (b := rates.get((second, num)))]
     for (low, a, b), (high, next_a, next_b) in pairwise(gains):
         if b > a and next_b <= next_a:
@@ -130,7 +139,7 @@ def report(
         "levels": list(levels),
         "improvement_by_users": by_users,
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
-        "says": [*says(levels, lanes), *_textless(levels)],
+        "says": [*says(levels, lanes), *_remarks(levels)],
         "differ": differs,
         "causes": causes,
         "recommends": recommends(levels, lanes),
@@ -142,16 +151,29 @@ def report(
     }
 
 
-def _textless(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence for each level of answers whose tokens are counted although no text came."""
+def _remarks(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each level about what was not measured, or is not what was asked for."""
     for level in levels:
+        num_answers = level["num_requests"] - level.get("num_errors", 0)
+        users = f"{level['lane']} with {level['concurrency']} user{'s' * (level['concurrency'] != 1)}"
         if num := level.get("num_textless"):
-            users = f"{level['concurrency']} user{'s' * (level['concurrency'] != 1)}"
-            answers = f"{num} of {level['num_requests'] - level['num_errors']} answers of {level['lane']} with {users}"
+            answers = f"{num} of {num_answers} answers of {users}"
             yield f"{answers} count tokens, but no text came (it was looked for in {', '.join(FIELDS)})."
+        if num := level.get("num_buffered"):
+            yield f"Of {num} of {num_answers} answers of {users} {BUFFERED}."
+        if num := level.get("num_short"):
+            mean = level["num_output_tokens"] / num_answers
+            answers = f"{num} of {num_answers} answers of {users} end early"
+            yield f"{answers}, after {mean:.3g} tokens (mean): ignore_eos has no effect there."
+        if wait := level.get("answer_p95_s"):
+            yield f"{users}: after its thinking the answer itself begins within {wait:.3f} s (P95)."
+        if doubt := level.get("acceptance_doubt"):
+            yield f"The drafts of {users} are not known: {doubt}."
 
 
 def _improvement(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, float | None]:
+    if not same_work(first, second):
+        return dict.fromkeys(HIGHER)
     return {metric: improvement_percent(metric, first[metric], second[metric]) for metric in HIGHER}
 
 

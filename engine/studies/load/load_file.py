@@ -44,7 +44,11 @@ ROW = {
     **dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens"), COUNT),
     **{metric: Maybe(NUMBER) for metric in HIGHER},
     "rate_error": IfThere(Maybe(number(0, 10))),
-    **dict.fromkeys(("num_compared", "num_same_text", "num_textless"), IfThere(Maybe(COUNT))),
+    **dict.fromkeys(
+        ("num_compared", "num_same_text", "num_textless", "num_buffered", "num_short"), IfThere(Maybe(COUNT))
+    ),
+    "answer_p95_s": IfThere(Maybe(NUMBER)),
+    "acceptance_doubt": IfThere(Maybe(TEXT)),
     "other_prompts": IfThere(Maybe(items(f"at most {MAX_OTHER} counts", COUNT, range(MAX_OTHER + 1)))),
 }  # the shape of a row
 

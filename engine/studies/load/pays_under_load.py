@@ -18,6 +18,8 @@ ROUGH = 3  # with fewer requests of each user, a level's rate is mostly that of 
 CROSS = "They would cross at about {} users (interpolated)."
 MOST_NAMED = 5  # prompts whose texts differ that are named
 NEITHER = {0: "no clear difference", None: "no answer"}
+SAME_WORK = 1.02  # of tokens in all, where answers should all have one length and did not
+UNEQUAL = "With {} users the answers had different lengths, although they should all be as long: not compared."
 LITTLE_GAIN = f"{LITTLE} (below {THRESHOLD}x)"
 # Rank of speculation against plain decoding -> its words in the recommendation.
 SWITCH = {2: "speculation on", 1: LITTLE_GAIN, -1: "speculation off", **NEITHER}
@@ -42,7 +44,10 @@ def says(levels: Sequence[Level], lanes: Sequence[str]) -> list[str]:
         return [f"{lanes[0]}, output tokens a second: {_by_users(rates)}.", *_lines(alone)] if rates else []
     sentences = list[str]()
     for second in lanes[1:]:
-        sentences += _against(lanes[0], second, _pairs(levels, lanes[0], second))
+        pairs = _pairs(levels, lanes[0], second)
+        unequal = _pairs(levels, lanes[0], second, are_equal=False).keys() - pairs.keys()
+        sentences += _against(lanes[0], second, pairs) if pairs or not unequal else ()
+        sentences += [UNEQUAL.format(" and ".join(map(str, sorted(unequal))))] if unequal else []
     return sentences
 
 
@@ -164,6 +169,16 @@ def _crossing(gains: Mapping[int, float], rank_at: Mapping[int, int | None]) -> 
     return at if low < at < high else None
 
 
+def same_work(first: Level, second: Level) -> bool:
+    """Whether answers that should all have had one length, if any, had the same on both."""
+    if not (first.get("num_short") or second.get("num_short")):
+        return True
+    means = [
+        level["num_output_tokens"] / max(1, level["num_requests"] - level["num_errors"]) for level in (first, second)
+    ]
+    return max(means) <= SAME_WORK * min(means)
+
+
 def _lines(by_users: Mapping[int, Sequence[Level]]) -> Iterator[str]:
     """`With 4 users: 1.20x (95 % interval 1.12 to 1.29), 183.1 against 152.7 output tokens a second, answers in 1.71
     against 2.06 s (median).` The first line names the lanes."""
@@ -189,11 +204,11 @@ def _each(levels: Sequence[Level], metric: str, value: str, words: str) -> str:
     return words.format(" against ".join("unknown" if number is None else value.format(number) for number in values))
 
 
-def _pairs(levels: Sequence[Level], first: str, second: str) -> dict[int, tuple[Level, Level]]:
-    """The levels of both lanes by number of users, ascending, where both have one."""
+def _pairs(levels: Sequence[Level], first: str, second: str, are_equal: bool = True) -> dict[int, tuple[Level, Level]]:
+    """The levels of both lanes by number of users, ascending, where both have one. are_equal: and did the same work."""
     by_key = {(level["lane"], level["concurrency"]): level for level in levels}
     both = {num: (by_key.get((first, num)), by_key.get((second, num))) for num in sorted({num for _, num in by_key})}
-    return {num: (a, b) for num, (a, b) in both.items() if a and b}
+    return {num: (a, b) for num, (a, b) in both.items() if a and b and (same_work(a, b) or not are_equal)}
 
 
 def _gains(pairs: Pairs, metric: str) -> dict[int, float]:

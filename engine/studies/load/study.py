@@ -13,9 +13,10 @@ from typing import Any
 
 from ...core.spec import SamplingParams
 from ...recordings.words import clean, prompts_words, sent_as
-from ...remote.counters import acceptance_length, read_counters
-from ...remote.endpoint import Endpoint, Question
+from ...remote.endpoint import Endpoint
 from ...remote.look import servers_say
+from ...remote.metrics import per_step, read_counters
+from ...remote.request import Question
 from .data import WARM_UP
 from .level_metrics import level_metrics, rate_error
 from .users import Outcome, ask_all, is_up
@@ -145,8 +146,12 @@ async def _level(
     before = await read_counters(endpoint)
     outcome = await ask_all(endpoint, questions, key[1], params, plan.timeout_s, lambda now: listener.asked(key, now))
     after = await read_counters(endpoint)
-    row = row_of(key, outcome, acceptance_length(before, after), plan.dollars)
+    answers = outcome.answers
+    sizes = len(answers), sum(answer.num_tokens for answer in answers), sum(answer.num_chunks for answer in answers)
+    row = row_of(key, outcome, *per_step(before, after, *sizes), plan.dollars)
     row |= {"asked_before": key in begun, "is_up": not outcome.failures or await is_up(endpoint)}
+    if questions[0].to_the_end:
+        row |= {"num_short": sum(answer.num_tokens < params.max_new_tokens for answer in answers)}
     if endpoint is plan.endpoints[0]:
         first.set_result(outcome.texts)
     listener.row(row | _compared(plan, start, endpoint, await first, outcome.texts))
@@ -166,12 +171,13 @@ def _compared(
     return {"num_compared": len(both), "num_same_text": len(both) - len(others), "other_prompts": numbers}
 
 
-def row_of(key: Key, outcome: Outcome, server_wide: float | None, dollars: float | None) -> Row:
+def row_of(key: Key, outcome: Outcome, server_wide: float | None, why_not: str, dollars: float | None) -> Row:
     """The result of a level.
 
     server_wide: the acceptance length by the server's counters, used if its answers have none; `acceptance_from` says
-    which it is. `errors`: how many failures of each kind; `fault`: the message of the first; `asked_before`: whether a
-    stopped run had asked these prompts already; `is_up`: whether the server answered at the end."""
+    which it is. why_not: why those counters cannot be right, else "". `errors`: how many failures of each kind;
+    `fault`: the message of the first; `asked_before`: whether a stopped run had asked these prompts already; `is_up`:
+    whether the server answered at the end."""
     row = level_metrics(outcome.answers, len(outcome.failures), outcome.wall_s, dollars)
     own = row["mean_acceptance_length"]
     if own is None:
@@ -182,6 +188,7 @@ def row_of(key: Key, outcome: Outcome, server_wide: float | None, dollars: float
         **row,
         "rate_error": rate_error(outcome.answers, key[1], outcome.wall_s),
         "acceptance_from": "answers" if own is not None else "server" if server_wide is not None else None,
+        "acceptance_doubt": why_not if own is None else "",
         "errors": dict(Counter(failure.kind for failure in outcome.failures)),
         "fault": str(outcome.failures[0]) if outcome.failures else None,
         "wall_s": outcome.wall_s,

@@ -15,8 +15,9 @@ import httpx
 
 from ...core.spec import SamplingParams
 from ...remote.client import CONNECT_S, Patience, RemoteError, ask, new_client
-from ...remote.endpoint import Endpoint, Question
+from ...remote.endpoint import Endpoint
 from ...remote.reply import Reply
+from ...remote.request import Question
 from .level_metrics import Answer
 
 
@@ -59,7 +60,7 @@ async def ask_all(
             for index, question in left:
                 seeded = replace(params, seed=params.seed + index)
                 try:
-                    # without extras: a server that rejects them would be asked twice, and usage counts the tokens
+                    # without extras: each costs time in every chunk, and usage counts the tokens
                     reply = await ask(client, endpoint, question, seeded, patience, with_extras=False)
                     outcome.answers.append(answer_of(reply))
                     outcome.texts[index] = hash(reply.text) if reply.text else None
@@ -99,14 +100,19 @@ def answer_of(reply: Reply) -> Answer:
         num_accepted = drafted.num_accepted
         num_steps = sum(num > 0 for num in drafted.drafted) if drafted.drafted else drafted.num_steps
     assert reply.ended_s is not None and reply.num_tokens is not None  # Reader.end raised otherwise
-    times = [chunk.at_s for chunk in reply.chunks if chunk.text]
+    times = [chunk.at_s for chunk in reply.chunks] if reply.text else []
+    answered = [chunk.at_s for chunk in reply.chunks if chunk.answer]
+    timed = times and not reply.is_buffered
     return Answer(
-        first_s=times[0] if times else None,
-        last_s=times[-1] if times else None,
+        first_s=times[0] if timed else None,
+        last_s=times[-1] if timed else None,
+        answer_s=answered[0] if answered and timed and reply.thinking else None,
         latency_s=reply.ended_s,
         num_tokens=reply.num_tokens,
         num_prompt_tokens=reply.num_prompt_tokens,
         num_accepted=num_accepted,
         num_steps=num_steps,
-        gap_s=max((after - before for before, after in pairwise(times)), default=None),
+        gap_s=max((after - before for before, after in pairwise(times)), default=None) if timed else None,
+        num_chunks=len(reply.chunks),
+        has_text=bool(times),
     )

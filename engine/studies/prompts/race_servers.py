@@ -17,8 +17,9 @@ from ...progress import Progress, collected
 from ...recordings.recording import build, failures
 from ...recordings.words import clean, said, sent_as
 from ...remote.client import Patience
-from ...remote.endpoint import Endpoint, Question
+from ...remote.endpoint import Endpoint
 from ...remote.look import servers_say
+from ...remote.request import Question
 from ...remote.same_text import answer_of, differs_at
 from ...remote.server_race import RemoteRace
 from .prompts import FilePrompt

@@ -21,7 +21,8 @@ from engine.analysis.verdict_words import THRESHOLD, capital
 from engine.cli.main import main
 from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
-from engine.remote.endpoint import Endpoint, Question, request_of
+from engine.remote.endpoint import Endpoint
+from engine.remote.request import Question, optional, request_of
 from engine.studies.load.data import WARM_UP, dealt, read_data, read_questions
 from engine.studies.load.level_metrics import (
     HIGHER,
@@ -63,8 +64,10 @@ def test_made_up_prompts_have_their_lengths_and_are_written_to_the_end(chat) -> 
     assert num_tokens == 200 and len(set(texts)) == 300 and {len(text.split()) for text in texts} == {50}
     assert questions == read_data("synthetic:50,200", chat, 300, 7)[0] != read_data("synthetic:50,200", chat, 300, 8)[0]
     endpoint = Endpoint("a", "m", "http://127.0.0.1:9/v1")
-    assert all(request_of(endpoint, each, SamplingParams(), ())["ignore_eos"] is True for each in questions)
-    assert "ignore_eos" not in request_of(endpoint, read_questions("one", "t", chat)[0], SamplingParams(), ())
+    bare = read_questions("one", "t", chat)[0]
+    asked = [optional(endpoint, each, SamplingParams(), False) for each in (*questions, bare)]
+    assert all("ignore_eos" in fields for fields in asked[:-1]) and "ignore_eos" not in asked[-1]
+    assert request_of(endpoint, questions[0], SamplingParams(), asked[0])["ignore_eos"] is True
 
 
 @pytest.mark.parametrize("data", ["synthetic:", "synthetic:5", "synthetic:0,5", "synthetic:5,0", "synthetic:5,100001",

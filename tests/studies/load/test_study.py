@@ -60,7 +60,7 @@ def test_lanes_get_the_same_prompts_once_and_no_secret_is_printed(tmp_path, capf
     first, second = Scheduled(), Scheduled()
     save = ("--save", str(tmp_path / "study.jsonl"))
     with serving(first) as one, serving(second) as two:
-        more = ("--concurrency", "1,4", "--requests", "6", *save)
+        more = ("--concurrency", "1,4", "--requests", "6", "--temperature", "1", *save)
         assert study(tmp_path, {"baseline": one, "plain": two}, 14, *more) == 0
     out, err = capfd.readouterr()
     said = out + err + (tmp_path / "study.jsonl").read_text()
@@ -111,7 +111,8 @@ def test_answers_to_the_same_question_are_compared(tmp_path, capfd, separate) ->
 def test_texts_that_nobody_could_read_are_said_and_never_the_same(tmp_path, capfd, other) -> None:
     """Two servers whose text came in an unknown field would write "the same text", with no wait for it; or a text and
     none would not count as two."""
-    one, two = (says([sse(*as_chat(stream_of([1] * 20, WORDS * 2, ids=False), name))]) for name in ("musing", other))
+    streams = (as_chat(stream_of([1] * 20, WORDS * 2, ids=False), name) for name in ("musing", other))
+    one, two = (says([sse(event) for event in events], 0.001) for events in streams)
     with servers(one, two) as found:
         urls = {name: each.url for name, each in zip("ab", found, strict=True)}
         more = ("--concurrency", "1", "--requests", "2", "--chat", "--max-new-tokens", "20")
@@ -154,14 +155,19 @@ def test_a_server_that_is_not_there_is_said_at_once(tmp_path, capfd) -> None:
     assert "lane a cannot be reached" in err and "127.0.0.1" not in out + err
 
 
-def test_a_servers_own_counters_are_taken_where_its_answers_say_nothing(tmp_path, capfd) -> None:
-    """Tokens a step would be unknown for most servers, or the warm-up's be among a level's."""
+@pytest.mark.parametrize("program", ["llamacpp", "vllm"])
+def test_a_servers_own_counters_are_taken_where_its_answers_say_nothing(tmp_path, capfd, program) -> None:
+    """Tokens a step would be unknown for most servers, the warm-up's be among a level's, or those of other users be
+    called this one's: a piece of vLLM's answers holds a whole step."""
     server = Scheduled()
-    server.counters = True
+    server.counters = program
     with serving(server) as url:
         assert study(tmp_path, {"a": url}, 10, "--concurrency", "1,3", "--requests", "4") == 0
-    for level in json.loads(capfd.readouterr().out)["levels"]:
-        assert level["mean_acceptance_length"] == pytest.approx(1 + 3 / 2) and level["acceptance_from"] == "server"
+    result = json.loads(capfd.readouterr().out)
+    for level in result["levels"]:
+        right = (pytest.approx(1 + 3 / 2), "server") if program == "llamacpp" else (None, None)
+        assert (level["mean_acceptance_length"], level["acceptance_from"]) == right
+    assert ("2.50 tokens a step, but a piece of its answers has 1.00" in str(result["says"])) == (program == "vllm")
 
 
 def test_a_server_that_dies_leaves_the_other_lane_alone_and_the_study_goes_on_later(tmp_path, capfd) -> None:

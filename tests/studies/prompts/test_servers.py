@@ -16,7 +16,8 @@ from engine.progress import silent
 from engine.recordings.recording import build, loads
 from engine.recordings.words import causes
 from engine.remote.client import Patience
-from engine.remote.endpoint import Endpoint, Question
+from engine.remote.endpoint import Endpoint
+from engine.remote.request import Question
 from engine.remote.server_race import RemoteRace
 from engine.studies.prompts import pays_words
 from engine.studies.prompts.pays import report

@@ -1,0 +1,142 @@
+"""What each server's program calls things: how it is recognised, how it reports its drafts, and how it is made to
+speculate. Everything above reads one form: `Drafted`. Pure.
+
+Sources: vLLM's docs (features/spec_decode, per-request metrics), SGLang's entrypoints/openai/protocol.py
+(`SpecTokensDetails`, sglang#33518), TensorRT-LLM's serve/openai_protocol.py, llama.cpp's tools/server/README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .fields import count, counts, find, number
+
+LITELLM_CREATED = 1677610602  # of every model that LiteLLM's proxy lists
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A server's report on its speculative decoding for one answer; None where it does not say.
+
+    num_steps: verifications. accepted, drafted: by verification, if it lists them. per_step: tokens of a verification,
+    if it says only that."""
+
+    num_accepted: int | None
+    num_drafted: int | None
+    num_steps: int | None = None
+    accepted: tuple[int, ...] = ()
+    drafted: tuple[int, ...] = ()
+    per_step: float | None = None
+
+    def of(self, num_tokens: int) -> Drafted:
+        """The report on an answer of that many tokens."""
+        if self.per_step is None:
+            return self
+        num_steps = max(1, round(num_tokens / self.per_step))
+        return Drafted(num_tokens - num_steps, None, num_steps)
+
+
+def _no_drafts(event: Any) -> Drafted | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A server's program.
+
+    owners: its `owned_by` in a list of models.
+    drafted: its report on drafts, in an event of a stream.
+    metrics: how the names of its metrics begin. has_steps: whether a piece of an answer holds whole verifications.
+    speculate: the options that make it speculate.
+    report: the option that makes it report drafts."""
+
+    name: str
+    owners: tuple[str, ...] = ()
+    drafted: Callable[[Any], Drafted | None] = _no_drafts
+    metrics: str = ""
+    has_steps: bool = False
+    speculate: str = ""
+    report: str = ""
+
+
+def _of_vllm(event: Any) -> Drafted | None:
+    """`metrics.speculative_decoding`, of a server with --per-request-spec-decode-metrics summary or detailed."""
+    report = find(dict, event, "metrics", "speculative_decoding")
+    if report is None:
+        return None
+    accepted, drafted = counts(report, "per_step_accepted"), counts(report, "per_step_drafted")
+    if accepted is None or drafted is None:
+        sums = (count(report, f"num_{what}") for what in ("accepted_draft_tokens", "draft_tokens", "spec_steps"))
+        return _checked(*sums)
+    if len(accepted) != len(drafted) or any(a > d for a, d in zip(accepted, drafted, strict=True)):
+        return None
+    return Drafted(sum(accepted), sum(drafted), len(accepted), accepted, drafted)
+
+
+def _of_sglang(event: Any) -> Drafted | None:
+    """`sglext.spec_tokens_details`, asked for by `return_spec_tokens_details`."""
+    report = find(dict, event, "sglext", "spec_tokens_details")
+    names = ("spec_num_correct_drafts", "spec_num_proposed_drafts", "spec_verify_ct")
+    return _checked(*(count(report, name) for name in names))
+
+
+def _of_llama_cpp(event: Any) -> Drafted | None:
+    """`timings`: sums, once something was drafted."""
+    return _checked(count(event, "timings", "draft_n_accepted"), count(event, "timings", "draft_n"), None)
+
+
+def _of_tensorrt_llm(event: Any) -> Drafted | None:
+    """`avg_decoded_tokens_per_iter` of the last choice: 1 without speculation."""
+    per_step = number(event, "choices", 0, "avg_decoded_tokens_per_iter")
+    return Drafted(None, None, per_step=per_step) if per_step is not None and per_step > 1 else None
+
+
+def _checked(num_accepted: int | None, num_drafted: int | None, num_steps: int | None) -> Drafted | None:
+    """Sums that can be right; None for any others."""
+    if num_accepted is None or num_drafted is None or num_accepted > num_drafted:
+        return None
+    return Drafted(num_accepted, num_drafted, num_steps)
+
+
+VLLM = Dialect(
+    "vLLM", ("vllm",), _of_vllm, "vllm:", True,
+    '--speculative-config \'{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3}\' (or "method": '
+    '"eagle3" with its head as "model")',
+    "--per-request-spec-decode-metrics detailed",
+)  # fmt: skip
+SGLANG = Dialect(
+    "SGLang", ("sglang",), _of_sglang, "sglang:", True,
+    "--speculative-algorithm EAGLE3 --speculative-draft-model-path HEAD (or --speculative-algorithm NGRAM)",
+    "--enable-metrics",
+)  # fmt: skip
+TENSORRT_LLM = Dialect(
+    "TensorRT-LLM", ("tensorrt_llm",), _of_tensorrt_llm,
+    speculate="--config FILE, with speculative_config: {decoding_type: NGram, max_draft_len: 4} in it (or Eagle3)",
+)  # fmt: skip
+LLAMA_CPP = Dialect(
+    "llama.cpp", ("llamacpp", "llama.cpp"), _of_llama_cpp, "llamacpp:", False,
+    "--spec-type draft-simple --model-draft DRAFT.gguf --spec-draft-n-max 4 (or --spec-type ngram-simple)",
+    "--metrics",
+)  # fmt: skip
+TGI = Dialect("TGI", speculate="--speculate 4")
+OLLAMA = Dialect("Ollama", ("library",))
+LITELLM = Dialect("LiteLLM")
+OTHER = Dialect("")  # OpenAI's own, and whatever does not say what it is
+DIALECTS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, OLLAMA, LITELLM)
+
+
+def drafted_in(event: Any) -> Drafted | None:
+    """What an event says of the answer's drafts, in whichever server's form: gateways pass on what others wrote."""
+    reports = (dialect.drafted(event) for dialect in DIALECTS)
+    return next((report for report in reports if report is not None), None)
+
+
+def dialect_of(models: Any, headers: Mapping[str, str]) -> Dialect:
+    """Which server answered with this list of models and these headers."""
+    if find(int, models, 0, "created") == LITELLM_CREATED or any(name.startswith("x-litellm") for name in headers):
+        return LITELLM
+    owners = {find(str, model, "owned_by") for model in models}
+    if known := [dialect for dialect in DIALECTS if owners.intersection(dialect.owners)]:
+        return known[0]
+    return LLAMA_CPP if "llama.cpp" in headers.get("server", "") else OTHER

@@ -1,0 +1,78 @@
+"""What a server is asked for, and which fields of it a server may refuse. Pure; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.spec import SamplingParams
+from .endpoint import Endpoint
+
+TOP_P, RUNNING_USAGE, SEED, TO_THE_END = "top_p", "continuous_usage_stats", "seed", "ignore_eos"
+# Fields that make a server name or count its tokens and drafts: vLLM's and SGLang's, SGLang's (sglang#33518), and
+# llama.cpp's. SGLang refuses the first in a streamed chat (sglang#30917).
+DRAFTS = "return_spec_tokens_details"
+EXTRAS = ("return_token_ids", DRAFTS, "timings_per_token")
+# Fields that some server refuses, in the order in which they are left out if it does not say which: TensorRT-LLM
+# refuses all that it does not know, TGI a top_p of 1. What a race needs most is the last.
+OPTIONAL = (*EXTRAS, TOP_P, SEED, TO_THE_END, RUNNING_USAGE)
+# What it costs that a server refuses one.
+COSTS = {
+    EXTRAS[0]: "tokens have no ids, so only texts are compared",
+    SEED: "its sampled answers cannot be repeated",
+    TO_THE_END: "its answers may end early",
+    TOP_P: "it takes its own default",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a server is to continue: a text, or with `messages` a conversation of (role, content). to_the_end: whether
+    it must write the maximum number of tokens."""
+
+    text: str = ""
+    messages: tuple[tuple[str, str], ...] = ()
+    to_the_end: bool = False
+
+    @property
+    def path(self) -> str:
+        """Where it is asked, below the endpoint's URL."""
+        return "/chat/completions" if self.messages else "/completions"
+
+
+def optional(endpoint: Endpoint, question: Question, params: SamplingParams, with_extras: bool) -> tuple[str, ...]:
+    """The optional fields of a request, without those that the endpoint refused. A default is sent only where it means
+    something: vLLM takes the model's own top_p if none is sent. with_extras: whether to ask for counts in every
+    chunk, not only for those of the drafts at the end."""
+    samples = params.temperature > 0
+    means = {DRAFTS: True, TOP_P: samples and params.top_p == 1, SEED: samples, TO_THE_END: question.to_the_end}
+    wanted = (name for name in OPTIONAL if means.get(name, with_extras))
+    return tuple(name for name in wanted if (question.path, name) not in endpoint.memory.refused)
+
+
+def request_of(
+    endpoint: Endpoint, question: Question, params: SamplingParams, fields: Collection[str]
+) -> dict[str, Any]:
+    """The body of a streamed request for `question`. fields: those of OPTIONAL to send."""
+    values = {TOP_P: params.top_p, SEED: params.seed}
+    body: dict[str, Any] = {
+        "model": endpoint.model,
+        "max_tokens": params.max_new_tokens,
+        "temperature": params.temperature,
+        "stream": True,
+        "stream_options": {"include_usage": True, **({RUNNING_USAGE: True} if RUNNING_USAGE in fields else {})},
+        **({"stop": list(params.stop)} if params.stop else {}),
+        **({"top_k": params.top_k} if params.top_k else {}),
+        **({TOP_P: params.top_p} if params.top_p != 1 else {}),
+        **{name: values.get(name, True) for name in fields if name != RUNNING_USAGE},
+    }
+    if question.messages:
+        return {**body, "messages": [{"role": role, "content": content} for role, content in question.messages]}
+    return {**body, "prompt": question.text}
+
+
+def costs(endpoint: Endpoint, path: str) -> str:
+    """`it refused seed: its sampled answers cannot be repeated`; "" if it refused nothing that costs anything."""
+    refused = [name for name in COSTS if (path, name) in endpoint.memory.refused]
+    return "; ".join(f"it refused {name}: {COSTS[name]}" for name in refused)
