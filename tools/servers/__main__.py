@@ -30,13 +30,12 @@ from engine.cache import cache_dir
 from tools.servers.real import ENVIRON, SERVERS, install, version, write_models
 from tools.servers.wire import recording
 
-Asked = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 WIRE = ROOT / "tests" / "fixtures" / "wire"
 READY_S, COMMAND_S = 400.0, 600.0
 LANES = {"baseline": "plain", "speculative": "speculative"}  # and the fixture of each
 PROMPTS = ("Once upon a time", "The capital of France", "def add(a, b):")
-RACE = "race --prompt 'def add(a, b):' --max-new-tokens 32 --same-device"
+RACE = f"race --prompt '{PROMPTS[0]}' --max-new-tokens 32 --same-device"
 COMMANDS = {
     "race": RACE,
     "race --chat": f"{RACE} --chat",
@@ -45,35 +44,37 @@ COMMANDS = {
     "doctor": "doctor",
 }
 RECORDED = ("race", "race --chat", "study-prompts")
-PAGES = ("/v1/models", "/metrics")
-# Asked besides, when recording, whatever the engine asks: a text, a chat, and a model that there is not.
-COMMON: Asked = {"max_tokens": 32, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
+# Asked besides when recording, whatever the engine asks: two pages, a text, a chat, and a model that there is not.
+COMMON = {"max_tokens": 32, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
 TEXT = {**COMMON, "model": "trained", "prompt": PROMPTS[0]}
 CHAT = {**COMMON, "model": "trained", "messages": [{"role": "user", "content": PROMPTS[0]}]}
-QUESTIONS = (("/v1/completions", TEXT), ("/v1/chat/completions", CHAT), ("/v1/completions", {**TEXT, "model": "none"}))
+ASKED: tuple[tuple[str, dict[str, Any] | None], ...] = (
+    ("/v1/models", None),
+    ("/metrics", None),
+    ("/v1/completions", TEXT),
+    ("/v1/chat/completions", CHAT),
+    ("/v1/completions", {**TEXT, "model": "none"}),
+)
 
 
 @contextmanager
 def started(name: str, speculative: bool, folder: Path) -> Iterator[int]:
     """The port of an instance that runs in the folder of the models, once it lists its models."""
-    server = SERVERS[name]
+    server, models = SERVERS[name], folder / "models"
     with ExitStack() as stack:
         behind = stack.enter_context(started(server.behind, speculative, folder)) if server.behind else 0
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             port = int(found.getsockname()[1])
-        programs, models, config = install(name, folder), folder / "models", f"{port}.conf"
-        (models / config).write_text(server.config.format(port=port, behind=behind))
+        (models / f"{port}.conf").write_text(server.config.format(port=port, behind=behind))
         command = server.command + server.speculative * speculative
-        words = shlex.split(command.format(bin=f"{programs}/", port=port, behind=behind, config=config))
-        environ = os.environ | ENVIRON | {"HF_HUB_CACHE": str(models)}
+        words = shlex.split(command.format(bin=f"{install(name, folder)}/", port=port, config=f"{port}.conf"))
+        environ = {**os.environ, **ENVIRON, "HF_HUB_CACHE": str(models)}
         log = stack.enter_context((models / f"{port}.log").open("wb"))
-        process = subprocess.Popen(
-            words, cwd=models, env=environ, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
+        process = subprocess.Popen(words, cwd=models, env=environ, stdout=log, stderr=log, start_new_session=True)
         stack.callback(stop, process)
         deadline = time.monotonic() + READY_S
-        while not got(port, PAGES[0]):
+        while not got(port, "/v1/models"):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"it did not start: {log.name}")
             time.sleep(0.5)
@@ -88,21 +89,21 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(15)
 
 
-def got(port: int, path: str, body: Asked | None = None) -> bool:
+def got(port: int, path: str, body: dict[str, Any] | None = None) -> bool:
     """Whether a server has this page, or answers this question."""
     data = json.dumps(body).encode() if body else None
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
     with suppress(OSError), urllib.request.urlopen(request, timeout=COMMAND_S) as answer:
-        return len(answer.read()) >= 0
+        answer.read()
+        return True
     return False
 
 
 def ran(command: str, ports: Sequence[int], folder: Path) -> str:
     """`yes`, or its first error."""
     words = shlex.split(command.format(prompts=folder / "prompts.txt"))
-    for lane, port in zip(LANES, ports, strict=True):
-        words.append(f"--lane={lane}=openai:http://127.0.0.1:{port}/v1")
-    line = [sys.executable, "-m", "engine", *words, "--model", "trained"]
+    lanes = [f"--lane={lane}=openai:http://127.0.0.1:{port}/v1" for lane, port in zip(LANES, ports, strict=True)]
+    line = [sys.executable, "-m", "engine", *words, *lanes, "--model", "trained"]
     try:
         done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_S)
     except subprocess.TimeoutExpired:
@@ -118,17 +119,16 @@ def results(name: str, folder: Path, record: bool) -> list[str]:
     with ExitStack() as stack:
         kinds = (False, True) if server.speculative or server.behind else (False,)
         ports = [stack.enter_context(started(name, kind, folder)) for kind in kinds]
-        hidden = {f"127.0.0.1:{port}": "127.0.0.1:8000" for port in ports}
-        hidden |= {str(folder): "", socket.gethostname(): "", platform.platform(): "Linux"}
+        hidden = {str(folder): "", socket.gethostname(): "", platform.platform(): "Linux"}
         recorders = [stack.enter_context(recording(port, hidden)) for port in ports if record]
         asked = [recorder.port for recorder in recorders] or ports
-        for port in asked:
-            for path, body in (*((page, None) for page in PAGES), *QUESTIONS) if record else ():
+        for port in asked if record else ():
+            for path, body in ASKED:
                 got(port, path, body)
         found = [ran(COMMANDS[kind], (asked * 2)[:2], folder) for kind in (RECORDED if record else COMMANDS)]
         for recorder, kind in zip(recorders, LANES.values(), strict=False):
             command = server.command + server.speculative * (kind == "speculative")
-            shown = command.format(bin="", port=8000, behind=8001, config="config")
+            shown = command.format(bin="", port=8000, config="config")
             about = {"server": name, "version": version(name), "command": shown, "date": time.strftime("%Y-%m-%d")}
             recorder.save(WIRE / f"{name}-{kind}.json.gz", about)
     return found
