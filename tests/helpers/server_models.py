@@ -18,7 +18,17 @@ LAYER = {
     "self_attn.o_proj": "attn_output",
     **{f"mlp.{name}_proj": f"ffn_{name}" for name in ("gate", "up", "down")},
 }
+TRAINED = Path(__file__).resolve().parents[1] / "fixtures" / "trained"
 NORMAL, CONTROL = 1, 3  # llama.cpp's types of tokens
+
+
+def write_models(folder: Path) -> None:
+    """All of them, under the short names that servers are given, so that no answer names a path of this machine."""
+    for name, place in (("trained", "target"), ("draft", "draft"), ("eagle3", "eagle3")):
+        shutil.copytree(TRAINED / place, folder / name, dirs_exist_ok=True)
+    write_thinking(folder / "trained", folder / "thinking")
+    for name in ("trained", "draft"):
+        write_gguf(folder / name, folder / f"{name}.gguf")
 
 
 def write_gguf(checkpoint: Path, path: Path) -> None:

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.cache import cache_dir
-from tools.servers.real import ENVIRON, SERVERS, install, version, write_models
+from tests.helpers.server_models import write_models
+from tools.servers.real import ENVIRON, SERVERS, install, version
 from tools.servers.wire import recording
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,16 +46,11 @@ COMMANDS = {
 }
 RECORDED = ("race", "race --chat", "study-prompts")
 # Asked besides when recording, whatever the engine asks: two pages, a text, a chat, and a model that there is not.
+PAGES = ("/v1/models", "/metrics")
 COMMON = {"max_tokens": 32, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
 TEXT = {**COMMON, "model": "trained", "prompt": PROMPTS[0]}
 CHAT = {**COMMON, "model": "trained", "messages": [{"role": "user", "content": PROMPTS[0]}]}
-ASKED: tuple[tuple[str, dict[str, Any] | None], ...] = (
-    ("/v1/models", None),
-    ("/metrics", None),
-    ("/v1/completions", TEXT),
-    ("/v1/chat/completions", CHAT),
-    ("/v1/completions", {**TEXT, "model": "none"}),
-)
+QUESTIONS = (("/v1/completions", TEXT), ("/v1/chat/completions", CHAT), ("/v1/completions", {**TEXT, "model": "none"}))
 
 
 @contextmanager
@@ -74,7 +70,7 @@ def started(name: str, speculative: bool, folder: Path) -> Iterator[int]:
         process = subprocess.Popen(words, cwd=models, env=environ, stdout=log, stderr=log, start_new_session=True)
         stack.callback(stop, process)
         deadline = time.monotonic() + READY_S
-        while not got(port, "/v1/models"):
+        while not got(port, PAGES[0]):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"it did not start: {log.name}")
             time.sleep(0.5)
@@ -123,7 +119,7 @@ def results(name: str, folder: Path, record: bool) -> list[str]:
         recorders = [stack.enter_context(recording(port, hidden)) for port in ports if record]
         asked = [recorder.port for recorder in recorders] or ports
         for port in asked if record else ():
-            for path, body in ASKED:
+            for path, body in (*((page, None) for page in PAGES), *QUESTIONS):
                 got(port, path, body)
         found = [ran(COMMANDS[kind], (asked * 2)[:2], folder) for kind in (RECORDED if record else COMMANDS)]
         for recorder, kind in zip(recorders, LANES.values(), strict=False):

