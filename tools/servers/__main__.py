@@ -115,7 +115,7 @@ def results(name: str, folder: Path, record: bool) -> list[str]:
     with ExitStack() as stack:
         kinds = (False, True) if server.speculative or server.behind else (False,)
         ports = [stack.enter_context(started(name, kind, folder)) for kind in kinds]
-        hidden = {str(folder): "", socket.gethostname(): "", platform.platform(): "Linux"}
+        hidden = {str(folder): "", platform.platform(): "Linux"}
         recorders = [stack.enter_context(recording(port, hidden)) for port in ports if record]
         asked = [recorder.port for recorder in recorders] or ports
         for port in asked if record else ():
