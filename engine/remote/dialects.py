@@ -19,14 +19,15 @@ LITELLM_CREATED = 1677610602  # of every model that LiteLLM's proxy lists
 class Drafted:
     """A server's report on its speculative decoding for one answer; None where it does not say.
 
-    num_steps: verifications. accepted, drafted: by verification, if it lists them. per_step: tokens of a verification,
-    if it says only that."""
+    num_steps: verifications. accepted, drafted: by verification, if it lists them. starts: the first token of each,
+    where its chunks show it. per_step: tokens of a verification, if it says only that."""
 
     num_accepted: int | None
     num_drafted: int | None
     num_steps: int | None = None
     accepted: tuple[int, ...] = ()
     drafted: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
     per_step: float | None = None
 
     def of(self, num_tokens: int) -> Drafted:
@@ -82,7 +83,7 @@ def _of_sglang(event: Any) -> Drafted | None:
 
 
 def _of_llama_cpp(event: Any) -> Drafted | None:
-    """`timings`: sums, once something was drafted."""
+    """`timings`: sums so far, once something was drafted; with `timings_per_token` in every chunk."""
     return _checked(count(event, "timings", "draft_n_accepted"), count(event, "timings", "draft_n"), None)
 
 

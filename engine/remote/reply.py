@@ -156,6 +156,7 @@ class Reader:
     def __init__(self, max_tokens: int) -> None:
         self.reply, self.done = Reply(), False
         self._max_tokens, self._num_ids, self._num_running = max_tokens, 0, 0
+        self._steps = list[tuple[int, int, int]]()  # the first token, accepted and drafted ones of each verification
 
     def take(self, data: str, at_s: float) -> Chunk | None:
         """The new text of an event, or None."""
@@ -168,7 +169,7 @@ class Reader:
         if event.get("error"):
             raise RaceError(f"the server ended the stream with an error: {words_in(event) or 'it does not say which'}")
         running, choice, reply = self._usage(event), find(dict, event, "choices", 0), self.reply
-        reply.drafted = drafted_in(event) or reply.drafted
+        before, reply.drafted = reply.drafted, drafted_in(event) or reply.drafted
         if choice is None:
             return None
         reply.prompt_ids = (
@@ -183,8 +184,14 @@ class Reader:
         self._num_ids += len(ids)
         counted = running is not None or ids or self._num_running
         num_tokens = max(self._num_running, self._num_ids) if running is None and counted else running
+        if reply.chunks and reply.chunks[0].num_tokens is None:
+            num_tokens = None  # a count that comes only at the end is not that of a piece
         if not (thinking or answer or ids) and (num_tokens or 0) <= self._num_running:
             return None
+        if (now := reply.drafted) and running and now.num_drafted and now.num_accepted is not None:
+            old = (before.num_accepted or 0, before.num_drafted or 0) if before else (0, 0)
+            if now.num_drafted > old[1]:  # llama.cpp's sums grow with the first token of a verification
+                self._steps.append((self._num_running, now.num_accepted - old[0], now.num_drafted - old[1]))
         self._num_running = num_tokens or self._num_running
         if (num_tokens or len(reply.chunks)) > self._max_tokens + MAX_TOKENS_OVER:
             raise RaceError(f"the server sent over {MAX_TOKENS_OVER} tokens more than the {self._max_tokens} requested")
@@ -209,7 +216,11 @@ class Reader:
             raise RaceError(f"the server sent {self._num_ids} token ids and counts {reply.num_tokens} tokens in usage")
         if not reply.num_tokens:
             raise RaceError("the server's answer has no token")
-        reply.drafted = reply.drafted and reply.drafted.of(reply.num_tokens)
+        reply.drafted = (drafted := reply.drafted) and drafted.of(reply.num_tokens)
+        if drafted and not drafted.accepted and len(self._steps) > 1:
+            starts, accepted, proposed = zip(*self._steps, strict=True)
+            if (sum(accepted), sum(proposed)) == (drafted.num_accepted, drafted.num_drafted) and min(accepted) >= 0:
+                reply.drafted = Drafted(sum(accepted), sum(proposed), len(starts), accepted, proposed, starts)
         return reply
 
     def _usage(self, event: dict[str, Any]) -> int | None:

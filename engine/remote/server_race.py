@@ -158,7 +158,7 @@ def _final_steps(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
         notes.append(f"it says that {drafted.num_accepted} of its tokens were accepted drafts; a step is a chunk")
     elif not drafted.num_drafted and not drafted.accepted:
         notes.append("it drafted nothing; a step is a chunk")
-    elif not drafted.accepted:
+    elif not drafted.accepted or written.uncounted:
         notes.append(
             f"it says that it accepted {drafted.num_accepted} of {drafted.num_drafted} drafted tokens, and not at "
             "which step; a step is a chunk"

@@ -17,7 +17,7 @@ from .reply import Chunk, Drafted
 class Written:
     """What a lane has written so far: for each token its id (0 if the server only counts), its text and when it came. A
     chunk's text belongs to its first token. ends: after which tokens a chunk ended, 0 first. uncounted: the chunks so
-    far, if the server counts tokens only at its answer's end: until then each counts as one.
+    far, if the server counted none of them: until its answer's end each counts as a token.
 
     secrets stay out of the text: see `Hiding`. limit: the request's maximum number of tokens. num_thinking: tokens
     before the first piece that belongs to the answer; None while there is none."""
@@ -144,6 +144,8 @@ def _cuts(ends: Sequence[int], drafted: Drafted) -> list[_Cut] | None:
     if not ends[-1] or any(num > MAX_K for num in drafted.drafted):
         return None
     entries = list(zip(drafted.accepted, drafted.drafted, strict=True))
+    if drafted.starts:
+        return _cuts_at(ends[-1], drafted.starts, entries)
     cuts, at = [_Cut(0, 1)], 1
     for start, end in pairwise(ends):
         at = max(at, start)
@@ -159,3 +161,15 @@ def _cuts(ends: Sequence[int], drafted: Drafted) -> list[_Cut] | None:
             cuts.append(_Cut(at, at + size, num_accepted, num_drafted))
             at += size
     return None if entries else cuts
+
+
+def _cuts_at(num_tokens: int, starts: Sequence[int], entries: Sequence[tuple[int, int]]) -> list[_Cut] | None:
+    """The steps where the first token of each verification is known; None if they overlap."""
+    cuts, at = list[_Cut](), 0
+    for start, (num_accepted, num_drafted) in zip(starts, entries, strict=True):
+        if start < at:
+            return None
+        cuts += [_Cut(i, i + 1) for i in range(at, start)]
+        at = min(start + num_accepted + 1, num_tokens)
+        cuts.append(_Cut(start, at, min(num_accepted, at - start), num_drafted))
+    return cuts + [_Cut(i, i + 1) for i in range(at, num_tokens)]

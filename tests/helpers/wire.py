@@ -6,10 +6,13 @@ import asyncio
 import base64
 import gzip
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from engine.remote.reply import Events, Reader, Reply
+from engine.remote.steps import Written
 
 from .loopback import Body, Loopback, http, servers
 
@@ -25,6 +28,19 @@ def recorded(name: str) -> dict[str, Any]:
 def body_parts(exchange: dict[str, Any]) -> list[tuple[float, bytes]]:
     """What the server wrote, and when, in seconds since the question; its last member says if it is in base64."""
     return [(at, base64.b64decode(text) if coded else text.encode()) for at, text, *coded in exchange["pieces"]]
+
+
+def read_parts(data: bytes, limit: int, cuts: Sequence[int] = ()) -> tuple[Reply, Written]:
+    """The answer in a stream whose bytes are read in parts that end at these places. limit: its request's max_tokens."""
+    reader, events, written = Reader(limit), Events(), Written(limit)
+    ends = sorted({cut % len(data) for cut in cuts} | {len(data)}) if data else []
+    for i, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+        for event in events.feed(data[start:end]):
+            if (chunk := reader.take(event, 0.01 * i)) is not None:
+                written.take(chunk)
+    reply = reader.end(1.0)
+    written.end(reply.num_tokens or 0)
+    return reply, written
 
 
 class Replay:

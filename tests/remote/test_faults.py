@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core.errors import RaceError
 from engine.core.events import steps
 from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
-from engine.remote.reply import THINKING, Events, Reader
+from engine.remote.reply import THINKING
 from engine.remote.request import COSTS, OPTIONAL, RUNNING_USAGE, Question, costs, request_of
 from engine.remote.server_race import RemoteRace
-from engine.remote.steps import Written
 from tests.helpers import FIXTURES
 from tests.helpers.loopback import WORDS, Answer, as_chat, lists, refusal, says, servers, sse, stream_of
 from tests.helpers.races import events_of
-from tests.helpers.server_faults import GOOD, JSON, REFUSALS, SAID, TEXT, places, put
+from tests.helpers.server_faults import GOOD, REFUSALS, SAID, TEXT
+from tests.helpers.wire import read_parts
 
 PATIENCE = Patience(0.5, 1.0)
 LONG = Patience(10.0, 20.0)  # for faults that show before any limit: a busy machine connects late
@@ -156,81 +154,8 @@ def test_tokens_without_any_text_are_named(ids: bool):
     assert "it counts 20 tokens, but no text came (it was looked for in text, content, reasoning" in said
 
 
-@given(st.data())
-def test_wrong_types_in_a_stream_are_errors_of_the_server(data: st.DataObject):
-    """A value of a type that nobody expects would end a race with a traceback."""
-    events = stream_of([1] * 3, TEXT[:3], lists([1], [2]) | {"timings": {"predicted_n": 3, "draft_n": 1}})
-    events[0]["choices"][0]["delta"] = {"content": "a", "reasoning": "b"}
-    event = data.draw(st.sampled_from(events[:-1]))
-    put(event, data.draw(st.sampled_from(list(places(event)))), data.draw(JSON))
-    reader = Reader(40)
-    with suppress(RaceError):
-        for each in events[:-1]:
-            reader.take(json.dumps(each), 0.0)
-        reader.end(1.0)
-
-
-# What a real vLLM sent (tests/fixtures/streams, of tools/real_servers.py), cut anywhere
-
-FOLDER = FIXTURES / "streams"
-STREAMS = sorted(FOLDER.glob("vllm_*.json"))
-RACES = sorted(FOLDER.glob("race_*.json"))
-
-
-def stream(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def read(data: bytes, limit: int, cuts: list[int]) -> tuple[Any, Written]:
-    """The answer, its bytes read in parts that end at these places."""
-    reader, events, written = Reader(limit), Events(), Written(limit)
-    places = sorted({cut % len(data) for cut in cuts} | {len(data)})
-    for i, (start, end) in enumerate(zip([0, *places], places, strict=False)):
-        for event in events.feed(data[start:end]):
-            if (chunk := reader.take(event, 0.01 * i)) is not None:
-                written.take(chunk)
-    reply = reader.end(1.0)
-    written.end(reply.num_tokens)
-    return reply, written
-
-
-def read_stream(found: dict[str, Any], cuts: list[int]) -> tuple[Any, Written]:
-    return read("".join(part for _, part in found["reads"]).encode(), found["request"]["max_tokens"], cuts)
-
-
 CUTS = st.lists(st.integers(0, 10**6), max_size=12)
-
-
-@pytest.mark.parametrize("path", [path for path in STREAMS if "bare" not in path.stem], ids=lambda path: path.stem)
-@given(CUTS)
-def test_its_steps_are_the_servers_own(path: Path, cuts: list[int]) -> None:
-    """Another count than the server's own, a token lost where a read ended within it, or other text."""
-    found = stream(path)
-    reply, written = read_stream(found, cuts)
-    events = [
-        json.loads(part[6:]) for _, part in found["reads"] if part.startswith("data: {") for part in [part.strip()]
-    ]
-    usage = [event["usage"] for event in events if event.get("usage")][-1]
-    assert (reply.num_tokens, reply.num_prompt_tokens) == (usage["completion_tokens"], usage["prompt_tokens"])
-    assert len(written.token_ids) == reply.num_tokens and all(written.token_ids)
-    assert "".join(written.pieces) == "".join(c["text"] for event in events for c in event["choices"])
-    told = next((event["metrics"]["speculative_decoding"] for event in events if event.get("metrics")), None)
-    if told is None:
-        assert reply.drafted is None
-        return
-    own = [step for step in written.steps(reply.drafted) or [] if step.num_drafted]
-    assert [step.num_drafted for step in own] == told["per_step_drafted"]
-    accepted = [step.num_accepted for step in own]
-    assert accepted[:-1] == told["per_step_accepted"][:-1] and accepted[-1] <= told["per_step_accepted"][-1]
-
-
-def test_a_server_that_names_no_tokens_counts_them_at_the_end() -> None:
-    reader, events = Reader(40), Events()
-    for _, part in stream(FOLDER / "vllm_plain_words_bare.json")["reads"]:
-        for event in events.feed(part.encode()):
-            chunk = reader.take(event, 0.0)
-            assert chunk is None or (chunk.num_tokens is None and not chunk.token_ids)
-    assert reader.end(1.0).num_tokens == 40
+RACES = sorted((FIXTURES / "streams").glob("race_*.json"))
 
 
 @pytest.mark.parametrize("path", RACES, ids=lambda path: path.stem)
@@ -263,7 +188,7 @@ def test_cuts_and_merges_change_nothing(answer, cuts, rng) -> None:
 
     def result(sizes: list[int], cuts: list[int]) -> tuple[str, list[Any]]:
         data = sse(*stream_of(sizes, words, lists(accepted, drafted)))
-        reply, written = read(data, len(words), cuts)
+        reply, written = read_parts(data, len(words), cuts)
         done = written.steps(reply.drafted) or []
         return "".join(written.pieces), [(s.num_accepted, s.num_drafted, s.token_ids) for s in done]
 

@@ -1,40 +1,201 @@
-"""If this breaks: recordings of real servers, which other tests rely on, are not replayed as they were recorded."""
+"""What real servers sent (tests/fixtures/wire, recorded by `python -m tools.servers`): the same commands again, what is
+read of each answer, cut anywhere, and damaged."""
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import json
+import random
 import re
+import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any
 
-import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.helpers.wire import FOLDER, NOT_RECORDED, body_parts, recorded, replayed
+from engine.cli.main import main
+from engine.core.errors import RaceError
+from engine.remote.endpoint import Endpoint
+from engine.remote.look import Seen, look, takes_chat
+from engine.remote.reply import Reply
+from engine.remote.steps import Written
+from tests.helpers.server_faults import JSON, places, put
+from tests.helpers.wire import FOLDER, body_parts, read_parts, recorded, replayed
+from tools.servers.__main__ import COMMANDS, LANES, PROMPTS, RECORDED
 
-NAMES = sorted(path.name.removesuffix(".json.gz") for path in FOLDER.glob("*.json.gz"))
+NAMES = sorted({path.name.rpartition("-")[0] for path in FOLDER.glob("*.json.gz")})
+SPEED = 20.0
+# What is said of each in a race: how its tokens are counted, and what it reports of drafts.
+SAYS = {
+    "vllm": ("steps by its own lists", ()),
+    "vllm-thinking": ("steps by its own lists", ("it thinks first",)),
+    "llama_cpp": ("steps by its own lists", ("does not name them",)),
+    "nginx": ("steps by its own lists", ("does not name them",)),
+    "nginx-buffering": ("steps by its own lists", ("does not name them",)),
+    "litellm": ("steps by its own lists", ()),
+    "mlx": ("says nothing of drafts", ("counts its tokens only at an answer's end",)),
+    "transformers": ("says nothing of drafts", ("counts its tokens only at an answer's end",)),
+    "sglang": ("it says that it accepted", ()),
+}
+PROGRAMS = {"vllm": "vLLM", "vllm-thinking": "vLLM", "litellm": "LiteLLM", "sglang": "SGLang",
+            **dict.fromkeys(("llama_cpp", "nginx", "nginx-buffering"), "llama.cpp")}  # fmt: skip
+
+
+def both(stack: ExitStack, name: str) -> list[str]:
+    """The URLs of a server's plain and its speculative instance; one that cannot speculate is both."""
+    kinds = [kind for kind in LANES.values() if (FOLDER / f"{name}-{kind}.json.gz").exists()]
+    return [stack.enter_context(replayed(f"{name}-{kind}", SPEED)).url for kind in (kinds * 2)[:2]]
+
+
+@pytest.mark.parametrize("kind", RECORDED)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_real_server_does_what_the_docs_say(name: str, kind: str, tmp_path: Any, capsys: Any) -> None:
+    """A server that engineers use could not be raced or studied, or something false would be said of it."""
+    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS) + "\n")
+    with ExitStack() as stack:
+        lanes = zip(LANES, both(stack, name), strict=True)
+        words = shlex.split(COMMANDS[kind].format(prompts=tmp_path / "prompts.txt"))
+        assert main([*words, *(f"--lane={lane}=openai:{url}" for lane, url in lanes), "--model", "trained"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    if kind == "race --chat":
+        drafts, others = SAYS[name]
+        assert drafts in said and all(words in said for words in others), said
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_exchange_is_replayed_in_its_order(name: str) -> None:
-    """Otherwise a test would see another answer than the server gave."""
-    with replayed(name, speed=1e6) as server, httpx.Client() as client:
-        for exchange in recorded(name)["exchanges"]:
-            asked = exchange["asked"]
-            url = server.url.removesuffix("/v1") + asked["path"]
-            with client.stream(asked["method"], url, json=asked["body"]) as answer:
-                assert answer.status_code == exchange["status"]
-                assert b"".join(answer.iter_raw()) == b"".join(part for _, part in body_parts(exchange))
-                assert answer.headers.get("content-type") == exchange["headers"].get("content-type")
+def test_a_real_server_is_recognised(name: str) -> None:
+    """A plain server would be said to speculate, or a speculative one not to; or a proxy be called what it is not."""
+
+    async def looked(url: str) -> tuple[Seen, bool]:
+        seen = await look(Endpoint("a", "trained", url))
+        return seen, await takes_chat(seen)
+
+    with ExitStack() as stack:
+        (plain, chats), (speculative, _) = (asyncio.run(looked(url)) for url in both(stack, name))
+    assert plain.endpoint and chats and plain.dialect.name == PROGRAMS.get(name, "")
+    assert not plain.speculates and (speculative.speculates or name not in PROGRAMS or name == "litellm")
+    assert plain.speculates is not None or name not in ("vllm", "llama_cpp")
 
 
-def test_what_was_not_recorded_is_said() -> None:
-    with replayed(NAMES[0]) as server:
-        answer = httpx.post(f"{server.url}/completions", json={"prompt": "never asked"})
-    assert answer.status_code == NOT_RECORDED
-    assert "python -m tools.servers" in answer.json()["error"]["message"]
+@dataclass(frozen=True)
+class Stream:
+    """A recorded answer. data: its body. asked: the request's."""
+
+    name: str
+    data: bytes
+    asked: dict[str, Any]
+
+    @property
+    def events(self) -> list[Any]:
+        lines = self.data.decode().splitlines()
+        return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_recording_has_nothing_of_the_machine_that_made_it(name: str) -> None:
-    text = json.dumps(recorded(name))
-    assert not re.search(r"/(home|root|work|tmp|opt|Users)/", text)
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 400_000
+def streams() -> Iterator[Stream]:
+    for path in sorted(FOLDER.glob("*.json.gz")):
+        for exchange in recorded(path.name.removesuffix(".json.gz"))["exchanges"]:
+            asked = exchange["asked"]["body"] or {}
+            if exchange["status"] == 200 and asked.get("max_tokens", 0) > 1:
+                data = b"".join(part for _, part in body_parts(exchange))
+                packed = exchange["headers"].get("content-encoding") == "gzip"
+                yield Stream(path.name.partition(".")[0], gzip.decompress(data) if packed else data, asked)
+
+
+STREAMS = list(streams())
+
+
+def read(stream: Stream, data: bytes, cuts: list[int] | tuple[int, ...] = ()) -> tuple[Reply, Written]:
+    return read_parts(data, stream.asked["max_tokens"], cuts)
+
+
+def texts(events: list[Any], *fields: str) -> str:
+    choices = [choice for event in events for choice in event["choices"]]
+    return "".join((choice.get("delta") or choice).get(field) or "" for choice in choices for field in fields)
+
+
+def check(stream: Stream, cuts: list[int]) -> None:
+    reply, written = read(stream, stream.data, cuts)
+    events = stream.events
+    usage = [event["usage"] for event in events if event.get("usage")][-1]
+    assert (reply.num_tokens, reply.num_prompt_tokens) == (usage["completion_tokens"], usage["prompt_tokens"])
+    assert len(written.token_ids) == reply.num_tokens == len(written.pieces)
+    assert "".join(written.pieces) == reply.text == texts(events, "text", "reasoning", "reasoning_content", "content")
+    assert reply.thinking == texts(events, "reasoning", "reasoning_content")
+    lists = next((e["metrics"]["speculative_decoding"] for e in events if e.get("metrics")), {})
+    sums = [e["timings"] for e in events if "draft_n" in e.get("timings", {})]
+    own = written.steps(reply.drafted) if reply.drafted and not written.uncounted else None
+    own = [step for step in own or [] if step.num_drafted]
+    if own and "per_step_drafted" in lists:
+        assert [step.num_drafted for step in own] == lists["per_step_drafted"]
+        assert [step.num_accepted for step in own][:-1] == lists["per_step_accepted"][:-1]
+    if sums and reply.drafted:
+        assert (reply.drafted.num_drafted, reply.drafted.num_accepted) == (
+            sums[-1]["draft_n"],
+            sums[-1]["draft_n_accepted"],
+        )
+        assert sum(step.num_drafted for step in own) == (sums[-1]["draft_n"] if len(sums) > 1 else 0)
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
+def test_what_is_read_is_what_it_sent(stream: Stream) -> None:
+    """Another count than the server's own, other text, or other drafts."""
+    check(stream, [])
+
+
+@given(st.sampled_from(STREAMS), st.lists(st.integers(0, 10**6), max_size=12))
+def test_cuts_change_nothing(stream: Stream, cuts: list[int]) -> None:
+    """A token, or half a character, would be lost where a read ended within it."""
+    check(stream, cuts)
+
+
+DAMAGES = ("drop", "retype", "swap", "repeat", "cut")
+
+
+def damaged(stream: Stream, rng: random.Random, value: Any) -> bytes:
+    """Its data after one accident on the way."""
+    lines = stream.data.split(b"\n\n")
+    i, j = (rng.randrange(len(lines)) for _ in range(2))
+    match rng.choice(DAMAGES):
+        case "drop":
+            del lines[i]
+        case "swap":
+            lines[i], lines[j] = lines[j], lines[i]
+        case "repeat":
+            lines.insert(i, lines[j])
+        case "cut":
+            return stream.data[: rng.randrange(len(stream.data))]
+        case "retype" if lines[i].startswith(b"data: {"):
+            event = json.loads(lines[i][6:])
+            put(event, rng.choice(list(places(event))), value)
+            lines[i] = b"data: " + json.dumps(event).encode()
+    return b"\n\n".join(lines)
+
+
+@given(st.sampled_from(STREAMS), st.randoms(use_true_random=False), JSON)
+def test_a_damaged_answer_costs_itself_at_most(stream: Stream, rng: random.Random, value: Any) -> None:
+    """A field that is missing, of another type, late, doubled or cut would end a race with a traceback, or come out as
+    steps that do not add up."""
+    with suppress(RaceError):
+        reply, written = read(stream, damaged(stream, rng, value))
+        assert (
+            len(written.token_ids) == len(written.pieces) == reply.num_tokens and "".join(written.pieces) == reply.text
+        )
+        for drafted in (None, reply.drafted):
+            own = written.steps(drafted if drafted and drafted.accepted and not written.uncounted else None)
+            if own is not None:
+                assert sum(len(step.token_ids) for step in own) == reply.num_tokens
+                assert all(
+                    step.num_accepted <= step.num_unknown and step.seconds >= 0 for step in own if step.num_unknown
+                )
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
+def test_a_recording_has_nothing_of_the_machine_that_made_it(path: Any) -> None:
+    """The folders of whoever recorded it would be published."""
+    assert not re.search(r"/(home|root|work|tmp|opt|Users)/", gzip.decompress(path.read_bytes()).decode())
+    assert sum(other.stat().st_size for other in FOLDER.iterdir()) < 400_000

@@ -11,6 +11,7 @@ cannot speculate is both lanes.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import platform
@@ -27,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.cache import cache_dir
+from engine.remote.endpoint import Endpoint
+from engine.remote.look import look, takes_chat
 from tests.helpers.server_models import write_models
 from tools.servers.real import ENVIRON, SERVERS, install, version
 from tools.servers.wire import recording
@@ -44,8 +47,8 @@ COMMANDS = {
     "study": "study --concurrency 2 --requests 4 --data {prompts} --max-new-tokens 24",
     "doctor": "doctor",
 }
-RECORDED = ("race", "race --chat", "study-prompts")
-# Asked besides when recording, whatever the engine asks: two pages, a text, a chat, and a model that there is not.
+RECORDED = ("race", "race --chat", "study-prompts", "study")
+# Asked as well when recording, whatever the engine asks: two pages, a text, a chat, and a model that there is not.
 PAGES = ("/v1/models", "/metrics")
 COMMON = {"max_tokens": 32, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
 TEXT = {**COMMON, "model": "trained", "prompt": PROMPTS[0]}
@@ -121,6 +124,8 @@ def results(name: str, folder: Path, record: bool) -> list[str]:
         for port in asked if record else ():
             for path, body in (*((page, None) for page in PAGES), *QUESTIONS):
                 got(port, path, body)
+            seen = asyncio.run(look(Endpoint("a", "trained", f"http://127.0.0.1:{port}/v1")))
+            asyncio.run(takes_chat(seen))
         found = [ran(COMMANDS[kind], (asked * 2)[:2], folder) for kind in (RECORDED if record else COMMANDS)]
         for recorder, kind in zip(recorders, LANES.values(), strict=False):
             command = server.command + server.speculative * (kind == "speculative")
