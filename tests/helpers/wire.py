@@ -31,7 +31,7 @@ def body_parts(exchange: dict[str, Any]) -> list[tuple[float, bytes]]:
 
 
 def read_parts(data: bytes, limit: int, cuts: Sequence[int] = ()) -> tuple[Reply, Written]:
-    """The answer in a stream whose bytes are read in parts that end at these places. limit: its request's max_tokens."""
+    """The answer in a stream whose bytes are read in parts that end at these places. limit: of its request's tokens."""
     reader, events, written = Reader(limit), Events(), Written(limit)
     ends = sorted({cut % len(data) for cut in cuts} | {len(data)}) if data else []
     for i, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):

@@ -204,7 +204,9 @@ def _each(levels: Sequence[Level], metric: str, value: str, words: str) -> str:
     return words.format(" against ".join("unknown" if number is None else value.format(number) for number in values))
 
 
-def _pairs(levels: Sequence[Level], first: str, second: str, are_equal: bool = True) -> dict[int, tuple[Level, Level]]:
+def _pairs(
+    levels: Sequence[Level], first: str, second: str, *, are_equal: bool = True
+) -> dict[int, tuple[Level, Level]]:
     """The levels of both lanes by number of users, ascending, where both have one. are_equal: and did the same work."""
     by_key = {(level["lane"], level["concurrency"]): level for level in levels}
     both = {num: (by_key.get((first, num)), by_key.get((second, num))) for num in sorted({num for _, num in by_key})}
