@@ -58,7 +58,8 @@ async def look(endpoint: Endpoint) -> Seen:
         async with asyncio.timeout(LOOK_S), new_client() as client:
             return await _look(client, endpoint)
     except TimeoutError:
-        return Seen(None, f"It did not answer within {LOOK_S:g} s.")
+        message = f"It did not answer within {LOOK_S:g} s."
+        return Seen(None, message, error=RemoteError(message, "timeout"))
     except RemoteError as error:
         words = str(error).replace(f" of lane {endpoint.lane}", "").removeprefix(f"lane {endpoint.lane}: ")
         return Seen(None, sentence(endpoint.redact(words)), error=error)
@@ -96,7 +97,8 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
     what = f"{dialect.name or 'A server'} with {name}{', which takes chat messages only' if chat else ''}"
     if not reply.chunks:
         return Seen(None, f"{what}: {reply.textless or 'its answer has no token'}.", dialect=dialect, reply=reply)
-    speculation = speculation_of([reply], before, await read_counters(endpoint, root))
+    after = await read_counters(endpoint, root) if before.dialect else before  # a page that hangs is waited for once
+    speculation = speculation_of([reply], before, after)
     parts = (
         what,
         f"{STATES[speculation.is_on]}: {speculation.says}",

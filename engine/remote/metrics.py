@@ -32,7 +32,7 @@ ACCEPTED, DRAFTED, EMITTED, DRAFTS, VERIFIED = (
     "spec_verify_calls",
 )
 CACHE_HITS, GENERATED = "prefix_cache_hits", "generation_tokens"
-MOST = 1.1  # of a piece's mean tokens that a verification may write: an answer's first token comes without one
+MOST = 1.1  # of a piece's mean tokens that a verification may write
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ def per_step(
     length, num_drafted = 1 + num_accepted / num_drafts, after.since(before, DRAFTED)
     if num_drafted is not None and num_accepted > num_drafted:
         return None, f"its metrics count {num_accepted:g} accepted tokens of {num_drafted:g} drafted ones"
-    if after.dialect and after.dialect.has_steps and length * num_chunks > MOST * num_tokens:
-        size = num_tokens / num_chunks
+    num_later, num_steps = num_tokens - num_answers, num_chunks - num_answers  # an answer's first token has no draft
+    if after.dialect and after.dialect.has_steps and num_steps > 0 and length * num_steps > MOST * num_later:
+        size = num_later / num_steps
         return None, f"its metrics count {length:.2f} tokens a step, but a piece of its answers has {size:.2f}"
     return length, ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -179,7 +180,7 @@ def likely_of(answer: Any, tokens: Sequence[int]) -> Likely | None:
     """From vLLM's answer; None if the log-probability of one of the tokens is missing."""
     places = find(dict, answer, "choices", 0, "logprobs", "top_logprobs", 0) or {}
     named = {name.removeprefix(TOKEN_ID): number(places, name) for name in places}
-    likely = {int(name): odds for name, odds in named.items() if odds is not None and name.isdecimal()}
+    likely = {int(name): odds for name, odds in named.items() if odds is not None and re.fullmatch("[0-9]{1,10}", name)}
     if not all(token in likely for token in tokens):
         return None
     return Likely([likely[token] for token in tokens], max(likely, key=lambda token: likely[token]))

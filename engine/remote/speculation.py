@@ -10,6 +10,7 @@ from .reply import Reply
 
 # Tokens of a piece from which a server speculates, and up to which it does not.
 SEVERAL, ONE = 1.2, 1.02
+NONE = "it reports drafts, and made none here"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,6 @@ def _reported(num_accepted: int, drafted: Sequence[int | None], num_tokens: int)
             True, f"it accepted {num_accepted} drafted tokens of {num_tokens} that it wrote", num_accepted
         )
     num_drafted = sum(num or 0 for num in drafted)
-    share = f" ({num_accepted / num_drafted:.0%})" if num_drafted else ""
-    return Speculation(
-        True, f"it accepted {num_accepted} of {num_drafted} drafted tokens{share}", num_accepted, num_drafted
-    )
+    share = num_accepted / num_drafted if num_drafted else 0
+    says = f"it accepted {num_accepted} of {num_drafted} drafted tokens ({share:.0%})" if num_drafted else NONE
+    return Speculation(True, says, num_accepted, num_drafted)

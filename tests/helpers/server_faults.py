@@ -85,6 +85,7 @@ REFUSALS = {
     "transformers": ({"return_token_ids", "timings_per_token", "seed"}, 422, lambda names: {"detail":
         f"Unexpected fields in the request: {set(names)}"}),
 }  # fmt: skip
+JSON_TYPE, TEXT_TYPE = "Content-Type: application/json\r\n", "Content-Type: text/plain; charset=utf-8\r\n"
 SAID = [
     ("disconnect", says(EVENTS[:5], end=False), "broke the connection off"),
     ("no end", says(EVENTS[:5]), "broke off after 5 events, without an end"),
@@ -93,6 +94,13 @@ SAID = [
     ("500", raw(refusal(500, b"<html>secret trace</html>")), "answered 500"),
     ("503 in the middle", says([*EVENTS[:3], sse({"error": {"message": "gone"}})]), "with an error: gone"),
     ("wrong model", raw(refusal(404, error("The model `a` does not exist."))), "404: The model `a` does not exist."),
+    ("FastAPI's 404", raw(refusal(404, b'{"detail": "Not Found"}')), "answered 404: Not Found"),
+    ("FastAPI's 422", raw(refusal(422, b'{"detail": [{"loc": ["body", "n"], "msg": "no"}]}')), "422: body.n: no"),
+    ("plain words", raw(refusal(404, b"404 page not found", TEXT_TYPE)), "answered 404: 404 page not found"),
+    ("a JSON answer", raw(refusal(200, b'{"error": "no endpoint /x"}', JSON_TYPE)), "is no stream: no endpoint /x"),
+    ("in one piece", raw(refusal(200, b'{"choices": [{"text": "x"}]}', JSON_TYPE)), "stream: true was ignored"),
+    ("a web page", raw(refusal(200, b"<html>", "Content-Type: text/html\r\n")), "answered with text/html"),
+    ("no gzip", raw(refusal(200, b"xx", "Content-Encoding: gzip\r\n")), "not compressed as it says"),
     ("redirect", raw(refusal(302, b"", "Location: http://127.0.0.1:1/\r\n")), "302, a redirect, which is not followed"),
     ("not JSON", says([b"data: {oops\n\n"]), "no JSON object"),
     ("too deep", says([b"data: " + b"[" * 100_000 + b"\n\n"]), "no JSON object"),

@@ -32,7 +32,7 @@ async def identity(pair: Pair) -> list[Finding]:
     for server, result in zip(pair.servers, seen, strict=True):
         server.seen = result
         if result.endpoint is None:
-            kind = result.error.kind if result.error else "timeout"
+            kind = result.error.kind if result.error else ""
             change = (COUNT if result.reply else HELP.get(kind, NAME)).format(server.lane)
             findings.append(Finding("fault", "reachable", f"{_named(server)}: {result.sentence}", change))
         else:

@@ -1,0 +1,158 @@
+"""Does a server speculate, and how many tokens does a step write? By its metrics and answers: on, off, or not known."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import accumulate
+
+import certifi
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.core.errors import UsageError
+from engine.remote.client import Patience, RemoteError, named_errors, trust
+from engine.remote.dialects import Drafted, dialect_of, drafted_in
+from engine.remote.endpoint import Endpoint
+from engine.remote.look import look
+from engine.remote.metrics import Counters, counters_in, per_step
+from engine.remote.reply import Chunk, Reply
+from engine.remote.speculation import speculation_of
+from tests.helpers.loopback import refusal, servers
+from tests.helpers.loopback_models import lists_models, writes
+
+ENGINES = '{{engine="{}",model_name="m"}}'
+SPEC = "spec_decode_num_{}_total"
+
+
+def page(prefix: str, labels: str = "", stamp: str = "", **values: float) -> str:
+    """Prometheus' text for counters of drafts. values: by `drafts`, `draft_tokens`, `accepted_tokens` ..."""
+    lines = [f"{prefix}{SPEC.format(name)}{labels} {value}{stamp}" for name, value in values.items()]
+    return "\n".join([f"{prefix}generation_tokens_total{labels} 7{stamp}", *lines, ""])
+
+
+def replied(*sizes: int) -> Reply:
+    """An answer in pieces of so many tokens."""
+    chunks = [Chunk(0.1 * i, "", "x", (), num) for i, num in enumerate(accumulate(sizes))]
+    return Reply(chunks, 3, sum(sizes), "length")
+
+
+OLD = {"draft_tokens": 4.0, "accepted_tokens": 2.0}
+# before, after, pieces -> on?, a word of the evidence. From vllm#7301, #15151, llama.cpp#24851, #22879, and the text
+# format itself.
+CASES = {
+    "vLLM of today": (page("vllm:", drafts=2, **OLD), page("vllm:", drafts=4, draft_tokens=12, accepted_tokens=6),
+                      (1, 3, 3), True, "4 accepted ones of 8"),
+    "vLLM of 2024": (page("vllm:", emitted_tokens=3, **OLD),
+                     page("vllm:", emitted_tokens=9, draft_tokens=12, accepted_tokens=6), (1, 3, 3), True, "of 8"),
+    "with times": (page("vllm:", stamp=" 1795868132000", drafts=2), page("vllm:", stamp=" 1795868139000", drafts=4),
+                   (1, 3, 3), True, "2 drafts"),
+    "vLLM without speculation": (page("vllm:"), page("vllm:"), (1, 1, 1), False, "no drafts at all"),
+    "vLLM that sends several at a time": (page("vllm:"), page("vllm:"), (3, 3, 3), True, "3.00 tokens"),
+    "another replica's counters": (page("vllm:", drafts=2, **OLD),) * 2 + ((1, 3, 3), True, "another replica's?"),
+    "llama.cpp without speculation": (page("llamacpp:", drafts=0, accepted_tokens=0),) * 2
+    + ((1, 1, 1), False, "off, or nothing to draft"),
+    "SGLang": ("sglang:spec_verify_calls_total 4\n", "sglang:spec_verify_calls_total 9\n", (1, 2, 2), True, "5 drafts"),
+    "no metrics": ("", "", (1, 1, 1), None, "reports no drafts"),
+    "others' drafts": (page("vllm:", drafts=2, accepted_tokens=0), page("vllm:", drafts=4, accepted_tokens=9),
+                       (1, 1, 1), True, "other requests"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_on_off_and_not_known_have_their_evidence(case: str) -> None:
+    """A server that counts its drafts under another name would be "off", one that counts none "on", or counters of
+    others be called this one's."""
+    before, after, sizes, is_on, words = CASES[case]
+    found = speculation_of([replied(*sizes)], counters_in(before, "m"), counters_in(after, "m"))
+    assert found.is_on is is_on and words in found.says, found
+
+
+@given(st.lists(st.tuples(st.sampled_from("mno"), st.integers(0, 9)), min_size=1, max_size=6), st.booleans())
+def test_another_models_counters_are_not_counted(drafts: list[tuple[str, int]], stamped: bool) -> None:
+    """One /metrics of several models (llama.cpp's router): a neighbour's drafts would be this one's."""
+    stamp = " 1795868132000" if stamped else ""
+    text = "".join(
+        page("vllm:", f'{{engine="{i}",model_name="{name}"}}', stamp, drafts=num)
+        for i, (name, num) in enumerate(drafts)
+    )
+    names = {name for name, _ in drafts}
+    own = [num for name, num in drafts if name == "m" or len(names) == 1]
+    assert counters_in(text, "m").values.get("spec_decode_num_drafts") == (sum(own) if own else None)
+
+
+def counted(drafts: float, accepted: float, prefix: str = "vllm:") -> Counters:
+    return counters_in(page(prefix, drafts=drafts, accepted_tokens=accepted), "m")
+
+
+@given(st.integers(1, 50), st.floats(0, 6), st.floats(0.5, 3))
+def test_a_step_writes_no_more_than_a_piece_carries(num_steps: int, kept: float, size: float) -> None:
+    """Another user's acceptance would be shown as this level's."""
+    num_tokens, num_chunks = round(num_steps * (1 + kept)), max(1, round(num_steps / size))
+    length, doubt = per_step(counted(5, 7), counted(5 + num_steps, 7 + kept * num_steps), 1, num_tokens, num_chunks)
+    assert (length is None) == bool(doubt)
+    assert length is None or length == pytest.approx(1 + kept)
+    assert length is None or num_chunks == 1 or length <= 1.1 * (num_tokens - 1) / (num_chunks - 1) + 1e-9
+    free = per_step(counted(5, 7, "llamacpp:"), counted(6, 9, "llamacpp:"), 1, 9, 9)
+    assert free == (3.0, ""), "llama.cpp sends one token a piece, whatever a step writes"
+
+
+def test_reports_of_an_answer_are_read_in_every_servers_form() -> None:
+    """The drafts of a server would be unknown although it reports them, or a report that cannot be right be shown."""
+    summary = {"num_accepted_draft_tokens": 3, "num_draft_tokens": 9, "num_spec_steps": 3}
+    sglang = {"spec_num_correct_drafts": 2, "spec_num_proposed_drafts": 6, "spec_verify_ct": 3}
+    assert drafted_in({"metrics": {"speculative_decoding": summary}}) == Drafted(3, 9, 3)
+    assert drafted_in({"sglext": {"spec_tokens_details": sglang}}) == Drafted(2, 6, 3)
+    assert drafted_in({"timings": {"draft_n": 9, "draft_n_accepted": 4}}) == Drafted(4, 9)
+    per_iteration = drafted_in({"choices": [{"avg_decoded_tokens_per_iter": 2.5}]})
+    assert per_iteration and per_iteration.of(40) == Drafted(24, None, 16)
+    for wrong in (sglang | {"spec_num_correct_drafts": 7}, sglang | {"spec_verify_ct": "3"}, {}, None, []):
+        found = drafted_in({"sglext": {"spec_tokens_details": wrong}})
+        assert found is None or found.num_steps is None
+
+
+def test_servers_are_called_what_they_are() -> None:
+    """A proxy that lists every model as OpenAI's (litellm#32903) would be called OpenAI in a saved study."""
+    assert dialect_of([{"owned_by": "openai", "created": 1677610602}], {}).name == "LiteLLM"
+    assert dialect_of([{"owned_by": "openai"}], {"x-litellm-version": "1"}).name == "LiteLLM"
+    assert dialect_of([{"owned_by": "openai"}], {}).name == dialect_of([{"owned_by": 7}, 3], {}).name == ""
+    assert dialect_of([{"owned_by": "tensorrt_llm"}], {}).name == "TensorRT-LLM"
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/completions"])
+def test_an_address_without_its_path_is_enough(path: str) -> None:
+    """The newcomer's first try would end with words about a stream that broke off."""
+    with servers(writes(path=path)) as (server,):
+        server.pages = lists_models("m") if path.startswith("/v1") else {}
+        endpoint = Endpoint("a", "m", server.url.removesuffix("/v1"))
+        seen = asyncio.run(look(endpoint))
+    assert seen.endpoint and endpoint.memory.base.endswith("/v1") == path.startswith("/v1")
+
+
+def test_a_server_without_the_path_is_quoted() -> None:
+    """Two refusals at two addresses: the one that says why would be lost."""
+
+    async def refuses(path: str, body: object) -> object:
+        yield refusal(404, b'{"detail": "Model gone"}' if path.startswith("/v1") else b"nothing here")
+
+    with servers(refuses) as (server,):  # type: ignore[arg-type]
+        assert "Model gone" in asyncio.run(look(Endpoint("a", "m", server.url.removesuffix("/v1")))).sentence
+
+
+def test_a_certificate_that_is_not_trusted_is_named(tmp_path: object) -> None:
+    """An engineer with an internal authority would be told to start a server that runs."""
+
+    async def refused(why: str) -> RemoteError:
+        with pytest.raises(RemoteError) as caught:
+            async with named_errors(Endpoint("a", "m", "https://host.test"), Patience()):
+                raise httpx.ConnectError(f"[SSL: X] certificate verify failed: {why} (_ssl.c:9)")
+        return caught.value
+
+    own, old = (asyncio.run(refused(why)) for why in ("self-signed certificate", "certificate has expired"))
+    assert own.kind == old.kind == "certificate"
+    assert "self-signed certificate; --cacert" in str(own) and str(old).endswith("certificate has expired")
+    trust(certifi.where())
+    for file, words in ((__file__, "holds no certificate"), (f"{tmp_path}/none.pem", "No such file")):
+        with pytest.raises(UsageError, match=words):
+            trust(file)
