@@ -25,7 +25,7 @@ from ..core.spec import SamplingParams
 from .endpoint import Endpoint
 from .fields import find, parsed, words_in
 from .reply import Chunk, Events, Reader, Reply
-from .request import OPTIONAL, Question, optional, request_of
+from .request import LIMIT, NEW_LIMIT, OPTIONAL, RUNNING_USAGE, Question, optional, request_of
 
 CONNECT_S = 10.0
 DRAIN_S = 0.5  # how long to wait for the end of a complete answer, so that its connection can be reused
@@ -36,6 +36,7 @@ GONE = "Server disconnected without sending a response"
 MAX_ERROR_BYTES = 16_384
 MAX_ANSWER_BYTES = 256 * 1024
 MAX_WORDS = 200
+READ = ("", "identity", "gzip", "deflate")  # encodings
 NO_STREAM = ("json", "html")  # in the type of a body that is not a stream of events
 ELSEWHERE = (200, 404, 405, 501)  # answers after which the path is tried at an endpoint's other base
 CA_FILE = "SSL_CERT_FILE"  # in the environment: certificates to be trusted, as OpenSSL calls it
@@ -107,7 +108,7 @@ async def ask(
 
     Raises RemoteError; its message names the lane, but neither URL nor key."""
     wanted = fields = optional(endpoint, question, params, with_extras)
-    bases, first = list(endpoint.bases), None
+    bases, first, refused = list(endpoint.bases), None, endpoint.memory.refused
     try:
         async with asyncio.timeout(patience.total_s):
             while True:
@@ -123,10 +124,15 @@ async def ask(
                             raise first from None
                         bases.pop(0)
                         continue
+                    if error.status == 400 and NEW_LIMIT in str(error) and (question.path, LIMIT) not in refused:
+                        refused.add((question.path, LIMIT))
+                        continue
                     if not fields or error.status not in (400, 422):
                         raise
                     named = set(error.named).intersection(fields)
-                    if not named or (len(named) > 1 and fields[-1] in named):  # it does not say, or quotes the request
+                    if not named or (
+                        len(named) > 1 and RUNNING_USAGE in named
+                    ):  # it does not say, or quotes the request
                         named = {fields[0]}
                     fields = tuple(name for name in fields if name not in named)
     except TimeoutError as error:
@@ -160,9 +166,11 @@ async def _ask(
         async with _answered(client, request, sent) as response:
             kind = response.headers.get("Content-Type", "")
             if response.status_code != 200 or any(name in kind for name in NO_STREAM):
-                raise await refused(endpoint, response)
+                raise await refusal_of(endpoint, response)
             endpoint.memory.refused.update((question.path, name) for name in wanted if name not in fields)
-            reader.reply.encoding = response.headers.get("Content-Encoding", "")
+            reader.reply.encoding = encoding = response.headers.get("Content-Encoding", "")
+            if encoding not in READ:
+                raise RaceError(f"the server's answer is compressed in a form that is not read here ({encoding})")
             at_s, parts = 0.0, response.aiter_bytes()
             async for received in parts:
                 at_s = time.perf_counter() - sent.at
@@ -252,7 +260,7 @@ async def post(
             url, headers = endpoint.bases[0] + path, endpoint.headers()
             async with client.stream("POST", url, json=body, headers=headers, timeout=timeout) as response:
                 if response.status_code != 200:
-                    raise await refused(endpoint, response)
+                    raise await refusal_of(endpoint, response)
                 return await body_of(response, MAX_ANSWER_BYTES)
     except TimeoutError as error:
         message = f"the server of lane {endpoint.lane} did not finish within {timeout_s:g} s"
@@ -269,7 +277,7 @@ async def body_of(response: httpx.Response, max_bytes: int) -> bytes:
     return received
 
 
-async def refused(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
+async def refusal_of(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
     """A server's refusal, or an answer that is no stream, in a sentence."""
     received = await body_of(response, MAX_ERROR_BYTES)
     named = re.findall(rf"\b(?:{'|'.join(OPTIONAL)})\b", received.decode("utf-8", "replace"))

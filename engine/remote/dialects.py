@@ -87,6 +87,12 @@ def _of_llama_cpp(event: Any) -> Drafted | None:
     return _checked(count(event, "timings", "draft_n_accepted"), count(event, "timings", "draft_n"), None)
 
 
+def _of_lm_studio(event: Any) -> Drafted | None:
+    """`stats`: sums, of a model with a draft model."""
+    accepted, total = (count(event, "stats", f"{what}_draft_tokens_count") for what in ("accepted", "total"))
+    return _checked(accepted, total, None)
+
+
 def _of_tensorrt_llm(event: Any) -> Drafted | None:
     """`avg_decoded_tokens_per_iter` of the last choice: 1 without speculation."""
     per_step = number(event, "choices", 0, "avg_decoded_tokens_per_iter")
@@ -122,9 +128,10 @@ LLAMA_CPP = Dialect(
 )  # fmt: skip
 TGI = Dialect("TGI", speculate="--speculate 4")
 OLLAMA = Dialect("Ollama", ("library",))
+LM_STUDIO = Dialect("LM Studio", ("organization_owner",), _of_lm_studio)
 LITELLM = Dialect("LiteLLM")
 OTHER = Dialect("")  # OpenAI's own, and whatever does not say what it is
-DIALECTS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, OLLAMA, LITELLM)
+DIALECTS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, OLLAMA, LM_STUDIO, LITELLM)
 
 
 def drafted_in(event: Any) -> Drafted | None:

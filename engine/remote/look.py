@@ -11,7 +11,7 @@ import httpx
 
 from ..core.errors import sentence
 from ..core.spec import SamplingParams
-from .client import CONNECT_S, Patience, RemoteError, ask, body_of, named_errors, new_client, refused
+from .client import CONNECT_S, Patience, RemoteError, ask, body_of, named_errors, new_client, refusal_of
 from .dialects import OTHER, Dialect, dialect_of
 from .endpoint import Endpoint
 from .fields import find, parsed
@@ -119,7 +119,7 @@ async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[s
         request = client.stream("GET", f"{base}/models", headers=endpoint.headers(), timeout=CONNECT_S)
         async with named_errors(endpoint, Patience(CONNECT_S)), request as response:
             if response.status_code in (401, 403) or response.is_redirect:
-                raise await refused(endpoint, response)
+                raise await refusal_of(endpoint, response)
             listed, headers = find(list, parsed(await body_of(response, MAX_BYTES)), "data") or [], response.headers
         if listed:
             break

@@ -19,7 +19,7 @@ from .endpoint import Endpoint
 
 MAX_BYTES = 16 * 1024**2
 _SAMPLE = re.compile(
-    r"^([A-Za-z_][\w:]{0,199})(?:\{(.*)\})?[ \t]+(\S{1,32})(?:[ \t]+-?\d{1,20})?[ \t\r]*$", re.MULTILINE
+    r"^([A-Za-z_][\w:]{0,199})(?:\{(.*)\})?[ \t]+(\S{1,32})(?:[ \t]+-?[\d.]+)?(?:[ \t]+#.*)?[ \t\r]*$", re.MULTILINE
 )
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 MODEL_LABELS = ("model_name", "model")

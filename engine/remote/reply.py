@@ -154,7 +154,7 @@ class Reader:
     counts as missing. Raises RaceError, saying what is wrong, for anything that is not an answer."""
 
     def __init__(self, max_tokens: int) -> None:
-        self.reply, self.done = Reply(), False
+        self.reply, self.done, self._said = Reply(), False, ""
         self._max_tokens, self._num_ids, self._num_running = max_tokens, 0, 0
         self._steps = list[tuple[int, int, int]]()  # the first token, accepted and drafted ones of each verification
 
@@ -171,6 +171,7 @@ class Reader:
         running, choice, reply = self._usage(event), find(dict, event, "choices", 0), self.reply
         before, reply.drafted = reply.drafted, drafted_in(event) or reply.drafted
         if choice is None:
+            self._said = words_in(event) or self._said
             return None
         reply.prompt_ids = (
             reply.prompt_ids or counts(choice, "prompt_token_ids") or counts(event, "prompt_token_ids") or ()
@@ -205,7 +206,8 @@ class Reader:
         reply = self.reply
         reply.ended_s = at_s
         if reply.finish_reason is None and not self.done:
-            raise RaceError(f"the server broke off after {len(reply.chunks)} events, without an end")
+            said = f": {self._said}" if self._said else ""
+            raise RaceError(f"the server broke off after {len(reply.chunks)} events, without an end{said}")
         if reply.num_tokens is None and self._num_ids:
             reply.num_tokens = self._num_ids
         if reply.num_tokens is None:

@@ -9,14 +9,16 @@ from typing import Any
 from ..core.spec import SamplingParams
 from .endpoint import Endpoint
 
-TOP_P, RUNNING_USAGE, SEED, TO_THE_END = "top_p", "continuous_usage_stats", "seed", "ignore_eos"
+TOP_P, SEED, TO_THE_END = "top_p", "seed", "ignore_eos"
+RUNNING_USAGE, USAGE = "continuous_usage_stats", "stream_options"
+LIMIT, NEW_LIMIT = "max_tokens", "max_completion_tokens"  # OpenAI's later models refuse the first
 # Fields that make a server name or count its tokens and drafts: vLLM's and SGLang's, SGLang's (sglang#33518), and
 # llama.cpp's. SGLang refuses the first in a streamed chat (sglang#30917).
 DRAFTS = "return_spec_tokens_details"
 EXTRAS = ("return_token_ids", DRAFTS, "timings_per_token")
 # Fields that some server refuses, in the order in which they are left out if it does not say which: TensorRT-LLM
-# refuses all that it does not know, TGI a top_p of 1. What a race needs most is the last.
-OPTIONAL = (*EXTRAS, TOP_P, SEED, TO_THE_END, RUNNING_USAGE)
+# refuses all that it does not know, TGI a top_p of 1, Mistral stream_options. What a race needs most is at the end.
+OPTIONAL = (*EXTRAS, TOP_P, SEED, TO_THE_END, RUNNING_USAGE, USAGE)
 # What it costs that a server refuses one.
 COSTS = {
     EXTRAS[0]: "tokens have no ids, so only texts are compared",
@@ -43,10 +45,16 @@ class Question:
 
 def optional(endpoint: Endpoint, question: Question, params: SamplingParams, with_extras: bool) -> tuple[str, ...]:
     """The optional fields of a request, without those that the endpoint refused. A default is sent only where it means
-    something: vLLM takes the model's own top_p if none is sent. with_extras: whether to ask for counts in every
-    chunk, not only for those of the drafts at the end."""
+    something: vLLM takes the model's own top_p if none is sent. with_extras: whether to ask for counts in every chunk,
+    not only for those of the drafts at the end."""
     samples = params.temperature > 0
-    means = {DRAFTS: True, TOP_P: samples and params.top_p == 1, SEED: samples, TO_THE_END: question.to_the_end}
+    means = {
+        DRAFTS: True,
+        USAGE: True,
+        TOP_P: samples and params.top_p == 1,
+        SEED: samples,
+        TO_THE_END: question.to_the_end,
+    }
     wanted = (name for name in OPTIONAL if means.get(name, with_extras))
     return tuple(name for name in wanted if (question.path, name) not in endpoint.memory.refused)
 
@@ -55,13 +63,14 @@ def request_of(
     endpoint: Endpoint, question: Question, params: SamplingParams, fields: Collection[str]
 ) -> dict[str, Any]:
     """The body of a streamed request for `question`. fields: those of OPTIONAL to send."""
-    values = {TOP_P: params.top_p, SEED: params.seed}
+    running = {RUNNING_USAGE: True} if RUNNING_USAGE in fields else {}
+    values = {TOP_P: params.top_p, SEED: params.seed, USAGE: {"include_usage": True, **running}}
+    is_new = (question.path, LIMIT) in endpoint.memory.refused
     body: dict[str, Any] = {
         "model": endpoint.model,
-        "max_tokens": params.max_new_tokens,
+        NEW_LIMIT if is_new else LIMIT: params.max_new_tokens,
         "temperature": params.temperature,
         "stream": True,
-        "stream_options": {"include_usage": True, **({RUNNING_USAGE: True} if RUNNING_USAGE in fields else {})},
         **({"stop": list(params.stop)} if params.stop else {}),
         **({"top_k": params.top_k} if params.top_k else {}),
         **({TOP_P: params.top_p} if params.top_p != 1 else {}),
