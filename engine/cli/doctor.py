@@ -17,7 +17,7 @@ from ..drafters import check as check_drafter
 from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
 from ..remote.endpoint import PREFIX, Endpoint, Question, endpoints_of
-from ..studies.prompts.prompts import FilePrompt, choose, read_prompts
+from ..studies.prompts.prompts import FilePrompt, choose
 from .arguments import Command, integer, setting, shown, switch, words
 from .commands import read_prompts_file
 from .lane_options import SERVERS, given_lane
@@ -117,7 +117,7 @@ def _prompts(options: Namespace) -> list[FilePrompt]:
     if options.prompts is None:
         return [FilePrompt(i, *prompt) for i, prompt in enumerate(zip(KINDS, PROMPTS, strict=True), 1)]
     try:
-        return choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
+        return choose(read_prompts_file(options.prompts), options.limit)
     except UsageError as error:
         raise UsageError(f"cannot use the prompts of {shown(options.prompts)}: {error}") from error
 

