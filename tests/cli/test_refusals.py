@@ -180,7 +180,7 @@ def answers(no_torch: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("files")
     head = {"format": "photofinish-study", "schema": 1, "target": str(TRAINED), "drafters": ["ngram"]}
     head |= {"temperature": 0.0, "top_p": 1.0, "seed": 0, "max_new_tokens": 128, "dtype": "float32", "device": "auto"}
-    head |= {"prompts": digest(read_prompts(PROMPTS, "FILE")), "about": {}}
+    head |= {"prompts": digest(read_prompts(PROMPTS, "FILE").prompts), "about": {}}
     contents = {
         "FILE": PROMPTS.encode(),
         "OTHER": PROMPTS.replace("a", "b").encode(),

@@ -83,7 +83,7 @@ def read_prompts(text: str, name: str, flatten: bool = False, whole: bool = Fals
     flatten: make plain text of conversations, see `flat`."""
     entries = entries_of(text, name, whole)
     prompts: list[FilePrompt] = []
-    left, num_odd = list[str](), 0
+    odd, left = list[str](), list[str]()
     for number, value in entries.all:
         try:
             prompt = _prompt(number, value)
@@ -92,16 +92,14 @@ def read_prompts(text: str, name: str, flatten: bool = False, whole: bool = Fals
             for content in [prompt.text, *(content for _, content in prompt.messages)] if prompt else []:
                 check_prompt_text(content)
         except UsageError as error:
-            num_odd += 1
-            left.append(f"{entries.place} {number}: {error}")
-            continue
-        if prompt:
-            prompts.append(prompt)
+            odd.append(f"{entries.place} {number}: {error}")
+            left += odd[-1:]
         else:
-            left.append(f"{entries.place} {number}: nobody says anything in it but the assistant")
-    share = f"{len(left):,} of {len(entries.all):,} entries"
-    if num_odd * ODD > len(entries.all) or (num_odd and not prompts):
-        raise UsageError(left[0] + (f"; {share} cannot be read" if len(left) > 1 else ""))
+            prompts += [prompt] if prompt else []
+            left += [] if prompt else [f"{entries.place} {number}: nobody says anything in it but the assistant"]
+    num_all = f"{len(entries.all):,} entries"
+    if len(odd) * ODD > len(entries.all) or (odd and not prompts):
+        raise UsageError(odd[0] + (f"; {len(odd):,} of {num_all} cannot be read" if len(odd) > 1 else ""))
     if not prompts:
         raise UsageError("; ".join(["it holds no prompt", *left[:1]]))
     num, chats, num_lines = len(prompts), sum(map(_is_chat, prompts)), text.rstrip().count("\n") + 1
@@ -111,7 +109,7 @@ def read_prompts(text: str, name: str, flatten: bool = False, whole: bool = Fals
         how = f" of {num_lines} lines" if num_lines > 1 else ""
     else:
         how = ", one a line" if num > 1 else ""
-    left_out = f"{share} {'was' if len(left) == 1 else 'were'} left out: {left[0]}" if left else ""
+    left_out = f"{len(left):,} of {num_all} {'was' if len(left) == 1 else 'were'} left out: {left[0]}" if left else ""
     return PromptFile(prompts, f"{num} prompt{'s'[: num > 1]}{how}", left_out, entries.form)
 
 
