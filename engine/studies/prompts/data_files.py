@@ -8,7 +8,6 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO, StringIO
@@ -135,29 +134,23 @@ def _rows(text: str, ending: str) -> list[tuple[int, Any]]:
     csv.field_size_limit(16 * MAX_PROMPT_CHARS)
     delimiter = max(CELLS[ending], key=text.partition("\n")[0].count)
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[tuple[int, Any]] = []
-    cells: list[str] | None = []
-    while cells is not None:
+    names, entries = list[str](), list[tuple[int, Any]]()
+    while True:
         line = reader.line_num + 1
         try:
-            cells = next(reader, None)
+            if (cells := next(reader, None)) is None:
+                return entries
         except csv.Error as error:
-            rows.append((line, UsageError(f"it is no row of {ending.upper()}: {error}")))
-        else:
-            rows += [(line, cells)] if any(cells or ()) else []
-    if rows and isinstance(rows[0][1], UsageError):
-        raise rows[0][1]
-    names = _columns([name.strip().lower() for name in rows[0][1]]) if rows else []
-
-    def entry(row: Any) -> Any:
-        if isinstance(row, UsageError) or len(row) == len(names):
-            return row if isinstance(row, UsageError) else dict(zip(names, row, strict=True))
-        return UsageError(f"it has {len(row)} cells, and the header {len(names)}")
-
-    return [(line, entry(row)) for line, row in rows[1:]]
+            entries.append((line, UsageError(f"it is no row of {ending.upper()}: {error}")))
+            continue
+        if not names and any(cells):
+            names = _columns([name.strip().lower() for name in cells])
+        elif any(cells):
+            wrong = UsageError(f"its cells are {len(cells)}, not {len(names)} as in the header")
+            entries.append((line, dict(zip(names, cells, strict=True)) if len(cells) == len(names) else wrong))
 
 
-def _columns(names: Sequence[str]) -> Sequence[str]:
+def _columns(names: list[str]) -> list[str]:
     """The names. Raises UsageError unless one of them is a prompt's, and none of these is there twice."""
     known = [name for name in names if name in FIELDS]
     if not known or len(known) > len(set(known)):

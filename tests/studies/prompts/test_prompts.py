@@ -245,7 +245,7 @@ def test_a_few_odd_entries_are_left_out_and_counted():
         (b"a\nb", "a.conf", r"\(.conf\) it is an unknown format"),
         (b"id,answer\n1,2\n", "a.csv", "its columns are 'id', 'answer'; there must be one of prompt, "),
         (b'prompt\n"a"b\n', "a.csv", "line 2: it is no row of CSV"),
-        (b"prompt,kind\na\n", "a.csv", "line 2: it has 1 cells, and the header 2"),
+        (b"prompt,kind\na\n", "a.csv", "line 2: its cells are 1, not 2 as in the header"),
         ("é".encode("latin-1"), "a.txt", r"is not UTF-8 text: byte 0 is b'\\xe9'; save it as UTF-8"),
         ("ab".encode("utf-16-le"), "a.txt", "UTF-16 without its mark"),
         ("ab".encode("utf-16")[:-1], "a.txt", "not UTF-16 text"),
