@@ -111,7 +111,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ("--prompts FILE --save /nowhere/x", "cannot save to '/nowhere/x'"),
         ("--prompts FILE --save NOTES", "it is not JSON"),
         ("--prompts FILE --save /dev/null", "cannot save to '/dev/null': a study goes on in a file"),
-        ("--prompts assets/heads/eagle3/config.json", "line 1: it is not JSON"),
+        ("--prompts assets/heads/eagle3/config.json", "line 1: it has none of prompt, "),
         ("--prompts FILE --save STUDY --seed 4", "its seed is 0, not 4"),
         (f"--prompts FILE --save STUDY --drafter {HYBRID}", "its drafters is ngram"),
         ("--prompts OTHER --save STUDY --drafter ngram", "its prompts is"),

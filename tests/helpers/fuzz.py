@@ -145,7 +145,11 @@ def recordings(draw: st.DrawFn) -> Call:
             place[key] = draw(ODD)
             if draw(st.booleans()):
                 del place[key]
-    return Call("POST", "/recordings", draw(torn(json.dumps(base).encode())))
+    return Call(
+        "POST",
+        draw(st.sampled_from(["/recordings", "/prompts", "/prompts?name=.csv&whole"])),
+        draw(torn(json.dumps(base).encode())),
+    )
 
 
 def posted(target: str, body: Any, draw: st.DrawFn, then: Call | None = None) -> Call:

@@ -98,9 +98,6 @@ export function bringPrompts({ flatten, ...source }) {
   takeUp(source);
 }
 
-// What of prompts is kept: all but what follows from it.
-export const chosenOf = ({ entries, num, numChats, ...kept }) => kept;
-
 export const isFlat = () => parts.flatten.checked;
 
 // How a command gets these prompts: the option's value, and what goes before the command. No prompts: null, "".

@@ -10,7 +10,7 @@ import { CHECKED, productionOf } from "../tabs/production.js";
 import { parts, raceThere, setChoice } from "./box.js";
 import { onServers } from "./commands.js";
 import { heatMap } from "./heat.js";
-import { bringPrompts, entryAt, isFlat, chosenOf, promptAt, promptSource, promptsOption } from "./own_prompts.js";
+import { bringPrompts, entryAt, isFlat, promptAt, promptSource, promptsOption } from "./own_prompts.js";
 import { colourOf, loadWords, MEANS, partings, promptTable, raceWords, strips, textsWords,
   studyVerdict } from "./prompt_results.js";
 import { isRunning, results, subjectOf } from "./results.js";
@@ -162,7 +162,7 @@ export const study = {
     const source = promptSource(), how = { limit: parts.limit.value, length: parts.length.value };
     Object.assign(raced, { rows: new Map(), of: choiceKey() });
     remember(FRAME_KEY, null, true);
-    remember(PROMPTS_KEY, JSON.stringify({ ...chosenOf(source), flatten: isFlat(), ...how }), true);
+    remember(PROMPTS_KEY, JSON.stringify({ ...source, entries: null, flatten: isFlat(), ...how }), true);
     return { name: source.name, text: source.text, flatten: isFlat(), limit: Number(how.limit),
       max_new_tokens: Number(how.length), kept: kept && JSON.stringify(kept) };
   },

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.analysis.verdict_words import THRESHOLD
+from engine.cli.commands import read_prompts_file
 from engine.core.errors import UsageError
 from engine.studies.prompts.data_files import text_of
 from engine.studies.prompts.pays import interval, of_speedups, report
@@ -48,42 +49,9 @@ def test_every_format_is_read_with_its_kind():
     assert read == [(1, "code", "a\nb"), (3, "chat", "hi"), (5, "writing", "one"), (7, "prompts", "x")]
     assert found[1].messages == (("system", "be brief"), ("user", "hi"))
     assert [p.text for p in prompts_of(' def f():\r\n\n{"a": 1', "mine.txt")] == [" def f():", '{"a": 1']
+    dolly = '{"instruction": "one", "context": "two", "response": "x"}'
+    assert [p.text for p in prompts_of(dolly, "")] == ["one\n\ntwo"]
     assert found[0].label == "a b" and len(FilePrompt(1, "x", "word " * 99).label) == 80
-
-
-FILES = {
-    "MT-Bench": '{"question_id": 81, "category": "kind", "turns": ["one", "two"]}',
-    "MT-Bench on the hub": '{"category": "kind", "prompt": ["one", "two"], "prompt_id": 1}',
-    "Spec-Bench": '{"question_id": 161, "category": "kind", "turns": ["one"]}',
-    "SPEED-Bench": '{"question_id": "a", "category": "kind", "sub_category": "x", "turns": ["one"], "source": "y"}',
-    "SPEED-Bench, prepared": '{"category": "kind", "messages": [{"role": "user", "content": "one"}, '
-    '{"role": "user", "content": "two"}]}',
-    "turns with roles": '{"category": "kind", "turns": [{"role": "system", "content": "s"}, '
-    '{"role": "user", "content": "one"}]}',
-    "ShareGPT": '{"id": "a", "conversations": [{"from": "gpt", "value": "x"}, {"from": "human", "value": "one"}]}',
-    "HumanEval": '{"task_id": "HumanEval/0", "prompt": "one", "canonical_solution": "x", "entry_point": "f"}',
-    "Alpaca": '{"instruction": "one", "input": "two", "output": "x"}',
-    "GSM8K": '{"question": "one", "answer": "x"}',
-}  # an entry as it is published, of the prompt "one" and, where it has a kind, of that
-
-
-@pytest.mark.parametrize("published", FILES)
-@pytest.mark.parametrize("form", ["{}\n", "[{}]", "[\n {},\n {}\n]"])
-def test_files_are_read_as_they_are_published(published, form):
-    """A benchmark that everybody has would have to be converted first, or lose its categories."""
-    entry, text = FILES[published], "one\n\ntwo" if published == "Alpaca" else "one"
-    found = prompts_of(form.replace("{}", entry), "downloaded")
-    assert {(p.kind, p.text) for p in found} == {("kind" if '"kind"' in entry else "prompts", text)}
-    assert [p.line for p in found] == list(range(1, form.count("{}") + 1))
-
-
-def test_conversations_without_a_person_are_left_out():
-    """ShareGPT, which has thousands of them, would be refused at the first one, or raced with the model's answers."""
-    one = '{"conversations": [{"from": "human", "value": "hi"}]}'
-    text = f'[{{"conversations": []}}, {one}, {{"conversations": [{{"from": "gpt", "value": "x"}}]}}]'
-    assert [(p.line, p.text) for p in prompts_of(text, "sharegpt.json")] == [(2, "hi")]
-    with pytest.raises(UsageError, match="holds no prompt"):
-        prompts_of('{"conversations": []}', "sharegpt.jsonl")
 
 
 def test_a_conversation_goes_through_the_template_and_a_turn_where_there_is_one(monkeypatch):
@@ -139,10 +107,7 @@ def test_one_text_is_one_prompt_unless_it_is_json_lines():
         ('{"messages": [{"content": "a"}]}', "objects with role and content"),
         ('{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "no text, but 'image_url'"),
         ('{"messages": [{"role": "assistant", "content": "a"}]}', "nothing but answers"),
-        (
-            json.dumps({"messages": [{"role": "a", "tool_calls": [{}]}, {"role": "tool", "content": "b"}]}),
-            "calls tools",
-        ),
+        ('[{"role": "assistant", "tool_calls": [{}]}, {"role": "tool", "content": "b"}]', "calls tools"),
         ('{"prompt": "a", "prompt": "b"}', "duplicate key"),
     ],
 )
@@ -150,13 +115,6 @@ def test_a_line_that_cannot_be_read_is_named(line, words):
     """Among 200 lines the wrong one would have to be looked for; or it would be left out in silence."""
     with pytest.raises(UsageError, match=f"^line 2: .*{words}"):
         prompts_of(f'{{"prompt": "a"}}\n{line}\n', "mine.jsonl")
-
-
-@pytest.mark.parametrize("text", ["", "\n \n"])
-def test_a_file_without_a_prompt_is_refused(text):
-    """A study of nothing would end in a traceback."""
-    with pytest.raises(UsageError, match="holds no prompt"):
-        prompts_of(text, "x")
 
 
 def in_cells(prompts, **how):
@@ -169,25 +127,35 @@ def in_lines(entry):
     return lambda prompts: "\n".join(json.dumps({"task": kind, **entry(text)}) for text, kind in prompts)
 
 
-def said(text, *more):
-    return [{"role": "user", "content": text}, *more, {"role": "assistant", "content": None, "tool_calls": []}]
+def said(text):
+    return [{"role": "user", "content": text}, {"role": "assistant", "content": None, "tool_calls": [{}]}]
 
 
 # name of the file -> the text that it has for (text, kind) pairs
 FORMS = {
-    "entries.jsonl": in_lines(lambda text: {"prompt": text}),
-    "nameless": in_lines(lambda text: {"question": text}),
     "indented.json": lambda prompts: json.dumps([{"text": text, "kind": kind} for text, kind in prompts], indent=1),
+    "array": lambda prompts: json.dumps([{"prompt": text, "kind": kind} for text, kind in prompts]),
     "sheet.csv": in_cells,
     "of_excel.CSV": lambda prompts: in_cells(prompts, delimiter=";"),
     "sheet.tsv": lambda prompts: in_cells(prompts, delimiter="\t"),
-    "batch.jsonl": in_lines(lambda text: {"custom_id": "a", "body": {"model": "m", "messages": said(text)}}),
-    "parts.jsonl": in_lines(lambda text: {"messages": said([{"type": "text", "text": text}])}),
-    "trl.jsonl": in_lines(lambda text: {"prompt": said(text)}),
+    "gsm8k": in_lines(lambda text: {"question": text, "answer": "x"}),
+    "humaneval.jsonl": in_lines(lambda text: {"task_id": "a/0", "prompt": text, "canonical_solution": "x"}),
+    "alpaca.ndjson": in_lines(lambda text: {"instruction": text, "input": "", "output": "x"}),
+    "mt_bench": in_lines(lambda text: {"question_id": 81, "turns": [text, "two"]}),
+    "mt_bench_of_the_hub": in_lines(lambda text: {"prompt": [text, "two"], "prompt_id": 1}),
+    "turns_with_roles": in_lines(lambda text: {"turns": [{"role": "system", "content": "s"}, *said(text)]}),
+    "speed_bench": in_lines(lambda text: {"messages": [*said(text)[:1], *said("two")[:1]]}),
+    "sharegpt": in_lines(
+        lambda text: {"conversations": [{"from": "gpt", "value": "x"}, {"from": "human", "value": text}]}
+    ),
     "lmsys.jsonl": in_lines(lambda text: {"conversation": said(text), "turn": 1}),
+    "trl.jsonl": in_lines(lambda text: {"prompt": said(text)}),
+    "parts.jsonl": in_lines(lambda text: {"messages": said([{"type": "text", "text": text}])}),
+    "batch.jsonl": in_lines(lambda text: {"custom_id": "a", "body": {"model": "m", "messages": said(text)}}),
     "texts": lambda prompts: json.dumps([text for text, _ in prompts], indent=1),
     "chats.json": lambda prompts: "\n".join(json.dumps(said(text)) for text, _ in prompts),
 }
+WITHOUT_KINDS = ("texts", "chats.json")
 PACKED = {"utf-8": str.encode, "utf-8-sig": lambda text: text.encode("utf-8-sig"), "gz": lambda text: gzip.compress(
     text.encode()), "utf-16": lambda text: text.encode("utf-16")}  # fmt: skip
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0") | st.sampled_from('\r\n",;\t{['), min_size=1)
@@ -205,10 +173,8 @@ def test_every_form_of_the_same_prompts_gives_the_same_prompts(pairs):
     for name, form in FORMS.items():
         for pack in PACKED.values():
             found = of_bytes(pack(form(pairs)), name)
-            kinds = [kind if name not in ("texts", "chats.json") else "prompts" for _, kind in pairs]
-            assert [(p.text, p.kind) for p in found.prompts] == list(
-                zip([text for text, _ in pairs], kinds, strict=True)
-            )
+            wanted = [(text, "prompts" if name in WITHOUT_KINDS else kind) for text, kind in pairs]
+            assert [(p.text, p.kind) for p in found.prompts] == wanted
             assert found.left_out == "" and prompts_of(json_lines(found.prompts), "") == found.prompts
 
 
@@ -226,13 +192,16 @@ def test_a_damaged_file_ends_in_prompts_or_a_sentence(pairs, name, pack, data):
     assert prompts_of(json_lines(found.prompts), "") == found.prompts != []
 
 
-def test_a_few_odd_entries_are_left_out_and_counted():
-    """One chat with tool calls among a thousand would stop everything; or nobody would know what was not raced."""
+def test_a_few_odd_entries_are_left_out_and_counted(tmp_path, capsys):
+    """One chat with tool calls among a thousand would stop everything, or all those of ShareGPT without a person."""
     lines = ['{"prompt": "a"}'] * 21
     lines[16], lines[3] = '{"answer": 1}', '{"conversations": []}'
     found = read_prompts("\n".join(lines), "x.jsonl")
     assert len(found.prompts) == 19 and found.says == "19 prompts (JSON lines)"
     assert found.left_out == "2 of 21 entries were left out: line 4: nobody says anything in it but the assistant"
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    assert read_prompts_file(str(tmp_path / "x.jsonl")) == found.prompts
+    assert capsys.readouterr().err.endswith(f"x.jsonl': {found.left_out}\n")
     with pytest.raises(UsageError, match=r"^line 6: .*; 3 of 21 entries cannot be read"):
         prompts_of("\n".join(['{"prompt": 1}' if i in (5, 6) else line for i, line in enumerate(lines)]), "")
 
@@ -240,6 +209,8 @@ def test_a_few_odd_entries_are_left_out_and_counted():
 @pytest.mark.parametrize(
     ("data", "name", "words"),
     [
+        (b"\n \n", "x", "it holds no prompt"),
+        (b'[{"conversations": []}]', "sharegpt.json", "it holds no prompt; entry 1: nobody says anything in it"),
         (b"a: b\n", "a.yaml", r"\(.yaml\) it is YAML; what is read: JSON, JSON lines, CSV"),
         (b"PK\3\4\xff", "a.xlsx", "it is Excel"),
         (b"a\nb", "a.conf", r"\(.conf\) it is an unknown format"),
