@@ -55,9 +55,11 @@ def read_prompt(options: Namespace) -> str:
 
 
 def read_prompts_file(path: str, flatten: bool = False) -> list[FilePrompt]:
-    """The prompts of a file; "-" is stdin. Says on stderr what was left out. Raises UsageError."""
-    data = read_bytes(path, MAX_FILE_BYTES, f"the prompts in {shown(path)}")
-    found = read_prompts(text_of(data, path, MAX_FILE_BYTES), path, flatten)
+    """The prompts of a file; "-" is stdin. Says on stderr what was left out. Raises UsageError, naming the file."""
+    try:
+        found = read_prompts(text_of(read_bytes(path, MAX_FILE_BYTES), path, MAX_FILE_BYTES), path, flatten)
+    except UsageError as error:
+        raise UsageError(f"cannot use the prompts of {shown(path)}: {error}") from error
     if found.left_out:
         print(f"{shown(path)}: {found.left_out}", file=sys.stderr)
     return found.prompts

@@ -25,7 +25,7 @@ from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest
 from ..studies.prompts.race_prompts import Study
 from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
 from ..studies.prompts.study_file import StudyFile, dated, result
-from .arguments import Command, integer, list_of, not_empty, setting, shown, switch, words
+from .arguments import Command, integer, list_of, not_empty, setting, switch, words
 from .commands import read_prompts_file
 from .lane_options import given_lane
 from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
@@ -71,10 +71,7 @@ def _study(options: Namespace) -> int:
             check_drafter(drafter)
             serves_every_k(drafter)
         RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
-    try:
-        prompts = choose(read_prompts_file(options.prompts, options.flatten), options.limit)
-    except UsageError as error:
-        raise UsageError(f"cannot study {shown(options.prompts)}: {error}") from error
+    prompts = choose(read_prompts_file(options.prompts, options.flatten), options.limit)
     settings = {
         "target": target,
         "drafters": drafters,
@@ -142,8 +139,8 @@ STUDY = Command(
         setting(
             "--prompts FILE",
             not_empty,
-            "the prompts: JSON as published (Spec-Bench, SPEED-Bench, MT-Bench, ShareGPT, HumanEval, chats), or one a "
-            "line (docs/yours.md); - is stdin",
+            "the prompts: JSON as published (Spec-Bench, MT-Bench, ShareGPT, HumanEval, chats), CSV, or one a line "
+            "(docs/yours.md); - is stdin",
             required=True,
         ),
         TARGET,

@@ -66,8 +66,8 @@ async function choosePrompts(name, body, isWhole = false) {
   setChoice("prompts", "own");
   if (!ending) await new Promise((resolve) => { setTimeout(resolve, TYPING_MS); });
   if (number !== mine.number) return;
-  const asked = fetch(`prompts?name=${ending}${isWhole ? "&whole" : ""}`, { method: "POST", body });
-  const answer = await asked.then((found) => found.json()).catch(() => ({ detail: "it could not be sent to the server" }));
+  const answer = await fetch(`prompts?name=${ending}${isWhole ? "&whole" : ""}`, { method: "POST", body })
+    .then((found) => found.json()).catch(() => ({ detail: "it could not be sent to the server" }));
   if (number !== mine.number) return;
   if (answer.detail) refuse(`${name}:`, oneLine(answer.detail));
   else takeUp({ ...answer, name, isWhole, typed: parts.paste.value });

@@ -44,15 +44,14 @@ from tests.helpers.server_faults import GOOD, SAID, TEXT
 
 # Prompts
 
+TURN = FilePrompt(1, "k", "why", (("user", "why"),), is_turn=True)
+
 
 def test_prompts_become_questions() -> None:
     """A prompt would be asked twice, or lose its roles."""
-    turn, chat = (
-        FilePrompt(1, "k", "why", (("user", "why"),), True),
-        FilePrompt(3, "k", "u", (("system", "s"), ("user", "u"))),
-    )
-    assert questions_of([turn, replace(turn, line=2), chat], False) == [Question("why"), Question("", chat.messages)]
-    assert questions_of([turn], True) == [Question("", turn.messages)]
+    chat = (("system", "s"), ("user", "u"))
+    found = questions_of([TURN, replace(TURN, line=2), FilePrompt(3, "k", "u", chat)], False)
+    assert found == [Question("why"), Question("", chat)]
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -64,9 +63,7 @@ def test_made_up_prompts_have_their_lengths_and_are_written_to_the_end(chat) -> 
     assert questions == synthetic("synthetic:50,200", chat, 300, 7)[0] != synthetic("synthetic:50,200", chat, 300, 8)[0]
     endpoint = Endpoint("a", "m", "http://127.0.0.1:9/v1")
     assert all(request_of(endpoint, each, SamplingParams(), ())["ignore_eos"] is True for each in questions)
-    assert "ignore_eos" not in request_of(
-        endpoint, questions_of([FilePrompt(1, "k", "one")], chat)[0], SamplingParams(), ()
-    )
+    assert "ignore_eos" not in request_of(endpoint, questions_of([TURN], chat)[0], SamplingParams(), ())
 
 
 @pytest.mark.parametrize("data", ["synthetic:", "synthetic:5", "synthetic:0,5", "synthetic:5,0", "synthetic:5,100001",
