@@ -104,7 +104,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
     ],
     "study-prompts": [
         ("", "the following arguments are required: --prompts"),
-        ("--prompts missing.jsonl", "'missing.jsonl': No such file"),
+        ("--prompts missing.jsonl", "'missing.jsonl': cannot read it: No such file"),
         ("--prompts FILE --limit 201", "--limit: must be an integer from 1 to 200, not '201'"),
         ("--prompts FILE --drafter ngram,none", "drafter 'none' has no table"),
         ("--prompts FILE --drafter ngram,ngram", "each thing in it once"),

@@ -27,7 +27,7 @@ export function promptSource() {
   const typed = document.querySelector("#page-prompt textarea")?.value ?? "";
   if (typed !== mine.typed) {
     const text = JSON.stringify({ prompt: typed });
-    Object.assign(mine, { typed, here: typed ? sourceOf({ name: HERE, text }) : null });
+    Object.assign(mine, { typed, here: typed ? sourceOf({ name: HERE, text, says: "" }) : null });
   }
   return mine.here;
 }

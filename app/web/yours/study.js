@@ -45,7 +45,7 @@ const isOwn = () => promptSource() !== null && raced.of === choiceKey();
 // Show the study of this tab again, which the server may not even know any more.
 export function comeBackToStudy() {
   const source = rememberedJson(PROMPTS_KEY, true), frame = rememberedJson(FRAME_KEY, true);
-  if (!source?.says || !frame || (frame.report && !frame.report.says)) return;     // of an older version
+  if (source?.says === undefined || !frame || (frame.report && !frame.report.says)) return;     // of an older version
   parts.limit.value = source.limit;
   parts.length.value = source.length;
   bringPrompts(source);

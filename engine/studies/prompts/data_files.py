@@ -29,7 +29,8 @@ OTHERS = {
     "doc": "Word", "docx": "Word", "pdf": "PDF", "zip": "zip", "tar": "tar", "zst": "Zstandard", "arrow": "Arrow",
 }  # fmt: skip
 READ = "JSON, JSON lines, CSV, TSV, Parquet, or .txt with one prompt a line; each also as .gz"
-_ENDING, _JSON, _TEXTS = re.compile(r"\.([a-z]\w*)$"), re.compile(r"\s*(\{|\[\s*\[?\s*\{)"), re.compile(r'\s*\[\s*"')
+_ENDING, _TEXTS = re.compile(r"\.([a-z]\w*)$"), re.compile(r'\s*+\[\s*+"')
+_JSON = re.compile(r"\s*+(\{|\[\s*+\[?\s*+\{)")  # without going back: 3 million blanks would take hours
 
 
 @dataclass(frozen=True)
@@ -116,17 +117,19 @@ def _value(text: str) -> Any:
 
 def _of_json(text: str) -> Entries:
     """Lines of JSON, or one value, whose first line is incomplete or all there is: an object, a chat, or an array."""
-    lines = [(number, _value(line)) for number, line in _lines(text)]
-    bad = [number for number, value in lines if isinstance(value, UsageError)]
-    if len(lines) == 1 or (bad and bad[0] == lines[0][0]):
-        one = lines[0][1] if len(lines) == 1 else _value(text)
-        if isinstance(one, list) and not is_chat(one):
-            return Entries("JSON", list(enumerate(one, 1)), "entry")
-        if not isinstance(one, UsageError):
-            return Entries("JSON" if len(lines) > 1 else "JSON lines", [(lines[0][0], one)])
-        if 2 * len(bad) > len(lines):
-            raise one
-    return Entries("JSON lines", lines)
+    lines = _lines(text)
+    one: Any = _value(lines[0][1]) if lines else None
+    is_one = len(lines) == 1 or isinstance(one, UsageError)
+    if is_one and len(lines) > 1:
+        one = _value(text)
+    if is_one and isinstance(one, list) and not is_chat(one):
+        return Entries("JSON", list(enumerate(one, 1)), "entry")
+    if is_one and not isinstance(one, UsageError):
+        return Entries("JSON" if len(lines) > 1 else "JSON lines", [(lines[0][0], one)])
+    values = [(number, _value(line)) for number, line in lines]
+    if is_one and 2 * sum(isinstance(value, UsageError) for _, value in values) > len(values):
+        raise one
+    return Entries("JSON lines", values)
 
 
 def _rows(text: str, ending: str) -> list[tuple[int, Any]]:
