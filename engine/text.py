@@ -39,8 +39,8 @@ def check_prompt_text(text: str) -> None:
         ) from error
 
 
-def read_text(path: str, max_bytes: int, name: str = "it") -> str:
-    """The text of a file, byte for byte; "-" is stdin. name: what an error calls it. Raises UsageError."""
+def read_bytes(path: str, max_bytes: int, name: str = "it") -> bytes:
+    """The content of a file; "-" is stdin. name: what an error calls it. Raises UsageError."""
     try:
         if path == STDIN:
             data = sys.stdin.buffer.read(max_bytes + 1)
@@ -51,11 +51,20 @@ def read_text(path: str, max_bytes: int, name: str = "it") -> str:
         raise UsageError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > max_bytes:
         raise UsageError(f"{name} is larger than {max_bytes // 1024**2} MB")
+    return data
+
+
+def read_text(path: str, max_bytes: int, name: str = "it") -> str:
+    """The text of a file, byte for byte, as `read_bytes`."""
     try:
-        return data.decode("utf-8")
+        return read_bytes(path, max_bytes, name).decode("utf-8")
     except UnicodeDecodeError as error:
-        bad = data[error.start : error.start + 1]
-        raise UsageError(f"{name} is not UTF-8 text: byte {error.start} is {bad!r}") from error
+        raise UsageError(not_text(error, "UTF-8", name)) from error
+
+
+def not_text(error: UnicodeDecodeError, encoding: str, name: str = "it") -> str:
+    """Why bytes are no text."""
+    return f"{name} is not {encoding} text: byte {error.start} is {error.object[error.start : error.start + 1]!r}"
 
 
 def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:

@@ -52,7 +52,7 @@ PROMPTS = (
 )
 LENGTHS = (16, 24, 32, 48)
 STUDY = {"name": "a.txt", "text": "la la la\nfa fa fa\n", "limit": 2, "max_new_tokens": 16, "flatten": False,
-         "whole": False, "kept": None}  # fmt: skip
+         "kept": None}  # fmt: skip
 FILES = tuple(sorted((ROOT / "assets" / "races").glob("*.json"))[:3])
 # What a visitor does next, and how often. crowd: one race more than a tab may have.
 HABITS = {"race": 62, "stop": 8, "leave": 10, "reload": 6, "crowd": 4, "study": 3, "files": 7}

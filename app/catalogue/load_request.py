@@ -11,11 +11,11 @@ from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
 from engine.core.values import integer, number
 from engine.remote.endpoint import Endpoint
-from engine.studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data, read_questions
+from engine.studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, questions_of, synthetic
 from engine.studies.load.study import Plan
 
 from .limits import MAX_NEW_TOKENS
-from .request import as_float, check_prompts, whole
+from .request import as_float, prompts_of, whole
 
 MAX_LEVELS, MAX_USERS, MAX_REQUESTS, MAX_WORDS = 8, 200, 500, 2000
 TIMEOUT_S = 600.0
@@ -42,7 +42,8 @@ def read_load(
 
     values: the page's controls SETTINGS.
     asked: `users`, such as 1,5,25; `requests` per level; `max_new_tokens` per answer; `dollars` per hour, or null; the
-        prompts as `text` with the `name` of their file, or, if that is null, made up of `words` random words.
+        prompts as `text`, see `look_at`, with the `name` of their file, or, if that is null, made up of `words` random
+        words.
     servers: their id.
     max_new_tokens: the page's limit on an answer."""
     asked = asked if isinstance(asked, dict) else {}
@@ -64,10 +65,10 @@ def read_load(
     if text is None:
         words = integer(1, MAX_WORDS).check("words of each prompt", whole(asked.get("words")))
         data = f"{SYNTHETIC}{words},{length}"
-        questions, _ = read_data(data, chat is True, num + WARM_UP, params.seed)
+        questions, _ = synthetic(data, chat is True, num + WARM_UP, params.seed)
     else:
         data = str(asked.get("name"))[:200]
-        questions = read_questions(check_prompts(text), data, chat is True)
+        questions = questions_of(prompts_of(asked), chat is True)
     fields = (dealt(questions, num), tuple(users), requests, params, TIMEOUT_S, dollars, separate, name_of(data))
     return LoadRequest(Plan(tuple(endpoints), *fields), servers)
 

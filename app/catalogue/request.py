@@ -14,7 +14,8 @@ from engine.core.values import FLAG
 from engine.doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from engine.recordings.recording import Recording
 from engine.strict_json import parse
-from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
+from engine.studies.prompts.data_files import text_of
+from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, json_lines, read_prompts
 from engine.studies.prompts.rows import Row, row_of
 from engine.text import check_prompt_text
 
@@ -130,9 +131,9 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     """Check a study requested by a browser. Raises UsageError.
 
     values: the page's controls, by name.
-    asked: `name` and `text` of the file; `limit` on its prompts; `max_new_tokens` for each; `flatten` and `whole`, see
-        `read_prompts`; `kept`, what the browser has kept of an earlier run with the same file, as a JSON string, or
-        null."""
+    asked: the `name` of the file, and its `text` as `look_at` returns it; `limit` on its prompts; `max_new_tokens` for
+        each; `flatten`, see `read_prompts`; `kept`, what the browser has kept of an earlier run with the same file, as
+        a JSON string, or null."""
     asked = asked if isinstance(asked, dict) else {}
     pair, limit = catalogue.pair(values["pair"]), whole(asked.get("limit"))
     if type(limit) is not int or not 1 <= limit <= MAX_PROMPTS:
@@ -171,7 +172,7 @@ def read_check_up(catalogue: Catalogue, values: Mapping[str, object], asked: obj
     """Check a check-up requested by a browser. Raises UsageError.
 
     values: the page's controls, by name.
-    asked: the visitor's own prompts, `name`, `text`, `flatten` and `whole` as in `read_study`; without a text, the
+    asked: the visitor's own prompts, `text` and `flatten` as in `read_study`; without a text, the
         command's own prompts."""
     asked, pair = asked if isinstance(asked, dict) else {}, catalogue.pair(values["pair"])
     drafter = catalogue.drafter(pair, values["drafter"]) if pair.lanes is None else SERVER
@@ -187,9 +188,7 @@ def read_check_up(catalogue: Catalogue, values: Mapping[str, object], asked: obj
 
 def _chosen(pair: Pair, asked: Mapping[str, Any], limit: int, limits: Limits) -> tuple[FilePrompt, ...]:
     """At most `limit` prompts of those that a browser sends. Raises UsageError."""
-    how = {name: asked.get(name) is True for name in ("flatten", "whole")}
-    text = check_prompts(asked.get("text"))
-    prompts = choose(read_prompts(text, str(asked.get("name"))[:MAX_NAME], **how), limit)
+    prompts = choose(prompts_of(asked), limit)
     for prompt in prompts:
         if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > limits.max_prompt_chars:
             raise UsageError(
@@ -200,11 +199,29 @@ def _chosen(pair: Pair, asked: Mapping[str, Any], limit: int, limits: Limits) ->
     return tuple(prompts)
 
 
-def check_prompts(text: object) -> str:
-    """Check that a file of prompts is quick to read, and return its text. Raises UsageError."""
-    text = check_file(text, "the file of prompts")
+def look_at(data: bytes, name: str, whole: bool) -> dict[str, str]:
+    """What this page understands of a file of prompts: `form`, `says` and `left_out`, see `PromptFile`, and `text`, its
+    prompts as the JSON lines that orders bring. Raises UsageError. name, whole: see `entries_of`."""
+    text = text_of(data, name, 4 * MAX_FILE_CHARS)
+    found = read_prompts(_check_prompts(text, "the file of prompts"), name, whole=whole)
+    text = _check_prompts(json_lines(found.prompts), "the file of prompts, as JSON lines,")
+    return {"form": found.form, "says": found.says, "left_out": found.left_out, "text": text}
+
+
+def prompts_of(asked: Mapping[str, Any]) -> list[FilePrompt]:
+    """The prompts that an order brings. Raises UsageError if one of them cannot be read."""
+    text = _check_prompts(asked.get("text"), "the file of prompts")
+    found = read_prompts(text, "", asked.get("flatten") is True)
+    if found.left_out:
+        raise UsageError(found.left_out)
+    return found.prompts
+
+
+def _check_prompts(text: object, what: str) -> str:
+    """The text, if it is quick to read. Raises UsageError."""
+    text = check_file(text, what)
     if (num := text.count("\n") + 1) > MAX_FILE_LINES:
-        raise UsageError(f"the file of prompts has {num} lines; at most {MAX_FILE_LINES} can be read here")
+        raise UsageError(f"{what} has {num} lines; at most {MAX_FILE_LINES} can be read here")
     return text
 
 

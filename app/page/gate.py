@@ -26,6 +26,7 @@ READ, WRITE = ("GET", "HEAD"), ("POST",)
 FREE = re.compile(r"/healthz|/(?:assets|static)(?:/[0-9A-Za-z_.@-]{1,100}){1,6}")
 SMALL_BYTES = 4_000
 YOURS, YOURS_BYTES = "/yours/", 16_000  # what the owner of the page names: see `doors.py`
+FILES = "/recordings", "/prompts"  # files, not JSON of the page: read in a thread of its own, with limits of its own
 HEALTH = "/healthz"  # for whoever runs the page: see `routes.py`
 # Limits on a body's structure: its quotes, and the bytes outside its strings. The page sends everything long as one
 # string, because json.loads keeps the interpreter lock: 0.1 s for 1 MB of brackets, 0.001 s for 1 MB of text.
@@ -57,7 +58,7 @@ class Gate:
             for methods, pattern, max_bytes in (
                 (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt", 0),
                 (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)", 0),
-                (WRITE, r"/recordings", MAX_BODY_BYTES),
+                (WRITE, "|".join(FILES), MAX_BODY_BYTES),
                 *([] if own is None else [(WRITE, rf"{YOURS}\w{{1,20}}", YOURS_BYTES)]),
                 (WRITE, r"/tokens", MAX_CALL_BYTES),
                 (WRITE, r"/stream", MAX_BODY_BYTES),
@@ -86,7 +87,7 @@ class Gate:
             max_bytes = self._max_bytes(scope, caller)
             if max_bytes:
                 body = await self._body(receive, caller, max_bytes)
-                if _path(scope) != "/recordings":  # which is parsed in a thread of its own, with limits of its own
+                if _path(scope) not in FILES:
                     _check_structure(body)
                 receive, send = _again(body, receive), _as_refusals(scope, send)
                 del body

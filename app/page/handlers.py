@@ -20,7 +20,7 @@ from ..catalogue.catalogue import Catalogue
 from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
 from ..catalogue.load_request import read_load
-from ..catalogue.request import read_again, read_check_up, read_request, read_study
+from ..catalogue.request import look_at, read_again, read_check_up, read_request, read_study
 from ..catalogue.saved import read_saved
 from ..figures.charts import charts
 from ..figures.cheats import cheats
@@ -257,6 +257,10 @@ class Handlers(StatusLines):
         """Check the file of a recording and keep it. Returns its key. Raises UsageError if it is no recording, or too
         large."""
         return await self._jobs.run(address, self._take, data)
+
+    async def look(self, address: str, data: bytes, name: str, whole: bool) -> dict[str, str]:
+        """What is understood of a file of prompts, see `look_at`. Raises UsageError."""
+        return await self._jobs.run(address, look_at, data, name, whole)
 
     async def give(self, address: str, key: str, make: Callable[[Recording], str]) -> str:
         """What `make` returns for the recording with this key. Raises UsageError if there is none."""

@@ -36,8 +36,9 @@ FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
 
 def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]:
     """What stream.py and programs.py answer; POST /recordings, which takes a file and answers with its key, and
-    GET /recordings/KEY.FORM, which gives one; POST /tokens, which counts the tokens of {"text", "target"}; POST
-    /yours/model and /yours/servers, see `Doors`; GET /healthz: whether races can be run, for everybody.
+    GET /recordings/KEY.FORM, which gives one; POST /prompts?name=ENDING&whole, see `look_at`; POST /tokens, which
+    counts the tokens of {"text", "target"}; POST /yours/model and /yours/servers, see `Doors`; GET /healthz: whether
+    races can be run, for everybody.
 
     names: of the page's controls.
     number: of the function for programs."""
@@ -45,6 +46,13 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
     async def take(request: Request) -> Response:
         try:
             return JSONResponse({"key": await handlers.take(address_of(request), await request.body())})
+        except UsageError as error:
+            return JSONResponse({"detail": str(error)}, 400)
+
+    async def look(request: Request) -> Response:
+        name, whole = request.query_params.get("name", ""), "whole" in request.query_params
+        try:
+            return JSONResponse(await handlers.look(address_of(request), await request.body(), name, whole))
         except UsageError as error:
             return JSONResponse({"detail": str(error)}, 400)
 
@@ -80,6 +88,7 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
         *Calls(runs["race"], handlers.stage.stop, names, number).routes(),
         Route(HEALTH, healthy),
         Route("/tokens", count, methods=["POST"]),
+        Route("/prompts", look, methods=["POST"]),
         Route("/recordings", take, methods=["POST"]),
         Route("/recordings/{key}.{form}", give),
     ]

@@ -12,8 +12,9 @@ from ..core.spec import MAX_WIDTH, RULES, TOP_K, RaceSpec, SamplingParams
 from ..progress import Progress
 from ..recordings import recording as recordings
 from ..recordings.replay import SPEED, replay
-from ..studies.prompts.prompts import MAX_FILE_BYTES
-from ..text import check_prompt_text, read_text
+from ..studies.prompts.data_files import MAX_FILE_BYTES, text_of
+from ..studies.prompts.prompts import FilePrompt, read_prompts
+from ..text import check_prompt_text, read_bytes, read_text
 from ..what_if.ask import queries_of
 from .arguments import Command, decimal, draft_size, not_empty, one_of, setting, shown, switch, typed, whole, words
 from .lane_options import LANES, SERVERS, has_local_lanes, lanes_from, race_of_servers, servers_from
@@ -45,18 +46,23 @@ def read_prompt(options: Namespace) -> str:
     given = [*options.prompt, *options.prompt_file]
     if len(given) != 1:
         raise UsageError(f"give exactly one prompt, by --prompt TEXT or --prompt-file FILE, not {len(given) or 'none'}")
-    text = options.prompt[0] if options.prompt else _read(options.prompt_file[0], MAX_PROMPT_BYTES)
+    if options.prompt:
+        text = options.prompt[0]
+    else:
+        text = read_text(options.prompt_file[0], MAX_PROMPT_BYTES, f"the prompt in {shown(options.prompt_file[0])}")
     check_prompt_text(text)
     return text
 
 
-def read_prompts_file(path: str) -> str:
-    """The text of a file of prompts; "-" is stdin. Raises UsageError."""
-    return _read(path, MAX_FILE_BYTES)
-
-
-def _read(path: str, max_bytes: int) -> str:
-    return read_text(path, max_bytes, f"the prompt in {shown(path)}")
+def read_prompts_file(path: str, flatten: bool = False) -> list[FilePrompt]:
+    """The prompts of a file; "-" is stdin. Says on stderr what was left out. Raises UsageError, naming the file."""
+    try:
+        found = read_prompts(text_of(read_bytes(path, MAX_FILE_BYTES), path, MAX_FILE_BYTES), path, flatten)
+    except UsageError as error:
+        raise UsageError(f"cannot use the prompts of {shown(path)}: {error}") from error
+    if found.left_out:
+        print(f"{shown(path)}: {found.left_out}", file=sys.stderr)
+    return found.prompts
 
 
 def _race(options: Namespace) -> int:

@@ -18,8 +18,8 @@ from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
 from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
 from ..remote.request import Question
-from ..studies.prompts.prompts import FilePrompt, choose, read_prompts
-from .arguments import Command, integer, setting, shown, switch, words
+from ..studies.prompts.prompts import FilePrompt, choose
+from .arguments import Command, integer, setting, switch, words
 from .commands import read_prompts_file
 from .lane_options import SERVERS, given_lane
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
@@ -117,10 +117,7 @@ def _findings(
 def _prompts(options: Namespace) -> list[FilePrompt]:
     if options.prompts is None:
         return [FilePrompt(i, *prompt) for i, prompt in enumerate(zip(KINDS, PROMPTS, strict=True), 1)]
-    try:
-        return choose(read_prompts(read_prompts_file(options.prompts), options.prompts), options.limit)
-    except UsageError as error:
-        raise UsageError(f"cannot use the prompts of {shown(options.prompts)}: {error}") from error
+    return choose(read_prompts_file(options.prompts), options.limit)
 
 
 DOCTOR = Command(

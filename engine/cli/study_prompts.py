@@ -21,11 +21,11 @@ from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
 from ..remote.look import kinds_of
 from ..studies.load.data import name_of
 from ..studies.prompts.pays import DO_NOT_SHIP, SHIP
-from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, read_prompts
+from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest
 from ..studies.prompts.race_prompts import Study
 from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
 from ..studies.prompts.study_file import StudyFile, dated, result
-from .arguments import Command, integer, list_of, not_empty, setting, shown, switch, words
+from .arguments import Command, integer, list_of, not_empty, setting, switch, words
 from .commands import read_prompts_file
 from .lane_options import CACERT, given_lane
 from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
@@ -71,11 +71,7 @@ def _study(options: Namespace) -> int:
             check_drafter(drafter)
             serves_every_k(drafter)
         RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
-    try:
-        text = read_prompts_file(options.prompts)
-        prompts = choose(read_prompts(text, options.prompts, options.flatten), options.limit)
-    except UsageError as error:
-        raise UsageError(f"cannot study {shown(options.prompts)}: {error}") from error
+    prompts = choose(read_prompts_file(options.prompts, options.flatten), options.limit)
     settings = {
         "target": target,
         "drafters": drafters,
@@ -143,8 +139,8 @@ STUDY = Command(
         setting(
             "--prompts FILE",
             not_empty,
-            "the prompts: JSON as published (Spec-Bench, SPEED-Bench, MT-Bench, ShareGPT, HumanEval, chats), or one a "
-            "line (docs/yours.md); - is stdin",
+            "the prompts: JSON as published (Spec-Bench, MT-Bench, ShareGPT, HumanEval, chats), CSV, or one a line "
+            "(docs/yours.md); - is stdin",
             required=True,
         ),
         TARGET,

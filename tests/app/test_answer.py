@@ -18,14 +18,12 @@ from engine.analysis.breakdown import compared
 from engine.analysis.metrics import lane_metrics
 from engine.analysis.sharing import shared
 from engine.analysis.verdict_words import PAYS, THRESHOLD, capital
-from engine.core.errors import UsageError
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.drafters import DRAFTERS, label, short_label
 from engine.drafters.served import is_served, served_parts
 from engine.recordings.claims import cautions_of
 from engine.recordings.recording import Recording
 from engine.recordings.words import scope
-from engine.studies.prompts.prompts import read_prompts
 from engine.what_if.read import what_if_of
 from tests.helpers.broken_races import with_more_lanes
 from tests.helpers.made_races import a_race
@@ -291,46 +289,3 @@ def test_sharing_is_that_of_the_engine(
     got = pure("(header, steps) => sharedBy(header, steps)", header, raw)
     assert [(each["users"], each["isMeasured"]) for each in got] == [(each.num_users, each.measured) for each in engine]
     assert [each["gain"] for each in got] == pytest.approx([each.in_turn for each in engine])
-
-
-# Entries of files as they are published, and what these sometimes lack.
-PUBLISHED = [
-    '{"prompt": "a"}', '{"prompt": ["a", "b"], "category": "c"}', '{"turns": ["b", "c"]}',
-    '{"turns": [{"role": "system", "content": "s"}, {"role": "user", "content": "b"}]}',
-    '{"messages": [{"role": "user", "content": "d"}, {"role": "x", "content": "e"}]}',
-    '{"messages": [{"role": "user", "content": "d"}, {"role": "user", "content": "e"}]}',
-    '{"messages": [{"role": "user", "content": "d"}]}',
-    '{"conversations": [{"from": "gpt", "value": "f"}, {"from": "human", "value": "g"}]}',
-    '{"conversations": [{"from": "gpt", "value": "f"}]}', '{"conversations": []}',
-    '{"instruction": "h", "input": "i"}', '{"instruction": "h", "input": "", "context": 3}',
-    '{"question": "j", "answer": "k"}', '{"text": "l"}',
-]  # fmt: skip
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(
-        st.sampled_from(["", " ", "one", "two three", "{}", "{", "[1]", *PUBLISHED]), min_size=1, max_size=5,
-    ) | st.lists(st.sampled_from(PUBLISHED), min_size=1, max_size=4).map(lambda each: [f"[{','.join(each)}]"]),
-    st.sampled_from(["mine.txt", "mine.jsonl", "pasted text"]),
-    st.booleans(), st.booleans(), st.sampled_from(["\n", "\r\n"]),
-)  # fmt: skip
-def test_the_dialog_understands_what_the_server_reads(
-    lines: list[str], name: str, whole: bool, flatten: bool, ending: str
-) -> None:
-    """It would promise one prompt and race thirteen; or race another text than the row that was clicked."""
-    text = ending.join(lines)
-    look = """(name, text, whole, flatten) => { const found = promptsIn(name, text, whole), { num, numChats } = found;
-        return { num, numChats, at: [1, 2, 3, 4, 5].map(i => promptAt(found, i, flatten)) }; }"""
-    with pure_js("yours/prompts.js") as call:
-        found = call(look, name, text, whole, flatten)
-    try:
-        prompts = read_prompts(text, name, flatten, whole)
-    except UsageError:
-        return
-    assert found["num"] == len(prompts)
-    for prompt in prompts:
-        is_chat = bool(prompt.messages) and not prompt.is_turn
-        assert found["at"][prompt.line - 1] == (None if is_chat else prompt.text)
-    if not flatten:
-        assert found["numChats"] == sum(bool(prompt.messages) and not prompt.is_turn for prompt in prompts)

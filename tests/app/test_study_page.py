@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_PROMPT_CHARS
-from app.catalogue.request import StudyRequest, read_study
+from app.catalogue.request import StudyRequest, look_at, read_study
 from app.jobs.queue import RaceQueue
 from app.jobs.studies import ANEW, FAULT, Studies
 from engine.core.errors import RaceError, UsageError
@@ -136,7 +136,7 @@ def test_chats_for_a_model_without_a_template_are_refused_before_anything_races(
     with pytest.raises(UsageError, match="has no chat template: flatten the chats"):
         request(text=chat)
     assert request(text=chat, flatten=True).prompts and request(text='{"turns": ["a"]}').prompts
-    assert request(text="a\nb", whole=True).prompts[0].text == "a\nb"
+    assert request(text=look_at(b"a\nb", "", True)["text"]).prompts[0].text == "a\nb"
 
 
 def test_a_study_ends_within_a_step() -> None:

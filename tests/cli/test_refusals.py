@@ -104,14 +104,14 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
     ],
     "study-prompts": [
         ("", "the following arguments are required: --prompts"),
-        ("--prompts missing.jsonl", "'missing.jsonl': No such file"),
+        ("--prompts missing.jsonl", "'missing.jsonl': cannot read it: No such file"),
         ("--prompts FILE --limit 201", "--limit: must be an integer from 1 to 200, not '201'"),
         ("--prompts FILE --drafter ngram,none", "drafter 'none' has no table"),
         ("--prompts FILE --drafter ngram,ngram", "each thing in it once"),
         ("--prompts FILE --save /nowhere/x", "cannot save to '/nowhere/x'"),
         ("--prompts FILE --save NOTES", "it is not JSON"),
         ("--prompts FILE --save /dev/null", "cannot save to '/dev/null': a study goes on in a file"),
-        ("--prompts assets/heads/eagle3/config.json", "line 1: it is not JSON"),
+        ("--prompts assets/heads/eagle3/config.json", "line 1: it has none of prompt, "),
         ("--prompts FILE --save STUDY --seed 4", "its seed is 0, not 4"),
         (f"--prompts FILE --save STUDY --drafter {HYBRID}", "its drafters is ngram"),
         ("--prompts OTHER --save STUDY --drafter ngram", "its prompts is"),
@@ -180,7 +180,7 @@ def answers(no_torch: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("files")
     head = {"format": "photofinish-study", "schema": 1, "target": str(TRAINED), "drafters": ["ngram"]}
     head |= {"temperature": 0.0, "top_p": 1.0, "seed": 0, "max_new_tokens": 128, "dtype": "float32", "device": "auto"}
-    head |= {"prompts": digest(read_prompts(PROMPTS, "FILE")), "about": {}}
+    head |= {"prompts": digest(read_prompts(PROMPTS, "FILE").prompts), "about": {}}
     contents = {
         "FILE": PROMPTS.encode(),
         "OTHER": PROMPTS.replace("a", "b").encode(),

@@ -42,7 +42,7 @@ TEXTS += ["../../etc/passwd", "file:///etc/passwd", "C:\\x", "%2e%2e/x", "http:/
 TEXTS += ["synthetic:0.5+" * 9, "synthetic:" + "0" * 5_000, "hybrid:ngram+ngram", "draft_model:/", "eagle3:../x", "٣"]
 TEXTS += ["x" * 20_001, "\0" * 20_000, "word " * 50_000, '"' * 9_999, "9" * 400, "NaN", "-0", "1e5", "7.0"]
 PROMPTS = ["la la la", "def f(x):\n    return", "é 🏁\n", '{"a": 1}\n' * 20]
-SITE = """/ /config /config/ /theme.css /favicon.ico /robots.txt /tokens /recordings // /./ * /% /%zz /%ff%fe
+SITE = """/ /config /config/ /theme.css /favicon.ico /robots.txt /tokens /prompts // /./ * /% /%zz /%ff%fe
     /recordings/recorded-story.json /recordings/recorded-story.csv /recordings/x.html /recordings/a/b.json
     /recordings/..%2f..%2fapp.json /recordings/%00.csv /recordings/x.exe /recordings/%F0%9F%8F%81.json /assets/../app.py
     /assets/%2e%2e/app.py /assets/..%5capp.py /static/%00 /static//etc/passwd /?deep_link=../x /?__theme=<x>
@@ -53,6 +53,7 @@ API = f"""info info?all_endpoints=1 app_id startup-events queue/status queue/dat
     call/v2/race call/v2/race/{RACE_ID} call/v2/stop/{RACE_ID} call/race/x reset upload upload_progress component_server
     process_recording heartbeat/a stream/a/b login file=/etc/passwd file/etc/passwd proxy=http://127.0.0.1:1/
     deep_link?session_hash=a""".split()
+FILE_PATHS = ["/recordings", "/prompts", "/prompts?name=.csv&whole"]
 PATHS = [*SITE.split(), *(f"/gradio_api/{path}" for path in API), "/assets/" + "a" * 300, "/" + "x" * 9_000]
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "get", "X" * 70]
 HEADERS: list[tuple[str, str]] = [
@@ -145,7 +146,7 @@ def recordings(draw: st.DrawFn) -> Call:
             place[key] = draw(ODD)
             if draw(st.booleans()):
                 del place[key]
-    return Call("POST", "/recordings", draw(torn(json.dumps(base).encode())))
+    return Call("POST", draw(st.sampled_from(FILE_PATHS)), draw(torn(json.dumps(base).encode())))
 
 
 def posted(target: str, body: Any, draw: st.DrawFn, then: Call | None = None) -> Call:

@@ -19,7 +19,7 @@ const examined = results.checkup;
 // The visitor's own prompts: those whose texts differed in a study of them, if any did; null for the check-up's three.
 function sourceNow() {
   const source = promptSource(), differing = differingPrompts();
-  if (differing) return { ...source, ...differing, isWhole: false, isJson: true, isFlat: false, isDiffering: true };
+  if (differing) return { ...source, ...differing, isFlat: false, isDiffering: true };
   return choiceOf("prompts") === "own" && source ? { ...source, isFlat: isFlat() } : null;
 }
 
@@ -93,9 +93,9 @@ export const checkup = {
   asked: numDiffering,
   nameOf: ({ target, models }) => [target ?? models[0], ""],
   order() {
-    const { name, text, isWhole, isFlat: flatten } = examined.source ?? {};
+    const { text, isFlat: flatten } = examined.source ?? {};
     examined.with = promptWords();
-    return examined.source ? { name, text, whole: isWhole, flatten } : {};
+    return examined.source ? { text, flatten } : {};
   },
   heard({ state, params }) {
     if (examined.state === "finished" || state !== "finished") return;

@@ -5,7 +5,7 @@ import { filled, oneLine, optionWords, plural, sentence, serversWords, times, wi
 import { choiceOf, parts } from "./box.js";
 import { onServers } from "./commands.js";
 import { curve, CURVES, headRow, legend, levelRows, METRICS } from "./curves.js";
-import { plainText, promptSource, promptsOption } from "./own_prompts.js";
+import { promptSource, promptsOption } from "./own_prompts.js";
 import { isRunning, results } from "./results.js";
 import { isCause, isWrong } from "./together.js";
 
@@ -74,7 +74,7 @@ export const load = {
     order() {
     const { users, requests, length, dollars, words } = started = settingsNow(), source = ownSource();
     return { users, requests: Number(requests), max_new_tokens: Number(length), words: Number(words),
-      dollars: dollars === "" ? null : Number(dollars), name: source?.name ?? null, text: source && plainText(source) };
+      dollars: dollars === "" ? null : Number(dollars), name: source?.name ?? null, text: source?.text ?? null };
   },
   summary({ frame, state }) {
     const { report, lanes, model } = frame, words = withTimes(report?.says[0] ?? "").split(": ")[0];

@@ -1,15 +1,25 @@
-// Step 2: the visitor's own prompts, from a file or pasted, or the page's one.
+// Step 2: the visitor's own prompts, from a file or pasted, or the page's one. The page's server reads them: what it
+// makes of them, one JSON object a line, is what a study, a load and a check-up are asked about.
 
 import { MAX_FILE_CHARS } from "../host.js";
 import { fill } from "../base/dom.js";
 import { savedKind } from "../base/saved.js";
-import { oneLine, plural, shellQuoted, startOf } from "../base/text.js";
+import { oneLine, shellQuoted, startOf } from "../base/text.js";
 import { choiceOf, parts, setChoice } from "./box.js";
-import { promptsIn } from "./prompts.js";
 
-const PASTED = "pasted text", HERE = "the page's prompt";
-// own: {name, text, isWhole, ...promptsIn}, null if none are chosen; here: the same of the page's prompt, typed there.
-const mine = { own: null, here: null, typed: null };
+const PASTED = "pasted text", HERE = "the page's prompt", TYPING_MS = 300, WAIT = "One moment.";
+// own: see `sourceOf`, null if none are chosen; here: the same of the page's prompt, typed there; number: of the last
+// choice.
+const mine = { own: null, here: null, typed: null, number: 0 };
+
+// Prompts: the file's name; what the server said of them, see `look_at` in app/catalogue/request.py; and their entries
+// by line, from their text.
+function sourceOf(answer) {
+  const lines = answer.text.split("\n").map((line, i) => [i + 1, line]).filter(([, line]) => line);
+  const entries = new Map(lines.map(([number, line]) => [number, JSON.parse(line)]));
+  return { ...answer, entries, num: entries.size,
+    numChats: [...entries.values()].filter(({ messages }) => messages).length };
+}
 
 // The prompts that a study takes; null if none are chosen.
 export function promptSource() {
@@ -17,83 +27,97 @@ export function promptSource() {
   const typed = document.querySelector("#page-prompt textarea")?.value ?? "";
   if (typed !== mine.typed) {
     const text = JSON.stringify({ prompt: typed });
-    Object.assign(mine, { typed, here: typed ? { name: HERE, text, isWhole: false, ...promptsIn(HERE, text) } : null });
+    Object.assign(mine, { typed, here: typed ? sourceOf({ name: HERE, text, says: "" }) : null });
   }
   return mine.here;
 }
 
-const fileSays = (name, words) => `${oneLine(name).slice(0, 80)}${words}`;
+// The entry on that line of such prompts, as it is raced; a flattened chat as by `flat` in
+// engine/studies/prompts/prompts.py.
+export function entryAt({ entries }, number) {
+  const entry = entries.get(number), { messages, ...more } = entry ?? {};
+  const flat = ({ role, content }) => `${role}: ${content}\n\n`;
+  return messages && isFlat() ? { prompt: `${messages.map(flat).join("")}assistant:`, ...more } : entry;
+}
 
-// isWhole: all of the text is one prompt, unless it is JSON.
-export function choosePrompts(name, text, isWhole = false) {
-  if (text.length > MAX_FILE_CHARS)
-    return refuse(name, `has ${text.length} characters; at most ${MAX_FILE_CHARS} are allowed`);
-  const prompts = promptsIn(name, text, isWhole), { num, how } = prompts;
-  mine.own = num ? { name, text, isWhole, ...prompts } : null;
-  parts.found.textContent = fileSays(name, `: ${num ? plural(num, "prompt") + how : "no prompt"}.`);
-  setChoice("prompts", "own");
-  return undefined;
+// The text of that prompt; null for a conversation.
+export function promptAt(source, number) {
+  const { prompt, turns = [null] } = entryAt(source, number) ?? {};
+  return prompt ?? turns[0];
+}
+
+function say(name, words) { parts.found.textContent = `${oneLine(name).slice(0, 80)}${words}`; }
+
+function takeUp(source) {
+  mine.own = sourceOf(source);
+  say(source.name, `: ${source.says}.${source.left_out && ` ${oneLine(source.left_out)}.`}`);
 }
 
 function refuse(name, why) {
   mine.own = null;
-  parts.found.textContent = fileSays(name, ` ${why}.`);
+  say(name, ` ${why}.`);
+}
+
+// Have the server read a file, or a text, all of which is one prompt if it is no data and isWhole.
+async function choosePrompts(name, body, isWhole = false) {
+  const number = mine.number += 1, [ending] = /(?:\.\w+){0,2}$/.exec(name);        // nobody has to know the name
+  mine.own = null;
+  parts.found.textContent = WAIT;
+  setChoice("prompts", "own");
+  if (!ending) await new Promise((resolve) => { setTimeout(resolve, TYPING_MS); });
+  if (number !== mine.number) return;
+  const answer = await fetch(`prompts?name=${ending}${isWhole ? "&whole" : ""}`, { method: "POST", body })
+    .then((found) => found.json()).catch(() => ({ detail: "it could not be sent to the server" }));
+  if (number !== mine.number) return;
+  if (answer.detail) refuse(`${name}:`, oneLine(answer.detail));
+  else takeUp({ ...answer, name, isWhole, typed: parts.paste.value });
+  parts.form.dispatchEvent(new Event("input"));
 }
 
 // Take a file of prompts. Returns the text of one that holds a result instead.
 export async function takeFile(file) {
-  const text = await readText(file), saved = savedKind(text ?? "");
-  if (text === null || (saved && saved !== "race")) return saved ? text : null;
-  if (saved) return refuse(file.name, "is a recorded race; Open on the page shows it");
+  const kind = savedKind(await file.slice(0, 1000).text().catch(() => ""));
+  if (file.size > 3 * MAX_FILE_CHARS)
+    return refuse(file.name, `has ${file.size} bytes; at most ${MAX_FILE_CHARS} characters are allowed`) ?? null;
+  if (kind === "race") return refuse(file.name, "is a recorded race; Open on the page shows it") ?? null;
+  if (kind) return file.text();
   parts.paste.value = "";
-  choosePrompts(file.name, text);
+  await choosePrompts(file.name, file);
   return null;
 }
 
-// Its text; null if it cannot be read, which the dialog then says.
-async function readText(file) {
-  if (file.size > 4 * MAX_FILE_CHARS)
-    return refuse(file.name, `has ${file.size} bytes; at most ${MAX_FILE_CHARS} characters are allowed`) ?? null;
-  try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
-  } catch {
-    return refuse(file.name, "is not UTF-8 text") ?? null;
-  }
-}
-
 // Those of a study that this tab has kept.
-export function bringPrompts({ name, text, isWhole, flatten }) {
+export function bringPrompts({ flatten, ...source }) {
   parts.flatten.checked = flatten;
-  if (name === PASTED) {
-    parts.paste.value = text;
-    parts.perLine.checked = !isWhole;
+  if (source.name === HERE) return;
+  if (source.name === PASTED) {
+    parts.paste.value = source.typed;
+    parts.perLine.checked = !source.isWhole;
   }
-  if (name !== HERE) choosePrompts(name, text, isWhole);
+  setChoice("prompts", "own");
+  takeUp(source);
 }
 
 export const isFlat = () => parts.flatten.checked;
 
-// The text of prompts where it is read without `isWhole`.
-export const plainText = ({ text, isWhole, isJson }) => (isWhole && !isJson ? JSON.stringify({ prompt: text }) : text);
-
 // How a command gets these prompts: the option's value, and what goes before the command. No prompts: null, "".
 export function promptsOption(source) {
   if (!source) return { before: "", prompts: null };
-  const text = plainText(source);
-  const isFile = text === source.text && !source.isDiffering && ![PASTED, HERE].includes(source.name);
-  return isFile ? { before: "", prompts: source.name } : { before: `printf %s ${shellQuoted(text)} | `, prompts: "-" };
+  const isFile = !source.isDiffering && ![PASTED, HERE].includes(source.name);
+  return isFile ? { before: "", prompts: source.name } :
+    { before: `printf %s ${shellQuoted(source.text)} | `, prompts: "-" };
 }
 
 // What was understood of the chosen text, and the choices that it leaves.
 export function drawPrompts(question) {
-  const isOwn = choiceOf("prompts") === "own", { name, text = "", num = 0, numChats = 0, isJson } = mine.own ?? {};
+  const isOwn = choiceOf("prompts") === "own", { num = 0, numChats = 0, form } = mine.own ?? {};
   const limit = Number(parts.limit.value), typed = document.querySelector("#page-prompt textarea")?.value ?? "";
   if (!numChats) parts.flatten.checked = false;
   fill(parts, {
     herePrompt: { load: "random words", checkup: "three short prompts" }[question]
       ?? `the one on the page${typed ? `: ${oneLine(startOf(typed))}` : ", once it is typed"}`,
     ownPrompts: isOwn,
-    perLineBox: name === PASTED && !isJson && text.trim().includes("\n"),
+    perLineBox: !form && parts.paste.value.trim().includes("\n"),
     flattenBox: numChats > 0,
     leftOut: question === "study" && limit > 0 && limit < num ? `Racing ${limit} of them, evenly by kind; ${num - limit
     } left out. Raise the limit for more.` : "",

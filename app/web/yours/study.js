@@ -10,8 +10,7 @@ import { CHECKED, productionOf } from "../tabs/production.js";
 import { parts, raceThere, setChoice } from "./box.js";
 import { onServers } from "./commands.js";
 import { heatMap } from "./heat.js";
-import { bringPrompts, isFlat, promptSource, promptsOption } from "./own_prompts.js";
-import { promptAt } from "./prompts.js";
+import { bringPrompts, entryAt, isFlat, promptAt, promptSource, promptsOption } from "./own_prompts.js";
 import { colourOf, loadWords, MEANS, partings, promptTable, raceWords, strips, textsWords,
   studyVerdict } from "./prompt_results.js";
 import { isRunning, results, subjectOf } from "./results.js";
@@ -28,8 +27,8 @@ const raced = { rows: new Map(), of: "" };
 const rowKey = (row) => `${row.line} ${row.drafter}`;
 
 // Identifies prompts and limits, to find kept rows. The server decides whether these really belong to them.
-function choiceKey({ text, isWhole } = promptSource() ?? { text: "" }) {
-  const whole = `${[parts.limit.value, parts.length.value, isFlat(), isWhole].join(" ")} ${text}`;
+function choiceKey({ text } = promptSource() ?? { text: "" }) {
+  const whole = `${[parts.limit.value, parts.length.value, isFlat()].join(" ")} ${text}`;
   let hash = 0;
   for (let i = 0; i < whole.length; i++) hash = (Math.imul(hash, 31) + whole.charCodeAt(i)) | 0;
   return `${hash} ${whole.length}`;
@@ -46,7 +45,7 @@ const isOwn = () => promptSource() !== null && raced.of === choiceKey();
 // Show the study of this tab again, which the server may not even know any more.
 export function comeBackToStudy() {
   const source = rememberedJson(PROMPTS_KEY, true), frame = rememberedJson(FRAME_KEY, true);
-  if (!source || !frame || (frame.report && !frame.report.says)) return;     // of an older version
+  if (source?.says === undefined || !frame || (frame.report && !frame.report.says)) return;     // of an older version
   parts.limit.value = source.limit;
   parts.length.value = source.length;
   bringPrompts(source);
@@ -71,9 +70,8 @@ export function orderAgain() {
 // The prompts on which servers differed, as JSON lines: those are what a check-up has to look at; null if none did.
 export function differingPrompts() {
   const lines = isOwn() ? [...raced.rows.values()].filter(({ ways }) => ways).map(({ line }) => line) : [];
-  const texts = lines.map((line) => promptAt(promptSource(), line, isFlat()));
-  return texts.length && texts.every((text) => text !== null) ? { num: texts.length, text: texts.map((prompt) =>
-    JSON.stringify({ prompt })).join("\n") } : null;
+  const entries = lines.map((line) => entryAt(promptSource(), line));
+  return lines.length ? { num: lines.length, text: entries.map((entry) => JSON.stringify(entry)).join("\n") } : null;
 }
 
 const studyAsked = ({ asked, params = {} }) => asked ?? { temperature: params.temperature ?? null,
@@ -127,7 +125,7 @@ function cautions(rows) {
 
 // A function that races the prompt of that line on the page, with the study's length; null if it is not known here.
 function racing(line) {
-  const text = isOwn() ? promptAt(promptSource(), line, isFlat()) : null;
+  const text = isOwn() ? promptAt(promptSource(), line) : null;
   return text === null ? null : () => raceThere(text, parts.length.value);
 }
 
@@ -161,11 +159,11 @@ export const study = {
   nameOf: ({ target, said }) => [target, said.created],
   // kept: what the server need not race again, if it belongs to the same study.
   order(kept = keptRun()) {
-    const { name, text, isWhole } = promptSource(), how = { limit: parts.limit.value, length: parts.length.value };
+    const source = promptSource(), how = { limit: parts.limit.value, length: parts.length.value };
     Object.assign(raced, { rows: new Map(), of: choiceKey() });
     remember(FRAME_KEY, null, true);
-    remember(PROMPTS_KEY, JSON.stringify({ name, text, isWhole, flatten: isFlat(), ...how }), true);
-    return { name, text, whole: isWhole, flatten: isFlat(), limit: Number(how.limit),
+    remember(PROMPTS_KEY, JSON.stringify({ ...source, entries: null, flatten: isFlat(), ...how }), true);
+    return { name: source.name, text: source.text, flatten: isFlat(), limit: Number(how.limit),
       max_new_tokens: Number(how.length), kept: kept && JSON.stringify(kept) };
   },
   heard(frame) {

