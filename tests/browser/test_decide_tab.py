@@ -90,7 +90,7 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     assert [url for url in sent if "queue/join" in url or "/run/" in url] == []
     reload(tab)
     tab.click("#pf-tab-decide")
-    assert tab.input_value("[data-decide=dollars]") == "41.62" and words(tab, "priceSource") == "your price"
+    assert tab.input_value("[data-decide=dollars]") == "41.62"
 
 
 def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> None:
@@ -112,7 +112,7 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     assert re.fullmatch(r"photofinish_a-model_[a-z-]+_[\d-]{10}\.json", loop.value.suggested_filename), "no ratio"
     assert "has no tables" in words(page, "answerElse") and words(page, "moneyHead") == "Money"
     assert page.get_attribute("[data-ref=answer]", "data-tone") == "doubtful"
-    assert page.input_value("[data-decide=dollars]") == "3.99" and words(page, "priceSource").startswith("about")
+    assert page.input_value("[data-decide=dollars]") == "", "a price that nobody named"
     even, rng = a_race([(1, 0)] * 30, plain_s=0.01, step_s=0.01), random.Random(2)
     for event in (event for event in even["events"] if event["type"] == "step"):
         event["verify_s"] *= rng.uniform(0.7, 1.3)

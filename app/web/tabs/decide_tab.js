@@ -11,7 +11,7 @@ import { on, root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
 import { choiceWords, noiseWords, nothingWords, othersWords, servedWords, verdictWords } from "./answer.js";
-import { hasDollars, listPrice, moneyRows, sourceFigures } from "./money.js";
+import { hasDollars, moneyRows, sourceFigures } from "./money.js";
 import { bytesOf, CHECKED, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
 
@@ -23,15 +23,12 @@ const NO_LOOP = "Nothing follows from it: race a text that does not repeat itsel
 let decided = [];       // what the tab was drawn from
 const typed = { ...rememberedJson(DECIDE_KEY) };         // the visitor's input, by box
 
-// Fill the boxes with earlier input or defaults; the default price is the device's.
+// Fill the boxes with earlier input or defaults; a price has none.
 function fillBoxes() {
-  const price = listPrice(S.header?.device);
-  const usual = { ...ENTERED, dollars: price ? String(price.dollars) : ENTERED.dollars };
   for (const [name, box] of boxes) {
-    const value = typeof typed[name] === "string" ? typed[name] : usual[name];
+    const value = typeof typed[name] === "string" ? typed[name] : ENTERED[name];
     if (box !== document.activeElement && box.value !== value) box.value = value;
   }
-  write(refs.priceSource, typed.dollars ? "your price" : price ? `about; ${price.source}` : "");
 }
 
 function keepBox({ target }) {

@@ -6,22 +6,6 @@ import { rate } from "../base/text.js";
 const SECONDS_AN_HOUR = 3600;
 const DAYS_A_YEAR = 365;
 
-// On-demand price of one GPU per hour: [device name, dollars, source]. From the cheaper lists, so as not to inflate
-// savings.
-const LIST_PRICES = [
-  [/\bB200\b/, 6.79, "RunPod, October 2026"],
-  [/\bH200\b/, 4.59, "RunPod, October 2026"],
-  [/\bH100 PCIe\b/, 2.89, "RunPod, November 2026"],
-  [/\bH100\b/, 3.99, "RunPod, November 2026"],
-  [/\bA100\b/, 1.79, "RunPod, November 2026"],
-];
-
-// {dollars, source} for a recording's device; null for a CPU or an unlisted GPU.
-export function listPrice(device) {
-  const listed = device?.type === "cuda" && LIST_PRICES.find(([name]) => name.test(device.name));
-  return listed ? { dollars: listed[1], source: listed[2] } : null;
-}
-
 function costPerMillion(tokensPerS, dollars) { return 1e6 / tokensPerS * dollars / SECONDS_AN_HOUR; }
 
 // One lane's day. dollars: per machine and hour; tokens: per day; hours: of service per day. In the
