@@ -124,13 +124,6 @@ def arguments() -> argparse.Namespace:
         help="what visitors may load and ask for, in TOML (docs/operate.md); such a page belongs to its operator, and "
         "nobody who opens it is its owner",
     )
-    parser.add_argument(
-        "--log",
-        metavar="FORM",
-        default="text",
-        choices=("text", "json"),
-        help="the log on standard error: text, or json for one object a line (default text)",
-    )
     servers = parser.add_argument_group("lanes on servers, next to the engine's own or instead of them")
     servers.add_argument(
         "--lane",
@@ -248,9 +241,9 @@ if __name__ == "__main__":
         from app.page.ending import serve_until_signal
         from app.page.ui import build, launch
 
-        set_up(options.log == "json")
+        set_up()
         demo = build(at_first, backend, check, options.under_load, own_names)
-        launch(demo, options.host, options.port, options.log == "json")
+        launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""The tab Why: five figures, each with a sentence and a table. Pure; plotly is imported when the first is drawn."""
+"""The tab Why: four figures, each with a sentence and a table. Pure; plotly is imported when the first is drawn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from engine.recordings.recording import Recording
 
 from ..web.colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .plots import Chart, Drawn, axes, bars, line, percent, points, times
-from .sharing_figure import users
 
 BAR_HEIGHT = 220
 MAX_ROWS = 12
@@ -193,5 +192,4 @@ FIGURES: dict[str, Callable[[Recording, Compared], Drawn]] = {
     "When it pays": break_even,
     "Where the rest of the time goes": losses,
     "As the text grows": growth,
-    "With several users at once": users,
 }

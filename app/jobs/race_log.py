@@ -14,20 +14,12 @@ from .races import Over
 
 def log_race(over: Over) -> None:
     """Log a race that has ended: of what a visitor typed nothing."""
-    view, lasted_s = over.view, None if over.lasted_s is None else round(over.lasted_s, 3)
-    lanes = view.spec.lanes if view.spec else ()
-    race = {
-        "id": hashlib.sha256(view.race.encode()).hexdigest()[:8],  # whoever knows its own id can read it
-        "pair": over.request.pair.id,
-        "drafters": drafters_of(over.request),
-        "state": view.state,
-        "waited_s": round(over.waited_s, 3),
-        "lasted_s": lasted_s,
-        "num_tokens": sum(len(token_ids(view.events, lane.name)) for lane in lanes),
-    }
-    took = "never began" if lasted_s is None else f"took {lasted_s:.1f} s, {race['num_tokens']} tokens"
-    words = race["id"], view.state, race["pair"], ", ".join(drafters_of(over.request)), over.waited_s, took
-    RUNNING.info("race %s %s: %s, %s; waited %.1f s, %s", *words, extra={"race": race})
+    view, lasted_s = over.view, over.lasted_s
+    num_tokens = sum(len(token_ids(view.events, lane.name)) for lane in (view.spec.lanes if view.spec else ()))
+    took = "never began" if lasted_s is None else f"took {lasted_s:.1f} s, {num_tokens} tokens"
+    own = hashlib.sha256(view.race.encode()).hexdigest()[:8]  # whoever knows its own id can read it
+    words = own, view.state, over.request.pair.id, ", ".join(drafters_of(over.request)), over.waited_s, took
+    RUNNING.info("race %s %s: %s, %s; waited %.1f s, %s", *words)
 
 
 def drafters_of(request: RaceRequest) -> list[str]:

@@ -19,8 +19,6 @@ from starlette.responses import JSONResponse, Response
 
 from engine.core.errors import PhotofinishError
 
-from ..jobs.logs import Quoted
-
 log = logging.getLogger(__name__)
 SAME_ERROR_S = 60.0  # after its first traceback, one kind of error is logged at most this often
 MAX_KINDS = 100  # Kinds of errors to remember. A kind is a class and the line of code that raised it.
@@ -65,7 +63,7 @@ class Errors:
         if known is None:
             log.error("a call failed", exc_info=error)
         else:
-            line = Quoted(" ".join(f": {error}".split())[:300])
+            line = " ".join(f": {error}".split())[:300]
             log.error("again, %d times since it was logged last: %s%s", known[1] + 1, kind[0], line)
 
 

@@ -21,7 +21,6 @@ from ..figures.charts import charts
 from ..figures.plots import Chart
 from ..figures.why import why
 from ..jobs.backend import TorchBackend
-from ..jobs.logs import RUNNING, take_over
 from ..jobs.process_memory import keep_from_collector
 from ..jobs.server_races import ServersBackend
 from ..web import RACE_VIEW_CSS
@@ -147,9 +146,9 @@ def build(
     return page
 
 
-def launch(page: gr.Blocks, host: str, port: int | None, json_log: bool = False) -> None:
+def launch(page: gr.Blocks, host: str, port: int | None) -> None:
     """Serve the page and return once it is up. Visitors never see a traceback: only a deliberate gr.Error has words for
-    them. json_log: print nothing but the log, see `set_up` in app/jobs/logs.py."""
+    them."""
     if os.environ.get("SPACE_ID"):  # all visitors come through its proxy, which has an address of its inner network
         os.environ.setdefault("FORWARDED_ALLOW_IPS", SPACE_PROXIES)
     sys.setswitchinterval(SWITCH_S)
@@ -171,11 +170,7 @@ def launch(page: gr.Blocks, host: str, port: int | None, json_log: bool = False)
             "exception_handlers": answers(page),
         },
         prevent_thread_lock=True,
-        quiet=json_log,
     )
-    if json_log:
-        take_over("uvicorn", "uvicorn.error")
-        RUNNING.info("the page is up on port %d", page.server_port)
     # uvicorn warns of each malformed request in a line or two, with which a caller could fill the disk
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     keep_from_collector()

@@ -1,6 +1,6 @@
 """How close a race's plain lane came to the memory bandwidth of its device. Standard library only.
 
-A header's "roofline" is {"bytes_per_step", "cache_bytes", "bandwidth_bytes_per_s", "how"}; older recordings lack it.
+A header's "roofline" is {"bytes_per_step", "bandwidth_bytes_per_s", "how"}; older recordings lack it.
 """
 
 from __future__ import annotations
@@ -56,12 +56,6 @@ def roofline(header: Mapping[str, Any], events: Iterable[LaneEvent], plain: str 
     num_bytes, bandwidth = _figures(header, "bytes_per_step", "bandwidth_bytes_per_s")
     step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     return Roofline(step_s, num_bytes, bandwidth) if step_s and num_bytes and bandwidth else None
-
-
-def cache_s(header: Mapping[str, Any]) -> float | None:
-    """Seconds to read the keys and values of one sequence halfway through the race; None if the header lacks them."""
-    num_bytes, bandwidth = _figures(header, "cache_bytes", "bandwidth_bytes_per_s")
-    return num_bytes / bandwidth if num_bytes and bandwidth else None
 
 
 def _figures(header: Mapping[str, Any], *names: str) -> list[float | None]:

@@ -67,8 +67,8 @@ THRESHOLD = 1.3  # the median speed-up that justifies another model, its memory 
 LITTLE = "little gain"
 RULE_OF_THUMB = f"{THRESHOLD} is a rule of thumb: a smaller gain is not worth what a drafter takes to run and maintain."
 ONE_TEXT = (
-    "One text at a time; servers batch, which shrinks the gain. Dollars need a load: measure your servers under load, "
-    "in \u201cTry it on yours\u201d."
+    "One text at a time; servers batch, which shrinks the gain. A load study of your servers, in \u201cTry it on "
+    "yours\u201d, measures by how much."
 )
 # Of servers that might pay.
 NOT_AS_IT_IS = "Not as it is: the check-up found a fault. Once that is fixed: {}"
@@ -87,11 +87,6 @@ PAYS = {
     "unclear": "unclear{}",
     "faster": "faster{}",
     "uncertain": "not certain{}",
-    # Many users at once. {}: how many.
-    "always": "still pays with {} users",
-    "never": "does not pay, even with one user",
-    "until": "stops paying at {} users",
-    "between": "stops paying between {} users",
     # A check-up.
     "worth_it": "it pays",
     "worth_it_until": "it pays up to {}",

@@ -13,7 +13,7 @@ from ..progress import Progress
 from ..recordings.recording import OUTPUT_SCHEMA
 from ..remote.endpoint import PREFIX, Endpoint, endpoint_of
 from ..remote.look import kinds_of
-from ..studies.load.data import HUMAN_EVAL, SYNTHETIC, WARM_UP, dealt, name_of, read_data
+from ..studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data
 from ..studies.load.level_metrics import report
 from ..studies.load.load_file import StudyFile
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
@@ -127,8 +127,7 @@ STUDY = Command(
             "--data FILE",
             not_empty,
             "a file as for study-prompts: JSON as published, CSV, or one prompt a line; - is stdin; or "
-            f"{HUMAN_EVAL} (its package must be installed); or {SYNTHETIC}INPUT,OUTPUT: so many random words, answered "
-            "with so many tokens",
+            f"{SYNTHETIC}INPUT,OUTPUT: so many random words, answered with so many tokens",
             required=True,
         ),
         switch("--chat", "send each prompt as a user's message, to the chat endpoint"),

@@ -80,7 +80,6 @@ def roofline_figures(prepared: Prepared, length: int) -> dict[str, Any] | None:
         return None
     return {
         "bytes_per_step": step_bytes(prepared, length),
-        "cache_bytes": kv_bytes(prepared, length),
         "bandwidth_bytes_per_s": bandwidth.bytes_per_s,
         "how": bandwidth.how,
     }

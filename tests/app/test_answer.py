@@ -11,12 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from engine.analysis.breakdown import compared
 from engine.analysis.metrics import lane_metrics
-from engine.analysis.sharing import shared
 from engine.analysis.verdict_words import PAYS, THRESHOLD, capital
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.drafters import DRAFTERS, label, short_label
@@ -45,21 +41,20 @@ ANSWER = """(recording, choose) => {
     const chosen = pick(answerOf(recording, race, first, { whatIf }));
     const found = answerOf(recording, race, first, { whatIf, chosen });
     if (!found) return null;
-    const inputs = { users: null, dollars: 2, tokens: 1e7, hours: 24, goalTokens: 200, goalS: 2 };
+    const inputs = { dollars: null, tokens: 1e7, hours: 24, goalTokens: 200, goalS: 2 };
     const { steps, ...subject } = found.subject, made = productionOf(recording, found.subject);
-    const shared = sharedBy(recording, steps), load = loadOf(shared, null, found);
+    const device = recording.device.type === "server" ? "server" : "cpu";
     return { subject, plain: found.plain.tokensPerS, tone: found.tone, caution: found.caution, isChosen: found.isChosen,
         isEvidence: found.isEvidence, nothing: nothingWords(found),
-        loads: [2, 5, 16, 64].map(n => loadOf(shared, n, found).tokensPerS?.map(speed => speed / n)),
         says: verdictWords(found), others: othersWords(found), served: servedWords(found),
-        whatIf: bestWords(found, lane, 0.9), rows: moneyRows(found, inputs, load, false),
+        whatIf: bestWords(found, lane, 0.9), rows: moneyRows(found, inputs, device),
         commands: made.servers.map(({ name, command }) => [name, command]).filter(([, command]) => command) };
 }"""
 
 
 @pytest.fixture(scope="module")
 def pure() -> Iterator[Call]:
-    with pure_js("tabs/answer.js", "tabs/money.js", "tabs/production.js", "tabs/sharing.js", "tabs/whatif.js") as call:
+    with pure_js("tabs/answer.js", "tabs/money.js", "tabs/production.js", "tabs/whatif.js") as call:
         yield call
 
 
@@ -99,7 +94,6 @@ def a_recording(seed: int) -> dict[str, Any]:
     race["model"]["name"] = rng.choice(TARGETS)
     if race["device"]["type"] == "cpu" and rng.random() < 0.3:
         race["device"] = {"type": "cuda", "name": "NVIDIA H100 80GB HBM3", "threads": None}
-    race["widths"]["step_s"] = {"1": 0.02, "4": 0.024, "16": 0.03}
     return race | {"cautions": cautions_of(race, spec_of(race), events_of(race))}
 
 
@@ -165,8 +159,6 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
             word = "little_differ" if little and tone == "differ" else tone
             assert got["says"].startswith(f"{capital(PAYS[word])}: " if its["canServe"] else "This engine alone: ")
         assert bool(got["nothing"]) == ((loops or tone in ("even", "loses")) and not got["isChosen"])
-        for slow, quick in filter(None, got["loads"]):
-            assert slow <= plain * 1.0001 and quick <= its["tokensPerS"] * 1.0001, "more than one alone"
         others, drafters = got["others"], {lane["drafter"] for lane in race["spec"]["lanes"]} - {"server"}
         ships = drafter != "eagle3" and not drafters.isdisjoint(("eagle3", "hybrid:ngram+eagle3"))
         assert others.count("no server runs") == others.count("EAGLE-3 head alone: no server runs this head") == ships
@@ -181,7 +173,7 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         cell = "no result" if loops else "within the noise" if got["tone"] == "even" else cell
         assert first[4] == f"{ratio:.2f}×" and time[4] == cell
         assert float(first[3]) == pytest.approx(its["tokensPerS"], abs=0.06)
-        assert not any("$" in cell or "GPU" in cell for row in got["rows"] for cell in row), "dollars without a load"
+        assert not any("$" in cell or "GPU" in cell for row in got["rows"] for cell in row), "dollars without a price"
         if its["canServe"] and not got["isChosen"]:
             assert f"Best that a server can run: {name}{length}, {gain}." in got["whatIf"]
         if not its["canServe"]:
@@ -266,26 +258,3 @@ def test_both_sides_name_the_same_scope(pure: Call) -> None:
     for device in ({"type": "cpu", "name": "AMD EPYC, 2 cores"}, {"type": "cuda", "name": "NVIDIA H100"}):
         about = {"model": {"name": "gemma-3-270m"}, "device": device}
         assert pure("about => scopeOf(about)", about) == scope("gemma-3-270m", device)
-
-
-@settings(max_examples=40)
-@given(
-    st.lists(st.tuples(st.integers(0, 7), st.floats(0, 1)), min_size=1, max_size=20),
-    st.dictionaries(st.integers(1, 64), st.floats(1e-4, 0.1), min_size=1, max_size=7),
-    st.sampled_from((None, 1e9, 1e7)),
-)
-def test_sharing_is_that_of_the_engine(
-    pure: Call, drafts: list[tuple[int, float]], step_s: dict[int, float], bandwidth: float | None
-) -> None:
-    """Dollars for users at whom the curve of Why does not gain."""
-    steps = [(num, round(num * share)) for num, share in drafts]
-    race = a_race(steps)
-    header = {"widths": {"step_s": {str(width): s for width, s in sorted(step_s.items())}},
-              "roofline": {"cache_bytes": 3e4, "bandwidth_bytes_per_s": bandwidth} if bandwidth else None}  # fmt: skip
-    raw = [e for e in race["events"] if e["type"] == "step" and e["lane"] == "speculative"]
-    found = compared(events_of(race), "speculative")
-    assert found is not None
-    engine = shared(found, step_s, 3e4 / bandwidth if bandwidth else None)
-    got = pure("(header, steps) => sharedBy(header, steps)", header, raw)
-    assert [(each["users"], each["isMeasured"]) for each in got] == [(each.num_users, each.measured) for each in engine]
-    assert [each["gain"] for each in got] == pytest.approx([each.in_turn for each in engine])

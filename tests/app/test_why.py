@@ -20,10 +20,8 @@ from app.page.sentences import chart_table
 from engine.analysis.breakdown import compared
 from engine.analysis.inflate import CHUNK_S, SWITCHES, inflated
 from engine.analysis.metrics import lane_metrics, race_speedup
-from engine.analysis.verdict_words import PAYS
 from engine.core.events import steps
 from engine.core.spec import SamplingParams
-from engine.drafters import label
 from engine.recordings.recording import Recording, build, read
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
@@ -45,7 +43,7 @@ def test_the_shipped_races_are_told_with_their_own_numbers(path) -> None:
     race = read(path)
     events = events_of(race)
     numbers, gain = lane_metrics(events, "speculative"), race_speedup(events)
-    origin, even, losses, growth, users = said(race)
+    origin, even, losses, growth = said(race)
     assert f"This race reaches {numbers.mean_acceptance_length:.2f}: {gain:.2f}× as fast as Plain." in even.sentence
     point = next(trace for trace in even.figure.data if trace.name == "this race")
     assert (point.x[0], point.y[0]) == pytest.approx((numbers.mean_acceptance_length, gain))
@@ -54,13 +52,6 @@ def test_the_shipped_races_are_told_with_their_own_numbers(path) -> None:
     assert sum(trace.x[0] for trace in losses.figure.data) == pytest.approx(numbers.decode_s, rel=1e-9)
     assert growth.figure.data[0].y[-1] == pytest.approx(gain) and growth.figure.data[0].x[-1] == numbers.num_tokens
     assert growth.table[-1][:2] == (str(numbers.num_tokens), f"{gain:.2f}")
-    assert users.table[1][1:3] == (f"{gain:.2f}",) * 2, "one user is this race"
-    assert (PAYS["never"] in users.sentence) == (gain < 1)
-    assert " at 1 users" not in users.sentence and race["device"]["name"] in users.sentence
-    assert users.sentence.startswith(label(race["spec"]["lanes"][2]["drafter"]))
-    assert [users.figure.data[0].y[int(row[0]) - 1] for row in users.table[1:]] == [
-        pytest.approx(float(row[1]), abs=0.005) for row in users.table[1:]
-    ]
     if origin.figure is None:
         assert NOT_KNOWN in origin.sentence
     else:
@@ -85,7 +76,7 @@ def test_a_race_without_copies_or_lanes_says_so() -> None:
     race = a_race([(3, 2)] * 4)
     assert said(race)[0].figure is None and said(race)[0].sentence.startswith(NOT_KNOWN)
     alone = {**race, "events": [event for event in race["events"] if event["lane"] == "speculative"]}
-    assert [each.sentence for each in said(alone)] == [NO_RATIO] * 5
+    assert [each.sentence for each in said(alone)] == [NO_RATIO] * 4
     assert cheats(compared_of(Recording.of(alone))) == {}
     assert all(each.figure is None for each in why(None))
 

@@ -19,7 +19,7 @@ from tests.helpers.race_pages import frames, words
 pytestmark = pytest.mark.browser
 CSV = RACES / "csv_to_json.json"
 SENTENCES = "#page-why .page-chart-sentence"
-NOTHING = "#page-why >> text=There is nothing to compare >> nth=4"
+NOTHING = "#page-why >> text=There is nothing to compare >> nth=3"
 SHOWN = """() => { const figures = document.querySelector('#page-why');
   return !figures.classList.contains('page-stale') && !document.querySelector('[data-ref=cheats]').disabled; }"""
 OUTSIDE = """() => ['.pf-title', '.pf-board', '.pf-verdict', '.pf-bar', '.pf-lanes'].map(

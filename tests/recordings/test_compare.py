@@ -176,7 +176,7 @@ def test_what_no_ratio_shows_is_stated_too() -> None:
         if event["type"] == "started":
             event["prefill_s"] = 4.25
     for race, bandwidth in ((forged_file, 80e9), (recorded, 40e9)):
-        race["roofline"] = {"bytes_per_step": 1, "cache_bytes": 0, "bandwidth_bytes_per_s": bandwidth, "how": ""}
+        race["roofline"] = {"bytes_per_step": 1, "bandwidth_bytes_per_s": bandwidth, "how": ""}
     speed = compared(forged_file, recorded)["speed"]
     assert "its prefill 4.25 and 0." in speed and "memory 80 and 40 GB/s" in speed
 

@@ -7,7 +7,6 @@ import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
 import { S, shownLanes } from "../board/state.js";
-import { loadNow } from "../tabs/decide_tab.js";
 import { handOver } from "./files.js";
 import { leadNow, leadWords, racedWords, taskWords } from "./result.js";
 
@@ -73,8 +72,7 @@ function drawPicture() {
   const { model, device, created } = S.header ?? {};
   const date = String(created ?? "").slice(0, 10);
   const where = [model && `${model.name} in ${model.dtype}`, device?.name, "one user", date];
-  put([racedWords(lead) || `${words("rightKind")}.`, !caution && lead?.saves && loadNow(lead).line].filter(Boolean)
-    .join(" "), 5 - num, 20, "board-soft");
+  put(racedWords(lead) || `${words("rightKind")}.`, 5 - num, 20, "board-soft");
   say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, y + 26, 20, "board-soft");
   return canvas;
 }

@@ -6,7 +6,6 @@ import { oneLine, plural, sentence } from "../base/text.js";
 import { noResult, verdictWord } from "../base/words.js";
 import { S, verdictOn } from "../board/state.js";
 import { answerOf, choiceWords, gainWords, noiseWords, scopeOf, verdictWords } from "../tabs/answer.js";
-import { loadNow } from "../tabs/decide_tab.js";
 import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
 
 // {ratio, isEven: within the noise, not: why it is no result, own: the option} of the lane on the right; null without a
@@ -42,8 +41,7 @@ export function leadNow() {
 
 // Its verdict, if a server can run that. what: put before the drafter.
 export function leadWords(lead, what) {
-  if (lead?.subject.canServe) return verdictWords(lead, isOfServers(S.header) ? "" : what, lead.saves ? loadNow(lead) :
-    null);
+  if (lead?.subject.canServe) return verdictWords(lead, isOfServers(S.header) ? "" : what);
   const not = lead ? lead.not : resultNow()?.not;
   return not ? sentence(not) : "";
 }
@@ -74,6 +72,6 @@ export function resultWords() {
   return oneLine([`${header.synthetic?.length ? "SYNTHETIC: " : ""}${
     leadWords(lead, "speculative decoding that a server can run, ")}`, racedWords(lead),
   whole, copies, verdict && `${verdict}.`,
-  lead?.saves && loadNow(lead).line, `Measured by Photofinish with ${scopeOf(header)}, ${taskWords()}${
+  `Measured by Photofinish with ${scopeOf(header)}, ${taskWords()}${
     noise && `, noise of the ratio ${noise}`}, ${String(header.created).slice(0, 10)}.`].filter(Boolean).join(" "));
 }

@@ -129,22 +129,13 @@ export function gainWords({ ratio, isMeasured }) {
   return `${ratio.toFixed(2)}\u00d7 as fast as Plain (${isMeasured ? "measured" : "computed"})`;
 }
 
-// The tone under the entered load, or for one user if there is none. load: see loadOf in money.js.
-export function toneOf({ tone, saves }, { gain } = { gain: null }) {
-  return gain === null || !saves ? tone : gain < 1 ? "loses" : isLittle(gain) ? "little" : tone;
-}
-
-// The verdict: for the entered load, if any, then for one user. Only what a server can run saves a share of anything.
-// what: put before the drafter.
-export function verdictWords({ subject, isChosen, tone, not, saves, work }, what = "", load = null) {
+// The verdict. Only what a server can run saves a share of anything. what: put before the drafter.
+export function verdictWords({ subject, isChosen, tone, not, saves, work }, what = "") {
   const claim = `${what}${choiceWords(subject)}${isChosen ? " (chosen in What if)" : ""}: ${gainWords(subject)}`;
   if (not) return `${sentence(not)} ${what ? sentence(claim) : `${claim}.`}`;
   if (!subject.canServe)
     return `${["even", "loses"].includes(tone) ? `${toneWords(tone)}, this` : "This"} engine alone: ${claim}.`;
-  const alone = `${claim}${saves ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
-  if (!saves || typeof load?.gain !== "number") return `${toneWords(tone, subject.ratio)}: ${alone}`;
-  return `${toneWords(toneOf({ tone, saves }, load), load.gain)} with ${load.users} users: ${times(load.gain)} (computed${
-    load.isMeasured ? "" : ", extrapolated"}), ${wasteWords(load.gain)}. With one user: ${alone}`;
+  return `${toneWords(tone, subject.ratio)}: ${claim}${saves ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
 }
 
 // What the verdict is not about: the best that a server can run if another option was chosen, other drafters, and this

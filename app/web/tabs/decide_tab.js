@@ -1,6 +1,7 @@
 // The tab "Decide": the race's answer, what it would save, and commands to serve it. Drawn when open; the visitor's
 // input stays in this browser.
 
+import { SAYS } from "../host.js";
 import { copy, makeButton, tableRow } from "../base/dom.js";
 import { otherTexts, outcomes } from "../base/outcomes.js";
 import { isElsewhere, isOfServers, sum } from "../base/model.js";
@@ -9,29 +10,25 @@ import { make, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
-import { choiceWords, noiseWords, nothingWords, othersWords, servedWords, shortChoice,
-  toneOf, verdictWords } from "./answer.js";
-import { listPrice, loadOf, moneyRows, sourceFigures, yearWords } from "./money.js";
+import { choiceWords, noiseWords, nothingWords, othersWords, servedWords, verdictWords } from "./answer.js";
+import { hasDollars, moneyRows, sourceFigures } from "./money.js";
 import { bytesOf, CHECKED, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
-import { sharedBy } from "./sharing.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
 
-const ENTERED = { users: "", dollars: "1", tokens: "10000000", hours: "24", goalTokens: "200", goalSeconds: "2" };
-const loadBoxes = root.querySelectorAll("[data-load]");
+const ENTERED = { dollars: "", tokens: "10000000", hours: "24", goalTokens: "200", goalSeconds: "2" };
+const dayBoxes = root.querySelectorAll("[data-day]");
 const boxes = new Map([...root.querySelectorAll("[data-decide]")].map((node) => [node.dataset.decide, node]));
+const NO_LOOP = "Nothing follows from it: race a text that does not repeat itself. Prose needs a temperature, such as "
+  + "0.8 in Settings.";
 let decided = [];       // what the tab was drawn from
 const typed = { ...rememberedJson(DECIDE_KEY) };         // the visitor's input, by box
 
-// Fill the boxes with earlier input or defaults; the default price is the device's, or an example.
+// Fill the boxes with earlier input or defaults; a price has none.
 function fillBoxes() {
-  const price = listPrice(S.header?.device);
-  const usual = { ...ENTERED, dollars: price ? String(price.dollars) : ENTERED.dollars };
   for (const [name, box] of boxes) {
-    const value = typeof typed[name] === "string" ? typed[name] : usual[name];
+    const value = typeof typed[name] === "string" ? typed[name] : ENTERED[name];
     if (box !== document.activeElement && box.value !== value) box.value = value;
   }
-  const example = S.header?.device.type === "cpu" ? "an example, of a CPU: enter yours" : "an example: enter yours";
-  write(refs.priceSource, typed.dollars ? "your price" : price ? `about; ${price.source}` : example);
 }
 
 function keepBox({ target }) {
@@ -41,7 +38,7 @@ function keepBox({ target }) {
   drawDecide();
 }
 
-// The numbers in the boxes; the default where one is invalid, with a sentence in `odd`. users: null if not entered.
+// The numbers in the boxes; the default where one is invalid, with a sentence in `odd`. dollars: null if unknown.
 function entered() {
   const odd = [];
   const number = (name, most, least = 0) => {
@@ -50,10 +47,8 @@ function entered() {
     if (text !== "") odd.push(`${text} must be above ${least} and at most ${most}; using ${usual ?? "none"}.`);
     return usual;
   };
-  const users = number("users", 1e4);
-  return { odd, users: users && Math.max(1, Math.round(users)), dollars: number("dollars", 1e6),
-    tokens: number("tokens", 1e15), hours: number("hours", 24), goalTokens: number("goalTokens", 1e6),
-    goalS: number("goalSeconds", 1e6) };
+  return { odd, dollars: number("dollars", 1e6), tokens: number("tokens", 1e15), hours: number("hours", 24),
+    goalTokens: number("goalTokens", 1e6), goalS: number("goalSeconds", 1e6) };
 }
 
 function drawDecide() {
@@ -72,50 +67,35 @@ function drawDecide() {
       + "computed for one program on one device." :
     "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.");
   if (!answer) return;
-  const inputs = entered(), shared = sharedBy(S.header, answer.subject.steps);
-  const load = loadOf(shared, inputs.users, answer);
-  for (const box of loadBoxes) box.hidden = isOfServers(S.header);       // no load can be computed for them
-  drawAnswer(answer, inputs, load);
-  drawMoney(answer, inputs, load);
+  const inputs = entered();
+  for (const box of dayBoxes) box.hidden = isOfServers(S.header);       // what a server writes in a day is not known
+  drawAnswer(answer, inputs);
+  drawMoney(answer, inputs);
   const nothing = answer.subject.canServe && !isOfServers(S.header) && nothingWords(answer);
   const made = nothing ? { servers: [], client: null, notes: [nothing] } : productionOf(S.header, answer.subject);
   drawProduction(answer, made);
-  drawMemory(answer.subject, made.servers.length > 0, inputs.users ?? 1);
+  drawMemory(answer.subject, made.servers.length > 0);
 }
 
-// The entered load (see loadOf) and its `line`: how many more users it would take, or what it saves a year if dollars
-// are allowed; "" if unknown. answer: see answerOf.
-export function loadNow(answer) {
-  fillBoxes();
-  const { subject, tone } = answer, inputs = entered();
-  const load = loadOf(sharedBy(S.header, subject.steps), inputs.users, answer);
-  const year = S.header.device.type === "cuda" && tone === "pays" && load.hasDollars;
-  return { ...load, line: load.gain === null ? load.short && `${shortChoice(subject)}: ${load.short}` :
-    year ? `${yearWords(inputs, load)}.` : "" };
-}
-
-// Verdict, caveats, what a load would change, and what only this engine can do.
-function drawAnswer(answer, inputs, load) {
+// Verdict, caveats, what measures a load, and what only this engine can do.
+function drawAnswer(answer, inputs) {
   const others = isOfServers(S.header) ? otherTexts(S.header.model.name) : "";
-  refs.answer.dataset.tone = others || !answer.subject.canServe ? "doubtful" : toneOf(answer, load);
+  refs.answer.dataset.tone = others || !answer.subject.canServe ? "doubtful" : answer.tone;
   const noise = noiseWords(answer.noise);
   write(refs.answerScope, `${answer.scope}, one prompt${noise ? `; noise of the ratio ${noise}` : ""}`);
-  write(refs.decideSays, verdictWords(answer, "", load));
+  write(refs.decideSays, verdictWords(answer));
   write(refs.decideCaution, [...inputs.odd, others, answer.caution].filter(Boolean).join(" "));
-  write(refs.answerBatch, load.words);
-  refs.answerBatch.classList.toggle("pf-entered", load.gain !== null);       // then it is what counts
+  write(refs.answerBatch, answer.isEvidence ? SAYS.one_text : NO_LOOP);
   const lengths = whatIfOf();         // a sentence if there are no tables
   write(refs.answerElse, [othersWords(answer), typeof lengths === "string" && lengths].filter(Boolean).join(" "));
 }
 
 // The drafter's memory, if the race recorded it.
-function drawMemory({ drafter, steps }, isServed, numUsers) {
+function drawMemory({ drafter, steps }, isServed) {
   const written = sum(steps.map((step) => step.token_ids.length));
   const { rows, words } = isServed ? memoryOf(bytesOf(S.header, drafter),
-    (S.header.prompt.token_ids?.length ?? 0) + written, numUsers) : { rows: [], words: "" };
+    (S.header.prompt.token_ids?.length ?? 0) + written) : { rows: [], words: "" };
   refs.memory.hidden = !rows.length;
-  refs.memoryUsers.hidden = numUsers < 2;
-  write(refs.memoryUsers, `${numUsers} users`);
   refs.memoryRows.replaceChildren(...rows.map(([what, ...cells]) => rowOf(what, "", cells)));
   write(refs.memoryWords, words);
 }
@@ -127,16 +107,16 @@ function rowOf(words, term, cells) {
   return row;
 }
 
-function drawMoney(answer, inputs, load) {
+function drawMoney(answer, inputs) {
   const { type } = S.header.device;
   write(refs.decideOther, choiceWords(answer.subject));
   write(refs.moneyHead, type === "cpu" ? "Money, from a race on a CPU" : "Money");
   write(refs.moneyBasis, type === "cpu" ? "Take the percentages. For dollars a year, race on the GPU that you would "
     + "rent." : "");
-  refs.decideRows.replaceChildren(...moneyRows(answer, inputs, load, type === "cuda").map(
+  refs.decideRows.replaceChildren(...moneyRows(answer, inputs, type).map(
     ([words, term, ...cells]) => rowOf(words, term, cells)));
-  write(refs.decideFormula, load.hasDollars ? "$ per 1,000,000 tokens = 1,000,000 / tok/s of all users \u00d7 $ per "
-    + "hour / 3,600." : "");
+  write(refs.decideFormula, hasDollars(answer, inputs) ? "$ per 1,000,000 tokens = 1,000,000 / tok/s \u00d7 $ per hour "
+    + "/ 3,600." : "");
 }
 
 function copyButton(what, text) {

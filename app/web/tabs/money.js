@@ -1,27 +1,10 @@
-// What a lane's speed is worth: machine time, latency and, under a load, dollars. Formulas in docs/yours.md. Pure: no
-// DOM.
+// What a lane's speed is worth, one text at a time: machine time, latency and dollars. Formulas in docs/yours.md.
+// Pure: no DOM.
 
-import { SAYS } from "../host.js";
-import { filled, rate, times } from "../base/text.js";
+import { rate } from "../base/text.js";
 
 const SECONDS_AN_HOUR = 3600;
 const DAYS_A_YEAR = 365;
-
-// On-demand price of one GPU per hour: [device name, dollars, source]. From the cheaper lists, so as not to inflate
-// savings.
-const LIST_PRICES = [
-  [/\bB200\b/, 6.79, "RunPod, October 2026"],
-  [/\bH200\b/, 4.59, "RunPod, October 2026"],
-  [/\bH100 PCIe\b/, 2.89, "RunPod, November 2026"],
-  [/\bH100\b/, 3.99, "RunPod, November 2026"],
-  [/\bA100\b/, 1.79, "RunPod, November 2026"],
-];
-
-// {dollars, source} for a recording's device; null for a CPU or an unlisted GPU.
-export function listPrice(device) {
-  const listed = device?.type === "cuda" && LIST_PRICES.find(([name]) => name.test(device.name));
-  return listed ? { dollars: listed[1], source: listed[2] } : null;
-}
 
 function costPerMillion(tokensPerS, dollars) { return 1e6 / tokensPerS * dollars / SECONDS_AN_HOUR; }
 
@@ -41,9 +24,13 @@ export function savedBy(plain, guessing) {
     rentedYear: rented * DAYS_A_YEAR };
 }
 
-// The table of savings: [words, what it means, plain, lane, savings]. answer: see answerOf; load: see loadOf; inputs:
-// as entered.
-export function moneyRows({ plain, subject, tone, isEvidence, work }, inputs, load, isGpu) {
+// Whether dollars are said: a price was entered, and a server can save some of it.
+export const hasDollars = ({ subject, saves }, { dollars }) => dollars !== null && saves && subject.ratio > 1;
+
+// The table of savings: [words, what it means, plain, lane, savings]. answer: see answerOf; inputs: as entered, dollars
+// null without a price. device: the type.
+export function moneyRows(answer, inputs, device) {
+  const { plain, subject, tone, isEvidence, work } = answer;
   const speeds = ["tokens per second", "one text at a time", rate(plain.tokensPerS), rate(subject.tokensPerS),
     `${subject.ratio.toFixed(2)}\u00d7`];
   const time = [...work?.startsWith(" time") ? ["time per answer", "of equal length, one user"] :
@@ -59,70 +46,28 @@ export function moneyRows({ plain, subject, tone, isEvidence, work }, inputs, lo
     [`${inputs.goalTokens} tokens under ${inputs.goalS} s`, "latency: reading the prompt, then this many tokens",
       goal(inTime[0]), goal(inTime[1]), need === null ? "impossible: reading the prompt already takes longer" :
         inTime[0] <= inputs.goalS ? "Plain is enough" : `needs ${needWords(need)}\u00d7`],
-    ...load.tokensPerS ? loadRows(inputs, load, isGpu) : [],
+    ...device === "server" ? [] : dayRows(answer, inputs, device === "cuda"),
   ];
 }
 
-// What the entered load costs. Dollars only where guessing still gains; dollars a year only from a GPU. Each row says
-// what it rests on, if that is a CPU or steps wider than those that were measured.
-function loadRows(inputs, { users, tokensPerS, gain, hasDollars, isMeasured }, isGpu) {
-  const [a, b] = tokensPerS.map((speed) => dayOf(speed, inputs)), saved = savedBy(a, b);
+// What a day's work costs. Dollars a year only from a GPU; each row says if it rests on a CPU.
+function dayRows(answer, inputs, isGpu) {
+  const [a, b] = [answer.plain, answer.subject].map(({ tokensPerS }) => dayOf(tokensPerS, inputs));
+  const saved = savedBy(a, b);
   const machines = ({ machines: n, whole }) => `${n.toFixed(2)}: rent ${whole}`;
   const year = (day, whole) => `${dollarWords(day)}${isGpu ? `, ${dollarWords(whole)} a year` : ""}`;
-  const basis = [!isGpu && "on this CPU", !isMeasured && "extrapolated"].filter(Boolean).join(", ");
   return [
-    [`tokens per second, ${users} users`, "of all users together, computed", ...tokensPerS.map(rate),
-      `${gain.toFixed(2)}\u00d7`],
-    ["machine hours per day", "to write the day's tokens at this load",
+    ["machine hours per day", "to write the day's tokens, one text at a time",
       ...[a.workHours, b.workHours, a.workHours - b.workHours].map(hourWords)],
     [isGpu ? "machines (GPUs)" : "machines", "machine hours / hours per day; only whole machines can be rented",
       machines(a), machines(b), String(a.whole - b.whole)],
-    ...hasDollars ? [
+    ...hasDollars(answer, inputs) ? [
       ["1,000,000 tokens", "$/1M", dollarWords(a.perMillion), dollarWords(b.perMillion), percent1(saved.share)],
       ["per day, billed by the second", "paying only for the machine hours", dollarWords(a.byWork),
         dollarWords(b.byWork), year(saved.byWork, saved.byWorkYear)],
       ["per day, rented by the hour", "whole machines for all hours per day", dollarWords(a.rented),
         dollarWords(b.rented), year(saved.rented, saved.rentedYear)]] : [],
-  ].map(([words, ...rest]) => [basis ? `${words} (${basis})` : words, ...rest]);
-}
-
-// "$12,345 less a year with 8 users at once, at $3.99 per hour billed by the second (computed)", for a load that gains.
-export function yearWords(inputs, { users, tokensPerS, isMeasured }) {
-  const { byWorkYear } = savedBy(...tokensPerS.map((speed) => dayOf(speed, inputs)));
-  return `${dollarWords(byWorkYear)} less a year with ${users} users at once, at ${dollarWords(inputs.dollars)} per `
-    + `hour billed by the second (computed${isMeasured ? "" : ", extrapolated"})`;
-}
-
-const MEASURED = "measure your servers under load, in \u201cTry it on yours\u201d";
-const MEASURE = `Dollars need a load: enter how many users share the machine (2 or more), or ${MEASURED}.`;
-
-// What `users` users at once would change: {users, gain, tokensPerS of plain and the other lane (null: one user, or not
-// known), hasDollars, isMeasured: not extrapolated, words, short: where it ends, "" if unknown}. shared: of sharing.js,
-// for 1, 2, ... users, from step times that were measured before the race. Here one user is as fast as in the race, as
-// in as_raced of engine/analysis/sharing.py. users: null if not entered; answer: of answer.js.
-export function loadOf(shared, users, { plain, subject, tone, isEvidence }) {
-  const none = { users, gain: null, tokensPerS: null, hasDollars: false, isMeasured: true, short: "" };
-  if (!isEvidence) return { ...none, words: "Nothing follows from it: race a text that does not repeat itself. Prose "
-    + "needs a temperature, such as 0.8 in Settings." };
-  if (tone === "even") return { ...none, words: "Nothing follows from a difference within the noise." };
-  if (!shared.length)
-    return { ...none, words: SAYS.one_text };
-  const curve = shared.map(({ users: n, plainS, gain, isMeasured }) => ({ users: n, isMeasured,
-    all: n * plain.tokensPerS * shared[0].plainS / plainS, gain: gain * subject.ratio / shared[0].gain }));
-  const end = curve.find((point) => point.gain < 1), how = (end ?? curve.at(-1)).isMeasured ? "" : ", extrapolated";
-  const { always, never, until } = SAYS.pays;
-  const ends = !end ? filled(always, curve.at(-1).users) : end.users === 1 ? never : filled(until, end.users);
-  const first = `One text at a time. Servers batch: on this machine, this drafter at this length ${ends} `
-    + `(computed${how}).`;
-  none.short = end ? `${ends} (computed${how}).` : "";
-  if (users === null || users < 2) return { ...none, words: `${first} ${MEASURE}` };
-  const point = curve[users - 1];
-  if (!point) return { ...none, words: `${first} ${users} users are more than can be computed here. ${MEASURE}` };
-  const { all, gain, isMeasured } = point, { canServe } = subject;
-  return { users, gain, tokensPerS: [all, gain * all], hasDollars: gain > 1 && canServe, isMeasured,
-    words: `${first}${canServe ? "" : ` With ${users} users: ${times(gain)}${isMeasured ? "" : " (extrapolated)"}.`}${
-      gain <= 1 ? ` With ${users} users there is nothing to save in dollars.` : canServe ? "" :
-        " Dollars need a drafter that a server can run."}` };
+  ].map(([words, ...rest]) => [isGpu ? words : `${words} (on this CPU)`, ...rest]);
 }
 
 // The machine time saved at this ratio: "46.5 % less machine time for the same tokens".

