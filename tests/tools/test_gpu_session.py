@@ -18,7 +18,6 @@ import torch
 
 from tests.helpers import ROOT
 from tests.helpers.pretended_gpu import pretended
-from tools.gpu import kernels
 from tools.gpu.__main__ import CALLS, RESERVE_S, SECONDS, Planned, main
 from tools.gpu.part import Part
 from tools.gpu.races import Raced, judged
@@ -168,8 +167,6 @@ def test_every_part_runs_through_on_the_stand_in(what, tmp_path, monkeypatch):
     """Minutes on a GPU would end in a word that is spelt wrong; or a part would measure torch's kernels and call them
     ours."""
     monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path))
-    monkeypatch.setattr(kernels, "TIMED", (1,))
-    monkeypatch.setattr(kernels, "ROWS_ALONE", (1,))
     module, function, *argument = what.split(":", 2)
     part = Part(PARTS[what], tmp_path / "rows.jsonl", 600, True, tmp_path)
     with pretended(part):

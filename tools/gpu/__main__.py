@@ -56,7 +56,7 @@ class Planned:
     rung: str = ""
 
 
-SMOKE, KERNELS, BIG = "tools.gpu.races:smoke", "tools.gpu.kernels", "tools.gpu.big"
+SMOKE, BIG = "tools.gpu.races:smoke", "tools.gpu.big"
 CORRECTNESS = "tools.gpu.races:correctness"
 SMOKE_TRITON = Planned("`engine race` of the trained fixture, then ten races in one process", SMOKE, 110, "triton")
 CALLS: dict[int, dict[str, Planned]] = {
@@ -64,11 +64,6 @@ CALLS: dict[int, dict[str, Planned]] = {
         "smoke-eager": replace(SMOKE_TRITON, limit_s=45, rung="eager"),
         "smoke-graphs": replace(SMOKE_TRITON, limit_s=40, rung="graphs"),
         "smoke-triton": SMOKE_TRITON,
-        "kernel-linear": Planned(
-            "Qwen3-8B's linears against float64, timed against torch", f"{KERNELS}:linear", 45, "triton"
-        ),
-        "kernel-attention": Planned("the same for its attention", f"{KERNELS}:attention", 30, "triton"),
-        "kernel-delta": Planned("the same for Qwen3.5-9B's gated delta rule", f"{KERNELS}:delta", 30, "triton"),
         "widths-eager": Planned("Qwen3-8B's shape: bandwidth, steps of width 1 to 16", f"{BIG}:widths", 60, "eager"),
         "widths-graphs": Planned("the same in CUDA graphs", f"{BIG}:widths", 55, "graphs"),
         "widths-triton": Planned("the same on all Triton kernels", f"{BIG}:widths", 100, "triton"),
