@@ -4,8 +4,8 @@
 
 Starts a page with a file of limits. Visitors of 16 addresses, each a thread, load it, race (16 to 48 tokens), stop,
 leave, reload, exceed the limits, study, open and export files, with pauses between.
-Reported: how each race ended, error pages, whether the order was fair, how true the announced places and seconds were,
-and the page's health, memory, log and answering times. Exit status 1: a race was lost, or an error page was seen.
+Reported: how each race ended, error pages, whether the order was fair, and the page's health, memory, log and answering
+times. Exit status 1: a race was lost, or an error page was seen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +37,8 @@ from tools import about
 
 LIMITS = "races_per_visitor = 2\nraces_per_address = 8\nmax_new_tokens = 256\n"
 END_S = 180.0  # how long to wait for the device to be free at the end
-LEAST_S = 3.0  # an announced wait and a real one count as this long if they are shorter: nobody minds
 SETTLED_S = 60.0  # memory counts from then on: at first, things are loaded once
 ENDED = ("finished", "stopped", "failed")
-PLACE = re.compile(r"(\d+) races? ahead of you")
 PREDICT = "/gradio_api/run/predict"  # where status 400 is a refusal, too
 TOO_OFTEN = 429  # the status of a refusal by the limits on requests
 PROMPTS = (
@@ -62,14 +59,12 @@ HABITS = {"race": 62, "stop": 8, "leave": 10, "reload": 6, "crowd": 4, "study": 
 class Race:
     """A race as its visitor saw it, in seconds of time.time().
 
-    asked, queued, begun: when it was asked for, first seen waiting, and first seen with the device. said: (when, place,
-    seconds) of what was announced while it waited, about every second. outcome, once it is complete: finished, stopped,
-    abandoned, refused or lost; `why` in words."""
+    asked, queued, begun: when it was asked for, first seen waiting, and first seen with the device. outcome, once it is
+    complete: finished, stopped, abandoned, refused or lost; `why` in words."""
 
     asked: float = field(default_factory=time.time)
     queued: float | None = None
     begun: float | None = None
-    said: list[tuple[float, int, float | None]] = field(default_factory=list)
     outcome: str = ""
     why: str = ""
     id: str = ""
@@ -79,11 +74,7 @@ class Race:
         """One more frame."""
         now, self.id, self.state = time.time(), frame["race"], frame["state"]
         self.queued = self.queued or now
-        if self.state == "waiting":
-            place = int(PLACE.match(frame["status"]["text"])[1])  # type: ignore[index]
-            if not self.said or self.said[-1][1] != place or now - self.said[-1][0] >= 1:
-                self.said.append((now, place, frame["status"]["left_s"]))
-        elif self.state not in ENDED or frame["header"]:
+        if self.state != "waiting" and (self.state not in ENDED or frame["header"]):
             self.begun = self.begun or now
         if frame.get("complete"):
             self.end("lost" if self.state == "failed" else self.state, frame["status"]["text"])
@@ -96,11 +87,10 @@ class Race:
 
 @dataclass
 class Seen:
-    """What all visitors have seen. turns: when prompts of studies had the device. problems: error pages, refusals
+    """What all visitors have seen. problems: error pages, refusals
     without a sentence, programs that failed. did: how often each habit was followed."""
 
     races: list[Race] = field(default_factory=list)
-    turns: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     did: Counter[str] = field(default_factory=Counter)
@@ -233,11 +223,7 @@ class Person:
 
     def _study(self) -> None:
         """Two prompts of one's own."""
-        frame = {"state": "", "text": ""}
-        for after in self._tab.frames("study", **STUDY):
-            before, frame = frame, after
-            if frame["state"] == "racing" != before["state"]:
-                self._seen.turns.append(time.time())
+        frame = [{"state": "", "text": ""}, *self._tab.frames("study", **STUDY)][-1]
         if frame["state"] != "finished":
             self._seen.problems.append(f"a study ended {frame['state']}: {frame['text']}")
 
@@ -261,36 +247,6 @@ def inversions(races: Iterable[Race]) -> int:
         for a in begun
         for b in begun
     )
-
-
-def waits(races: Iterable[Race], starts: list[float]) -> dict[str, Any]:
-    """How true the announced places and seconds were. starts: when races and prompts of studies had the device."""
-    ratios, first, places, rose = [], [], [], 0
-    for race in races:
-        rose += any(later > earlier for (_, earlier, _), (_, later, _) in pairwise(race.said))
-        if race.begun is None or not race.said:
-            continue
-        of_race = [
-            max(seconds, LEAST_S) / max(race.begun - at, LEAST_S)
-            for at, _, seconds in race.said
-            if seconds is not None and max(seconds, race.begun - at) >= LEAST_S
-        ]
-        ratios += of_race
-        first += of_race[:1]
-        at, place, _ = race.said[0]
-        places.append(place / (1 + sum(at < start < race.begun - 0.25 for start in starts)))
-    return {
-        "places that rose": rose,
-        "first place / races that really came first": spread(places),
-        "announced / real seconds, all": spread(ratios),
-        "announced / real seconds, first of each race": spread(first),
-    }
-
-
-def spread(ratios: list[float]) -> dict[str, Any]:
-    near = sum(0.5 <= ratio <= 2 for ratio in ratios)
-    share = round(near / len(ratios), 4) if ratios else None
-    return {"num": len(ratios), "within a factor of 2": share, "median": percentile(ratios, 0.5)}
 
 
 def other_lines(log: Path) -> list[str]:
@@ -324,7 +280,6 @@ def crowd(server: Server, num: int, seconds: float, seed: int = 0, think_s: floa
     seen.problems += [f"a visitor's program failed: {e!r}" for visit in visits if (e := visit.exception())]
     outcomes = Counter(race.outcome for race in seen.races)
     waited = [race.begun - race.queued for race in seen.races if race.begun and race.queued]
-    starts = [race.begun for race in seen.races if race.begun] + seen.turns
     later = [mb for at, mb in memory if at >= SETTLED_S] or [mb for _, mb in memory]
     return {
         "races": {"begun": sum(race.begun is not None for race in seen.races), **outcomes},
@@ -337,7 +292,6 @@ def crowd(server: Server, num: int, seconds: float, seed: int = 0, think_s: floa
         "problems": seen.problems[:20],
         "started out of turn": inversions(seen.races),
         "wait s": {"median": percentile(waited, 0.5), "p90": percentile(waited, 0.9)},
-        "waits": waits(seen.races, starts),
         "longest queue": max(lengths),
         "device still busy": bool(is_busy),
         "answered s": {"p50": percentile(answered, 0.5), "p95": percentile(answered, 0.95)},

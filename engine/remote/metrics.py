@@ -61,21 +61,18 @@ class Counters:
 NOTHING = Counters({})
 
 
-async def read_metrics(endpoint: Endpoint) -> str:
-    """All that the server reports about itself; "" if it does not."""
+async def read_counters(endpoint: Endpoint, root: str = "") -> Counters:
+    """Those of the endpoint's model; NOTHING if the server reports none. root: where the model comes from, another name
+    of it."""
     try:
         async with asyncio.timeout(CONNECT_S), new_client() as client:
             url = endpoint.bases[0].removesuffix("/v1") + "/metrics"
             async with client.stream("GET", url, headers=endpoint.headers()) as response:
                 received = await body_of(response, MAX_BYTES)
     except (TimeoutError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL):
-        return ""
-    return received.decode("utf-8", "replace") if response.status_code == 200 else ""
-
-
-async def read_counters(endpoint: Endpoint, root: str = "") -> Counters:
-    """Those of the endpoint's model. root: where the model comes from, another name of it."""
-    return counters_in(await read_metrics(endpoint), endpoint.model, root)
+        return NOTHING
+    text = received.decode("utf-8", "replace") if response.status_code == 200 else ""
+    return counters_in(text, endpoint.model, root)
 
 
 def counters_in(text: str, model: str, root: str = "") -> Counters:

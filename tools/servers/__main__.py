@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import platform
 import shlex
@@ -21,11 +20,11 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+
+import httpx
 
 from engine.cache import cache_dir
 from engine.remote.endpoint import Endpoint
@@ -48,12 +47,6 @@ COMMANDS = {
     "doctor": "doctor",
 }
 RECORDED = ("race", "race --chat", "study-prompts", "study")
-# Asked as well when recording, whatever the engine asks: two pages, a text, a chat, and a model that there is not.
-PAGES = ("/v1/models", "/metrics")
-COMMON = {"max_tokens": 32, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
-TEXT = {**COMMON, "model": "trained", "prompt": PROMPTS[0]}
-CHAT = {**COMMON, "model": "trained", "messages": [{"role": "user", "content": PROMPTS[0]}]}
-QUESTIONS = (("/v1/completions", TEXT), ("/v1/chat/completions", CHAT), ("/v1/completions", {**TEXT, "model": "none"}))
 
 
 @contextmanager
@@ -73,7 +66,7 @@ def started(name: str, speculative: bool, folder: Path) -> Iterator[int]:
         process = subprocess.Popen(words, cwd=models, env=environ, stdout=log, stderr=log, start_new_session=True)
         stack.callback(stop, process)
         deadline = time.monotonic() + READY_S
-        while not got(port, PAGES[0]):
+        while not answers(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"it did not start: {log.name}")
             time.sleep(0.5)
@@ -88,13 +81,10 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(15)
 
 
-def got(port: int, path: str, body: dict[str, Any] | None = None) -> bool:
-    """Whether a server has this page, or answers this question."""
-    data = json.dumps(body).encode() if body else None
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
-    with suppress(OSError), urllib.request.urlopen(request, timeout=COMMAND_S) as answer:
-        answer.read()
-        return True
+def answers(port: int) -> bool:
+    """Whether a server lists its models."""
+    with suppress(httpx.HTTPError):
+        return httpx.get(f"http://127.0.0.1:{port}/v1/models", timeout=COMMAND_S).is_success
     return False
 
 
@@ -122,8 +112,6 @@ def results(name: str, folder: Path, record: bool) -> list[str]:
         recorders = [stack.enter_context(recording(port, hidden)) for port in ports if record]
         asked = [recorder.port for recorder in recorders] or ports
         for port in asked if record else ():
-            for path, body in (*((page, None) for page in PAGES), *QUESTIONS):
-                got(port, path, body)
             seen = asyncio.run(look(Endpoint("a", "trained", f"http://127.0.0.1:{port}/v1")))
             asyncio.run(takes_chat(seen))
         found = [ran(COMMANDS[kind], (asked * 2)[:2], folder) for kind in (RECORDED if record else COMMANDS)]

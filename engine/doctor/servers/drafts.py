@@ -17,9 +17,9 @@ MIN_DRAFTED = 12  # drafted tokens below which nothing is said about them
 async def drafts(pair: Pair) -> list[Finding]:
     """Asks all questions at temperature 0, and judges what the servers say about their drafts. Raises RemoteError."""
     await pair.answer()
-    findings, drafting = [], drafts_of(pair.drafting)
+    findings, drafting = [], _drafts_of(pair.drafting)
     if not pair.is_alone:
-        plain = drafts_of(pair.plain)
+        plain = _drafts_of(pair.plain)
         if plain.is_on:
             says = f"{_begin(pair.plain)} speculates too: {plain.says}."
             change = f"Start the server of {pair.plain.lane} without speculation, or give the plain one first"
@@ -46,8 +46,7 @@ async def drafts(pair: Pair) -> list[Finding]:
     return [*findings, Finding("ok", "speculation", says)]
 
 
-def drafts_of(server: Server) -> Speculation:
-    """From the answers at temperature 0."""
+def _drafts_of(server: Server) -> Speculation:
     return speculation_of(server.answers[0], server.before, server.after)
 
 
