@@ -16,9 +16,9 @@ from app.catalogue.limits import Limits, read_limits
 from app.jobs.backend import TorchBackend
 from app.jobs.logs import set_up
 from app.jobs.process_memory import share_one_arena
-from app.jobs.server_races import MixedBackend, ServersBackend, servers_catalogue
+from app.jobs.server_races import EitherBackend, ServersBackend, servers_catalogue
 from engine.core.errors import UsageError
-from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
+from engine.core.spec import BASELINE, PLAIN
 from engine.remote.client import trust
 from engine.remote.endpoint import PREFIX, endpoints_of
 
@@ -124,15 +124,14 @@ def arguments() -> argparse.Namespace:
         help="what visitors may load and ask for, in TOML (docs/operate.md); such a page belongs to its operator, and "
         "nobody who opens it is its owner",
     )
-    servers = parser.add_argument_group("lanes on servers, next to the engine's own or instead of them")
+    servers = parser.add_argument_group("lanes on servers, instead of the engine's own")
     servers.add_argument(
         "--lane",
         metavar="NAME=openai:URL",
         action="append",
         default=[],
-        help="a lane that an OpenAI-compatible server decodes, as there=openai:http://localhost:8000/v1; may be given "
-        "again. If one is called baseline or plain, all lanes are on servers. The key: $OPENAI_API_KEY, or "
-        "$PHOTOFINISH_KEY_<LANE>",
+        help="a lane that an OpenAI-compatible server decodes, as plain=openai:http://localhost:8000/v1; two or more, "
+        "one of them called plain or baseline. The key: $OPENAI_API_KEY, or $PHOTOFINISH_KEY_<LANE>",
     )
     servers.add_argument(
         "--model",
@@ -154,33 +153,27 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _servers(options: argparse.Namespace, pairs: str | None) -> tuple[ServersBackend | None, bool]:
-    """What races the lanes on servers, None where there are none; and whether this machine has lanes too. pairs:
-    what the operator allows. Raises UsageError."""
+def _servers(options: argparse.Namespace, pairs: str | None) -> ServersBackend | None:
+    """What races the lanes on servers, None where there are none. pairs: what the operator allows. Raises
+    UsageError."""
     lanes = [(name, spec) for name, _, spec in (lane.partition("=") for lane in options.lane)]
     if not lanes:
         if options.model or options.same_device or options.chat:
             raise UsageError("--model, --same-device and --chat are of lanes on servers: give --lane NAME=openai:URL")
-        return None, True
+        return None
     for name, spec in lanes:
         if not name or not spec.startswith(PREFIX):
             raise UsageError(f"--lane must be NAME={PREFIX}URL, not {name!r}=...")
     names = {name for name, _ in lanes}
     if options.cacert:
         trust(options.cacert)
-    beside = not names & {PLAIN, BASELINE}
-    if len(names) < len(lanes) or (len(lanes) == 1 and not beside):
+    if len(names) < len(lanes) or len(lanes) == 1:
         raise UsageError(f"a race of servers needs two lanes or more with different names, not {len(lanes)}")
-    if not beside and (options.target or options.drafter or pairs):
-        raise UsageError(
-            f"a lane called {PLAIN} or {BASELINE} puts all lanes on servers: give it another name, or give "
-            "it without --target, --drafter and --pairs"
-        )
-    if beside and SPECULATIVE in names:
-        raise UsageError(f"lane {SPECULATIVE!r} runs on this machine in this race: give the server's another name")
-    if beside and options.chat:
-        raise UsageError("--chat is for pages whose lanes are all on servers; here a box in Settings says it")
-    return ServersBackend(endpoints_of(lanes, options.model, os.environ), options.same_device), beside
+    if not names & {PLAIN, BASELINE}:
+        raise UsageError(f"one lane must be called {PLAIN} or {BASELINE}: the others are compared with it")
+    if options.target or options.drafter or pairs:
+        raise UsageError("--target, --drafter and --pairs are of lanes on this machine: give --lane without them")
+    return ServersBackend(endpoints_of(lanes, options.model, os.environ), options.same_device)
 
 
 def _own_names(options: argparse.Namespace) -> frozenset[str] | None:
@@ -201,20 +194,18 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
     if limits.pairs and options.pairs is not None:
         raise UsageError("pairs are given both as --pairs and in the file of --limits; keep one")
     named = limits.pairs or options.pairs
-    servers, beside = _servers(options, named)
-    if servers is not None and not beside:
+    if (servers := _servers(options, named)) is not None:
         return replace(servers_catalogue(servers, options.chat), limits=limits), servers, None
     if sys.platform == "win32":
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)
     by_default = "all" if (own_page and options.limits is None) or options.own else "loaded"
     pairs = by_default if named is None else named
-    here, backend = machine.probe(), MixedBackend(options.dtype, options.device, own_page, servers)
+    here, backend = machine.probe(), EitherBackend(options.dtype, options.device, own_page)
 
     def offered(known: machine.Machine) -> Catalogue:
         found = load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype)
-        found = replace(found, limits=limits)
-        return found if servers is None else found.beside_servers()
+        return replace(found, limits=limits)
 
     def start(catalogue: Catalogue) -> None:
         backend.loader.start(catalogue.default.target)
@@ -235,7 +226,7 @@ if __name__ == "__main__":
         own_names = _own_names(options)
         at_first, backend, check = _page(options)
         if options.under_load and not isinstance(backend, ServersBackend):
-            raise UsageError("--under-load is for pages whose lanes are all on servers: call one plain or baseline")
+            raise UsageError("--under-load is for pages whose lanes are on servers: give --lane NAME=openai:URL")
         os.environ.pop("GRADIO_SERVER_NAME", None)  # Gradio binds an IPv4 socket to it, even if told another
         # Gradio takes 3 s to import: mistakes in the arguments are reported first
         from app.page.ending import serve_until_signal

@@ -1,4 +1,4 @@
-"""Programs for developers: measurements, soaks, visits, and a session on a GPU."""
+"""Programs for developers: measurements, visits, and a session on a GPU."""
 
 from __future__ import annotations
 

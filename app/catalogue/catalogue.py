@@ -61,7 +61,6 @@ class Pair:
 
     chat: whether the target has a chat template; None: unknown until it is loaded.
     lanes: the drafters of its lanes, if all lanes are on servers, so that a visitor cannot choose how they draft.
-    beside: its races also have lanes on servers.
     named: its drafter was named by the operator or the page's owner, so no example replaces it."""
 
     id: str
@@ -72,7 +71,6 @@ class Pair:
     note: str
     chat: bool | None
     lanes: tuple[str, ...] | None = None
-    beside: bool = False
     named: bool = False
 
 
@@ -102,11 +100,6 @@ class Catalogue:
             self, offers=(*(Offer(pair, "") for pair in pairs), *self.offers), default=default or self.default
         )
 
-    def beside_servers(self) -> Catalogue:
-        """The same with lanes on servers in every race."""
-        offers = tuple(replace(offer, pair=replace(offer.pair, beside=True)) for offer in self.offers)
-        return replace(self, offers=offers, default=replace(self.default, beside=True))
-
     @property
     def runnable(self) -> tuple[Pair, ...]:
         return tuple(offer.pair for offer in self.offers if not offer.reason)
@@ -128,8 +121,8 @@ class Catalogue:
 
     def like(self, pair: Pair, drafter: object) -> Pair | None:
         """The runnable pair with the same target on the same machines and this drafter, if any."""
-        wanted = (pair.target, pair.lanes, pair.beside, drafter)
-        return next((e for e in self.runnable if (e.target, e.lanes, e.beside, e.drafter) == wanted), None)
+        wanted = (pair.target, pair.lanes, drafter)
+        return next((e for e in self.runnable if (e.target, e.lanes, e.drafter) == wanted), None)
 
     def drafter(self, pair: Pair, text: object) -> str:
         """Check that a visitor may race this drafter with this pair, and return it. Raises UsageError with the

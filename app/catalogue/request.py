@@ -84,8 +84,8 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
 
 
 def read_again(catalogue: Catalogue, recorded: Recording) -> RaceRequest:
-    """The race of a recording, to run again without its lanes on servers. Raises UsageError if this page does not offer
-    its target or one of its drafters, or if it is too long for this page."""
+    """The race of a recording, to run again. Raises UsageError if this page does not offer its target or one of its
+    drafters, or if it is too long for this page."""
     target, prompt = recorded["model"]["name"], recorded["prompt"]
     pair = next((pair for pair in catalogue.runnable if pair.target == target and pair.lanes is None), None)
     if pair is None:
@@ -93,7 +93,7 @@ def read_again(catalogue: Catalogue, recorded: Recording) -> RaceRequest:
             f"this race used the model {target[:MAX_NAME]!r}, which this page cannot run. It can run: "
             + ", ".join(dict.fromkeys(choice.target for choice in catalogue.runnable))
         )
-    spec = recorded.spec.without_servers()
+    spec = recorded.spec
     for lane in spec.lanes:
         catalogue.drafter(pair, lane.drafter)
     if len(drafting := spec.named(SPECULATIVE)) > catalogue.limits.max_more_lanes + 1:

@@ -42,10 +42,9 @@ def charts(recording: Recording | None) -> tuple[Chart, Chart, Chart, Chart]:
         return step_times((), None), acceptance((), ""), tokens_per_step(()), Chart(OVER_K, None, NO_TABLES)
     events, (lane, plain) = recording.events, map(recording.spec.first, (SPECULATIVE, PLAIN))
     done = steps(events, lane)
-    times_of_plain = [] if recording.is_elsewhere(lane) else [step.seconds for step in steps(events, plain)]
-    plain_step_s = percentile(times_of_plain, 0.5)
+    plain_step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     bound = roofline(recording, events, plain)
-    of_steps = step_times(done, plain_step_s, bound.sentence if bound else "", recording.is_on_server(lane))
+    of_steps = step_times(done, plain_step_s, bound.sentence if bound else "", recording.on_servers)
     return of_steps, acceptance(events, lane), tokens_per_step(done), speed_over_k(recording)
 
 
@@ -132,13 +131,12 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
 
 def speed_over_k(recording: Recording) -> Chart:
     """Tokens per second at every size of drafts in the tables, by drafter, with the raced lanes and the oracle."""
-    shown_lane = recording.spec.first(SPECULATIVE)
-    if recording.is_on_server(shown_lane):
+    if recording.on_servers:
         return Chart(OVER_K, None, NOT_ASKED)
     try:
         if (what_if := what_if_of(recording)) is not None:
             return Chart(OVER_K, *_over_k(recording, what_if))
-        queries_of(recording.spec.without_servers())  # raises if such a race cannot have tables
+        queries_of(recording.spec)  # raises if such a race cannot have tables
     except UsageError as error:
         return Chart(OVER_K, None, sentence(str(error)))
     return Chart(OVER_K, None, NO_TABLES)
@@ -146,7 +144,7 @@ def speed_over_k(recording: Recording) -> Chart:
 
 def _over_k(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
     """Figure and sentence. Raises UsageError if no table is of the lane's drafter, or no lane drafted."""
-    events, lanes = recording.events, recording.spec.without_servers().lanes
+    events, lanes = recording.events, recording.spec.lanes
     rates = {lane.name: lane_metrics(events, lane.name).tokens_per_s or 0.0 for lane in lanes}
     undrafted = [lane.name for lane in lanes if lane.role in (PLAIN, BASELINE)]
     first = next((lane for lane in lanes if lane.name == recording.spec.first(SPECULATIVE)), None)

@@ -18,19 +18,15 @@ BAR_HEIGHT = 220
 MAX_ROWS = 12
 MAX_POINTS = 2_000
 LOOP = "The text does not loop, so none of the speed comes from that."
-NO_RATIO = (
-    "There is nothing to compare: this needs a plain and a speculative lane on one device, each with at least one "
-    "token."
-)
+NO_RATIO = "There is nothing to compare: this needs a plain and a speculative lane, each with at least one token."
 NO_IDS = "Whether the text loops is not known: its server does not name its tokens."
 NO_DRAFTS = "Not known: its server reports no drafts."
 NOT_KNOWN = "Not known: this recording does not say which guesses were copies."
 
 
 def compared_of(recording: Recording) -> Compared | None:
-    """The lane on the page against plain decoding; None if they ran on two devices."""
-    names = [recording.spec.first(role) for role in (SPECULATIVE, PLAIN, BASELINE)]
-    return None if recording.is_elsewhere(names[0]) else compared(recording.events, *names)
+    """The lane on the page against plain decoding; None if there is nothing to compare."""
+    return compared(recording.events, *map(recording.spec.first, (SPECULATIVE, PLAIN, BASELINE)))
 
 
 def why(recording: Recording | None) -> tuple[Chart, ...]:
@@ -71,8 +67,7 @@ def token_origins(recording: Recording, race: Compared) -> Drawn:
 def _has_steps(recording: Recording, race: Compared) -> bool:
     """Whether the lane's steps are the model's: what a server sends at once need not be, unless it reports its
     drafts."""
-    name = recording.spec.first(SPECULATIVE)
-    return not recording.is_on_server(name) or any(step.num_drafted for step in race.lane)
+    return not recording.on_servers or any(step.num_drafted for step in race.lane)
 
 
 def _around(race: Compared) -> str:
@@ -119,7 +114,7 @@ def losses(recording: Recording, race: Compared) -> Drawn:
     """The lane's time, split into the ideal and the losses."""
     if not _has_steps(recording, race):
         return None, NO_DRAFTS, ()
-    costs, of_server = race.costs(), recording.is_on_server(recording.spec.first(SPECULATIVE))
+    costs, of_server = race.costs(), recording.on_servers
     whole = sum(costs)
     parts = (
         ("ideal", costs.ideal_s, PLAIN_STEP, ""),

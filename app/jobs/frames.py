@@ -22,7 +22,6 @@ State = Literal["idle", "waiting", "preparing", "running", "finished", "stopped"
 ENDED = ("finished", "stopped", "failed")
 RECORDED, SYNTHETIC = "RECORDED", "SYNTHETIC"
 RUNNING_TEXT = "Racing. The lanes take turns on one device; each has its own clock."
-MIXED_TEXT = "Racing. Local lanes take turns on one device; then come the lanes on servers."
 SERVERS_TEXT = "Racing. Each lane runs on its server, all at once. Times are measured here and include the network."
 SERVERS_IN_TURN = "Racing. One server after the other. Times are measured here and include the network."
 
@@ -181,7 +180,7 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
 
 def _running_text(header: Mapping[str, Any]) -> str:
     if header["device"]["type"] != SERVER:
-        return MIXED_TEXT if "places" in header else RUNNING_TEXT
+        return RUNNING_TEXT
     return SERVERS_IN_TURN if header["spec"]["solo"] else SERVERS_TEXT
 
 

@@ -1,5 +1,5 @@
-"""Races on servers that the operator named, on the command line or as the page's owner: alone, or next to this
-machine's lanes. Visitors cannot name servers, and no URL or key leaves the endpoints: see `engine.remote.endpoint`."""
+"""Races on servers that the operator named, on the command line or as the page's owner. Visitors cannot name servers,
+and no URL or key leaves the endpoints: see `engine.remote.endpoint`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from engine.progress import Progress
 from engine.remote.client import Patience, RemoteError, named_errors, new_client
 from engine.remote.endpoint import Endpoint
 from engine.remote.look import kinds_of
-from engine.remote.mixed import MixedRace
 from engine.remote.server_race import RemoteRace
 from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.race_servers import ServersStudy, drafting_lanes, question_of
@@ -36,6 +35,7 @@ SECRET = secrets.token_bytes(16)  # drawn anew by each process, so that an id re
 ANSWER_S = 4.0  # how long a server may take to say that it is there
 FRESH_S = 1.0
 NO_SERVERS = "name a server first, under \u201cTry it on yours\u201d"
+ONE_SERVER = "one server alone has none to race: name two, under \u201cTry it on yours\u201d"
 
 
 class Servers:
@@ -75,14 +75,16 @@ async def _why_silent(endpoint: Endpoint) -> str:
 
 
 class ServersBackend:
-    """Prepares races of servers. endpoints: of the lanes, in their order. same_device: they take turns. `model`: what
-    they run, in words. `lanes`: what rows of a study call the drafters of its drafting lanes, by lane. `id`: whose
-    numbers these are, without saying where they are."""
+    """Prepares races of servers. endpoints: of the lanes, in their order; one alone can only be checked up or put under
+    load. same_device: they take turns. `model`: what they run, in words; `title`: on how many. `lanes`: what rows of a
+    study call the drafters of its drafting lanes, by lane. `id`: whose numbers these are, without saying where they
+    are."""
 
     def __init__(self, endpoints: Sequence[Endpoint], same_device: bool) -> None:
         self.endpoints, self.same_device = tuple(endpoints), same_device
         self.model = " and ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
-        self.loader = Servers(f"{self.model} on {len(endpoints)} servers", self.endpoints)
+        self.title = f"{self.model} on " + ("a server" if len(endpoints) == 1 else f"{len(endpoints)} servers")
+        self.loader = Servers(self.title, self.endpoints)
         self.lanes = drafting_lanes(endpoints)
         addresses = repr([(endpoint.lane, endpoint.model, endpoint.url) for endpoint in endpoints]).encode()
         self.id = hashlib.blake2b(addresses, key=SECRET, digest_size=8).hexdigest()
@@ -93,11 +95,11 @@ class ServersBackend:
 
     def pair(self, name: str, chat: bool | None) -> Pair:
         """What a visitor chooses to race them. chat: see `Pair`."""
-        title = f"{self.model} on {len(self.endpoints)} servers"
-        return Pair(name, title, self.model, "none", 1, NOTE, chat, lanes=tuple(self.lanes.values()))
+        return Pair(name, self.title, self.model, "none", 1, NOTE, chat, lanes=tuple(self.lanes.values()))
 
     def prepare(self, request: RaceRequest, progress: Progress) -> RemoteRace:
         """The requested race. Raises UsageError."""
+        self._need_two()
         question = question_of(FilePrompt(0, "", request.prompt), request.chat)
         return RemoteRace(self.endpoints, question, request.spec.params, Patience(), self.same_device)
 
@@ -107,6 +109,7 @@ class ServersBackend:
 
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
         """See `TorchBackend.study`. A prompt is sent as a message if it is one, or the pair's are."""
+        self._need_two()
         chat = request.pair.chat is True
         settings = request.prompts, request.params, self.same_device, chat, self._kinds
         study, ran_on = ServersStudy(self.endpoints, *settings), {"weights": self.model, "machine": self.id}
@@ -124,6 +127,10 @@ class ServersBackend:
         questions = [question_of(prompt, request.as_messages) for prompt in request.prompts]
         yield from check_servers(self._plain_first(), questions, request.params, progress)
 
+    def _need_two(self) -> None:
+        if len(self.endpoints) == 1:
+            raise UsageError(ONE_SERVER)
+
     def _plain_first(self) -> list[Endpoint]:
         """A lane without drafts, if there is one, and the first one that drafts."""
         plain = [endpoint for endpoint in self.endpoints if endpoint.lane not in self.lanes]
@@ -137,13 +144,12 @@ def servers_catalogue(servers: ServersBackend, chat: bool) -> Catalogue:
     return Catalogue(load_presets(), (Offer(pair, ""),), pair)
 
 
-class MixedBackend(TorchBackend):
-    """Prepares races on this machine, on servers, or on both, as the pair says. servers: None where nobody has named
-    any; the page's owner may name others at any time."""
+class EitherBackend(TorchBackend):
+    """Prepares races on this machine, or on servers that the page's owner may name at any time, as the pair says."""
 
-    def __init__(self, dtype: str, device: str, watched_here: bool, servers: ServersBackend | None = None) -> None:
+    def __init__(self, dtype: str, device: str, watched_here: bool) -> None:
         super().__init__(dtype, device, watched_here)
-        self._servers = servers
+        self._servers: ServersBackend | None = None
 
     @property
     def servers(self) -> ServersBackend:
@@ -157,21 +163,19 @@ class MixedBackend(TorchBackend):
         self._servers = servers
 
     def prepare(self, request: RaceRequest, progress: Progress) -> Race:
-        """The requested race; if a recorded one is run again, only its local lanes. Raises UsageError and RaceError."""
+        """The requested race. Raises UsageError and RaceError."""
         if request.pair.lanes is not None:
             return self.servers.prepare(request, progress)
-        here: Any = super().prepare(request, progress)
-        beside = request.pair.beside and not request.recorded
-        return MixedRace(here, self.servers.prepare(request, progress)) if beside else here
+        return super().prepare(request, progress)
 
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:
-        """See `TorchBackend.extras`, for local lanes only."""
+        """See `TorchBackend.extras`."""
         if isinstance(race, RemoteRace):
             return self.servers.extras(race, progress)
-        return super().extras(race.here if isinstance(race, MixedRace) else race, progress)
+        return super().extras(race, progress)
 
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
-        """See `TorchBackend.study`. Lanes next to this machine's take no part."""
+        """See `TorchBackend.study`."""
         if request.pair.lanes is not None:
             return self.servers.study(request, done, progress)
         return super().study(request, done, progress)
@@ -181,7 +185,7 @@ class MixedBackend(TorchBackend):
         return self.servers.examined(request) if request.pair.lanes is not None else super().examined(request)
 
     def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
-        """See `TorchBackend.check_up`. A lane next to this machine's takes no part."""
+        """See `TorchBackend.check_up`."""
         if request.pair.lanes is not None:
             return self.servers.check_up(request, progress)
         return super().check_up(request, progress)

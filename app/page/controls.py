@@ -105,7 +105,7 @@ def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
     own."""
     firsts: dict[Any, Pair] = {}
     for pair in catalogue.runnable:
-        firsts.setdefault((pair.target, pair.lanes, pair.beside), pair)
+        firsts.setdefault((pair.target, pair.lanes), pair)
     return [(pair.title.partition(" + ")[0], pair.id) for pair in firsts.values()]
 
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from engine.core.errors import UsageError
-from engine.core.spec import PLAIN, SPECULATIVE
+from engine.core.spec import PLAIN, SERVER, SPECULATIVE
 from engine.remote.client import trust
 from engine.remote.endpoint import Endpoint, check_key, check_url
 from engine.remote.look import look, takes_chat
@@ -19,23 +18,21 @@ from engine.strict_json import parse
 
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.own_model import OWN, check_own
-from ..jobs.server_races import MixedBackend, ServersBackend
+from ..jobs.server_races import EitherBackend, ServersBackend
 from .gate import YOURS_BYTES
 
 SERVERS = "your-servers"
-THERE = "there"  # the lane of a server next to this machine's lanes
-LANES = {1: (THERE,), 2: (PLAIN, SPECULATIVE)}
+LANES = {1: (SERVER,), 2: (PLAIN, SPECULATIVE)}
 WHOSE = ("the first server", "the second server")
 MAX_CHARS = 500
 SAME = "Both are the same address: a race of it would compare a server with itself."
-BESIDE = "First this machine's lanes race, then the server's: two clocks, and as a rule two devices."
 
 
 class Doors:
     """What the owner has named so far. To be used from the event loop that serves the page. num_named: how often one
     was chosen in its dialog."""
 
-    def __init__(self, backend: MixedBackend) -> None:
+    def __init__(self, backend: EitherBackend) -> None:
         self._backend = backend
         self._pairs: dict[str, Pair] = {}
         self._chosen = ""
@@ -65,10 +62,10 @@ class Doors:
         return {"sentences": sentences}
 
     async def servers(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What one or two servers are, in sentences, and how many of them can race. With `use` they can be chosen from
-        now on, if all can race. `chat`: whether prompts go as messages; None: if both take them. `cacert`: a file with
-        the certificate of their authority. Without a URL: those last tried. Without a key, a server tried before gets
-        the key that it had. Raises UsageError."""
+        """What one or two servers are, in sentences, and how many of them can race, 1 if a single one could with
+        another. With `use` they can be chosen from now on, if all can race. `chat`: whether prompts go as messages;
+        None: if both take them. `cacert`: a file with the certificate of their authority. Without a URL: those last
+        tried. Without a key, a server tried before gets the key that it had. Raises UsageError."""
         urls = [url for name in ("url", "url2") if (url := _text(asked, name))]
         urls = [url if "://" in url else f"http://{url}" for url in urls]
         if not urls and self._can_race is None and asked.get("again") is not True:
@@ -111,24 +108,15 @@ class Doors:
             self._can_race = ServersBackend(working, asked.get("same_device") is True)
         self._chat, self._sentences = chat, sentences
 
-    def choose(self, name: str, catalogue: Catalogue, pair: Pair) -> Pair:
-        """What the owner has named there, OWN or SERVERS: from now on the page's default. pair: the one chosen so far,
-        which a single server races next to. Raises UsageError if nothing was named."""
+    def choose(self, name: str) -> Pair:
+        """What the owner has named there, OWN or SERVERS: from now on the page's default. Raises UsageError if nothing
+        was named."""
         if name == SERVERS:
-            self._pairs[name] = self._on_servers(catalogue, pair)
+            self._pairs[name] = self._backend.servers.pair(SERVERS, True if self._chat else None)
         elif name not in self._pairs:
             raise UsageError("name a model first")
         self._chosen, self.num_named = name, self.num_named + 1
         return self._pairs[name]
-
-    def _on_servers(self, catalogue: Catalogue, pair: Pair) -> Pair:
-        servers = self._backend.servers
-        if len(servers.endpoints) > 1:
-            return servers.pair(SERVERS, True if self._chat else None)
-        if pair.lanes is not None:
-            pair = next(pair for pair in catalogue.runnable if pair.lanes is None)
-        title = f"{pair.target} here, {servers.model} on a server"
-        return replace(pair, id=SERVERS, title=title, note=BESIDE, beside=True)
 
 
 def read_asked(body: bytes) -> Mapping[str, Any]:

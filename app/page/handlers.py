@@ -34,7 +34,7 @@ from ..jobs.pool import Jobs
 from ..jobs.race_log import log_race
 from ..jobs.races import Frames, Stage, first_frame
 from ..jobs.recorded import recorded_view
-from ..jobs.server_races import MixedBackend, ServersBackend
+from ..jobs.server_races import EitherBackend, ServersBackend
 from ..jobs.shelf import Shelf
 from ..jobs.studies import Studies, StudiesOf
 from .controls import OF_THE_ENGINE, chat_help, controls, more_choices, pair_choices, preset_values, settings_of
@@ -64,7 +64,7 @@ class Handlers(StatusLines):
         own: bool = False,
     ) -> None:
         self._catalogue, self._check, self.backend = catalogue, check, backend
-        self.doors = Doors(backend) if own and isinstance(backend, MixedBackend) else None
+        self.doors = Doors(backend) if own and isinstance(backend, EitherBackend) else None
         views = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
         # the frame that shows the recorded race of the first example
         self.first_frame = first_frame(views[catalogue.presets[0].id])
@@ -169,9 +169,9 @@ class Handlers(StatusLines):
         """A study of the chosen servers under load."""
         assert self.loads is not None
         pair = self.catalogue.pair(asked.settings["pair"])
-        if pair.lanes is None and not pair.beside:
+        if pair.lanes is None:
             raise UsageError(f"only servers can be put under load, and {pair.target} runs in this page's own program")
-        servers = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
+        servers = self.backend.servers if isinstance(self.backend, EitherBackend) else self.backend
         assert isinstance(servers, ServersBackend)
         most, separate = self.catalogue.limits.max_new_tokens, not servers.same_device
         arguments = servers.endpoints, separate, asked.settings, asked.order, servers.id, most
@@ -226,7 +226,7 @@ class Handlers(StatusLines):
         """Choose what the owner has named, a model or servers, with all that choosing a pair sets, by name."""
         assert self.doors is not None
         with as_gradio_errors():
-            pair = self.doors.choose(str(event._data), self.catalogue, self.catalogue.pair(pair_id))
+            pair = self.doors.choose(str(event._data))
         chosen = gr.update(choices=pair_choices(self.catalogue), value=pair.id)
         return {**self.pair(pair.id, prompt), "pair": chosen}
 

@@ -13,7 +13,7 @@ from ..catalogue.hub import Check
 from ..jobs.backend import TorchBackend
 from ..jobs.loader import ModelStatus
 from ..jobs.races import Frames
-from ..jobs.server_races import MixedBackend, Servers, ServersBackend
+from ..jobs.server_races import EitherBackend, Servers, ServersBackend
 from .doors import Doors
 from .gradio_errors import as_gradio_errors
 from .sentences import model_line
@@ -98,7 +98,7 @@ class StatusLines:
         """What asks this pair's servers; None if it races on this machine."""
         if pair.lanes is None:
             return None
-        backend = self.backend.servers if isinstance(self.backend, MixedBackend) else self.backend
+        backend = self.backend.servers if isinstance(self.backend, EitherBackend) else self.backend
         assert isinstance(backend, ServersBackend)
         return backend.loader
 

@@ -17,7 +17,7 @@ from ..studies.prompts.prompts import FilePrompt, read_prompts
 from ..text import check_prompt_text, read_bytes, read_text
 from ..what_if.ask import queries_of
 from .arguments import Command, decimal, draft_size, not_empty, one_of, setting, shown, switch, typed, whole, words
-from .lane_options import LANES, SERVERS, has_local_lanes, lanes_from, race_of_servers, servers_from
+from .lane_options import LANES, SERVERS, lanes_from, race_of_servers, servers_from
 from .options import (
     DEVICE,
     DTYPE,
@@ -69,9 +69,8 @@ def _race(options: Namespace) -> int:
     params = SamplingParams(
         options.temperature, options.top_k, options.top_p, options.seed, options.max_new_tokens, tuple(options.stop)
     )
-    lanes = lanes_from(options) if has_local_lanes(options) else ()
-    servers = servers_from(options, lanes)
-    spec = RaceSpec(lanes, params, options.audit, options.solo) if lanes else None
+    servers = servers_from(options)
+    spec = None if servers else RaceSpec(lanes_from(options), params, options.audit, options.solo)
     text = read_prompt(options)
     if spec is not None and options.tables:
         queries_of(spec)
@@ -84,14 +83,7 @@ def _race(options: Namespace) -> int:
     remote = race_of_servers(servers, options, params, text) if servers else None
 
     def make(progress: Progress) -> Any:
-        if spec is None:
-            return remote
-        here = set_up_as(options, spec, text, progress)
-        if remote is None:
-            return here
-        from ..remote.mixed import MixedRace
-
-        return MixedRace(here, remote)
+        return remote if spec is None else set_up_as(options, spec, text, progress)
 
     recording = run(make, screen, options.tables)
     try:

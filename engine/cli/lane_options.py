@@ -1,4 +1,5 @@
-"""The lanes of a race: one speculative lane from --drafter and --k, or one for each --lane, here or on a server."""
+"""The lanes of a race: one speculative lane from --drafter and --k, or one for each --lane, all here or all on
+servers."""
 
 from __future__ import annotations
 
@@ -50,9 +51,13 @@ SERVERS = (
         f"servers: the longest silence in seconds, and {TOTAL} times that for the whole (default {TIMEOUT_S:g})",
     ),
 )
-LOCAL_LANES = ("target", "drafter", "k")  # options for lanes on this machine in addition to those on servers
-LOCAL = ("audit", "tables", "threads")  # options of the local engine, which mean nothing for a server
-LOCAL_WORDS = {"rule": "coupled", "width": "auto", "dtype": "auto", "device": "auto"}
+# Options of lanes on this machine, which mean nothing for a server, as they are if nobody gives them.
+LOCAL = {
+    **dict.fromkeys(("target", "drafter", "k", "threads")),
+    **dict.fromkeys(("audit", "tables"), False),
+    **dict.fromkeys(("width", "dtype", "device"), "auto"),
+    "rule": "coupled",
+}
 
 
 def given_lane(text: str) -> tuple[str, str, int | str]:
@@ -89,7 +94,7 @@ LANES = (
         "--lane NAME=SPEC",
         given_lane,
         "a speculative lane of that name, instead of --drafter and --k; SPEC is DRAFTER@K, or DRAFTER for k auto, "
-        f"or {PREFIX}URL for a server, with or without --drafter; may be given again",
+        f"or {PREFIX}URL for a server if all lanes are on servers; may be given again",
         [],
         action="append",
     ),
@@ -97,46 +102,27 @@ LANES = (
 
 
 def lanes_from(options: Namespace) -> tuple[LaneSpec, ...]:
-    """The local lanes of the race that these options define, their drafters checked. Raises UsageError."""
-    own = [lane for lane in options.lane if not lane[1].startswith(PREFIX)]
-    if own and (options.drafter, options.k) != (None, None):
+    """The lanes on this machine that these options define, their drafters checked. Raises UsageError."""
+    if options.lane and (options.drafter, options.k) != (None, None):
         raise UsageError("--lane says which drafters race and with which k: give it without --drafter and --k")
     k = DEFAULT_K if options.k is None else options.k
-    drafting = own or [(SPECULATIVE, options.drafter or DEFAULT_DRAFTER, k)]
+    drafting = options.lane or [(SPECULATIVE, options.drafter or DEFAULT_DRAFTER, k)]
     for _, drafter, _ in drafting:
         check_drafter(drafter)
     return lanes_of(drafting, options.width, options.rule)
 
 
-def has_local_lanes(options: Namespace) -> bool:
-    """Whether this machine decodes any lane of the race that these options define."""
-    on_servers = [spec.startswith(PREFIX) for _, spec, _ in options.lane]
-    return not on_servers or not all(on_servers) or bool(_given(options, LOCAL_LANES))
-
-
-def _given(options: Namespace, names: Sequence[str]) -> list[str]:
-    return [name for name in names if getattr(options, name) not in (None, False)]
-
-
-def servers_from(options: Namespace, here: Sequence[LaneSpec]) -> list[Endpoint]:
-    """The servers that --lane names; [] if none. here: the lanes on this machine. Raises UsageError."""
+def servers_from(options: Namespace) -> list[Endpoint]:
+    """The servers that --lane names; [] if none. Raises UsageError."""
     servers = [(name, spec) for name, spec, _ in options.lane if spec.startswith(PREFIX)]
     if not servers:
         if options.model or options.same_device or options.timeout is not None:
             raise UsageError(f"--model, --same-device and --timeout are for lanes on servers: --lane NAME={PREFIX}URL")
         return []
-    given = _given(options, LOCAL) + [name for name, usual in LOCAL_WORDS.items() if getattr(options, name) != usual]
-    if given and not here:
-        raise UsageError(
-            f"--{given[0]} is for lanes on this machine; a server decides it itself. --target, --drafter or --k adds "
-            "this machine's lanes"
-        )
-    if options.tables and here:
-        raise UsageError("--tables is for races without servers; the local lanes' tokens are the same in both")
-    taken = {lane.name for lane in here}
-    for name, _ in servers:
-        if name in taken:
-            raise UsageError(f"lane {name!r} runs on this machine in this race: give the server's another name")
+    if len(servers) < len(options.lane):
+        raise UsageError(f"lanes on servers race each other only: every --lane must be NAME={PREFIX}URL, or none")
+    if given := [name for name, usual in LOCAL.items() if getattr(options, name) != usual]:
+        raise UsageError(f"--{given[0]} is for lanes on this machine; a server decides it itself")
     return endpoints_of(servers, options.model, os.environ)
 
 

@@ -14,7 +14,7 @@ from ..analysis.metrics import LaneMetrics, is_noise, lane_metrics, race_speedup
 from ..analysis.roofline import amount, roofline
 from ..analysis.verdict_words import LOOPS, VERDICTS
 from ..core.events import Finished, steps, text_of
-from ..core.spec import BASELINE, HERE, PLAIN, SERVER, THERE
+from ..core.spec import BASELINE, PLAIN
 from ..recordings.recording import Recording, failures
 from ..recordings.words import circumstances, clean, ribbons
 from .output import number, times
@@ -75,17 +75,14 @@ def _print_headline(console: Console, recording: Recording, metrics: Mapping[str
         key=lambda name: metrics[name].tokens_per_s or 0.0,
         default="",
     )
-    ratios, elsewhere = race_speedups(events, spec.lanes), _elsewhere(recording)
+    ratios = race_speedups(events, spec.lanes)
     for name, value in ratios.items():
         verdict = recording["verdicts"].get(name)
         words = VERDICTS[verdict["kind"]] if verdict is not None else None
         same = "" if words is None else words.head if verdict["complete"] else words.so_far or words.head
         which = f"{clean(name)}: " if len(ratios) > 1 else ""
         cautions = {note["kind"]: note["sentence"] for note in recording["cautions"] if note["lane"] == name}
-        if name in elsewhere and value is not None:
-            speed = f"{times(value)} as fast as plain here, but on a server: another clock, as a rule another device"
-        else:
-            speed = _ratio(value, ratio_noise(steps(events, plain), steps(events, name)))
+        speed = _ratio(value, ratio_noise(steps(events, plain), steps(events, name)))
         if why := (words.no_result if words else "") or LOOPS * ("loop" in cautions):
             speed = f"no result: {why}" + (f" ({speed})" if value is not None else "")
         console.print(Text(f"{which}{speed}{same and f'; {same}'}", _style(verdict)))
@@ -102,10 +99,6 @@ def _style(verdict: Mapping[str, Any] | None) -> str:
     if verdict["kind"] in ("different", "same_distribution"):
         return FAULTY if verdict["kind"] == "different" else NEUTRAL
     return GOOD if VERDICTS[verdict["kind"]].is_same else CAUTION
-
-
-def _elsewhere(recording: Recording) -> list[str]:
-    return [lane.name for lane in recording.spec.lanes if recording.is_elsewhere(lane.name)]
 
 
 def widths_line(widths: Mapping[str, Any]) -> str:
@@ -129,13 +122,10 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Recording) -> Table:
     table.add_column("")
     for name in metrics:
         table.add_column(Text(clean(name)), justify="right", overflow="fold")
-    if elsewhere := _elsewhere(recording):
-        table.add_row(Text("ran on"), *(Text(THERE if name in elsewhere else HERE) for name in metrics))
     ends = {e.lane: e.event.reason for e in recording.events if isinstance(e.event, Finished)}
     ends |= dict.fromkeys(failures(recording), "failed")
     table.add_row(Text("ended by"), *(Text(clean(ends.get(name, "stopped"))) for name in metrics))
-    servers = [lane.name for lane in recording.spec.lanes if lane.drafter == SERVER]
-    untold = [name for name in servers if name in metrics and not sum(metrics[name].per_step_drafted)]
+    untold = [name for name in metrics if recording.on_servers and not sum(metrics[name].per_step_drafted)]
     for label, value in _ROWS:
         cells = ("-" if name in untold and label in OF_STEPS else value(m) for name, m in metrics.items())
         table.add_row(Text(label), *map(Text, cells))

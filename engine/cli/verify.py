@@ -7,7 +7,6 @@ from argparse import Namespace
 
 from ..core.errors import RaceError, UsageError
 from ..core.events import Prompt
-from ..core.spec import SERVER
 from ..recordings import recording as recordings
 from ..recordings.compare import compare
 from ..recordings.words import clean
@@ -20,7 +19,7 @@ from .run import run, set_up
 
 def _verify(options: Namespace) -> int:
     recorded = recordings.read(options.file)
-    if recorded["device"]["type"] == SERVER:
+    if recorded.on_servers:
         raise UsageError("this is a race of servers: they cannot be run again here, so nothing can be verified")
     given = recorded["prompt"]
     prompt = Prompt(given["text"], tuple(given["token_ids"]), given.get("chat", False))
@@ -30,8 +29,7 @@ def _verify(options: Namespace) -> int:
         set_threads(min(recorded["device"]["threads"], os.cpu_count() or 1))
     device = "cpu" if on_cpu and options.device == "auto" else options.device
     model = (options.target or recorded["model"]["name"], recorded["model"]["dtype"], device)
-    spec = recorded.spec.without_servers()
-    here = run(lambda progress: set_up(*model, spec, lambda tokenizer: prompt, progress))
+    here = run(lambda progress: set_up(*model, recorded.spec, lambda tokenizer: prompt, progress))
     result = compare(recorded, here)
     if options.json:
         print_json(result)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .errors import UsageError, choices, short
@@ -27,7 +27,6 @@ MAX_STOP_LENGTH = 200
 SMALLEST = 5e-324  # the smallest number above 0
 SERVER = "server"  # the drafter of a lane that is decoded on a server, whatever drafts there
 RANDOM = "random:"  # prefix of a target with random weights
-HERE, THERE = "this machine", "a server"  # where a lane was decoded, in words
 RULES = ("coupled", "rejection")  # acceptance rules; see `rule_of` in `session/lanes.py`
 TEMPERATURE, TOP_P = number(0, 100), number(SMALLEST, 1, "a number above 0 and at most 1")
 TOP_K, SEED, LENGTH = integer(0, 2**31 - 1), integer(0, 2**63 - 1), integer(1, MAX_NEW_TOKENS)
@@ -175,10 +174,6 @@ class RaceSpec:
     def first(self, role: str) -> str:
         """The name of the first lane with this role, or ""."""
         return next(iter(self.named(role)), "")
-
-    def without_servers(self) -> RaceSpec:
-        """The same race without its lanes on servers. Raises UsageError if none is left."""
-        return replace(self, lanes=tuple(lane for lane in self.lanes if lane.drafter != SERVER))
 
 
 def tree_size(k: int | str) -> int:

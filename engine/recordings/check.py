@@ -65,6 +65,8 @@ def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:
         )
     fits(recording, RECORDING)
     spec = read_spec(recording["spec"])
+    if {lane.drafter == SERVER for lane in spec.lanes} != {recording["device"]["type"] == SERVER}:
+        raise UsageError("it mixes lanes on servers with another device: a race is of servers, or of one machine")
     events = tuple(map(from_json, recording["events"]))
     _check_events(recording, spec, events)
     check_times(spec, events)
@@ -127,7 +129,6 @@ RECORDING: dict[str, Any] = {
     "stopped": IfThere(FLAG),
     "waited_share": IfThere(SHARE),
     "runs": IfThere({"sentence": NAME}),
-    "places": IfThere({"lanes": NAMES, "sentence": NAME}),
     "spec": SPEC,
     "verdicts": OBJECT,
     **EXTRAS,

@@ -40,8 +40,7 @@ def _limited(
     verdict: Mapping[str, Any], baseline: str, name: str, spec: RaceSpec, events: Sequence[LaneEvent]
 ) -> dict[str, Any]:
     """The verdict, as far as the events support it."""
-    lanes = {lane.name: lane.drafter for lane in spec.lanes}
-    what = "character" if SERVER in (lanes[baseline], lanes[name]) else "token"
+    what = "character" if spec.lanes[0].drafter == SERVER else "token"
     sides = [Side(lane, _length(steps(events, lane), what), state_of(events, lane)) for lane in (baseline, name)]
     kind, sentence, difference = verdict["kind"], verdict["sentence"], verdict["first_difference"]
     if kind in (*SAME, BY_PROMISE) and (why := worth(sides, what)):

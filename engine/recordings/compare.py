@@ -26,10 +26,10 @@ def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
 
     A lane at the fastest width counts only if that was the same width both times, since another width rounds
     differently. A lane that samples by rejection at k auto does not count: which of its draws decide depends on timing.
-    Lanes on servers are left out, and so is a plain lane that did not fit into memory here. `rows_*` is None without
-    checksums. `speedups` are those of speculative lanes, None if unknown; `speed`, also part of the sentence, is what
-    they say about the recorded times, "" without any."""
-    spec, names = recorded.spec.without_servers(), {lane.name for lane in here.spec.lanes}
+    A plain lane that did not fit into memory here is left out. `rows_*` is None without checksums. `speedups` are those
+    of speculative lanes, None if unknown; `speed`, also part of the sentence, is what they say about the recorded
+    times, "" without any."""
+    spec, names = recorded.spec, {lane.name for lane in here.spec.lanes}
     ran = [lane for lane in spec.lanes if lane.name in names]
     same_plain_width = recorded["widths"]["plain_width"] == here["widths"]["plain_width"]
     excused = {lane.name: why for lane in ran if (why := _excuse(lane, spec.params.temperature, same_plain_width))}
@@ -46,10 +46,8 @@ def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
         "speed": _speed(recorded, here, speedups),
     }
     same_kernels = recorded["versions"].get("kernels") == here["versions"].get("kernels")
-    servers = [lane.name for lane in recorded.spec.lanes if lane not in spec.lanes]
-    left_out = f"; {_listed(servers)} ran on servers, which cannot be run again here" if servers else ""
-    if missing := [lane.name for lane in spec.lanes if lane not in ran]:
-        left_out += f"; there was no memory for {_listed(missing)} here"
+    missing = [lane.name for lane in spec.lanes if lane not in ran]
+    left_out = f"; there was no memory for {_listed(missing)} here" if missing else ""
     speed = f"; {result['speed']}" if result["same_tokens"] and result["speed"] else ""
     return {**result, "sentence": _sentence(result, excused, same_kernels) + speed + left_out}
 
@@ -92,8 +90,7 @@ def _differences(recorded: Recording, here: Recording) -> list[str]:
 
 
 def _speedups(recorded: Recording, here: Recording) -> dict[str, dict[str, float | None]]:
-    own = [lane for lane in here.spec.lanes if not here.is_on_server(lane.name)]
-    then, now = (race_speedups(race.events, own) for race in (recorded, here))
+    then, now = (race_speedups(race.events, here.spec.lanes) for race in (recorded, here))
     return {name: {"recorded": then[name], "here": now[name]} for name in now}
 
 

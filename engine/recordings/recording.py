@@ -72,14 +72,10 @@ class Recording(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.fields)
 
-    def is_elsewhere(self, lane: str) -> bool:
-        """Whether this lane ran on a server and others did not: its seconds come from another clock and, as a rule,
-        another device."""
-        return self.is_on_server(lane) and self["device"]["type"] != SERVER
-
-    def is_on_server(self, lane: str) -> bool:
-        """Whether this lane ran on a server: its times are those of its text's arrival."""
-        return any(spec.name == lane and spec.drafter == SERVER for spec in self.spec.lanes)
+    @property
+    def on_servers(self) -> bool:
+        """Whether its lanes ran on servers: their times are those of their text's arrival."""
+        return self["device"]["type"] == SERVER
 
 
 def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mapping[str, Any]) -> Recording:
@@ -165,16 +161,14 @@ def summary(recording: Recording) -> dict[str, Any]:
     """The output of `race --json`: the circumstances, each lane's tokens, text and numbers, and each speculative lane's
     verdict and speed-up over the fastest plain decoding.
 
-    verdict, speedup: those of the only speculative lane on this machine; None if there are several.
+    verdict, speedup: those of the only speculative lane; None if there are several.
     oracles: those of lanes whose race has tables.
     cautions: what belongs next to a speed-up: see `claims.py`.
-    promises: what servers stated about themselves.
-    places: where each lane ran, unless all ran in one place; a server lane's ratio then compares two clocks."""
+    promises: what servers stated about themselves."""
     events, spec, widths = recording.events, recording.spec, recording["widths"]
     speedups = race_speedups(events, spec.lanes)
     verdicts = {lane: _verdict(recording, lane) for lane in speedups}
-    own = [lane.name for lane in spec.lanes if lane.name in speedups and not recording.is_elsewhere(lane.name)]
-    only = own[0] if len(own) == 1 else ""
+    only = next(iter(speedups)) if len(speedups) == 1 else ""
     return {
         "schema": OUTPUT_SCHEMA,
         "device": recording["device"]["type"],
@@ -193,7 +187,7 @@ def summary(recording: Recording) -> dict[str, Any]:
         "speedups": speedups,
         "oracles": recording.get("oracles", {}),
         "cautions": recording["cautions"],
-        **{name: recording[name] for name in ("promises", "places") if name in recording},
+        **({"promises": recording["promises"]} if "promises" in recording else {}),
     }
 
 

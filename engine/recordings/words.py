@@ -71,7 +71,7 @@ def circumstances(recording: Mapping[str, Any]) -> str:
     parts = [
         f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
         *ran_on(recording),
-        *(recording.get(part, {}).get("sentence", "") for part in ("runs", "places")),
+        recording.get("runs", {}).get("sentence", ""),
         f"temperature {params['temperature']:g}, seed {params['seed']}"
         + (", audited" if recording["spec"]["audit"] else ""),
     ]

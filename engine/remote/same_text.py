@@ -1,5 +1,4 @@
-"""Whether two lanes, at least one of them on a server, wrote the same text. Graded leniently: different texts are
-nobody's fault here."""
+"""Whether two lanes on servers wrote the same text. Graded leniently: different texts are nobody's fault here."""
 
 from __future__ import annotations
 
@@ -27,16 +26,16 @@ TOKEN_ID = "token_id:"  # prefix of a token's id, in the place of its text
 
 @dataclass(frozen=True)
 class Answer:
-    """What a lane wrote. has_ids: whether its token ids are known. state: how it ended. server: the lane itself, if it
-    is on one. num_thinking: characters of the text that come before its answer, if it thinks first."""
+    """What a lane wrote. has_ids: whether its token ids are known. state: how it ended. server: the lane itself.
+    num_thinking: characters of the text that come before its answer, if it thinks first."""
 
     lane: str
     text: str
     token_ids: Sequence[int]
-    has_ids: bool = True
-    state: State = "finished"
-    server: RemoteLane | None = None
-    num_thinking: int = 0
+    has_ids: bool
+    state: State
+    server: RemoteLane
+    num_thinking: int
 
     @property
     def is_over(self) -> bool:
@@ -99,7 +98,7 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
             difference = {"position": place, "tokens": tokens, "pieces": pieces, "margin": None, "widths": [None, None]}
             likely = asyncio.run(_ask_both(a, b, place))
             difference["log_probabilities"] = likely
-            answers = [(answer.lane, odds) for answer, odds in zip((a, b), likely, strict=True) if answer.server]
+            answers = zip(names, likely, strict=True)
             sentence += f"; at token {place} " + "; ".join(_odds_words(name, tokens, odds) for name, odds in answers)
         sentence += why
     return {
@@ -132,10 +131,10 @@ async def _ask_both(a: Answer, b: Answer, place: int) -> list[list[float] | None
         return list(await asyncio.gather(*(_ask(client, answer.server, tokens, place) for answer in (a, b))))
 
 
-async def _ask(client: httpx.AsyncClient, lane: RemoteLane | None, tokens: list[int], place: int) -> list[float] | None:
+async def _ask(client: httpx.AsyncClient, lane: RemoteLane, tokens: list[int], place: int) -> list[float] | None:
     """A server's log-probabilities of two tokens after the first `place` tokens of its answer; None if it gives
     none."""
-    if lane is None or not lane.reply.prompt_ids:
+    if not lane.reply.prompt_ids:
         return None
     prefix = [*lane.reply.prompt_ids, *lane.written.token_ids[:place]]
     likely = await ask_again(client, lane.endpoint, prefix, tokens)

@@ -25,7 +25,7 @@ from tests.helpers.broken_races import with_more_lanes
 from tests.helpers.made_races import a_race
 from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import TEXT, race_over, words_of
-from tests.helpers.races import MOST, as_trees, beside_a_server, events_of, on_servers, spec_of, with_tables, with_trees
+from tests.helpers.races import MOST, as_trees, events_of, on_servers, spec_of, with_tables, with_trees
 from tests.helpers.trained import text_of
 
 Call = Callable[..., Any]
@@ -60,12 +60,12 @@ def pure() -> Iterator[Call]:
 
 def a_recording(seed: int) -> dict[str, Any]:
     """A race of some drafter on some target: chains, trees or automatic; with tables or without; with more lanes, on
-    servers, beside one; stopped; a text that loops."""
+    servers; stopped; a text that loops."""
     rng = random.Random(seed)
     drafter, k = rng.choice(DRAFTS), rng.randrange(1, 8)
     words = words_of("one two three four " * 12 if rng.random() < 0.15 else TEXT)[: rng.randrange(12, 70)]
     race = race_over(words, seed=seed, hit=rng.choice((0.1, 0.5, 0.9)), k=k, drafter=drafter)
-    shape = rng.choice(("plain", "tables", "tables", "trees", "trees", "own table", "lanes", "servers", "beside"))
+    shape = rng.choice(("plain", "tables", "tables", "trees", "trees", "own table", "lanes", "servers"))
     if shape == "tables":
         race = with_tables(race, rng)
     elif shape == "own table":
@@ -81,11 +81,8 @@ def a_recording(seed: int) -> dict[str, Any]:
                 lane["drafter"] = rng.choice(DRAFTS)
     elif shape == "servers":
         race = on_servers(race)
-        race["device"] = {"type": "server", "name": "two servers", "threads": None}
         if seed % 2:
             race["verdicts"] = {race["spec"]["lanes"][-1]["name"]: {"kind": "other_text"}}
-    elif shape == "beside":
-        race = beside_a_server(race)
     if "costs" in race:
         rising = [sorted(rng.uniform(low, high) for _ in range(MOST + 1)) for low, high in ((0.022, 0.06), (0, 0.004))]
         race["costs"] = {"verify_s": rising[0], "draft_s": dict.fromkeys(race["tables"], rising[1])}

@@ -82,7 +82,7 @@ def test_presets_show_both_sides() -> None:
 def test_no_field_is_left_out_or_made_up(name, made) -> None:
     """A misspelt field would be ignored, or break the page at its start."""
     entries = json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8"))
-    wanted = {field.name for field in fields(made)} - {"lanes", "beside", "named"}  # of pairs that somebody names
+    wanted = {field.name for field in fields(made)} - {"lanes", "named"}  # of pairs that somebody names
     assert all(set(entry) == wanted for entry in entries)
 
 

@@ -16,15 +16,14 @@ import pytest
 from app.catalogue.catalogue import load
 from app.catalogue.machine import GIB, Machine
 from app.catalogue.own_model import OWN, Room, check_own
-from app.catalogue.request import read_again, read_request, read_study
-from app.jobs.server_races import NO_SERVERS, MixedBackend
+from app.catalogue.request import read_check_up, read_request, read_study
+from app.jobs.server_races import NO_SERVERS, ONE_SERVER, EitherBackend
 from app.page.controls import controls, pair_choices
 from app.page.doors import SERVERS, Doors
 from engine.core.errors import UsageError
 from engine.progress import silent
-from engine.recordings.recording import loads
 from engine.remote.server_race import RemoteRace
-from tests.helpers import FIXTURES, ROOT
+from tests.helpers import FIXTURES
 from tests.helpers.hub import ask_at, config_hub
 from tests.helpers.loopback import Loopback, refusal, servers
 from tests.helpers.loopback_models import counts_drafts, lists_models, writes
@@ -110,16 +109,16 @@ def test_a_folder_is_a_model_like_those_of_the_catalogue() -> None:
     """The owner's model could be named and not raced, with its drafter or another; or the catalogue would lose its
     own."""
     folder = str(FIXTURES / "trained" / "target")
-    backend = MixedBackend("auto", "cpu", False)
+    backend = EitherBackend("auto", "cpu", False)
     doors, before = Doors(backend), load(Machine())
     draft = f"draft_model:{FIXTURES / 'trained' / 'draft'}"
     asked = {"target": folder, "drafter": draft}
     assert "nothing to download" in asyncio.run(doors.model(asked))["sentences"][0]
     with pytest.raises(UsageError, match="name a model first"):
-        doors.choose(OWN, before, before.default)
+        doors.choose(OWN)
     asyncio.run(doors.model({**asked, "use": True}))
     assert doors.added_to(before).default == before.default
-    pair = doors.choose(OWN, before, before.default)
+    pair = doors.choose(OWN)
     catalogue = doors.added_to(before)
     assert catalogue.default == pair and pair.chat is True and set(before.offers) < set(catalogue.offers)
     values = {control.name: control.default for control in controls(catalogue)}
@@ -151,7 +150,7 @@ ONE_TOKEN = "a piece of its answers has one token"
 
 def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     """The owner would learn from a failed race that a server is gone, is another one, or does not speculate."""
-    doors = Doors(MixedBackend("auto", "cpu", False))
+    doors = Doors(EitherBackend("auto", "cpu", False))
     plain, drafting = two
     plain.pages |= counts_drafts("vllm:num_requests_running 0.0")
     found = tried(doors, plain.url.removeprefix("http://").removesuffix("/v1"), drafting.url)
@@ -205,19 +204,18 @@ def test_prompts_go_in_a_form_that_both_take(
     answers: Any, form: bool | None, can_race: int, words: str, two: list[Loopback]
 ) -> None:
     """An instruct model would continue a text that was meant as a question, or a base model refuse every prompt."""
-    backend, base = MixedBackend("auto", "cpu", False), load(Machine())
-    doors = Doors(backend)
+    doors = Doors(EitherBackend("auto", "cpu", False))
     for loopback, answer in zip(two, answers, strict=True):
         loopback.answer = answer
     found = tried(doors, *(loopback.url for loopback in two), chat=form, use=True)
     assert found["can_race"] == can_race and found["sentences"][-1].startswith(words)
     if can_race:
-        assert doors.choose(SERVERS, base, base.default).chat is (True if "chat" in words else None)
+        assert doors.choose(SERVERS).chat is (True if "chat" in words else None)
 
 
 def test_what_was_tried_last_races(two: list[Loopback]) -> None:
     """A slow server that was tried first would race under the name of the one on the screen."""
-    backend, quick = MixedBackend("auto", "cpu", False), two[1].answer
+    backend, quick = EitherBackend("auto", "cpu", False), two[1].answer
     doors, slow_done, quick_done = Doors(backend), list[str](), threading.Event()
 
     async def slow(path: str, body: Any) -> Any:
@@ -252,14 +250,14 @@ def test_what_was_tried_last_races(two: list[Loopback]) -> None:
 def test_no_answer_brings_the_key_back(pages: dict[str, bytes], words: str, two: list[Loopback]) -> None:
     """A server that repeats its request would put the key on the screen, or a redirect take it elsewhere."""
     two[0].pages = pages
-    told = json.dumps(tried(Doors(MixedBackend("auto", "cpu", False)), two[0].url))
+    told = json.dumps(tried(Doors(EitherBackend("auto", "cpu", False)), two[0].url))
     assert words in told and KEY not in told and "127.0.0.1" not in told
 
 
 def test_a_key_stays_with_its_server(two: list[Loopback]) -> None:
     """Without a key in the form, the last one would go to whatever server is named next; or it would have to be typed
     again for every correction."""
-    doors = Doors(MixedBackend("auto", "cpu", False))
+    doors = Doors(EitherBackend("auto", "cpu", False))
     tried(doors, two[0].url)
     for each in two:
         each.headers.clear()
@@ -281,19 +279,19 @@ def test_a_key_stays_with_its_server(two: list[Loopback]) -> None:
 )
 def test_what_cannot_be_tried_is_refused_without_it(asked: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words) as error:
-        asyncio.run(Doors(MixedBackend("auto", "cpu", False)).servers(asked))
+        asyncio.run(Doors(EitherBackend("auto", "cpu", False)).servers(asked))
     assert "secret" not in str(error.value)
 
 
 def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     """Choosing servers would race something else; or a study of them claim bits, lengths or drafts that no server
     told."""
-    backend, base = MixedBackend("auto", "cpu", False), load(Machine())
+    backend, base = EitherBackend("auto", "cpu", False), load(Machine())
     doors = Doors(backend)
     with pytest.raises(UsageError, match=NO_SERVERS):
-        doors.choose(SERVERS, base, base.default)
+        doors.choose(SERVERS)
     tried(doors, *(each.url for each in two), use=True)
-    doors.choose(SERVERS, base, base.default)
+    doors.choose(SERVERS)
     catalogue = doors.added_to(base)
     assert pair_choices(catalogue)[0] == ("a/model on 2 servers", SERVERS) and pair_choices(base)[0][1] != SERVERS
     values = {control.name: control.default for control in controls(base)} | {
@@ -321,25 +319,19 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     assert KEY not in told and "127.0.0.1" not in told
 
 
-def test_one_server_races_next_to_this_machines_lanes(two: list[Loopback], monkeypatch: Any) -> None:
-    """A single server would have nothing to race against, or this machine's model be lost; and another model in
-    Settings would still ask the server."""
-    backend, base = MixedBackend("auto", "cpu", False), load(Machine())
+def test_one_server_has_none_to_race(two: list[Loopback]) -> None:
+    """A ratio of one server to nothing; or it could not be checked up and put under load, for which one is enough."""
+    backend, base = EitherBackend("auto", "cpu", False), load(Machine())
     doors = Doors(backend)
-    tried(doors, two[0].url)
-    asyncio.run(doors.servers({"use": True}))
-    pair = doors.choose(SERVERS, base, base.default)
+    assert tried(doors, two[0].url, use=True)["can_race"] == 1
+    pair = doors.choose(SERVERS)
     catalogue = doors.added_to(base)
-    assert (pair.target, pair.drafter, pair.beside) == (base.default.target, base.default.drafter, True)
-    assert doors.choose(SERVERS, catalogue, pair).target == pair.target
-    names = dict(pair_choices(catalogue))
-    assert names[f"{pair.target} here, a/model on a server"] == SERVERS and base.default.id in names.values()
-    recorded = loads((ROOT / "assets" / "races" / "csv_to_json.json").read_bytes())
-    assert read_again(catalogue, recorded).pair.lanes is None
-    here = object()
-    monkeypatch.setattr("app.jobs.backend.TorchBackend.prepare", lambda *_: here)
-    monkeypatch.setattr("app.jobs.server_races.MixedRace", lambda *both: both)
-    values = {control.name: control.default for control in controls(base)}
-    beside = backend.prepare(read_request(catalogue, {**values, "pair": SERVERS}), silent)
-    assert beside[0] is here and list(beside[1].lanes) == ["there"]
-    assert backend.prepare(read_request(catalogue, values), silent) is here
+    assert pair_choices(catalogue)[0] == ("a/model on a server", SERVERS) and catalogue.default == pair
+    values = {control.name: control.default for control in controls(base)} | {"pair": SERVERS}
+    asked = {"name": "a.txt", "text": "one", "limit": 1, "max_new_tokens": 4, "kept": None}
+    with pytest.raises(UsageError, match=ONE_SERVER):
+        backend.prepare(read_request(catalogue, values), silent)
+    with pytest.raises(UsageError, match=ONE_SERVER):
+        backend.study(read_study(catalogue, values, asked), (), silent)
+    request = read_check_up(catalogue, values, {})
+    assert backend.examined(request)["lanes"] == ["server"] and next(iter(backend.check_up(request, silent)))

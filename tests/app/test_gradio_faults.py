@@ -16,7 +16,7 @@ import pytest
 from app.catalogue.catalogue import load
 from app.catalogue.machine import Machine
 from app.jobs.pool import MAX_JOBS, PER_ADDRESS, Jobs
-from app.jobs.server_races import MixedBackend
+from app.jobs.server_races import EitherBackend
 from app.page.gradio_errors import SAME_ERROR_S, Errors
 from app.page.ui import build
 from engine.core.errors import UsageError
@@ -25,7 +25,7 @@ from tests.helpers.pageserver import Refused, Visitor
 from tests.helpers.staged import in_loop
 
 # Its functions have the numbers of the served page's.
-PAGE = build(load(Machine()), MixedBackend("auto", "auto", True), own=())
+PAGE = build(load(Machine()), EitherBackend("auto", "auto", True), own=())
 EXAMPLE = next(number for number, function in PAGE.fns.items() if function.api_name == "named")  # an example's button
 
 

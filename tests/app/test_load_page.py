@@ -17,7 +17,7 @@ from app.catalogue.saved import read_saved
 from app.jobs import studies
 from app.jobs.load import LoadStudy
 from app.jobs.queue import HANGS, RaceQueue
-from app.jobs.server_races import MixedBackend
+from app.jobs.server_races import EitherBackend
 from app.jobs.studies import StudiesOf
 from app.page.handlers import Handlers
 from app.page.stream import Asked
@@ -152,6 +152,6 @@ def test_a_load_that_cannot_be_held_is_refused_in_a_sentence(changes) -> None:
 @in_loop
 async def test_only_servers_are_put_under_load() -> None:
     """A load would go to servers that are not the ones chosen now."""
-    page = Handlers(load(SMALL), MixedBackend("auto", "cpu", False), own=True)
+    page = Handlers(load(SMALL), EitherBackend("auto", "cpu", False), own=True)
     with pytest.raises(UsageError, match="only servers can be put under load, and gemma-3-270m runs in this page's"):
         await page.runs()["load"](Asked("a", "here", {"pair": page.catalogue.default.id}, LOAD))

@@ -204,6 +204,8 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         theirs[0].says("says", "speculation is on")  # those that were tried before the page was loaded
         other.fill(theirs[0]["url"], "http://127.0.0.1:1")
         assert theirs[0].text("says") == "", "said of other servers than those in the boxes"
+        assert other.is_disabled(theirs[0]["start"]) and "needs two servers" in theirs[0].text("whyNot")
+        other.check("#page-yours [value=checkup]")
         other.click(theirs[0]["start"])
         theirs[0].says("says", "cannot be reached")
         assert other.is_enabled(theirs[0]["start"]) and other.problems == []

@@ -114,6 +114,13 @@ def race(
     return {**HEADER, "spec": spec, "prompt": {"text": "p", "token_ids": list(prompt)}, "events": events, **more}
 
 
+def on_servers(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    made = race(steps, device={"type": "server", "name": "servers", "threads": None})
+    for each in made["spec"]["lanes"]:
+        each.update(drafter="server", k="auto")
+    return made
+
+
 def event(name: str, kind: str, clock_s: float, **more: Any) -> dict[str, Any]:
     return {"lane": name, "clock_s": clock_s, "type": kind, **more}
 
@@ -239,7 +246,7 @@ FAMILIES = {
     "copies into themselves": Family(
         lambda n: race(lanes(s=singly([7] * n, drafted=[7] * 63, copied=[0, 0], num_accepted=1)), prompt=[7]), 2**9
     ),
-    "servers": Family(lambda n: race(singly([0] * n), drafter="server", k="auto"), 2**9),
+    "servers": Family(lambda n: on_servers(singly([0] * n)), 2**9),
     # lanes
     "sixteen lanes": Family(lambda n: race({"plain": singly([7]), **many(15, singly([7] * n))}), 2**7),
     "many lanes": Family(lambda n: race(many(n, singly([7]))), 2**11, "spec.lanes has 2048 entries; at most 16"),

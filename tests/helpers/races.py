@@ -15,10 +15,8 @@ from engine.core.events import Event, Failed, Finished, LaneEvent, Started, Step
 from engine.core.race import race
 from engine.core.spec import (
     BASELINE,
-    HERE,
     SERVER,
     SPECULATIVE,
-    THERE,
     RaceSpec,
     SamplingParams,
     lanes_of,
@@ -271,6 +269,7 @@ def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:
     the second and third came as one chunk that nobody can take apart."""
     out = copy.deepcopy(recorded)
     out["spec"]["audit"], out["prompt"]["token_ids"] = False, []
+    out["device"] = {"type": SERVER, "name": "two servers", "threads": None}
     for lane in out["spec"]["lanes"]:
         lane.update(drafter=SERVER, k="auto", width="auto")
         events = [event for event in out["events"] if event["lane"] == lane["name"]]
@@ -332,18 +331,3 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
         return compare(lanes[baseline], lanes[second], names=names, states=states, **circumstances).to_json()
 
     return build(header, events, {"verdicts": {name: judge(name) for name in lanes if name != baseline}}).fields
-
-
-def beside_a_server(recorded: dict[str, Any]) -> dict[str, Any]:
-    """The same race with one more lane, `there`, that a server decoded after the others: it wrote what the lane that
-    drafts wrote, and read the prompt as one token more."""
-    out, there = copy.deepcopy(recorded), on_servers(recorded)
-    (lane,) = (each for each in there["spec"]["lanes"] if each["name"] == SPECULATIVE)
-    out["spec"]["lanes"].append({**lane, "name": "there"})
-    events = [{**event, "lane": "there"} for event in there["events"] if event["lane"] == SPECULATIVE]
-    events[0]["num_prompt_tokens"] += 1
-    out["events"] += events
-    out["verdicts"]["there"] = there["verdicts"][SPECULATIVE]
-    here = {each["name"]: HERE for each in recorded["spec"]["lanes"]}
-    out["places"] = {"lanes": {**here, "there": THERE}, "sentence": "First here, then there"}
-    return {**out, "promises": {"there": "a server"}}

@@ -258,6 +258,8 @@ CONTRADICTIONS: dict[str, Change] = {
     "a verdict on 'baseline'": lambda r, s: r["verdicts"].update(baseline=r["verdicts"]["plain"]),
     "the verdict on lane 'plain' must be an object, not None": lambda r, s: r["verdicts"].update(plain=None),
     "verdicts must be an object, not a list": lambda r, s: r.update(verdicts=[]),
+    "it mixes lanes on servers": lambda r, s: r["spec"]["lanes"][2].update(drafter="server", k="auto"),
+    "with another device: a race is of servers": lambda r, s: r["device"].update(type="server"),
     "lacks 'verdicts'": lambda r, s: r.pop("verdicts"),
 }
 

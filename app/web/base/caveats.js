@@ -51,12 +51,7 @@ const IN_TURNS = "The lanes take turns on one device, step by step; the lane who
 const TAKEN_HERE = "Times are measured here when text arrives, so they include the network.";
 const ON_SERVERS = [`Each lane was decoded on its server, all at once. ${TAKEN_HERE}`,
   `The lanes were decoded on their servers, one after the other. ${TAKEN_HERE}`];
-export const ELSEWHERE = "as fast as plain (server's clock)";
-export const TWO_CLOCKS = "Plain ran here, this lane on a server, usually on another device. The clocks cannot be "
-  + "compared exactly.";
 
 export function clockWords(header) {
-  if (isOfServers(header)) return ON_SERVERS[header.spec?.solo ? 1 : 0];
-  const places = header.places?.sentence;
-  return places ? `${IN_TURNS} ${oneLine(places).slice(0, 400)}.` : IN_TURNS;
+  return isOfServers(header) ? ON_SERVERS[header.spec?.solo ? 1 : 0] : IN_TURNS;
 }

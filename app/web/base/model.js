@@ -75,22 +75,18 @@ export function sides(lanes) {
   return [left, drafting[0] ?? "speculative"];
 }
 
-// Whether all lanes ran on servers. header: of a race, or its whole recording.
+// Whether the lanes ran on servers. header: of a race, or its whole recording.
 export function isOfServers(header) { return header?.device?.type === "server"; }
 
 // The spec of a lane; undefined if there is none.
 export function laneSpec(header, name) { return header?.spec?.lanes?.find((lane) => lane.name === name); }
 
-// Whether a lane ran on a server; isElsewhere: while others did not, so that their clocks are not comparable.
-export function isOnServer(header, name) { return laneSpec(header, name)?.drafter === "server"; }
-export function isElsewhere(header, name) { return isOnServer(header, name) && !isOfServers(header); }
-
 // Whether a lane's steps are the model's: what a server sends at once need not be, unless it reports its drafts.
-export function hasSteps(header, lane) { return !isOnServer(header, lane.name) || lane.steps.some(numDrafted); }
+export function hasSteps(header, lane) { return !isOfServers(header) || lane.steps.some(numDrafted); }
 
 // Whether the drafts of a lane may be trees.
 export function mayBranch(header, name) {
-  return typeof laneSpec(header, name)?.k === "string" && !isOnServer(header, name);
+  return typeof laneSpec(header, name)?.k === "string" && !isOfServers(header);
 }
 
 // The acceptance rule of the first speculative lane.

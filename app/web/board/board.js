@@ -1,9 +1,9 @@
 // Everything around the texts: figures, ratio, track, verdict, acceptance, facts.
 
-import { clockWords, ELSEWHERE, isNoise, TWO_CLOCKS } from "../base/caveats.js";
+import { clockWords, isNoise } from "../base/caveats.js";
 import { tableRow } from "../base/dom.js";
 import {
-  isElsewhere, isOfServers, isOnServer, laneSpec, mayBranch, quotient, ruleOf, sides, sum,
+  isOfServers, laneSpec, mayBranch, quotient, ruleOf, sides, sum,
 } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
@@ -101,8 +101,7 @@ export class Board {
 
   // first: the name of the first lane of each role
   names(header, sideNames, first) {
-    this.elsewhere = isElsewhere(header, sideNames[1]);
-    this.root.toggleAttribute("data-servers", isOnServer(header, sideNames[1]));
+    this.root.toggleAttribute("data-servers", isOfServers(header));
     this.root.toggleAttribute("data-trees", mayBranch(header, sideNames[1]));
     sideNames.forEach((name, i) => {
       const side = i ? "right" : "left", lane = laneSpec(header, name), words = laneTitle(name, first);
@@ -127,14 +126,14 @@ export class Board {
       && (right?.acceptance_rate ?? null) === null);           // its server reports no drafts, or not yet
     const fastest = plainIsFaster(metrics, sideNames, first) ? plain : left;
     const value = speedup ?? quotient(right?.tokens_per_s ?? null, fastest?.tokens_per_s ?? null);
-    const even = value !== null && (this.elsewhere || Math.abs(value - 1) < 0.005 || isNoise(value, noise));
+    const even = value !== null && (Math.abs(value - 1) < 0.005 || isNoise(value, noise));
     const sense = this.root.dataset.sense = value === null ? "none" : even ? "even" : value > 1 ? "faster" : "slower";
     const isWhole = speedup !== null, counts = [fastest, right].map((lane) => lane?.num_tokens ?? 0);
     const whole = [fastest, right].map((lane) => (lane?.prefill_s > 0 ? lane.prefill_s + lane.decode_s : null));
-    const withPrompt = isWhole && counts[0] === counts[1] && !this.elsewhere ? quotient(...whole) : null;
+    const withPrompt = isWhole && counts[0] === counts[1] ? quotient(...whole) : null;
     write(refs.ratio, not && value !== null ? "no result" : times(value));
     this.root.toggleAttribute("data-no-result", not !== "" && value !== null);
-    write(refs.ratioWords, this.elsewhere ? ELSEWHERE : value === null ? "as fast as plain" : [
+    write(refs.ratioWords, value === null ? "as fast as plain" : [
       even && noise > 0 && `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %; `,
       not && `${not.replace("no result: ", "")}; it ran ${times(value)} as fast as plain: `,
       !not && sense === "slower" && "slower: ",
@@ -143,14 +142,14 @@ export class Board {
       isWhole && counts[0] !== counts[1] && `, over the ${Math.min(...counts)} tokens that both wrote`,
       !isWhole && ", so far", withPrompt && !not && `; ${times(withPrompt)} with reading the prompt`]
       .filter(Boolean).join(""));
-    refs.ratioWords.title = this.elsewhere ? TWO_CLOCKS : "How many times as fast as plain decoding: tokens per second "
+    refs.ratioWords.title = "How many times as fast as plain decoding: tokens per second "
       + "divided, after reading the prompt. From unrounded times. Plain runs twice, once at its fastest width, and the "
       + "faster run counts (see Timing).";
     for (const [row, [, key]] of TIMES.entries()) ["left", "right"].forEach((side, i) =>
       write(refs[`${side}Times`].children[row].lastChild, duration([left, right][i]?.[key])));
     if (final) return;
     const cost = [left, right].every((lane) => typeof lane?.ttft_s === "number") ? right.ttft_s - left.ttft_s : 0;
-    write(refs.ttftNote, this.elsewhere ? "" : [
+    write(refs.ttftNote, [
       cost > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s)
         && `With guesses the first token came ${duration(cost)} later.`,
       withPrompt && "The clocks start after the prompt has been read. Including the prompt, the speculative lane was "

@@ -1,6 +1,6 @@
 // Puts a race on the screen, frame by frame or whole from a file.
 
-import { firstByRole, isOnServer, Race, sides } from "../base/model.js";
+import { firstByRole, isOfServers, Race, sides } from "../base/model.js";
 import { startOf } from "../base/text.js";
 import { callUp, endWaiting, waiting } from "./card.js";
 import { autoplaySoon, cancelAutoplay, refresh } from "./deck.js";
@@ -96,8 +96,7 @@ export function setRecording(text, recording = JSON.parse(text)) {
 
 // Steps of servers are only known at the end.
 function fillRace(recording) {
-  const missed = recording.events.length < S.race.numEvents
-    || recording.spec.lanes.some(({ name }) => isOnServer(recording, name));
+  const missed = recording.events.length < S.race.numEvents || isOfServers(recording);
   if (missed) clearTexts();
   S.race = new Race();
   recording.events.forEach((event) => S.race.add(event));

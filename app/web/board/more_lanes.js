@@ -3,7 +3,7 @@
 
 import { cautionsOf, isNoise, ratioNoise } from "../base/caveats.js";
 import { makeButton } from "../base/dom.js";
-import { isElsewhere, raceSpeedup, sum } from "../base/model.js";
+import { raceSpeedup, sum } from "../base/model.js";
 import { stepSeconds } from "../base/steps.js";
 import { oneLine, shortDrafter, times, write } from "../base/text.js";
 import { guessWords, noResult, saysOf } from "../base/words.js";
@@ -42,12 +42,12 @@ export function drawMore(t, total) {
     more.rows.delete(name);
   }
   if (!several) return;
-  const over = !S.live && t >= replay.duration, here = lanes.filter(({ name }) => !isElsewhere(S.header, name));
-  const places = over ? placesOf(here.map(({ name }) => name)) : new Map();
+  const over = !S.live && t >= replay.duration;
+  const places = over ? placesOf(lanes.map(({ name }) => name)) : new Map();
   const titled = (lane) => `${places.has(lane.name) ? `${places.get(lane.name)}. ` : ""}${shortName(lane)}`;
   const counted = ({ name }, tokens) => {
-    const lane = S.race.lane(name), hasGain = over && lane?.finished && !isElsewhere(S.header, name);
-    const gain = hasGain ? raceSpeedup(S.race, S.first, lane, ({ steps }) => steps.length) : null;
+    const lane = S.race.lane(name);
+    const gain = over && lane?.finished ? raceSpeedup(S.race, S.first, lane, ({ steps }) => steps.length) : null;
     const icon = over ? saysOf(verdictOn(name))?.sign ?? "" : "";
     const isNone = noResult(verdictOn(name)) || cautionsOf(S.recording, name).loop;
     return `${icon} ${tokens}${gain === null ? "" : `  ${isNone ? "no result" : times(gain)}`}`;

@@ -1,7 +1,7 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
 import { cautionsOf, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
-import { differsAt, hasSteps, isElsewhere, laneSpec, metricsOf, raceSpeedup, sides,
+import { differsAt, hasSteps, laneSpec, metricsOf, raceSpeedup, sides,
   unseenAtTheEnd } from "../base/model.js";
 import { oneLine, plural, RANDOM_WEIGHTS, seconds, times, write } from "../base/text.js";
 import { ALONE, differs, noResult, verdictWord } from "../base/words.js";
@@ -84,8 +84,7 @@ function drawNumbers(lanes, counts, tokens, t) {
     metrics = { ...metrics, [lane.name]: { ...metrics[lane.name], num_steps: null, mean_acceptance_length: null } };
   const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);
   const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
-  const noise = whole && !S.computed && !isElsewhere(S.header, S.sides[1]) ?
-    ratioNoise(done(divisor), done(lanes.right)) : null;
+  const noise = whole && !S.computed ? ratioNoise(done(divisor), done(lanes.right)) : null;
   const [leftTitle, rightTitle] = titles();
   const cautions = cautionsOf(S.recording, S.sides[1]), verdict = whole ? verdictOn(S.sides[1]) : null;
   S.shown = { metrics, speedup, noise, cautions };
@@ -117,7 +116,7 @@ function finishWords(lanes, counts) {
   const words = (side, opposite) => {
     if (failed(side)) return "failed";
     if (!done(side)) return "";
-    const behind = done(opposite) && !isElsewhere(S.header, S.sides[1]) ? lanes[side].clock - lanes[opposite].clock : 0;
+    const behind = done(opposite) ? lanes[side].clock - lanes[opposite].clock : 0;
     return `finished after ${seconds(lanes[side].clock)} s${
       behind > 0 ? `, ${seconds(behind)} s later` : ""}`;
   };

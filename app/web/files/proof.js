@@ -3,7 +3,7 @@
 
 import { showModal } from "../base/back.js";
 import { copy } from "../base/dom.js";
-import { isOnServer } from "../base/model.js";
+import { isOfServers } from "../base/model.js";
 import { make, oneLine, plural, sentence, write } from "../base/text.js";
 import { on } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
@@ -25,7 +25,7 @@ function comparedIn(verdict) {
   const { kind, rows_compared: rows, rows_different: different } = verdict;
   if (kind === "not_compared") return verdict.short;
   if (kind === "same_distribution") return "no tokens: under this rule both texts are drawn separately";
-  if (S.sides.some((name) => isOnServer(S.recording, name))) return "the texts, character by character";
+  if (isOfServers(S.recording)) return "the texts, character by character";
   return `${plural(rows, "token")}, ${typeof different === "number" ?
     `and a checksum over every bit of ${plural(rows, "row")} of logits: ${different} differ`
     : "no logits (Audit was off)"}`;
@@ -36,7 +36,7 @@ export async function proofOf() {
   const verdict = verdictOn(S.sides[1]);
   if (!verdict) return null;
   const { model, device, runs, commit, created } = S.recording;
-  const asText = S.sides.some((name) => isOnServer(S.recording, name));
+  const asText = isOfServers(S.recording);
   const written = shownLanes().map((lane) => (asText ? lane.steps.flatMap((step) => step.pieces).join("") :
     lane.steps.flatMap((step) => step.token_ids).join()));
   const hashes = await Promise.all(written.map(hashOf));

@@ -1,7 +1,7 @@
 // The result of the race, as it is sent: file names, and sentences that lead with what a server can run.
 
 import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
-import { isElsewhere, isOfServers, laneSpec } from "../base/model.js";
+import { isOfServers, laneSpec } from "../base/model.js";
 import { oneLine, plural, sentence } from "../base/text.js";
 import { noResult, verdictWord } from "../base/words.js";
 import { S, verdictOn } from "../board/state.js";
@@ -11,7 +11,7 @@ import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
 // {ratio, isEven: within the noise, not: why it is no result, own: the option} of the lane on the right; null without a
 // ratio.
 function resultNow() {
-  if (!S.recording || isElsewhere(S.recording, S.sides[1])) return null;
+  if (!S.recording) return null;
   const answer = answerOf(S.recording, S.computed ? S.raced.race : S.race, S.first);
   const own = answer?.options.find(({ lane }) => lane === S.sides[1]);
   const none = noResult(verdictOn(S.sides[1])), { loop } = cautionsOf(S.recording, S.sides[1]);
@@ -34,7 +34,7 @@ export function fileName(suffix) {
 // The answer that leads: what Decide says, unless it is of a choice that no server can run. null as long as the tables
 // may bring a better one, or without an answer.
 export function leadNow() {
-  if (!S.header || S.live || isBeingMade() || isElsewhere(S.header, S.sides[1])) return null;
+  if (!S.header || S.live || isBeingMade()) return null;
   const answer = answerNow();
   return answer?.isChosen && !answer.subject.canServe ? answerNow(null) : answer;
 }

@@ -1,7 +1,7 @@
 // Stage mode: the race in full screen with large text, controlled by keys. Only racing an example live changes the
 // page's prompt and settings; leaving restores what the page showed before.
 
-import { hasSteps, isElsewhere, metricsOf, reasonsOf } from "../base/model.js";
+import { hasSteps, metricsOf, reasonsOf } from "../base/model.js";
 import { make, times, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
@@ -211,14 +211,14 @@ function moment() {
   const { perStep = 0, cost = 0 } = (isKnown && reasonsOf(S.race, S.first, lanes[1])) || {};
   return { moment: before ? (S.live ? "waiting" : "before") : over ? "over" : "running",
     tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
-    sense: isElsewhere(S.header, right) ? "none" : root.dataset.sense, kind: verdictOn(right)?.kind ?? "",
+    sense: root.dataset.sense, kind: verdictOn(right)?.kind ?? "",
     perStep, cost, kept: perStep ? metricsOf(lanes[1], lanes[1].steps.length).acceptance_rate : null,
     cautions: S.shown?.cautions };
 }
 
 // The best that a server can run, if that is not the lane on the right; "" as long as it is not known.
 function servedNow([, right] = S.sides) {
-  const answer = isBeingMade() || isElsewhere(S.header, right) ? null : answerNow(null), best = answer?.best;
+  const answer = isBeingMade() ? null : answerNow(null), best = answer?.best;
   if (!answer?.isEvidence || best?.lane === right) return "";
   return best ? `A server can run ${shortChoice(best)}: ${times(best.ratio)}${best.isMeasured ? "" : " (computed)"}.` :
     "No server runs this drafter.";

@@ -3,7 +3,7 @@
 
 import { SAYS } from "../host.js";
 import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
-import { isElsewhere, isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
+import { isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
 import { capital, drafterName, oneLine, percent, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
 import { differs, draftWords, noResult } from "../base/words.js";
 import { wasteWords } from "./money.js";
@@ -59,7 +59,7 @@ export function answerOf(header, race, first, { metrics = null, whatIf = null, c
 function* measured(header, race, first, plain, numbers) {
   for (const { name, role, drafter, k } of header.spec?.lanes ?? []) {
     const lane = race.lane(name), timing = lane && numbers(lane);
-    if (role !== "speculative" || !(timing?.tokens_per_s > 0) || lane.failed || isElsewhere(header, name)) continue;
+    if (role !== "speculative" || !(timing?.tokens_per_s > 0) || lane.failed) continue;
     const speedup = raceSpeedup(race, first, lane, ({ steps }) => steps.length);
     yield { drafter, k, lane: name, isMeasured: true, tokensPerS: timing.tokens_per_s, prefillS: timing.prefill_s ?? 0,
       steps: lane.steps, ratio: speedup ?? timing.tokens_per_s / plain.tokensPerS,

@@ -4,7 +4,7 @@
 import { SAYS } from "../host.js";
 import { copy, makeButton, tableRow } from "../base/dom.js";
 import { otherTexts, outcomes } from "../base/outcomes.js";
-import { isElsewhere, isOfServers, sum } from "../base/model.js";
+import { isOfServers, sum } from "../base/model.js";
 import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
 import { make, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
@@ -59,12 +59,10 @@ function drawDecide() {
   decided = now;
   fillBoxes();
   const isEarly = S.live || isBeingMade();         // the tables may bring a better option
-  const answer = isEarly || isElsewhere(S.header, S.sides[1]) ? null : answerNow();
+  const answer = isEarly ? null : answerNow();
   refs.answer.hidden = refs.decide.hidden = !answer;
   write(refs.decideWaits, answer ? "" : S.live ? "Shown after the race." : isEarly ? "Still computing what other draft "
     + "lengths would give. Verdict, money and commands follow when the figures are final." :
-    isElsewhere(S.header, S.sides[1]) ? "The right lane ran on a server and Plain ran here. Savings can only be "
-      + "computed for one program on one device." :
     "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.");
   if (!answer) return;
   const inputs = entered();

@@ -2,7 +2,7 @@
 // their tab is opened; and "How demos cheat": switches that inflate this race's ratio as some demos do. The server
 // computes the ratio for every combination (engine/analysis/inflate.py).
 
-import { hasSteps, isElsewhere, isOnServer, reasonsOf, sum } from "../base/model.js";
+import { hasSteps, isOfServers, reasonsOf, sum } from "../base/model.js";
 import { make, oneLine, percent, times, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { refs } from "../board/screen.js";
@@ -44,14 +44,14 @@ function cheat() {
 
 function drawWhySays() {
   if (root.dataset.tab !== "why") return;
-  const lane = S.live || isElsewhere(S.header, S.sides[1]) ? null : S.race.lane(S.sides[1]);
+  const lane = S.live ? null : S.race.lane(S.sides[1]);
   const causes = reasonsOf(S.race, S.first, lane);
   write(refs.whySays, !causes ? S.live ? "The answer comes after the race." : "There is nothing to compare." :
     !hasSteps(S.header, lane) ? `${times(causes.speedup)}, by when text arrived here. The server reports no drafts, so `
       + "tokens per step and what a step costs are not known." :
     `${causes.perStep.toFixed(2)} tokens per step, and a step costs ${causes.cost.toFixed(2)} plain ones: ${
       times(causes.speedup)}.`);
-  const drafting = !causes || isOnServer(S.header, S.sides[1]) ? "Times are those of the text's arrival here: a server "
+  const drafting = !causes || isOfServers(S.header) ? "Times are those of the text's arrival here: a server "
     + "does not say how long it drafts." : `Drafting is ${percent(causes.drafting)} of the time.`;
   write(refs.whyNote, !causes ? "" : "Each step reads the model's weights from memory once, to write one token or to "
     + `check many. ${[drafting, S.pace?.whole].filter(Boolean).join(" ")}`);

@@ -1,7 +1,7 @@
 // One verification step in detail: each guess's source, confidence and outcome, the model's answer at every place, and
 // the cost. Pure: no DOM.
 
-import { hasSteps, isElsewhere, isOnServer, laneSpec, metricsOf } from "../base/model.js";
+import { hasSteps, isOfServers, laneSpec, metricsOf } from "../base/model.js";
 import {
   depthsOf, followsOf, isRefuted, keptOf, likeliest, numDrafted, rowsOf, stepSeconds, tokensOf,
 } from "../base/steps.js";
@@ -20,7 +20,7 @@ export class Walk {
     const lane = race.lane(walked), { temperature = 0, top_k: topK, top_p: topP } = spec?.params ?? {};
     const { drafter = "", rule } = laneSpec(recording, walked) ?? {};
     Object.assign(this, { recording, lane, plain: race.lane(plain), candidates, temperature,
-      steps: lane?.steps ?? [], onServer: isOnServer(recording, walked), prompt: prompt ?? { text: "", token_ids: [] },
+      steps: lane?.steps ?? [], onServer: isOfServers(recording), prompt: prompt ?? { text: "", token_ids: [] },
       filters: temperature > 0 && (topK > 0 || topP < 1), rejects: temperature > 0 && rule === "rejection",
       drafters: drafter.replace(/^hybrid:/, "").split("+") });
     this.pieces = this.steps.flatMap((step) => tokensOf(step).filter(({ kind }) => kind !== "rejected"));
@@ -144,8 +144,7 @@ export class Walk {
   }
 
   cost(step) {
-    const comparable = !isElsewhere(this.recording, this.lane?.name);
-    const plain = comparable && this.plain ? metricsOf(this.plain, this.plain.steps.length).tpot_s : null;
+    const plain = this.plain ? metricsOf(this.plain, this.plain.steps.length).tpot_s : null;
     const own = stepSeconds(step), tokens = step.token_ids.length;
     return { seconds: own, tokens, plain, saved: plain === null ? null : plain * tokens - own };
   }

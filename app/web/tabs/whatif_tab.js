@@ -1,7 +1,7 @@
 // The tab "What if": replays the race as it would have gone with longer or shorter drafts. The texts stay; marks,
 // figures, tracks and clock are computed from its tables. Leaving the tab restores the race.
 
-import { isOnServer, laneSpec, ruleOf } from "../base/model.js";
+import { isOfServers, laneSpec, ruleOf } from "../base/model.js";
 import { drafterName, make, oneLine, times, write } from "../base/text.js";
 import { isIdentical } from "../base/words.js";
 import { clearRight, refresh, stopAutoplay } from "../board/deck.js";
@@ -22,7 +22,7 @@ export function whatIfOf() {
   if (S.whatIf !== undefined) return S.whatIf;
   if (!S.recording) return "Available after the race.";
   if (ruleOf(S.recording) === "rejection") return NO_TABLES_BY_ODDS;
-  if (isOnServer(S.recording, S.sides[1])) return "Not available: a server does not reveal its guesses.";
+  if (isOfServers(S.recording)) return "Not available: a server does not reveal its guesses.";
   if (!S.recording.tables || !S.recording.costs)
     return S.fromFile || S.complete ? NO_TABLES : BEING_MADE;
   if (!isIdentical(verdictOn(S.sides[1])))

@@ -82,9 +82,9 @@ async function raceFinding(settings, position) {
 
 export const checkup = {
   run: "checkup", title: "What makes it slow or wrong?",
-  about: "Examines the model and the drafter, or the two servers: are the texts right, and why is it not faster? It "
+  about: "Examines the model and the drafter, or the servers: are the texts right, and why is it not faster? It "
     + "names the one thing to change first. Servers get about 450 short requests each.",
-  sourceNow, needsTwo: true, needs: () => ({ need: promptWords() }),
+  sourceNow, needsTwo: false, needs: () => ({ need: promptWords() }),
   isOwn: () => !isRunning("checkup") && !examined.source?.isFlat,         // which the command does not do
   isThere: () => Boolean(examined.frame?.report?.findings.length),
   colour: () => examined.frame.report.first?.level ?? (examined.state === "finished" ? "ok" : ""),

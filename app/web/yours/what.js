@@ -7,10 +7,11 @@ import { joined, make, oneLine } from "../base/text.js";
 import { pageSettings } from "../board/stream.js";
 import { choiceOf, dialog, parts } from "./box.js";
 
+export const NEEDS_TWO = "This needs two servers. One alone can be checked up, or put under load.";
 const LOST = "The page's server is not responding.", KEPT = "kept in this program's memory", CHOSEN_MS = 10000;
 const NOTES = { model: "Reads only config.json; nothing else is downloaded before Start.",
-  servers: "OpenAI-compatible: vLLM, SGLang, llama.cpp and others. Two race each other; one alone races next to this "
-    + "machine's lanes. The key stays in this program's memory until it ends; nothing records it." };
+  servers: "OpenAI-compatible: vLLM, SGLang, llama.cpp and others. Two race each other; one alone can be checked "
+    + "up or put under load. The key stays in this program's memory until it ends; nothing records it." };
 const PAIRS = { model: "your-model", servers: "your-servers" };       // what Settings call them
 // number: of the last question to the server; fields: what it was about, as text; answer: to it; used: the fields that
 // the page has chosen since; num: how many of those can race; urls: theirs, for copied commands; hasKey: whether one
@@ -28,6 +29,9 @@ const fieldsOf = (what) => `${what} ${JSON.stringify(FIELDS_OF[what]())}`;
 // The URLs as they are sent to, without a password.
 const urls = () => ["url", "url2"].map(text).filter(Boolean)
   .map((url) => (url.includes("://") ? url : `http://${url}`).replace(/\/\/[^/]*@/, "//"));
+
+// Whether the boxes name one server, and no second.
+export const isOneServer = () => urls().length === 1;
 
 async function postTo(what, asked) {
   try {
@@ -69,7 +73,7 @@ export async function useNamed(what, needsTwo) {
       hasKey: parts.key.placeholder === KEPT });
   }
   const isEnough = !needsTwo || naming.num > 1;
-  if (!isEnough) sayNamed(["This question needs two servers. One alone can be raced, or put under load."], true);
+  if (!isEnough) sayNamed([NEEDS_TWO], true);
   return isEnough;
 }
 
@@ -83,9 +87,8 @@ function commandToOpen(what) {
   if (what === "model")
     return joined(["python", "app.py", "--target", text("target") || "owner/name", "--drafter",
       text("drafter") || "ngram"]);
-  const given = urls(), names = given.length === 1 ? ["there"] : ["baseline", "speculative"];
-  const shown = given.length ? given : ["http://localhost:8000/v1", "http://localhost:8001/v1"];
-  return joined(["python", "app.py", shown.map((url, i) => ["--lane", `${names[i]}=openai:${url}`]),
+  const given = urls(), lanes = [["baseline", "http://localhost:8000/v1"], ["speculative", "http://localhost:8001/v1"]];
+  return joined(["python", "app.py", lanes.map(([lane, url], i) => ["--lane", `${lane}=openai:${given[i] ?? url}`]),
     "--model", text("model") || "NAME", ...(parts.same.checked ? ["--same-device"] : [])]);
 }
 

@@ -16,13 +16,15 @@ import { reportPage } from "./report.js";
 import { KINDS, latest, results, running, saidOfServers, shownKinds, subjectOf } from "./results.js";
 import { comeBackToStudy, orderAgain, study } from "./study.js";
 import { shortly } from "./together.js";
-import { doubtNamed, drawWhat, namedServers, useNamed } from "./what.js";
+import { doubtNamed, drawWhat, isOneServer, namedServers, NEEDS_TWO, useNamed } from "./what.js";
 
 const QUESTIONS = { study, load, checkup };
 const RACE = "One prompt, live on the page: how much faster is it, and are both texts the same?";
 const DOOR = "Try it on yours";
 // isBegun: a model or servers are being named; num: of files opened; says: why the last one was not
 const door = { isBegun: false, num: 0, says: "" };
+
+const needsTwo = (question) => QUESTIONS[question]?.needsTwo ?? true;
 
 // Why Start would do nothing; "" if it would.
 function whyNotNow() {
@@ -36,6 +38,7 @@ function whyNotNow() {
     return "This page's operator has switched studies and check-ups off.";
   if (question === "load" && what === "model")
     return "Only servers can be put under load: choose \u201cmy servers\u201d.";
+  if (what === "servers" && needsTwo(question) && isOneServer()) return NEEDS_TWO;
   if (choiceOf("prompts") === "own" && !promptSource()) return "Choose a file of prompts, or paste some.";
   if (question === "study" && !promptSource()) return "The page has no prompt yet.";
   if (question === "race" && choiceOf("prompts") === "own" && firstPrompt() === null)
@@ -55,7 +58,7 @@ async function begin() {
   door.isBegun = true;
   draw();
   try {
-    if (what !== "here" && !await useNamed(what, QUESTIONS[question]?.needsTwo ?? false)) return;
+    if (what !== "here" && !await useNamed(what, needsTwo(question))) return;
   } finally {
     door.isBegun = false;
     draw();
