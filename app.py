@@ -158,8 +158,8 @@ def _servers(options: argparse.Namespace, pairs: str | None) -> ServersBackend |
     UsageError."""
     lanes = [(name, spec) for name, _, spec in (lane.partition("=") for lane in options.lane)]
     if not lanes:
-        if options.model or options.same_device or options.chat:
-            raise UsageError("--model, --same-device and --chat are of lanes on servers: give --lane NAME=openai:URL")
+        if options.model or options.same_device or options.chat or options.cacert:
+            raise UsageError("--model, --same-device, --chat and --cacert are of servers: give --lane NAME=openai:URL")
         return None
     for name, spec in lanes:
         if not name or not spec.startswith(PREFIX):

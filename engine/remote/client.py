@@ -118,8 +118,8 @@ async def ask(
                     endpoint.memory.base = bases[0]
                     return reply
                 except RemoteError as error:
-                    first = first or error
                     if error.status in ELSEWHERE:
+                        first = first or error
                         if len(bases) == 1:
                             raise first from None
                         bases.pop(0)
@@ -130,10 +130,8 @@ async def ask(
                     if not fields or error.status not in (400, 422):
                         raise
                     named = set(error.named).intersection(fields)
-                    if not named or (
-                        len(named) > 1 and RUNNING_USAGE in named
-                    ):  # it does not say, or quotes the request
-                        named = {fields[0]}
+                    is_quoted = len(named) > 1 and RUNNING_USAGE in named  # the whole request is
+                    named = {fields[0]} if is_quoted or not named else named
                     fields = tuple(name for name in fields if name not in named)
     except TimeoutError as error:
         message = f"the server of lane {endpoint.lane} did not finish within {patience.total_s:g} s"
