@@ -13,7 +13,6 @@ from app.catalogue import machine
 from app.catalogue.catalogue import Catalogue, load, on_hub
 from app.catalogue.hub import Check, look
 from app.catalogue.limits import Limits, read_limits
-from app.jobs.backend import TorchBackend
 from app.jobs.logs import set_up
 from app.jobs.process_memory import share_one_arena
 from app.jobs.server_races import EitherBackend, ServersBackend, servers_catalogue
@@ -187,7 +186,7 @@ def _own_names(options: argparse.Namespace) -> frozenset[str] | None:
     return frozenset() if options.host in ANY_HOST else frozenset({machine.in_url(options.host)})
 
 
-def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | ServersBackend, Check | None]:
+def _page(options: argparse.Namespace) -> tuple[Catalogue, EitherBackend | ServersBackend, Check | None]:
     """The page's choices and backend, and the background check of what else this machine can run. Raises
     UsageError."""
     limits = options.limits or Limits()
@@ -204,8 +203,7 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | Server
     here, backend = machine.probe(), EitherBackend(options.dtype, options.device, own_page)
 
     def offered(known: machine.Machine) -> Catalogue:
-        found = load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype)
-        return replace(found, limits=limits)
+        return replace(load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype), limits=limits)
 
     def start(catalogue: Catalogue) -> None:
         backend.loader.start(catalogue.default.target)

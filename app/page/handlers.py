@@ -26,7 +26,6 @@ from ..figures.charts import charts
 from ..figures.cheats import cheats
 from ..figures.plots import Chart
 from ..figures.why import compared_of, why
-from ..jobs.backend import TorchBackend
 from ..jobs.checkups import CheckUps
 from ..jobs.frames import frame_json
 from ..jobs.load import LoadStudy
@@ -58,7 +57,7 @@ class Handlers(StatusLines):
     def __init__(
         self,
         catalogue: Catalogue,
-        backend: TorchBackend | ServersBackend,
+        backend: EitherBackend | ServersBackend,
         check: Check | None = None,
         under_load: bool = False,
         own: bool = False,
@@ -169,10 +168,8 @@ class Handlers(StatusLines):
         """A study of the chosen servers under load."""
         assert self.loads is not None
         pair = self.catalogue.pair(asked.settings["pair"])
-        if pair.lanes is None:
+        if (servers := self._servers_of(pair)) is None:
             raise UsageError(f"only servers can be put under load, and {pair.target} runs in this page's own program")
-        servers = self.backend.servers if isinstance(self.backend, EitherBackend) else self.backend
-        assert isinstance(servers, ServersBackend)
         most, separate = self.catalogue.limits.max_new_tokens, not servers.same_device
         arguments = servers.endpoints, separate, asked.settings, asked.order, servers.id, most
         order = await self._jobs.run(asked.address, read_load, *arguments)

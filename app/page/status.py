@@ -10,10 +10,9 @@ from contextlib import aclosing
 
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.hub import Check
-from ..jobs.backend import TorchBackend
 from ..jobs.loader import ModelStatus
 from ..jobs.races import Frames
-from ..jobs.server_races import EitherBackend, Servers, ServersBackend
+from ..jobs.server_races import EitherBackend, ServersBackend
 from .doors import Doors
 from .gradio_errors import as_gradio_errors
 from .sentences import model_line
@@ -25,7 +24,7 @@ MODEL_POLL_S = 0.2
 class StatusLines:
     """The part of `Handlers` that says how the chosen pair is."""
 
-    backend: TorchBackend | ServersBackend
+    backend: EitherBackend | ServersBackend
     doors: Doors | None
     _check: Check | None
 
@@ -59,8 +58,8 @@ class StatusLines:
             await asyncio.sleep(MODEL_POLL_S)
         default, num = self.catalogue.default, self._num_named
         if (servers := self._servers_of(default)) is not None:
-            yield model_line(servers.asking)
-            yield model_line(await servers.ask())
+            yield model_line(servers.loader.asking)
+            yield model_line(await servers.loader.ask())
             return
         loader.start(default.target)
         while self._num_named == num:
@@ -91,21 +90,19 @@ class StatusLines:
         pair = self._pair(pair_id)
         servers = self._servers_of(pair)
         if servers is not None:
-            return model_line(asyncio.run(servers.ask()))
+            return model_line(asyncio.run(servers.loader.ask()))
         return model_line(self.backend.loader.status, chosen=pair.target)
 
-    def _servers_of(self, pair: Pair) -> Servers | None:
-        """What asks this pair's servers; None if it races on this machine."""
+    def _servers_of(self, pair: Pair) -> ServersBackend | None:
+        """What races this pair's servers; None if it races on this machine."""
         if pair.lanes is None:
             return None
-        backend = self.backend.servers if isinstance(self.backend, EitherBackend) else self.backend
-        assert isinstance(backend, ServersBackend)
-        return backend.loader
+        return self.backend if isinstance(self.backend, ServersBackend) else self.backend.servers
 
     def status(self, pair: Pair) -> ModelStatus | None:
         """State of this pair's servers, or of the model that is loaded here."""
         servers = self._servers_of(pair)
-        return self.backend.loader.status if servers is None else servers.status
+        return self.backend.loader.status if servers is None else servers.loader.status
 
     def _pair_or_default(self, pair_id: object) -> Pair:
         return next((pair for pair in self.catalogue.runnable if pair.id == pair_id), self.catalogue.default)

@@ -20,9 +20,8 @@ from ..catalogue.machine import in_url
 from ..figures.charts import charts
 from ..figures.plots import Chart
 from ..figures.why import why
-from ..jobs.backend import TorchBackend
 from ..jobs.process_memory import keep_from_collector
-from ..jobs.server_races import ServersBackend
+from ..jobs.server_races import EitherBackend, ServersBackend
 from ..web import RACE_VIEW_CSS
 from ..web.components import YOURS_CSS, race_view
 from . import sentences
@@ -74,7 +73,7 @@ PRIVATE: dict[str, Any] = {
 
 def build(
     catalogue: Catalogue,
-    backend: TorchBackend | ServersBackend,
+    backend: EitherBackend | ServersBackend,
     check: Check | None = None,
     under_load: bool = False,
     own: Collection[str] | None = None,

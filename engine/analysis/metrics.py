@@ -173,19 +173,15 @@ def disturbance(events: Iterable[LaneEvent], waited_share: float | None = None) 
 
     waited_share: the recording's; None if unknown.
 
-    Compares only steps of equal width, where a lane has at least MIN_STEPS_TO_JUDGE of them. Steps of unknown width are
-    a server's; they count only if there are no others, because they ran on another machine."""
+    Compares only steps of equal width, where a lane has at least MIN_STEPS_TO_JUDGE of them."""
     if waited_share is not None and waited_share > BUSY:
         return Overload(waited_share)
     seconds: dict[tuple[str, int | None], list[float]] = {}
     for e in events:
         if isinstance(e.event, Step):
             seconds.setdefault((e.lane, e.event.width), []).append(e.event.seconds)
-    known = any(width is not None for _, width in seconds)
     disturbed = []
     for (lane, width), times in seconds.items():
-        if known and width is None:
-            continue
         median_s, p95_s = percentile(times, 0.50), percentile(times, 0.95)
         if len(times) >= MIN_STEPS_TO_JUDGE and median_s and p95_s is not None and p95_s > DISTURBED * median_s:
             disturbed.append(Disturbance(lane, width, median_s, p95_s))

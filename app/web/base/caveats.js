@@ -52,6 +52,4 @@ const TAKEN_HERE = "Times are measured here when text arrives, so they include t
 const ON_SERVERS = [`Each lane was decoded on its server, all at once. ${TAKEN_HERE}`,
   `The lanes were decoded on their servers, one after the other. ${TAKEN_HERE}`];
 
-export function clockWords(header) {
-  return isOfServers(header) ? ON_SERVERS[header.spec?.solo ? 1 : 0] : IN_TURNS;
-}
+export const clockWords = (header) => (isOfServers(header) ? ON_SERVERS[header.spec?.solo ? 1 : 0] : IN_TURNS);

@@ -22,8 +22,8 @@ export function shortName({ name, drafter, k }) {
 }
 
 // Ranks by seconds per token, 1 the fastest. Lanes within each other's noise share a rank.
-function placesOf(names) {
-  const lanes = names.map((name) => S.race.lane(name)).filter((lane) => lane?.finished && lane.steps.length);
+function placesOf(specs) {
+  const lanes = specs.map(({ name }) => S.race.lane(name)).filter((lane) => lane?.finished && lane.steps.length);
   const cost = (lane) => sum(lane.steps.map(stepSeconds)) / lane.tokens.at(-1), places = new Map();
   lanes.sort((a, b) => cost(a) - cost(b)).forEach((lane, i) => {
     const before = lanes[i - 1], noise = before ? ratioNoise(before.steps, lane.steps) : null;
@@ -42,8 +42,7 @@ export function drawMore(t, total) {
     more.rows.delete(name);
   }
   if (!several) return;
-  const over = !S.live && t >= replay.duration;
-  const places = over ? placesOf(lanes.map(({ name }) => name)) : new Map();
+  const over = !S.live && t >= replay.duration, places = over ? placesOf(lanes) : new Map();
   const titled = (lane) => `${places.has(lane.name) ? `${places.get(lane.name)}. ` : ""}${shortName(lane)}`;
   const counted = ({ name }, tokens) => {
     const lane = S.race.lane(name);

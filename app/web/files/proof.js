@@ -45,7 +45,7 @@ export async function proofOf() {
     ["Computed by", [device.name, runs?.sentence].filter(Boolean).join("; ")],
     ["Recorded", [created, commit && `commit ${commit}`].filter(Boolean).join(", ")],
     ...titles().map((title, i) => [`${title}: hash`, hashes[i]])];
-  const isVerifiable = S.recording.device.type !== "server";
+  const isVerifiable = !isOfServers(S.recording);
   return { title: sentence(verdict.sentence), facts,
     how: `${asText ? OF_TEXT : OF_IDS} ${isVerifiable ? "To check it on another machine: save the race and run this "
       + "in a copy of Photofinish." : "A race of servers cannot be run again here."}`,

@@ -11,11 +11,8 @@ import { S, verdictOn } from "../board/state.js";
 import { proofText } from "./proof.js";
 import { resultWords } from "./result.js";
 
-// Commands and scripts leave servers out.
-const ownLanes = () => guessing().filter(({ drafter }) => drafter !== "server");
-
 function commandOf(raced) {
-  const { target, ...settings } = settingsOptions(raced), lanes = ownLanes().length > 1 ? ownLanes() : [];
+  const { target, ...settings } = settingsOptions(raced), lanes = guessing().length > 1 ? guessing() : [];
   const options = { target, prompt: raced.prompt, ...(lanes.length ? {} : { drafter: raced.drafter, k: raced.k }),
     rule: raced.rule === "coupled" ? null : raced.rule, ...settings };
   return [`python -m engine race ${optionWords(options)}`,
@@ -26,9 +23,9 @@ function commandOf(raced) {
 function pythonOf(raced) {
   const value = JSON.stringify, rule = raced.rule === "coupled" ? "" : `, rule=${value(raced.rule)}`;
   const target = raced.target === DEFAULT_TARGET ? "" : value(raced.target);
-  const several = ownLanes().length > 1, lane = (spec) =>
+  const several = guessing().length > 1, lane = (spec) =>
     `    LaneSpec(${value(spec.name)}, ${value(spec.drafter)}, ${value(spec.k)}${rule}),\n`;
-  const lanes = several ? `(\n    LaneSpec("plain", width="fastest"),\n    LaneSpec("baseline"),\n${ownLanes().map(lane)
+  const lanes = several ? `(\n    LaneSpec("plain", width="fastest"),\n    LaneSpec("baseline"),\n${guessing().map(lane)
     .join("")})` : `standard_lanes(${value(raced.drafter)}, k=${value(raced.k)}${rule})`;
   const names = ["LaneSpec", "RaceSpec", "SamplingParams", "TorchRace", "encode_prompt", "load", "race_speedup",
     "standard_lanes"].filter((name) => name !== (several ? "standard_lanes" : "LaneSpec"));
