@@ -164,7 +164,7 @@ def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any)
     """Numbers that are not the file's, letters that nobody can read, or a page that tells where the servers are."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     slow, fast = Scheduled(0.1), Scheduled(0.03)
-    fast.counters = True
+    fast.counters = "llamacpp"
     with serving(slow) as one, serving(fast) as two:
         lanes = [part for name, url in (("baseline", one), ("speculative", two))
                  for part in ("--lane", f"{name}=openai:{url}")]  # fmt: skip
