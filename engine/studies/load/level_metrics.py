@@ -105,10 +105,12 @@ def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tu
     """The two neighbouring numbers of users between which `second` stops giving more output tokens/s than `first`; None
     if it never does, or never gave more."""
     rows = {(level["lane"], level["concurrency"]): level for level in levels}
-    rates = {key: level["output_tokens_per_s"] for key, level in rows.items()}
-    users = sorted({num for _, num in rates})
-    rates |= {key: None for key in rates if not same_work(*(rows.get((lane, key[1]), {}) for lane in (first, second)))}
-    gains = [(num, a, b) for num in users if (a := rates.get((first, num))) and (b := rates.get((second, num)))]
+    pairs = [(num, rows.get((first, num)), rows.get((second, num))) for num in sorted({num for _, num in rows})]
+    gains = [
+        (num, one["output_tokens_per_s"], other["output_tokens_per_s"])
+        for num, one, other in pairs
+        if one and other and one["output_tokens_per_s"] and other["output_tokens_per_s"] and same_work(one, other)
+    ]
     for (low, a, b), (high, next_a, next_b) in pairwise(gains):
         if b > a and next_b <= next_a:
             return low, high

@@ -363,3 +363,17 @@ def test_a_fault_is_counted_in_its_lane_and_leaves_the_other_alone(tmp_path, cap
         assert faulty["errors"] == {"timeout": NUM}
     assert not any(faulty[metric] for metric in ("output_tokens_per_s", "ttft_p95_s", "itl_p95_s", "tpot_p95_s"))
     assert len(second.asked) == WARM_UP + NUM
+
+
+def test_unequal_work_has_no_ratio_and_is_said() -> None:
+    """Servers without ignore_eos that write 12 and 30 of 60 tokens: "2.01x" for work that was not the same; or a study
+    would end with a traceback while only one lane has been measured."""
+    answers = [[Answer(0.1, 1.0, 1.1, num, 3, num_chunks=num) for _ in range(3)] for num in (12, 30, 12)]
+    rows = [{**level_metrics(some, 0, 3.0), "lane": lane, "concurrency": users, "num_short": 3, "rate_error": 0.01}
+            for some, lane, users in zip(answers, ("a", "b", "a"), (1, 1, 4), strict=True)]  # fmt: skip
+    for num in (1, 2, 3):
+        found = report(rows[:num], ["a", "b"], 1, {})
+        assert found["speedup_by_users"] == {} and found["crossing"] is None and not found["gains_with"]
+    said = " ".join(found["says"])
+    assert "different lengths" in said and "after 30 tokens" in said and "x output tokens" not in said
+    assert set(found["improvement_by_users"]["1"].values()) == {None}
