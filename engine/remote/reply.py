@@ -32,8 +32,8 @@ ENDS = {
 MIN_PIECES = 4  # of an answer; with fewer, that all were read at one moment says nothing of a proxy
 UNCOUNTED = "it counts its tokens only at an answer's end"
 BUFFERED = (
-    "all pieces came at one moment, so their times say nothing: a proxy in front of it collects them (nginx: "
-    "proxy_buffering off)"
+    "all pieces came at one moment, so their times say nothing: the server, or a proxy in front of it, collects them "
+    "(nginx: proxy_buffering off, gzip off)"
 )
 
 

@@ -63,8 +63,7 @@ class Written:
 
     def is_estimated(self, num_tokens: int) -> bool:
         """Whether the tokens of each chunk of an answer of that many tokens are estimated."""
-        num_more = num_tokens - len(self.uncounted)
-        return bool(self.uncounted) and num_more not in (0, 1)  # the last token may be one that ends the text
+        return bool(self.uncounted) and num_tokens != len(self.uncounted)
 
     def _spread(self, num_tokens: int) -> None:
         """Give the chunks an answer's tokens, by the lengths of their texts."""

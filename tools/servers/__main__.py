@@ -103,7 +103,7 @@ def ran(command: str, ports: Sequence[int], folder: Path) -> str:
 
 
 def results(name: str, folder: Path, record: bool) -> list[str]:
-    """Of each command. record: of those of RECORDED only, and what the servers sent is written."""
+    """The table's cell for each command. record: run only the commands of RECORDED, and save what the servers sent."""
     server = SERVERS[name]
     with ExitStack() as stack:
         kinds = (False, True) if server.speculative or server.behind else (False,)

@@ -79,7 +79,7 @@ SERVERS = {
 
 
 def version(name: str) -> str:
-    """Of the server's package, or as nginx says."""
+    """The version of the server's package, or the one that nginx reports."""
     if packages := PACKAGES.get(name.partition("-")[0]):
         return packages[-1].partition("==")[2]
     return subprocess.run(["nginx", "-v"], capture_output=True, text=True, check=True).stderr.strip().partition("/")[2]

@@ -54,7 +54,7 @@ class _Connection(socketserver.StreamRequestHandler):
     disable_nagle_algorithm = True
 
     def handle(self) -> None:
-        """With a connection to the server of its own."""
+        """Pass the requests of one client on, over one connection to the server."""
         with (
             suppress(OSError, h11.RemoteProtocolError),
             socket.create_connection(("127.0.0.1", self.server.server_port)) as to,

@@ -28,6 +28,7 @@ HIGHER = {
 # Standard deviation of the time that users wait at a level's end for the last one, as a share of it. In 24 simulated
 # kinds of levels the 95 % intervals of ratios then contained the true one in 91 to 100 % of the cases.
 IDLE = 0.35
+MANY = 2  # answers whose pieces came at one moment from which a level's times of pieces are not known
 
 
 @dataclass(frozen=True)
@@ -58,26 +59,29 @@ class Answer:
 def level_metrics(
     answers: Sequence[Answer], num_errors: int, wall_s: float, dollars_per_hour: float | None = None
 ) -> dict[str, Any]:
-    """The counts and metrics of a level that took wall_s seconds. A metric without a value is None."""
+    """The counts and metrics of a level that took wall_s seconds. A metric without a value is None: so are the times of
+    first and later pieces where those of several answers came at one moment, as the rest would not stand for all."""
     num_tokens = sum(answer.num_tokens for answer in answers)
     num_prompt = [answer.num_prompt_tokens for answer in answers]
     rate = num_tokens / wall_s if num_tokens else None
     total = None if rate is None or None in num_prompt else rate + sum(num or 0 for num in num_prompt) / wall_s
-    spans = [(a.last_s - a.first_s, a.num_tokens) for a in answers if a.first_s is not None and a.last_s is not None]
+    num_buffered = sum(answer.has_text and answer.first_s is None for answer in answers)
+    timed = answers if num_buffered < MANY else ()
+    spans = [(a.last_s - a.first_s, a.num_tokens) for a in timed if a.first_s is not None and a.last_s is not None]
     return {
         "num_requests": len(answers) + num_errors,
         "num_errors": num_errors,
         "num_output_tokens": num_tokens,
         "num_textless": sum(not answer.has_text for answer in answers),
-        "num_buffered": sum(answer.has_text and answer.first_s is None for answer in answers),
+        "num_buffered": num_buffered,
         "output_tokens_per_s": rate,
         "total_tokens_per_s": total,
-        "ttft_p95_s": percentile([answer.first_s for answer in answers if answer.first_s is not None], 0.95),
-        "answer_p95_s": percentile([answer.answer_s for answer in answers if answer.answer_s is not None], 0.95),
+        "ttft_p95_s": percentile([answer.first_s for answer in timed if answer.first_s is not None], 0.95),
+        "answer_p95_s": percentile([answer.answer_s for answer in timed if answer.answer_s is not None], 0.95),
         "itl_p95_s": percentile([span / (num - 1) for span, num in spans if num > 1], 0.95),
         "tpot_p95_s": percentile([a.latency_s / a.num_tokens for a in answers if a.num_tokens], 0.95),
         "latency_median_s": percentile([answer.latency_s for answer in answers], 0.5),
-        "largest_gap_s": max((answer.gap_s for answer in answers if answer.gap_s is not None), default=None),
+        "largest_gap_s": max((answer.gap_s for answer in timed if answer.gap_s is not None), default=None),
         "mean_acceptance_length": _acceptance_length(answers),
         "dollars_per_million": cost_per_million(rate, dollars_per_hour),
     }
