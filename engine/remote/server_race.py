@@ -143,11 +143,7 @@ def _final_steps(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
     notes = [f"a server, model {model}; times are taken here, the way to it included"]
     if written.uncounted:
         is_guess = written.is_estimated(len(written.token_ids))
-        size = (
-            "those of a piece are estimated by its text"
-            if is_guess
-            else "it sent as many pieces, and each counts as one"
-        )
+        size = "those of a piece are estimated by its text" if is_guess else "each of as many pieces counts as one"
         notes.append(f"{UNCOUNTED}: {size}")
     elif not written.has_ids:
         notes.append("it counts its tokens and does not name them: each has the id 0")
