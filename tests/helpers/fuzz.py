@@ -26,8 +26,9 @@ from tests.helpers.hostile_recordings import lanes, race, singly, small
 from tests.helpers.pageserver import ORDER, PLANTED, TARGET, Server
 
 # How long a tab's stream is read, a program's result is waited for (races that were left have the device before it, for
-# up to GRACE_S), and a bare connection is read; bytes of an answer; how long a call may take.
-READ_S, RESULT_S, BARE_S, MAX_READ, SLOW_S = 0.5, 7.0, 0.25, 20_000_000, 10.0
+# up to GRACE_S), and a bare connection is read; bytes of an answer; how long a call may take, which is more than twice
+# what a stream is read for: a heartbeat at the end of that begins it anew.
+READ_S, RESULT_S, BARE_S, MAX_READ, SLOW_S = 0.5, 7.0, 0.25, 20_000_000, 15.0
 NUM_ADDRESSES = 16  # of callers: one alone would soon be refused everything
 LONGEST_TOKENS = 32  # long races would take most of the time
 FAULTS = "Key|Type|Value|Attribute|Runtime|Index|Recursion|Assertion"
@@ -203,7 +204,7 @@ def calls(config: Mapping[str, Any]) -> st.SearchStrategy[Call]:
         return Call(method, draw(st.sampled_from(PATHS)), content, dict([draw(st.sampled_from(HEADERS))]))
 
     others = [recordings(), of_routes(), of_paths(), st.sampled_from(BARE).map(lambda request: Call(bare=request))]
-    kinds = [of_tabs()] * 3 + [of_functions(program=True), *[of_functions()] * 2, *others]
+    kinds = [*[of_tabs()] * 3, *[of_functions(program=True), of_functions()] * 2, *others]
     return st.sampled_from(kinds).flatmap(lambda kind: kind)
 
 
