@@ -93,7 +93,7 @@ def _line(state: str, text: str, share: float | None = None, note: str = "", tar
 def _device(note: str) -> str:
     """Why a GPU is not used, with the command that changes it, where there is one, set apart to be copied."""
     cause, run, command = note.partition(RUN)
-    words = f"{safe(cause)}{run}<code>{safe(command)}</code>" if command else safe(cause)
+    words = f'{safe(cause)}{run}<code translate="no">{safe(command)}</code>' if command else safe(cause)
     return f'<p class="page-device">Races run on the CPU. {words}</p>'
 
 

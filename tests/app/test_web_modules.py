@@ -31,7 +31,7 @@ GIVEN = {*CONSTANTS, *LIMITS, "ALLOWED", "MAX_NEW_TOKENS", "SEPARATE"}
 # What a browser knows by itself, as far as the page uses it.
 BROWSERS = {
     "AbortController", "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date",
-    "DecompressionStream", "Error", "Event", "Float64Array", "Infinity", "Int32Array", "JSON", "Map", "Math",
+    "DecompressionStream", "Error", "Event", "Float64Array", "Infinity", "Int32Array", "Intl", "JSON", "Map", "Math",
     "MutationObserver", "Number", "Object", "Promise", "RegExp", "ResizeObserver", "Response", "Set", "String",
     "TextDecoder", "TextDecoderStream", "TextEncoder", "TypeError", "URL", "URLSearchParams", "Uint8Array", "atob",
     "cancelAnimationFrame", "clearInterval", "clearTimeout", "document", "fetch", "getComputedStyle", "history",

@@ -8,7 +8,10 @@ import random
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any
+
+import regex
 
 from app.jobs.frames import frame_json
 from engine.analysis.metrics import lane_metrics, race_speedup
@@ -190,6 +193,7 @@ def expected(
     """What the DOM must hold, worked out from the events alone."""
     out = []
     for lane in lanes:
+        written: list[Any] = []
         for e in recorded["events"]:
             if e["lane"] == lane and e["type"] == "step" and e["clock_s"] <= until + 1e-9:
                 n, size = e["num_accepted"], e.get("num_drafted", len(e["drafted"]))
@@ -202,6 +206,14 @@ def expected(
                 lost = [["rejected", e["drafted"][i], e["drafted_pieces"][i]] for i in lost_ids]
                 target = [[own, t, p] for t, p in zip(e["token_ids"][n:], e["pieces"][n:], strict=True)]
                 out.append([lane, e["index"], kept + lost + target])
+                written += kept + target
+        before = ["", 0, ""]
+        for token in written:  # a character that several tokens write is drawn in the first of them
+            whole, start = before[2] + token[2], len(before[2])
+            if start and token[2] >= "\u0300":
+                end = next(end for end in accumulate(map(len, regex.findall(r"\X", whole))) if end >= start)
+                before[2], token[2] = whole[:end], whole[end:]
+            before = token if token[2] else before
     return out
 
 

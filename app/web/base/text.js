@@ -8,7 +8,7 @@ const JOINING = "\\p{Script=Arabic}\\p{Script=Syriac}\\p{Script=Devanagari}\\p{S
   + "\\p{Script=Sinhala}\\p{Script=Tamil}\\p{Script=Telugu}\\p{Script=Khmer}";
 const PICTURE = "\\p{Extended_Pictographic}\\ufe0f?\\p{Emoji_Modifier}?";
 const LEGITIMATE = `${PICTURE}(?:\\u200d${PICTURE})+|\\u{1f3f4}[\\u{e0020}-\\u{e007e}]+\\u{e007f}`
-  + `|(?<=[${JOINING}])[\\u200c\\u200d](?=[${JOINING}])`;
+  + `|(?<=[${JOINING}])[\\u200c\\u200d](?=[${JOINING}]|$)`;
 const UNSEEN = "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160"
   + "\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufeff\\uffa0"
   + "\\ufff9-\\ufffb\\u{e0000}-\\u{e00ff}\\p{Cs}]";
@@ -26,6 +26,7 @@ export function make(tag, className, text) {
   const node = document.createElement(tag);
   if (className) node.className = className;
   if (text !== undefined) node.textContent = text;
+  if (tag === "code" || tag === "pre") node.translate = false;
   return node;
 }
 
@@ -45,8 +46,9 @@ function markOf(character) {
   return MARKS.get(code) ?? "U+" + code.toString(16).toUpperCase().padStart(4, "0");
 }
 
-// Set node's textContent to `text`, with every invisible character wrapped and labelled.
+// Set node's textContent to `text`, with every invisible character wrapped and labelled, and not to be translated.
 export function putText(node, text) {
+  node.translate = false;
   if (!NEEDS_MARKS.test(text)) {
     node.textContent = text;
     return node;
@@ -63,6 +65,27 @@ export function putText(node, text) {
   }
   plain(text.length);
   return node;
+}
+
+const CHARACTERS = new Intl.Segmenter("en", { granularity: "grapheme" });
+// Where the character that has the code unit `at` of a text begins.
+export const characterStart = (text, at) => CHARACTERS.segment(text).containing(at)?.index ?? at;
+
+// Draw each character that several nodes write, as a letter and its vowel sign, in the first of them: cut in two, neither
+// part would look like it. before: the node that was written last. Returns the last one with text.
+export function joinCharacters(nodes, before = null) {
+  for (const node of nodes) {
+    const text = node.textContent, start = before?.textContent ?? "", whole = start + text;
+    if (start && text >= "\u0300" && characterStart(whole, start.length) < start.length) {
+      const { index, segment } = CHARACTERS.segment(whole).containing(start.length), end = index + segment.length;
+      [[before, whole.slice(0, end)], [node, whole.slice(end)]].forEach(([written, words]) => {
+        written.replaceChildren();
+        putText(written, words);
+      });
+    }
+    if (node.textContent) before = node;
+  }
+  return before;
 }
 
 // The name of a drafter, or of the table of its trees. Twin of `label` in engine/drafters; compared by

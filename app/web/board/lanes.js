@@ -1,7 +1,7 @@
 // One lane's text: a node per verification step, made once, shown or removed with the lane time. And the step popover.
 
 import { numDrafted, stepSeconds, stepWords, tokensOf, widthWords } from "../base/steps.js";
-import { duration, make, plural, putText, seconds } from "../base/text.js";
+import { characterStart, duration, joinCharacters, make, plural, putText, seconds } from "../base/text.js";
 import { emit, root } from "./root.js";
 
 const TAGS = { accepted: "mark", together: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
@@ -18,6 +18,8 @@ export function tokenNode(piece) {
   node.dataset.tokenId = piece.id;
   return node;
 }
+
+export const committedOf = (node) => [...node.querySelectorAll(".pf-token:not(.pf-rejected)")];
 
 // How many more guesses a tree lost than are shown. No text of its own: the text around it is the lane's.
 function asideNode(count) {
@@ -61,6 +63,7 @@ export class LaneView {
     this.nodes = [];
     this.starts = [0];        // starts[n]: the position after n steps
     this.shown = 0;
+    this.last = null;         // the token that was written last
     this.follows = true;      // the view stays at the end until the reader scrolls away
     box.addEventListener("scroll", () => { this.follows = box.scrollHeight - box.scrollTop - box.clientHeight < 32; },
       { passive: true });
@@ -69,7 +72,7 @@ export class LaneView {
   }
 
   clear() {
-    Object.assign(this, { nodes: [], starts: [0], shown: 0, follows: true });
+    Object.assign(this, { nodes: [], starts: [0], shown: 0, last: null, follows: true });
     this.box.replaceChildren();
   }
 
@@ -87,8 +90,9 @@ export class LaneView {
         if (!this.nodes[i]) {
           this.nodes[i] = stepNode(steps[i], isKnown);
           this.starts[i + 1] = steps[i].position + steps[i].token_ids.length;
-          if (i > 0 && steps[i].position > steps[i - 1].position + steps[i - 1].token_ids.length)
-            this.nodes[i].classList.add("pf-hole");
+          const isHole = i > 0 && steps[i].position > steps[i - 1].position + steps[i - 1].token_ids.length;
+          this.nodes[i].classList.toggle("pf-hole", isHole);
+          this.last = joinCharacters(committedOf(this.nodes[i]), isHole ? null : this.last);
         }
         added.append(this.nodes[i]);
       }
@@ -100,7 +104,7 @@ export class LaneView {
   }
 
   get committed() {
-    return this.nodes.flatMap((node) => [...node.querySelectorAll(".pf-token:not(.pf-rejected)")]);
+    return this.nodes.flatMap(committedOf);
   }
 
   // Mark the word from character `at` of the committed text on, or the last one: there the texts differ. null: unmark.
@@ -112,6 +116,7 @@ export class LaneView {
       || (from -= length, false));
     if (!token) return committed.at(-1)?.classList.add("pf-differs");
     const text = token.textContent, word = from + text.slice(from).match(/^\s*\S*/)[0].length;
+    from = characterStart(text, from);
     return token.replaceChildren(...[[0, from], [from, word], [word]].map((part, i) =>
       putText(make("span", i === 1 ? "pf-differs" : ""), text.slice(...part))));
   }
@@ -120,7 +125,7 @@ export class LaneView {
   markUnseen(count) {
     const { committed } = this;
     for (let left = count, i = committed.length - 1; left > 0 && i >= 0; i--) {
-      const token = committed[i], text = token.textContent, seen = Math.max(0, text.length - left);
+      const token = committed[i], text = token.textContent, seen = characterStart(text, Math.max(0, text.length - left));
       left -= text.length - seen;
       if (seen === 0) token.classList.add("pf-past-stop");
       else token.replaceChildren(putText(make("span"), text.slice(0, seen)),

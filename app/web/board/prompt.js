@@ -65,6 +65,7 @@ async function look() {
   const now = `${target()} ${racing} ${isCold} ${text}`;
   if (text === undefined || document.hidden || now === prompt.seen) return;
   prompt.seen = now;
+  Object.assign(box(), { dir: "auto", translate: false });
   if (prompt.problem?.text === text) return note(prompt.problem.words, true);
   if (!racing || !text) note(text ? several(text.length, "character") : "");
   if (!text || !(asks(text) || isCold)) hint(null);

@@ -40,6 +40,12 @@ function noteSight() {
 if (window !== window.top)
   for (const name of ["pointerdown", "keydown"]) document.addEventListener(name, noteSight, true);
 
+// A key that belongs to an input method, as the Enter that ends a composition, starts nothing. Safari ends the
+// composition first; its Enter still has the code of an input method's keys.
+window.addEventListener("keydown", (event) => {
+  if (event.isComposing || event.keyCode === 229) event.stopImmediatePropagation();
+}, true);
+
 // True if any listener returned true.
 export function emit(name, detail) {
   return !root.dispatchEvent(new CustomEvent(`photofinish:${name}`, { bubbles: true, cancelable: true, detail }));

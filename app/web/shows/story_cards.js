@@ -2,7 +2,7 @@
 
 import { laneSpec, metricsOf, reasonsOf, sum } from "../base/model.js";
 import { likeliest, numDrafted, stepSeconds, tokensOf } from "../base/steps.js";
-import { drafterName, duration, make, makeUnheard, oneLine, plural, putText } from "../base/text.js";
+import { drafterName, duration, makeUnheard, oneLine, plural, putText } from "../base/text.js";
 import { isIdentical } from "../base/words.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
@@ -19,9 +19,8 @@ let guess = null;
 function guessNow(lane) {
   land();
   const step = lane.steps[views.right.shown];
-  guess = makeUnheard("span", "pf-guess");
   const shown = tokensOf(step).slice(0, numDrafted(step)).filter(({ aside }) => !aside);
-  guess.append(...shown.map(({ text }) => putText(make("span"), text)));
+  guess = putText(makeUnheard("span", "pf-guess"), shown.map(({ text }) => text).join(""));
   refs.rightText.append(guess);
 }
 

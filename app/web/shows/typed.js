@@ -56,7 +56,7 @@ export function racePrompt() {
 // Return adds a line with Shift, and where it is the only way to add one.
 export function promptKey(event) {
   const adds = event.key === "Enter" && (event.shiftKey || root.dataset.touch === "true");
-  const act = event.isComposing || adds ? null : { Enter: racePrompt, Escape: closePrompt }[event.key];
+  const act = adds ? null : { Enter: racePrompt, Escape: closePrompt }[event.key];
   if (!act) return;
   event.preventDefault();
   event.stopImmediatePropagation();

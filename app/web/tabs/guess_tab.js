@@ -6,10 +6,10 @@ import { tableRow } from "../base/dom.js";
 import { quotient } from "../base/model.js";
 import { tokensOf } from "../base/steps.js";
 import { remember, rememberedJson } from "../base/storage.js";
-import { drafterName, make, percent, plural, putText, write } from "../base/text.js";
+import { drafterName, joinCharacters, make, percent, plural, putText, write } from "../base/text.js";
 import { isIdentical } from "../base/words.js";
 import { stopAutoplay } from "../board/deck.js";
-import { tokenNode } from "../board/lanes.js";
+import { committedOf, tokenNode } from "../board/lanes.js";
 import { on, root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
@@ -74,6 +74,7 @@ function guessTyped() {
   const step = game.round.guess(typed), words = make("span");
   words.append(...tokensOf(step).map(tokenNode));
   refs.gameText.append(words);
+  joinCharacters([refs.gameText.firstChild, ...committedOf(refs.gameText)]);
   refs.gameTyped.value = "";
   write(refs.gameSays, stepHeard(step));
   if (game.round.over) endRound(); else drawGame();
@@ -156,7 +157,7 @@ refs.game.addEventListener("keydown", (event) => {
     event.stopPropagation();
     if (game.round.ended) refs.gameLeave.click(); else endRound();
   }
-  if (event.key !== "Enter" || event.shiftKey || event.target !== refs.gameTyped || event.isComposing) return;
+  if (event.key !== "Enter" || event.shiftKey || event.target !== refs.gameTyped) return;
   event.preventDefault();
   guessTyped();
 });

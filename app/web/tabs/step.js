@@ -175,7 +175,11 @@ export function chanceWords(chance) {
 }
 
 export const guesses = (count) => `${count} ${count === 1 ? "guess" : "guesses"}`;
-export const quoted = (text) => `\u201c${oneLine(text).slice(0, 40)}\u201d`;
+// In quotation marks; letters that run from the right, apart from the words around them.
+export function quoted(text) {
+  const words = oneLine(text).slice(0, 40), isArabic = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(words);
+  return isArabic ? `\u201c\u2068${words}\u2069\u201d` : `\u201c${words}\u201d`;
+}
 
 // Under the rule of rejection, how likely a copied guess was to be kept; "" for others: no recording has their q.
 export function oddsSay(walk, { text, source, answers }) {

@@ -2,7 +2,7 @@
 
 import { makeButton } from "../base/dom.js";
 import { followsOf, isRefuted, keptOf, numDrafted, tokensOf } from "../base/steps.js";
-import { duration, make, makeUnheard, plural, putText } from "../base/text.js";
+import { duration, joinCharacters, make, makeUnheard, plural, putText } from "../base/text.js";
 import { chanceWords, guesses, oddsSay, quoted } from "./step.js";
 
 const VERDICT_MARKS = { ok: ["\u2713", "ok"], no: ["\u2715", "no"], unused: ["\u2013", "not used"],
@@ -126,6 +126,7 @@ function fromNodes(walk, step, places, r) {
   stretch.append(...origin.copied.map((piece, i) =>
     putText(make("span", origin.run[i] === guess ? "pf-one-here" : ""), piece)));
   line.append(putText(make("span"), `\u2026${origin.before}`), stretch, putText(make("span"), `${origin.after}\u2026`));
+  joinCharacters([line.firstChild, ...stretch.children, line.lastChild]);
   return [words, line];
 }
 
