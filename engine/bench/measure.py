@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from ..analysis.metrics import ratio
 from ..core.errors import RaceError, UsageError
 from ..core.events import Prompt
-from ..core.spec import BASELINE, PLAIN, RaceSpec, SamplingParams
+from ..core.spec import PLAIN, RaceSpec, SamplingParams
 from ..drafters import parse as parse_drafter
 from ..hardware import environment
 from ..loading.loading import DEFAULT_TARGET, LoadedModel, load
@@ -29,7 +29,6 @@ from .our_lanes import (
     Sample,
     against_peers,
     figures_of,
-    host_gap,
     k_of,
     lane_specs,
     roofline,
@@ -118,8 +117,8 @@ def measure(
 
 
 def _steps(bench: Bench, peers: Peers, raced: Sequence[OurRace]) -> dict[str, Any]:
-    """The cost of single steps, in the report's words: by width, ours and the stock model's, beyond the forward, and
-    relative to the memory's bandwidth."""
+    """The cost of single steps, in the report's words: by width, ours and the stock model's, and relative to the
+    memory's bandwidth."""
     loaded, size, progress = bench.loaded, bench.size, bench.progress
     progress("measuring a bare step at every width", None)
     length = statistics.mode(race.cache_length for race in raced)
@@ -129,10 +128,6 @@ def _steps(bench: Bench, peers: Peers, raced: Sequence[OurRace]) -> dict[str, An
     for _ in range(PASSES):
         _keep_least(curve, step_curve(loaded.prepared, length, position, size.rounds))
         _keep_least(stock, peers.step_curve(position, size.rounds))
-    progress("measuring what a step takes beyond its forward", None)
-    first_round = zip(raced, bench.prompts, strict=False)
-    _, (_, longest) = max(first_round, key=lambda pair: pair[0].samples[BASELINE].num_tokens)
-    gap = host_gap(loaded, lane_specs(bench.drafters, bench.k), bench.params, longest)
     progress("measuring the memory's bandwidth", None)
     plain_s = [race.plain_step_s for race in raced if race.plain_step_s > 0]
     roof = roofline(loaded.prepared, position, statistics.median(plain_s)) if plain_s else None
@@ -140,7 +135,6 @@ def _steps(bench: Bench, peers: Peers, raced: Sequence[OurRace]) -> dict[str, An
         "widths": {str(width): seconds for width, seconds in curve.items()},
         "widths_at": {"cache_length": length, "position": position},
         "stock_widths": {str(width): seconds for width, seconds in stock.items()},
-        "host_gap": gap,
         "bandwidth_share": roof["share"] if roof is not None and roof["share"] <= 1 else None,
         "roofline": roof,
     }

@@ -3,30 +3,25 @@ of the report: medians and quartiles over prompts and repeats, and ratios agains
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.metrics import lane_metrics, percentile, ratio, speedup
 from ..analysis.roofline import Roofline
 from ..core.errors import RaceError
-from ..core.events import Prompt, Step, steps
-from ..core.spec import AUTO, BASELINE, PLAIN, LaneSpec, RaceSpec, SamplingParams, lanes_of
+from ..core.events import steps
+from ..core.spec import AUTO, BASELINE, PLAIN, LaneSpec, lanes_of
 from ..drafters import parse
 from ..hardware.bandwidth import roofline_figures
 from ..runner.target import StaticTarget
-from ..session import TorchRace
 from ..session.run_prompts import Raced
-from ..what_if.ask import auto_shares
 from .bench_prompts import KINDS
 
 if TYPE_CHECKING:
-    from ..loading.loading import LoadedModel
     from ..runner.prepared import Prepared
 
 CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # widths of the verify-cost curve
-GAP_TOKENS = 32
 DEFAULT_K = 7
 DRAFT_MODEL = "draft_model"
 
@@ -50,8 +45,6 @@ class Sample:
     speedup_vs_plain: float | None
     identical: bool | None = None
     synthetic: bool = False
-    # At k auto: the share of its oracle's speed that it reached (see `WhatIf.shares`).
-    oracle_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ def figures_of(raced: Raced) -> OurRace:
     race, events, entry, lanes = raced.race, raced.events, raced.entry, [*raced.race.lanes]
     if PLAIN not in lanes:
         raise RaceError("there is not enough memory for the plain lane, which all others are compared with")
-    numbers, shares = {lane: lane_metrics(events, lane) for lane in lanes}, auto_shares(race)
+    numbers = {lane: lane_metrics(events, lane) for lane in lanes}
     gains = {lane: speedup(steps(events, PLAIN), steps(events, lane)) for lane in (PLAIN, BASELINE)} | raced.gains
     identical = {lane: raced.is_identical(lane) for lane in raced.gains} | {
         BASELINE: BASELINE not in raced.failed or None
@@ -104,7 +97,6 @@ def figures_of(raced: Raced) -> OurRace:
             gains[lane],
             identical.get(lane),
             race.lanes[lane].drafter.synthetic,
-            shares.get(lane),
         )
         for lane in lanes
     }
@@ -125,37 +117,6 @@ def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> d
     `length` columns of which `position` are live: interleaved, after an untimed round."""
     target = StaticTarget(prepared, length, CURVE)
     return target.time_widths(rounds, min(position, length - max(CURVE)))
-
-
-def host_gap(
-    loaded: LoadedModel, lanes: Sequence[LaneSpec], params: SamplingParams, prompt: Prompt
-) -> dict[str, Any] | None:
-    """What a plain step takes beyond its bare forward (launched and waited for): sampling, acceptance, rollback and
-    Python. From another short race, in which a bare forward of the same width follows every plain step; medians of
-    seconds (the gap's over the pairs), and the gap's share of the step."""
-    race = TorchRace(
-        loaded, RaceSpec(tuple(lanes), replace(params, max_new_tokens=min(GAP_TOKENS, params.max_new_tokens))), prompt
-    )
-    width = race.widths.plan.plain_width
-    bare = StaticTarget(loaded.prepared, race.widths.length, (width,))
-    pairs: list[tuple[float, float]] = []
-    for event in race.events():
-        if event.lane == PLAIN and isinstance(event.event, Step):
-            pairs.append((event.event.seconds, bare.time_widths(1, len(prompt.token_ids))[width]))
-    if not pairs:
-        return None
-    step_s, forward_s, gap_s = (
-        statistics.median(values)
-        for values in zip(*((step, forward, step - forward) for step, forward in pairs), strict=True)
-    )
-    return {
-        "width": width,
-        "step_s": step_s,
-        "forward_s": forward_s,
-        "gap_s": gap_s,
-        "share": ratio(gap_s, step_s),
-        "num_steps": len(pairs),
-    }
 
 
 def roofline(prepared: Prepared, length: int, step_s: float) -> dict[str, Any] | None:
@@ -180,7 +141,6 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
                 continue
             gains = [s.speedup_vs_plain for s in group if s.speedup_vs_plain is not None]
             judged = [s.identical for s in group if s.identical is not None]
-            shares = [s.oracle_share for s in group if s.oracle_share is not None]
             table.append(
                 {
                     "name": name,
@@ -191,7 +151,6 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
                     "synthetic": any(s.synthetic for s in group),
                     "num_runs": len(rates),
                     "num_tokens": sum(s.num_tokens for s in group),
-                    "oracle_share": percentile(shares, 0.5),
                 }
             )
     return table

@@ -259,11 +259,6 @@ def _bench_lines(report: Mapping[str, Any]) -> list[str]:
         )
         best = ", the best peer without drafts" if lane == "plain" else ""
         lines.append(f"{lane} / {peer}{best}: {ratios}")
-    lines += [
-        f"{row['name']} at k auto, {row['kind']}: {100 * row['oracle_share']:.0f} % of the oracle's speed (median)"
-        for row in report["rows"]
-        if row["oracle_share"] is not None
-    ]
     first = report["widths"].get("1")
     curve = ", ".join(
         f"{width}: {1000 * seconds:.1f} ms" + (f" ({seconds / first:.2f}x)" if first else "")
@@ -277,12 +272,6 @@ def _bench_lines(report: Mapping[str, Any]) -> list[str]:
             for width in common
         )
         lines.append(f"transformers' own forward by width: {stock}")
-    if (gap := report["host_gap"]) is not None:
-        what = "sampling, acceptance and Python, beyond the bare forward run after each step"
-        lines.append(
-            f"host gap: {1000 * gap['gap_s']:.2f} ms of a plain step's {1000 * gap['step_s']:.1f} ms, "
-            f"{100 * (gap['share'] or 0):.1f} %: {what}, medians of {gap['num_steps']} pairs"
-        )
     if (roof := report["roofline"]) is not None:
         bound = Roofline(roof["step_s"], roof["bytes_per_step"], roof["bandwidth_bytes_per_s"])
         lines.append(f"{bound.sentence} Bandwidth: {roof['how']}.")

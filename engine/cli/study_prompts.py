@@ -24,7 +24,7 @@ from ..studies.prompts.pays import DO_NOT_SHIP, SHIP
 from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest
 from ..studies.prompts.race_prompts import Study
 from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
-from ..studies.prompts.study_file import StudyFile, dated, result
+from ..studies.prompts.study_file import dated, finished, result, study_file
 from .arguments import Command, integer, list_of, not_empty, setting, switch, words
 from .commands import read_prompts_file
 from .lane_options import CACERT, given_lane
@@ -83,8 +83,8 @@ def _study(options: Namespace) -> int:
         "device": options.device,
         "prompts": digest(prompts),
     }
-    saved = StudyFile(options.save, settings, len(drafters)) if options.save is not None else None
-    rows, about = (list(saved.rows), saved.about) if saved else ([], {})
+    saved = study_file(options.save, settings) if options.save is not None else None
+    rows, about = (finished(saved.entries, len(drafters)), saved.about) if saved else ([], {})
     done, interrupted = {row.line for row in rows}, False
     try:
         if len(done) < len(prompts):
@@ -94,12 +94,13 @@ def _study(options: Namespace) -> int:
                 about = study.about()
                 about["said"] = dated(about["said"], len(prompts), name_of(options.prompts))
                 if saved:
-                    saved.begin({"weights": weights, "machine": about["device"]["name"]}, about)
+                    more = {"weights": weights, "machine": about["device"]["name"]}
+                    saved.begin((row.to_json() for row in rows), more, about)
                 with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
                     for raced in races:
                         rows += raced
                         if saved:
-                            saved.append(raced)
+                            saved.append(*(row.to_json() for row in raced))
     except KeyboardInterrupt:
         if not rows:
             raise

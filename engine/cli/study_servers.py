@@ -6,6 +6,7 @@ import asyncio
 import os
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from typing import Any
 
 from ..core.errors import RaceError, UsageError
 from ..core.spec import SamplingParams
@@ -15,9 +16,10 @@ from ..remote.endpoint import PREFIX, Endpoint, endpoint_of
 from ..remote.look import kinds_of
 from ..studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data
 from ..studies.load.level_metrics import report
-from ..studies.load.load_file import StudyFile
+from ..studies.load.load_file import levels, study_file
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
 from ..studies.load.users import Outcome
+from ..studies.study_file import StudyFile
 from .arguments import Command, integer, list_of, not_empty, number, setting, shown, switch, words
 from .commands import read_prompts_file
 from .lane_options import CACERT
@@ -54,7 +56,7 @@ def _plan(options: Namespace) -> Plan:
     return Plan(tuple(endpoints), dealt(questions, num), tuple(options.concurrency), options.requests, params, *more)
 
 
-def _listener(plan: Plan, progress: Progress, rows: list[Row], saved: StudyFile | None) -> Listener:
+def _listener(plan: Plan, progress: Progress, rows: list[Row], saved: StudyFile[Any] | None) -> Listener:
     """Reports a study on the progress line, in `rows` and in its file."""
     num_all = len(plan.keys) * plan.num_requests
     now: dict[Key, int] = {(row["lane"], row["concurrency"]): plan.num_requests for row in rows}
@@ -66,21 +68,23 @@ def _listener(plan: Plan, progress: Progress, rows: list[Row], saved: StudyFile 
 
     def begun(key: Key) -> None:
         if saved is not None:
-            saved.begin(key)
+            saved.append({"begun": {"lane": key[0], "concurrency": key[1]}})
 
     def add(row: Row) -> None:
         rows.append(row)
         if saved is not None:
-            saved.add(row)
+            saved.append({"row": row})
 
     return Listener(lambda lane: progress(f"warming {lane} up", sum(now.values()) / num_all), begun, asked, add)
 
 
 def _study(options: Namespace) -> int:
     plan = _plan(options)
-    saved = StudyFile(options.save, plan) if options.save else None
-    rows, interrupted = list(saved.rows if saved else ()), False
-    finished, before = [(row["lane"], row["concurrency"]) for row in rows], set(saved.begun) if saved else set()
+    saved = study_file(options.save, plan) if options.save else None
+    (rows, before), interrupted = levels(saved.entries if saved else ()), False
+    finished = [(row["lane"], row["concurrency"]) for row in rows]
+    if saved:
+        saved.begin(saved.entries)
     kinds = asyncio.run(kinds_of(plan.endpoints))
     try:
         with progress_line() as progress:

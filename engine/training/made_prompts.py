@@ -1,106 +1,21 @@
-"""Our own prompts, made from parts by a seeded generator, one kind after another: JSON, SQL, code, prose, chat,
-summaries. The target continues them. Held-out prompts (`assets/prompts/held_out.json`) were written by hand and
-deliberately share none of these parts."""
+"""Our own prompts, made from parts (made_prompts.json) by a seeded generator, one kind after another: JSON, SQL, code,
+prose, chat, summaries. The target continues them. Held-out prompts (`assets/prompts/held_out.json`) were written by
+hand and deliberately share none of these parts."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Callable, Iterator
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
 
-REMARKS = (
-    "Neighbours complained about the noise",
-    "The mayor welcomed the plan",
-    "Two shops on the ground floor will move for good",
-)
-
-
-def _parts(text: str, separator: str | None = "|") -> list[str]:
-    return text.split(separator)
-
-
-FIRST = _parts(
-    "Ana Bruno Chen Dora Elif Femi Greta Hugo Ines Jonas Kofi Lena Mateo Nadia Omar Priya Quentin Rosa Sven Tara "
-    "Umar Vera Wei Ximena Yusuf Zoe",
-    None,
-)
-LAST = _parts(
-    "Adler Baptiste Costa Dimitrov Eriksen Fontaine Garcia Haddad Ivanov Jansen Kowalski Lindqvist Moreau Nakamura "
-    "Okoye Petrov Quist Rossi Silva Tanaka Ueda Vargas Weber Xu Yilmaz Zhang",
-    None,
-)
-CITIES = _parts(
-    "Lisbon Osaka Nairobi Lima Oslo Krakow Austin Accra Hanoi Turin Quito Perth Malmo Izmir Pune Leeds Lyon Graz", None
-)
-TEAMS = _parts("support platform research logistics design security billing mobile growth operations", None)
-STATUS = _parts("active inactive pending archived shipped cancelled open closed", None)
-THINGS = _parts("lamp kettle notebook drill tent keyboard scarf blender monitor helmet backpack speaker", None)
-TABLES = {
-    "users": _parts("id name email city created_at last_login is_active", None),
-    "orders": _parts("id user_id product_id quantity amount status ordered_at", None),
-    "products": _parts("id title category price stock supplier_id weight", None),
-    "invoices": _parts("id customer_id total currency issued_on due_on paid", None),
-    "sensors": _parts("id device_id reading unit recorded_at battery", None),
-    "tickets": _parts("id assignee_id priority status opened_at closed_at subject", None),
-    "flights": _parts("id origin destination departs_at arrives_at seats carrier", None),
-    "books": _parts("id title author_id published isbn pages language", None),
-}
-VERBS = _parts(
-    "load save parse merge filter count group sort find remove update encode decode split validate format resize "
-    "convert",
-    None,
-)
-NOUNS = _parts(
-    "user record file path node token matrix image event config message page word row column edge item account "
-    "invoice packet",
-    None,
-)
-PEOPLE = [
-    "a retired cartographer",
-    "the new apprentice",
-    "two sisters from the valley",
-    "an old ferryman",
-    "the youngest judge",
-    "a botanist",
-    "the night porter",
-    "a clockmaker's widow",
-    "the school's only teacher",
-    "a deserter",
-]
-PLACES = _parts(
-    "the flooded library|a village above the clouds|the last station of the line|an island without birds|the winter "
-    "market|a house with forty doors|the salt mines|the edge of the map"
-)
-TURNS = [
-    "found a letter that was not addressed to anyone",
-    "heard the bells an hour early",
-    "refused to sign",
-    "counted the boats again",
-    "lost the key",
-    "was told to wait",
-    "opened the wrong door",
-    "woke before the storm",
-]
-TOPICS = [
-    "how bread rises",
-    "why rivers bend",
-    "the history of the bicycle",
-    "how vaccines are tested",
-    "what makes a good map",
-    "how bees find flowers",
-    "the rise of container shipping",
-    "why glass is clear",
-    "how a bill becomes law",
-    "the invention of zero",
-    "how coral reefs die",
-    "what inflation is",
-    "how to tune a piano",
-    "why we dream",
-]
-ASKS = _parts(
-    "Can you explain {t} to me?|I never understood {t}.|What should I read about {t}?|Give me three facts about "
-    "{t}.|Is it true what they say about {t}?|Summarise {t} in two sentences."
-)
+_PARTS: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+TABLES: dict[str, list[str]] = _PARTS["tables"]  # name -> fields
+FIRST, LAST, CITIES, TEAMS, STATUS, THINGS = itemgetter("first", "last", "cities", "teams", "status", "things")(_PARTS)
+VERBS, NOUNS, PEOPLE, PLACES, TURNS = itemgetter("verbs", "nouns", "people", "places", "turns")(_PARTS)
+TOPICS, ASKS, REMARKS = itemgetter("topics", "asks", "remarks")(_PARTS)
 
 
 def prompts(seed: int) -> Iterator[tuple[str, str]]:

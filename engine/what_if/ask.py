@@ -12,7 +12,7 @@ from ..analysis.costs import Costs, draft_costs, verify_costs
 from ..core.errors import UsageError
 from ..core.events import Step
 from ..core.interfaces import Draft, Drafter
-from ..core.spec import AUTO, BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, paths, tree_size
+from ..core.spec import BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, paths, tree_size
 from ..drafters import serves_every_k
 from ..drafters.auto import AutoDrafter, parts_of
 from ..drafters.by_rate import ByRateDrafter
@@ -107,16 +107,6 @@ def _with_served(race: TorchRace) -> list[Query]:
             if serves_every_k(part) and (len({*queries}) + 1) * size <= MAX_WORK:
                 queries.append((part, MAX_AUTO_K))
     return queries
-
-
-def auto_shares(race: TorchRace) -> dict[str, float]:
-    """For each finished lane at k auto, by name: the share of the oracle's speed that it reached (see
-    `WhatIf.shares`)."""
-    lanes = [lane for lane in race.lanes.values() if lane.spec.k == AUTO and lane.finished]
-    if not lanes:
-        return {}
-    computed = what_if(race, [(lane.spec.drafter, AUTO) for lane in lanes])
-    return {name: row["share"] for name, row in computed.shares([(lane.spec, lane.steps) for lane in lanes]).items()}
 
 
 class _Question:

@@ -36,7 +36,7 @@ from engine.loading.loading import load
 from engine.session import TorchRace
 from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import Row
-from engine.studies.prompts.study_file import StudyFile
+from engine.studies.prompts.study_file import study_file
 from engine.text import StopAt
 from tests.helpers import ROOT
 from tests.helpers.hub import ask_at, config_hub
@@ -227,17 +227,17 @@ def test_a_full_disk_keeps_what_was_saved(tmp_path: Path) -> None:
     """A study that was on the disk would be gone, or half of one be there (recordings: tests/recordings)."""
     path = tmp_path / "study.jsonl"
     rows = [Row(i, "p", "k", "ngram", "auto", 2.0, 0.1, 0.5, 2.0, 8, True) for i in range(9)]
-    study = StudyFile(str(path), {"target": "a"}, 1)
-    study.begin({"weights": "w"}, {})
-    study.append(rows[:1])
+    study, (first, *others) = study_file(str(path), {"target": "a"}), [row.to_json() for row in rows]
+    study.begin((), {"weights": "w"})
+    study.append(first)
     with full_disk(len(path.read_bytes()) + 30), pytest.raises(RaceError, match=r"cannot write .*study\.jsonl"):
-        study.append(rows[1:])
+        study.append(*others)
     assert [*tmp_path.iterdir()] == [path]
-    again = StudyFile(str(path), {"target": "a"}, 1)
-    assert again.rows == rows[:1]
-    again.begin({"weights": "w"}, {})
-    again.append(rows[1:])
-    assert StudyFile(str(path), {"target": "a"}, 1).rows == rows
+    again = study_file(str(path), {"target": "a"})
+    assert again.entries == rows[:1]
+    again.begin([first], {"weights": "w"})
+    again.append(*others)
+    assert study_file(str(path), {"target": "a"}).entries == rows
 
 
 def test_a_full_disk_is_no_end_of_kernels(tmp_path: Path, monkeypatch: Any) -> None:

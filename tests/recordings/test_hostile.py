@@ -34,11 +34,11 @@ READ = """
 import sys, time, pathlib
 from engine.cli.main import main
 from engine.core.errors import UsageError
-from engine.studies.prompts.study_file import StudyFile
+from engine.studies.prompts.study_file import study_file
 
 def study(path):
     try:
-        StudyFile(path, {}, 1)
+        study_file(path, {})
     except UsageError as error:
         print(error, file=sys.stderr)
 

@@ -1,16 +1,12 @@
-"""The file of a study, from which it can be resumed: JSON lines, first the study's definition, then each level when it
-begins and when it is over. Standard library only."""
+"""A study of servers in a file: as it goes on, or its result, one JSON object. Standard library only."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ...core.errors import RaceError, UsageError, short
+from ...core.errors import UsageError, short
 from ...core.values import FLAG, items, members, number
 from ...recordings.recording import OUTPUT_SCHEMA
 from ...strict_json import (
@@ -24,12 +20,11 @@ from ...strict_json import (
     Maybe,
     fits,
     parse,
-    read_quick,
 )
+from ..study_file import MAX_BYTES, StudyFile
 from .level_metrics import FORMAT, HIGHER
 from .study import MAX_OTHER, Key, Plan, Row, is_whole
 
-MAX_BYTES = 16 * 1024**2
 # Limits of an opened result: the number of lanes, the users of a level, and the size of a metric.
 MAX_LANES, MAX_USERS, MOST = 4, 1000, 1e12
 SAID = ("model", "created", "circumstances", "repeats")
@@ -53,66 +48,33 @@ ROW = {
 }  # the shape of a row
 
 
-class StudyFile:
-    """rows: of finished levels. begun: levels that an earlier run began and did not finish. Raises UsageError for a
-    file that is not this study's, and RaceError if it cannot be written."""
+def study_file(path: str, plan: Plan) -> StudyFile[Mapping[str, Any]]:
+    """The study in a file, from which it can be resumed: its entries are levels when they begin ({"begun": ...}) and
+    when they are over ({"row": ...}). Raises UsageError."""
 
-    def __init__(self, path: str, plan: Plan) -> None:
-        self._path, self.rows, self.begun = Path(path), list[Row](), set[Key]()
-        about = json.loads(json.dumps(plan.about()))
-        try:
-            lines = self._read()
-            if lines:
-                _check_same(lines[0].get("study"), about)
-            for line in lines[1:]:
-                self._take(line, plan)
-        except (UsageError, OSError) as error:
-            words = error.strerror if isinstance(error, OSError) else error
-            raise UsageError(f"cannot go on with the study in {path}: {words}") from error
-        if not lines:
-            self._write({"schema": OUTPUT_SCHEMA, "study": about})
-
-    def begin(self, key: Key) -> None:
-        self._write({"begun": {"lane": key[0], "concurrency": key[1]}})
-
-    def add(self, row: Row) -> None:
-        self._write({"row": row})
-        self.rows.append(row)
-
-    def _read(self) -> list[Mapping[str, Any]]:
-        """Read the file's lines; remove a last one that was cut off."""
-        if not self._path.exists() or not self._path.stat().st_size:
-            return []
-        whole, _, rest = read_quick(self._path, MAX_BYTES).rpartition(b"\n")
-        if rest:
-            with self._path.open("r+b") as file:
-                file.truncate(len(whole) + 1 if whole else 0)
-        lines = [parse(line, MAX_BYTES) for line in whole.splitlines()]
-        if not all(isinstance(line, dict) for line in lines):
-            raise UsageError("a line of it is no JSON object")
-        return lines
-
-    def _take(self, line: Mapping[str, Any], plan: Plan) -> None:
-        if set(line) == {"begun"}:
-            fits(line, {"begun": {"lane": NAME, "concurrency": COUNT}})
-            self.begun.add(_key(line["begun"]))
-        elif set(line) == {"row"}:
-            row = checked_row(line["row"], plan.keys)
-            self.rows = [kept for kept in self.rows if _key(kept) != _key(row)]
-            if is_whole(row):
-                self.rows.append(row)
-                self.begun.discard(_key(row))
+    def entry_of(line: Any) -> Mapping[str, Any]:
+        if isinstance(line, dict) and set(line) == {"row"}:
+            checked_row(line["row"], plan.keys)
         else:
-            raise UsageError("a line of it is neither a level's begin nor its row")
+            fits(line, {"begun": {"lane": NAME, "concurrency": COUNT}})
+        return line
 
-    def _write(self, value: Mapping[str, Any]) -> None:
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(value, allow_nan=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise RaceError(f"cannot write the study to {self._path}: {error.strerror or error}") from error
+    return StudyFile(path, {"format": FORMAT, "schema": OUTPUT_SCHEMA, **plan.about()}, entry_of)
+
+
+def levels(entries: Iterable[Mapping[str, Any]]) -> tuple[list[Row], set[Key]]:
+    """The rows of finished levels, and the levels that were begun and not finished."""
+    rows, begun = dict[Key, Row](), set[Key]()
+    for entry in entries:
+        if "begun" in entry:
+            begun.add(_key(entry["begun"]))
+            continue
+        row = entry["row"]
+        rows.pop(_key(row), None)
+        if is_whole(row):
+            rows[_key(row)] = row
+            begun.discard(_key(row))
+    return list(rows.values()), begun
 
 
 @dataclass(frozen=True)
@@ -156,11 +118,3 @@ def checked_row(row: Any, keys: Container[Key]) -> Row:
 
 def _key(row: Mapping[str, Any]) -> Key:
     return row["lane"], row["concurrency"]
-
-
-def _check_same(theirs: Any, about: Mapping[str, Any]) -> None:
-    if not isinstance(theirs, dict):
-        raise UsageError("its first line does not say what it is a study of")
-    for name, value in about.items():
-        if theirs.get(name) != value:
-            raise UsageError(f"it is a study with another value of {name}; give another file")

@@ -1,26 +1,22 @@
-"""A study in a file: a head line with its definition, then a line for each row, as prompts are finished; or its result,
-one JSON object. Standard library only."""
+"""A study of prompts in a file: as it goes on, or its result, one JSON object. Standard library only."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ...core.errors import RaceError, UsageError
+from ...core.errors import UsageError
 from ...drafters import check as check_drafter
-from ...recordings.recording import OUTPUT_SCHEMA, check_writable, write_bytes
+from ...recordings.recording import OUTPUT_SCHEMA
 from ...recordings.words import prompts_words
-from ...strict_json import OBJECT, TEXT, IfThere, fits, parse, read_quick, short
+from ...strict_json import OBJECT, TEXT, IfThere, fits, parse, short
+from ..study_file import MAX_BYTES, StudyFile
 from .pays import report
 from .rows import Row, row_of
 
 FORMAT, SCHEMA = "photofinish-study", 1
-MAX_BYTES = 16 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -77,70 +73,13 @@ def open_study(text: str) -> SavedStudy:
     return SavedStudy(whole["target"], drafters, rows, said)
 
 
-class StudyFile:
-    """The study in a file. settings: what defines it, as far as known before the model is loaded.
-    num_drafters: rows per prompt.
-
-    `rows`: those of finished prompts, without leftovers of an interrupted write. `about`: an earlier run's notes.
-    Raises UsageError for a file with anything else, naming what differs, and for one that cannot be written."""
-
-    def __init__(self, path: str, settings: Mapping[str, Any], num_drafters: int) -> None:
-        self._path, self._head = Path(os.path.realpath(path)), {"format": FORMAT, "schema": SCHEMA, **settings}
-        self.rows: list[Row] = []
-        self.about: dict[str, Any] = {}
-        self._was: dict[str, Any] | None = None
-        check_writable(path)
-        if not self._path.exists():
-            return
-        if not self._path.is_file():
-            raise UsageError(f"cannot save to {short(path)}: a study goes on in a file, and that is none")
-        try:
-            data = read_quick(self._path, MAX_BYTES)
-            if not data:
-                return
-            head, *lines = (data.rpartition(b"\n")[0] or data).split(b"\n")
-            self._was = parse(head, MAX_BYTES)
-            fits(self._was, {"about": OBJECT})
-            self._check_same(self._head)
-            rows = [row_of(parse(line, MAX_BYTES)) for line in lines]
-        except UsageError as error:
-            raise self._refused(error) from error
-        num = Counter(row.line for row in rows)
-        self.rows = [row for row in rows if num[row.line] == num_drafters]
-        self.about = self._was["about"]
-
-    def begin(self, ran_on: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-        """Call it before the first `append`. ran_on: the weights and the machine, which must equal an earlier run's.
-        Raises UsageError, or RaceError if the file cannot be written."""
-        if self._was is not None:
-            try:
-                self._check_same(ran_on)
-            except UsageError as error:
-                raise self._refused(error) from error
-        head = {**self._head, **ran_on, "about": about}
-        write_bytes(self._path, _lines([head, *(row.to_json() for row in self.rows)]))
-
-    def append(self, rows: Sequence[Row]) -> None:
-        """Write a finished prompt's rows. Raises RaceError if the file cannot be written."""
-        try:
-            with open(self._path, "ab") as file:
-                file.write(_lines([row.to_json() for row in rows]))
-        except OSError as error:
-            raise RaceError(f"cannot write {str(self._path)!r}: {error.strerror or error}") from error
-
-    def _refused(self, error: UsageError) -> UsageError:
-        return UsageError(f"cannot go on with {short(str(self._path))}: {error}; choose another file to save to")
-
-    def _check_same(self, wanted: Mapping[str, Any]) -> None:
-        assert self._was is not None
-        for name, value in wanted.items():
-            if self._was.get(name) != value:
-                raise UsageError(f"it is another study: its {name} is {_word(self._was.get(name))}, not {_word(value)}")
+def study_file(path: str, settings: Mapping[str, Any]) -> StudyFile[Row]:
+    """The study in a file, from which it can be resumed. settings: what defines it, as far as known before the model is
+    loaded. Raises UsageError."""
+    return StudyFile(path, {"format": FORMAT, "schema": SCHEMA, **settings}, row_of)
 
 
-def _word(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else short(value)
-
-
-def _lines(values: Sequence[Mapping[str, Any]]) -> bytes:
-    return "".join(f"{json.dumps(value, allow_nan=False)}\n" for value in values).encode()
+def finished(rows: Sequence[Row], num_drafters: int) -> list[Row]:
+    """The rows of prompts that have one for each drafter."""
+    num = Counter(row.line for row in rows)
+    return [row for row in rows if num[row.line] == num_drafters]

@@ -226,7 +226,7 @@ def test_a_file_of_another_study_is_refused(tmp_path, capfd) -> None:
         for num, more in ((6, ()), (7, ()), (6, ("--max-new-tokens", "9")), (6, ("--requests", "3"))):
             end = study(tmp_path, {"a": url}, num, "--concurrency", "1", "--requests", "4", "--save", str(path), *more)
             assert end == (0 if not more and num == 6 else 2), (num, more)
-        assert "another value of prompts" in capfd.readouterr().err
+        assert "another study: its prompts is" in capfd.readouterr().err
         kept = path.read_bytes()
         for hostile in (
             b"{}\n",
