@@ -221,10 +221,6 @@ def on_hub() -> list[tuple[str, str]]:
 
 
 def _reason(pair: Pair, machine: Machine, dtype: str) -> str:
-    try:
-        check_drafter(pair.drafter)
-    except UsageError:
-        return f"needs the drafter {pair.drafter.partition(':')[0]}, which this version does not have"
     dtype = machine.gpu_dtype if dtype == "auto" else dtype
     return fits.reason(pair.target, pair.drafter, machine, 4 if dtype == "float32" else 2)
 

@@ -87,17 +87,6 @@ def steps_over(text: str, num_digits: int = 1) -> list[Step]:
     return [Step(i, i, (), 0, (ids[piece],), 0.0, 0.1, 1, (piece,)) for i, piece in enumerate(pieces)]
 
 
-@given(
-    st.lists(st.integers(0, 50), min_size=SHORTEST, max_size=40),
-    st.integers(3, 6),
-    st.lists(st.integers(100, 200), max_size=30),
-)
-def test_a_block_written_again_and_again_is_found_behind_any_start(block, times, start) -> None:
-    """Whatever the period, and wherever it begins."""
-    share = repeated_share([*start, *block * times])
-    assert share >= len(block) * (times - 1) / (len(start) + len(block) * times) - 1e-12
-
-
 def by_definition(token_ids: list[int]) -> set[int]:
     """The places of all repeated tokens, found by trying every distance."""
     num, found = len(token_ids), set[int]()
@@ -136,12 +125,6 @@ def test_of_a_long_text_the_beginning_is_searched() -> None:
     loop = [7] * (LOOKED_AT // 2)
     assert repeated_share([*range(LOOKED_AT), *loop]) == 0
     assert loop_start([*range(10, LOOKED_AT // 2 + 10), *loop, *range(LOOKED_AT)]) == LOOKED_AT // 2 + 1
-
-
-@given(st.integers(2, 12), st.integers(2, 20))
-def test_rows_with_a_field_of_their_own_are_no_loop(num_fixed, num_rows) -> None:
-    """A list that goes on repeats its shape, and says something new in each row."""
-    assert repeated_share([token for row in range(num_rows) for token in (*range(num_fixed), 1000 + row)]) == 0
 
 
 def by_trying(prompt: str, text: str) -> float:

@@ -25,7 +25,7 @@ from engine.progress import silent
 from engine.remote.server_race import RemoteRace
 from tests.helpers import FIXTURES
 from tests.helpers.hub import ask_at, config_hub
-from tests.helpers.loopback import Loopback, refusal, servers
+from tests.helpers.loopback import Loopback, servers
 from tests.helpers.loopback_models import counts_drafts, lists_models, writes
 
 ROOM = Room(64 * GIB, "bfloat16", graphs=False)
@@ -237,21 +237,6 @@ def test_what_was_tried_last_races(two: list[Loopback]) -> None:
     two[0].answer = slow
     asyncio.run(both())
     assert slow_done and [endpoint.url for endpoint in backend.servers.endpoints] == [two[1].url]
-
-
-@pytest.mark.parametrize(
-    ("pages", "words"),
-    [
-        ({"/v1/models": refusal(401, b'{"error": {"message": "no such key: %s"}}' % KEY.encode())}, "[hidden]"),
-        ({"/v1/models": refusal(302, b"", f"Location: http://127.0.0.1:1/{KEY}\r\n")}, "not followed"),
-        (lists_models(f"a-{KEY}"), "it lists none"),
-    ],
-)
-def test_no_answer_brings_the_key_back(pages: dict[str, bytes], words: str, two: list[Loopback]) -> None:
-    """A server that repeats its request would put the key on the screen, or a redirect take it elsewhere."""
-    two[0].pages = pages
-    told = json.dumps(tried(Doors(EitherBackend("auto", "cpu", False)), two[0].url))
-    assert words in told and KEY not in told and "127.0.0.1" not in told
 
 
 def test_a_key_stays_with_its_server(two: list[Loopback]) -> None:

@@ -13,7 +13,6 @@ import json
 import resource
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,10 +27,8 @@ from app.jobs.loader import Loader
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
 from app.jobs.studies import Studies
-from engine.cache import read_json, write_json
 from engine.core.errors import RaceError
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.kernels.cpu import build
 from engine.loading.loading import load
 from engine.session import TorchRace
 from engine.studies.prompts.prompts import FilePrompt
@@ -238,34 +235,6 @@ def test_a_full_disk_keeps_what_was_saved(tmp_path: Path) -> None:
     again.begin([first], {"weights": "w"})
     again.append(*others)
     assert study_file(str(path), {"target": "a"}).entries == rows
-
-
-def test_a_full_disk_is_no_end_of_kernels(tmp_path: Path, monkeypatch: Any) -> None:
-    """The library would be written in half, and end the next process that loads it; or never be compiled again."""
-    (tmp_path / "sources").mkdir()
-    (tmp_path / "sources" / "answer.c").write_text("int answer(void) { return 42; }\n")
-    monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(build, "FOLDER", tmp_path / "sources")
-    monkeypatch.setattr(build, "processor_flags", lambda: frozenset(build.NEEDED["AVX2 and FMA"]))
-    if shutil.which("cc") is None:
-        pytest.skip("there is no C compiler here")
-    with full_disk(2000):
-        assert isinstance(build._found.__wrapped__(), str)
-    assert build._found.__wrapped__()[0].answer() == 42
-    assert [file.suffix for file in (tmp_path / "cache" / "native").iterdir()] == [".so"]
-
-
-def test_two_pages_share_a_cold_cache(tmp_path: Path, monkeypatch: Any) -> None:
-    """One would read half of what the other writes."""
-    monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cold"))
-    wanted = [{"widths": [number] * 20_000} for number in range(2)]
-
-    def page(value: Any) -> list[Any]:
-        return [(write_json("value.json", value), read_json("value.json"))[1] for _ in range(20)]
-
-    with ThreadPoolExecutor(2) as pages:
-        assert all(each in wanted for found in pages.map(page, wanted) for each in found)
-    assert [file.name for file in (tmp_path / "cold").iterdir()] == ["value.json"]
 
 
 # Clocks and studies

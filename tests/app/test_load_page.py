@@ -14,14 +14,13 @@ import pytest
 from app.catalogue.catalogue import load
 from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, LoadRequest, read_load
 from app.catalogue.saved import read_saved
-from app.jobs import studies
 from app.jobs.load import LoadStudy
-from app.jobs.queue import HANGS, RaceQueue
+from app.jobs.queue import RaceQueue
 from app.jobs.server_races import EitherBackend
 from app.jobs.studies import StudiesOf
 from app.page.handlers import Handlers
 from app.page.stream import Asked
-from engine.core.errors import RaceError, UsageError
+from engine.core.errors import UsageError
 from engine.remote.endpoint import Endpoint
 from tests.helpers.machines import SMALL
 from tests.helpers.schedule import Scheduled, serving
@@ -100,13 +99,6 @@ def test_a_study_of_servers_waits_and_stops() -> None:
         assert shares == sorted(shares) and shares[-1] == 1 and frames[-1]["state"] == "finished"
         assert [(row["concurrency"], row["asked_before"]) for row in report["levels"]] == [(1, False), (2, False)]
         assert [each["report"] for each in read_saved(json.dumps(report))] == [report]
-
-
-def test_a_study_of_servers_that_hangs_is_said(monkeypatch) -> None:
-    """It would keep the device, and all visitors wait without a word."""
-    monkeypatch.setattr(studies, "QUIET_S", 0.3)
-    with Page(Scheduled(pace=20)) as page, pytest.raises(RaceError, match=HANGS):
-        asyncio.run(page.frames(page.request()))
 
 
 def test_a_study_of_servers_ends_when_its_browser_leaves() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.catalogue.catalogue import load
-from app.catalogue.machine import CACHES, NO_ZERO_GPU, NOTES, Machine, enter_space, is_own_address, is_own_page, probe
+from app.catalogue.machine import CACHES, NO_ZERO_GPU, NOTES, Machine, enter_space, probe
 from app.page.sentences import refused, safe
 from engine.cache import cache_dir
 from engine.kernels.usable import GPU_TOOL
@@ -104,19 +104,3 @@ def test_a_core_is_left_to_the_browser(cores, num, left, monkeypatch) -> None:
     monkeypatch.setattr("torch.set_num_threads", chosen.append)
     leave_a_core()
     assert chosen == [left]
-
-
-def test_who_can_reach_a_page(monkeypatch) -> None:
-    """Strangers may choose less than the owner of the machine: a page taken for private is open to all. A page for the
-    whole network must not keep a core free for a browser that runs elsewhere."""
-    own, other = ("127.0.0.1", "localhost", "::1", "[::1]"), ("0.0.0.0", "::", "[::]", "192.0.2.7", "no such host")
-    private = [(host, "GRADIO_SHARE", "False") for host in own] + [(own[0], "GRADIO_SERVER_NAME", "0.0.0.0")]
-    public = [(host, "GRADIO_SHARE", "False") for host in other]
-    public += [(own[0], "SPACE_ID", "a/b"), (own[0], "GRADIO_SHARE", "True")]
-    for host, name, value in (*private, *public):
-        with monkeypatch.context() as patch:
-            for variable in ("GRADIO_SERVER_NAME", "SPACE_ID", "GRADIO_SHARE"):
-                patch.delenv(variable, raising=False)
-            patch.setenv(name, value)
-            assert is_own_address(host) is (host in own)
-            assert is_own_page(host) is ((host, name, value) in private), (host, name, value)

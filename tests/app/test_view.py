@@ -78,15 +78,6 @@ def test_frames_add_up_to_the_race_however_they_are_cut(recording, cuts) -> None
     assert [each["complete"] for each in frames].index(True) == len(frames) - 1 or not frames[-1]["recording"]
 
 
-@given(recordings())
-def test_fold_all_is_fold_one_by_one(recording) -> None:
-    """The shortcut for many events at once must not change what is folded."""
-    view = RaceView("r")
-    for news in history(recording):
-        view = fold(view, news)
-    assert view == fold_all(RaceView("r"), history(recording))
-
-
 @given(recordings(), st.integers(0, 200))
 def test_numbers_are_those_of_the_engine(recording, count) -> None:
     """A number of its own on the page is a number nobody has defined."""

@@ -9,7 +9,6 @@ import io
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -165,17 +164,6 @@ def test_a_result_that_cannot_be_written_is_an_error(saved):
         )
     assert done.returncode == 1
     assert done.stderr == "error: cannot write the result to stdout: No space left on device\n"
-
-
-def test_ctrl_c_ends_a_replay_cleanly(saved):
-    """SIGINT in the middle of a paced replay: status 130, one line, no traceback."""
-    with subprocess.Popen(
-        [*ENGINE, "replay", saved, "--speed", "0.001"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
-    ) as process:
-        time.sleep(1)
-        process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == b"interrupted\n"
-        assert process.wait() == 130
 
 
 def test_output_survives_a_terminal_without_unicode(saved):

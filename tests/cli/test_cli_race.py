@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from engine import drafters
-from engine.analysis.verdict_words import VERDICTS
 from engine.cli import main as cli
 from engine.cli import run
 from engine.cli.commands import check_outcome
@@ -113,22 +112,6 @@ def test_a_hostile_prompt_in_a_recording_is_refused(saved, capsys, tmp_path, cha
     assert cli.main(["verify", str(tmp_path / "hostile.json")]) == 2
     out, err = capsys.readouterr()
     assert out == "" and words in err and err.count("\n") == 1
-
-
-def test_without_json_the_text_and_all_numbers_are_printed(capsys):
-    """A pipe gets the text once (both lanes wrote it), the table, the verdict and the widths."""
-    assert cli.main(RACE) == 0
-    out, err = capsys.readouterr()
-    assert err == "" and "\x1b" not in out
-    for words in (
-        "--- plain, baseline, speculative",
-        "tokens/s",
-        f"{VERDICTS['identical_tokens'].head}: baseline and speculative",
-        "widths: ",
-        "as fast as plain",
-        "its drafter takes 0 kB of weights, 0 kB of cache a token",
-    ):
-        assert words in out
 
 
 def test_every_option_reaches_the_race(capsys, tmp_path):

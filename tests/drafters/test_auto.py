@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core.errors import UsageError
 from engine.core.events import Step
 from engine.core.interfaces import BranchingDrafter, Draft, Drafter, Node
-from engine.core.spec import MAX_AUTO_K, LaneSpec, RaceSpec, SamplingParams, standard_lanes
+from engine.core.spec import MAX_AUTO_K, RaceSpec, SamplingParams, standard_lanes
 from engine.drafters import make
 from engine.drafters.auto import AutoDrafter
 from engine.drafters.by_rate import PATIENCE, ByRateDrafter
@@ -320,15 +319,6 @@ def test_a_drafter_that_does_not_pay_is_tried_again_with_a_number():
 
 
 # Widths
-
-
-def test_the_longest_draft_fits_the_width():
-    """A step would be asked to verify more than it holds."""
-    assert LaneSpec("a", "ngram", "auto").max_drafts == MAX_AUTO_K
-    assert LaneSpec("a", "ngram", "auto", 4).max_drafts == 3
-    assert standard_lanes("none", "auto")[2].k == 0
-    with pytest.raises(UsageError, match="at least 2"):
-        LaneSpec("a", "ngram", "auto", 1)
 
 
 def test_a_class_with_a_cheap_floor_is_preferred():

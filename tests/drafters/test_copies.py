@@ -56,13 +56,6 @@ def test_the_index_finds_what_brute_force_finds(text, k, min_match):
     assert propose(text, k, min_match) == expected(text, k, min_match)
 
 
-def test_after_a_value_that_differs_the_copy_goes_on_with_the_same_field():
-    """The most recent of equally short matches, another field of the record, would be drafted after every value."""
-    key, quote, end = (11, 12, 13), 7, 8
-    record = [t for name, value in zip(key, (21, 22, 23), strict=True) for t in (name, quote, value, end)]
-    assert propose([*record, 9, *record, 9, 11, quote, 99, end], 3)[:1] == [12]
-
-
 @given(TEXTS, st.integers(0, 15), st.integers(1, 6), st.randoms(use_true_random=False))
 def test_proposals_do_not_depend_on_how_tokens_came(text, k, min_match, rng):
     """A position would be indexed twice, or not at all, where a step commits many tokens."""
@@ -72,21 +65,6 @@ def test_proposals_do_not_depend_on_how_tokens_came(text, k, min_match, rng):
     while at < len(text):
         at = min(len(text), at + rng.randint(1, 9))
         assert list(drafter.propose(text[:at], None, k).token_ids) == propose(text[:at], k, min_match)
-
-
-@given(st.lists(st.integers(0, 99), min_size=1, max_size=9, unique=True), st.integers(3, 9), st.integers(1, 40))
-def test_a_loop_yields_k_tokens(period, repeats, k):
-    """A copy would stop at the end of the text, which is one period away at most."""
-    text = period * (repeats + LONG_MATCH)
-    assert propose(text, k) == (period * (k + 1))[:k]
-
-
-@pytest.mark.parametrize(("length", "drafted"), [(1, 1), (2, 3), (3, 7), (4, 7), (9, 7)])
-def test_one_short_match_is_trusted_little(length, drafted):
-    """A chance match would cost a wide step."""
-    suffix = list(range(100, 100 + length))
-    text = [1, *suffix, *range(2, 20), 50, *suffix]
-    assert propose(text, 7) == list(range(2, 2 + drafted))
 
 
 def call_s(size: int, kind: str) -> float:

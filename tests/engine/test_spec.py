@@ -87,31 +87,6 @@ def test_a_lane_always_fits_its_draft(k, width, drafter, rule):
     assert lane.drafter == "none" or lane.max_drafts > 0
 
 
-IMPOSSIBLE = {
-    "name": ["", 3],
-    "drafter": ["", None],
-    "k": [-1, MAX_K + 1, 1.0, True, "many", None],
-    "width": [0, MAX_WIDTH + 1, "wide", True, 4.0, None],
-    "rule": ["classic", "", [], None],
-    "role": ["judge", 3, ["plain"]],
-}
-
-
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in IMPOSSIBLE.items() for value in values])
-def test_an_impossible_lane_is_refused(name, value):
-    """The race would fail in the middle, or with a traceback."""
-    with pytest.raises(UsageError, match=name):
-        LaneSpec(**{"name": "a", name: value})
-
-
-def test_a_race_needs_lanes_that_can_be_told_apart():
-    """Two lanes of one name would be added up as one."""
-    with pytest.raises(UsageError):
-        RaceSpec(())
-    with pytest.raises(UsageError):
-        RaceSpec((LaneSpec("a"), LaneSpec("b"), LaneSpec("a")))
-
-
 @given(st.sampled_from(["plain", "baseline", "speculative", "a"]), st.sampled_from(["", *ROLES]))
 def test_a_role_follows_from_the_name_and_never_contradicts_it(name, role):
     """A lane called baseline that drafts would be what the others are compared with, or an old spec read otherwise."""

@@ -257,20 +257,6 @@ def test_a_completion_ends_at_the_same_token_however_steps_are_cut(kind, data):
     assert (reason, kept) == expected
 
 
-def test_an_end_token_comes_before_a_stop_string_and_both_before_the_limit():
-    """The reason shown for an ending would be the wrong one."""
-    tokenizer = tokenizer_of("byte level")
-    (token,) = encode(tokenizer, "a")
-
-    def reason(end_ids, stop):
-        params = SamplingParams(stop=stop, max_new_tokens=1)
-        return StopAt(params, frozenset(end_ids), Pieces(tokenizer, [5]) if stop else None).cut([token, token])
-
-    assert reason([token], ("a",)) == (1, "stop")
-    assert reason([], ("a",)) == (1, "stop_string")
-    assert reason([], ()) == (1, "length")
-
-
 @given(TEXT, st.lists(st.text("ab, ", min_size=1, max_size=3), max_size=3))
 def test_visible_text_is_what_stands_before_every_stop_string(text, stop):
     """The stop string, or text after it, would be shown."""

@@ -90,13 +90,6 @@ def test_each_lane_is_judged_for_itself(faults, drafter):
             assert (verdict["rows_compared"] < NUM_NEW) == (fault == "fails") != verdict["complete"]
 
 
-def test_a_race_without_a_baseline_has_no_verdict():
-    """It would be compared with a lane that promises nothing, or fail at the end."""
-    race = race_of((LaneSpec("plain", width="fastest"), LaneSpec("a", "ngram", 3)))
-    list(race.events())
-    assert race.result()["verdicts"] == {}
-
-
 def test_widths_are_probed_for_every_lane(few_rows):
     """Beside a lane with long drafts the steps of a lane with short ones would be wider than alone, and so slower."""
     race = race_of(lanes_of([("a", "ngram", 2), ("b", "ngram", 4), ("c", "ngram", 15)]))

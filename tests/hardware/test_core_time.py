@@ -39,11 +39,6 @@ def test_a_shared_core_is_noticed() -> None:
     assert found is not None and f"{100 * share:.0f} % of its time" in found.sentence
 
 
-def test_a_quiet_machine_gets_no_warning() -> None:
-    """A warning on every race is read by nobody."""
-    assert disturbance(events_of(fixed_race()), BUSY) is None
-
-
 def test_a_system_that_does_not_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that have ended between two readings, or no such file (macOS): no share, and no error."""
     assert waited_share(CoreTime(9, 9), CoreTime(5, 5)) is None

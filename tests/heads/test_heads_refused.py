@@ -169,18 +169,11 @@ def test_kin_that_compute_otherwise_are_refused(format, more, match, tmp_path):
             read_spec(tmp_path, kind, NUM_LAYERS)
 
 
-BROKEN_CONFIGURATIONS = (
-    "",
-    "{",
-    "[]",
-    "[" * 100_000,
-    "null",
-    '{"speculators_model_type": "eagle3"}',
-    '{"speculators_model_type": []}',
-    '{"dflash_config": 3}',
-    '{"architectures": 5}',
+BROKEN_CONFIGURATIONS = ["", "{", "[]", "[" * 100_000, "null", '{"architectures": 5}', '{"dflash_config": 3}']
+BROKEN_CONFIGURATIONS += [
     '{"dflash_config": {}}',
-)
+    *(f'{{"speculators_model_type": {kind}}}' for kind in ('"eagle3"', "[]")),
+]
 
 
 @pytest.mark.parametrize("text", BROKEN_CONFIGURATIONS)

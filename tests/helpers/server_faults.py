@@ -36,13 +36,6 @@ def used(num_prompt_tokens: int, num_tokens: int) -> Callable[[Any], Any]:
     return lambda event: {**event, "usage": usage}
 
 
-def without_usage(ids: bool) -> bytes:
-    events = stream_of([1] * len(TEXT), TEXT, ids=ids)
-    for event in events[:-2]:
-        del event["usage"]
-    return sse(*events)
-
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**400), 10**400) | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["text", "id", "index"]), inner),

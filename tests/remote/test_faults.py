@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.core.events import steps
 from engine.core.spec import SamplingParams
@@ -21,10 +19,9 @@ from engine.remote.reply import THINKING
 from engine.remote.request import COSTS, OPTIONAL, RUNNING_USAGE, Question, costs, request_of
 from engine.remote.server_race import RemoteRace
 from tests.helpers import FIXTURES
-from tests.helpers.loopback import WORDS, Answer, as_chat, lists, refusal, says, servers, sse, stream_of
+from tests.helpers.loopback import Answer, as_chat, refusal, says, servers, sse, stream_of
 from tests.helpers.races import events_of
 from tests.helpers.server_faults import GOOD, REFUSALS, SAID, TEXT
-from tests.helpers.wire import read_parts
 
 PATIENCE = Patience(0.5, 1.0)
 LONG = Patience(10.0, 20.0)  # for faults that show before any limit: a busy machine connects late
@@ -154,7 +151,6 @@ def test_tokens_without_any_text_are_named(ids: bool):
     assert "it counts 20 tokens, but no text came (it was looked for in text, content, reasoning" in said
 
 
-CUTS = st.lists(st.integers(0, 10**6), max_size=12)
 RACES = sorted((FIXTURES / "streams").glob("race_*.json"))
 
 
@@ -165,33 +161,3 @@ def test_a_recorded_race_of_real_servers_opens(path: Path) -> None:
     own = steps(events_of(recording), "speculative")
     assert recording["device"]["type"] == "server" and any(step.num_drafted for step in own)
     assert "http" not in path.read_text(encoding="utf-8").replace("httpx", "")
-
-
-@st.composite
-def told(draw: st.DrawFn) -> tuple[list[str], list[int], list[int]]:
-    """(words of an answer, accepted, drafted): steps of a drafter that drafts at every step."""
-    accepted = draw(st.lists(st.integers(0, 5), min_size=1, max_size=12))
-    drafted = [draw(st.integers(n, 7)) for n in accepted]
-    num = 1 + sum(accepted) + len(accepted)
-    return [draw(st.sampled_from(WORDS)) for _ in range(num)], accepted, drafted
-
-
-@given(told(), CUTS, st.randoms(use_true_random=False))
-def test_cuts_and_merges_change_nothing(answer, cuts, rng) -> None:
-    """A character split between two reads, or two chunks that came together, would change tokens, text or drafts."""
-    words, accepted, drafted = answer
-    sizes = [1, *(n + 1 for n in accepted)]
-    joined = sizes[:]
-    while len(joined) > 1 and rng.random() < 0.7:
-        i = rng.randrange(len(joined) - 1)
-        joined[i : i + 2] = [joined[i] + joined[i + 1]]
-
-    def result(sizes: list[int], cuts: list[int]) -> tuple[str, list[Any]]:
-        data = sse(*stream_of(sizes, words, lists(accepted, drafted)))
-        reply, written = read_parts(data, len(words), cuts)
-        done = written.steps(reply.drafted) or []
-        return "".join(written.pieces), [(s.num_accepted, s.num_drafted, s.token_ids) for s in done]
-
-    text, done = result(sizes, [])
-    assert text == "".join(words) and [step[:2] for step in done[1:]] == list(zip(accepted, drafted, strict=True))
-    assert result(sizes, cuts) == result(joined, []) == (text, done)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -10,8 +9,7 @@ import torch
 from torch import nn
 
 from engine.core.errors import UnsupportedModel, UsageError
-from engine.core.spec import SamplingParams
-from engine.exactness.probe import fingerprint, probe
+from engine.exactness.probe import probe
 from engine.kernels.cpu import build
 from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.linear import NativeLinear
@@ -22,37 +20,14 @@ from engine.runner import prepare as preparing
 from engine.runner.prepare import INT8_LIMIT, prepare
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
-from tests.helpers.fakes import Adversarial, Empty, Oracle, checksums_of, tokens_of
 from tests.helpers.native_kernels import needs_byte_kernels
-from tests.helpers.tiny import LENGTH, NAMES, TRAINED, fresh, lane, random_ids, stock
-
-WIDTHS = (1, 2, 4, 8)
+from tests.helpers.tiny import LENGTH, NAMES, TRAINED, fresh, random_ids, stock
 
 
 @cache
 def prepared(name: str) -> Prepared:
     """Every linear in int8."""
     return prepare(fresh(name, torch.bfloat16), int8=True)
-
-
-@needs_byte_kernels
-@pytest.mark.parametrize("name", ("gemma3", "trained"))
-def test_a_probe_finds_classes_and_their_lanes_are_equal(name, few_rows):
-    """A race in int8 would be promised exact, and not be it."""
-    model = prepared(name)
-    found = probe(StaticTarget(model, LENGTH, WIDTHS))
-    assert not found.unstable and {2, 4, 8} <= set(max(found.classes, key=len))
-    widths = max(found.classes, key=len)
-    for temperature in (0.0, 0.8):
-        params, prompt = (
-            SamplingParams(temperature=temperature, seed=3, max_new_tokens=40),
-            random_ids(30, model.vocab_size, 1),
-        )
-        baseline = lane(model, Empty(), prompt, widths[-1:], params)
-        truth = tokens_of(baseline)
-        for drafter in (Oracle(truth), Adversarial(truth, model.vocab_size)):
-            other = lane(model, drafter, prompt, widths, params, k=widths[-1] - 1)
-            assert tokens_of(other) == truth and checksums_of(other) == checksums_of(baseline)
 
 
 @needs_byte_kernels
@@ -113,11 +88,3 @@ def test_where_int8_is_not_to_be_had_the_choices_are_named(monkeypatch):
         UsageError, match=r"'int8' needs a processor with AVX-512 and a C compiler.*or one of: auto, bfloat16"
     ):
         load(str(TRAINED), "int8", "cpu")
-
-
-@needs_byte_kernels
-def test_classes_of_other_weights_are_not_believed():
-    """What was found with bfloat16 weights would be promised of int8."""
-    model = prepared("llama")
-    one, other = (fingerprint(replace(model, int8=int8), "a", 256, (1, 4)) for int8 in (False, True))
-    assert one != other
