@@ -16,7 +16,7 @@ from ..core.errors import UsageError
 from ..core.spec import SMALLEST
 from ..heads.head_spec import KINDS
 from ..training.python_texts import BUILTIN, PROMPTS, all_texts
-from .arguments import Command, Option, integer, not_empty, number, one_of, option, words
+from .arguments import Command, Option, integer, not_empty, number, one_of, setting, switch, words
 from .options import DEVICE, DTYPE, TARGET, set_threads
 from .output import progress_line
 
@@ -56,15 +56,8 @@ def train(options: Namespace) -> int:
         extract(model, windows, hidden_layers, data, progress)
         _write(options, loaded, target.output, hidden_layers, data, progress)
         features = Features(data)
-        design = Design(
-            options.kind,
-            options.layers,
-            options.intermediate,
-            options.vocabulary,
-            options.block,
-            options.chain,
-            options.train_output,
-        )
+        sizes = options.layers, options.intermediate, options.vocabulary, options.block, options.chain
+        design = Design(options.kind, *sizes, options.train_output)
         words_ = _words(folder / WORDS, features, design.draft_vocab_size, target.output)
         spec = new_spec(design, target, hidden_layers, _mask_token(loaded.tokenizer, len(target.output)))
         torch.manual_seed(options.seed)
@@ -80,8 +73,7 @@ def train(options: Namespace) -> int:
             progress(f"training: loss {now.loss:.3f}, held-out tokens a step {now.held_out_length:.2f}", now.share)
             with log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({**asdict(now), "num_tokens_of_data": features.num_tokens}) + "\n")
-            if not options.quiet:
-                print(_line(now), flush=True)
+            print(_line(now), flush=True)
 
         trainer.run(report)
         save_head(head, folder, name, num_draft, compact=options.compact)
@@ -186,37 +178,34 @@ _positive = number(SMALLEST, 1e6, "a number above 0 and at most 1000000")
 
 def _count(name: str, low: int, high: int, default: int, help: str) -> Option:
     """An option that takes an integer from `low` to `high`."""
-    return option(name, metavar="N", type=integer(low, high), default=default, help=f"{help} (default {default})")
+    return setting(f"{name} N", integer(low, high), f"{help} (default {default})", default)
 
 
 TRAIN = Command(
     (
-        option("--kind", metavar="K", type=one_of(KINDS), required=True, help=f"{' or '.join(KINDS)}"),
+        setting("--kind K", one_of(KINDS), " or ".join(KINDS), required=True),
         TARGET,
-        option(
-            "--data",
-            metavar="D",
-            type=words,
-            nargs="+",
-            default=[BUILTIN],
-            help=f"text files, folders of them, {BUILTIN}: Python's standard library and its documentation, or "
+        setting(
+            "--data D",
+            words,
+            f"text files, folders of them, {BUILTIN}: Python's standard library and its documentation, or "
             f"{PROMPTS}: prompts of ours (default {BUILTIN})",
+            [BUILTIN],
+            nargs="+",
         ),
-        option(
-            "--out",
-            metavar="DIR",
-            type=not_empty,
+        setting(
+            "--out DIR",
+            not_empty,
+            "where the head, its checkpoints and its log go; a stopped run started again goes on",
             required=True,
-            help="where the head, its checkpoints and its log go; a stopped run started again goes on",
         ),
-        option(
-            "--data-dir",
-            metavar="DIR",
-            type=not_empty,
-            help="where windows and hidden states are kept, to share them between heads (default: data in --out)",
+        setting(
+            "--data-dir DIR",
+            not_empty,
+            "where windows and hidden states are kept, to share them between heads (default: data in --out)",
         ),
-        option("--steps", metavar="N", type=integer(1, 10_000_000), help="optimiser steps"),
-        option("--minutes", metavar="M", type=_positive, help="minutes of training, data apart"),
+        setting("--steps N", integer(1, 10_000_000), "optimiser steps"),
+        setting("--minutes M", _positive, "minutes of training, data apart"),
         _count("--windows", 0, 10_000_000, 1500, "windows of plain text"),
         _count(
             "--written", 0, 10_000_000, 6000, "windows that the target writes itself, after beginnings of many kinds"
@@ -225,28 +214,22 @@ TRAIN = Command(
         _count("--together", 1, 4096, 128, "such windows written together"),
         _count("--length", 48, 100_000, 384, "tokens of a window"),
         _count("--vocabulary", 2, 10_000_000, 16_384, "words the head drafts among, those the target most likely says"),
-        option(
-            "--begin-from", metavar="DIR", type=not_empty, help="a head of the same shape whose weights to begin with"
-        ),
+        setting("--begin-from DIR", not_empty, "a head of the same shape whose weights to begin with"),
         _count("--layers", 1, 32, 1, "decoder layers of the head"),
         _count("--intermediate", 8, 1_000_000, 2048, "width of its MLP"),
         _count("--chain", 1, 16, 4, "eagle3: steps of training-time test"),
         _count("--block", 2, 64, 8, "dflash: block size, k + 1"),
-        option(
+        switch(
             "--compact",
-            action="store_true",
-            help="store matrices in 8 bits, and no output rows if they are the target's; this engine reads such heads",
+            "store matrices in 8 bits, and no output rows if they are the target's; this engine reads such heads",
         ),
-        option(
-            "--train-output", action="store_true", help="train the output rows too, which begin as the target's own"
-        ),
+        switch("--train-output", "train the output rows too, which begin as the target's own"),
         _count("--batch", 1, 4096, 8, "windows a step"),
-        option("--learning-rate", metavar="X", type=_positive, default=1e-3, help="at its peak (default 0.001)"),
+        setting("--learning-rate X", _positive, "at its peak (default 0.001)", 1e-3),
         _count("--seed", 0, 2**63 - 1, 0, "for data, weights and order"),
         DTYPE,
         DEVICE,
-        option("--threads", metavar="N", type=integer(1, 64), help="CPU threads (default: torch's own choice)"),
-        option("--quiet", action="store_true", help="write the log, print nothing but the end"),
+        setting("--threads N", integer(1, 64), "CPU threads (default: torch's own choice)"),
     ),
     train,
 )

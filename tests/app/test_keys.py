@@ -16,7 +16,7 @@ from tests.helpers.loopback import Answer, Body, refusal, servers, sse
 from tests.helpers.loopback_models import WORDS, lists_models, writes
 from tests.helpers.pageserver import NO_MODEL, ORDER, Visitor, served
 
-NUM_KEYS, RACE_EVERY = 300, 50
+NUM_KEYS, RACE_EVERY = 100, 25
 SIGNS = string.ascii_letters + string.digits + "-_./+=\"'\\{}"
 FORMS = ("json", "csv", "html")
 
