@@ -29,6 +29,7 @@ from app.jobs.races import Stage
 from app.jobs.studies import Studies
 from engine.core.errors import RaceError
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.kernels.cpu import build
 from engine.loading.loading import load
 from engine.session import TorchRace
 from engine.studies.prompts.prompts import FilePrompt
@@ -218,6 +219,21 @@ def test_a_cache_that_fails_costs_no_race(cache: str, tmp_path: Path, monkeypatc
             file.write_bytes(file.read_bytes()[:size])
         assert is_good(raced(backend, request()))
     assert is_good(raced(backend, request()))
+
+
+def test_a_full_disk_is_no_end_of_kernels(tmp_path: Path, monkeypatch: Any) -> None:
+    """The library would be written in half, and end the next process that loads it; or never be compiled again."""
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "answer.c").write_text("int answer(void) { return 42; }\n")
+    monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(build, "FOLDER", tmp_path / "sources")
+    monkeypatch.setattr(build, "processor_flags", lambda: frozenset(build.NEEDED["AVX2 and FMA"]))
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler here")
+    with full_disk(2000):
+        assert isinstance(build._found.__wrapped__(), str)
+    assert build._found.__wrapped__()[0].answer() == 42
+    assert [file.suffix for file in (tmp_path / "cache" / "native").iterdir()] == [".so"]
 
 
 def test_a_full_disk_keeps_what_was_saved(tmp_path: Path) -> None:

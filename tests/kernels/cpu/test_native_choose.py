@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.core.errors import RaceError
 from engine.core.interfaces import Draft
+from engine.core.sampling import sampler as sampling
 from engine.core.sampling.accept import Coupled
 from engine.core.sampling.noise import gumbel
 from engine.core.sampling.sampler import Sampler
@@ -123,6 +124,16 @@ def test_where_two_scores_are_as_good_as_equal_torchs_bits_decide(seed, position
         assert native(row, position) == stock(row, position)
 
 
+def test_a_smaller_bound_of_the_noise_would_be_noticed(monkeypatch):
+    """Words with a poor logit and great noise would be passed over, and no test would see it."""
+    row = torch.cat([torch.tensor([12.0]), torch.zeros(4000)]).bfloat16()
+    native, stock = samplers(1.0, 1, len(row))
+    whole = [stock(row, position) for position in range(300)]
+    assert [native(row, position) for position in range(300)] == whole and len(set(whole)) > 2
+    monkeypatch.setattr(sampling, "MAX_NOISE", 8.0)
+    assert [samplers(1.0, 1, len(row))[0](row, position) for position in range(300)] != whole
+
+
 @pytest.mark.parametrize("size", [1, 40, 5000])
 @pytest.mark.parametrize("nan", [0x7F81, 0x7FC0, 0x7FFF, -0x7F, -0x40, -1])  # of either sign
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -136,6 +147,16 @@ def test_no_numbers_are_an_error_wherever_they_stand(size, nan, temperature):
         assert row.isnan().sum() == 1 and native.at_once(row[None], (), 0) == []
         with pytest.raises(RaceError, match="NaN"):
             native(row, 0)
+
+
+@given(
+    st.lists(st.sampled_from([-torch.inf, -2.0, -0.0, 0.0, 1.0, torch.inf]), min_size=1, max_size=80), st.integers(1, 7)
+)
+def test_greedy_is_the_first_of_equal_maxima(values, repeats):
+    """Equal logits, common in bfloat16, would be decided by a lane of a vector; so would zeros of two signs."""
+    row = torch.tensor(values * repeats, dtype=torch.bfloat16)
+    native, _ = samplers(0.0, 0, 0)
+    assert native.at_once(row[None], (), 0) == [values.index(max(values))]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
