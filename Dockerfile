@@ -10,7 +10,8 @@ WORKDIR /photofinish
 COPY requirements.txt .
 RUN pip install --no-cache-dir -r requirements.txt
 COPY . .
-RUN useradd --create-home racer && mkdir /data && chown racer /data
+# group 0: OpenShift runs it as a user whom it makes up
+RUN useradd --create-home racer && install -d -o racer -g 0 -m 775 /data
 USER racer
 # models, kernels and what was probed outlive the container
 ENV HF_HOME=/data/huggingface PHOTOFINISH_CACHE=/data/photofinish TRITON_CACHE_DIR=/data/triton PYTHONUNBUFFERED=1

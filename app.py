@@ -84,6 +84,7 @@ def arguments() -> argparse.Namespace:
         "--port",
         metavar="P",
         type=_port,
+        default=os.environ.get("GRADIO_SERVER_PORT") or None,
         help="port to serve on (default: $GRADIO_SERVER_PORT, else the first free one from 7860)",
     )
     parser.add_argument(
@@ -225,7 +226,8 @@ if __name__ == "__main__":
         at_first, backend, check = _page(options)
         if options.under_load and not isinstance(backend, ServersBackend):
             raise UsageError("--under-load is for pages whose lanes are on servers: give --lane NAME=openai:URL")
-        os.environ.pop("GRADIO_SERVER_NAME", None)  # Gradio binds an IPv4 socket to it, even if told another
+        for name in ("GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT"):  # to the first Gradio binds an IPv4 socket, even if
+            os.environ.pop(name, None)  # told another; at the second, if it is no number, it ends with a traceback
         # Gradio takes 3 s to import: mistakes in the arguments are reported first
         from app.page.ending import serve_until_signal
         from app.page.ui import build, launch

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from app.catalogue.limits import PER_ADDRESS
-from app.jobs.races import GRACE_S
 from engine.recordings.recording import loads
 from tests.helpers import ROOT
-from tests.helpers.pageserver import LONG, NO_MODEL, ORDER, Refused, Visitor, Watched, served
+from tests.helpers.pageserver import LONG, ORDER, Refused, Visitor, Watched
 
 pytestmark = pytest.mark.slow
 
@@ -75,21 +72,6 @@ def test_made_up_names_do_not_fill_the_line(server) -> None:
     for visitor in crowd:
         visitor.stop()
     other.until("finished")
-
-
-def test_a_closed_tab_frees_the_device(server) -> None:
-    """A race for a visitor who has left is a race that everybody else waits for."""
-    leaver = server.visitor("leaver")
-    frames = leaver.frames(settings={**ORDER, **LONG})
-    while next(frames)["state"] != "running":
-        pass
-    waiting = Watched(server.visitor("heir"))
-    waiting.until("waiting")
-    left = time.monotonic()
-    frames.close()  # type: ignore[attr-defined]
-    leaver.client.close()
-    assert waiting.until("preparing") - left < GRACE_S + 1.0
-    waiting.until("finished")
 
 
 @pytest.fixture(scope="module")
@@ -152,37 +134,3 @@ def test_the_page_is_built_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
-
-
-@pytest.mark.parametrize(
-    ("host", "asked", "whole"),
-    [
-        *((host, "[::1]", False) for host in ("::1", "[::1]", "::", "[::]", "0:0:0:0:0:0:0:1")),
-        *((host, "127.0.0.1", False) for host in ("0.0.0.0", "0", "127.0.0.1")),
-        *((host, "[::1]", True) for host in ("::1", "[::]")),
-        ("localhost", "localhost", False),
-        ("", "127.0.0.1", True),
-    ],
-)
-def test_every_form_of_an_address_serves(host, asked, whole, page_cache, monkeypatch) -> None:
-    """An IPv6 address passed all checks of ours, and then Gradio ended with a traceback, or found no port. whole: given
-    by the environment to a program that is started whole, since Gradio reads that when it is imported."""
-    try:
-        socket.create_server((asked.strip("[]"), 0), family=socket.AF_INET6 if ":" in asked else socket.AF_INET).close()
-    except OSError as error:
-        pytest.skip(f"this machine has no {asked}: {error}")
-    if whole:
-        monkeypatch.setenv("GRADIO_SERVER_NAME", host)
-    options, script = (NO_MODEL, ["app.py"]) if whole else (("--host", host, *NO_MODEL), ())
-    with served(page_cache, *options, script=script, host=asked) as page:
-        assert httpx.get(f"{page.url}/healthz").status_code == 503, "no model can be loaded"
-        assert httpx.get(f"{page.url}/config").status_code == 200
-        assert "Traceback" not in page.log.read_text()
-
-
-def test_a_start_in_which_no_race_could_run_is_refused() -> None:
-    """`gradio app.py` runs the program a second time, in a thread, which replaced the page before its model was
-    loaded."""
-    command = [sys.executable, "-c", "from gradio.cli import cli; cli()", "app.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.stderr == "app.py: `gradio app.py` would run this program twice; start it with `python app.py`\n"

@@ -85,6 +85,13 @@ def test_a_port_in_use_is_one_line(run, host: list[str]) -> None:
     assert f"cannot serve on port {port}: Address already in use; choose another one" in printed
 
 
+def test_a_port_of_the_environment_is_checked_too(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradio would read it, and end with a traceback."""
+    monkeypatch.setenv("GRADIO_SERVER_PORT", "many")
+    status, printed = run()
+    assert status == 2 and "from 1 to 65535, not 'many'" in printed.splitlines()[-1]
+
+
 def test_a_page_for_others_keeps_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """On an address that others can reach, a visitor could switch the model for everybody."""
     program = runpy.run_path(APP)

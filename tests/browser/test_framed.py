@@ -21,7 +21,8 @@ iframe { width: 1px; min-width: 100%; border: 0; display: block; min-height: cal
   allow-popups-to-escape-sandbox allow-same-origin allow-scripts allow-downloads"></iframe>
 <script src="RESIZER"></script><script>iFrameResize({ checkOrigin: false }, "#f")</script>"""
 FORBIDDEN = """for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, {
-  get() { throw new DOMException("denied", "SecurityError"); } })"""
+  get() { throw new DOMException("denied", "SecurityError"); } });
+if (navigator.locks) navigator.locks.request = () => Promise.reject(new DOMException("denied", "SecurityError"))"""
 BELOW = """() => [...document.querySelectorAll(".page-footer, .pf, .pf [role=tabpanel], .page-figures")].filter(node =>
   node.checkVisibility() && node.getBoundingClientRect().bottom > innerHeight + 1).map(node => node.className)"""
 

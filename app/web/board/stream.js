@@ -11,6 +11,12 @@ import { S } from "./state.js";
 const AGAIN_MS = [200, 500, 1000, 2000, 4000];         // a race whose connection broke goes on for a while
 const SILENCE_MS = 15000;         // the server says something every five seconds
 const ASK_MS = 500;
+// A browser has six HTTP/1 connections to one address: its tabs' streams leave one, so that a page still loads. It has
+// locks, shared by all tabs of an address, where the page comes over HTTPS or from this machine.
+const isLimited = navigator.locks && !/^h[23]/.test(performance.getEntriesByType("navigation")[0]?.nextHopProtocol);
+const FOR_RUNS = ["1", "2", "3", "4"], FOR_MODELS = ["model"], WAITS_MS = 500;
+const NO_ROOM = "Waiting for a connection: four other tabs of this browser follow what they run, as many as it can. "
+  + "Stop one, or wait for its end.";
 const NAMES = { race: "A race", again: "A race", resume: "A race", study: "A study of your prompts",
   checkup: "A check-up", load: "A study under load" };
 export const SILENT = "the server is not responding";
@@ -51,7 +57,32 @@ export async function pageSettings() {
 
 async function follow(job) {
   const isBare = ["resume", "model", "open"].includes(job.run);
-  let body = { tab, run: job.run, order: job.order, settings: isBare ? {} : await pageSettings() };
+  const body = { tab, run: job.run, order: job.order, settings: isBare ? {} : await pageSettings() };
+  if (job.isShort || job.run === "resume" || !isLimited) return keepOn(job, body);       // an unwatched race ends
+  return whenFree(job, () => keepOn(job, body));
+}
+
+async function whenFree(job, use) {
+  const found = new AbortController(), signal = AbortSignal.any([job.aborter.signal, found.signal]);
+  setTimeout(() => {
+    if (signal.aborted) return;
+    job.waits = true;
+    job.heard(local("waiting", NO_ROOM, 0));
+  }, WAITS_MS);
+  const ask = (name) => navigator.locks.request(`photofinish.${name}`, { signal }, () => {
+    if (signal.aborted) return undefined;          // two were free
+    job.waits = false;
+    found.abort();
+    return use().catch((error) => { setTimeout(() => { throw error; }); });
+  });
+  await Promise.allSettled((job.run === "model" ? FOR_MODELS : FOR_RUNS).map(ask));
+  return signal.aborted ? undefined : use();         // a frame whose storage is blocked has no locks
+}
+
+// A frame about a run that the server does not know yet.
+const local = (state, text, seq) => ({ race: "none", seq, state, rows: [], text, status: { text } });
+
+async function keepOn(job, body) {
   for (let tries = 0; !job.aborter.signal.aborted; tries += 1) {
     const { isBegun } = job, wire = new AbortController(), signal = AbortSignal.any([job.aborter.signal, wire.signal]);
     const alive = () => {
@@ -101,7 +132,11 @@ document.addEventListener("photofinish:mounted", () => { if (line !== null) show
 
 // run: "race", "study", "checkup" or "load".
 export async function stop(what) {
-  await fetch("stop", { method: "POST", body: JSON.stringify({ tab, run: what }) }).catch(() => emit("cut"));
+  if (current?.waits) {
+    current.aborter.abort();
+    return current.heard(local("stopped", "Stopped.", 1));
+  }
+  return fetch("stop", { method: "POST", body: JSON.stringify({ tab, run: what }) }).catch(() => emit("cut"));
 }
 
 // See nothing more of what runs; a race that nobody watches ends.

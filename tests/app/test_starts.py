@@ -1,0 +1,112 @@
+"""Every documented way to start the page and to stand in front of it: a race ends well through it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.helpers import ROOT
+from tests.helpers.nginx import nginx
+from tests.helpers.pageserver import ORDER, TARGET, Visitor, served
+
+pytestmark = pytest.mark.slow
+RACES = "--target", TARGET, "--dtype", "float32"
+# As `script` of `served`: host and port by the environment alone.
+PORT = "import os, sys; os.environ['GRADIO_SERVER_PORT'] = sys.argv[2]; "
+BY_ENVIRONMENT = "-c", PORT + "os.execv(sys.executable, [sys.executable, 'app.py', *sys.argv[3:]])"
+# A user without a name, as OpenShift makes one up. It may read the interpreter, wherever that is.
+NOBODY = "setpriv --reuid=12345 --regid=0 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"
+
+
+def races(url: str) -> None:
+    assert Visitor(url, "starts").race(max_new_tokens=16)[-1]["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("host", "asked", "whole"),
+    [
+        *((host, "[::1]", False) for host in ("::1", "[::1]", "::", "[::]", "0:0:0:0:0:0:0:1")),
+        *((host, "127.0.0.1", False) for host in ("0.0.0.0", "0")),
+        *((host, "[::1]", True) for host in ("::1", "[::]")),
+        ("localhost", "localhost", False),
+        ("", "127.0.0.1", True),
+    ],
+)
+def test_every_form_of_an_address_races(host, asked, whole, page_cache, monkeypatch) -> None:
+    """An IPv6 address passed all checks of ours, and then Gradio ended with a traceback, or found no port. whole: given
+    by the environment to a program that is started whole, since Gradio reads that when it is imported."""
+    try:
+        socket.create_server((asked.strip("[]"), 0), family=socket.AF_INET6 if ":" in asked else socket.AF_INET).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no {asked}: {error}")
+    if whole:
+        monkeypatch.setenv("GRADIO_SERVER_NAME", host)
+    options, script = (RACES, BY_ENVIRONMENT) if whole else (("--host", host, *RACES), ())
+    with served(page_cache, *options, script=script, host=asked) as page:
+        races(page.url)
+        assert "Traceback" not in page.log.read_text()
+
+
+def test_a_start_in_which_no_race_could_run_is_refused() -> None:
+    """`gradio app.py` runs the program a second time, in a thread, which replaced the page before its model was
+    loaded."""
+    command = [sys.executable, "-c", "from gradio.cli import cli; cli()", "app.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stderr == "app.py: `gradio app.py` would run this program twice; start it with `python app.py`\n"
+
+
+def test_a_user_who_may_write_to_the_temporary_folder_alone(page_cache) -> None:
+    """In a container with a made-up user and a read-only disk, the page would not start, or have no kernels to run."""
+    if subprocess.run([*NOBODY.split(), "true"], capture_output=True).returncode:
+        pytest.skip("no test may change its user here")
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        words = f"{NOBODY} env -u PHOTOFINISH_CACHE HOME=/ TMPDIR={folder} {sys.executable} app.py".split()
+        script = "-c", f"import os, sys; os.execvp('setpriv', {words} + sys.argv[1:])"
+        with served(page_cache, script=script) as page:
+            races(page.url)
+
+
+def test_without_a_share_link_the_page_is_there(page_cache, monkeypatch) -> None:
+    """Where Gradio's server cannot be reached, the page would wait for it, or end."""
+    monkeypatch.setenv("GRADIO_SHARE", "True")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing leaves this machine
+    with served(page_cache) as page:
+        races(page.url)
+        assert "Could not create share link" in page.log.read_text()
+
+
+def pictures(url: str) -> tuple[int, float]:
+    """How often something of a race's steps arrives: in all, and per second from the first to the last."""
+    visitor, packed = Visitor(url, "proxied"), []
+    visitor.client.event_hooks["response"].append(lambda answer: packed.append(answer.headers.get("content-encoding")))
+    frames = visitor.frames(settings={**ORDER, "max_new_tokens": 200})
+    times = [time.monotonic() for frame in frames if frame["state"] == "running"]
+    assert packed == ["gzip"], "nginx compresses nothing: this test has seen nothing"
+    num = sum(later - before > 0.02 for before, later in pairwise(times))
+    return num, num / (times[-1] - times[0])
+
+
+def test_behind_nginx_a_race_is_seen_as_it_goes(page_cache, monkeypatch) -> None:
+    """A proxy that collects and compresses answers, as it comes out of the box, would show one picture of a race; or
+    what docs/operate.md has would not work."""
+    monkeypatch.setenv("GRADIO_ROOT_PATH", "/sub")
+    with served(page_cache) as page:
+        races(page.url)
+        to = f"proxy_pass {page.url}"
+        collects = f"location / {{ {to}; proxy_ignore_headers X-Accel-Buffering; }}"
+        with nginx(f"location /sub/ {{ {to}/; }} {collects}") as url:
+            num, per_second = pictures(f"{url}/sub")
+            assert per_second > 10
+            assert pictures(url)[0] < num / 2, "nginx collects nothing: this test has seen nothing"
+        (documented,) = re.findall(r"(?s)```nginx\n(.+?)```", (ROOT / "docs" / "operate.md").read_text())
+        with nginx(documented.replace("http://127.0.0.1:7860", page.url)) as url:
+            assert pictures(url)[1] > 10
