@@ -1,11 +1,14 @@
-"""Parses untrusted JSON and checks it against a shape; errors name the field. Standard library only."""
+"""Decodes untrusted files, parses JSON and checks it against a shape; errors name the field. Standard library only."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import re
+import zlib
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,32 @@ MAX_DIGITS = 20  # digits of a checksum, the largest integer in a recording
 # page's longest race has one for each 38, 13 and 10 bytes; a file of nothing else takes a hundred times as long to
 # parse as one long text.
 BRACKETS, QUOTES, COMMAS = 20, 10, 4
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+UTF_16 = b"\xff\xfe", b"\xfe\xff"  # its marks
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def decoded(data: bytes, name: str = "it") -> str:
+    """The text of a file in UTF-8, or in UTF-16 with its mark; a mark is no part of the text. name: what an error calls
+    it. Raises UsageError."""
+    is_utf_16 = data[:2] in UTF_16 and data[2:4] != b"\0\0"
+    encoding = "UTF-16" if is_utf_16 else "UTF-8"
+    if b"\0" in data[:4] and not is_utf_16:
+        raise UsageError(f"{name} is not UTF-8 text, but has NULs like UTF-16 without its mark; save it as UTF-8")
+    try:
+        return data.decode("utf-16" if is_utf_16 else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start : error.start + 1]
+        raise UsageError(f"{name} is not {encoding} text: byte {error.start} is {byte!r}; save it as UTF-8") from error
+
+
+def gunzipped(data: bytes, most: int) -> bytes:
+    """The content of gzip data, of which more than `most` bytes are cut; other data as it is. Raises UsageError."""
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    try:
+        return gzip.GzipFile(fileobj=BytesIO(data)).read(most + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"it is a damaged gzip file: {error}") from error
 
 
 def check_quick(data: bytes, most: int, what: str = "it") -> None:
@@ -39,31 +67,32 @@ def check_quick(data: bytes, most: int, what: str = "it") -> None:
 
 
 def read_quick(path: Path, most: int) -> bytes:
-    """The content of a file whose lines are to be parsed. Raises UsageError if `check_quick` refuses it."""
+    """The content of a file of lines that goes on in UTF-8. Raises UsageError for UTF-16, or from `check_quick`."""
     with path.open("rb") as file:
         data = file.read(most + 1)
     check_quick(data, most)
+    if data[:2] in UTF_16:
+        raise UsageError("it is UTF-16 text; save it as UTF-8")
     return data
 
 
 def parse(data: bytes, max_bytes: int) -> Any:
     """The value of a JSON file. Raises UsageError for more than `max_bytes` and for what `check_quick` refuses, invalid
-    JSON or UTF-8, NaN or infinity, a repeated key, a lone surrogate, and nesting that would break a reader."""
+    JSON or text, NaN or infinity, a repeated key, a lone surrogate, and nesting that would break a reader."""
     check_quick(data, max_bytes)
+    words = decoded(data)
     try:
         value = json.loads(
-            data.decode("utf-8"),
+            words,
             object_pairs_hook=_unique,
             parse_constant=_no_constant,
             parse_float=_finite,
             parse_int=_integer,
         )
-        if _SURROGATE.search(data):
+        if _SURROGATE.search(words):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UsageError:
         raise
-    except UnicodeDecodeError as error:
-        raise UsageError(f"it is not UTF-8 text (byte {error.start})") from error
     except UnicodeEncodeError as error:
         raise UsageError("it holds half a character (a lone surrogate)") from error
     except RecursionError as error:

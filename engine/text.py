@@ -54,19 +54,6 @@ def read_bytes(path: str, max_bytes: int, name: str = "it") -> bytes:
     return data
 
 
-def read_text(path: str, max_bytes: int, name: str = "it") -> str:
-    """The text of a file, byte for byte, as `read_bytes`."""
-    try:
-        return read_bytes(path, max_bytes, name).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(not_text(error, "UTF-8", name)) from error
-
-
-def not_text(error: UnicodeDecodeError, encoding: str, name: str = "it") -> str:
-    """Why bytes are no text."""
-    return f"{name} is not {encoding} text: byte {error.start} is {error.object[error.start : error.start + 1]!r}"
-
-
 def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:
     """The prompt as the target sees it.
 

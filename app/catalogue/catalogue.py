@@ -249,7 +249,7 @@ def has_template(folder: Path) -> bool | None:
     if not folder.is_dir():
         return None
     config = folder / "tokenizer_config.json"
-    inside = config.is_file() and "chat_template" in json.loads(config.read_text(encoding="utf-8"))
+    inside = config.is_file() and "chat_template" in json.loads(config.read_bytes())
     return inside or (folder / "chat_template.jinja").is_file()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.core.errors import UsageError, choices
 from engine.core.values import FLAG, Shape, integer, number
-from engine.strict_json import check_quick
+from engine.strict_json import check_quick, decoded
 
 MAX_PROMPT_CHARS = 20_000
 MAX_NEW_TOKENS = 1_000
@@ -76,7 +76,7 @@ def read_limits(path: str) -> Limits:
     """The limits in a TOML file; keys that it leaves out keep their defaults. Raises UsageError with the key, the value
     and the choices."""
     try:
-        given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        given = tomllib.loads(decoded(Path(path).read_bytes()))
     except OSError as error:
         raise UsageError(f"cannot read the limits: {error.strerror}: {path}") from error
     except ValueError as error:  # of TOML, or of UTF-8

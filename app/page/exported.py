@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.recordings.recording import Recording, loads
+from engine.recordings.recording import Recording
 
 from ..figures.why import why
 from ..web.player.player import player
@@ -18,9 +18,3 @@ def exported(recording: Recording) -> str:
         for chart in why(recording)
     )
     return player(recording, f'<div class="player-why">{"".join(parts)}</div>')
-
-
-def exported_file(data: bytes, source: str) -> str:
-    """The same for the content of a recording's file; `source` names it in errors. Raises UsageError for anything that
-    is no recording."""
-    return exported(loads(data, source))

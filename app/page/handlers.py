@@ -13,7 +13,7 @@ import gradio as gr
 from gradio.context import LocalContext
 
 from engine.core.errors import UsageError, choices
-from engine.recordings.recording import Recording, checked
+from engine.recordings.recording import Recording, checked, unpacked
 from engine.text import encode_prompt
 
 from ..catalogue.catalogue import Catalogue
@@ -273,6 +273,7 @@ class Handlers(StatusLines):
         return {"count": len(prompt.token_ids), "chat": bool(getattr(loaded.tokenizer, "chat_template", None))}
 
     def _take(self, data: bytes) -> str:
+        data = unpacked(data)
         check_file(data.decode("utf-8", "replace"), "it", MAX_RECORDING_CHARS)
         key = secrets.token_hex(16)
         self.shelf.put(key, checked(data))

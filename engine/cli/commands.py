@@ -12,9 +12,10 @@ from ..core.spec import MAX_WIDTH, RULES, TOP_K, RaceSpec, SamplingParams
 from ..progress import Progress
 from ..recordings import recording as recordings
 from ..recordings.replay import SPEED, replay
+from ..strict_json import decoded
 from ..studies.prompts.data_files import MAX_FILE_BYTES, text_of
 from ..studies.prompts.prompts import FilePrompt, read_prompts
-from ..text import check_prompt_text, read_bytes, read_text
+from ..text import check_prompt_text, read_bytes
 from ..what_if.ask import queries_of
 from .arguments import Command, decimal, draft_size, not_empty, one_of, setting, shown, switch, typed, whole, words
 from .lane_options import LANES, SERVERS, lanes_from, race_of_servers, servers_from
@@ -42,14 +43,15 @@ MAX_PROMPT_BYTES = 16 * 1024 * 1024
 
 
 def read_prompt(options: Namespace) -> str:
-    """The prompt, byte for byte, from --prompt or --prompt-file. Raises UsageError."""
+    """The prompt, sign for sign, from --prompt or --prompt-file. Raises UsageError."""
     given = [*options.prompt, *options.prompt_file]
     if len(given) != 1:
         raise UsageError(f"give exactly one prompt, by --prompt TEXT or --prompt-file FILE, not {len(given) or 'none'}")
     if options.prompt:
         text = options.prompt[0]
     else:
-        text = read_text(options.prompt_file[0], MAX_PROMPT_BYTES, f"the prompt in {shown(options.prompt_file[0])}")
+        (path,), name = options.prompt_file, f"the prompt in {shown(options.prompt_file[0])}"
+        text = decoded(read_bytes(path, MAX_PROMPT_BYTES, name), name)
     check_prompt_text(text)
     return text
 

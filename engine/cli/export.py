@@ -7,14 +7,14 @@ from argparse import Namespace
 from pkgutil import resolve_name
 
 from ..core.errors import UsageError
-from ..recordings.recording import check_writable, loads, read_bytes, write_bytes
+from ..recordings.recording import check_writable, read, write_bytes
 from ..recordings.steps_csv import steps_csv
 from .arguments import Command, not_empty, setting
 from .options import FILE
 
-# Makes the page from a recording's bytes and its name in errors. It consists of the page's own files, so this is the
-# one place where the engine names the app: by a string, like every table of plug-ins.
-PLAYER = "app.page.exported:exported_file"
+# Makes the page from a recording. It consists of the page's own files, so this is the one place where the engine names
+# the app: by a string, like every table of plug-ins.
+PLAYER = "app.page.exported:exported"
 
 
 def _export(options: Namespace) -> int:
@@ -25,11 +25,11 @@ def _export(options: Namespace) -> int:
         raise UsageError("the recording, --html and --csv must be different files")
     for path in wanted:
         check_writable(path)
-    data, source = read_bytes(options.file), f"the recording {options.file!r}"
+    recording = read(options.file)
     if options.html is not None:
-        _write(options.html, resolve_name(PLAYER)(data, source))
+        _write(options.html, resolve_name(PLAYER)(recording))
     if options.csv is not None:
-        _write(options.csv, steps_csv(loads(data, source)))
+        _write(options.csv, steps_csv(recording))
     return 0
 
 

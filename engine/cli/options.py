@@ -13,12 +13,12 @@ MAX_THREADS = 64
 
 
 _DEVICE = re.compile("auto|cpu|mps|cuda(:[0-9]{1,3})?")
-FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it")
+FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it, or an exported page")
 JSON = switch("--json", "print one JSON object on stdout and nothing else")
 PROMPT = (
     setting("--prompt TEXT", str, "the prompt, used byte for byte", [], action="append"),
     setting(
-        "--prompt-file F", str, "a UTF-8 file with the prompt, used byte for byte; - is stdin", [], action="append"
+        "--prompt-file F", str, "a file with the prompt, byte for byte after a BOM; - is stdin", [], action="append"
     ),
     switch("--chat", "apply the model's chat template"),
 )  # read by `commands.read_prompt`

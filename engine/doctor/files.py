@@ -175,7 +175,7 @@ def _info(shape: Sequence[int], dtype: str, values: Sequence[int] | None = None)
 
 
 def _vocabulary(path: Path) -> dict[str, int]:
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = json.loads(path.read_bytes())
     tokens = content["model"].get("vocab") or {}
     if not isinstance(tokens, dict):  # unigram: a list of [token, score]
         tokens = {token: i for i, (token, _) in enumerate(tokens)}

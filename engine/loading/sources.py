@@ -161,7 +161,7 @@ def weights_files(folder: Path) -> list[Path]:
 
 def _indexed(folder: Path, index: Path) -> list[Path]:
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{str(index)!r} is damaged: {type(error).__name__}: {error}") from error
     for name in names:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -21,7 +22,8 @@ from ..cache import write_atomically
 from ..core.errors import RaceError, UsageError
 from ..core.events import Failed, LaneEvent, text_of, token_ids
 from ..core.spec import PLAIN, SERVER, SPECULATIVE, RaceSpec
-from ..strict_json import check_quick, parse
+from ..strict_json import check_quick, gunzipped, parse
+from ..text import read_bytes
 from .check import FORMAT, SCHEMA, check, read_spec
 from .claims import judged
 from .event_json import of_checked, to_json
@@ -95,24 +97,28 @@ def loads(data: bytes, source: str = "the recording") -> Recording:
 
 def checked(data: bytes) -> Recording:
     """A checked recording from the bytes of its file. Raises UsageError if they are broken or hostile."""
-    fields = parse(data, MAX_BYTES)
+    fields = parse(unpacked(data), MAX_BYTES)
     spec, events = check(fields)
     return Recording({**fields, **judged(fields, spec, events)}, spec, events)
 
 
-def read(path: str | os.PathLike[str]) -> Recording:
-    """A checked recording from a file. Raises UsageError if it is missing, unreadable, too large or no recording."""
-    return loads(read_bytes(path), f"the recording {os.fspath(path)!r}")
-
-
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a recording's file for `loads`; just enough of a file that is too large for `loads` to refuse it.
-    Raises UsageError if it is missing or unreadable."""
+def unpacked(data: bytes) -> bytes:
+    """The JSON in a recording's file, which may also be an exported page in any encoding. Raises UsageError."""
+    if not data.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"):
+        return data
+    _, found, rest = data.replace(b"\0", b"").partition(b'id="recording">')  # without the zeros of UTF-16
+    if not found:
+        raise UsageError("it is a web page without a recorded race")
     try:
-        with open(path, "rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read the recording {os.fspath(path)!r}: {_reason(error)}") from error
+        return gunzipped(b64decode(rest.partition(b"<")[0]), MAX_BYTES)
+    except ValueError as error:
+        raise UsageError("it is a web page whose recorded race is damaged") from error
+
+
+def read(path: str | os.PathLike[str]) -> Recording:
+    """A checked recording from a file; "-" is stdin. Raises UsageError if it cannot be read or is no recording."""
+    source = f"the recording {os.fspath(path)!r}"
+    return loads(read_bytes(os.fspath(path), MAX_BYTES, source), source)
 
 
 def write(path: str | os.PathLike[str], recording: Recording) -> tuple[str, ...]:

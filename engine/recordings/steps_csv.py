@@ -13,14 +13,14 @@ COLUMNS = (
     *("lane", "step", "position", "num_drafted", "num_accepted", "num_committed", "width"),
     *("draft_s", "verify_s", "clock_s", "drafted", "parents", "kept", "token_ids", "text"),
 )
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # the last four where letters may be wide
 
 
 def steps_csv(recording: Recording) -> str:
-    """A checked recording's steps as CSV (RFC 4180) with a header row. `*_s` are seconds; numbers in one cell are
-    separated by spaces; `parents` is empty for chains; `kept` counts `drafted` from 0; `width` is empty if unknown. No
-    cell is a formula: `text`, what the step committed, is a JSON string, and a lane name that a spreadsheet would
-    evaluate gets an apostrophe."""
+    """A checked recording's steps as CSV (RFC 4180) with a header row, after the mark by which spreadsheets know UTF-8.
+    `*_s` are seconds; numbers in one cell are separated by spaces; `parents` is empty for chains; `kept` counts
+    `drafted` from 0; `width` is empty if unknown. No cell is a formula: `text`, what the step committed, is a JSON
+    string, and a lane name that a spreadsheet would evaluate gets an apostrophe."""
     out = io.StringIO()
     table = csv.writer(out)
     table.writerow(COLUMNS)
@@ -36,4 +36,4 @@ def steps_csv(recording: Recording) -> str:
                     json.dumps("".join(step.pieces), ensure_ascii=False),
                 )
             )
-    return out.getvalue()
+    return "\ufeff" + out.getvalue()

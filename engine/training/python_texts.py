@@ -34,7 +34,7 @@ def texts_of(data: str, seed: int) -> Iterator[str]:
         return
     path = Path(data)
     if path.is_file():
-        yield path.read_text(encoding="utf-8", errors="ignore")
+        yield path.read_text(encoding="utf-8-sig", errors="ignore")
     elif path.is_dir():
         yield from _read([p for p in path.rglob("*") if p.suffix in SUFFIXES], seed)
     else:
@@ -54,7 +54,7 @@ def _read(paths: list[Path], seed: int) -> Iterator[str]:
     random.Random(seed).shuffle(paths)
     for path in paths:
         if path.stat().st_size <= MAX_FILE_BYTES:
-            yield path.read_text(encoding="utf-8", errors="ignore")
+            yield path.read_text(encoding="utf-8-sig", errors="ignore")
 
 
 def _own(seed: int) -> Iterator[str]:

@@ -17,7 +17,7 @@ import pytest
 
 from app.figures.why import FIGURES
 from app.jobs.recorded import RACES
-from app.page.exported import exported_file
+from app.page.exported import exported as page_of
 from app.web.player.player import describe
 from engine.analysis.metrics import race_speedup
 from engine.core.events import steps
@@ -29,9 +29,23 @@ from tests.helpers.races import with_tables
 
 pytestmark = pytest.mark.browser
 RACE = RACES / "story.json"
+ODD = "café → 猫 🚀"
 EMPTY, PRICE = 'id="remembered">{}', '{"photofinish.decide":{"dollars":"2.50"}}'
 STYLE_AND_SCRIPTS = re.compile(r"<(style|script)[^>]*>(.*?)</\1>", re.DOTALL)
 PACKED = re.compile(r'(?<=id="recording">)[^<]*(?=</script>)')
+
+
+# Where an exported page may stand: the headers of its host, options of the browser, what is not there when its program
+# begins, and whether it plays.
+PLACES = {
+    "sandbox": ({"Content-Security-Policy": "sandbox allow-scripts"}, {}, "", True),
+    "latin 1": ({"Content-Type": "text/html; charset=iso-8859-1"}, {}, "", True),
+    "no script": ({}, {"java_script_enabled": False}, "", False),
+    "own scripts alone": ({"Content-Security-Policy": "default-src 'self'; script-src 'self'"}, {}, "", False),
+    "nor style": ({"Content-Security-Policy": "script-src 'self'; style-src 'self'"}, {}, "", False),
+    "an old browser": ({}, {}, "DecompressionStream", False),
+    "a fault": ({}, {}, "CustomEvent", False),
+}
 
 
 @pytest.fixture
@@ -41,7 +55,7 @@ def exported(browser: Any, tmp_path: Path) -> Iterator[Any]:
 
     def make(recording: bytes, remembered: str = "{}", **options: Any) -> Any:
         file = tmp_path / "race.html"
-        file.write_text(exported_file(recording, "it").replace(EMPTY, EMPTY[:-2] + remembered, 1), encoding="utf-8")
+        file.write_text(page_of(loads(recording)).replace(EMPTY, EMPTY[:-2] + remembered, 1), encoding="utf-8")
         context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}, **options)
         opened.append(watched(context.new_page(), "file:"))
         opened[-1].goto(file.as_uri())
@@ -126,6 +140,45 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     assert needs_server.count() == 5 and not any(each.is_visible() for each in needs_server.all())
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_an_exported_page_says_its_result_wherever_it_stands(browser: Any, place: str) -> None:
+    """A Jenkins, a bucket or a mail program would show a heading with dead buttons, or a device's name as Ã©."""
+    headers, options, missing, plays = PLACES[place]
+    race = RACE.read_bytes().replace(b"gemma-3-270m", ODD.encode())
+    page = browser.new_context(offline=True, **options).new_page()
+    page.add_init_script(f"delete window.{missing}" if missing else "")
+    file = page_of(loads(race))
+    assert file.isascii() and ODD in describe(loads(race))[0]
+    page.route("**", lambda route: route.fulfill(body=file, headers={"Content-Type": "text/html", **headers}))
+    page.goto("http://host.test/")
+    if plays:
+        page.wait_for_selector("#about:not([hidden])")
+        assert f": {ODD} in bfloat16" in page.inner_text("#about") and page.is_visible(".pf")
+    else:
+        page.wait_for_timeout(1500)
+        assert page.inner_text("body").strip() == describe(loads(race))[1]
+    assert page.is_visible("#says") is not plays and page.title() == describe(loads(race))[0]
+    page.context.close()
+
+
+def test_a_page_that_a_browser_has_saved_plays_again(exported: Any, tmp_path: Path) -> None:
+    """Ctrl+S saves what the program has made of the page: the race would be there twice, on a stage, or not at all."""
+    race = RACE.read_bytes().replace(b"gemma-3-270m", ODD.encode())
+    page = exported(race, PRICE)
+    page.click("#page-stage-button")
+    page.keyboard.press("Space")
+    (tmp_path / "saved.html").write_text(page.evaluate("document.documentElement.outerHTML"), encoding="utf-8")
+    assert loads((tmp_path / "saved.html").read_bytes()).text == loads(race).text
+    page.goto((tmp_path / "saved.html").as_uri())
+    page.wait_for_selector("#about:not([hidden])")
+    page.evaluate(SETTLED)
+    page.problems.clear()  # styles of the old drawing, refused
+    page.focus("[data-ref=scrub]")
+    page.keyboard.press("End")
+    page.evaluate(SETTLED)
+    assert page.evaluate(TOKENS) == expected(loads(race)) and page.locator(".pf, h1, footer").count() == 3
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme: str) -> None:
     """A hidden tab that takes the focus; text without contrast, since the rules around the race view are others here; a
@@ -169,9 +222,10 @@ def test_an_exported_page_opens_on_the_money_and_sends_itself(exported: Any) -> 
     alone = "This engine alone: speculative decoding, EAGLE-3 head, automatic length, "
     alone += f"{ratio:.2f}× as fast as Plain (measured)"
     assert words_.startswith(f"{alone}. {SAME}. Measured by ") and "machine time" not in words_
-    made = exported_file(RACE.read_bytes(), "it").replace(EMPTY, EMPTY[:-2] + kept.replace("2.50", "7"), 1)
+    made = page_of(loads(RACE.read_bytes())).replace(EMPTY, EMPTY[:-2] + kept.replace("2.50", "7"), 1)
     assert (PACKED.findall(sent), sent.count("<script")) == (PACKED.findall(made), made.count("<script"))
     assert STYLE_AND_SCRIPTS.findall(sent) == STYLE_AND_SCRIPTS.findall(made), "their hashes are in its policy"
+    assert sent.isascii() and len(sent) < len(made) + 1000
     page.evaluate("navigator.canShare = () => false")
     page.click("#page-send-button")
     page.wait_for_selector("#page-send-button:has-text('Copied')")
@@ -217,7 +271,7 @@ def test_the_page_gives_the_files_that_the_command_makes(tab: Any) -> None:
         tab.press("[data-ref=whatIfK]", "Home")
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         page = download(tab, "[data-ref=savePage]").path().read_bytes().decode()
-        assert page == exported_file(text.encode(), "it").replace(EMPTY, EMPTY[:-2] + PRICE, 1)
+        assert page == page_of(loads(text.encode())).replace(EMPTY, EMPTY[:-2] + PRICE, 1)
         assert gzip.decompress(b64decode(PACKED.findall(page)[0])) == text.encode()
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         assert download(tab, "[data-ref=saveSteps]").path().read_bytes().decode() == steps_csv(loads(text.encode()))

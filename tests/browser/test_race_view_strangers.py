@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from app.jobs.recorded import RACES
+from app.page.exported import exported as page_of
 from app.web import RACE_VIEW_CSS
 from engine.analysis.metrics import lane_metrics, race_speedups
 from engine.core.errors import UsageError
@@ -145,7 +146,7 @@ def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
         tab.set_input_files("[data-ref=file]", [])
         tab.set_input_files("[data-ref=file]", path)
 
-    open_file(good.encode())
+    open_file(page_of(loads(good.encode())).encode("utf-16"))
     tab.wait_for_function("window.photofinish.state.fromFile")
     tab.evaluate(SETTLED)
     before = tab.evaluate(TOKENS)
@@ -156,7 +157,7 @@ def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
         (wrong.encode(), "nobody"),
         (b"", "not JSON"),
         (b"[" * 300_000, "brackets"),
-        (b"\xff\xfe", "not UTF-8"),
+        (b"\xff", "not UTF-8"),
         (b" " * 11_000_000, "larger than"),
     ):
         tab.evaluate("document.querySelector('[data-ref=alertText]').textContent = ''")

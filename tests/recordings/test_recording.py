@@ -123,8 +123,10 @@ def test_where_saving_cannot_work_is_said_before_the_race(tmp_path):
     "data, words",
     [
         (b"", "not JSON"),
-        (b"\xff\xfe{}", "not UTF-8"),
-        (b"\xef\xbb\xbf{}", "not JSON"),
+        (b"\xff{}", "not UTF-8"),
+        (b"<html>", "a web page without a recorded race"),
+        (b'<html><p id="recording">?</p>', "not JSON"),
+        (b'<html><p id="recording">H4sI</p>', "a web page whose recorded race is damaged"),
         (b'{"schema": NaN}', "NaN"),
         (b'{"schema": -Infinity}', "Infinity"),
         (b'{"schema": 1e999}', "out of range"),

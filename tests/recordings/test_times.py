@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import json
 import random
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.jobs.recorded import RACES
-from app.page.exported import exported_file
+from app.page.exported import exported
 from app.web.player.player import describe
 from engine.core.errors import UsageError
 from engine.recordings.recording import build, checked, read, summary
@@ -155,6 +156,6 @@ def test_the_doubt_is_seen_wherever_the_race_is(tmp_path: Any, capsys: Any) -> N
     assert doubt.endswith(", so do not quote its ratio.") and summary(read(path))["cautions"] == [caution]
     assert main(["replay", str(path), "--speed", "0"]) == 0
     assert doubt in " ".join(capsys.readouterr().out.split())
-    assert caution["short"] in describe(read(path))[1] and caution["short"] in exported_file(path.read_bytes(), "it")
+    assert caution["short"] in describe(read(path))[1] and caution["short"] in html.unescape(exported(read(path)))
     path.write_text(json.dumps({**STORY, "cautions": [caution]}))
     assert read(path)["cautions"] == []

@@ -189,7 +189,11 @@ def test_a_race_of_trees_survives_every_reader(temperature: float, tmp_path: Pat
     assert sorted(replay(again, math.inf), key=str) == sorted(again.events, key=str)
     _, other = recorded(2, temperature)
     assert steps(other.events, LANE) != done and compare(recording, other)["same_tokens"]
-    rows = [row for row in csv.DictReader(io.StringIO(steps_csv(recording), newline="")) if row["lane"] == LANE]
+    rows = [
+        row
+        for row in csv.DictReader(io.StringIO(steps_csv(recording).removeprefix("\ufeff"), newline=""))
+        if row["lane"] == LANE
+    ]
     for step, row in zip(done, rows, strict=True):
         numbers = {name: tuple(map(int, row[name].split())) for name in ("drafted", "parents", "kept", "token_ids")}
         assert numbers == {name: getattr(step, name) for name in numbers}

@@ -2,7 +2,7 @@
 // its steps as a table.
 
 import { saveAs, sayOn } from "../base/dom.js";
-import { isOpened, savedKind } from "../base/saved.js";
+import { isOpened, savedKind, fileText } from "../base/saved.js";
 import { DECIDE_KEY, rememberedJson, TAB_KEY } from "../base/storage.js";
 import { oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
@@ -62,7 +62,7 @@ document.addEventListener("click", (event) => {
 
 async function openFile(file) {
   try {
-    const kind = savedKind(await file.slice(0, 1000).text());
+    const kind = savedKind(await fileText(file.slice(0, 2000)));
     if (kind && kind !== "race" && isOpened(file)) return;
     const key = await send(file);
     const judged = await fetch(`recordings/${key}.json`);        // the server decides what may be said of it
@@ -80,7 +80,8 @@ async function openFile(file) {
 export function withOwn(page) {
   const kept = { [DECIDE_KEY]: rememberedJson(DECIDE_KEY), ...(root.dataset.tab === "decide" ? { [TAB_KEY]: "decide" } :
     {}) };
-  return page.replace(/(?<=id="remembered">)[^<]*/, () => JSON.stringify(kept).replaceAll("<", "\\u003c"));
+  return page.replace(/(?<=id="remembered">)[^<]*/, () => JSON.stringify(kept).replace(/[<\u0080-\uffff]/g,
+    (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`));
 }
 
 async function saveServed(form, button) {
@@ -88,9 +89,8 @@ async function saveServed(form, button) {
   try {
     const answer = await fetch(`recordings/${await served()}.${form}`);
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    const text = await answer.text(), type = answer.headers.get("Content-Type");
-    return form === "html" ? await handOver(new Blob([withOwn(text)], { type }), form, button) :
-      download(new Blob([text], { type }), form, button);
+    if (form !== "html") return download(await answer.blob(), form, button);
+    return await handOver(new Blob([withOwn(await answer.text())], { type: "text/html" }), form, button);
   } catch {
     return board.alert("The server is not responding. Save the race as a file and run \u201cpython -m engine export "
       + "FILE\u201d later to get a web page or a table.");

@@ -2,12 +2,13 @@
 
 The file holds the page's own race view (app/web/main.js), and the recording, as gzip in base64, so no
 recording can become markup. Its Content-Security-Policy allows the one script and the one style of the file, by their
-hashes, and no request at all.
+hashes, and no request at all. It is ASCII, the same text under any charset that a host names.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import re
 from base64 import b64encode
 from hashlib import sha256
@@ -24,8 +25,9 @@ from ..colours import variables
 
 FOLDER = Path(__file__).parent
 # A page without a server has no properties, no events and nothing to watch.
+_BUNDLE = re.sub(r"[^\0-\x7f]", lambda sign: json.dumps(sign[0])[1:-1], bundle("player/player.js", constants=CONSTANTS))
 PROGRAM = f"""(({", ".join(GR_HTML)}) => {{
-{bundle("player/player.js", constants=CONSTANTS)}}})(document.getElementById("race"), {{}}, () => 0, () => 0);"""
+{_BUNDLE}}})(document.getElementById("page"), {{}}, () => 0, () => 0);"""
 
 WHY = '<section class="pf-why-cheats"'  # the part of the tab Why that needs a server
 
@@ -34,11 +36,12 @@ def player(recording: Recording, why: str = "") -> str:
     """The page that plays the race of this recording. why: HTML for the tab Why, below its sentence."""
     title, says = describe(recording)
     race = b64encode(gzip.compress(recording.text.encode(), mtime=0)).decode("ascii")
-    return _filled(SHELL, title=escape(title), says=escape(says), race=race, why=why)
+    page = _filled(SHELL, title=escape(title), says=escape(says), race=race, why=why)
+    return page.encode("ascii", "xmlcharrefreplace").decode()
 
 
 def describe(recording: Recording) -> tuple[str, str]:
-    """The page's title, and what a browser without scripts shows."""
+    """The page's title, and what it shows unless its program draws the race."""
     spec = recording.spec
     name, plain, baseline = map(spec.first, (SPECULATIVE, PLAIN, BASELINE))
     drafter = next((f", {lane.drafter}" for lane in spec.lanes if lane.name == name), "")
@@ -52,7 +55,8 @@ def describe(recording: Recording) -> tuple[str, str]:
     says = "".join(f" {caution['short']}" for caution in cautions)
     return title, (
         f"A recorded race of Photofinish: {title}; {verdict['sentence']}.{says} Recorded {recording['created']} on "
-        f"{recording['device']['name']}. It needs a browser with JavaScript."
+        f"{recording['device']['name']}. If it does not play here, open the file from a disk, in a browser "
+        "of 2024 or later with JavaScript."
     )
 
 
@@ -62,7 +66,7 @@ def _filled(page: str, **parts: str) -> str:
 
 
 def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode('ascii')}'"
+    return f"'sha256-{b64encode(sha256(text.encode('ascii')).digest()).decode('ascii')}'"
 
 
 def _shell() -> str:

@@ -3,7 +3,7 @@
 
 import { MAX_FILE_CHARS } from "../host.js";
 import { fill } from "../base/dom.js";
-import { savedKind } from "../base/saved.js";
+import { savedKind, fileText } from "../base/saved.js";
 import { oneLine, shellQuoted, startOf } from "../base/text.js";
 import { choiceOf, parts, setChoice } from "./box.js";
 
@@ -76,11 +76,11 @@ async function choosePrompts(name, body, isWhole = false) {
 
 // Take a file of prompts. Returns the text of one that holds a result instead.
 export async function takeFile(file) {
-  const kind = savedKind(await file.slice(0, 1000).text().catch(() => ""));
+  const kind = savedKind(await fileText(file.slice(0, 2000)).catch(() => ""));
   if (file.size > 3 * MAX_FILE_CHARS)
     return refuse(file.name, `has ${file.size} bytes; at most ${MAX_FILE_CHARS} characters are allowed`) ?? null;
   if (kind === "race") return refuse(file.name, "is a recorded race; Open on the page shows it") ?? null;
-  if (kind) return file.text();
+  if (kind) return fileText(file);
   parts.paste.value = "";
   await choosePrompts(file.name, file);
   return null;

@@ -4,18 +4,16 @@ by its name, or by how its text begins; what is neither is refused, never read a
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import re
-import zlib
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO, StringIO
 from typing import Any
 
 from ...core.errors import UsageError, in_a_line, short
-from ...strict_json import parse as parse_json
-from ...text import MAX_PROMPT_CHARS, not_text
+from ...strict_json import decoded, gunzipped, parse
+from ...text import MAX_PROMPT_CHARS
 
 MAX_FILE_BYTES = 2 * 1024**3
 # The first of these that an entry has is its prompt.
@@ -49,11 +47,7 @@ class Entries:
 def text_of(data: bytes, name: str, most: int) -> str:
     """The text of a file: unpacked if it is gzip, as JSON lines if it is Parquet. Raises UsageError for more than
     `most` bytes, for what is neither UTF-8 nor UTF-16 with its mark, and for a name that says another format."""
-    if data.startswith(b"\x1f\x8b"):
-        try:
-            data = gzip.GzipFile(fileobj=BytesIO(data)).read(most + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UsageError(f"it is a damaged gzip file: {error}") from error
+    data = gunzipped(data, most)
     if len(data) > most:
         raise UsageError(f"it has more than {most:,} bytes, the limit")
     ending = _ending(name)
@@ -61,13 +55,7 @@ def text_of(data: bytes, name: str, most: int) -> str:
         return _of_parquet(data, most)
     if ending in OTHERS:
         raise _not_read(ending)
-    is_utf_16 = data[:2] in (b"\xff\xfe", b"\xfe\xff") and data[2:4] != b"\0\0"
-    if b"\0" in data[:4] and not is_utf_16:
-        raise UsageError("it is not UTF-8 text, but may be UTF-16 without its mark, or UTF-32; save it as UTF-8")
-    try:
-        return data.decode("utf-16" if is_utf_16 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{not_text(error, 'UTF-16' if is_utf_16 else 'UTF-8')}; save it as UTF-8") from error
+    return decoded(data)
 
 
 def entries_of(text: str, name: str, whole: bool = False) -> Entries:
@@ -110,7 +98,7 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 def _value(text: str) -> Any:
     try:
-        return parse_json(text.encode("utf-8", "surrogatepass"), MAX_FILE_BYTES)
+        return parse(text.encode("utf-8", "surrogatepass"), MAX_FILE_BYTES)
     except UsageError as error:
         return error
 
