@@ -7,12 +7,15 @@ from pathlib import Path
 
 import gradio as gr
 
+from ..web import PRINT_CSS
 from ..web.colours import BLUES, COLOURS, INKS, WHITE, variables
 
 PAGE_CSS = variables(".gradio-container") + (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 # Rules for the whole page under a condition: in `launch(css=...)` Gradio would put `.gradio-container` before each of
 # them once more.
-HEAD = """<style>
+HEAD = (
+    f"<style>{PRINT_CSS}</style>"
+    + """<style>
 @media (max-width: 640px) { .gradio-container .fillable { padding-left: 0 !important; padding-right: 0 !important; } }
 @media (min-width: 941px) and (max-width: 1480px) {
   html[data-settings] #page-top > :first-child { flex: 1 0 max-content; }
@@ -29,6 +32,7 @@ HEAD = """<style>
   .gradio-container * { transition: none !important; animation: none !important; }
 }
 </style>"""
+)
 
 LIGHT_DARK = {
     "body_background_fill": COLOURS["page"],

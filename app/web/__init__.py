@@ -46,4 +46,5 @@ def _template() -> str:
 RACE_VIEW_TEMPLATE = _template()
 # For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every comma.
 RACE_VIEW_CSS = variables(".pf") + "".join(map(_read, SHEETS))
+PRINT_CSS = _read("board/print.css")
 RACE_VIEW_JS = bundle("main.js", constants=CONSTANTS)

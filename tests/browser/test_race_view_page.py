@@ -27,6 +27,7 @@ from tests.helpers.race_pages import (
     race_over,
     rejudged,
     show,
+    waiting,
     words,
     words_of,
 )
@@ -275,14 +276,6 @@ def test_a_phone_shares_and_warns_first(page: Any) -> None:
 
 
 # ---- the card of a race that waits or is prepared, over a race that stays
-
-
-def waiting(left: list[int | None], state: str = "waiting", seq: int = 0) -> list[dict[str, Any]]:
-    """Frames of a race that waits so many seconds."""
-    text = "2 races ahead of you."
-    blank = {"race": "next", "ribbon": "", "header": None, "events": [], "metrics": None, "recording": None}
-    told = [{"text": text, "share": None, "left_s": each} for each in left]
-    return [{**blank, "seq": seq + i, "state": state, "status": status} for i, status in enumerate(told)]
 
 
 def test_a_race_stays_until_the_next_one_begins(page: Any) -> None:

@@ -58,7 +58,8 @@ UNREADABLE = """() => {
 # room at all and is not shown, is not cut.
 CUT = """() => {
     const found = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    const hidden = "script, style, option, .pf-sr, .sr-only, .pf-unseen, .pf-newline, .pf-one-word, .js-plotly-plot";
+    const hidden = "script, style, option, .pf-sr, .sr-only, .pf-unseen, .pf-newline, .js-plotly-plot, .pf-one-word,"
+      + ".pf-one-excerpt";      // of tokens side by side the end of one may be its neighbour's
     while (walker.nextNode()) {
       const text = walker.currentNode, node = text.parentElement, range = document.createRange();
       const seen = node.checkVisibility({ visibilityProperty: true, opacityProperty: true });

@@ -178,6 +178,14 @@ def show(page: Any, sent: list[dict[str, Any]]) -> None:
     page.evaluate(SETTLED)
 
 
+def waiting(left: list[int | None], state: str = "waiting", seq: int = 0) -> list[dict[str, Any]]:
+    """Frames of a race that waits so many seconds."""
+    text = "2 races ahead of you."
+    blank = {"race": "next", "ribbon": "", "header": None, "events": [], "metrics": None, "recording": None}
+    told = [{"text": text, "share": None, "left_s": each} for each in left]
+    return [{**blank, "seq": seq + i, "state": state, "status": status} for i, status in enumerate(told)]
+
+
 def opened(page: Any, recording: Mapping[str, Any], tab: str = "") -> None:
     """Open the recording as a file, without a server, and a tab of the page."""
     text = json.dumps(rejudged(recording), ensure_ascii=False)

@@ -19,7 +19,7 @@ from engine.analysis.metrics import race_speedup
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.recordings.recording import Recording
 
-from .. import CONSTANTS, RACE_VIEW_CSS, RACE_VIEW_TEMPLATE
+from .. import CONSTANTS, PRINT_CSS, RACE_VIEW_CSS, RACE_VIEW_TEMPLATE
 from ..bundle import GR_HTML, bundle
 from ..colours import variables
 
@@ -72,7 +72,7 @@ def _hash(text: str) -> str:
 def _shell() -> str:
     """The page but for its race. What needs a server is not shown."""
     read = {name: (FOLDER / f"player.{name}").read_text(encoding="utf-8") for name in ("html", "css")}
-    style = variables(":root") + RACE_VIEW_CSS + read["css"]
+    style = variables(":root") + RACE_VIEW_CSS + read["css"] + PRINT_CSS
     policy = f"default-src 'none'; script-src {_hash(PROGRAM)}; style-src {_hash(style)}"
     view = RACE_VIEW_TEMPLATE.replace(" data-served", " hidden").replace(WHY, f"@@why@@{WHY}")
     return _filled(

@@ -90,3 +90,9 @@ on("tab", (name) => {
     document.getElementById(`page-${tab}`)?.classList.toggle("page-open", name === tab);
   askForFigures();
 });
+
+// Plotly's figures have the width of the screen; with a box of their own they can be scaled to that of the paper.
+const ofFigures = (does) => () => document.querySelectorAll(".main-svg").forEach(does);
+window.addEventListener("beforeprint", ofFigures((svg) =>
+  svg.setAttribute("viewBox", `0 0 ${svg.getAttribute("width")} ${svg.getAttribute("height")}`)));
+window.addEventListener("afterprint", ofFigures((svg) => svg.removeAttribute("viewBox")));

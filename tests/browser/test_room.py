@@ -1,0 +1,142 @@
+"""The page with words that take more room than ours, and on paper; and the box of the prompt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.jobs.recorded import RACES
+from app.page.exported import exported_file
+from tests.app.test_saved import LOAD, STUDY, joint
+from tests.helpers.broken_races import SHORT
+from tests.helpers.page_browser import CUT, close_settings, figures, open_settings, watched
+from tests.helpers.race_pages import SETTLED, feed, show, waiting
+
+pytestmark = pytest.mark.browser
+DESK, PAPER = (1280, 800), ((794, 1123), (816, 1056))  # of paper: A4, Letter
+LONGER = """() => { const done = window.longer ??= new WeakSet(), all = "button, a, summary, label, legend, h1, h2, h3,"
+      + "th, dt, output, .pf-track-name, .pf-card *, button *, label span, h2 span, h3 span";
+    for (const node of document.querySelectorAll(all)) for (const text of node.childNodes) {
+      const words = text.nodeType === 3 && !done.has(text) ? text.data.trim() : "";
+      if (words.length > 1) { done.add(text); text.data += words.slice(0, Math.ceil(0.4 * words.length)); } } }"""
+SPACED = """* { line-height: 1.5 !important; letter-spacing: 0.12em !important; word-spacing: 0.16em !important; }
+p { margin-bottom: 2em !important; }"""  # WCAG 1.4.12
+ABOVE = "dialog[open], .pf[data-stage], .sidebar.open"  # what may lie over the page
+COVERED = """above => [...(document.querySelector(above) ?? document).querySelectorAll(
+    "button, a[href], summary, input, select, textarea")].filter(node => {
+    const unlike = ":disabled, .pf-sr, .wrap-inner *, .js-plotly-plot *, .pf-text *";
+    if (!node.checkVisibility({ visibilityProperty: true }) || node.matches(unlike)) return false;
+    node.scrollIntoView({ block: "center", inline: "center" });
+    const { left, top, width, height } = node.getBoundingClientRect();
+    const found = document.elementFromPoint(left + width / 2, top + height / 2);
+    return width > 1 && !node.contains(found) && !found?.closest("label")?.contains(node);
+  }).map(node => node.outerHTML.slice(0, 90))"""
+# On paper: what is only pressed, boxes that cut, lanes smaller than their text, and texts that lie on each other.
+ON_PAPER = """() => {
+    const found = [], texts = [], says = ".pf-proof-open, .pf-one-guess, .pf-one-verdict, .pf-track-more, .ps-race";
+    for (const node of document.body.querySelectorAll(":not(svg, svg *, option)")) {
+      if (!node.checkVisibility({ visibilityProperty: true })) continue;
+      const { overflowY, overflowX } = getComputedStyle(node), isHigh = node.scrollHeight > node.clientHeight + 1;
+      const isWide = overflowX !== "visible" && node.scrollWidth > node.clientWidth + 1;
+      if (node.matches(`button:not(${says}), [role=tab], input[type=range]`)) found.push(["pressed", node.outerHTML]);
+      if (isWide || (isHigh && (overflowY !== "visible" || node.matches(".pf-text, .pf-lane"))))
+        found.push(["cut", node.outerHTML.slice(0, 90)]);
+      for (const text of node.childNodes) if (text.nodeType === 3 && text.data.trim()) {
+        const range = document.createRange();
+        range.selectNodeContents(text);
+        texts.push(...[...range.getClientRects()].filter(box => box.width > 1).map(box => [text.data, box])); } }
+    for (const [i, [one, a]] of texts.entries()) for (const [other, b] of texts.slice(0, i)) {
+      const over = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (over > 0.4 * Math.min(a.height, b.height) && Math.min(a.right, b.right) - Math.max(a.left, b.left) > 3)
+        found.push(["over", one, other]); }
+    return document.documentElement.scrollWidth > innerWidth + 1 ? [...found, ["wide"]] : found; }"""
+
+
+def places(tab: Any) -> Any:
+    """Opens every tab and dialog, one after the other, and gives its name."""
+    for name in tab.locator("[role=tab]:not([hidden])").evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
+        tab.evaluate("name => document.getElementById(`pf-tab-${name}`).click()", name)
+        if name in ("charts", "why") and tab.locator("#page-why").count():
+            figures(tab, name)
+        yield name
+    for button in ("[data-ref=proofOpen]", "[data-glossary]", "#page-yours-button"):
+        if tab.locator(button).count():
+            tab.locator(button).first.evaluate("button => button.click()")
+            yield button
+            tab.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize("page", ["served", "exported"])
+def test_what_is_printed_is_whole(visit: Any, browser: Any, tmp_path: Path, page: str) -> None:
+    """A report for a boss with texts cut where a box scrolled, the footer across them, and dead buttons."""
+    if page == "served":
+        tab = visit(until="race", color_scheme="dark")
+        saved = {"name": "a.json", "mimeType": "text/plain", "buffer": json.dumps(joint(STUDY, LOAD)).encode()}
+        tab.set_input_files("#race .pf:not(dialog) [data-ref=file]", saved)
+        tab.wait_for_selector("#page-yours [data-ref=opened] >> text=Opened from a file")
+        tab.keyboard.press("Escape")
+    else:
+        (file := tmp_path / "race.html").write_text(exported_file((RACES / "story.json").read_bytes(), "it"), "utf-8")
+        tab = watched(browser.new_page(reduced_motion="reduce"), "file:")
+        tab.goto(file.as_uri())
+        tab.wait_for_selector("#about:not([hidden])")
+    for name in places(tab):
+        for (width, height), media in ((PAPER[0], "print"), (PAPER[1], "print"), (DESK, "screen")):
+            tab.set_viewport_size({"width": width, "height": height})
+            tab.emulate_media(media=media)
+            tab.evaluate(f"dispatchEvent(new Event('{'before' if media == 'print' else 'after'}print'))")
+            tab.evaluate(SETTLED)
+            assert media == "screen" or tab.evaluate(ON_PAPER) == [], (name, width)
+
+
+@pytest.mark.parametrize("how", ["longer", "spaced", "twice as large"])
+def test_other_words_have_room(visit: Any, how: str) -> None:
+    """A translator, German, or a reader's own spacing: a tab lay under "Play again" and could not be clicked."""
+    options = {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2} if how == "twice as large" else {}
+    tab = visit(until="race", **options)
+    if how == "spaced":
+        tab.add_style_tag(content=SPACED)
+
+    def look(where: str) -> None:
+        tab.evaluate(LONGER if how == "longer" else SETTLED)
+        tab.evaluate(SETTLED)
+        under = tab.locator(ABOVE).count() > 0
+        assert [each for each in tab.evaluate(CUT) if not under or each[0] == "cut off"] == [], where
+        assert tab.evaluate(COVERED, ABOVE) == [], where
+
+    for name in places(tab):
+        look(name)
+    open_settings(tab)
+    look("settings")
+    close_settings(tab)
+    tab.evaluate("document.getElementById('page-stage-button').click()")
+    tab.evaluate(LONGER if how == "longer" else SETTLED)
+    assert tab.evaluate(COVERED, ABOVE) == [], "the stage"
+
+
+@pytest.mark.parametrize("width", [1280, 640, 390])
+def test_a_race_that_waits_has_room(page: Any, width: int) -> None:
+    """The card lay over the board in a place of fixed height: what it said was cut."""
+    page.set_viewport_size({"width": width, "height": 800})
+    feed(page, SHORT)
+    show(page, waiting([30]))
+    page.add_style_tag(content=SPACED)
+    page.evaluate(LONGER)
+    assert page.is_visible("[data-ref=card]") and page.evaluate(COVERED, ABOVE) == []
+    assert [each for each in page.evaluate(CUT) if each[0] == "cut off"] == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_prompt_box_shows_whole_lines(tab: Any, width: int) -> None:
+    """Half a third line, at everybody's first visit: text shows in a box's padding too."""
+    tab.set_viewport_size({"width": width, "height": 800})
+    for lines in (1, 3, 8, 40):
+        tab.fill("#page-prompt textarea", "\n".join(["a line"] * lines))
+        for does in ("focus", "blur"):
+            shown = tab.locator("#page-prompt textarea").evaluate(
+                f"box => {{ box.{does}(); return box.clientHeight / parseFloat(getComputedStyle(box).lineHeight); }}"
+            )
+            assert shown >= 2 and shown == int(shown), (lines, does, shown)
