@@ -12,7 +12,7 @@ import pytest
 
 from engine.recordings.recording import read
 from tests.helpers import CHAINS, race_pages
-from tests.helpers.page_browser import UNREADABLE, slowness
+from tests.helpers.page_browser import UNREADABLE
 from tests.helpers.race_pages import HOSTILE, SETTLED, STATE, TEXT, feed, race_over, words, words_of
 from tests.helpers.races import known_in_part
 from tests.helpers.steps_apart import chance_words, steps_of, taken_apart, verdicts_of
@@ -35,11 +35,6 @@ HELD = "() => [document.activeElement.className.split(' ')[0], document.activeEl
 ABOVE = """() => ['.pf-title', '.pf-board', '.pf-verdict', '.pf-bar'].map(name => {
     const { x, y, width, height } = document.querySelector(name).getBoundingClientRect();
     return [name, x, y, width, height]; })"""
-NUM_DRAWN = 20
-DRAW = """count => { for (let i = 0; i < count; i++) {
-    document.querySelector('[data-find=wrong]').click();
-    document.querySelector('.pf').dispatchEvent(new CustomEvent('photofinish:painted'));
-    document.querySelector('.pf-dice-box').getBoundingClientRect(); } }"""
 
 
 def opened(page: Any, recording: dict[str, Any], tab: str = "onestep") -> list[dict[str, Any]]:
@@ -327,27 +322,3 @@ def test_texts_of_strangers_stay_texts(page: Any) -> None:
         assert page.evaluate("document.querySelectorAll('#pf-panel-onestep :is(img, script)').length") == 0
         page.focus("[data-ref=stepHead]")
         press(page, "ArrowRight")
-
-
-def test_sixteen_rows_are_drawn_in_a_frame(page: Any) -> None:
-    """A walk that stutters in front of a class."""
-    race = race_over([f" w{i % 9}" for i in range(90)], seed=3, k=15, hit=0.8)
-    for event in (each for each in race["events"] if each["type"] == "step"):
-        event["width"] = 16
-    opened(page, taken_apart(race))
-    click(page, "[data-find=wrong]")
-    assert page.locator(".pf-one-place").count() == 16
-    devtools = page.context.new_cdp_session(page)
-    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})  # processor time: the machine may be busy
-
-    def spent_s() -> float:
-        found = devtools.send("Performance.getMetrics")["metrics"]
-        return next(float(each["value"]) for each in found if each["name"] == "TaskDuration")
-
-    each_s, bar_s = [1.0], 0.016 * slowness()
-    while min(each_s) >= bar_s and len(each_s) < 12:  # a core that is shared is slower in processor time too
-        before = spent_s()
-        page.evaluate(DRAW, NUM_DRAWN)
-        each_s.append((spent_s() - before) / NUM_DRAWN)
-    print(f"each {1000 * min(each_s):.1f} ms, after {len(each_s) - 1} rounds")
-    assert min(each_s) < bar_s

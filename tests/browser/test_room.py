@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from app.jobs.recorded import RACES
-from app.page.exported import exported_file
-from tests.app.test_saved import LOAD, STUDY, joint
+from app.page.exported import exported
+from engine.recordings.recording import read
+from tests.app.test_saved import CHECK_UP, LOAD, STUDY, joint
 from tests.helpers.broken_races import SHORT
 from tests.helpers.page_browser import CUT, close_settings, figures, open_settings, watched
 from tests.helpers.race_pages import SETTLED, feed, show, waiting
@@ -74,12 +75,12 @@ def test_what_is_printed_is_whole(visit: Any, browser: Any, tmp_path: Path, page
     """A report for a boss with texts cut where a box scrolled, the footer across them, and dead buttons."""
     if page == "served":
         tab = visit(until="race", color_scheme="dark")
-        saved = {"name": "a.json", "mimeType": "text/plain", "buffer": json.dumps(joint(STUDY, LOAD)).encode()}
+        saved = {"name": "a.json", "mimeType": "text/plain", "buffer": json.dumps(joint(STUDY, LOAD, CHECK_UP)).encode()}
         tab.set_input_files("#race .pf:not(dialog) [data-ref=file]", saved)
         tab.wait_for_selector("#page-yours [data-ref=opened] >> text=Opened from a file")
         tab.keyboard.press("Escape")
     else:
-        (file := tmp_path / "race.html").write_text(exported_file((RACES / "story.json").read_bytes(), "it"), "utf-8")
+        (file := tmp_path / "race.html").write_text(exported(read(RACES / "story.json")), "ascii")
         tab = watched(browser.new_page(reduced_motion="reduce"), "file:")
         tab.goto(file.as_uri())
         tab.wait_for_selector("#about:not([hidden])")

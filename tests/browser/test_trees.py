@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core.events import steps
-from tests.helpers.page_browser import UNREADABLE
-from tests.helpers.race_pages import SETTLED, STATE, TEXT, TOKENS, expected, feed, opened, race_over, words_of
+from tests.helpers.race_pages import SETTLED, TEXT, TOKENS, expected, feed, opened, race_over, words_of
 from tests.helpers.races import as_trees, events_of, recordings
 from tests.helpers.steps_apart import taken_apart
 
@@ -131,14 +130,3 @@ def test_arrows_walk_through_a_tree(page: Any) -> None:
         assert page.evaluate("document.activeElement.dataset.place") == str(wanted)
     page.keyboard.press("ArrowDown")
     assert page.evaluate("document.activeElement.dataset.place") == str(order[-1])
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_phone_shows_it_too(open_page: Any, dark: bool) -> None:
-    """A page that scrolls sideways because of a deep tree; letters too small or too pale."""
-    page = open_page(360, 800, dark, reduced_motion="reduce")
-    step = max(BRANCHED, key=lambda each: each.depth)
-    opened_at(page, step.index)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360 and page.evaluate(UNREADABLE) == []
-    assert page.evaluate(STATE)["metrics"]["speculative"]["num_steps"] == len(STEPS)
-    assert page.problems == []

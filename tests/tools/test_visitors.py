@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
-import pytest
-
-from tests.helpers.pageserver import Refused
-from tools.visitors import PREDICT, Race, Seen, inversions
+from tools.visitors import Race, inversions
 
 
 def raced(queued: float, begun: float) -> Race:
@@ -23,23 +19,6 @@ def test_a_race_is_over_when_nothing_more_of_it_comes() -> None:
     failed = Race()
     failed.see({**frame, "state": "failed", "complete": True})
     assert failed.outcome == "lost" and failed.begun is None
-
-
-def test_what_the_page_refuses_is_told_from_an_error() -> None:
-    """An error page would count as a limit, or a limit as an error."""
-    answers = {PREDICT: (400, {"error": "no such race"}), "/tokens": (429, {"detail": "later"}), "/stream": (400, {})}
-    seen = Seen()
-
-    def note(path: str) -> None:
-        status, said = answers[path]
-        seen.note(httpx.Response(status, json=said, request=httpx.Request("POST", f"http://page{path}")))
-
-    for path, words in ((PREDICT, "no such race"), ("/tokens", "later")):
-        with pytest.raises(Refused, match=words):
-            note(path)
-    assert seen.problems == []
-    note("/stream")
-    assert len(seen.problems) == 1 and seen.statuses == {400: 2, 429: 1}
 
 
 def test_a_race_that_goes_first_out_of_turn_is_counted() -> None:

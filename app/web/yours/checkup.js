@@ -97,8 +97,8 @@ export const checkup = {
     examined.with = promptWords();
     return examined.source ? { text, flatten } : {};
   },
-  heard({ state, params }) {
-    if (examined.state === "finished" || state !== "finished") return;
+  heard({ state, params, opened }) {
+    if (opened || examined.state === "finished" || state !== "finished") return;
     const now = new Date().toISOString().slice(0, 16).replace("T", " ");
     examined.about = `Seed ${params.seed}. ${examined.with} ${now} UTC`;
   },

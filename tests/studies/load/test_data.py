@@ -1,14 +1,12 @@
-"""What a study of servers is made of: its prompts, its metrics (against slow and plain recomputations and a published
-study), and what it makes of servers' faults."""
+"""What a study of servers is made of: its prompts; and its metrics, against plain recomputations and a published
+study."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
-import time
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any
@@ -17,12 +15,11 @@ import pytest
 
 from engine.analysis.verdict_words import THRESHOLD, capital
 from engine.cli.commands import read_prompts_file
-from engine.cli.main import main
 from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
 from engine.remote.endpoint import Endpoint
 from engine.remote.request import Question, optional, request_of
-from engine.studies.load.data import WARM_UP, dealt, questions_of, read_data, synthetic
+from engine.studies.load.data import dealt, questions_of, read_data, synthetic
 from engine.studies.load.level_metrics import (
     HIGHER,
     Answer,
@@ -36,10 +33,6 @@ from engine.studies.load.pays_under_load import LITTLE_GAIN, ranks, rough, says
 from engine.studies.load.study import Plan
 from engine.studies.prompts.prompts import FilePrompt
 from tests.helpers import ROOT
-from tests.helpers.loopback import Answer as Answered
-from tests.helpers.loopback import Body, servers
-from tests.helpers.loopback import says as says_so
-from tests.helpers.server_faults import GOOD, SAID, TEXT
 
 # Prompts
 
@@ -317,52 +310,6 @@ def test_the_published_study_is_recomputed() -> None:
                 wrong.add((table, metric))
     assert counted == {"exact": 20, "rounding": 11, "wrong": 3}
     assert wrong == {("mlperf_tp1", "itl_p95_s"), ("mlperf_tp1", "tpot_p95_s"), ("mlperf_tp2", "ttft_p95_s")}
-
-
-# Faults of servers
-
-TIMEOUT_S, NUM = 1.5, 3
-# What makes a race impossible and is nothing to a study, which counts by usage alone.
-NO_FAULT = {"counts go back", "no counts", "its own reason"}
-# A sample: a study reads answers with the client of a race, whose tests have every fault.
-CASES = [case for case in SAID if case[0] not in NO_FAULT][::5]
-
-
-def after_warm_up(bad: Answered) -> Answered:
-    """Good answers to the questions that warm up, then bad ones. A study asks for as many tokens each time."""
-    good, num_asked = says_so([GOOD]), 0
-
-    async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
-        nonlocal num_asked
-        num_asked += 1
-        async for part in (good if num_asked <= WARM_UP else bad)(path, body):
-            yield part
-
-    return answer
-
-
-@pytest.mark.parametrize("bad, words", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_a_fault_is_counted_in_its_lane_and_leaves_the_other_alone(tmp_path, capfd, bad, words) -> None:
-    """A server's fault would hang a study, end it for the other server too, or be dropped from its level."""
-    (tmp_path / "prompts.txt").write_text("\n".join(f"question {index}." for index in range(NUM + WARM_UP)))
-    with servers(says_so([GOOD]), after_warm_up(bad)) as (first, second):
-        began = time.perf_counter()
-        lanes = ["--lane", f"a=openai:{first.url}", "--lane", f"b=openai:{second.url}", "--model", "m"]
-        asked = ["--concurrency", str(NUM), "--requests", str(NUM), "--max-new-tokens", str(len(TEXT))]
-        more = ["--data", str(tmp_path / "prompts.txt"), "--timeout", str(TIMEOUT_S), "--json"]
-        assert main(["study", *lanes, *asked, *more]) == 1
-        assert time.perf_counter() - began < TIMEOUT_S + 5
-    found, err = capfd.readouterr()
-    good, faulty = json.loads(found)["levels"]
-    assert good["num_errors"] == 0 and good["num_output_tokens"] == NUM * len(TEXT)
-    assert (faulty["num_requests"], faulty["num_errors"], faulty["num_output_tokens"]) == (NUM, NUM, 0)
-    assert sum(faulty["errors"].values()) == NUM and "lane b" in faulty["fault"]
-    if words not in ("was silent for 0.5 s", "did not finish within 1 s"):
-        assert words in faulty["fault"] and words in err
-    else:
-        assert faulty["errors"] == {"timeout": NUM}
-    assert not any(faulty[metric] for metric in ("output_tokens_per_s", "ttft_p95_s", "itl_p95_s", "tpot_p95_s"))
-    assert len(second.asked) == WARM_UP + NUM
 
 
 def test_unequal_work_has_no_ratio_and_is_said() -> None:
