@@ -75,7 +75,8 @@ def test_what_is_printed_is_whole(visit: Any, browser: Any, tmp_path: Path, page
     """A report for a boss with texts cut where a box scrolled, the footer across them, and dead buttons."""
     if page == "served":
         tab = visit(until="race", color_scheme="dark")
-        saved = {"name": "a.json", "mimeType": "text/plain", "buffer": json.dumps(joint(STUDY, LOAD, CHECK_UP)).encode()}
+        results = json.dumps(joint(STUDY, LOAD, CHECK_UP)).encode()
+        saved = {"name": "a.json", "mimeType": "text/plain", "buffer": results}
         tab.set_input_files("#race .pf:not(dialog) [data-ref=file]", saved)
         tab.wait_for_selector("#page-yours [data-ref=opened] >> text=Opened from a file")
         tab.keyboard.press("Escape")
