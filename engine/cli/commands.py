@@ -43,7 +43,7 @@ MAX_PROMPT_BYTES = 16 * 1024 * 1024
 
 
 def read_prompt(options: Namespace) -> str:
-    """The prompt, sign for sign, from --prompt or --prompt-file. Raises UsageError."""
+    """The prompt from --prompt or --prompt-file, unchanged but for a byte order mark. Raises UsageError."""
     given = [*options.prompt, *options.prompt_file]
     if len(given) != 1:
         raise UsageError(f"give exactly one prompt, by --prompt TEXT or --prompt-file FILE, not {len(given) or 'none'}")

@@ -2,7 +2,7 @@
 // its steps as a table.
 
 import { saveAs, sayOn } from "../base/dom.js";
-import { isOpened, savedKind, fileText } from "../base/saved.js";
+import { fileText, isOpened, savedKind } from "../base/saved.js";
 import { DECIDE_KEY, rememberedJson, TAB_KEY } from "../base/storage.js";
 import { oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";

@@ -3,7 +3,7 @@
 
 import { MAX_FILE_CHARS } from "../host.js";
 import { fill } from "../base/dom.js";
-import { savedKind, fileText } from "../base/saved.js";
+import { fileText, savedKind } from "../base/saved.js";
 import { oneLine, shellQuoted, startOf } from "../base/text.js";
 import { choiceOf, parts, setChoice } from "./box.js";
 
