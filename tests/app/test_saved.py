@@ -9,36 +9,21 @@ import pytest
 
 from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_FILE_CHARS
-from app.catalogue.saved import FORMAT, MAX_FINDINGS, MAX_LEVELS, OPENED, read_saved
+from app.catalogue.saved import MAX_FINDINGS, MAX_LEVELS, OPENED, read_saved
 from app.jobs.backend import TorchBackend
 from app.page.handlers import Handlers
 from app.page.stream import Asked
 from engine.core.errors import UsageError
 from engine.doctor import findings
 from engine.recordings.check import check
-from engine.studies.load import level_metrics
-from engine.studies.load.load_file import ROW, SAID
-from engine.studies.prompts.rows import Row
-from engine.studies.prompts.study_file import result
 from tests.helpers.machines import SMALL
+from tests.helpers.results import CHECK_UP, FOUND, LOAD, STUDY, joint
 from tests.helpers.staged import in_loop
 
-ROWS = [Row(i, f"prompt {i}", "prompts", "ngram", "auto", 2.0, 0.01, 0.5, 2.0, 8, True) for i in range(1, 5)]
-COUNTS = dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens"), 1)
-LEVEL = {**dict.fromkeys(ROW), **COUNTS, "errors": {}, "wall_s": 1.0, "asked_before": False, "is_up": True, "lane": "a"}
-SAID_OF_LOAD = {**dict.fromkeys(SAID, "x"), "temperature": None}
-FOUND = [findings.Finding("ok", "files", "Fine."), findings.Finding("fault", "drafts", "None is right.", "Do", 1, 5)]
-STUDY = result(ROWS, "of/another", {"scope": "a CPU elsewhere"})
-LOAD = level_metrics.report([{**LEVEL, "output_tokens_per_s": 9.0}, {**LEVEL, "lane": "b"}], "ab", 1, SAID_OF_LOAD)
-CHECK_UP = findings.report(FOUND, {"target": "m", "drafter": "ngram"})
 NAMELESS = findings.report(FOUND, {"target": "m"})
 REPORTS = {"study": STUDY, "load": LOAD, "checkup": CHECK_UP}
 # What a file says of itself, and nobody believes.
 LIES = {"study": {"verdict": "no"}, "load": {"says": ["<b>well</b>"], "gains_with": [7]}, "checkup": {"first": {}}}
-
-
-def joint(*reports: Any) -> dict[str, Any]:
-    return {"format": FORMAT, "results": reports}
 
 
 @pytest.mark.parametrize("kinds", [*([kind] for kind in REPORTS), [*REPORTS]], ids="+".join)

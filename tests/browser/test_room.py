@@ -11,10 +11,10 @@ import pytest
 from app.jobs.recorded import RACES
 from app.page.exported import exported
 from engine.recordings.recording import read
-from tests.app.test_saved import CHECK_UP, LOAD, STUDY, joint
 from tests.helpers.broken_races import SHORT
 from tests.helpers.page_browser import CUT, close_settings, figures, open_settings, watched
 from tests.helpers.race_pages import SETTLED, feed, show, waiting
+from tests.helpers.results import CHECK_UP, LOAD, STUDY, joint
 
 pytestmark = pytest.mark.browser
 DESK, PAPER = (1280, 800), ((794, 1123), (816, 1056))  # of paper: A4, Letter

@@ -197,7 +197,7 @@ def test_the_page_shows_the_cause_and_sets_the_command_apart() -> None:
     """The status line would say `ready` of a model on the CPU; or the command would be copied with its full stop."""
     note = unusable(Gpu(H100[0], "535.104.05", H100[1]), "2.13.0", "13.0", "")
     line = model_line(ModelStatus("a model", "ready", "", note=note))
-    assert "its driver is 535.104.05" in line and "<code>pip install torch==" in line
+    assert "its driver is 535.104.05" in line and ">pip install torch==" in line
     assert "page-device" not in model_line(ModelStatus("a model", "ready", ""))
     assert "<b>" not in model_line(ModelStatus("a model", "ready", "", note="<b>, run: <b>"))
 
