@@ -76,11 +76,6 @@ def test_the_object_is_the_contract(report):
     assert report["settings"]["k"] == {"ngram": 7, DRAFT: "auto", "synthetic:0.7": 7}
     assert report["stock_widths"].keys() == {"1", "8", "16"}
     assert report["num_tokens"] == sum(row["num_tokens"] for row in report["rows"])
-
-
-@pytest.mark.slow
-def test_what_is_held_against_what(report):
-    """The ratio to the best peer without drafts would be lost, or a drafting lane be held against the wrong peer."""
     pairs = {(entry["name"], entry["peer"]) for entry in report["against_peers"]}
     assert pairs == {("plain", "hf_eager"), ("ngram", "hf_prompt_lookup"), (DRAFT, "hf_assisted")}
 

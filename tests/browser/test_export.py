@@ -33,8 +33,6 @@ ODD = "café → 猫 🚀"
 EMPTY, PRICE = 'id="remembered">{}', '{"photofinish.decide":{"dollars":"2.50"}}'
 STYLE_AND_SCRIPTS = re.compile(r"<(style|script)[^>]*>(.*?)</\1>", re.DOTALL)
 PACKED = re.compile(r'(?<=id="recording">)[^<]*(?=</script>)')
-
-
 # Where an exported page may stand: the headers of its host, options of the browser, what is not there when its program
 # begins, and whether it plays.
 PLACES = {

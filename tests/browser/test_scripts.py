@@ -69,9 +69,7 @@ def test_letters_are_whole_and_alike_with_and_without_marks(page: Any, script: s
         recorded = race_over(pieces(TEXTS[script], seed), seed, hit=0.6)
         opened(page, recorded)
         assert page.evaluate(SPLIT) == []
-        marked = pictures(page)
-        page.click("[data-ref=marks]")
-        bare = pictures(page)
+        marked, _, bare = pictures(page), page.click("[data-ref=marks]"), pictures(page)
         page.evaluate(WHOLE, "".join("".join(step["pieces"]) for step in steps_of(recorded, "speculative")))
         whole = pictures(page)
         assert num_unlike(marked, whole) == num_unlike(bare, whole) == [0, 0]
