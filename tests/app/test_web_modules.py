@@ -154,7 +154,6 @@ def test_what_the_bundle_refuses(tmp_path, changes, said):
         bundled(tmp_path, **changes)
 
 
-# But for what is on paper alone.
 STYLE, PROGRAM = HEAD.replace(PRINT_CSS, "") + RACE_VIEW_CSS + YOURS_CSS + PAGE_CSS, "".join(sources().values())
 
 
