@@ -67,8 +67,8 @@ def _doctor(options: Namespace) -> int:
 def _endpoints(options: Namespace) -> list[Endpoint]:
     """The servers of --lane, the plain one first; [] without --lane. Raises UsageError."""
     if not options.lane:
-        if options.model or options.chat:
-            raise UsageError(f"--model and --chat are for servers: --lane NAME={PREFIX}URL")
+        if options.model or options.chat or options.thorough:
+            raise UsageError(f"--model, --chat and --thorough are for servers: --lane NAME={PREFIX}URL")
         return []
     given = [name for name in LOCAL if getattr(options, name) not in (None, False, "auto")]
     if given:
@@ -92,7 +92,7 @@ def _of_servers(
     from ..studies.prompts.race_servers import question_of
 
     questions: list[Question] = [question_of(prompt, options.chat) for prompt in prompts]
-    yield from check_servers(endpoints, questions, params, progress)
+    yield from check_servers(endpoints, questions, params, progress, options.thorough)
 
 
 def _findings(
@@ -134,6 +134,7 @@ DOCTOR = Command(
         ),
         *SERVERS[:2],
         switch("--chat", "servers: send each prompt as a user's message, to the chat endpoint"),
+        switch("--thorough", "servers: sample some 10,000 tokens of each as well, to see a small bias"),
         setting("--prompts F", words, "a file of your prompts, as for study-prompts (default: three short ones)"),
         setting("--limit N", integer(1, 20), f"take N prompts from the file (default {NUM_PROMPTS})", NUM_PROMPTS),
         switch("--files-only", "examine only configuration files and the shapes of tensors; loads no weights"),

@@ -31,7 +31,8 @@ SIDES = IfThere(AtMost(2, NAME))
 # What a report is of: a pair on this machine, or servers.
 ABOUT = {"target": IfThere(TEXT), "drafter": IfThere(TEXT), "lanes": SIDES, "models": SIDES}
 # Checks of servers that say nothing about their speed.
-OF_TEXTS = ("repeats", "seed", "sampling", "texts", "JSON schema", "tool calls")
+OF_TEXTS = ("repeats", "seed", "sampling", "sampled as reported", "texts", "batches", "JSON schema", "tool calls",
+            "cold and warm")  # fmt: skip
 
 
 @dataclass(frozen=True)

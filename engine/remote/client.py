@@ -254,9 +254,10 @@ async def post(
     endpoint's URL. timeout_s: for all of it. Raises RemoteError, like `ask`."""
     try:
         async with asyncio.timeout(timeout_s), named_errors(endpoint, Patience(timeout_s)):
-            timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
-            url, headers = endpoint.bases[0] + path, endpoint.headers()
-            async with client.stream("POST", url, json=body, headers=headers, timeout=timeout) as response:
+            timeout, sent = httpx.Timeout(timeout_s, connect=CONNECT_S, pool=None), _Sent()
+            url, headers, trace = endpoint.bases[0] + path, endpoint.headers(), {"trace": sent.note}
+            request = client.build_request("POST", url, json=body, headers=headers, timeout=timeout, extensions=trace)
+            async with _answered(client, request, sent) as response:
                 if response.status_code != 200:
                     raise await refusal_of(endpoint, response)
                 return await body_of(response, MAX_ANSWER_BYTES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,11 +20,12 @@ from engine.core.errors import RaceError, UsageError
 from engine.core.spec import SamplingParams
 from engine.doctor import servers as doctor
 from engine.doctor.findings import Finding, first, is_broken
-from engine.doctor.servers import check_servers, sampling
+from engine.doctor.servers import check_servers, sampling, thorough
 from engine.doctor.servers.compare_texts import texts
 from engine.doctor.servers.exact_test import cells, fisher
 from engine.doctor.servers.pair import Pair, Server
 from engine.doctor.servers.sampling import repeats
+from engine.doctor.servers.scored import NUM_RANKS, Token
 from engine.progress import silent
 from engine.remote.client import RemoteError
 from engine.remote.endpoint import Endpoint
@@ -68,6 +70,8 @@ FAULTS: dict[str, tuple[Language, Language, str, str]] = {
     ),
     "JSON schema broken": (QUICK_PLAIN, changed("schema"), "JSON schema", "Turn speculation off"),
     "JSON schema refused": (QUICK_PLAIN, changed(refuses=frozenset({"schema"})), "JSON schema", "Turn speculation off"),
+    "another token in a batch": (QUICK_PLAIN, changed("batch"), "batches", "rounding does not explain it"),
+    "another token from the cache": (QUICK_PLAIN, changed("cache"), "cold and warm", "rounding does not explain it"),
     "tool call broken": (QUICK_PLAIN, changed("tools"), "tool calls", "Turn speculation off"),
 }  # fmt: skip
 DOUBTS: dict[str, tuple[Language, Language, str, str]] = {
@@ -82,6 +86,12 @@ DOUBTS: dict[str, tuple[Language, Language, str, str]] = {
     ),
     "a plain server that contradicts itself": (
         replace(QUICK_PLAIN, second_at=frozenset({5})), QUICK, "texts", "VLLM_BATCH_INVARIANT",
+    ),
+    "rounding by the batch": (
+        replace(QUICK_PLAIN, margin=0.1), changed("batch", margin=0.1), "batches", "VLLM_BATCH_INVARIANT",
+    ),
+    "a batch, and no log-probabilities": (
+        replace(QUICK_PLAIN, reports=False), changed("batch", reports=False), "batches", "VLLM_BATCH_INVARIANT",
     ),
     "a prefix cache on one side": (QUICK_PLAIN, changed(caches=False), "prefix cache", "--enable-prefix-caching"),
 }  # fmt: skip
@@ -199,7 +209,7 @@ def test_a_server_that_cannot_be_reached_is_all_that_is_said() -> None:
 WRONG = (None, True, -1, 10**400, float("nan"), "x", [], {}, [[]], {"text": [1]})
 # What findings of each check are called that does not depend on another one.
 OF_CHECKS = ("speculation", "acceptance"), ("seed",), ("sampling", "temperature", "top_p"), ("JSON schema",), \
-    ("tool calls",), ("prefix cache",)  # fmt: skip
+    ("tool calls",), ("prefix cache",), ("cold and warm",), ("batches",)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -282,6 +292,50 @@ def test_the_command_names_the_first_fault(capsys: pytest.CaptureFixture[str]) -
         assert main(["doctor", *lanes, "--model", "m"]) == 1
     said = "".join(capsys.readouterr())
     assert "Change first: Start both servers" in said and "127.0.0.1" not in said
+
+
+BIASED, SILENT = changed("odds"), changed(reports=False)
+
+
+@pytest.mark.parametrize(
+    ("plain", "spec", "level"),
+    [
+        (QUICK_PLAIN, QUICK, "ok"),
+        (QUICK_PLAIN, BIASED, "fault"),
+        (replace(BIASED, k=0), BIASED, "doubt"),
+        (QUICK_PLAIN, SILENT, "untested"),
+    ],
+)
+def test_each_server_samples_what_it_reports(plain: Language, spec: Language, level: str, monkeypatch) -> None:
+    """A bias too small for two samples would pass; or a server's own defaults be blamed on speculation."""
+    monkeypatch.setattr(thorough, "NUM_ANSWERS", 120)
+    monkeypatch.setattr(doctor, "CHECKS", [each for each in doctor.CHECKS if each[0] in ("reachable", thorough.CHECK)])
+    chats = [Question(messages=(("user", each.text),)) for each in PROMPTS]
+    for prompts in (PROMPTS, chats):
+        with speaking(plain, spec) as endpoints:
+            *_, found = check_servers(endpoints, prompts, PARAMS, thorough=True)
+        assert (found.level, found.check) == (level, thorough.CHECK), found
+
+
+def test_a_small_bias_is_seen_and_none_is_not() -> None:
+    """0.60 for 0.63 would pass for the same, or a healthy server be called biased in more than 1 of 10,000 check-ups:
+    whatever the tokens before have chosen."""
+    draw, said = random.Random(2), [0.6, 0.2, 0.1, 0.05, 0.03, 0.02]
+    odds = [tuple(math.log(p) for p in (*order[:NUM_RANKS],)) for order in (said, sorted([0.3, 0.2] + [0.1] * 5)[::-1])]
+
+    def least(bias: float) -> float:
+        tokens, rank = list[Token](), 0
+        for _ in range(9600):
+            known = odds[rank > 0 and not bias]  # a distribution that depends on the token before
+            chances = [math.exp(each) for each in known]
+            chances = [chances[0] + bias, *(p * (1 - bias / (1 - chances[0])) for p in chances[1:])]
+            rank = draw.choices(range(NUM_RANKS + 1), [*chances, max(0.0, 1 - sum(chances))])[0]
+            tokens.append(Token("", -1.0, known, rank if rank < NUM_RANKS else None))
+        return min(rate.chance for rate in thorough.rates(tokens))
+
+    limit = sampling.FALSE_ALARM / (NUM_RANKS + 1)
+    assert all(least(0.0) > limit for _ in range(10))
+    assert sum(least(0.03) <= limit for _ in range(10)) >= 6
 
 
 def test_two_servers_of_one_distribution_are_seldom_called_different() -> None:

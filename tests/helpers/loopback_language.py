@@ -46,7 +46,8 @@ class Language:
     margin: of its table.
     second_at: positions at which it writes its second likeliest token at temperature 0; from_here: whether it gives
         that token the first one's probability when asked again.
-    ignores: of temperature, top_p, seed (draws anew), seeds (draws the same for all), schema, tools.
+    ignores: of temperature, top_p, seed (draws anew), seeds (draws the same for all), schema, tools; odds (samples its
+        likeliest token too often where it drafts), batch and cache (whose answers have another token at position 5).
     refuses: of schema, tools, chat.
     thinks: whether all it writes to a chat is thinking, as vLLM (`reasoning`, and no content).
     spoil: changes every JSON value that it sends.
@@ -80,6 +81,7 @@ class Language:
     num_hits: int = 0
     cached: set[tuple[int, ...]] = field(default_factory=set)
     num_asked: int = 0
+    num_busy: int = 0
 
     def __post_init__(self) -> None:
         self.rows = table(self.margin)
@@ -105,8 +107,11 @@ class Language:
     def next_token(self, ids: Sequence[int], position: int, body: Body) -> int:
         temperature = 1.0 if "temperature" in self.ignores and body["temperature"] else body["temperature"]
         order, row = self.ranked(ids), self.row(ids)
+        likely = random.Random(f"{body.get('seed')} {position}").random() < 0.3
+        if temperature and position and likely and "odds" in self.ignores:
+            return order[0]
         if not temperature or ("temperature" in self.ignores and self.k):
-            return order[1 if position in self.second_at else 0]
+            return order[1 if position in self.second_at or (position == 5 and body.get("upset")) else 0]
         weights = [math.exp(row[token] / temperature) for token in order]
         total, mass, num = sum(weights), 0.0, 0
         top_p = 1.0 if "top_p" in self.ignores else body.get("top_p", 1.0)
@@ -136,14 +141,18 @@ class Language:
             yield refusal(400, error(f"{sorted(refused)[0]} is not supported"))
             return
         ids = self.ids_of(body)
-        self._cache(ids)
+        is_warm = self._cache(ids)
         if "tools" in wants:
             yield HEAD
             for event in self._tool_call():
                 yield http(sse(self.spoil(event)))
             yield b"0\r\n\r\n"
         elif not body.get("stream"):
-            yield whole(self.spoil(self._schema() if "schema" in wants else self._likely(ids, body)))
+            self.num_busy += 1
+            await asyncio.sleep(0.002)
+            body["upset"] = (self.num_busy > 1 and "batch" in self.ignores) or (is_warm and "cache" in self.ignores)
+            self.num_busy -= 1
+            yield whole(self.spoil(self._schema() if "schema" in wants else self._scored(ids, body, is_chat)))
         else:
             yield HEAD
             async for event in self._stream(ids, body, is_chat):
@@ -177,18 +186,29 @@ class Language:
         yield {"choices": [], "usage": {"prompt_tokens": len(ids), "completion_tokens": at}, **said}
         yield "[DONE]"
 
-    def _likely(self, ids: Sequence[int], body: Body) -> Body:
-        """An answer of one token, with log-probabilities where they are wanted."""
-        choice: Body = {"text": WORDS[self.ranked(ids)[0]]}
+    def _scored(self, ids: Sequence[int], body: Body, is_chat: bool) -> Body:
+        """An answer, with log-probabilities where they are wanted, as vLLM writes them."""
+        written = self.write(ids, body)
+        said = "".join(WORDS[token - FIRST_ID] for token in written)
+        choice: Body = {"message": {"content": said}} if is_chat else {"text": said}
         if body.get("logprobs") and self.reports:
-            odds = {token: self.row(ids)[token] for token in range(NUM_TOKENS)}
-            if self.from_here:
-                first, second = self.ranked(ids)[:2]
-                odds[first], odds[second] = odds[second], odds[first]
-            choice["logprobs"] = {
-                "top_logprobs": [{f"token_id:{FIRST_ID + token}": each for token, each in odds.items()}]
-            }
-        return {"choices": [choice], "usage": {"prompt_tokens": len(ids), "completion_tokens": 1}}
+            tops = [self._odds([*ids, *written[:at]]) for at in range(len(written))]
+            names = [f"token_id:{token}" for token in written]
+            own = [top[name] for name, top in zip(names, tops, strict=True)]
+            choice["logprobs"] = {"tokens": names, "token_logprobs": own, "top_logprobs": tops} if not is_chat else {
+                "content": [
+                    {"token": name, "logprob": logprob,
+                     "top_logprobs": [{"token": key, "logprob": odds} for key, odds in top.items()]}
+                    for name, logprob, top in zip(names, own, tops, strict=True)
+                ]}  # fmt: skip
+        return {"choices": [choice], "usage": {"prompt_tokens": len(ids), "completion_tokens": len(written)}}
+
+    def _odds(self, ids: Sequence[int]) -> dict[str, float]:
+        odds = {token: self.row(ids)[token] for token in range(NUM_TOKENS)}
+        if self.from_here:
+            first, second = self.ranked(ids)[:2]
+            odds[first], odds[second] = odds[second], odds[first]
+        return {f"token_id:{FIRST_ID + token}": each for token, each in odds.items()}
 
     def _schema(self) -> Body:
         said = "The animal is a cat." if "schema" in self.ignores else json.dumps(SCHEMA_ANSWER)
@@ -208,12 +228,14 @@ class Language:
         yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
         yield "[DONE]"
 
-    def _cache(self, ids: Sequence[int]) -> None:
+    def _cache(self, ids: Sequence[int]) -> bool:
+        """Whether the prompt's beginning is in the cache, from now on if not before."""
         self.num_queries += len(ids)
         whole_blocks = tuple(ids[: len(ids) // BLOCK * BLOCK])
-        if self.caches and whole_blocks in self.cached:
-            self.num_hits += len(whole_blocks)
+        is_warm = self.caches and len(whole_blocks) > 0 and whole_blocks in self.cached
+        self.num_hits += len(whole_blocks) * is_warm
         self.cached.add(whole_blocks)
+        return is_warm
 
     # ---- what it lists
 

@@ -14,6 +14,7 @@ from ...remote.endpoint import Endpoint, hide
 from ...remote.request import Question
 from ..findings import Finding, broke, is_faulty
 from .answer_formats import schemas, tools
+from .batches import batches
 from .compare_texts import texts
 from .drafts import drafts
 from .identity import identity
@@ -21,6 +22,7 @@ from .pair import NUM_AT_ONCE, Pair, Server
 from .prompt_cache import prefix_cache
 from .sampling import frequencies, repeats, seeds
 from .server_worth import races, worth
+from .thorough import CHECK, as_reported
 
 Check = Callable[[Pair], Coroutine[Any, Any, list[Finding]] | list[Finding]]
 CHECKS: tuple[tuple[str, Check], ...] = (
@@ -29,7 +31,9 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("repeats", repeats),
     ("seed", seeds),
     ("sampling", frequencies),
+    (CHECK, as_reported),
     ("texts", texts),
+    ("batches", batches),
     ("JSON schema", schemas),
     ("tool calls", tools),
     ("prefix cache", prefix_cache),
@@ -42,7 +46,11 @@ FAILED = "Look into the server's log: a request of this check failed"
 
 
 def check_servers(
-    endpoints: Sequence[Endpoint], prompts: Sequence[Question], params: SamplingParams, progress: Progress = silent
+    endpoints: Sequence[Endpoint],
+    prompts: Sequence[Question],
+    params: SamplingParams,
+    progress: Progress = silent,
+    thorough: bool = False,
 ) -> Iterator[Finding]:
     """The findings, as they are made. Blocks; runs an event loop of its own. No key or URL is in any of them.
 
@@ -50,13 +58,14 @@ def check_servers(
     prompts: all texts or all conversations; the first few are asked.
     params: of the answers whose speed is measured; max_new_tokens is their length.
     progress: may raise a BaseException to give up.
+    thorough: whether to sample enough tokens of each server to see a small bias.
 
     Raises UsageError for another number of servers, and for no prompts."""
     if not 1 <= len(endpoints) <= 2 or not prompts:
         raise UsageError(f"needs 1 or 2 servers and at least one prompt, not {len(endpoints)} and {len(prompts)}")
     with asyncio.Runner() as runner:
         servers = [runner.run(_server(endpoint)) for endpoint in endpoints]
-        pair = Pair(servers, prompts, params, progress)
+        pair = Pair(servers, prompts, params, progress, thorough)
         try:
             for name, check in CHECKS:
                 if check in NEED_ANSWERS and not all(server.answers[0] for server in servers):

@@ -20,7 +20,7 @@ from ...remote.reply import Reply
 from ...remote.request import Question
 from ...studies.prompts.rows import Row
 
-NUM_AT_ONCE = 16  # requests to a server at a time, where a check sends many
+NUM_AT_ONCE = 32  # requests to a server at a time, where a check sends many
 PATIENCE = Patience(40.0, 60.0)
 MAX_PROMPTS, MAX_TOKENS = 4, 64  # limits of the answers at temperature 0
 
@@ -73,7 +73,7 @@ class Server:
 @dataclass
 class Pair:
     """servers: the plain one and the speculative one; one alone may be either.
-    prompts, params: see `check_servers`.
+    prompts, params, thorough: see `check_servers`.
     questions: the first prompts, and one whose text repeats itself.
     races: of a few prompts, once they were raced."""
 
@@ -81,6 +81,7 @@ class Pair:
     prompts: Sequence[Question]
     params: SamplingParams
     progress: Progress
+    thorough: bool = False
     questions: list[Question] = field(init=False)
     races: list[Row] = field(default_factory=list)
 

@@ -1,0 +1,165 @@
+"""Short answers with the log-probability of each token, as their server reports it, and whether two of them are the
+same: bit for bit, but for rounding, or not.
+
+Read are vLLM's and SGLang's older form of /completions and OpenAI's form of /chat/completions, which llama.cpp uses for
+both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...analysis.verdict_words import capital
+from ...core.spec import SamplingParams
+from ...remote.client import RemoteError, post
+from ...remote.fields import count, find, number, parsed, text
+from ...remote.reply import texts_in
+from ...remote.request import LIMIT, NEW_LIMIT, Question
+from ..findings import Finding, Level
+from .compare_texts import NEAR_TIE
+from .pair import Pair, Server
+
+NUM_RANKS = 5  # likeliest tokens of which servers are asked; OpenAI's own completions give no more
+TIMEOUT_S = 40.0
+# What makes tokens unambiguous (vLLM), and what a model's own defaults may set (vLLM takes them from
+# generation_config.json, llama.cpp has its own). Left out one by one where a server refuses them, in this order.
+NAMES = {"return_tokens_as_token_ids": True}
+PLAINLY = {"repetition_penalty": 1, "min_p": 0, "top_k": -1, "top_p": 1}
+PART = "\ufffd"  # what part of a character is called, whichever part it is
+LEVELS: tuple[Level, ...] = ("fault", "doubt", "untested", "ok")  # the first that any server has counts
+BROKEN = "Report it to the server's developers: rounding does not explain it"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of an answer.
+
+    logprob: None if unknown.
+    likeliest: the highest log-probabilities at its place, in order; () if unknown, or if names of tokens are ambiguous
+        there.
+    rank: its own place among them, from 0; None if it is not among them."""
+
+    name: str
+    logprob: float | None = None
+    likeliest: tuple[float, ...] = ()
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """An answer. tokens: its characters if the server gives no log-probabilities. num_cached: tokens of its prompt that
+    came from a cache, by its usage; None if unknown."""
+
+    tokens: tuple[Token, ...]
+    num_cached: int | None = None
+
+
+async def ask_scored(server: Server, question: Question, params: SamplingParams) -> Scored:
+    """The answer to a question, not streamed. Raises RemoteError."""
+    path, endpoint = question.path, server.endpoint
+    refused = endpoint.memory.refused
+    limit = NEW_LIMIT if (path, LIMIT) in refused else LIMIT
+    body: dict[str, Any] = {
+        "model": endpoint.model, limit: params.max_new_tokens, "temperature": params.temperature,
+    }  # fmt: skip
+    if question.messages:
+        body["messages"] = [{"role": role, "content": content} for role, content in question.messages]
+        odds: dict[str, Any] = {"top_logprobs": NUM_RANKS, "logprobs": True}
+    else:
+        body["prompt"], odds = question.text, {"logprobs": NUM_RANKS}
+    sampled = {**PLAINLY, "seed": params.seed} if params.temperature else {}
+    wanted = {name: value for name, value in (NAMES | sampled | odds).items() if (path, name) not in refused}
+    fields = dict(wanted)
+    while True:
+        try:
+            received = await post(server.client, endpoint, path, body | fields, TIMEOUT_S)
+            break
+        except RemoteError as error:
+            if error.status not in (400, 422) or not fields:
+                raise
+            named = [name for name in fields if re.search(rf"\b{name}\b", str(error))]
+            del fields[named[0] if len(named) == 1 else next(iter(fields))]
+    refused.update((path, name) for name in wanted if name not in fields)
+    answer = parsed(received)
+    cached = count(answer, "usage", "prompt_tokens_details", "cached_tokens")
+    return Scored(tuple(tokens_of(answer)) or tuple(map(Token, _text_of(answer))), cached)
+
+
+def tokens_of(answer: Any) -> list[Token]:
+    """The tokens of an answer with log-probabilities; [] without."""
+    odds = find(dict, answer, "choices", 0, "logprobs")
+    entries = find(list, odds, "content")
+    if entries is None:
+        columns = (find(list, odds, name) or [] for name in ("tokens", "token_logprobs", "top_logprobs"))
+        entries = [
+            {"token": name, "logprob": logprob, "top_logprobs": [{"token": key, "logprob": top[key]} for key in top]}
+            for name, logprob, top in zip(*columns, strict=False)
+            if isinstance(top, dict)
+        ]
+    return [_token(entry) for entry in entries]
+
+
+def _token(entry: Any) -> Token:
+    named = ((number(top, "logprob"), text(top, "token")) for top in find(list, entry, "top_logprobs") or ())
+    known = sorted(((odds, name) for odds, name in named if odds is not None), reverse=True)[:NUM_RANKS]
+    name, logprob = text(entry, "token"), number(entry, "logprob")
+    if len({top for _, top in known if PART not in top}) < len(known):
+        return Token(name, logprob)
+    rank = next((i for i, (_, top) in enumerate(known) if top == name), None)
+    return Token(name, logprob, tuple(odds for odds, _ in known), rank)
+
+
+def _text_of(answer: Any) -> str:
+    message = find(dict, answer, "choices", 0, "message")
+    return text(answer, "choices", 0, "text") if message is None else "".join(texts_in(message))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What two answers to each of `num` questions have in common.
+
+    num_same: pairs of the same tokens. apart: the largest difference, in nats, of the log-probabilities of what was
+    written, up to the first other token and including it: near a tie of two tokens that is rounding too. None if it is
+    not known for every pair."""
+
+    num: int
+    num_same: int
+    apart: float | None
+
+
+def agreement(pairs: Iterable[tuple[Scored, Scored]]) -> Agreement:
+    """Of pairs of answers, those without any token left out."""
+    both = [(a.tokens, b.tokens) for a, b in pairs if a.tokens or b.tokens]
+    num_same = sum([x.name for x in a] == [y.name for y in b] for a, b in both)
+    gaps = [_apart(a, b) for a, b in both]
+    known = [gap for gap in gaps if gap is not None]
+    return Agreement(len(both), num_same, max(known, default=0.0) if len(known) == len(gaps) else None)
+
+
+def _apart(a: Sequence[Token], b: Sequence[Token]) -> float | None:
+    """None if a log-probability is missing, or one answer ends where the other goes on."""
+    worst = 0.0
+    for x, y in zip(a, b, strict=False):
+        if x.logprob is None or y.logprob is None:
+            return None
+        worst = max(worst, abs(x.logprob - y.logprob))
+        if x.name != y.name:
+            return worst
+    return worst if len(a) == len(b) else None
+
+
+def agreed(check: str, pair: Pair, agreements: Sequence[Agreement], what: str, change: str) -> Finding:
+    """The finding on these agreements, one for each server. what: what both answers are (`at once as one by one`).
+    change: the advice where only rounding differs."""
+    says, levels = list[str](), list[Level]()
+    for server, seen in zip(pair.servers, agreements, strict=True):
+        gap, is_large = seen.apart, seen.apart is not None and seen.apart > NEAR_TIE
+        odds = f"up to {gap:.2g} nats apart{'' if is_large else ', as rounding makes them'}" if gap else "bit for bit"
+        odds = "no log-probabilities" if gap is None else f"log-probabilities {odds}"
+        says.append(f"{server.lane}: {seen.num_same} of {seen.num} answers are the same {what}, {odds}")
+        is_whole = seen.num_same == seen.num
+        levels.append("untested" if not seen.num else "fault" if is_large else "ok" if is_whole else "doubt")
+    level = next(level for level in LEVELS if level in levels)
+    return Finding(level, check, f"{capital('; '.join(says))}.", {"fault": BROKEN, "doubt": change}.get(level, ""))
