@@ -31,7 +31,7 @@ NO_TABLES = (
     "(unless others are waiting), the command line with race --tables --save FILE."
 )
 
-NOT_ASKED = "Not available: a server does not reveal its guesses."
+NOT_ASKED = "Speed at other draft lengths is not known: a server does not reveal its guesses."
 ARRIVALS = "The time between two arrivals of text from the server, which does not say how long it drafts."
 
 

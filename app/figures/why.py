@@ -20,8 +20,8 @@ MAX_POINTS = 2_000
 LOOP = "The text does not loop, so none of the speed comes from that."
 NO_RATIO = "There is nothing to compare: this needs a plain and a speculative lane, each with at least one token."
 NO_IDS = "Whether the text loops is not known: its server does not name its tokens."
-NO_DRAFTS = "Not known: its server reports no drafts."
-NOT_KNOWN = "Not known: this recording does not say which guesses were copies."
+NO_DRAFTS = "What was guessed is not known: the lane's server reports no drafts."
+NOT_KNOWN = "Where the tokens come from is not known: this recording does not say which guesses were copies."
 
 
 def compared_of(recording: Recording) -> Compared | None:

@@ -56,7 +56,7 @@ VERDICTS = {
     "other_text": VerdictWords(
         "\u2260",
         "different texts",
-        "Rounding, random numbers or a wrong setup: \u201cTry it on yours\u201d looks for the cause.",
+        "Rounding, random numbers or a wrong setup: the check-up looks for the cause.",
         False,
     ),
     "not_compared": VerdictWords("?", NOT_COMPARED, "", None, no_result="the texts are not compared"),

@@ -133,7 +133,7 @@ def test_a_strangers_tables_are_drawn_or_refused(race, drafter) -> None:
     """A file would end in a fault of the program instead of a figure or a sentence."""
     race = json.loads(json.dumps(race).replace('"ngram"', json.dumps(drafter)))
     drawn = charts(Recording.of(race))[3]
-    assert drawn.sentence and "\n" not in drawn.sentence
+    assert drawn.sentence and "\n" not in drawn.sentence and not drawn.sentence.startswith(("Not ", "Only "))
     if drawn.figure is not None:
         for trace in drawn.figure.data:
             assert "<" not in trace.name and len(trace.name) <= 36 and all(y >= 0 for y in trace.y)

@@ -9,6 +9,7 @@ import random
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ PARAMS = {"max_new_tokens": 64, "temperature": 0.8, "top_p": 0.9, "top_k": 5, "s
 
 @pytest.fixture(scope="module")
 def pure() -> Iterator[Call]:
-    with pure_js("tabs/answer.js", "tabs/money.js", "tabs/production.js") as call:
+    with pure_js("tabs/answer.js", "tabs/money.js", "tabs/prices.js", "tabs/production.js") as call:
         yield call
 
 
@@ -105,6 +106,17 @@ def test_dollars_need_a_price_and_a_gain_and_a_year_needs_a_gpu(pure: Call) -> N
             assert slow / quick == pytest.approx(got["ratio"], rel=0.02)
         seen.add((pays, device, got["ratio"] > 1))
     assert len(seen) == 8
+
+
+def test_every_price_has_its_source_and_the_races_own_comes_first(pure: Call) -> None:
+    """A price that nobody published, or of another device than the race's without a word; two that look like one."""
+    prices = pure("() => PRICES")
+    assert len({price["dollars"] for price in prices}) == len(prices) >= 6
+    assert all("/pricing" in price["source"] and date.fromisoformat(price["read"]) < date.today() for price in prices)
+    for name, gpu in (("H100 80GB HBM3", "H100 SXM"), ("A100-SXM4-80GB", "A100 80 GB"), ("L4", "L4"), ("H100 NVL", "")):
+        about = pure("name => pricesFor({ name }).map(([price]) => priceWords(Number(price), { name }))", name)
+        assert [f"another device: {name}." in words for words in about] == [not gpu, *[True] * (len(prices) - 1)]
+        assert about[0].startswith(f"{gpu or 'H200'}: $")
 
 
 def test_each_drafter_gets_its_own_commands_or_none(pure: Call) -> None:

@@ -16,7 +16,7 @@ from tests.helpers import CHAINS
 from tests.helpers.made_races import a_race
 from tests.helpers.page_browser import UNREADABLE, copied, reload
 from tests.helpers.race_pages import PAID, SAME, SETTLED, SLIDE, feed, frames, opened, show, words
-from tests.helpers.races import events_of
+from tests.helpers.races import events_of, on_servers
 
 pytestmark = pytest.mark.browser
 
@@ -56,13 +56,14 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     assert f'"num_speculative_tokens": {k}' in tab.text_content("[data-ref=serve] pre >> nth=0")
     assert told["tokens per second"] == [f"{plain:.1f}", speed, ratio]
     assert f"{told['machine time'][2]} machine time" in words(tab, "decideSays")
-    assert "$" not in tab.inner_text(".pf-answer, [data-ref=decideRows]") and "GPU" not in tab.inner_text(
-        ".pf-decide table"
-    )
+    assert "$" not in tab.inner_text(".pf-answer, [data-ref=decideRows]")
+    assert "GPU" not in tab.inner_text(".pf-decide table")
     assert "A load study" in words(tab, "answerBatch") and tab.is_visible("[data-ref=ribbon]")
     tab.fill("[data-decide=hours]", "30")
     assert "30 must be above 0 and at most 24; using 24." in words(tab, "decideCaution")
     tab.fill("[data-decide=hours]", "24")
+    tab.select_option("[data-ref=gpus]", "3.99")
+    assert tab.input_value("[data-decide=dollars]") == "3.99" and "runpod.io/pricing" in words(tab, "priceNote")
     tab.fill("[data-decide=dollars]", "41.62")
     cost = [float(cell.removeprefix("$")) for cell in table(tab)["1,000,000 tokens (on this CPU)"][:2]]
     assert cost == pytest.approx([cost_per_million(each, 41.62) for each in (plain, computed[k])], rel=0.002)
@@ -91,6 +92,11 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     reload(tab)
     tab.click("#pf-tab-decide")
     assert tab.input_value("[data-decide=dollars]") == "41.62"
+    differing = on_servers(a_race([(3, 2)] * 8))
+    differing["verdicts"]["speculative"]["kind"] = "other_text"
+    opened(tab, differing)
+    tab.click("text=Check why texts differ")
+    assert tab.is_checked("#page-yours [name=what][value=servers]") and tab.is_checked("#page-yours [value=checkup]")
 
 
 def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> None:

@@ -174,7 +174,7 @@ def test_a_race_that_keeps_no_answers_says_why(page: Any) -> None:
             assert not page.locator(".pf-one-answer, .pf-dice").count()
             click(page, "[data-ref=stepNext]")
     feed(page, race_over(words_of(TEXT)[:9]), race_id="live", state="running")
-    assert "Available after the race." in words(page, "stepSays") and page.is_disabled("[data-ref=stepNext]")
+    assert "Each step is shown after the race." in words(page, "stepSays") and page.is_disabled("[data-ref=stepNext]")
 
 
 def test_by_keys_alone(page: Any) -> None:

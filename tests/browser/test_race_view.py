@@ -247,6 +247,8 @@ def test_the_verdict_is_graded(page: Any) -> None:
         short = rejudged(recorded)["verdicts"]["speculative"]["short"]
         word, rows = words(page, "verdictWord"), words(page, "verdictRows")
         assert word.startswith("Identical") == kind.startswith("identical") and rows == short
+        assert page.is_visible("text=Check why texts differ") == (kind == "other_text")
+        assert page.locator(".pf[data-doubted]").count() == (parts or kind == "other_text"), "in white"
         graded.add((page.evaluate(VERDICT), words(page, "verdictIcon"), word, words(page, "verdictMeans")))
         assert "they part" in words(page, "verdictSentence")
         assert words(page, "plainVerdict").startswith("The plain lane not shown: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from engine.recordings.recording import Recording, read
 from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
 from tests.helpers.race_pages import SAME, SETTLED, SLIDE, STATE, TEXT, TOKENS, opened, race_over, words, words_of
-from tests.helpers.races import events_of, with_trees
+from tests.helpers.races import events_of, on_servers, with_trees
 
 pytestmark = pytest.mark.browser
 CSV = CHAINS / "csv_to_json.json"
@@ -113,14 +114,19 @@ def test_the_sentence_is_the_best_of_all_lengths(page: Any) -> None:
     )
 
 
-def test_a_race_without_tables_says_so(page: Any) -> None:
-    """A slider that does nothing."""
+def test_what_is_not_there_is_named(page: Any) -> None:
+    """A slider that does nothing; or "Not available", and nobody knows what."""
     recording = read(CSV)
-    opened(page, {key: value for key, value in recording.items() if key not in EXTRAS})
-    page.click("[data-tab=whatif]")
+    bare = {key: value for key, value in recording.items() if key not in EXTRAS}
+    alone = {**bare, "events": [event for event in bare["events"] if event["lane"] == "speculative"]}
+    unnamed = re.compile(r"(?m)(?:^|[.!?] )(?:(?:Not|Only) (?:available|known|if)|Available|Shown)\b.*")
+    for name in ("decide", "onestep", "why", "timing", "whatif"):
+        page.click(f"[data-tab={name}]")
+        assert unnamed.findall(page.inner_text(".pf")) == []
+        for race in (on_servers(bare), alone, {**bare, "synthetic": ["speculative"]}, bare):
+            opened(page, race, name)
+            assert unnamed.findall(page.inner_text(".pf")) == []
     assert "has no tables" in words(page, "whatIfWords")
     assert page.is_disabled("[data-ref=whatIfK]") and page.is_disabled("[data-ref=whatIfDrafter]")
-    page.click("[data-tab=text]")
-    opened(page, recording)
-    page.click("[data-tab=whatif]")
+    opened(page, recording, "whatif")
     assert page.is_enabled("[data-ref=whatIfK]")

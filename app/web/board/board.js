@@ -7,7 +7,7 @@ import {
 } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
-import { ALONE, fixedWords, guessWords, laneTitle, noResult, RIBBONS, saysOf, verdictWord } from "../base/words.js";
+import { ALONE, differs, fixedWords, guessWords, laneTitle, RIBBONS, saysOf, verdictWord } from "../base/words.js";
 
 // The times on the board: name, metric, words, the technical term.
 const TIMES = [
@@ -176,7 +176,7 @@ export class Board {
     this.refs.disturbed.hidden = !whole;
     write(this.refs.disturbed, whole);
     write(this.refs.caution, says);
-    this.root.toggleAttribute("data-doubted", Boolean(says || noResult(verdict)));
+    this.root.toggleAttribute("data-doubted", Boolean(says || saysOf(verdict)?.no_result || differs(verdict)));
     this.refs.caution.title = [whole, loop, copies].filter(Boolean).join(" ");
   }
 
@@ -210,7 +210,7 @@ export class Board {
     refs.verdictMeans.title = oneLine(again);
     refs.verdict.toggleAttribute("data-again", Boolean(again));
     write(refs.verdictRows, known ? oneLine(verdict.short) : "");
-    write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence)) : "Shown after the race.");
+    write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence)) : "The verdict comes after the race.");
     write(refs.plainVerdict, plainVerdict ?
       `The plain lane not shown: ${oneLine(plainVerdict.sentence)}.` : "");
     const first = known && verdict.first_difference;

@@ -1,12 +1,12 @@
-// A picture of a race, 1200 by 630 for link previews: the board's words at the finish, and the progress of both lanes
-// when the first one finished.
+// A picture of a race, 1200 by 630 for link previews: the board's words at the finish, and a bar for each lane's tokens
+// per second.
 
 import { make, oneLine, startOf } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
-import { S, shownLanes } from "../board/state.js";
+import { S } from "../board/state.js";
 import { handOver } from "./files.js";
 import { leadNow, leadWords, racedWords, taskWords } from "./result.js";
 
@@ -31,9 +31,7 @@ function drawPicture() {
     return pen.measureText(shown).width;
   };
   const words = (ref) => refs[ref].textContent.trim();
-  const [left, guessing] = shownLanes();
-  const first = Math.min(...[left, guessing].map((lane) => lane?.clock ?? Infinity));
-  const total = Math.max(...[left, guessing].map((lane) => lane?.tokens.at(-1) ?? 0), 1);
+  const speeds = ["left", "right"].map((side) => Number(words(`${side}Figure`)) || 0);
 
   box(0, 0, SHOT.width, SHOT.height, "board");
   say("Photofinish", SHOT.pad, 72, 34, "board-ink", { weight: 700 });
@@ -47,12 +45,11 @@ function drawPicture() {
     { weight: 700 });
   words("ratioWords").split(/[,;] /).toReversed().forEach((line, i) =>
     say(line, SHOT.pad + wide + 24, 282 - 36 * i, 26, "board-ink"));
-  [[left, "left", "baseline-run"], [guessing, "right", "speculative"]].forEach(([lane, side, name], i) => {
+  [["left", "baseline-run"], ["right", "speculative"]].forEach(([side, name], i) => {
     const y = 316 + 50 * i, from = SHOT.pad + 180, room = right - from - 190;
-    const written = lane?.tokens[lane.countAt(first)] ?? 0;
     say(words(`${side}Name`), SHOT.pad, y + 25, 26, "board-ink", { room: 170 });
     box(from, y, room, 32, "rail");
-    box(from, y, room * Math.min(1, written / total), 32, name);
+    box(from, y, room * (speeds[i] / (Math.max(...speeds) || 1)), 32, name);
     say(`${words(`${side}Figure`)} tok/s`, right, y + 25, 26, "board-ink", { align: "right", weight: 700, room: 180 });
   });
   box(SHOT.pad, 414, SHOT.width - 2 * SHOT.pad, 1, "board-line");

@@ -3,7 +3,7 @@
 import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
 import { isOfServers, laneSpec } from "../base/model.js";
 import { oneLine, plural, sentence } from "../base/text.js";
-import { noResult, verdictWord } from "../base/words.js";
+import { differs, noResult, verdictWord } from "../base/words.js";
 import { S, verdictOn } from "../board/state.js";
 import { answerOf, choiceWords, gainWords, noiseWords, scopeOf, verdictWords } from "../tabs/answer.js";
 import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
@@ -24,7 +24,8 @@ const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").rep
 // "photofinish_gemma-3-270m_2.17x_2026-11-27.html". A ratio that says nothing gives way to the prompt's first words.
 export function fileName(suffix) {
   const { model, created, prompt, synthetic } = S.recording ?? S.header ?? {}, result = resultNow();
-  const says = result && !result.isEven && !cautionsOf(S.recording, S.sides[1]).says && !result.not;
+  const says = result && !result.isEven && !cautionsOf(S.recording, S.sides[1]).says && !result.not
+    && !differs(verdictOn(S.sides[1]));
   const about = says ? `${result.ratio.toFixed(2)}x` :
     part(prompt?.text?.trim().split(/\s+/, 4).join(" ")).slice(0, 30);
   return ["photofinish", part(model?.name), about, part(created).slice(0, 10), synthetic?.length ? "SYNTHETIC" : ""]

@@ -12,6 +12,7 @@ import { board, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
 import { choiceWords, noiseWords, nothingWords, othersWords, servedWords, verdictWords } from "./answer.js";
 import { hasDollars, moneyRows, sourceFigures } from "./money.js";
+import { pricesFor, priceWords } from "./prices.js";
 import { bytesOf, CHECKED, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
 
@@ -38,6 +39,12 @@ function keepBox({ target }) {
   drawDecide();
 }
 
+function offerPrices({ device }, { dollars }) {
+  refs.gpus.replaceChildren(...[["", "GPU prices"], ...pricesFor(device)].map(([value, words]) =>
+    Object.assign(make("option", "", words), { value, selected: value === String(dollars) })));
+  write(refs.priceNote, priceWords(dollars, device));
+}
+
 // The numbers in the boxes; the default where one is invalid, with a sentence in `odd`. dollars: null if unknown.
 function entered() {
   const odd = [];
@@ -61,12 +68,13 @@ function drawDecide() {
   const isEarly = S.live || isBeingMade();         // the tables may bring a better option
   const answer = isEarly ? null : answerNow();
   refs.answer.hidden = refs.decide.hidden = !answer;
-  write(refs.decideWaits, answer ? "" : S.live ? "Shown after the race." : isEarly ? "Still computing what other draft "
-    + "lengths would give. Verdict, money and commands follow when the figures are final." :
+  write(refs.decideWaits, answer ? "" : S.live ? "Verdict, money and commands follow after the race." : isEarly ?
+    "Still computing what other draft lengths would give. Verdict, money and commands follow when that is final." :
     "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.");
   if (!answer) return;
   const inputs = entered();
   for (const box of dayBoxes) box.hidden = isOfServers(S.header);       // what a server writes in a day is not known
+  offerPrices(S.header, inputs);
   drawAnswer(answer, inputs);
   drawMoney(answer, inputs);
   const nothing = answer.subject.canServe && !isOfServers(S.header) && nothingWords(answer);
@@ -109,8 +117,8 @@ function drawMoney(answer, inputs) {
   const { type } = S.header.device;
   write(refs.decideOther, choiceWords(answer.subject));
   write(refs.moneyHead, type === "cpu" ? "Money, from a race on a CPU" : "Money");
-  write(refs.moneyBasis, type === "cpu" ? "Take the percentages. For dollars a year, race on the GPU that you would "
-    + "rent." : "");
+  write(refs.moneyBasis, type === "cpu" ? "Take the percentages. Dollars are at this CPU's speed: for a GPU's, race on "
+    + "the GPU that you would rent." : "");
   refs.decideRows.replaceChildren(...moneyRows(answer, inputs, type).map(
     ([words, term, ...cells]) => rowOf(words, term, cells)));
   write(refs.decideFormula, hasDollars(answer, inputs) ? "$ per 1,000,000 tokens = 1,000,000 / tok/s \u00d7 $ per hour "
@@ -157,5 +165,9 @@ function drawProduction(answer, { servers, client, notes }) {
 
 refs.sources.replaceChildren(...sourceFigures().map(([what, printed, ours]) => rowOf(what, "", [printed, ours])));
 for (const box of boxes.values()) box.addEventListener("input", keepBox);
+refs.gpus.addEventListener("change", () => {
+  boxes.get("dollars").value = refs.gpus.value;
+  keepBox({ target: boxes.get("dollars") });
+});
 on("tab", drawDecide);
 on("painted", drawDecide);

@@ -32,7 +32,7 @@ function walkOf() {
   return at.of;
 }
 
-const notWalked = () => (S.live ? "Available after the race." :
+const notWalked = () => (S.live ? "Each step is shown after the race." :
   walkOf().steps.length ? "" : "This race has no speculative steps.");
 
 function pauseForSteps() {

@@ -20,13 +20,13 @@ const BEING_MADE = "Computing the guesses at every position \u2026";
 // The race's WhatIf, or a sentence why there is none. Made at the first call.
 export function whatIfOf() {
   if (S.whatIf !== undefined) return S.whatIf;
-  if (!S.recording) return "Available after the race.";
+  if (!S.recording) return "Other draft lengths are computed after the race.";
   if (ruleOf(S.recording) === "rejection") return NO_TABLES_BY_ODDS;
-  if (isOfServers(S.recording)) return "Not available: a server does not reveal its guesses.";
+  if (isOfServers(S.recording)) return "Other draft lengths are not known: a server does not reveal its guesses.";
   if (!S.recording.tables || !S.recording.costs)
     return S.fromFile || S.complete ? NO_TABLES : BEING_MADE;
   if (!isIdentical(verdictOn(S.sides[1])))
-    return "Only available if both texts are identical.";
+    return "Other draft lengths can only be computed if both texts are identical.";
   S.raced = { race: S.race, metrics: S.metrics, speedup: S.speedup };
   const whatIf = new WhatIf(S.recording, S.race, S.first, S.sides[1]);
   return S.whatIf = whatIf.offered.size ? whatIf : NO_TABLES;

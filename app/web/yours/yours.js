@@ -5,7 +5,8 @@ import { ALLOWED } from "../host.js";
 import { copyOn, fill, saveAs } from "../base/dom.js";
 import { OPENS } from "../base/saved.js";
 import { oneLine, sentence } from "../base/text.js";
-import { on } from "../board/root.js";
+import { on, root } from "../board/root.js";
+import { S } from "../board/state.js";
 import { isIdle, run, stop } from "../board/stream.js";
 import { choiceOf, dialog, openDialog, parts, raceThere, sections, setChoice } from "./box.js";
 import { checkup } from "./checkup.js";
@@ -225,6 +226,7 @@ document.addEventListener("click", ({ target }) => {
   const opener = target.closest?.("[data-yours]");
   if (!opener) return;
   if (opener.dataset.yours) setChoice("question", opener.dataset.yours);
+  if (opener.dataset.yours && S.fromFile && root.hasAttribute("data-servers")) setChoice("what", "servers");
   draw();
   openDialog();
 });
