@@ -14,6 +14,7 @@ import "./tabs/decide_tab.js";
 import { show } from "./files/files.js";
 import "./files/proof.js";
 import "./files/share.js";
+import "./files/clip.js";
 import "./files/picture.js";
 import "./shows/story.js";
 import "./shows/stage.js";

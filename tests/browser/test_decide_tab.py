@@ -75,10 +75,9 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
         shown = button.locator("xpath=ancestor::section[1]//pre").text_content()
         assert tab.evaluate("navigator.clipboard.readText()") == shown and shown
     sent_on = copied(tab, "sentence")["sentence"]
-    saved = f"{PAID}: speculative decoding that a server can run, {gain}{told['machine time'][2]} machine time"
-    assert sent_on.startswith(saved) and "$" not in sent_on
-    alone = f"n-gram, else EAGLE-3 head, automatic length, {fast / plain:.2f}× as fast as Plain (measured)"
-    assert f"This engine alone: {alone}. {SAME}. " in sent_on
+    measured = f"{fast / plain:.2f}× as fast as Plain (measured) on "
+    assert sent_on.startswith(measured) and f" length (this engine alone); {SAME.lower()} (" in sent_on
+    assert f"{PAID}: a server can run {gain}{told['machine time'][2]} machine time" in sent_on and "$" not in sent_on
     assert sent_on.count("machine time") == 1 and "one 195-token prompt, greedy, 160 tokens written, noise" in sent_on
     tab.click("[data-ref=client] summary")
     tab.click(".pf-decide-sources summary")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,20 @@ DOUBTED = """() => { const root = document.querySelector('.pf'), ratio = documen
     const doubted = getComputedStyle(ratio).color;
     root.removeAttribute('data-doubted');
     return getComputedStyle(ratio).color !== doubted; }"""
+# A video's size, its seconds, and how much of its last frame's upper left is light, where the ratio is.
+PLAYED = """async text => {
+    const video = document.createElement('video'), canvas = document.createElement('canvas');
+    const pen = canvas.getContext('2d');
+    const happened = name => new Promise(done => video.addEventListener(name, done, { once: true }));
+    video.src = URL.createObjectURL(await (await fetch(`data:video/webm;base64,${text}`)).blob());
+    await happened('loadeddata');
+    video.currentTime = 1e6;
+    await happened('seeked');
+    Object.assign(canvas, { width: 1200, height: 630 });
+    pen.drawImage(video, 0, 0);
+    const pixels = pen.getImageData(56, 160, 300, 120).data;
+    const num = pixels.filter((value, i) => i % 4 === 0 && value > 180).length;
+    return [[video.videoWidth, video.videoHeight], video.currentTime, num / (300 * 120)]; }"""
 LOOP = "one two three four.\n" * 30
 
 
@@ -221,6 +237,13 @@ def test_the_picture_says_what_the_board_says(page: Any) -> None:
     assert re.search(rf"{PAID}: a server can run n-gram .*, k = 7: .* \(measured\), {saves}", said), (saves, said)
     (share,) = re.findall(r"([\d.]+)\s% less machine time", said)
     assert f"{share}\u00a0% less" in copied
+    page.click("[data-copy=row]")
+    page.wait_for_function("window.copied.startsWith('|')")
+    columns, _, cells = (
+        [cell.strip() for cell in row.split("|")] for row in page.evaluate("window.copied").split("\n")
+    )
+    row = dict(zip(columns, cells, strict=True))
+    assert row["ratio"] == shown[0] and row["tok/s"] == words(page, "rightFigure") and row["outputs"] == shown[1]
     rail, plain, _, fast = page.evaluate("window.wide")
     assert plain < fast == rail
     assert plain / fast == pytest.approx(float(words(page, "leftFigure")) / float(words(page, "rightFigure")))
@@ -231,6 +254,22 @@ def test_the_picture_says_what_the_board_says(page: Any) -> None:
     assert slow < plain == rail and "26.0\u00a0% more machine time for the same tokens." in said
     assert f"{capital(PAYS['loses'])}: a server can run n-gram" in said
     assert "Your prompt: \u201ca prompt\u2026\u201d" in said
+
+
+def test_a_clip_shows_the_race_and_its_result(page: Any) -> None:
+    """A video that no browser plays, that takes longer than anybody waits, is too large for a mail, or ends before the
+    result."""
+    feed(page, SHORT, every=90)
+    page.click(".pf-share summary")
+    began = time.monotonic()
+    with page.expect_download() as download:
+        page.click("[data-ref=clip]")
+    video = Path(download.value.path()).read_bytes()
+    assert time.monotonic() - began < 12 and download.value.suggested_filename.endswith(".webm")
+    assert video[:4] == b"\x1a\x45\xdf\xa3" and 20_000 < len(video) < 3_000_000
+    size, seconds, last = page.evaluate(PLAYED, base64.b64encode(video).decode())
+    assert size == [1200, 630] and 5 < seconds < 9, (size, seconds)
+    assert last > 0.05, "the last frame has no large ratio"
 
 
 def test_a_phone_shares_and_warns_first(page: Any) -> None:

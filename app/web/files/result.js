@@ -1,22 +1,24 @@
 // The result of the race, as it is sent: file names, and sentences that lead with what a server can run.
 
 import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
-import { isOfServers, laneSpec } from "../base/model.js";
-import { oneLine, plural, sentence } from "../base/text.js";
+import { isOfServers, laneSpec, metricsOf } from "../base/model.js";
+import { drafterName, oneLine, percent, plural, rate, sentence, startOf, times } from "../base/text.js";
 import { differs, noResult, verdictWord } from "../base/words.js";
 import { S, verdictOn } from "../board/state.js";
-import { answerOf, choiceWords, gainWords, noiseWords, scopeOf, verdictWords } from "../tabs/answer.js";
+import { answerOf, choiceWords, gainWords, noiseWords, payWords, scopeOf, verdictWords } from "../tabs/answer.js";
 import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
 
-// {ratio, isEven: within the noise, not: why it is no result, own: the option} of the lane on the right; null without a
-// ratio.
+const YOURS = "Your prompt";
+
+// {ratio, isEven: within the noise, not: why it is no result, own: the option, plain: what it is compared with} of the
+// lane on the right; null without a ratio.
 function resultNow() {
   if (!S.recording) return null;
   const answer = answerOf(S.recording, S.computed ? S.raced.race : S.race, S.first);
   const own = answer?.options.find(({ lane }) => lane === S.sides[1]);
   const none = noResult(verdictOn(S.sides[1])), { loop } = cautionsOf(S.recording, S.sides[1]);
   return own ? { ratio: own.ratio, isEven: isNoise(own.ratio, ratioNoise(answer.plain.steps, own.steps)),
-    not: none ? `no result: ${none}` : loop && NO_EVIDENCE, own } : null;
+    not: none ? `no result: ${none}` : loop && NO_EVIDENCE, own, plain: answer.plain } : null;
 }
 
 const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60);
@@ -65,14 +67,39 @@ export function taskWords() {
     written > 0 && `${plural(written, "token")} written`].filter(Boolean).join(", ");
 }
 
-// The result in a few sentences, to be pasted into a mail; "" without a ratio.
+// What raced: the example's name, or the beginning of one's own prompt.
+export function raceTitle() {
+  const start = startOf(S.header?.prompt?.text);
+  return oneLine(S.name === YOURS ? `${YOURS}: ${start}` : S.name || start).slice(0, 100);
+}
+
+// The result in two sentences, to be pasted into a mail: what was measured, and what a server can run, with what is to
+// be known before quoting it between them; "" without a ratio.
 export function resultWords() {
-  const header = S.recording, lead = leadNow(), noise = noiseWords(lead?.noise);
-  if (!resultNow()) return "";
-  const verdict = verdictWord(verdictOn(S.sides[1])), { whole, copies } = cautionsOf(S.recording, S.sides[1]);
-  return oneLine([`${header.synthetic?.length ? "SYNTHETIC: " : ""}${
-    leadWords(lead, "speculative decoding that a server can run, ")}`, racedWords(lead),
-  whole, copies, verdict && `${verdict}.`,
-  `Measured by Photofinish with ${scopeOf(header)}, ${taskWords()}${
-    noise && `, noise of the ratio ${noise}`}, ${String(header.created).slice(0, 10)}.`].filter(Boolean).join(" "));
+  const result = resultNow(), header = S.recording, lead = leadNow(), noise = noiseWords(lead?.noise);
+  if (!result) return "";
+  const { own, isEven, not } = result, { whole, copies } = cautionsOf(header, S.sides[1]);
+  const measured = [gainWords(own) + (isEven ? ", within the noise" : ""), `on ${raceTitle()}`,
+    `with ${choiceWords(own)}${own.canServe ? "" : " (this engine alone)"}`].join(" ");
+  const where = [`Photofinish, ${scopeOf(header)}`, taskWords(), noise && `noise of the ratio ${noise}`,
+    String(header.created).slice(0, 10)].filter(Boolean).join(", ");
+  const verdict = verdictWord(verdictOn(S.sides[1])), isOwn = lead?.subject.lane === S.sides[1];
+  return oneLine([header.synthetic?.length ? "SYNTHETIC:" : "", not && sentence(not),
+    `${[measured, verdict && verdict.toLowerCase()].filter(Boolean).join("; ")} (${where}).`, whole, copies,
+    !lead?.subject.canServe || not ? "" : isOwn ? payWords(lead) : leadWords(lead, "a server can run ")]
+    .filter(Boolean).join(" "));
+}
+
+// The result as a row: [[column, cell], ...]; null without a ratio.
+export function resultRow() {
+  const result = resultNow(), { model, device, created, commit } = S.recording ?? {};
+  if (!result) return null;
+  const { own, plain, ratio, not } = result, lane = S.race.lane(S.sides[1]), numbers = metricsOf(lane, lane.steps.length);
+  return Object.entries({ prompt: raceTitle(), task: taskWords(), "plain tok/s": rate(plain.tokensPerS),
+    "tok/s": rate(own.tokensPerS), ratio: not ? sentence(not) : times(ratio), drafter: drafterName(own.drafter),
+    k: String(own.k), kept: percent(numbers.acceptance_rate),
+    "tokens a step": numbers.mean_acceptance_length?.toFixed(2) ?? "\u2013",
+    outputs: verdictWord(verdictOn(S.sides[1])), caution: cautionsOf(S.recording, S.sides[1]).says,
+    model: `${model.name} in ${model.dtype}`, machine: device.name, build: commit ?? "\u2013",
+    date: String(created).slice(0, 10) }).map(([column, cell]) => [column, oneLine(cell ?? "")]);
 }

@@ -9,7 +9,7 @@ import { root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
 import { proofText } from "./proof.js";
-import { resultWords } from "./result.js";
+import { resultRow, resultWords } from "./result.js";
 
 function commandOf(raced) {
   const { target, ...settings } = settingsOptions(raced), lanes = guessing().length > 1 ? guessing() : [];
@@ -54,7 +54,13 @@ write(refs.linkNote, `A link contains the prompt and the settings, not the resul
 document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") refs.share.open = false; });
 const copies = [...root.querySelectorAll("[data-copy]")].filter((button) => !button.hidden);
-const NEEDS = { proof: () => verdictOn(S.sides[1]), sentence: resultWords, json: () => true };
+const NEEDS = { proof: () => verdictOn(S.sides[1]), sentence: resultWords, row: resultRow, json: () => true };
+// A table of two rows in Markdown.
+function rowWords() {
+  const cells = (i) => `| ${resultRow().map((pair) => pair[i].replaceAll("|", "\\|")).join(" | ")} |`;
+  return [cells(0), `|${"---|".repeat(resultRow().length)}`, cells(1)].join("\n");
+}
+
 // Offers what this race has: one of servers does not contain their addresses.
 refs.share.addEventListener("toggle", () => {
   for (const button of copies) button.hidden = S.raw && !(NEEDS[button.dataset.copy] ?? racedSettings)();
@@ -65,7 +71,7 @@ for (const button of copies)
     const raced = racedSettings();
     const { copy: what } = button.dataset;
     const textOf = { command: commandOf, python: pythonOf, link: linkOf, json: () => S.raw, proof: proofText,
-      sentence: resultWords }[what];
+      sentence: resultWords, row: rowWords }[what];
     if (!S.raw) return undefined;
     return await copy(button, await textOf(raced)) ? board.announce("Copied.") :
       board.alert("This browser blocks copying. Save the race instead.");

@@ -138,6 +138,10 @@ export function verdictWords({ subject, isChosen, tone, not, saves, work }, what
   return `${toneWords(tone, subject.ratio)}: ${claim}${saves ? `, ${wasteWords(subject.ratio, work)}` : ""}.`;
 }
 
+// Whether it pays, without what was raced.
+export const payWords = ({ subject, tone, saves, work }) =>
+  `${toneWords(tone, subject.ratio)}${saves ? `: ${wasteWords(subject.ratio, work)}` : ""}.`;
+
 // What the verdict is not about: the best that a server can run if another option was chosen, other drafters, and this
 // engine's best.
 export function othersWords({ subject, best, engine, alone }) {
