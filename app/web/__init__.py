@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from engine.analysis.verdict_words import to_json
 from engine.drafters import words_of_all
+from engine.remote.served_options import CHECKED, SERVED
 
 from .bundle import FOLDER, bundle
 from .colours import variables
 
 # What the programs of the page know from the engine.
-CONSTANTS = {"DRAFTER_WORDS": words_of_all(), "SAYS": to_json()}
+CONSTANTS = {"DRAFTER_WORDS": words_of_all(), "SAYS": to_json(), "CHECKED": CHECKED, "SERVED": SERVED}
 SHEETS = (
     "board/frame.css",
     "board/texts.css",

@@ -1,5 +1,5 @@
-"""What each server's program calls things: how it is recognised, how it reports its drafts, and how it is made to
-speculate. Everything above reads one form: `Drafted`. Pure.
+"""What each server's program calls things: how it is recognised, and how it reports its drafts. Everything above reads
+one form: `Drafted`. Pure.
 
 Sources: vLLM's docs (features/spec_decode, per-request metrics), SGLang's entrypoints/openai/protocol.py
 (`SpecTokensDetails`, sglang#33518), TensorRT-LLM's serve/openai_protocol.py, llama.cpp's tools/server/README.md."""
@@ -48,17 +48,13 @@ class Dialect:
 
     owners: its `owned_by` in a list of models.
     drafted: its report on drafts, in an event of a stream.
-    metrics: how the names of its metrics begin. has_steps: whether a piece of an answer holds whole verifications.
-    speculate: the options that make it speculate.
-    report: the option that makes it report drafts."""
+    metrics: how the names of its metrics begin. has_steps: whether a piece of an answer holds whole verifications."""
 
     name: str
     owners: tuple[str, ...] = ()
     drafted: Callable[[Any], Drafted | None] = _no_drafts
     metrics: str = ""
     has_steps: bool = False
-    speculate: str = ""
-    report: str = ""
 
 
 def _of_vllm(event: Any) -> Drafted | None:
@@ -106,27 +102,11 @@ def _checked(num_accepted: int | None, num_drafted: int | None, num_steps: int |
     return Drafted(num_accepted, num_drafted, num_steps)
 
 
-VLLM = Dialect(
-    "vLLM", ("vllm",), _of_vllm, "vllm:", True,
-    '--speculative-config \'{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3}\' (or "method": '
-    '"eagle3" with its head as "model")',
-    "--per-request-spec-decode-metrics detailed",
-)  # fmt: skip
-SGLANG = Dialect(
-    "SGLang", ("sglang",), _of_sglang, "sglang:", True,
-    "--speculative-algorithm EAGLE3 --speculative-draft-model-path HEAD (or --speculative-algorithm NGRAM)",
-    "--enable-metrics",
-)  # fmt: skip
-TENSORRT_LLM = Dialect(
-    "TensorRT-LLM", ("tensorrt_llm",), _of_tensorrt_llm,
-    speculate="--config FILE, with speculative_config: {decoding_type: NGram, max_draft_len: 4} in it (or Eagle3)",
-)  # fmt: skip
-LLAMA_CPP = Dialect(
-    "llama.cpp", ("llamacpp", "llama.cpp"), _of_llama_cpp, "llamacpp:", False,
-    "--spec-type draft-simple --model-draft DRAFT.gguf --spec-draft-n-max 4 (or --spec-type ngram-simple)",
-    "--metrics",
-)  # fmt: skip
-TGI = Dialect("TGI", speculate="--speculate 4")
+VLLM = Dialect("vLLM", ("vllm",), _of_vllm, "vllm:", True)
+SGLANG = Dialect("SGLang", ("sglang",), _of_sglang, "sglang:", True)
+TENSORRT_LLM = Dialect("TensorRT-LLM", ("tensorrt_llm",), _of_tensorrt_llm)
+LLAMA_CPP = Dialect("llama.cpp", ("llamacpp", "llama.cpp"), _of_llama_cpp, "llamacpp:")
+TGI = Dialect("TGI")
 OLLAMA = Dialect("Ollama", ("library",))
 LM_STUDIO = Dialect("LM Studio", ("organization_owner",), _of_lm_studio)
 LITELLM = Dialect("LiteLLM")

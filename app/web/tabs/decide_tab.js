@@ -1,7 +1,7 @@
 // The tab "Decide": the race's answer, what it would save, and commands to serve it. Drawn when open; the visitor's
 // input stays in this browser.
 
-import { SAYS } from "../host.js";
+import { CHECKED, SAYS } from "../host.js";
 import { copy, makeButton, tableRow } from "../base/dom.js";
 import { otherTexts, outcomes } from "../base/outcomes.js";
 import { isOfServers, sum } from "../base/model.js";
@@ -13,7 +13,7 @@ import { S } from "../board/state.js";
 import { choiceWords, noiseWords, nothingWords, othersWords, servedWords, verdictWords } from "./answer.js";
 import { hasDollars, moneyRows, sourceFigures } from "./money.js";
 import { pricesFor, priceWords } from "./prices.js";
-import { bytesOf, CHECKED, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
+import { bytesOf, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
 
 const ENTERED = { dollars: "", tokens: "10000000", hours: "24", goalTokens: "200", goalSeconds: "2" };

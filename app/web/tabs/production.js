@@ -1,10 +1,9 @@
-// Commands that serve a target with a drafter at a fixed k; where a server cannot, a sentence why. From the
-// documentation and source of the versions named here, which parse them (docs/measurements.md). Pure: no DOM.
+// Commands that serve a target with a drafter at a fixed k; where a server cannot, a sentence why. Their options are
+// those of engine/remote/served_options.json. Pure: no DOM.
 
+import { SERVED } from "../host.js";
 import { DEFAULT_TARGET, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
 
-export const CHECKED = "2026-11-22";
-const SERVERS = { vllm: ["vLLM", "0.32.0"], sglang: ["SGLang", "0.5.23"], llama: ["llama.cpp", "commit 0c1e570"] };
 export const OLD_FLAGS = "Removed, but still quoted in many posts: --speculative-model and --num-speculative-tokens "
   + "(vLLM); --draft-max and --draft-min (llama.cpp).";
 const NO_MEMORY = "The drafter takes no memory: no weights, no cache.";
@@ -44,9 +43,11 @@ export function productionOf(header, { drafter: text, k }) {
   const notes = [
     !HUB.test(target.name) && "The model is a local folder of the machine that raced; replace it with yours.",
     head.options && `The option \u201c#${oneLine(head.options)}\u201d has no equivalent on servers.`].filter(Boolean);
-  const servers = Object.entries({ vllm: vllmOf, sglang: sglangOf, llama: llamaOf }).flatMap(([id, make]) => {
-    const [name, version] = SERVERS[id];
-    return [make(target, head, k)].flat().map((made) => ({ name, version, command: null, ...made }));
+  const servers = Object.entries({ vLLM: vllmOf, SGLang: sglangOf, "llama.cpp": llamaOf }).flatMap(([name, make]) => {
+    const { version, start, model, options } = SERVED[name], values = valuesOf(target, head, k);
+    const serve = (more = options[head.kind], its = values) => joined([start.map((word) => withValues(word, its)),
+      Object.entries(withValues({ ...model, ...more }, its)).map(([option, value]) => [option, spaced(value)])]);
+    return [make(target, head, serve, values)].flat().map((made) => ({ name, version, command: null, ...made }));
   });
   return { servers, client: clientOf(header, target), notes };
 }
@@ -75,8 +76,8 @@ function noServer(header, target, head, k) {
 // isShipped: a head that ships with this project, for the default target only.
 const isHead = ({ kind }) => ["eagle3", "dflash"].includes(kind);
 export const isShipped = (head) => isHead(head) && head.argument === "";
-const SHIPPED = `No command: its head ships with Photofinish. vLLM ${SERVERS.vllm[1]} supports no heads for Gemma 3, `
-  + "and SGLang and llama.cpp have not been shown to read this one. Race n-gram to see what a server could do.";
+const SHIPPED = `No command: its head ships with Photofinish. vLLM ${SERVED.vLLM.version} supports no heads for Gemma `
+  + "3, and SGLang and llama.cpp have not been shown to read this one. Race n-gram to see what a server could do.";
 
 // A published head in the speculators format, recognised by its name.
 const isSpeculator = (head) => isHead(head) && HUB.test(head.name) && /speculator/i.test(head.name);
@@ -111,65 +112,59 @@ function bytesWords(bytes) {
   return `${Number((bytes / size).toPrecision(3))} ${unit}`;
 }
 
-// The shortest match of an n-gram drafter.
-const leastMatch = ({ argument }, usual) => (/^[1-9]\d?$/.test(argument) ? Number(argument) : usual);
+// What stands for the {placeholders} of options. The argument of an n-gram drafter is its shortest match.
+function valuesOf(target, head, k) {
+  const file = (name) => `${name.split(/[\\/]/).filter(Boolean).pop()}.gguf`;
+  const given = /^[1-9]\d?$/.test(head.argument) ? Number(head.argument) : null;
+  return { target: target.name, revision: target.revision, target_file: file(target.name), k, "k+1": k + 1,
+    head: head.name, head_revision: head.revision, head_file: file(head.name),
+    least: given ?? 1, most: Math.max(given ?? 1, LOOKUP_MAX), match: given ?? LOOKUP_MAX };
+}
 
-// JSON with spaces, which reads and wraps better.
-function spaced(config) {
-  const text = JSON.stringify;
-  return `{${Object.entries(config).map(([name, value]) => `${text(name)}: ${text(value)}`).join(", ")}}`;
+// Options with these values, and without those whose value is "". Twin of `_filled` in engine/remote/served_options.py.
+function withValues(value, values) {
+  if (typeof value !== "object") return /^\{.+\}$/.test(value) ? values[value.slice(1, -1)] : value;
+  const made = Object.entries(value).map(([name, each]) => [name, withValues(each, values)]);
+  return Object.fromEntries(made.filter(([, each]) => each !== ""));
+}
+
+// A config as JSON with spaces, which reads and wraps better; other values as they are.
+function spaced(value) {
+  if (typeof value !== "object") return value;
+  const members = Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${JSON.stringify(each)}`);
+  return `{${members.join(", ")}}`;
 }
 
 const noHybrid = (name) => ({ notes: [`No command: ${name} has no hybrid drafter.`] });
 
-function vllmOf(target, head, k) {
-  const base = ["vllm", "serve", target.name, target.revision ? ["--revision", target.revision] : []];
-  const serve = (method, more) =>
-    joined([base, "--speculative-config", spaced({ method, ...more, num_speculative_tokens: k })]);
-  if (head.kind === "ngram") {
-    const least = leastMatch(head, 1), most = Math.max(least, LOOKUP_MAX);
-    return { command: serve("ngram", { prompt_lookup_min: least, prompt_lookup_max: most }), notes: ["Its lookup is "
-      + `simpler: the earliest of the longest matches, up to ${most} tokens, and always drafts of ${k}.`] };
-  }
+function vllmOf(target, head, serve, { most, k }) {
+  if (head.kind === "ngram") return { command: serve(), notes: [`Its lookup is simpler: the earliest of the longest `
+    + `matches, up to ${most} tokens, and always drafts of ${k}.`] };
   if (isHead(head) && /\bgemma-3-/i.test(target.name))
     return { notes: ["No command: it supports no heads for Gemma 3."] };
   if (head.copies) return noHybrid("vLLM");
-  const model = { model: head.name, ...(head.revision ? { revision: head.revision } : {}) };
-  const own = { command: serve(head.kind, model), notes: [] };
-  return isSpeculator(head) ? [own, { command: joined(["vllm", "serve", head.name]),
+  const own = { command: serve(), notes: [] };
+  return isSpeculator(head) ? [own, { command: serve({}, { target: head.name, revision: "" }),
     notes: ["The same, from the head's own config, which names its model and draft length."] }] : own;
 }
 
-function sglangOf(target, head, k) {
-  const serve = (algorithm, more) => joined(["python", "-m", "sglang.launch_server", "--model-path", target.name,
-    target.revision ? ["--revision", target.revision] : [], "--port", 8000,
-    "--speculative-algorithm", algorithm, more]);
-  const tokens = ["--speculative-num-draft-tokens", k + 1], counts = `${k + 1} includes the model's own token.`;
-  if (head.kind === "ngram") return { command: serve("NGRAM", [tokens, "--speculative-ngram-max-bfs-breadth", 1]),
-    notes: [counts, "Breadth 1: a single chain of guesses, as here."] };
+function sglangOf(target, head, serve, { "k+1": tokens }) {
+  const counts = `${tokens} includes the model's own token.`;
+  if (head.kind === "ngram")
+    return { command: serve(), notes: [counts, "Breadth 1: a single chain of guesses, as here."] };
   if (head.copies) return noHybrid("SGLang");
   if (isSpeculator(head) || (isHead(head) && !HUB.test(head.name)))      // our own heads have that format too
     return { notes: ["No command: it has no head in the speculators format for this model."] };
-  const model = ["--speculative-draft-model-path", head.name,
-    head.revision ? ["--speculative-draft-model-revision", head.revision] : []];
-  const chain = ["--speculative-num-steps", k, "--speculative-eagle-topk", 1];
-  const algorithm = { draft_model: "STANDALONE", eagle3: "EAGLE3", dflash: "DFLASH" }[head.kind];
-  return { command: serve(algorithm, [model, head.kind === "dflash" ? [] : chain, tokens]),
-    notes: [counts] };
+  return { command: serve(), notes: [counts] };
 }
 
-function llamaOf(target, head, k) {
-  const file = (name) => `${name.split(/[\\/]/).filter(Boolean).pop()}.gguf`;
-  const serve = (types, more) =>
-    joined(["llama-server", "--model", file(target.name), "--port", 8000, "--spec-type", types, more]);
-  const copying = ["--spec-ngram-simple-size-n", leastMatch(head, LOOKUP_MAX), "--spec-ngram-simple-size-m", k];
+function llamaOf(target, head, serve) {
+  const { ngram, [head.kind]: other } = SERVED["llama.cpp"].options, type = "--spec-type";
   const size = "size-m: length of a copy (default 48); size-n: length of the match.";
   const made = "Make .gguf files with convert_hf_to_gguf.py.";
-  if (head.kind === "ngram") return { command: serve("ngram-simple", copying), notes: [size, made] };
-  const type = { draft_model: "draft-simple", eagle3: "draft-eagle3", dflash: "draft-dflash" }[head.kind];
+  if (head.kind === "ngram") return { command: serve(), notes: [size, made] };
   return {
-    command: serve(head.copies ? `ngram-simple,${type}` : type,
-      ["--model-draft", file(head.name), "--spec-draft-n-max", k, head.copies ? copying : []]),
+    command: head.copies ? serve({ ...other, ...ngram, [type]: `${ngram[type]},${other[type]}` }) : serve(),
     notes: [head.copies ? `It has this hybrid: copies first, then the other drafter. ${size}` : "", made,
       head.kind === "draft_model" ? "" : "Convert a head with --target-model-dir; not every head can be converted."]
       .filter(Boolean),

@@ -1,12 +1,12 @@
 // The question "does it pay?", of many prompts. Finished prompts are kept in this browser, so that a study can be
 // resumed; its prompts and its result are kept in the tab, which shows them again when it is reloaded.
 
-import { LEAST, MAX_NEW_TOKENS, MAX_PROMPTS, SAYS } from "../host.js";
+import { CHECKED, LEAST, MAX_NEW_TOKENS, MAX_PROMPTS, SAYS } from "../host.js";
 import { copy, makeButton } from "../base/dom.js";
 import { remember, rememberedJson } from "../base/storage.js";
 import { make, oneLine, optionWords, plural, settingsOptions, withTimes } from "../base/text.js";
 import { draftWords } from "../base/words.js";
-import { CHECKED, productionOf } from "../tabs/production.js";
+import { productionOf } from "../tabs/production.js";
 import { parts, raceThere, setChoice } from "./box.js";
 import { onServers } from "./commands.js";
 import { heatMap } from "./heat.js";

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...remote.dialects import DIALECTS
+from ...remote.served_options import option_words
 from ...remote.speculation import Speculation, speculation_of
 from ..findings import Finding
 from .pair import Pair, Server
@@ -24,18 +24,14 @@ async def drafts(pair: Pair) -> list[Finding]:
             says = f"{_begin(pair.plain)} speculates too: {plain.says}."
             change = f"Start the server of {pair.plain.lane} without speculation, or give the plain one first"
             findings.append(Finding("doubt", "plain lane", says, change))
-    says, dialect = f"{_begin(pair.drafting)}: {drafting.says}.", pair.drafting.dialect
+    says, name = f"{_begin(pair.drafting)}: {drafting.says}.", pair.drafting.dialect.name
     if drafting.is_on is None:
-        reporting = [dialect] if dialect.report else [known for known in DIALECTS if known.report]
-        options = ", ".join(f"{known.name}: {known.report}" for known in reporting)
-        change = f"Make the server report its drafts ({options})"
+        change = f"Make the server report its drafts ({option_words(name, 'report')})"
         return [*findings, Finding("untested", "speculation", says, "" if pair.is_alone else change)]
     if not drafting.is_on:
-        options = dialect.speculate or "; ".join(
-            f"{known.name}: {known.speculate}" for known in DIALECTS if known.speculate
-        )
         if not pair.is_alone:
-            return [*findings, Finding("fault", "speculation", says, f"Turn it on: {options}")]
+            change = f"Turn it on: {option_words(name, 'ngram', 'eagle3')}"
+            return [*findings, Finding("fault", "speculation", says, change)]
     elif drafting.num_drafted is None or drafting.num_accepted is None:
         pass
     elif drafting.num_drafted < MIN_DRAFTED:
