@@ -71,7 +71,6 @@ export function ownNote(typed) {
   return parts;
 }
 
-// A line at the box.
 function lineAt(name) {
   const block = document.getElementById("page-prompt");
   const node = block.querySelector(`.${name}`) ?? block.appendChild(make("p", name));

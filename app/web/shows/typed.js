@@ -37,10 +37,11 @@ export function racePrompt() {
   if (refs.stageTyped.value) raceLive(refs.stageTyped.value);
 }
 
-// Return adds a line with Shift, and where it is the only way to add one.
+// Return adds a line with Shift, and where it is the only way to add one; on a button it is that button's.
 export function promptKey(event) {
-  const adds = event.key === "Enter" && (event.shiftKey || root.dataset.touch === "true");
-  const act = adds ? null : { Enter: racePrompt, Escape: closePrompt }[event.key];
+  const isTheirs = event.key === "Enter" && (event.shiftKey || root.dataset.touch === "true"
+    || event.target.closest("button"));
+  const act = isTheirs ? null : { Enter: racePrompt, Escape: closePrompt }[event.key];
   if (!act) return;
   event.preventDefault();
   event.stopImmediatePropagation();
