@@ -15,7 +15,7 @@ export const pageButton = (name) => document.getElementById(`page-${name}-button
 export const temperature = () => numberBox("Temperature");
 
 // Whether the prompt is the visitor's own, or an edited example.
-export const isOwn = () => document.querySelector("#page-presets.page-own") !== null;
+export const isOwnPrompt = () => document.querySelector("#page-presets.page-own") !== null;
 // An own text that is raced as it is given, at the temperature that is set.
 export const leaveAsIs = (text) => remember("photofinish.as-is", text, true);
 export const isGiven = (text) => text === remembered("photofinish.as-is", true);

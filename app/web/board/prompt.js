@@ -6,7 +6,7 @@ import { makeButton, typeInto, TYPED_MS } from "../base/dom.js";
 import { remember, remembered } from "../base/storage.js";
 import { withStart, withoutStart } from "../base/task.js";
 import { make, oneLine, plural, write } from "../base/text.js";
-import { isGiven, isLinked, isOwn, leaveAsIs, pageButton, RACING, temperature } from "./page.js";
+import { isGiven, isLinked, isOwnPrompt, leaveAsIs, pageButton, RACING, temperature } from "./page.js";
 import { mark } from "./root.js";
 import { S } from "./state.js";
 
@@ -32,8 +32,8 @@ const warms = (text) => prompt.before === null && temperature().value === "0" &&
 // Sample an own text, and once it is raced, begin its answer. Returns whether anything changed.
 function settle(isRaced = false) {
   const slider = temperature(), text = box().value;
-  if (!isOwn() || !continues()) {
-    if (isOwn() && prompt.before !== null && slider.value === String(SAMPLED)) typeInto(slider, prompt.before);
+  if (!isOwnPrompt() || !continues()) {
+    if (isOwnPrompt() && prompt.before !== null && slider.value === String(SAMPLED)) typeInto(slider, prompt.before);
     prompt.before = null;
     return false;
   }
@@ -89,11 +89,11 @@ async function look() {
   const text = box()?.value, racing = RACING.includes(S.state);
   if (text === undefined || document.hidden) return;
   settle();
-  const now = [target(), racing, isOwn(), continues(), isGiven(text), temperature()?.value, text].join(" ");
+  const now = [target(), racing, isOwnPrompt(), continues(), isGiven(text), temperature()?.value, text].join(" ");
   if (now === prompt.seen) return;
   prompt.seen = now;
   Object.assign(box(), { dir: "auto", translate: false });
-  const parts = isOwn() ? ownNote(box()) : [], words = parts.map((part) => part.textContent ?? part).join("");
+  const parts = isOwnPrompt() ? ownNote(box()) : [], words = parts.map((part) => part.textContent ?? part).join("");
   mark("continues", words !== "");
   if (lineAt("page-continues").textContent !== words) lineAt("page-continues").replaceChildren(...parts);
   if (prompt.problem?.text === text) return note(prompt.problem.words, true);

@@ -1,7 +1,7 @@
 // The stage's box for a prompt of the presenter's or the audience's own, which the page's box then races.
 
 import { write } from "../base/text.js";
-import { isOwn, leaveAsIs } from "../board/page.js";
+import { isOwnPrompt, leaveAsIs } from "../board/page.js";
 import { ownNote } from "../board/prompt.js";
 import { root } from "../board/root.js";
 import { refs } from "../board/screen.js";
@@ -14,7 +14,7 @@ export function openPrompt() {
   const { value = "", maxLength = 0 } = document.querySelector("#page-prompt textarea") ?? {};
   if (maxLength > 0) refs.stageTyped.maxLength = maxLength;
   refs.stageTyped.value = value;
-  example = isOwn() ? null : value;
+  example = isOwnPrompt() ? null : value;
   refs.stageTyped.enterKeyHint = root.dataset.touch === "true" ? "enter" : "go";
   refs.stagePrompt.hidden = false;
   refs.stageTyped.select();
