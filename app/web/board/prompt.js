@@ -66,8 +66,9 @@ export function ownNote(typed) {
   const start = `\u201c${oneLine(whole.slice((before ?? text).trimEnd().length).trim())}\u201d`;
   const parts = value ? [`Sampled at ${value}`, span(": at 0 this model repeats itself"), ". ", use(0)]
     : ["At 0 this model repeats itself. ", use(SAMPLED)];
-  if (before !== null) parts.push(` ${start} begins the answer. `, leave("Remove"));
-  else if (whole !== text) parts.push(span(" It continues texts, so"), ` Race adds ${start}. `, leave("Leave out"));
+  if (before !== null) parts.push(` ${start}`, span(" begins the answer."), " ", leave("Remove"));
+  else if (whole !== text)
+    parts.push(span(" It continues texts, so Race adds"), ` ${start}`, span("."), " ", leave("Leave out"));
   return parts;
 }
 
@@ -108,8 +109,7 @@ async function look() {
 }
 
 function complain(words) {
-  prompt.problem = { text: box().value, words };
-  prompt.seen = "";
+  Object.assign(prompt, { problem: { text: box().value, words }, seen: "" });
   look();
 }
 
