@@ -21,9 +21,9 @@ const several = (count, word) => plural(count, word).replace(String(count), grou
 // seen: what the note was written for; problem: {text, words}, shown while the box has that text; before: the
 // temperature before an own text was sampled, null: none is; bases: by target, whether it has no chat template
 const prompt = { seen: "", problem: null, before: null, bases: new Map() };
-// Else the checkbox "Chat template" tells, which cannot be ticked then.
-const continues = () => temperature() !== null && (prompt.bases.get(target())
-  ?? document.querySelector("#page-advanced input[type=checkbox]:disabled") !== null);
+// Until it is loaded, the line about the pair in Settings tells: see `pair_line` in app/page/sentences.py.
+const continues = () => temperature() !== null
+  && (prompt.bases.get(target()) ?? document.querySelector(".page-hint[data-base]") !== null);
 
 if (isLinked()) leaveAsIs(new URLSearchParams(location.search).get("prompt"));
 const warms = (text) => prompt.before === null && temperature().value === "0" && !remembered(COLD, true)
