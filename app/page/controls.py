@@ -135,7 +135,7 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
         "lines": 2,
         "max_lines": 10,
         "show_label": False,
-        "placeholder": "Type a prompt; it is sent exactly as written.",
+        "placeholder": "Type a prompt; what is in this box is sent.",
         "elem_id": "page-prompt",
     }
     drafters = {"choices": drafter_choices(catalogue.drafters(pair)), "allow_custom_value": True}

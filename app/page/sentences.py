@@ -124,7 +124,7 @@ def refused(offers: Sequence[Offer], note: str = "") -> str:
 
 def pair_line(pair: Pair | None) -> str:
     """What is special about this target and drafter; nothing for a pair that is not in the catalogue."""
-    return f'<p class="page-hint">{safe(pair.note)}</p>' if pair else ""
+    return f'<p class="page-hint"{" data-base" * (pair.chat is False)}>{safe(pair.note)}</p>' if pair else ""
 
 
 def charts_of(request: str, switches: Mapping[str, Any]) -> str:

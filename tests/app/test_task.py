@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from app.catalogue.catalogue import load_presets
+from tests.helpers import ROOT
 from tests.helpers.pure_js import pure_js
 
 
@@ -16,3 +19,17 @@ def test_a_text_to_continue_is_no_task() -> None:
     with pure_js("base/task.js") as pure:
         assert [text for text in tasks if not pure("asks", text)] == []
         assert [text for text in texts if pure("asks", text)] == []
+
+
+def test_an_answer_begins_in_the_form_that_is_asked_for() -> None:
+    """SQL that begins as prose or code as a letter, a second beginning after the first, or one that cannot be removed.
+    These are the half in the repository of the prompts by which first races are judged."""
+    prompts = json.loads((ROOT / "tests/fixtures/first_prompts.json").read_text(encoding="utf-8"))
+    with pure_js("base/task.js") as pure:
+        for prompt, start in prompts.items():
+            whole = f"{prompt}\n\n{start}" if start else prompt
+            assert pure("withStart", prompt) == pure("withStart", whole) == whole
+            assert pure("withoutStart", whole) == (prompt if start else None)
+        assert pure("withStart", "Translate to French:\n\nGood morning.").endswith(".\n\nFrench:"), (
+            "a task above its text"
+        )

@@ -156,24 +156,42 @@ def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
     tab.locator(PROMPT).fill("def add(a, b):")
     num = len(tokenizer_of("byte level")("def add(a, b):")["input_ids"])
     tab.wait_for_selector(f".page-count:not([data-wrong]):has-text('{num} tokens')")
+
+
+def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
+    """A first question that loops at temperature 0 on a model that only continues texts; words in the race that were
+    not seen in the box, or cannot be removed; a choice that is forgotten; any of it for a chat model or an example."""
+    tab, question = visit(), "Write a friendly mail to Mr Smith."
+    temperature, note = "input[aria-label='number input for Temperature']", tab.locator(".page-continues")
+    settings(tab, Maximum_length="16")
     with tab.expect_response("**/tokens") as answer:
-        tab.locator(PROMPT).fill("Write a friendly mail to Ms Smith.")
-    assert answer.value.json()["chat"] is True and not tab.locator(".page-continues").count()
+        tab.locator(PROMPT).fill("Write a friendly mail.")
+    assert answer.value.json()["chat"] is True and note.inner_text() == "" and tab.input_value(temperature) == "0"
     tab.route("**/tokens", lambda route: route.fulfill(json={"count": 9, "chat": False}))  # as of a base model
-    settings(tab, Temperature="0")
-    tab.locator(PROMPT).fill("Write a friendly mail to Mr Smith.")
-    tab.wait_for_selector(".page-continues:has-text('does not answer')")
-    for width in (1280, 390):
+    tab.locator(PROMPT).fill(question)
+    tab.wait_for_selector(".page-continues:has-text('Sampled at 0.8'):has-text('Race adds “Dear Mr Smith,”')")
+    for width in (390, 1280):
         tab.set_viewport_size({"width": width, "height": 800})
-        box = tab.locator(".page-continues").bounding_box()
+        box = note.bounding_box()
         assert box["height"] < 25 and box["x"] + box["width"] <= width, "one line"
         race = tab.locator("#page-race-button").bounding_box()
         assert race["x"] > box["x"] + box["width"] or race["y"] >= box["y"] + box["height"], "it covers Race"
-    tab.click(".page-continues button:has-text('Dear Ms Smith,')")
-    assert tab.input_value(PROMPT) == "Write a friendly mail to Mr Smith.\n\nDear Ms Smith,"
-    tab.click(".page-continues:has-text('prose repeats itself') button")
-    tab.wait_for_selector(".page-continues", state="detached")
-    assert tab.input_value("input[aria-label='number input for Temperature']") == "0.8"
+    for prompt in (f"{question}\n\nDear Mr Smith,", question):
+        run_race(tab)
+        race = loads(saved(tab))
+        assert race["prompt"]["text"] == tab.input_value(PROMPT) == prompt
+        assert (race["spec"]["params"]["temperature"], race["spec"]["params"]["seed"]) == (0.8, 0)
+        if prompt != question:
+            tab.click(".page-continues button:has-text('Remove')")
+    assert "Race adds" not in (note.text_content() or ""), "asked again after it was removed"
+    tab.click(".page-continues button:has-text('Use 0')")
+    tab.wait_for_selector(".page-continues:has-text('Use 0.8')")
+    tab.click('text="Python class"')
+    tab.wait_for_function("!document.querySelector('#page-prompt textarea').value.startsWith('Write')")
+    tab.wait_for_function("document.querySelector('.page-continues').textContent === ''")
+    tab.locator(PROMPT).fill("def add(a, b):")
+    tab.wait_for_selector(".page-continues:has-text('Use 0.8')")
+    assert tab.input_value(temperature) == "0" and note.inner_text().count(".") == 2, "one hint, not about an answer"
 
 
 @pytest.mark.smoke

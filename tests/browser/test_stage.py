@@ -90,6 +90,8 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
     tab.evaluate("AbortSignal.timeout = () => new AbortController().signal")  # a busy machine is not a lost one
     tab.evaluate("window.media = matchMedia; window.matchMedia = () => ({ matches: true })")  # only touch
     tab.route("**/tokens", lambda route: route.fulfill(json={"count": 3, "chat": False}))
+    with tab.expect_response("**/tokens"):
+        tab.click("#page-presets button:has-text('Python class')")
     tab.focus("#page-stage-button")
     press(tab, "Enter")
     for by_bar in (False, True):
@@ -102,7 +104,7 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
         assert tab.is_visible("[data-ref=stagePrompt]")
         assert words(tab, "stageWarns") == "", "an example's own prompt"
         tab.keyboard.type("nvx?")
-        tab.wait_for_selector("[data-ref=stageWarns]:has-text('Races at temperature 0.8'):has-text('Answer: ')")
+        tab.wait_for_selector("[data-ref=stageWarns]:has-text('Sampled at 0.8'):has-text('Answer:')")
         assert tab.evaluate(STATE)["race"] == before
         if by_bar:
             tab.keyboard.press("Enter")
@@ -114,7 +116,7 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
             press(tab, "Escape")
         assert tab.locator(".pf[data-stage]").count() and tab.is_hidden("[data-ref=stagePrompt]")
     new_race(tab, before)
-    assert words(tab, "titleName") == "Your prompt" and tab.input_value("#page-prompt textarea") == "nvx?\n"
+    assert words(tab, "titleName") == "Your prompt" and tab.input_value("#page-prompt textarea") == "nvx?\n\nAnswer:"
     tab.unroute("**/tokens")
     tab.click("[data-ref=proofOpen]")
     assert tab.is_visible("[data-ref=proof]") and tab.is_hidden("[data-ref=stageKeys]")

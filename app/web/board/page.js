@@ -3,6 +3,7 @@
 import { trigger } from "../host.js";
 import { nextEvent, numberBox } from "../base/dom.js";
 import { laneSpec } from "../base/model.js";
+import { remember, remembered } from "../base/storage.js";
 import { waiting } from "./card.js";
 import { emit } from "./root.js";
 import { refs } from "./screen.js";
@@ -11,10 +12,13 @@ import { S } from "./state.js";
 export const RACING = ["preparing", "running"];
 export const pageButton = (name) => document.getElementById(`page-${name}-button`);
 
-// A model without a chat template repeats itself in prose at temperature 0; at PROSE it seldom does.
-export const PROSE = 0.8;
 export const temperature = () => numberBox("Temperature");
 
+// Whether the prompt is the visitor's own, or an edited example.
+export const isOwnPrompt = () => document.querySelector("#page-presets.page-own") !== null;
+// An own text that is raced as it is given, at the temperature that is set.
+export const leaveAsIs = (text) => remember("photofinish.as-is", text, true);
+export const isGiven = (text) => text === remembered("photofinish.as-is", true);
 export const examples = () => [...document.querySelectorAll("#page-presets button:not(#page-settings-button)")];
 
 // True if the link brings a prompt: no other prompt's race is shown above it then.
@@ -34,6 +38,7 @@ export function fillIn(settings) {
   document.getElementById("page-presets")?.classList.add("page-own");      // hides the example's sentence
   document.addEventListener("photofinish:fill", ({ detail }) => { detail.settings = settings; }, { once: true });
   const isDone = nextEvent("photofinish:filled");
+  leaveAsIs(settings.prompt);
   trigger("edit");
   return isDone;
 }

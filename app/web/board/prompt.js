@@ -1,90 +1,122 @@
 // The prompt box: how much is in it, counted by the server's tokenizer once the model is loaded, and what is wrong with
-// it, said before a race is requested; and a hint if it asks something of a model that only continues text, or is one's
-// own and races at temperature 0.
+// it, said before a race is requested. An own text on a model that only continues texts is sampled, and Race begins the
+// answer that it asks for: one line says so, with the ways back.
 
-import { makeButton, typeInto } from "../base/dom.js";
-import { answerStart, asks, HINT } from "../base/task.js";
-import { make, plural, write } from "../base/text.js";
-import { PROSE, RACING, temperature } from "./page.js";
+import { makeButton, typeInto, TYPED_MS } from "../base/dom.js";
+import { remember, remembered } from "../base/storage.js";
+import { withStart, withoutStart } from "../base/task.js";
+import { make, oneLine, plural, write } from "../base/text.js";
+import { isGiven, isLinked, isOwnPrompt, leaveAsIs, pageButton, RACING, temperature } from "./page.js";
 import { mark } from "./root.js";
 import { S } from "./state.js";
 
 const COUNT_MS = 700;
+const SAMPLED = 0.8;
+const COLD = "photofinish.cold";          // 0 was chosen for own texts in this visit
 const box = () => document.querySelector("#page-prompt textarea");
 // The chosen model, once it is loaded, else ""; for servers' models the count is null.
 const target = () => document.querySelector(".page-model")?.dataset.target ?? "";
 const grouped = (count) => count.toLocaleString("en");
 const several = (count, word) => plural(count, word).replace(String(count), grouped(count));
-// seen: what the note was written for; problem: {text, words}, shown while the box has that text.
-const prompt = { seen: "", problem: null };
+// seen: what the note was written for; problem: {text, words}, shown while the box has that text; before: the
+// temperature before an own text was sampled, null: none is; bases: by target, whether it has no chat template
+const prompt = { seen: "", problem: null, before: null, bases: new Map() };
+// Until it is loaded, the line about the pair in Settings tells: see `pair_line` in app/page/sentences.py.
+const continues = () => temperature() !== null
+  && (prompt.bases.get(target()) ?? document.querySelector(".page-hint[data-base]") !== null);
 
-// How the chosen model reads a text: {count, chat}; {} if nobody knows.
-export async function counted(text) {
-  const body = JSON.stringify({ text, target: target() });
-  const answer = await fetch("tokens", { method: "POST", body }).catch(() => null);
-  return answer?.ok ? answer.json() : {};
+if (isLinked()) leaveAsIs(new URLSearchParams(location.search).get("prompt"));
+const warms = (text) => prompt.before === null && temperature().value === "0" && !remembered(COLD, true)
+  && !isGiven(text);
+
+// Sample an own text, and once it is raced, begin its answer. Returns whether anything changed.
+function settle(isRaced = false) {
+  const slider = temperature(), text = box().value;
+  if (!isOwnPrompt() || !continues()) {
+    if (isOwnPrompt() && prompt.before !== null && slider.value === String(SAMPLED)) typeInto(slider, prompt.before);
+    prompt.before = null;
+    return false;
+  }
+  if (isGiven(text)) return false;
+  const isCold = warms(text), whole = isRaced ? withStart(text) : text;
+  prompt.before ??= slider.value;
+  if (isCold) typeInto(slider, String(SAMPLED));
+  if (whole !== text) typeInto(box(), whole);
+  return isCold || whole !== text;
+}
+
+// What Race makes of the own text in this box, with the ways back; on a phone without the parts in <span>.
+export function ownNote(typed) {
+  const text = typed.value, before = withoutStart(text), whole = isGiven(text) ? text : withStart(text);
+  if (!text || !continues()) return [];
+  const button = (words, act) => makeButton("page-warmer", words, () => {
+    act();
+    typeInto(typed, typed.value);
+    look();
+  });
+  const use = (value) => button(`Use ${value}`, () => {
+    remember(COLD, value ? null : "yes", true);
+    typeInto(temperature(), String(value));
+  });
+  const leave = (words) => button(words, () => {
+    typed.value = withoutStart(typed.value) ?? typed.value;
+    leaveAsIs(typed.value);
+  });
+  const value = warms(text) ? SAMPLED : Number(temperature().value), span = (words) => make("span", "", words);
+  const start = `\u201c${oneLine(whole.slice((before ?? text).trimEnd().length).trim())}\u201d`;
+  const parts = value ? [`Sampled at ${value}`, span(": at 0 this model repeats itself"), ". ", use(0)]
+    : ["At 0 this model repeats itself. ", use(SAMPLED)];
+  if (before !== null) parts.push(` ${start}`, span(" begins the answer."), " ", leave("Remove"));
+  else if (whole !== text)
+    parts.push(span(" It continues texts, so Race adds"), ` ${start}`, span("."), " ", leave("Leave out"));
+  return parts;
+}
+
+function lineAt(name) {
+  const block = document.getElementById("page-prompt");
+  const node = block.querySelector(`.${name}`) ?? block.appendChild(make("p", name));
+  node.setAttribute("role", "status");
+  return node;
 }
 
 function note(words, isWrong = false) {
-  const block = document.getElementById("page-prompt");
-  const node = block.querySelector(".page-count") ?? block.appendChild(make("p", "page-count"));
-  node.setAttribute("role", "status");
+  const node = lineAt("page-count");
   node.toggleAttribute("data-wrong", isWrong);
   node.title = isWrong ? "" : "Without a chat template's own tokens";
   write(node, words);
 }
 
-// One line below the box, on a phone without the parts in <span>; null: none.
-function hint(parts) {
-  const block = document.getElementById("page-prompt"), shown = block.querySelector(".page-continues");
-  mark("continues", Boolean(parts));
-  if (!parts) return shown?.remove();
-  const node = shown ?? block.appendChild(make("p", "page-continues"));
-  node.setAttribute("role", "status");
-  const words = parts.map((part) => part.textContent ?? part).join("");
-  return node.textContent === words ? undefined : node.replaceChildren(...parts);
-}
-
-function taskHint(text) {
-  const start = answerStart(text);
-  const add = makeButton("page-warmer", `Add \u201c${start}\u201d`, () => {
-    typeInto(box(), `${box().value.trimEnd()}\n\n${start}`);
-    box().focus();
-  });
-  return [...HINT.map((part, i) => (i % 2 ? part : make("span", "", part))), ". ", add];
-}
-
-function coldHint() {
-  const use = makeButton("page-warmer", `Use ${PROSE}`, () => typeInto(temperature(), String(PROSE)));
-  return [make("span", "", "At temperature 0 "), "prose repeats itself. ", use];
-}
-
 async function look() {
   const text = box()?.value, racing = RACING.includes(S.state);
-  const isCold = temperature()?.value === "0" && document.querySelector("#page-presets.page-own") !== null;
-  const now = `${target()} ${racing} ${isCold} ${text}`;
-  if (text === undefined || document.hidden || now === prompt.seen) return;
+  if (text === undefined || document.hidden) return;
+  settle();
+  const now = [target(), racing, isOwnPrompt(), continues(), isGiven(text), temperature()?.value, text].join(" ");
+  if (now === prompt.seen) return;
   prompt.seen = now;
   Object.assign(box(), { dir: "auto", translate: false });
+  const parts = isOwnPrompt() ? ownNote(box()) : [], words = parts.map((part) => part.textContent ?? part).join("");
+  mark("continues", words !== "");
+  if (lineAt("page-continues").textContent !== words) lineAt("page-continues").replaceChildren(...parts);
   if (prompt.problem?.text === text) return note(prompt.problem.words, true);
   if (!racing || !text) note(text ? several(text.length, "character") : "");
-  if (!text || !(asks(text) || isCold)) hint(null);
-  if (!text || racing || !target()) return undefined;
-  const { count = null, chat } = await counted(text);
-  if (count === null || prompt.seen !== now) return undefined;
-  hint(chat !== false ? null : asks(text) ? taskHint(text) : isCold ? coldHint() : null);
-  return note(several(count, "token"));
+  if (!text || racing || !target()) return;
+  const body = JSON.stringify({ text, target: target() });
+  const answer = await fetch("tokens", { method: "POST", body }).catch(() => null);
+  const { count = null, chat } = answer?.ok ? await answer.json() : {};
+  if (count === null || prompt.seen !== now) return;
+  prompt.bases.set(target(), chat === false);
+  note(several(count, "token"));
 }
 
 function complain(words) {
-  prompt.problem = { text: box().value, words };
-  prompt.seen = "";
+  Object.assign(prompt, { problem: { text: box().value, words }, seen: "" });
   look();
 }
 
 document.addEventListener("click", (event) => {
-  if (!event.target.closest?.("#page-race-button") || box()?.value !== "") return;
+  if (!event.target.closest?.("#page-race-button") || (box()?.value !== "" && !settle(true))) return;
   event.stopImmediatePropagation();
+  if (box().value) return setTimeout(() => pageButton("race")?.click(), TYPED_MS);
   box().focus();
   complain("Type something first.");
 }, true);

@@ -4,7 +4,7 @@ import { closed, opened } from "../base/back.js";
 import { remember, remembered } from "../base/storage.js";
 import { onFrame } from "./frames.js";
 import { waiting } from "./card.js";
-import { examples, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
+import { examples, isLinked, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
 import "./prompt.js";
 import { mark, on } from "./root.js";
 import { board, refs } from "./screen.js";
@@ -135,5 +135,7 @@ refs.liveHere.addEventListener("click", () => {
 function updateSoon(left) {
   updatePageButtons();
   if (left && !pageButton("race")) setTimeout(() => updateSoon(left - 1), LOOK_AGAIN_MS);
+  else if (isLinked() || remembered("photofinish.prompt") !== null)
+    document.getElementById("page-presets")?.classList.add("page-own");
 }
 setTimeout(() => updateSoon(LOOKS), 0);

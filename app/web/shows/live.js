@@ -5,7 +5,7 @@ import { typeInto, TYPED_MS } from "../base/dom.js";
 import { oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
 import { autoplay, stopAutoplay } from "../board/deck.js";
-import { examples, pageButton, RACING } from "../board/page.js";
+import { examples, isOwnPrompt, pageButton, RACING } from "../board/page.js";
 import { showVerdict } from "../board/paint.js";
 import { OVER } from "../board/place.js";
 import { on, root } from "../board/root.js";
@@ -59,7 +59,7 @@ export async function raceLive(own = "") {
   showView("on");
   if (!await answers()) return instead(BROKEN);
   if (live.race !== "") return undefined;
-  const isTyped = !live.example && document.querySelector("#page-presets.page-own");      // before the stage began
+  const isTyped = !live.example && isOwnPrompt();      // before the stage began
   if (!own) return (refs.liveHere.hidden || isTyped ? pageButton("race") : refs.liveHere)?.click();
   typeInto(document.querySelector("#page-prompt textarea"), own);
   return setTimeout(() => pageButton("race")?.click(), TYPED_MS);

@@ -1,44 +1,29 @@
-// The stage's box for a prompt of the presenter's or the audience's own. A model without a chat template repeats itself
-// in prose at temperature 0, so there such a prompt races at PROSE; the page's setting changes with it.
+// The stage's box for a prompt of the presenter's or the audience's own, which the page's box then races.
 
-import { typeInto } from "../base/dom.js";
-import { asks, hintWords } from "../base/task.js";
 import { write } from "../base/text.js";
-import { PROSE, temperature } from "../board/page.js";
-import { counted } from "../board/prompt.js";
+import { isOwnPrompt, leaveAsIs } from "../board/page.js";
+import { ownNote } from "../board/prompt.js";
 import { root } from "../board/root.js";
 import { refs } from "../board/screen.js";
 import { ASKS } from "./aloud.js";
 import { raceLive } from "./live.js";
 
-// continues: the loaded model has no chat template; example: the example's prompt that the box began with, if any
-const asked = { continues: false, example: "" };
-const isWarmer = () => asked.continues && refs.stageTyped.value !== asked.example
-  && temperature()?.value === "0";
+let example = null;           // the example's prompt that the box began with, if any
 
 export function openPrompt() {
   const { value = "", maxLength = 0 } = document.querySelector("#page-prompt textarea") ?? {};
   if (maxLength > 0) refs.stageTyped.maxLength = maxLength;
   refs.stageTyped.value = value;
-  asked.example = document.querySelector("#page-presets.page-own") ? "" : value;
+  example = isOwnPrompt() ? null : value;
   refs.stageTyped.enterKeyHint = root.dataset.touch === "true" ? "enter" : "go";
   refs.stagePrompt.hidden = false;
   refs.stageTyped.select();
   refs.stageTyped.focus();
   warn();
-  askModel();
-}
-
-async function askModel() {
-  const { chat } = await counted("?");
-  asked.continues = chat === undefined ? asked.continues : chat === false;
-  warn();
 }
 
 function warn() {
-  const { value } = refs.stageTyped;
-  write(refs.stageWarns, [isWarmer() && `Races at temperature ${PROSE}: at 0, prose repeats itself.`,
-    asked.continues && asks(value) && hintWords(value)].filter(Boolean).join(" "));
+  refs.stageWarns.replaceChildren(...refs.stageTyped.value === example ? [] : ownNote(refs.stageTyped));
 }
 
 export function closePrompt() {
@@ -48,15 +33,15 @@ export function closePrompt() {
 
 export function racePrompt() {
   closePrompt();
-  if (!refs.stageTyped.value) return;
-  if (isWarmer()) typeInto(temperature(), String(PROSE));
-  raceLive(refs.stageTyped.value);
+  if (refs.stageTyped.value === example) leaveAsIs(example);
+  if (refs.stageTyped.value) raceLive(refs.stageTyped.value);
 }
 
-// Return adds a line with Shift, and where it is the only way to add one.
+// Return adds a line with Shift, and where it is the only way to add one; on a button it is that button's.
 export function promptKey(event) {
-  const adds = event.key === "Enter" && (event.shiftKey || root.dataset.touch === "true");
-  const act = adds ? null : { Enter: racePrompt, Escape: closePrompt }[event.key];
+  const isTheirs = event.key === "Enter" && (event.shiftKey || root.dataset.touch === "true"
+    || event.target.closest("button"));
+  const act = isTheirs ? null : { Enter: racePrompt, Escape: closePrompt }[event.key];
   if (!act) return;
   event.preventDefault();
   event.stopImmediatePropagation();

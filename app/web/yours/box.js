@@ -3,7 +3,7 @@
 import { element } from "../host.js";
 import { showModal } from "../base/back.js";
 import { numberBox, typeInto, TYPED_MS } from "../base/dom.js";
-import { pageButton } from "../board/page.js";
+import { leaveAsIs, pageButton } from "../board/page.js";
 
 const refsOf = (nodes) => Object.fromEntries([...nodes].map((node) => [node.dataset.ref, node]));
 export const dialog = element.querySelector("dialog.ps");
@@ -26,6 +26,7 @@ export function openDialog() {
 // Race this prompt on the page, at most this long; null: as the page has it.
 export function raceThere(prompt = null, length = null) {
   closeDialog();
+  if (prompt !== null) leaveAsIs(prompt);
   if (prompt !== null) typeInto(document.querySelector("#page-prompt textarea"), prompt);
   if (length !== null) typeInto(numberBox("Maximum length"), length);
   setTimeout(() => pageButton("race").click(), TYPED_MS);
