@@ -17,17 +17,17 @@ export function asks(text) {
   return /[?\uff1f]$/.test(last) || TASK.test(last) || (ABOVE.test(text.trimStart()) && /[\p{L}\d.!)"]$/u.test(last));
 }
 
-const found = (text, pattern, other) => pattern.exec(text)?.slice(1).find(Boolean) ?? other;
+const groupIn = (text, pattern, other) => pattern.exec(text)?.slice(1).find(Boolean) ?? other;
 const TO = /\b(?:to|asking|telling) (?:(?:my|our|the|an?) (\w+)|((?:M[rs]s?|Dr)\.? \w+))/;
 const CODE = /\b(python|javascript|typescript|java|bash|rust|go|c\+\+|c)\b/i;
 // By what is asked for, the first that fits.
 const STARTS = [
-  [/\btranslat|\bhow do you say\b/i, (text) => `${found(text, /\b(?:in|to|into) (\p{Lu}\p{Ll}+)/u, "Translation")}:`],
+  [/\btranslat|\bhow do you say\b/i, (text) => `${groupIn(text, /\b(?:in|to|into) (\p{Lu}\p{Ll}+)/u, "Translation")}:`],
   [/\b(?:sql|mysql|sqlite|postgres\w*)\b/i, () => "```sql\nSELECT"],
   [/\bjson\b/i, (text) => `\`\`\`json\n${/\b(?:array|list)\b/i.test(text) ? "[" : "{"}`],
-  [/\b(?:e-?mail|mail|letter|message|invitation|reply)\b/i, (text) => `Dear ${found(text, TO, "Sir or Madam")},`],
+  [/\b(?:e-?mail|mail|letter|message|invitation|reply)\b/i, (text) => `Dear ${groupIn(text, TO, "Sir or Madam")},`],
   [new RegExp(`\\b(?:function|script|program|class|algorithm|code|implement)\\b|\\bin ${LANGUAGE}[.!]?$`, "i"),
-    (text) => `\`\`\`${found(text, CODE, "python").toLowerCase()}\n`],
+    (text) => `\`\`\`${groupIn(text, CODE, "python").toLowerCase()}\n`],
   [/\b(?:list|ideas|names|steps|tips|ways|reasons|things|examples|advantages)\b/i, () => "1."],
   [/^/, () => "Answer:"],
 ];
