@@ -16,8 +16,9 @@ from tests.helpers.guesses import drafter_over
 from tests.helpers.pure_js import pure_js
 
 Call = Callable[..., Any]
-PLAY = """(pieces, from, typed, verifyS) => {
-    const round = new Round(pieces, from, verifyS ?? undefined), steps = typed.flatMap(each => (round.over ? [] : [round.guess(each)]));
+PLAY = """(pieces, from, typed, costs) => {
+    const round = new Round(pieces, from, costs ?? undefined);
+    const steps = typed.flatMap(each => (round.over ? [] : [round.guess(each)]));
     return { steps, over: round.over, at: round.at, tally: tallyOf(steps),
         speed: speedOf(JSON.parse(JSON.stringify(added(NO_STEPS, tallyOf(steps)))), 0.5) };
 }"""
@@ -52,7 +53,7 @@ def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str]
     for step, given_ in zip(played["steps"], typed, strict=False):
         drafted, kept, rest = step["drafted"], step["num_accepted"], pieces[at:]
         assert "".join(given_.split()).startswith("".join("".join(drafted + step["beyond"]).split()))
-        assert len(drafted) == most or not step["beyond"] and len(drafted) < most
+        assert len(drafted) == most or (not step["beyond"] and len(drafted) < most)
         assert drafted[:kept] == rest[:kept] and (kept == len(drafted) or drafted[kept] != rest[kept])
         assert step["pieces"] == rest[: kept + 1] and step["position"] == at
         at += len(step["pieces"])
@@ -61,17 +62,14 @@ def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str]
     rest = pieces[start:][: data.draw(st.integers(1, 9))]
     (bare,) = pure(PLAY, pieces, start, ["".join(piece.strip() for piece in rest) or "\n"])["steps"]
     assert bare["num_accepted"] >= min(len(rest), 8) or not any(piece.strip() for piece in rest[bare["num_accepted"] :])
-    assert (
-        played["tally"]
-        == {
-            "kept": sum(step["num_accepted"] for step in played["steps"]),
-            "guessed": sum(len(step["drafted"]) for step in played["steps"]),
-            "tokens": at - start,
-            "steps": len(played["steps"]),
-            "seconds": (seconds := sum(costs[len(step["drafted"])] for step in played["steps"]) if costs else None),
-        }
-        or not played["steps"]
-    )
+    seconds = sum(costs[len(step["drafted"])] for step in played["steps"]) if costs or not played["steps"] else None
+    assert played["tally"] == {
+        "kept": sum(step["num_accepted"] for step in played["steps"]),
+        "guessed": sum(len(step["drafted"]) for step in played["steps"]),
+        "tokens": at - start,
+        "steps": len(played["steps"]),
+        "seconds": seconds,
+    }
     assert played["speed"] == (pytest.approx((at - start) / seconds / 0.5) if seconds else None)
 
 

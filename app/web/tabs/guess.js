@@ -26,11 +26,11 @@ function guessesOf(typed, pieces) {
   return [...guesses, ...(rest.match(/\s*\S+/g) ?? []).slice(0, pieces.length - at)];
 }
 
-// One player's round: verification steps over `pieces`, the tokens of the whole text, starting at `from`. verifyS:
+// One player's round: verification steps over `pieces`, the tokens of the whole text, starting at `from`. costs:
 // seconds of a step by its number of guesses, if known; no step has more guesses than that.
 export class Round {
-  constructor(pieces, from, verifyS = Array(MAX_GUESSES + 1)) {
-    Object.assign(this, { pieces, from, verifyS, at: from, steps: [], most: Math.min(MAX_GUESSES, verifyS.length - 1) });
+  constructor(pieces, from, costs = Array(MAX_GUESSES + 1)) {
+    Object.assign(this, { pieces, from, costs, at: from, steps: [], most: Math.min(MAX_GUESSES, costs.length - 1) });
   }
 
   get over() { return this.steps.length === STEPS_A_ROUND || this.at === this.pieces.length; }
@@ -42,7 +42,7 @@ export class Round {
     const drafted = guesses.splice(0, this.most);
     const kept = keptIf(drafted, [], rest).length, pieces = rest.slice(0, kept + 1);
     const step = { position: this.at, drafted, drafted_pieces: drafted, num_accepted: kept, pieces, token_ids: pieces,
-      beyond: guesses, draft_s: 0, verify_s: this.verifyS[drafted.length] };
+      beyond: guesses, draft_s: 0, verify_s: this.costs[drafted.length] };
     this.at += step.pieces.length;
     this.steps.push(step);
     return step;
