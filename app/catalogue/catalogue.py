@@ -25,7 +25,7 @@ from .limits import Limits
 from .machine import NOTES, Machine
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-KINDS = ("code", "json", "sql", "summary", "chat", "creative")
+KINDS = ("code", "json", "list", "sql", "summary", "chat", "creative")
 NOT_ALLOWED = "needs more weights than the default pair, which the operator of this page has not allowed"
 MAX_SHOWN = 60
 CHEAPEST = "ngram", 7  # drafter and k of a target that the command line names alone

@@ -16,9 +16,11 @@ from tests.helpers.guesses import drafter_over
 from tests.helpers.pure_js import pure_js
 
 Call = Callable[..., Any]
-PLAY = """(pieces, from, typed) => {
-    const round = new Round(pieces, from), steps = typed.flatMap(each => (round.over ? [] : [round.guess(each)]));
-    return { steps, over: round.over, at: round.at, tally: tallyOf(steps) };
+PLAY = """(pieces, from, typed, costs) => {
+    const round = new Round(pieces, from, costs ?? undefined);
+    const steps = typed.flatMap(each => (round.over ? [] : [round.guess(each)]));
+    return { steps, over: round.over, at: round.at, tally: tallyOf(steps),
+        speed: speedOf(JSON.parse(JSON.stringify(added(NO_STEPS, tallyOf(steps)))), 0.5) };
 }"""
 DRAFTERS = """(recording, from, to) => {
     const race = new Race(), first = firstByRole(recording.spec.lanes);
@@ -39,15 +41,19 @@ def pure() -> Iterator[Call]:
 @given(PIECES, st.data())
 def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str], data: st.DataObject) -> None:
     """A right guess struck out, also for spaces or line breaks that nobody sees; a wrong one kept, letters that vanish,
-    or text that is not the recorded one."""
+    or text that is not the recorded one; more guesses than a step has, or than its price is known for; a speed without
+    a price, or one that guessing everything wins."""
     start = data.draw(st.integers(0, len(pieces) - 1))
     right = st.integers(0, len(pieces)).map(lambda n: "".join(pieces[start : start + n]))
     typed = data.draw(st.lists(right | st.text("a bc\nx", max_size=6) | PIECES.map("".join), max_size=12))
-    played = pure(PLAY, pieces, start, typed)
+    costs = data.draw(st.none() | st.lists(st.integers(1, 9), min_size=2, max_size=12))
+    most = min(8, len(costs) - 1) if costs else 8
+    played = pure(PLAY, pieces, start, typed, costs)
     at = start
     for step, given_ in zip(played["steps"], typed, strict=False):
         drafted, kept, rest = step["drafted"], step["num_accepted"], pieces[at:]
-        assert "".join(given_.split()).startswith("".join("".join(drafted).split()))
+        assert "".join(given_.split()).startswith("".join("".join(drafted + step["beyond"]).split()))
+        assert len(drafted) == most or (not step["beyond"] and len(drafted) < most)
         assert drafted[:kept] == rest[:kept] and (kept == len(drafted) or drafted[kept] != rest[kept])
         assert step["pieces"] == rest[: kept + 1] and step["position"] == at
         at += len(step["pieces"])
@@ -55,13 +61,16 @@ def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str]
     assert played["over"] == (len(played["steps"]) == 10 or at == len(pieces))
     rest = pieces[start:][: data.draw(st.integers(1, 9))]
     (bare,) = pure(PLAY, pieces, start, ["".join(piece.strip() for piece in rest) or "\n"])["steps"]
-    assert bare["num_accepted"] >= len(rest) or not any(piece.strip() for piece in rest[bare["num_accepted"] :])
+    assert bare["num_accepted"] >= min(len(rest), 8) or not any(piece.strip() for piece in rest[bare["num_accepted"] :])
+    seconds = sum(costs[len(step["drafted"])] for step in played["steps"]) if costs or not played["steps"] else None
     assert played["tally"] == {
         "kept": sum(step["num_accepted"] for step in played["steps"]),
         "guessed": sum(len(step["drafted"]) for step in played["steps"]),
         "tokens": at - start,
         "steps": len(played["steps"]),
+        "seconds": seconds,
     }
+    assert played["speed"] == (pytest.approx((at - start) / seconds / 0.5) if seconds else None)
 
 
 @pytest.mark.parametrize("name", ["csv_to_json", "story"])

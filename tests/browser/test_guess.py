@@ -105,7 +105,9 @@ def test_a_round_by_keyboard_alone(visit) -> None:
             shown[f"{TITLES[drafter]}, k = {k}"] = cells(*tally)
             line.append(f"{TITLES[drafter]} {cells(*tally)[0].split(' of')[0]}")
     shown["All players"] = shown["You"]
-    assert {title: rest for title, *rest in rows(page)} == shown
+    assert {title: rest for title, *rest, _ in rows(page)} == shown
+    speeds = [speed for *_, speed in rows(page)]
+    assert speeds[0] == speeds[-1] and all(re.fullmatch(r"\d+\.\d\d×", speed) for speed in speeds)
     assert ", ".join(line) in words(page, "gameSays")
     assert words(page, "gameHead") == "The round is over" and "Type" not in words(page, "gameNote")
     assert page.evaluate("document.activeElement.dataset.ref") == "gameNext"
@@ -185,7 +187,7 @@ def test_a_race_without_tables_or_with_other_texts(visit) -> None:
     page = visit(race)
     page.click("[data-ref=gameBegin]")
     play(page, "one two three four five six seven")
-    assert [row[0] for row in rows(page)] == ["You", "All players"] and rows(page)[0][1:] == ["100 % of 5", "5.00"]
+    assert [row[0] for row in rows(page)] == ["You", "All players"] and rows(page)[0][1:] == ["100 % of 5", "5.00", "–"]
     assert words(page, "gameHead") == "The round is over"
     race["verdicts"]["speculative"]["kind"] = "near_tie"
     page = visit(race)

@@ -56,7 +56,12 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     tab.wait_for_function("document.querySelector('#page-prompt textarea').value === 'Once upon'")
     assert tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
     begin(tab)
-    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and len(list(cards(tab))) == 9
+    assert tab.evaluate(STATE)["race"] == "recorded-capitals", "a chain before a tree"
+    told = list(cards(tab))
+    assert len(told) == 10 and "proposes 4 tokens, shown pale" in told[1] and "is a tree of" in told[9]
+    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and tab.is_visible('.pf-one-place[data-verdict="no"]')
+    tab.keyboard.press("ArrowLeft")
+    assert tab.evaluate(STATE)["race"] == "recorded-capitals"
     tab.keyboard.press("Escape")
     assert tab.evaluate(STATE)["race"] is None and words(tab, "titleName").startswith("From a link")
     tab.evaluate("localStorage.setItem('photofinish.story', '8')")
@@ -114,7 +119,7 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
         tab.evaluate(SETTLED)
         look = tab.evaluate(LIT)
         card, lit = look["card"], look["lit"]
-        assert words(tab, "storyPlace") == f"Card {number} of 9" and shown(tab, "story")
+        assert words(tab, "storyPlace") == f"Card {number} of 10" and shown(tab, "story")
         assert look["inside"] and look["wide"] <= 0 and look["moves"] == 0, number
         assert look["tops"] == pytest.approx(tops, abs=0.5), number
         assert lit is not None and lit["right"] - lit["left"] > 10 and lit["bottom"] - lit["top"] > 10, number
@@ -125,10 +130,10 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
         assert beside or card["bottom"] <= lit["top"] or lit["bottom"] <= card["top"], (number, card, lit)
         assert len(said.split()) <= 40, said
         told.append(said)
-    assert len(told) == 9
+    assert len(told) == 10
     numbers_are_the_recordings(recording, told)
     tab.keyboard.press("ArrowLeft")
-    assert words(tab, "storyPlace") == "Card 8 of 9"
+    assert words(tab, "storyPlace") == "Card 9 of 10"
     for _ in range(2):
         tab.keyboard.press("Enter")
     assert tab.is_hidden("[data-ref=story]") and tab.is_hidden("[data-ref=spot]")
@@ -140,7 +145,7 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
 
 def numbers_are_the_recordings(recording: Any, told: list[str]) -> None:
     own, plain = steps_of(recording), steps_of(recording, "baseline")
-    alone, draft, check, why, same, _, loses, length, when = told
+    alone, draft, check, why, same, _, loses, length, when, _ = told
     tokens = sum(len(e["token_ids"]) for e in plain)
     width = int(re.findall(r"of a pass: (\d+) took", why)[0])
     one, many = (
@@ -199,7 +204,7 @@ def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
     assert tab.get_attribute(".pf", "data-view") == "plain" and tab.locator(".pf-guess").count() == 0
     reload(tab)
     begin(tab)
-    assert words(tab, "storyPlace") == "Card 4 of 9"
+    assert words(tab, "storyPlace") == "Card 4 of 10"
     tab.keyboard.press("Escape")
     settings(tab, Maximum_length="1000")
     begin(tab)
@@ -209,7 +214,7 @@ def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
     assert end(tab) == "stopped"
     race, title = tab.evaluate(STATE)["race"], words(tab, "titleName")
     begin(tab)
-    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json"
+    assert tab.evaluate(STATE)["race"] == "recorded-capitals"
     tab.keyboard.press("Escape")
     state = tab.evaluate(STATE)
     assert (state["race"], words(tab, "titleName"), state["state"]) == (race, title, "stopped")

@@ -1,5 +1,5 @@
-// The story: nine cards that explain the race on the screen, each next to what it highlights. Offered once, below the
-// page's first race; "How it works" in the page's header resumes it. Starting a race ends it.
+// The story: cards that explain a race, each next to what it highlights: the visitor's own, or the lesson's recording.
+// Offered once, below the page's first race; "How it works" in the page's header resumes it. Starting a race ends it.
 
 import { remember, remembered } from "../base/storage.js";
 import { write } from "../base/text.js";
@@ -14,19 +14,22 @@ import { choose } from "../board/tabs.js";
 import { askForFigures } from "../tabs/figures.js";
 import { endWhatIf } from "../tabs/whatif_tab.js";
 import { closed, opened } from "../base/back.js";
-import { CARDS, land, taleOf } from "./story_cards.js";
+import { showRecorded } from "./recorded.js";
+import { CARDS, land, taleOf, treeOf } from "./story_cards.js";
 
 const STORY_KEY = "photofinish.story";
 const STORY_GAP = 12;
 const lossButton = () => document.getElementById("page-example-hungarian");
-// on: whether it is on the screen; at: index of the card; tale: see taleOf; kept: what the page showed before, with its
-// race if a recorded one replaced it; t: the lane time that the card set.
-const story = { on: false, at: 0, tale: null, kept: null, t: 0 };
+const lessonButton = () => document.getElementById("page-example-capitals");
+// on: whether it is on the screen; turns: whether it changes the race there; cards: those that it has; at: index of the
+// card; tale: see taleOf, with `tree`, see treeOf; kept: what the page showed before; told: its race, without the one
+// with trees; t: the lane time that the card set.
+const story = { on: false, turns: false, cards: CARDS, at: 0, tale: null, kept: null, told: null, t: 0 };
 let isFirst = true;
 
 // Offered on a first visit whose link brings no race of its own; it never starts by itself.
 function offerStory() {
-  const begins = isFirst && S.id?.startsWith("recorded-") && !isLinked() && taleOf();
+  const begins = isFirst && S.ribbon.includes("RECORDED") && !isLinked() && lessonButton();
   isFirst = false;
   refs.offer.hidden = !begins || remembered(STORY_KEY) !== null;
   if (!refs.offer.hidden) remember(STORY_KEY, "0");
@@ -37,50 +40,58 @@ function closeOffer() {
   remember(STORY_KEY, remembered(STORY_KEY) ?? "0");
 }
 
-function beginStory() {
-  if (story.on) return endStory();
-  if (!taleOf() && !session.recorded) return board.alert("There is no recorded race here to use as an example.");
+async function beginStory() {
+  if (story.on || story.turns) return endStory();
   closeOffer();
   stopAutoplay();
   replay.pause();
   if (S.computed) endWhatIf();
-  story.kept = { tab: root.dataset.tab, t: replay.t, marks: refs.marks.getAttribute("aria-pressed"), S: null };
-  if (!taleOf()) {
-    story.kept = { ...story.kept, S };
-    onFrame(session.recorded);
-    stopAutoplay();
-  }
-  Object.assign(story, { on: true, tale: taleOf() });
+  story.kept = { tab: root.dataset.tab, t: replay.t, marks: refs.marks.getAttribute("aria-pressed"), S };
+  const own = S.ribbon.includes("RECORDED") ? null : taleOf();
+  if (lessonButton() && (!own || own.step.parents)) await turn(() => showRecorded(lessonButton()));
+  const tale = taleOf(), tree = session.recorded && treeOf(JSON.parse(session.recorded.recording));
+  if (!tale) return board.alert("There is no recorded race here to use as an example.");
+  Object.assign(story, { on: true, tale: { ...tale, tree }, told: S,
+    cards: CARDS.filter(({ isOfTree }) => tree || !isOfTree) });
   refs.marks.setAttribute("aria-pressed", "true");
   refs.story.hidden = refs.spot.hidden = false;
   mark("story", true);
   opened(endStory);
-  tellCard(Math.min(Number(remembered(STORY_KEY)) || 0, CARDS.length - 1));
+  tellCard(Math.min(Number(remembered(STORY_KEY)) || 0, story.cards.length - 1));
   refs.storyNext.focus({ preventScroll: true });
   return undefined;
 }
 
 function tellCard(at) {
-  const card = CARDS[at], last = at === CARDS.length - 1;
+  const card = story.cards[at], last = at === story.cards.length - 1;
+  if (Boolean(card.isOfTree) === (S.race === story.told.race))
+    turn(() => (card.isOfTree ? onFrame(session.recorded) : bringBack(story.told)));
   story.at = at;
   remember(STORY_KEY, String(at));
   land();
   card.stage(story.tale);
   story.t = replay.t;
   paint();
-  write(refs.storyPlace, `Card ${at + 1} of ${CARDS.length}`);
+  write(refs.storyPlace, `Card ${at + 1} of ${story.cards.length}`);
   write(refs.storyTitle, card.title);
   write(refs.storyWords, card.words(story.tale));
   refs.storyBack.disabled = at === 0;
-  refs.storyLoss.hidden = !last || !lossButton();
+  refs.storyLoss.hidden = !card.offersLoss || !lossButton();
   write(refs.storyNext, last ? "Done" : "Next");
   const focused = document.activeElement;
   if (!refs.story.contains(focused) || focused.disabled) refs.storyNext.focus({ preventScroll: true });
   placeStory(true);
 }
 
+async function turn(show) {
+  story.turns = true;
+  await show();
+  story.turns = false;
+  stopAutoplay();
+}
+
 function storyTarget() {
-  return CARDS[story.at].target(story.tale).find((node) => node && node.checkVisibility()) ?? null;
+  return story.cards[story.at].target(story.tale).find((node) => node && node.checkVisibility()) ?? null;
 }
 
 // Place the card where there is room next to its target: right, left, below or above; for part of a text, next to the
@@ -135,8 +146,8 @@ export function endStory(done = false) {
   if (done) remember(STORY_KEY, "0");
   refs.marks.setAttribute("aria-pressed", marks);
   choose(tab);
-  if (before) bringBack(before);
-  else replay.seek(t);
+  if (S.race !== before.race) bringBack(before);
+  if (!before.live) replay.seek(t);
   if (inside) pageButton("story")?.focus({ preventScroll: true });
 }
 
@@ -159,7 +170,7 @@ refs.storyLoss.addEventListener("click", () => {
 });
 refs.storyBack.addEventListener("click", () => tellCard(story.at - 1));
 refs.storyNext.addEventListener("click", () =>
-  (story.at === CARDS.length - 1 ? endStory(true) : tellCard(story.at + 1)));
+  (story.at === story.cards.length - 1 ? endStory(true) : tellCard(story.at + 1)));
 refs.offerYes.addEventListener("click", beginStory);
 refs.offerNo.addEventListener("click", closeOffer);
 document.addEventListener("click", (event) => { if (event.target.closest?.("#page-story-button")) beginStory(); });
@@ -168,11 +179,11 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") return endStory();
   if (event.target !== document.body && !refs.story.contains(event.target)) return;
   const button = { ArrowRight: refs.storyNext, ArrowLeft: refs.storyBack }[event.key];
-  if (!button || (event.key === "ArrowRight" && story.at === CARDS.length - 1)) return;
+  if (!button || (event.key === "ArrowRight" && story.at === story.cards.length - 1)) return;
   event.preventDefault();
   button.click();
 });
-for (const name of ["leaving", "leavingLane"]) on(name, () => endStory());
+for (const name of ["leaving", "leavingLane"]) on(name, () => { if (!story.turns) endStory(); });
 on("racing", () => {
   endStory();
   refs.offer.hidden = true;

@@ -1,7 +1,7 @@
 // The story's cards: text, setup and target of each. Numbers come from the race on the screen. At most 40 words a card.
 
 import { laneSpec, metricsOf, reasonsOf, sum } from "../base/model.js";
-import { likeliest, numDrafted, stepSeconds, tokensOf } from "../base/steps.js";
+import { keptOf, likeliest, numDrafted, stepSeconds, tokensOf } from "../base/steps.js";
 import { drafterName, duration, makeUnheard, oneLine, plural, putText } from "../base/text.js";
 import { isIdentical } from "../base/words.js";
 import { paint } from "../board/paint.js";
@@ -35,14 +35,15 @@ const shownStep = (index) => views.right.nodes.find((node) => Number(node.datase
 // The dropped guess at the place where the text goes on; undefined if there is none.
 const struckPiece = (step) => step.drafted_pieces[likeliest(step)[0]];
 
-// What the story needs of a race: the time of a plain token, a step with right and wrong guesses, and one that kept
-// the fewest. null if the texts are not identical or no step has both.
+// What the story needs of a race: the time of a plain token, a step with right and wrong guesses, a chain if there is
+// one, and one that kept the fewest. null if the texts are not identical or no step has both.
 export function taleOf() {
   const [left, right] = shownLanes();
   if (S.live || S.state !== "finished" || S.computed || !left?.finished || !right?.finished
     || !isIdentical(verdictOn(S.sides[1]))) return null;
-  const partly = right.steps.filter((step) =>
+  const both = right.steps.filter((step) =>
     step.num_accepted && struckPiece(step) !== undefined && step.token_ids.length > step.num_accepted);
+  const chains = both.filter((step) => !step.parents), partly = chains.length ? chains : both;
   // the clearest: a few right and wrong guesses, and visible text where the draft breaks
   const clear = partly.find((step) => step.num_accepted > 1 && step.drafted.length > step.num_accepted + 1
     && step.drafted.length < 9 && [struckPiece(step), step.pieces.at(-1)].every((piece) => piece?.trim()));
@@ -50,6 +51,16 @@ export function taleOf() {
   return partly.length ? { left, right, step: clear ?? partly[0], plain_s: metricsOf(left, left.steps.length).tpot_s,
     poor: drafts.reduce((least, step) => (step.num_accepted < least.num_accepted ? step : least)),
     params: S.header.spec.params, lane: laneSpec(S.header, S.sides[1]) } : null;
+}
+
+// In a recording, the step that kept the most of a tree and needed it: a kept guess was not the first for its place, so
+// a chain would have missed it. undefined if there is none.
+export function treeOf({ spec, events }) {
+  const { name } = spec.lanes.find(({ role }) => role === "speculative");
+  const firstFor = ({ parents }, i) => parents.indexOf(parents[i]);
+  return events.filter((step) => step.lane === name && step.parents).flatMap((step) =>
+    keptOf(step).filter((i) => firstFor(step, i) < i).map((i) => ({ step, right: step.drafted_pieces[i],
+      first: step.drafted_pieces[firstFor(step, i)] }))).sort((a, b) => b.step.num_accepted - a.step.num_accepted)[0];
 }
 
 const widthOf = (step) => step.width ?? numDrafted(step) + 1;
@@ -77,6 +88,7 @@ function lengthWords(whatIf) {
 }
 
 // {title, stage, target, words}: `stage` prepares the page; the first visible node of `target` is highlighted.
+// offersLoss: a race that loses is offered; isOfTree: a race with trees takes the screen.
 export const CARDS = [
   {
     title: "Alone, one token at a time",
@@ -156,10 +168,20 @@ export const CARDS = [
   },
   {
     title: "When not to guess",
+    offersLoss: true,
     stage: () => { choose("text"); replay.seek(replay.duration); },
     target: () => [root.querySelector(".pf-ratio-board")],
     words: ({ right }) => `A step here costs ${reasonsOf(S.race, S.first, right)?.cost.toFixed(2) ?? "more than one"} `
       + "plain ones. It loses when it writes fewer tokens, as few guesses are right. Or when the server is busy: one "
       + "pass serves many users already, and checking guesses takes their time.",
+  },
+  {
+    title: "More than one guess for a place",
+    isOfTree: true,
+    stage: ({ tree }) => { openStep(tree.step.index); replay.seek(tree.step.clock_s); },
+    target: ({ tree }) => [root.querySelector(".pf-one-row"), shownStep(tree.step.index)],
+    words: ({ tree: { step, right, first } }) => `A draft can branch. This one, in ${S.name}, is a tree of `
+      + `${numDrafted(step)}, checked in one pass too: ${storyPiece(first)} and ${storyPiece(right)} compete for one `
+      + "place. The latter was right; a line would have ended there.",
   },
 ];

@@ -6,7 +6,7 @@ import { tableRow } from "../base/dom.js";
 import { quotient } from "../base/model.js";
 import { tokensOf } from "../base/steps.js";
 import { remember, rememberedJson } from "../base/storage.js";
-import { drafterName, joinCharacters, make, percent, plural, putText, write } from "../base/text.js";
+import { drafterName, joinCharacters, make, percent, plural, putText, times, write } from "../base/text.js";
 import { isIdentical } from "../base/words.js";
 import { stopAutoplay } from "../board/deck.js";
 import { committedOf, tokenNode } from "../board/lanes.js";
@@ -14,14 +14,14 @@ import { on, root } from "../board/root.js";
 import { refs, replay } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
 import { choose } from "../board/tabs.js";
-import { added, bestLengths, longerToken, NO_STEPS, Round, STEPS_A_ROUND, tallyOf } from "./guess.js";
+import { added, bestLengths, longerToken, NO_STEPS, Round, speedOf, STEPS_A_ROUND, tallyOf } from "./guess.js";
 import { quoted } from "./step.js";
 import { WhatIf } from "./whatif.js";
-import { whatIfOf } from "./whatif_tab.js";
+import { answerNow, whatIfOf } from "./whatif_tab.js";
 
 const ROOM_KEY = "photofinish.room";
-const RULES = "Type what the model writes next and press Enter. Right tokens are kept; the first wrong one and all "
-  + "after it are struck out. Spaces and line breaks are filled in.";
+const rules = () => `Type what the model writes next, at most ${game.round.most} tokens, and press Enter. Right tokens `
+  + "are kept; the first wrong one and all after it are struck out. Spaces and line breaks are filled in.";
 const PROMPT_LETTERS = 600;       // shown from the end of the prompt
 // S: the race that is played on, null if none; round: the player's; lengths: see bestLengths.
 const game = { S: null, round: null, lengths: null };
@@ -51,7 +51,7 @@ function beginGame() {
 // Start a round where the last player stopped, or at the beginning.
 function nextPlayer() {
   const pieces = S.race.lane(S.sides[0]).steps.flatMap((step) => step.pieces), { from } = roomOf();
-  game.round = new Round(pieces, from < pieces.length ? from : 0);
+  game.round = new Round(pieces, from < pieces.length ? from : 0, whatIfOf().costs?.verify_s);
   const before = game.round.pieces.slice(0, game.round.from).join(""), shown = S.header.prompt.text + before;
   refs.gameText.replaceChildren(putText(make("span", "pf-game-before"), [...shown].slice(-PROMPT_LETTERS).join("")));
   write(refs.gameSays, "");
@@ -70,7 +70,7 @@ export function leaveGame() {
 
 function guessTyped() {
   const typed = refs.gameTyped.value.replaceAll("\r", "");
-  if (!typed) return write(refs.gameNote, `Type at least one character. ${RULES}`);
+  if (!typed) return write(refs.gameNote, `Type at least one character. ${rules()}`);
   const step = game.round.guess(typed), words = make("span");
   words.append(...tokensOf(step).map(tokenNode));
   refs.gameText.append(words);
@@ -78,22 +78,25 @@ function guessTyped() {
   refs.gameTyped.value = "";
   write(refs.gameSays, stepHeard(step));
   if (game.round.over) endRound(); else drawGame();
-  if (longerToken(step)) write(refs.gameNote, longerSays(step));
+  write(refs.gameNote, notesOn(step) || refs.gameNote.textContent);
   return undefined;
 }
 
-function longerSays(step) {
-  return `${quoted(step.drafted[step.num_accepted])} began right, but the model's token is `
-    + `${quoted(longerToken(step))}, one piece. Only whole tokens count.`;
+// What a player would not expect of a step, "" if there is nothing.
+function notesOn(step) {
+  const longer = longerToken(step), beyond = step.beyond.join("").trim();
+  return [beyond && `At most ${game.round.most} guesses a step: ${quoted(beyond)} was not taken.`,
+    longer && `${quoted(step.drafted[step.num_accepted])} began right, but the model's token is ${quoted(longer)}, one `
+      + "piece. Only whole tokens count."].filter(Boolean).join(" ");
 }
 
 // A step's result, for screen readers.
 function stepHeard(step) {
-  const { drafted, num_accepted: kept, pieces } = step, longer = longerToken(step) ? longerSays(step) : "";
+  const { drafted, num_accepted: kept, pieces } = step;
   const own = pieces[kept] === undefined ? "" : ` The model's own: ${quoted(pieces[kept])}.`;
   if (!drafted.length) return `No guess.${own}`;
   const struck = kept < drafted.length ? ` Struck out: ${quoted(drafted.slice(kept).join(""))}.` : "";
-  return `Kept: ${kept} of ${drafted.length}.${struck}${own} ${longer}`.trim();
+  return `Kept: ${kept} of ${drafted.length}.${struck}${own} ${notesOn(step)}`.trim();
 }
 
 // name -> tally, over the stretch that the player wrote.
@@ -125,14 +128,16 @@ function lineOf(who, tallies) {
 
 function drawGame() {
   const { round, lengths } = game, { ended } = round, room = roomOf(), now = talliesNow();
-  write(refs.gameNote, ended ? "The next player goes on where this round stopped." : RULES);
+  write(refs.gameNote, ended ? "The next player goes on where this round stopped." : rules());
   write(refs.gameHead, ended ? "The round is over" : `Step ${round.steps.length + 1} of ${STEPS_A_ROUND}`);
   for (const name of ["gameTyped", "gameGuess", "gameNewline", "gameEnd"]) refs[name].disabled = Boolean(ended);
   refs.gameNext.hidden = !ended;
   refs.gameForget.hidden = !room.players;
   write(refs.gameRoomLine, room.players ? lineOf(`All players (${plural(room.players, "round")})`, room.tallies) : "");
-  const row = (title, { kept, guessed, tokens, steps } = NO_STEPS) => tableRow([title],
-    [guessed ? `${percent(kept / guessed)} of ${guessed}` : "–", quotient(tokens, steps)?.toFixed(2) ?? "–"]);
+  const plain = answerNow()?.plain.tokensPerS;
+  const row = (title, tally = NO_STEPS) => tableRow([title], [
+    tally.guessed ? `${percent(tally.kept / tally.guessed)} of ${tally.guessed}` : "–",
+    quotient(tally.tokens, tally.steps)?.toFixed(2) ?? "–", times(speedOf(tally, plain))]);
   refs.gameScores.replaceChildren(row("You", now.You), ...[...lengths].map(([drafter, k]) =>
     row(`${drafterName(drafter)}, k = ${k}`, now[drafter])), row("All players", room.tallies.You));
   refs.gameText.scrollTop = refs.gameText.scrollHeight;
