@@ -12,8 +12,8 @@ import { raceTitle, taskWords } from "./result.js";
 // The race plays at its own speed if that takes from LEAST_MS to MOST_MS; then the picture stays for END_MS.
 const LEAST_MS = 3000, MOST_MS = 5500, END_MS = 2500, FRAME_MS = 40, BITS_A_SECOND = 2e6;
 const NUM_LINES = 4, NUM_CHARACTERS = 600;       // of each text, its end
-const KINDS = ["video/webm;codecs=vp9", "video/webm;codecs=vp8", "video/webm", "video/mp4"];
-const kindOf = () => KINDS.find((kind) => window.MediaRecorder?.isTypeSupported(kind));
+const FORMATS = ["video/webm;codecs=vp9", "video/webm;codecs=vp8", "video/webm", "video/mp4"];
+const formatOf = () => FORMATS.find((kind) => window.MediaRecorder?.isTypeSupported(kind));
 
 // How fast it plays, against the race: "at real speed", "2.1 times slower than real".
 function paceWords(factor) {
@@ -61,10 +61,10 @@ function record(kind) {
   });
 }
 
-refs.clip.hidden = !kindOf();
+refs.clip.hidden = !formatOf();
 refs.clip.addEventListener("click", async () => {
   if (!S.raw || !shownLanes().every((lane) => lane?.steps.length)) return;
-  const kind = kindOf(), label = refs.clip.textContent;
+  const kind = formatOf(), label = refs.clip.textContent;
   Object.assign(refs.clip, { disabled: true, textContent: "Recording \u2026" });
   try {
     const video = await record(kind);

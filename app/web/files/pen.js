@@ -5,9 +5,9 @@ import { root } from "../board/root.js";
 import { refs } from "../board/screen.js";
 
 export const SHOT = { width: 1200, height: 630, pad: 64 };
-export const RIGHT = SHOT.width - SHOT.pad;
+export const EDGE = SHOT.width - SHOT.pad;
 const SEGMENTS = new Intl.Segmenter("en", { granularity: "word" });
-const RIGHT_TO_LEFT = /^\P{L}*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}]/u;
+const TURNED = /^\P{L}*[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Syriac}\p{Script=Thaana}]/u;
 export const words = (ref) => refs[ref].textContent.trim();
 
 export class Pen {
@@ -27,7 +27,7 @@ export class Pen {
   size(size, weight = 400) { this.pen.font = `${weight} ${size}px ${this.style.fontFamily}`; }
 
   // One line, cut to its room. Returns its width.
-  say(line, x, y, size, name, { weight = 400, align = "left", room = RIGHT - x } = {}) {
+  say(line, x, y, size, name, { weight = 400, align = "left", room = EDGE - x } = {}) {
     this.size(size, weight);
     Object.assign(this.pen, { fillStyle: this.colour(name), textAlign: align });
     let shown = line;
@@ -39,14 +39,14 @@ export class Pen {
 
   // A line of a text that may run from right to left.
   write(line, y, size, name) {
-    const isTurned = RIGHT_TO_LEFT.test(line);
+    const isTurned = TURNED.test(line);
     this.pen.direction = isTurned ? "rtl" : "ltr";
-    this.say(line, isTurned ? RIGHT : SHOT.pad, y, size, name, { align: "start", room: RIGHT - SHOT.pad });
+    this.say(line, isTurned ? EDGE : SHOT.pad, y, size, name, { align: "start", room: EDGE - SHOT.pad });
     this.pen.direction = "ltr";
   }
 
   // The text as lines that fit the room at this size.
-  lines(text, size, weight, room = RIGHT - SHOT.pad) {
+  lines(text, size, weight, room = EDGE - SHOT.pad) {
     this.size(size, weight);
     const fits = (line) => this.pen.measureText(line.trimEnd()).width <= room;
     const parts = (word) => (fits(word) ? [word] : [...SEGMENTS.segment(word)].map(({ segment }) => segment));
@@ -59,7 +59,7 @@ export class Pen {
   head(title, task) {
     this.box(0, 0, SHOT.width, SHOT.height, "board");
     this.say("Photofinish", SHOT.pad, 72, 34, "board-ink", { weight: 700 });
-    if (!refs.ribbon.hidden) this.say(refs.ribbon.dataset.words.replaceAll(",", " "), RIGHT, 72, 24, "ribbon",
+    if (!refs.ribbon.hidden) this.say(refs.ribbon.dataset.words.replaceAll(",", " "), EDGE, 72, 24, "ribbon",
       { weight: 700, align: "right", room: 500 });
     this.say(title, SHOT.pad, 108, 26, "board-soft");
     this.say(task, SHOT.pad, 140, 22, "board-soft");
@@ -67,10 +67,10 @@ export class Pen {
 
   // A lane's name, its progress and a figure.
   lane(y, name, share, colour, figure) {
-    const from = SHOT.pad + 180, room = RIGHT - from - 190;
+    const from = SHOT.pad + 180, room = EDGE - from - 190;
     this.say(name, SHOT.pad, y + 25, 26, "board-ink", { room: 170 });
     this.box(from, y, room, 32, "rail");
     this.box(from, y, room * Math.min(1, share), 32, colour);
-    this.say(figure, RIGHT, y + 25, 26, "board-ink", { align: "right", weight: 700, room: 180 });
+    this.say(figure, EDGE, y + 25, 26, "board-ink", { align: "right", weight: 700, room: 180 });
   }
 }
