@@ -25,7 +25,7 @@ from engine.doctor.servers.compare_texts import texts
 from engine.doctor.servers.exact_test import cells, fisher
 from engine.doctor.servers.pair import Pair, Server
 from engine.doctor.servers.sampling import repeats
-from engine.doctor.servers.scored import NUM_RANKS, Token
+from engine.doctor.servers.scored import NUM_RANKS, Token, tokens_of
 from engine.progress import silent
 from engine.remote.client import RemoteError
 from engine.remote.endpoint import Endpoint
@@ -315,6 +315,38 @@ def test_each_server_samples_what_it_reports(plain: Language, spec: Language, le
         with speaking(plain, spec) as endpoints:
             *_, found = check_servers(endpoints, prompts, PARAMS, thorough=True)
         assert (found.level, found.check) == (level, thorough.CHECK), found
+
+
+TOPS = {"token_id:7": -0.1, "token_id:9": -3.0}
+LISTED = [{"token": name, "logprob": odds} for name, odds in TOPS.items()]
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "tokens"),
+    [
+        (  # vLLM 0.32.0, /completions
+            {"tokens": ["token_id:9"], "token_logprobs": [-3.0], "top_logprobs": [TOPS]},
+            [Token("token_id:9", -3.0, (-0.1, -3.0), 1)],
+        ),
+        (  # the same, chat
+            {"content": [{"token": "token_id:5", "logprob": -9.0, "top_logprobs": LISTED}]},
+            [Token("token_id:5", -9.0, (-0.1, -3.0), None)],
+        ),
+        (  # llama-server b11434 with a draft model: 0 is not a log-probability
+            {"content": [{"token": " a", "logprob": 0.0, "top_logprobs": []}]},
+            [Token(" a")],
+        ),
+        (  # parts of characters have one name
+            {"tokens": ["\ufffd"], "token_logprobs": [-1.0], "top_logprobs": [{"\ufffd": -1.0, "b": -2.0}]},
+            [Token("\ufffd", -1.0)],
+        ),
+        ({"tokens": ["a"], "token_logprobs": ["x"], "top_logprobs": [None]}, [Token("a")]),
+        (None, []),
+    ],
+)
+def test_what_a_server_did_not_measure_is_no_log_probability(logprobs: object, tokens: list[Token]) -> None:
+    """Two servers would agree bit for bit in numbers that neither has computed."""
+    assert tokens_of({"choices": [{"logprobs": logprobs}]}) == tokens
 
 
 def test_a_small_bias_is_seen_and_none_is_not() -> None:

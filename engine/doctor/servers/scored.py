@@ -36,7 +36,7 @@ BROKEN = "Report it to the server's developers: rounding does not explain it"
 class Token:
     """A token of an answer.
 
-    logprob: None if unknown.
+    logprob: None if unknown: llama.cpp reports 0 for what it drafted, without the likeliest ones.
     likeliest: the highest log-probabilities at its place, in order; () if unknown, or if names of tokens are ambiguous
         there.
     rank: its own place among them, from 0; None if it is not among them."""
@@ -94,9 +94,13 @@ def tokens_of(answer: Any) -> list[Token]:
     if entries is None:
         columns = (find(list, odds, name) or [] for name in ("tokens", "token_logprobs", "top_logprobs"))
         entries = [
-            {"token": name, "logprob": logprob, "top_logprobs": [{"token": key, "logprob": top[key]} for key in top]}
+            {
+                "token": name,
+                "logprob": logprob,
+                "top_logprobs": [{"token": key, "logprob": top[key]} for key in top or ()],
+            }
             for name, logprob, top in zip(*columns, strict=False)
-            if isinstance(top, dict)
+            if top is None or isinstance(top, dict)
         ]
     return [_token(entry) for entry in entries]
 
@@ -105,8 +109,8 @@ def _token(entry: Any) -> Token:
     named = ((number(top, "logprob"), text(top, "token")) for top in find(list, entry, "top_logprobs") or ())
     known = sorted(((odds, name) for odds, name in named if odds is not None), reverse=True)[:NUM_RANKS]
     name, logprob = text(entry, "token"), number(entry, "logprob")
-    if len({top for _, top in known if PART not in top}) < len(known):
-        return Token(name, logprob)
+    if len({top for _, top in known if PART not in top}) < len(known) or not known:
+        return Token(name, logprob if known else None)
     rank = next((i for i, (_, top) in enumerate(known) if top == name), None)
     return Token(name, logprob, tuple(odds for odds, _ in known), rank)
 

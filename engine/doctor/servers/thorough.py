@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
+from ...analysis.verdict_words import capital
 from ...remote.request import Question
 from ..findings import Finding
 from .pair import NUM_AT_ONCE, Pair, Server
@@ -16,6 +17,7 @@ from .sampling import FALSE_ALARM, IGNORED, UNCERTAIN, UNCERTAIN_CHAT
 from .scored import NUM_RANKS, Token, ask_scored
 
 NUM_ANSWERS, NUM_TOKENS = 640, 16  # speculation acts from the second token on: 9,600 of them
+MOST_OF = 0.9  # of the tokens must have log-probabilities
 CHECK = "sampled as reported"
 DEFAULTS = "Look for defaults of the server that sampling follows and log-probabilities do not, as a penalty or min_p"
 
@@ -63,14 +65,14 @@ async def as_reported(pair: Pair) -> list[Finding]:
         return []
     sampled = await asyncio.gather(*(_sampled(pair, server) for server in pair.servers))
     results = [rates(tokens) for tokens in sampled]
-    silent = [server.lane for server, found in zip(pair.servers, results, strict=True) if not found[0].num]
-    if silent:
-        says = f"{' and '.join(silent)} give{'s' * (len(silent) == 1)} no log-probabilities to compare with."
-        return [Finding("untested", CHECK, f"{says[0].upper()}{says[1:]}")]
+    for server, tokens, found in zip(pair.servers, sampled, results, strict=True):
+        if (num := found[0].num) < MOST_OF * len(tokens) or not tokens:
+            says = f"{capital(server.lane)} gives log-probabilities for {num:,} of {len(tokens):,} tokens only."
+            return [Finding("untested", CHECK, says)]  # the others are those that it drafted (llama.cpp)
     limit = FALSE_ALARM / (len(results) * (NUM_RANKS + 1))
     worst = [min(found, key=lambda rate: rate.chance) for found in results]
     says = "; ".join(f"{server.lane}: {_words(rate)}" for server, rate in zip(pair.servers, worst, strict=True))
-    says = f"{says[0].upper()}{says[1:]}. A chance below {limit:.1g} would be too small."
+    says = f"{capital(says)}. A chance below {limit:.1g} would be too small."
     odd = [rate.chance <= limit for rate in worst]
     if odd[0]:
         return [Finding("doubt", CHECK, says if pair.is_alone else f"{says} The plain server does so too.", DEFAULTS)]
