@@ -11,7 +11,7 @@ import { on, root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
 import { choiceWords, noiseWords, nothingWords, othersWords, servedWords, verdictWords } from "./answer.js";
-import { hasDollars, moneyRows, sourceFigures } from "./money.js";
+import { hasDollars, moneyRows } from "./money.js";
 import { pricesFor, priceWords } from "./prices.js";
 import { bytesOf, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
@@ -163,7 +163,6 @@ function drawProduction(answer, { servers, client, notes }) {
   write(refs.serveOld, servers.length ? OLD_FLAGS : "");
 }
 
-refs.sources.replaceChildren(...sourceFigures().map(([what, printed, ours]) => rowOf(what, "", [printed, ours])));
 for (const box of boxes.values()) box.addEventListener("input", keepBox);
 refs.gpus.addEventListener("change", () => {
   boxes.get("dollars").value = refs.gpus.value;

@@ -85,31 +85,6 @@ export function speedupNeeded(plain, prefillS, goalTokens, goalS) {
   return goalS > prefillS ? goalTokens / (goalS - prefillS) / plain.tokensPerS : null;
 }
 
-// Figures published elsewhere: [what, as printed, as computed here].
-export function sourceFigures() {
-  const day = { dollars: 5, tokens: 10e6, hours: 24 }, [slow, fast] = [100, 250].map((speed) => dayOf(speed, day));
-  const [saved, day9b] = [savedBy(slow, fast), [145, 424].map((speed) => dayOf(speed, day))];
-  const study = (dollars) => [2620.89, 3250.07].map((speed) => costPerMillion(speed, dollars));
-  const both = (values, words) => values.map(words).join(" \u2192 "), less = (pair) => percent1(1 - pair[1] / pair[0]);
-  const change = (name, words) => both([slow[name], fast[name]], words);
-  const cost = ({ perMillion }) => `${perThousand(perMillion)} / 1k, ${dollarWords(perMillion)} / 1M`;
-  return [
-    ["100 tokens/s at $5 an hour", "$0.05 / 1k", cost(slow)],
-    ["250 tokens/s at $5 an hour", "$0.02 / 1k", cost(fast)],
-    ["10M tokens a day", "$500 \u2192 $200 a day", change("byWork", dollarWords)],
-    ["saved a year", "$109,500", `${dollarWords(saved.byWorkYear)} (${percent1(saved.share)} stands)`],
-    ["GPUs needed, 24 hours", "one implied",
-      `${change("machines", (n) => n.toFixed(2))} (${change("workHours", hourWords)})`],
-    ["rented whole", "\u2013", `${change("whole", String)} GPUs: ${change("rented", dollarWords)} a day, `
-      + `${dollarWords(saved.rentedYear)} a year`],
-    ["145 \u2192 424 tokens/s at $5 an hour", "\u2013",
-      `${both(day9b.map((one) => one.perMillion), dollarWords)} / 1M, ${percent1(savedBy(...day9b).share)} less`],
-    ["gpt-oss-120b, EAGLE-3 at $41.62 an hour", "$4.41 \u2192 $3.56 / 1M", `right: ${both(study(41.62), dollarWords)}, `
-      + `${less(study(41.62))} less. But that is the price of eight GPUs, and the study used one: about `
-      + `${both(study(41.62 / 8), dollarWords)}`],
-  ];
-}
-
 // To the cent; from $1,000 to the dollar.
 export function dollarWords(value) {
   const digits = Math.abs(value) < 1000 ? 2 : 0;
@@ -117,7 +92,6 @@ export function dollarWords(value) {
     { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
-function perThousand(perMillion) { return `$${(perMillion / 1000).toFixed(5)}`; }
 export function percent1(share) { return `${(100 * share).toFixed(1)}\u00a0%`; }
 export function hourWords(hours) { return `${hours.toFixed(1)} h`; }
 

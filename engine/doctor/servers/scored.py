@@ -92,16 +92,12 @@ def tokens_of(answer: Any) -> list[Token]:
     odds = find(dict, answer, "choices", 0, "logprobs")
     entries = find(list, odds, "content")
     if entries is None:
-        columns = (find(list, odds, name) or [] for name in ("tokens", "token_logprobs", "top_logprobs"))
-        entries = [
-            {
-                "token": name,
-                "logprob": logprob,
-                "top_logprobs": [{"token": key, "logprob": top[key]} for key in top or ()],
-            }
-            for name, logprob, top in zip(*columns, strict=False)
-            if top is None or isinstance(top, dict)
-        ]
+        names, logprobs, tops = (find(list, odds, key) or [] for key in ("tokens", "token_logprobs", "top_logprobs"))
+        listed = (
+            [{"token": name, "logprob": top[name]} for name in top] if isinstance(top, dict) else [] for top in tops
+        )
+        columns = zip(names, logprobs, listed, strict=False)
+        entries = [dict(zip(("token", "logprob", "top_logprobs"), row, strict=True)) for row in columns]
     return [_token(entry) for entry in entries]
 
 
