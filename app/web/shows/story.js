@@ -29,7 +29,7 @@ let isFirst = true;
 
 // Offered on a first visit whose link brings no race of its own; it never starts by itself.
 function offerStory() {
-  const begins = isFirst && S.ribbon.includes("RECORDED") && !isLinked() && lessonButton();
+  const begins = isFirst && S.ribbon.includes("RECORDED") && !isLinked() && taleOf();
   isFirst = false;
   refs.offer.hidden = !begins || remembered(STORY_KEY) !== null;
   if (!refs.offer.hidden) remember(STORY_KEY, "0");
