@@ -86,8 +86,8 @@ def print_sweep(console: Console, report: Mapping[str, Any], best: Mapping[str, 
     _say(console, headline, "bold")
     if (loop := loop_sentence(with_counters(steps(events, BASELINE)))) is not None:
         _say(console, loop, CAUTION)
-    if (disturbed := disturbance(events, recording.get("waited_share"))) is not None:
-        _say(console, disturbed.sentence, CAUTION)
+    if disturbed := disturbance(events, recording.get("waited_share")):
+        _say(console, disturbed, CAUTION)
     judged = ["identical"] if best["measured"] else []
     columns = ["k", "tokens/s", "x plain", "kept", "tokens a step", "steps", *judged]
     table = _table("what each drafter does at each k", ["drafter"], columns, 18)
