@@ -31,13 +31,18 @@ def cache_dir() -> Path:
 
 
 def read_json(name: str) -> dict[str, Any] | None:
-    """The object stored under this file name, or None if it was never written, cannot be read, or is no JSON object."""
+    """`read_object` of what is stored under this file name."""
+    return read_object(cache_dir() / name)
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The object in a file, or None if it was never written, cannot be read, or is no JSON object."""
     try:
-        value = json.loads((cache_dir() / name).read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        log.warning("ignoring %s in the cache: %s", name, error)
+        log.warning("ignoring %s in the cache: %s", path.name, error)
         return None
     return value if isinstance(value, dict) else None
 

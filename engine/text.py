@@ -154,11 +154,14 @@ class _TokenBytes(dict[int, bytes]):
     like this tokenizer's decoder."""
 
     def __init__(self, tokenizer: Any) -> None:
+        from transformers.convert_slow_tokenizer import bytes_to_unicode
+
         super().__init__()
         self._tokenizer = tokenizer
         decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
         parts = b"" if decoder is None else decoder.__getstate__()  # JSON, as in the tokenizer's file
-        self._spelling = _byte_of_character() if b'"ByteLevel"' in parts else None
+        spelling = {character: byte for byte, character in bytes_to_unicode().items()}
+        self._spelling = spelling if b'"ByteLevel"' in parts else None
         self._byte_tokens = b'"ByteFallback"' in parts or decoder is None
         self.invalid = "replace" if self._spelling else EACH_BYTE
         self._anchor = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"][-1:]
@@ -186,14 +189,6 @@ class _TokenBytes(dict[int, bytes]):
 
     def _decode(self, token_ids: Sequence[int]) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-
-
-def _byte_of_character() -> dict[str, int]:
-    """GPT-2's table: printable Latin-1 characters are their own bytes, the other bytes are written as the characters
-    from U+0100 on, in order."""
-    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in own]
-    return {chr(byte): byte for byte in own} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
 def _each_byte(error: UnicodeError) -> tuple[str, int]:

@@ -100,3 +100,12 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(operators, "LINEAR_ROWS", (16, 64))
     monkeypatch.setattr(operators, "ATTENTION_ROUNDS", (1, 2))
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch, few_rows: None) -> None:
+    """Races of widths 1 and 4."""
+    from engine.session import set_up
+
+    monkeypatch.setattr(set_up, "candidates", lambda *unused, **more: (1, 4))
+    monkeypatch.setattr(set_up, "read_roofline", lambda *unused: None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import accumulate, chain, pairwise
 
 from ..core.events import Step
+from .metrics import share
 
 SHORTEST = 8  # tokens in the shortest copy that counts
 LOOPS_ABOVE = 1 / 3
@@ -63,13 +64,13 @@ def repeated_share(token_ids: Sequence[int]) -> float:
     Checked against a person's reading of 40 completions of the held-out prompts (200 tokens, temperature 0 and 0.8) and
     the seven shipped races: LOOPS_ABOVE separates loops from the rest in 46 of 47. The share of 4-grams seen before
     does not: 71 % in a list of events, 59 % in a paragraph repeated over and over."""
-    return _share(_repeated(token_ids))
+    return share(_repeated(token_ids))
 
 
 def loop_start(token_ids: Sequence[int]) -> int | None:
     """Index of the first token of a looping text's longest run of repeated tokens; None for any other text."""
     repeated, start, longest = _repeated(token_ids), 0, (0, 0)
-    if _share(repeated) <= LOOPS_ABOVE:
+    if share(repeated) <= LOOPS_ABOVE:
         return None
     for place, copied in enumerate(repeated):
         start = start if copied else place + 1
@@ -80,14 +81,12 @@ def loop_start(token_ids: Sequence[int]) -> int | None:
 def loop_sentence(token_ids: Sequence[int]) -> str | None:
     """A warning to show with the ratio of a looping text. None for any other, and if all ids are 0 (a server that only
     counts its tokens)."""
-    share = repeated_share(token_ids)
-    if share <= LOOPS_ABOVE or not any(token_ids):
+    repeated = repeated_share(token_ids)
+    if repeated <= LOOPS_ABOVE or not any(token_ids):
         return None
-    return f"The text repeats itself: {100 * share:.0f} % of it copies the text just before it, which is easy to guess."
-
-
-def _share(repeated: Sequence[bool]) -> float:
-    return sum(repeated) / len(repeated) if repeated else 0.0
+    return (
+        f"The text repeats itself: {100 * repeated:.0f} % of it copies the text just before it, which is easy to guess."
+    )
 
 
 def _repeated(token_ids: Sequence[int]) -> list[bool]:

@@ -129,63 +129,40 @@ def race_speedups(events: Iterable[LaneEvent], lanes: Iterable[LaneSpec]) -> dic
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Disturbance:
-    """A lane whose steps of one width varied so much in time that the machine must have been busy with something else.
-    If the width is unknown, the lane is a server's, which may also have sent one step's tokens in several pieces."""
-
-    lane: str
-    width: int | None
-    median_s: float
-    p95_s: float
-
-    @property
-    def sentence(self) -> str:
-        times = f"{1000 * self.median_s:.1f} ms at the median and {1000 * self.p95_s:.1f} ms at the 95th percentile"
-        if self.width is None:
-            return (
-                f"Pieces of lane {self.lane} arrived {times} apart: its server sends a step's tokens one by one, or "
-                "was busy."
-            )
-        return (
-            f"The machine was disturbed: steps of lane {self.lane} of {width_words(self.width)} took {times}, so do "
-            "not quote this race's ratio."
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Overload:
-    """A race whose threads waited for a core for more than BUSY of their time."""
-
-    waited_share: float
-
-    @property
-    def sentence(self) -> str:
-        return (
-            f"The machine was disturbed: the race waited for a core {100 * self.waited_share:.0f} % of its time, so do "
-            "not quote its ratio."
-        )
-
-
-def disturbance(events: Iterable[LaneEvent], waited_share: float | None = None) -> Disturbance | Overload | None:
-    """An overloaded machine, or else the worst lane whose 95th percentile of step times exceeds DISTURBED times its
-    median; None in a quiet race.
+def disturbance(events: Iterable[LaneEvent], waited_share: float | None = None) -> str:
+    """That the machine must have been busy with something else, in a sentence: overloaded, so that the race waited for
+    a core for more than BUSY of its time; or else with the worst lane whose 95th percentile of step times exceeds
+    DISTURBED times its median. "" for a quiet race.
 
     waited_share: the recording's; None if unknown.
 
-    Compares only steps of equal width, where a lane has at least MIN_STEPS_TO_JUDGE of them."""
+    Compares only steps of equal width, where a lane has at least MIN_STEPS_TO_JUDGE of them. If the width is unknown,
+    the lane is a server's, which may also have sent one step's tokens in several pieces."""
     if waited_share is not None and waited_share > BUSY:
-        return Overload(waited_share)
+        return (
+            f"The machine was disturbed: the race waited for a core {100 * waited_share:.0f} % of its time, so do not "
+            "quote its ratio."
+        )
     seconds: dict[tuple[str, int | None], list[float]] = {}
     for e in events:
         if isinstance(e.event, Step):
             seconds.setdefault((e.lane, e.event.width), []).append(e.event.seconds)
-    disturbed = []
+    worst, said = DISTURBED, ""
     for (lane, width), times in seconds.items():
         median_s, p95_s = percentile(times, 0.50), percentile(times, 0.95)
-        if len(times) >= MIN_STEPS_TO_JUDGE and median_s and p95_s is not None and p95_s > DISTURBED * median_s:
-            disturbed.append(Disturbance(lane, width, median_s, p95_s))
-    return max(disturbed, key=lambda case: case.p95_s / case.median_s, default=None)
+        if len(times) >= MIN_STEPS_TO_JUDGE and median_s and p95_s is not None and p95_s > worst * median_s:
+            worst, said = p95_s / median_s, _unequal(lane, width, median_s, p95_s)
+    return said
+
+
+def _unequal(lane: str, width: int | None, median_s: float, p95_s: float) -> str:
+    times = f"{1000 * median_s:.1f} ms at the median and {1000 * p95_s:.1f} ms at the 95th percentile"
+    if width is None:
+        return f"Pieces of lane {lane} arrived {times} apart: its server sends a step's tokens one by one, or was busy."
+    return (
+        f"The machine was disturbed: steps of lane {lane} of {width_words(width)} took {times}, so do not quote this "
+        "race's ratio."
+    )
 
 
 def ratio_noise(plain: Sequence[Step], lane_steps: Sequence[Step]) -> float | None:
@@ -228,6 +205,11 @@ def ratio(numerator: float | None, denominator: float | None) -> float | None:
     if numerator is None or denominator is None or not denominator > 0:
         return None
     return _finite(numerator / denominator)
+
+
+def share(right: Sequence[bool]) -> float:
+    """The share that is true; of nothing 0."""
+    return sum(right) / len(right) if right else 0.0
 
 
 def _finite(value: float | None) -> float | None:

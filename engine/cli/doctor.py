@@ -21,7 +21,7 @@ from ..remote.request import Question
 from ..studies.prompts.prompts import FilePrompt, choose
 from .arguments import Command, integer, setting, switch, words
 from .commands import read_prompts_file
-from .lane_options import SERVERS, given_lane
+from .lane_options import SERVERS, given_lane, servers_of
 from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
 from .output import console, print_json, progress_line
 from .run import load_ready
@@ -29,7 +29,6 @@ from .run import load_ready
 COULD_NOT_CHECK = 2
 DEFAULT_DRAFTER = "eagle3"
 MAX_LANES = 2
-LOCAL = ("target", "drafter", "files_only", "dtype", "device", "threads")  # options for a pair on this machine
 MARKS = {"ok": "ok        ", "doubt": "doubt     ", "fault": "FAULT     ", "untested": "not tested"}
 
 
@@ -40,15 +39,13 @@ def _doctor(options: Namespace) -> int:
     params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=options.max_new_tokens)
     prompts = _prompts(options)
     set_threads(options.threads)
-    findings: list[Finding] = []
     try:
         with redirect_stdout(sys.stderr), progress_line() as progress:
             if endpoints:
                 stream = _of_servers(endpoints, options, params, prompts, progress)
             else:
                 stream = _findings(drafter, options, params, prompts, progress)
-            for finding in stream:
-                findings.append(finding)
+            findings = list(stream)
     except PhotofinishError as error:
         print(f"could not check: {error}", file=sys.stderr)
         return COULD_NOT_CHECK
@@ -66,18 +63,7 @@ def _doctor(options: Namespace) -> int:
 
 def _endpoints(options: Namespace) -> list[Endpoint]:
     """The servers of --lane, the plain one first; [] without --lane. Raises UsageError."""
-    if not options.lane:
-        if options.model or options.chat or options.thorough:
-            raise UsageError(f"--model, --chat and --thorough are for servers: --lane NAME={PREFIX}URL")
-        return []
-    given = [name for name in LOCAL if getattr(options, name) not in (None, False, "auto")]
-    if given:
-        raise UsageError(f"--{given[0].replace('_', '-')} is for a pair on this machine: give it without --lane")
-    lanes = [(name, spec) for name, spec, _ in options.lane]
-    if not all(spec.startswith(PREFIX) for _, spec in lanes):
-        raise UsageError(
-            f"--lane must be NAME={PREFIX}http://HOST:PORT/v1: a pair on this machine is --target, --drafter"
-        )
+    lanes = servers_of(options.lane, options, ("model", "chat", "thorough"))
     if len(lanes) > MAX_LANES or len({name for name, _ in lanes}) < len(lanes):
         names = ", ".join(name for name, _ in lanes)
         raise UsageError(f"doctor takes 1 or {MAX_LANES} lanes with different names, not {names}")

@@ -51,10 +51,10 @@ SERVERS = (
         f"servers: the longest silence in seconds, and {TOTAL} times that for the whole (default {TIMEOUT_S:g})",
     ),
 )
-# Options of lanes on this machine, which mean nothing for a server, as they are if nobody gives them.
+# Options for a model on this machine, which mean nothing for a server, as they are if nobody gives them.
 LOCAL = {
     **dict.fromkeys(("target", "drafter", "k", "threads")),
-    **dict.fromkeys(("audit", "tables"), False),
+    **dict.fromkeys(("audit", "tables", "files_only"), False),
     **dict.fromkeys(("width", "dtype", "device"), "auto"),
     "rule": "coupled",
 }
@@ -113,17 +113,27 @@ def lanes_from(options: Namespace) -> tuple[LaneSpec, ...]:
 
 
 def servers_from(options: Namespace) -> list[Endpoint]:
-    """The servers that --lane names; [] if none. Raises UsageError."""
-    servers = [(name, spec) for name, spec, _ in options.lane if spec.startswith(PREFIX)]
-    if not servers:
-        if options.model or options.same_device or options.timeout is not None:
-            raise UsageError(f"--model, --same-device and --timeout are for lanes on servers: --lane NAME={PREFIX}URL")
-        return []
-    if len(servers) < len(options.lane):
-        raise UsageError(f"lanes on servers race each other only: every --lane must be NAME={PREFIX}URL, or none")
-    if given := [name for name, usual in LOCAL.items() if getattr(options, name) != usual]:
-        raise UsageError(f"--{given[0]} is for lanes on this machine; a server decides it itself")
-    return endpoints_of(servers, options.model, os.environ)
+    """The servers that --lane of a race names; [] if its lanes are on this machine. Raises UsageError."""
+    lanes = options.lane if any(spec.startswith(PREFIX) for _, spec, _ in options.lane) else []
+    return endpoints_of(servers_of(lanes, options, ("model", "same_device", "timeout")), options.model, os.environ)
+
+
+def servers_of(
+    lanes: Sequence[tuple[str, str, int | str]], options: Namespace, of_servers: Sequence[str]
+) -> list[tuple[str, str]]:
+    """The name and openai:URL of each lane, all of them on servers. of_servers: options that mean nothing without any.
+    Raises UsageError for an option of the other kind, and for a lane on this machine."""
+    if not lanes and (given := [name for name in of_servers if getattr(options, name)]):
+        raise UsageError(f"{_flag(given[0])} is for servers: --lane NAME={PREFIX}URL")
+    if not all(spec.startswith(PREFIX) for _, spec, _ in lanes):
+        raise UsageError(f"every --lane must be NAME={PREFIX}http://HOST:PORT/v1: servers do not mix with lanes here")
+    if lanes and (given := [name for name, usual in LOCAL.items() if getattr(options, name, usual) != usual]):
+        raise UsageError(f"{_flag(given[0])} is for a model on this machine: give it without a server's --lane")
+    return [(name, spec) for name, spec, _ in lanes]
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def race_of_servers(endpoints: Sequence[Endpoint], options: Namespace, params: SamplingParams, text: str) -> RemoteRace:

@@ -62,8 +62,13 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
     for name, promise in recording.get("promises", {}).items():
         console.print(Text(f"{clean(name)}: {clean(promise)}"))
     console.print(Text(widths_line(recording["widths"])))
-    console.print(Text(circumstances(recording), "dim"))
-    for ribbon in ribbons(recording, recorded):
+    print_ending(console, recording, recorded)
+
+
+def print_ending(console: Console, about: Mapping[str, Any], recorded: bool = False) -> None:
+    """What a race ran on, and the labels that no reader may miss."""
+    console.print(Text(circumstances(about), "dim"))
+    for ribbon in ribbons(about, recorded):
         console.print(Text(ribbon, "bold reverse"))
 
 

@@ -16,10 +16,10 @@ from ..analysis.roofline import Roofline
 from ..core.events import steps
 from ..core.spec import AUTO, BASELINE, PLAIN
 from ..recordings.recording import Recording
-from ..recordings.words import circumstances, clean, ran_on, ribbons
+from ..recordings.words import clean, ran_on, ribbons
 from ..studies.prompts.rows import Row, gain_at, outcome
 from .output import number, times
-from .report import CAUTION
+from .report import CAUTION, print_ending
 
 COMPUTED = (
     "Steps and what is accepted are exact: those of the real race at that k or size of trees. Times are computed, from "
@@ -69,12 +69,6 @@ def _row(table: Table, cells: Sequence[str], style: str = "") -> None:
     table.add_row(*(Text(clean(cell), style) for cell in cells))
 
 
-def _ending(console: Console, about: Mapping[str, Any]) -> None:
-    _say(console, circumstances(about), "dim")
-    for ribbon in ribbons(about, False):
-        console.print(Text(ribbon, "bold reverse"))
-
-
 def print_sweep(console: Console, report: Mapping[str, Any], best: Mapping[str, Any], recording: Recording) -> None:
     """First the best row and what to know before quoting it; then every row, and what it was made from."""
     events, limit = recording.events, report["oracle"]["tokens_per_s"]
@@ -86,8 +80,8 @@ def print_sweep(console: Console, report: Mapping[str, Any], best: Mapping[str, 
     _say(console, headline, "bold")
     if (loop := loop_sentence(with_counters(steps(events, BASELINE)))) is not None:
         _say(console, loop, CAUTION)
-    if (disturbed := disturbance(events, recording.get("waited_share"))) is not None:
-        _say(console, disturbed.sentence, CAUTION)
+    if disturbed := disturbance(events, recording.get("waited_share")):
+        _say(console, disturbed, CAUTION)
     judged = ["identical"] if best["measured"] else []
     columns = ["k", "tokens/s", "x plain", "kept", "tokens a step", "steps", *judged]
     table = _table("what each drafter does at each k", ["drafter"], columns, 18)
@@ -101,7 +95,7 @@ def print_sweep(console: Console, report: Mapping[str, Any], best: Mapping[str, 
         _say(console, f"{name}: {number(lane_metrics(events, name).tokens_per_s, 1)} tokens/s, measured")
     _say(console, f"oracle: {number(limit, 1)} tokens/s: no choice of k is faster with these drafters at these costs")
     _say(console, MEASURED if best["measured"] else COMPUTED)
-    _ending(console, recording)
+    print_ending(console, recording)
 
 
 def print_prompts(

@@ -17,7 +17,7 @@ from ..drafters import check as check_drafter
 from ..drafters import serves_every_k
 from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
-from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
+from ..remote.endpoint import Endpoint, endpoints_of
 from ..remote.look import kinds_of
 from ..studies.load.data import name_of
 from ..studies.prompts.pays import DO_NOT_SHIP, SHIP
@@ -27,7 +27,7 @@ from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
 from ..studies.prompts.study_file import dated, finished, result, study_file
 from .arguments import Command, integer, list_of, not_empty, setting, switch, words
 from .commands import read_prompts_file
-from .lane_options import CACERT, given_lane
+from .lane_options import CACERT, given_lane, servers_of
 from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
 from .output import console, first_of, print_json, progress_line
 from .run import load_ready
@@ -37,23 +37,13 @@ NGRAM = "ngram"
 WITH_ITS_HEAD = (NGRAM, "hybrid:ngram+eagle3")
 
 
-LOCAL = ("target", "drafter", "dtype", "device", "threads")  # options for a model on this machine
-
-
 def _endpoints(options: Namespace) -> list[Endpoint]:
     """The servers of --lane; [] without it. Raises UsageError."""
-    if not options.lane:
-        if options.model or options.chat or options.same_device:
-            raise UsageError(f"--model, --chat and --same-device are for servers: --lane NAME={PREFIX}URL")
-        return []
-    if given := [name for name in LOCAL if getattr(options, name) not in (None, "auto")]:
-        raise UsageError(f"--{given[0]} is for a model on this machine: give it without --lane")
-    lanes = [(name, spec) for name, spec, _ in options.lane]
-    names = [name for name, _ in lanes]
-    if not all(spec.startswith(PREFIX) for _, spec in lanes) or len(set(names)) < len(names):
-        raise UsageError(f"--lane must be NAME={PREFIX}http://HOST:PORT/v1, each NAME once")
-    if not {PLAIN, BASELINE} & set(names):
-        raise UsageError(f"one lane must be called {PLAIN} or {BASELINE}, not {' and '.join(names)}")
+    lanes = servers_of(options.lane, options, ("model", "chat", "same_device"))
+    names = {name for name, _ in lanes}
+    if len(names) < len(lanes) or (names and not {PLAIN, BASELINE} & names):
+        given = " and ".join(name for name, _ in lanes)
+        raise UsageError(f"lanes must have different names, one of them {PLAIN} or {BASELINE}, not {given}")
     return endpoints_of(lanes, [options.model] if options.model else [], os.environ)
 
 

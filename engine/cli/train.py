@@ -7,7 +7,7 @@ import itertools
 import json
 import random
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from ..core.errors import UsageError
 from ..core.spec import SMALLEST
 from ..heads.head_spec import KINDS
+from ..progress import Progress
 from ..training.python_texts import BUILTIN, PROMPTS, all_texts
 from .arguments import Command, Option, integer, not_empty, number, one_of, setting, switch, words
 from .options import DEVICE, DTYPE, TARGET, set_threads
@@ -89,9 +90,7 @@ def _line(now: Any) -> str:
     )
 
 
-def _windows(
-    options: Namespace, tokenizer: Any, data: Path, progress: Callable[[str, float | None], None]
-) -> list[list[int]]:
+def _windows(options: Namespace, tokenizer: Any, data: Path, progress: Progress) -> list[list[int]]:
     """The windows of text to train on, from `data`, or made now: texts cut to length."""
     path = data / WINDOWS
     if path.exists():
@@ -117,7 +116,7 @@ def _write(
     output: Any,
     hidden_layers: Sequence[int],
     data: Path,
-    progress: Callable[[str, float | None], None],
+    progress: Progress,
 ) -> None:
     """Let the target write windows into `data`: a few with all its words, the rest with the likeliest of these."""
     if not options.written:

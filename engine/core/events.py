@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Union
 
-from .spec import paths, row_after
+from .spec import kept, paths
 
 FINISH_REASONS = ("stop", "stop_string", "length")  # an end token, a stop string, the limit on new tokens
 
@@ -74,12 +74,7 @@ class Step:
         """Which drafted tokens were accepted, by number, in the order of the text."""
         if not self.parents:
             return tuple(range(self.num_accepted))
-        rows = [0]
-        for token in self.token_ids[: self.num_accepted]:
-            if (row := row_after(self.parents, self.drafted, rows[-1], token)) is None:
-                break
-            rows.append(row)
-        return tuple(row - 1 for row in rows[1:])
+        return tuple(kept(self.parents, self.drafted, self.token_ids[: self.num_accepted]))
 
     @property
     def rows(self) -> tuple[int, ...]:

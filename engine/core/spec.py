@@ -222,6 +222,16 @@ def row_after(parents: Sequence[int], token_ids: Sequence[int], row: int, token:
     return next((i for i, pair in both if pair == (row, token)), None)
 
 
+def kept(parents: Sequence[int], token_ids: Sequence[int], written: Sequence[int]) -> list[int]:
+    """Which tokens of a tree, by number, go on as `written` does: a path from the root."""
+    rows = [0]
+    for token in written:
+        if (row := row_after(parents, token_ids, rows[-1], token)) is None:
+            break
+        rows.append(row)
+    return [row - 1 for row in rows[1:]]
+
+
 def paths(parents: Sequence[int]) -> list[tuple[int, ...]]:
     """For each row, the draft tokens that lead to it, as indices into the draft (row - 1), its own last; () for row
     0."""

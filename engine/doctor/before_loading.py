@@ -12,8 +12,8 @@ from ..core.errors import UsageError, sentence
 from ..heads.formats import spec_of
 from ..heads.head_spec import KINDS, HeadSpec
 from ..heads.names import HeadName
-from ..heads.shapes import EMBEDDING, OUTPUT, RESTORED, TensorInfo, fitted, unpacked
-from ..heads.vocabulary import TABLES, by_offsets, marked, may_be_padding
+from ..heads.shapes import EMBEDDING, OUTPUT, RESTORED, fitted, unpacked
+from ..heads.vocabulary import TABLES, TensorInfo, by_offsets, marked, may_be_padding
 from ..layers.published import DEFAULT_WORDS, quantised, refusal, text_part
 from .files import Files
 from .findings import Finding

@@ -16,6 +16,7 @@ from ..heads.head_spec import KINDS
 from ..heads.names import HeadName, parse_name
 from ..loading.sources import BUNDLED_HEADS, find
 from ..progress import Progress, silent
+from ..studies.prompts.prompts import FilePrompt
 from .before_loading import head_findings, model_findings, target_findings
 from .drafter_worth import worth
 from .files import Files, read_files
@@ -24,7 +25,6 @@ from .places import placed, slowest, struck, uncovered
 
 if TYPE_CHECKING:
     from ..loading.loading import LoadedModel
-    from .trial import ToEncode
     from .variants import Variant
 
 
@@ -65,7 +65,7 @@ class Checkup:
     def with_tokens(
         self,
         load: Callable[[], LoadedModel],
-        prompts: Sequence[ToEncode],
+        prompts: Sequence[FilePrompt],
         params: SamplingParams,
         progress: Progress = silent,
     ) -> Iterator[Finding]:
@@ -83,7 +83,8 @@ class Checkup:
                 folder = self._folder(progress)
                 heads = stack.enter_context(variants(self._kind, self._name, folder, self._head, self._target))
             try:
-                trial = run(loaded, self.drafter, prompts, params, [variant.drafter for variant in heads], progress)
+                encoded = [(prompt.kind, prompt.encode(loaded.tokenizer)) for prompt in prompts]
+                trial = run(loaded, self.drafter, encoded, params, [variant.drafter for variant in heads], progress)
             except Exception as error:
                 if is_out_of_memory(error):
                     raise

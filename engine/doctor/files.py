@@ -5,27 +5,25 @@ no torch, except for pickles."""
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 from ..core.errors import UsageError, in_a_line
-from ..heads.shapes import TensorInfo, info_of
-from ..heads.vocabulary import TABLES
+from ..heads.shapes import info_of
+from ..heads.vocabulary import TABLES, TensorInfo
 from ..loading.random_targets import read_published
 from ..loading.sources import find, is_here, weights_files
 from ..progress import quiet
-from ..strict_json import parse
 
 # From names in the headers of safetensors to torch's.
 DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16", "F8_E4M3": "float8_e4m3fn",
           "F8_E5M2": "float8_e5m2", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
           "BOOL": "bool"}  # fmt: skip
-INTEGERS = {"I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "B"}  # by dtype: how `struct` names them
-MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 
 
 def _no_tokenizer() -> Path | None:
@@ -78,23 +76,13 @@ def _of_folder(folder: Path) -> dict[str, TensorInfo]:
 
 
 def _of_safetensors(path: Path) -> dict[str, TensorInfo]:
-    """The tensors of a file: 8 bytes with the length of the header, the header in JSON, then the numbers."""
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        if length > MAX_HEADER_BYTES:
-            raise UsageError(f"{path.name!r} has a header of {length} bytes; at most {MAX_HEADER_BYTES} are allowed")
-        header = parse(file.read(length), MAX_HEADER_BYTES)
-        tensors = {}
-        for name, entry in header.items():
-            if name == "__metadata__":
-                continue
-            values = None
-            if name in TABLES and entry["dtype"] in INTEGERS:
-                start, end = entry["data_offsets"]
-                file.seek(8 + length + start)
-                numbers = struct.iter_unpack(f"<{INTEGERS[entry['dtype']]}", file.read(end - start))
-                values = [value for (value,) in numbers]
-            tensors[name] = _info(entry["shape"], entry["dtype"], values)
+    tensors = {}
+    with safe_open(path, "np") as file:
+        for name in file.keys():  # noqa: SIM118  it is no mapping
+            entry = file.get_slice(name)
+            shape, dtype = entry.get_shape(), entry.get_dtype()
+            is_table = name in TABLES and not dtype.startswith(("F", "BF"))
+            tensors[name] = _info(shape, dtype, file.get_tensor(name).flatten().tolist() if is_table else None)
     return tensors
 
 

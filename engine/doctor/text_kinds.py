@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ..analysis.loops import loop_sentence
+from ..analysis.metrics import share
 from ..core.errors import PhotofinishError, sentence
 from ..core.events import Prompt
 from ..core.spec import SamplingParams
 from ..loading.loading import LoadedModel
 from ..progress import Progress, silent
+from ..studies.prompts.prompts import FilePrompt
 from ..text import encode_messages, encode_prompt
 from .findings import Finding
-from .trial import MIN_DEVIATIONS, ToEncode, Trial, run, share
+from .trial import MIN_DEVIATIONS, Trial, run
 
 MIN_LENGTH = 32  # tokens of a text whose halves are compared
 STRONG = 0.1  # two forms of a prompt differ strongly if first guesses differ by this share, and by MIN_DEVIATIONS
@@ -24,21 +26,6 @@ CHANGES = {
     RAW: "Send plain text, as the drafter was trained on, or train it on text in the model's chat template",
     CHAT: "Send messages, so that the server applies the chat template that the drafter was trained with",
 }
-
-
-@dataclass(frozen=True)
-class Formed:
-    """A prompt in one form. thinking: of the chat template, None for its default."""
-
-    text: str
-    kind: str
-    chat: bool = False
-    thinking: bool | None = None
-
-    def encode(self, tokenizer: object) -> Prompt:
-        if not self.chat:
-            return encode_prompt(tokenizer, self.text)
-        return encode_messages(tokenizer, [{"role": "user", "content": self.text}], self.thinking)
 
 
 def text_findings(trial: Trial) -> Iterator[Finding]:
@@ -65,7 +52,7 @@ def text_findings(trial: Trial) -> Iterator[Finding]:
 def template_findings(
     loaded: LoadedModel,
     drafter: str,
-    prompts: Sequence[ToEncode],
+    prompts: Sequence[FilePrompt],
     params: SamplingParams,
     progress: Progress = silent,
 ) -> Iterator[Finding]:
@@ -73,20 +60,19 @@ def template_findings(
     template knows it. Nothing for a model without a template."""
     if not (template := getattr(loaded.tokenizer, "chat_template", None)):
         return
-    forms = {RAW: Formed("", ""), CHAT: Formed("", "", chat=True)}
-    if THINKING in str(template):
-        del forms[CHAT]
-        forms |= {f"{CHAT} with thinking {word}": Formed("", "", True, word == "on") for word in ("on", "off")}
+
+    def trial(encode: Callable[[str], Prompt]) -> Trial:
+        encoded = [(prompt.kind, encode(prompt.text)) for prompt in prompts]
+        return run(loaded, drafter, encoded, params, progress=progress)
+
+    def in_template(thinking: bool | None, text: str) -> Prompt:
+        return encode_messages(loaded.tokenizer, [{"role": "user", "content": text}], thinking)
+
+    modes = {f"{CHAT} with thinking {word}": word == "on" for word in ("on", "off")}
     try:
-        trials = {
-            name: run(
-                loaded,
-                drafter,
-                [replace(form, text=prompt.text, kind=prompt.kind) for prompt in prompts],
-                params,
-                progress=progress,
-            )
-            for name, form in forms.items()
+        trials = {RAW: trial(partial(encode_prompt, loaded.tokenizer))} | {
+            name: trial(partial(in_template, thinking))
+            for name, thinking in (modes if THINKING in str(template) else {CHAT: None}).items()
         }
     except PhotofinishError as error:
         change = "Repair the template, or serve the model with one that works"

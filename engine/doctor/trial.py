@@ -8,9 +8,8 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
 
-from ..analysis.metrics import num_tokens_of
+from ..analysis.metrics import num_tokens_of, share
 from ..core.errors import PhotofinishError, sentence
 from ..core.events import Prompt, Step
 from ..core.spec import BASELINE, PLAIN, RaceSpec, SamplingParams, lanes_of
@@ -37,16 +36,6 @@ LOW = 0.3  # below this a healthy head would be a rare one
 MIN_GAIN, MIN_DEVIATIONS = 0.06, 3.0
 MIN_COVERED = 0.9
 FOREIGN = "Use a drafter trained for exactly this target: other models or versions have other hidden states"
-
-
-class ToEncode(Protocol):
-    """A prompt, of some kind of text."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-    def encode(self, tokenizer: Any) -> Prompt: ...
 
 
 @dataclass
@@ -93,21 +82,19 @@ class Trial:
         return Counter(token for race in self.found for token in race.text.token_ids)
 
 
-def share(right: Sequence[bool]) -> float:
-    return sum(right) / len(right) if right else 0.0
-
-
 def run(
     loaded: LoadedModel,
     text: str,
-    prompts: Sequence[ToEncode],
+    prompts: Sequence[tuple[str, Prompt]],
     params: SamplingParams,
     others: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Trial:
     """Race the drafter `text` on each prompt, and query it and `others`, its variants, at every position. A variant
     that cannot be made is left out. `progress` may raise to give up, also between two steps. Raises what a race
-    raises."""
+    raises.
+
+    prompts: each with its kind of text."""
     trial, lanes = Trial(text), lanes_of([(LANE, text, K)])
 
     def read(raced: Raced) -> None:
@@ -123,8 +110,8 @@ def run(
                 trial.variants.setdefault(variant, []).append(table)
 
     entries = [
-        Entry("", prompt.kind, prompt.encode(loaded.tokenizer), RaceSpec(lanes, replace(params, seed=seed)))
-        for seed, prompt in enumerate(prompts, params.seed)
+        Entry("", kind, prompt, RaceSpec(lanes, replace(params, seed=seed)))
+        for seed, (kind, prompt) in enumerate(prompts, params.seed)
     ]
     deque(run_prompts(loaded, entries, read, progress=progress), maxlen=0)
     trial.variants = {name: tables for name, tables in trial.variants.items() if len(tables) == len(prompts)}

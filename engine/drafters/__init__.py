@@ -61,14 +61,6 @@ class DrafterContext:
     graphs: bool = True
 
 
-def _any_length(argument: Any, loaded: Any, progress: Progress) -> int:
-    return MAX_K
-
-
-def _no_bytes(argument: Any, loaded: Any, k: int, length: int, progress: Progress) -> int:
-    return 0
-
-
 @dataclass(frozen=True)
 class Kind:
     """An entry of the table. Its module imports nothing heavy.
@@ -90,8 +82,8 @@ class Kind:
     label: str
     weightless: bool = False
     table: Literal["any k", "one k", "parts", ""] = ""
-    cache_bytes: Callable[[Any, Any, int, int, Progress], int] = _no_bytes
-    most_drafts: Callable[[Any, Any, Progress], int] = _any_length
+    cache_bytes: Callable[[Any, Any, int, int, Progress], int] = lambda *_: 0
+    most_drafts: Callable[[Any, Any, Progress], int] = lambda *_: MAX_K
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -107,38 +99,33 @@ def parse(text: str) -> tuple[str, str]:
 
 def check(text: str) -> None:
     """Raise UsageError for an unusable drafter, before anything is loaded and without torch."""
-    name, argument = parse(text)
-    _kind(name).parse(argument)
+    _parsed(text)
 
 
 def make(text: str, context: DrafterContext) -> Drafter:
     """The drafter for one lane of one race. Raises UsageError if it is unusable, also for this target."""
-    name, argument = parse(text)
-    kind = _kind(name)
-    return kind.make(kind.parse(argument), context)
+    kind, argument = _parsed(text)
+    return kind.make(argument, context)
 
 
 def cache_bytes(text: str, loaded: Any, k: int, length: int, progress: Progress) -> int:
     """See `Kind.cache_bytes`; loaded: the target. Raises as `make` does."""
-    name, argument = parse(text)
-    kind = _kind(name)
-    return kind.cache_bytes(kind.parse(argument), loaded, k, length, progress)
+    kind, argument = _parsed(text)
+    return kind.cache_bytes(argument, loaded, k, length, progress)
 
 
 def most_drafts(text: str, loaded: Any, progress: Progress) -> int:
     """See `Kind.most_drafts`; loaded: the target. Raises as `make` does."""
-    name, argument = parse(text)
-    kind = _kind(name)
-    return kind.most_drafts(kind.parse(argument), loaded, progress)
+    kind, argument = _parsed(text)
+    return kind.most_drafts(argument, loaded, progress)
 
 
 def serves_every_k(text: str) -> bool:
     """Whether one table of the drafter's chains serves every k (see `Kind.table`). Raises UsageError, with the choices,
     if it has none."""
-    name, argument = parse(text)
-    kind = _kind(name)
+    kind, argument = _parsed(text)
     if kind.table == "parts":
-        return all(serves_every_k(part) for part in kind.parse(argument))
+        return all(map(serves_every_k, argument))
     if not kind.table:
         raise UsageError(
             f"drafter {text!r} has no table of drafts by position; choose one of: "
@@ -179,6 +166,13 @@ def words_of_all() -> dict[str, str]:
 def weightless() -> tuple[str, ...]:
     """Names of the drafters that suit every target and every visitor."""
     return tuple(choice for choice in DRAFTERS if _kind(choice).weightless)
+
+
+def _parsed(text: str) -> tuple[Kind, Any]:
+    """The drafter's kind, and what its `make` takes."""
+    name, argument = parse(text)
+    kind = _kind(name)
+    return kind, kind.parse(argument)
 
 
 def _kind(name: str) -> Kind:

@@ -4,18 +4,10 @@ https://docs.kernel.org/scheduler/sched-stats.html. Standard library only."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 THREADS = Path("/proc/self/task")
-
-
-@dataclass(frozen=True)
-class CoreTime:
-    """Nanoseconds over all threads."""
-
-    ran: int
-    waited: int
+CoreTime = tuple[int, int]  # nanoseconds that all threads ran, and that they waited
 
 
 def core_time() -> CoreTime | None:
@@ -30,12 +22,12 @@ def core_time() -> CoreTime | None:
             ran, waited = ran + int(first), waited + int(second)
     except (OSError, ValueError):
         return None
-    return CoreTime(ran, waited) if ran else None
+    return (ran, waited) if ran else None
 
 
 def waited_share(before: CoreTime | None, after: CoreTime | None) -> float | None:
     """The share of the time between two readings in which threads that could run had no core; None if unknown."""
     if before is None or after is None:
         return None
-    ran, waited = max(0, after.ran - before.ran), max(0, after.waited - before.waited)
+    ran, waited = (max(0, now - then) for then, now in zip(before, after, strict=True))
     return waited / (ran + waited) if ran + waited else None

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from ..core.errors import UsageError, in_a_line
+from ..layers.attention import attend_rows
 from ..layers.layers import together
 from .head_spec import LayerConfig
 
@@ -159,7 +159,5 @@ def rope_table(config: LayerConfig, length: int, dtype: torch.dtype, device: tor
 def masked_attention(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """query [1, heads, n, dim] over keys, values [1, kv_heads, S, dim] under an additive mask [n, S] -> [1, heads, n,
     dim]."""
-    heads, n = query.shape[1], query.shape[2]
-    groups = heads // keys.shape[1]
-    rows = query.reshape(1, keys.shape[1], groups * n, -1)  # heads that share keys become rows
-    return F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask.repeat(groups, 1)).reshape(1, heads, n, -1)
+    groups = query.shape[1] // keys.shape[1]
+    return attend_rows(query, keys, values, mask.repeat(groups, 1), None).transpose(1, 2)

@@ -3,13 +3,13 @@ library only, so that they can be checked before any weights, and without torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.errors import UsageError
 from .head_spec import HeadSpec
-from .vocabulary import TABLES, draft_ids, is_whole, may_be_padding
+from .vocabulary import TABLES, TensorInfo, draft_ids, is_whole, may_be_padding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,18 +18,6 @@ EMBEDDING, OUTPUT, SCALE = "embed_tokens.weight", "lm_head.weight", "_scale"
 RESTORED = "bfloat16"
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 WHAT = {"eagle3": "the EAGLE-3 head", "dflash": "the DFlash head"}
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """A tensor without its values.
-
-    dtype: as torch names it, such as bfloat16.
-    values: those of a table of whole numbers or flags; None if they are not known."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    values: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from ..core.errors import UsageError
 
 TABLES = ("d2t", "t2d")  # the tensors that say so
 
 
-class Table(Protocol):
-    """A table without the rest of its head, see `shapes.TensorInfo`."""
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor without its values.
 
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def values(self) -> Sequence[int] | None: ...
+    dtype: as torch names it, such as bfloat16.
+    values: those of a table of whole numbers or flags; None if they are not known."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    values: Sequence[int] | None = None
 
 
 def may_be_padding(one: int, another: int) -> bool:
@@ -42,7 +43,7 @@ def marked(t2d: Sequence[int]) -> list[int]:
 
 
 def draft_ids(
-    d2t: Table | None, t2d: Table | None, num_rows: int, vocab_size: int, stated: int | None
+    d2t: TensorInfo | None, t2d: TensorInfo | None, num_rows: int, vocab_size: int, stated: int | None
 ) -> list[int] | None:
     """The target's id of each of a head's `num_rows` draft ids; None if the vocabularies are equal, or the values of
     the tables are not known.

@@ -69,14 +69,14 @@ def attend(
 
 
 def attend_rows(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    """query [1, heads, W, dim] over keys and values [1, kv_heads, S, dim] under an additive mask [groups * W, S] -> [1,
-    W, heads, dim]."""
-    _, heads, width, dim = query.shape
+    """query [B, heads, W, dim] over keys and values [B, kv_heads, S, dim] under a mask [..., groups * W, S] -> [B, W,
+    heads, dim]."""
+    size, heads, width, dim = query.shape
     rows = query.reshape(
-        1, keys.shape[1], -1, dim
+        size, keys.shape[1], -1, dim
     )  # heads that share keys become rows: K and V are read once, never repeated
     out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask, scale=scaling)
-    return out.reshape(1, heads, width, -1).transpose(1, 2)  # each kernel chooses its rows' memory layout
+    return out.reshape(size, heads, width, -1).transpose(1, 2)  # each kernel chooses its rows' memory layout
 
 
 AttentionInterface.register(NAME, attend)

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..cache import ENVIRONMENT_VARIABLE, cache_dir
+from ..cache import ENVIRONMENT_VARIABLE, cache_dir, read_object
 from ..core.errors import RaceError, UsageError
 from ..progress import Progress, silent
 
@@ -56,11 +56,7 @@ def converted(progress: Progress = silent) -> Path:
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The conversion's record: format, source, versions, files (name: bytes), digest (sha256 of the weights), licence,
     notice."""
-    try:
-        value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
+    return read_object(folder / MANIFEST)
 
 
 def is_intact(folder: Path) -> bool:

@@ -63,12 +63,11 @@ def _length(done: Sequence[Step], what: str) -> int:
 
 def cautions_of(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent]) -> list[dict[str, Any]]:
     """The member `cautions`."""
-    disturbed = disturbance(events, fields.get("waited_share"))
     cautions: list[tuple[str, str | None, str, str]] = []
     if doubts := doubt(fields, spec, events):
         cautions.append(("times", None, doubts, TIMES))
-    if disturbed:
-        cautions.append(("disturbed", None, disturbed.sentence, DISTURBED))
+    if disturbed := disturbance(events, fields.get("waited_share")):
+        cautions.append(("disturbed", None, disturbed, DISTURBED))
     prompt = fields["prompt"]["text"]
     for lane in spec.named(SPECULATIVE):
         if loop := loop_sentence(with_counters(steps(events, lane))):

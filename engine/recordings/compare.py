@@ -143,7 +143,7 @@ def _noise(race: Recording, lane: str) -> float:
 
 
 def _is_disturbed(race: Recording) -> bool:
-    return disturbance(race.events, race.get("waited_share")) is not None
+    return bool(disturbance(race.events, race.get("waited_share")))
 
 
 def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]], same_kernels: bool) -> str:

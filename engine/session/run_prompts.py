@@ -54,7 +54,7 @@ class Raced:
 
     @property
     def is_disturbed(self) -> bool:
-        return disturbance(self.events, self.race.waited_share) is not None
+        return bool(disturbance(self.events, self.race.waited_share))
 
     def is_identical(self, lane: str) -> bool | None:
         """Whether a drafting lane wrote the baseline's tokens; None if they were not compared to the end."""

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AttentionInterface, StaticCache
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from ..kernels.choose import choose
+from ..layers.attention import attend_rows
 from ..progress import Progress
 from .windows import MIN_TOKENS
 
@@ -46,11 +46,8 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: heads of query [B, heads, n, dim] that share keys [B, kv_heads, S, dim] become
     rows."""
-    size, heads, n, dim = query.shape
-    groups = heads // key.shape[1]
-    rows = query.reshape(size, key.shape[1], groups * n, dim)
-    out = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask.repeat(1, 1, groups, 1), scale=scaling)
-    return out.reshape(size, heads, n, dim).transpose(1, 2).contiguous(), None
+    groups = query.shape[1] // key.shape[1]
+    return attend_rows(query, key, value, mask.repeat(1, 1, groups, 1), scaling).contiguous(), None
 
 
 def whole_mask(*args: Any, **kwargs: Any) -> Tensor:

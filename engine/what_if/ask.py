@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..analysis.costs import Costs, draft_costs, verify_costs
 from ..core.errors import UsageError
-from ..core.events import Step
 from ..core.interfaces import Draft, Drafter
-from ..core.spec import BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, paths, tree_size
+from ..core.spec import BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, tree_size
 from ..drafters import serves_every_k
 from ..drafters.auto import AutoDrafter, parts_of
 from ..drafters.by_rate import ByRateDrafter
@@ -196,14 +195,9 @@ def _costs(race: TorchRace, tables: dict[str, Table], asked_s: Mapping[str, dict
         own = [lane for lane in lanes if _table_name(table.drafter, lane.spec.k, lane.drafter) == table.name]
         times: dict[int, list[float]] = {}
         for step in [step for lane in own or lanes for step in lane.steps]:
-            times.setdefault(step.num_drafted if own else _depth(step), []).append(step.draft_s)
+            # a path takes about as many passes of the drafter as a chain of its length
+            times.setdefault(step.num_drafted if own else step.depth, []).append(step.draft_s)
         times = times or asked_s[table.name]
         in_proportion = table.is_tree or serves_every_k(table.drafter)
         draft_s[table.name] = draft_costs(times, len(verify_s) - 1, in_proportion)
     return Costs(verify_s, draft_s)
-
-
-def _depth(step: Step) -> int:
-    """The length of the longest path in a step's draft: about as many passes of the drafter as a chain of this length
-    takes."""
-    return max(map(len, paths(step.parents or range(step.num_drafted))))

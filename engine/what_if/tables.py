@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..analysis.costs import Costs
 from ..core.events import Step
 from ..core.interfaces import Draft
+from ..core.spec import kept
 from ..drafters.pace import num_matching
 
 TREES = "tree"
@@ -52,15 +53,7 @@ class Text:
         written = self.token_ids[position : position + len(draft)]
         if not draft.parents:
             return range(num_matching(draft.token_ids, written))
-        kept: list[int] = []
-        row = 0
-        for token in written:
-            next_row = draft.after(row, token)
-            if next_row is None:
-                break
-            kept.append(next_row - 1)
-            row = next_row
-        return kept
+        return kept(draft.parents, draft.token_ids, written)
 
     def step(self, index: int, position: int, draft: Draft, draft_s: float, verify_s: float) -> Step:
         """The step that verifies this draft at `position`. Past the end of the text nothing was committed: no draft

@@ -1,16 +1,16 @@
 """Faults injected into the engine under the page: each ends in a sentence, and the next race of the same process runs.
 
-Damaged kernels, and compilers that are missing, fail or hang, are in tests/kernels/cpu/test_native_build.py; the cache
-of the default model, damaged or on a full disk, in tests/loading/test_default_model.py; damaged memories of widths in
-tests/exactness/test_memory.py; drafters that propose garbage in tests/engine/test_bad_drafters.py; servers in
-tests/remote/test_faults.py; hanging races and threads that end in test_injected_faults.py."""
+Damaged kernels, full disks, and compilers that are missing, fail or hang, are in
+tests/kernels/cpu/test_native_build.py; the cache of the default model, damaged or on a full disk, in
+tests/loading/test_default_model.py; damaged memories of widths in tests/exactness/test_memory.py; drafters that propose
+garbage in tests/engine/test_bad_drafters.py; servers in tests/remote/test_faults.py; hanging races and threads that end
+in test_injected_faults.py."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
 import json
-import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager, nullcontext
@@ -29,14 +29,13 @@ from app.jobs.races import Stage
 from app.jobs.studies import Studies
 from engine.core.errors import RaceError
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.kernels.cpu import build
 from engine.loading.loading import load
 from engine.session import TorchRace
 from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import study_file
 from engine.text import StopAt
-from tests.helpers import ROOT
+from tests.helpers import ROOT, full_disk
 from tests.helpers.hub import ask_at, config_hub
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, text_of, trained
@@ -190,17 +189,6 @@ def test_a_model_that_comes_in_part_is_loaded_once_it_is_whole(how: str, tmp_pat
 # Disks and caches
 
 
-@contextmanager
-def full_disk(num_bytes: int) -> Iterator[None]:
-    """Files of this process and its children end at so many bytes: writing more fails, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("cache", ["read-only home", "full disk", "damaged files"])
 def test_a_cache_that_fails_costs_no_race(cache: str, tmp_path: Path, monkeypatch: Any, few_rows: None) -> None:
     """A page whose disk is full, or whose home is read-only, would race nothing; a half-written file decide widths."""
@@ -219,21 +207,6 @@ def test_a_cache_that_fails_costs_no_race(cache: str, tmp_path: Path, monkeypatc
             file.write_bytes(file.read_bytes()[:size])
         assert is_good(raced(backend, request()))
     assert is_good(raced(backend, request()))
-
-
-def test_a_full_disk_is_no_end_of_kernels(tmp_path: Path, monkeypatch: Any) -> None:
-    """The library would be written in half, and end the next process that loads it; or never be compiled again."""
-    (tmp_path / "sources").mkdir()
-    (tmp_path / "sources" / "answer.c").write_text("int answer(void) { return 42; }\n")
-    monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(build, "FOLDER", tmp_path / "sources")
-    monkeypatch.setattr(build, "processor_flags", lambda: frozenset(build.NEEDED["AVX2 and FMA"]))
-    if shutil.which("cc") is None:
-        pytest.skip("there is no C compiler here")
-    with full_disk(2000):
-        assert isinstance(build._found.__wrapped__(), str)
-    assert build._found.__wrapped__()[0].answer() == 42
-    assert [file.suffix for file in (tmp_path / "cache" / "native").iterdir()] == [".so"]
 
 
 def test_a_full_disk_keeps_what_was_saved(tmp_path: Path) -> None:

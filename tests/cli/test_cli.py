@@ -36,7 +36,8 @@ ENGINE = [sys.executable, "-m", "engine"]
 
 
 def engine(*arguments: str | bytes, **details) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*ENGINE, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=60, **details)
+    details = {"cwd": ROOT, **details}
+    return subprocess.run([*ENGINE, *arguments], capture_output=True, text=True, timeout=60, **details)
 
 
 @pytest.mark.parametrize("text", ["  two\r\nlines\r", "a\ufeffmark", "\n", "---\n", "naïve 猫"])
@@ -185,10 +186,8 @@ def test_the_command_writes_both_files_without_torch_or_gradio(tmp_path: Path) -
         (tmp_path / f"{name}.py").write_text("import os; os._exit(77)")
     html, table = tmp_path / "race.html", tmp_path / "race.csv"
     html.write_text("an old one")
-    command = [sys.executable, "-m", "engine", "export", str(SHIPPED), "--html", str(html), "--csv", str(table)]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60
-    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = engine("export", str(SHIPPED), "--html", str(html), "--csv", str(table), env=environment)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.count("\n") == 2
     (packed,) = PACKED.findall(html.read_text(encoding="utf-8"))
     assert gzip.decompress(b64decode(packed)) == loads(SHIPPED.read_bytes()).text.encode()
@@ -199,8 +198,7 @@ def test_without_the_folder_of_the_page_there_is_one_sentence(tmp_path: Path) ->
     """A bare machine with the engine alone would ask for a package named app."""
     (tmp_path / "engine").symlink_to(ROOT / "engine")
     (tmp_path / "app.py").touch()
-    command = [sys.executable, "-m", "engine", "export", str(SHIPPED), "--html", "out.html"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = engine("export", str(SHIPPED), "--html", "out.html", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
         1,
         "error: this needs the folder app/ next to engine/, which is missing\n",

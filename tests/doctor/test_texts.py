@@ -13,6 +13,7 @@ from engine.doctor.findings import Finding
 from engine.doctor.text_kinds import template_findings, text_findings
 from engine.doctor.trial import run
 from engine.studies.prompts.prompts import FilePrompt
+from engine.text import encode_prompt
 from tests.helpers.heads import HEADS
 from tests.helpers.trained import PROMPTS, trained
 
@@ -59,7 +60,8 @@ def test_a_model_without_a_template_is_not_examined_for_one(monkeypatch: pytest.
 def test_kinds_halves_and_loops_are_evidence() -> None:
     """One share of all texts hides that a drafter helps with one kind alone, or only where the text repeats itself."""
     texts = {"loops": LOOP, "code": PROMPTS[0], "more code": PROMPTS[1]}
-    trial = run(trained(), EAGLE3, [FilePrompt(1, kind, text) for kind, text in texts.items()], PARAMS)
+    encoded = [(kind, encode_prompt(trained().tokenizer, text)) for kind, text in texts.items()]
+    trial = run(trained(), EAGLE3, encoded, PARAMS)
     found = {finding.check: finding for finding in text_findings(trial)}
     assert {each.level for each in found.values()} == {"ok"}
     shares = dict(re.findall(r"(loops|code|more code) (\d+)%", found["by kind"].says))

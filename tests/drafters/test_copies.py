@@ -15,7 +15,7 @@ from engine import drafters
 from engine.drafters.hybrid import HybridDrafter, parts_of
 from engine.drafters.ngram import LONG_MATCH, MAX_CANDIDATES, MAX_MATCH, NEIGHBOURHOOD, TRUST, NgramDrafter
 from tests.helpers.auto_races import TEXTS
-from tests.helpers.fakes import Fake, FakeTarget, Oracle, Random, run, sample_with, tokens_of
+from tests.helpers.fakes import Oracle
 
 
 def expected(text: list[int], k: int, min_match: int) -> list[int]:
@@ -90,30 +90,6 @@ def test_a_call_costs_the_same_in_a_long_context(kind):
 
 
 # In a hybrid
-
-
-class Told(Random):
-    """Asks for hidden states."""
-
-    hidden_layers = (1,)
-
-
-@given(
-    st.lists(st.integers(0, 5), min_size=1, max_size=12),
-    st.integers(0, 3),
-    st.integers(1, 40),
-    st.integers(0, 7),
-    st.sampled_from([0.0, 0.8]),
-)
-def test_tokens_are_the_targets_and_the_second_sees_every_row(prompt, table, length, k, temperature):
-    """A head in a hybrid would lose the rows of a step in which the copy was taken, or get them twice."""
-    lane = {"prompt": prompt, "max_new_tokens": length, "k": k, "sample": sample_with(temperature, 3)}
-    truth = tokens_of(list(run(FakeTarget(table), Fake(), **lane)))
-    second = Told(table, truth)
-    events = list(run(FakeTarget(table, hidden=True), HybridDrafter(NgramDrafter(1), second), **lane))
-    text = [*prompt, *truth]
-    assert tokens_of(events) == truth and second.hidden == [(i, text[i]) for i in range(len(second.hidden))]
-    assert len(second.hidden) >= len(prompt) - 1 and second.num_proposals == len(events) - 2
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(0, 7))

@@ -33,13 +33,6 @@ from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, trained
 
 
-@pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch, few_rows: None) -> None:
-    """Races of widths 1 and 4."""
-    monkeypatch.setattr(set_up, "candidates", lambda *unused, **more: (1, 4))
-    monkeypatch.setattr(set_up, "read_roofline", lambda *unused: None)
-
-
 def ready_for(lanes: tuple[LaneSpec, ...], **params: Any) -> set_up.Ready:
     prompt = encode_prompt(trained().tokenizer, PROMPTS[0], False)
     return set_up.set_up(trained(), RaceSpec(lanes, SamplingParams(**params)), prompt)

@@ -24,7 +24,7 @@ from engine.session import TorchRace, set_up, threads
 from engine.text import encode_prompt
 from tests.helpers.fakes import Raises
 from tests.helpers.tiny import prepared
-from tests.helpers.trained import PROMPTS, race, text_of, trained
+from tests.helpers.trained import PROMPTS, race, text_of, trained, written
 
 NUM_NEW = 24
 
@@ -53,11 +53,6 @@ class Wrong:
             return found
         ids[at] ^= 1
         return Acceptance(min(found.num_accepted, at), tuple(ids[: at + 1]))
-
-
-def written(race: TorchRace, name: str) -> list[tuple[int, int]]:
-    """Every token of a lane, with its row's checksum."""
-    return [pair for step in race.lanes[name].steps for pair in zip(step.token_ids, step.checksums, strict=True)]
 
 
 @pytest.mark.slow
@@ -143,19 +138,13 @@ def test_a_new_sequence_begins_with_zeros(fill):
     assert all(bool((side == 0).all()) for layer in target.kv for side in layer)
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, few_rows: None) -> None:
-    monkeypatch.setattr(set_up, "candidates", lambda *unused, **more: (1, 4))
-    monkeypatch.setattr(set_up, "read_roofline", lambda *unused: None)
-
-
 def small_race(drafter: str, room: int = 0) -> TorchRace:
     plain, baseline = LaneSpec("plain", width="fastest"), LaneSpec("baseline", width=4)
     return race_of((plain, baseline, LaneSpec("drafted", drafter=drafter, k=3, width=4)), 8, 0.0, room)
 
 
 @pytest.mark.parametrize("name", ["ngram", "eagle3", "dflash", "draft_model"])
-def test_what_a_race_is_said_to_need_is_what_it_takes(quick, name):
+def test_what_a_race_is_said_to_need_is_what_it_takes(narrow, name):
     """A race that fits would be refused; or one that does not be set up for minutes, and fail in the middle."""
     race = small_race(text_of(name))
     sequences = [lane.target for lane in race.lanes.values()]
@@ -169,7 +158,7 @@ def test_what_a_race_is_said_to_need_is_what_it_takes(quick, name):
     assert taken + logits == pytest.approx(race.ready.needed, rel=0.01)
 
 
-def test_a_race_that_does_not_fit_is_refused_before_anything_is_made(quick, monkeypatch):
+def test_a_race_that_does_not_fit_is_refused_before_anything_is_made(narrow, monkeypatch):
     """It would be probed and timed for seconds and then end in a sentence that names nothing to choose."""
     race = small_race("ngram")
     with monkeypatch.context() as patch:
@@ -185,7 +174,7 @@ def test_a_race_that_does_not_fit_is_refused_before_anything_is_made(quick, monk
 
 @pytest.mark.parametrize(("missing", "lanes"), [(0, ("plain", "baseline", "drafted")), (1, ("baseline", "drafted"))])
 def test_where_a_race_does_not_fit_its_cache_is_shorter_and_then_there_is_no_plain_lane(
-    quick, missing, lanes, monkeypatch
+    narrow, missing, lanes, monkeypatch
 ):
     """A race would be refused for a shared length or its plain lane, or not say why that is missing."""
     whole = small_race("ngram")

@@ -31,7 +31,7 @@ from tests.helpers import linear_models, native_kernels, tiny
 from tests.helpers.fakes import Adversarial, Empty, Oracle, Random, checksums_of, tokens_of
 from tests.helpers.planted import Real, caught
 from tests.helpers.tiny import LENGTH, TRAINED, lane, random_ids, threads
-from tests.helpers.trained import ARGUMENTS, DRAFT, PROMPTS, text_of
+from tests.helpers.trained import ARGUMENTS, DRAFT, PROMPTS, text_of, written
 
 slow = pytest.mark.slow
 FP32, BF16 = torch.float32, torch.bfloat16
@@ -148,11 +148,6 @@ def raced(model: LoadedModel, drafters: dict[str, str], temperature: float, k: i
     lanes = lanes_of((name, text, k if k == AUTO else min(k, LIMITS.get(name, k))) for name, text in drafters.items())
     params = SamplingParams(temperature=temperature, seed=2, max_new_tokens=NUM_NEW)
     return TorchRace(model, RaceSpec(lanes, params, audit=True), prompt)
-
-
-def written(race: TorchRace, name: str) -> list[tuple[int, int]]:
-    """Every token of a lane, with its row's checksum."""
-    return [pair for step in race.lanes[name].steps for pair in zip(step.token_ids, step.checksums, strict=True)]
 
 
 @pytest.mark.parametrize(

@@ -157,21 +157,24 @@ def test_a_one_wide_verify_in_a_wide_race_is_caught(few_rows):
     assert any(map(found, reversed(CONFIGURATIONS)))
 
 
+def showing(
+    seen: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> Callable[..., dict[int | None, torch.Tensor]]:
+    """The masks of a step, but with these of its columns in sight of all rows. seen: from rows' places and columns."""
+    masks = buffers.additive_masks
+
+    def shown(shape: Any, at: torch.Tensor, columns: torch.Tensor, kind: torch.dtype) -> dict[int | None, torch.Tensor]:
+        return {w: mask.masked_fill(seen(at, columns), 0.0) for w, mask in masks(shape, at, columns, kind).items()}
+
+    return shown
+
+
 @on_every_model
 def test_padding_that_is_not_masked_is_caught(name, dtype, monkeypatch):
     """Every row of a step sees all its rows: drafts that will be rejected, and padding."""
     race = Real(prepared(name, dtype))
     assert race.verdict().kind == "identical_bits"
-    masks = buffers.additive_masks
-
-    def unmasked(
-        shape: Any, at: torch.Tensor, columns: torch.Tensor, kind: torch.dtype
-    ) -> dict[int | None, torch.Tensor]:
-        return {
-            window: mask.masked_fill((columns >= at[0]) & (columns <= at[-1]), 0.0)
-            for window, mask in masks(shape, at, columns, kind).items()
-        }
-
+    unmasked = showing(lambda at, columns: (columns >= at[0]) & (columns <= at[-1]))
     monkeypatch.setattr(buffers, "additive_masks", unmasked)
     assert caught(race.verdict())
     with pytest.raises(UnsupportedModel):
@@ -188,14 +191,7 @@ def test_a_stale_draft_left_visible_is_caught(name, dtype, few_rows, monkeypatch
         if any({w, WIDE} <= set(c) for c in probe(StaticTarget(race.model, LENGTH, (w, WIDE))).classes)
     )
     assert narrow < WIDE and race.verdict((narrow, WIDE), (narrow,)).kind == "identical_bits"
-    masks = buffers.additive_masks
-
-    def leaky(shape: Any, at: torch.Tensor, columns: torch.Tensor, kind: torch.dtype) -> dict[int | None, torch.Tensor]:
-        return {
-            window: mask.masked_fill((columns > at[-1]) & (columns <= at[-1] + 2), 0.0)
-            for window, mask in masks(shape, at, columns, kind).items()
-        }
-
+    leaky = showing(lambda at, columns: (columns > at[-1]) & (columns <= at[-1] + 2))
     monkeypatch.setattr(buffers, "additive_masks", leaky)
     assert caught(race.verdict((narrow, WIDE), (narrow,)))
 

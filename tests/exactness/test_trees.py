@@ -21,7 +21,7 @@ from engine.core.decode import decode
 from engine.core.errors import DrafterError
 from engine.core.events import Failed, Step
 from engine.core.interfaces import Draft
-from engine.core.sampling.accept import coupled
+from engine.core.sampling.accept import Coupled
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SamplingParams
 from engine.exactness.probe import probe
@@ -55,7 +55,7 @@ def lane(model: Prepared, drafter: TreeDrafter | None, prompt: Sequence[int], pa
     target = StaticTarget(model, LENGTH, WIDTHS, LAYERS)
     assert target.takes_trees
     drafter = drafter or TreeDrafter((), 0, 1)
-    rule, ending = coupled(params, Sampler(params, model.vocab_size, model.kernels)), StopAt(params, frozenset(), None)
+    rule, ending = Coupled(Sampler(params, model.vocab_size, model.kernels)), StopAt(params, frozenset(), None)
     k = WIDTHS[-1] - 1 if drafter._text else 0
     events = list(decode(target, drafter, rule, prompt, ending, params.max_new_tokens, k, audit=True))
     assert not [event for event in events if isinstance(event, Failed)]
@@ -223,7 +223,7 @@ def test_what_is_no_tree_ends_the_lane() -> None:
     """A parent behind its child would let a row see what follows it; two equal children, the wrong one be kept."""
     model = prepared("llama")
     params = SamplingParams(max_new_tokens=8)
-    rule = coupled(params, Sampler(params, model.vocab_size, model.kernels))
+    rule = Coupled(Sampler(params, model.vocab_size, model.kernels))
 
     class Odd(TreeDrafter):
         def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:

@@ -11,7 +11,7 @@ import pytest
 
 from engine.analysis.metrics import BUSY, disturbance
 from engine.hardware import core_time as module
-from engine.hardware.core_time import CoreTime, core_time, waited_share
+from engine.hardware.core_time import core_time, waited_share
 from tests.helpers.races import events_of, fixed_race
 
 SPIN = "import time\nends = time.monotonic() + 20\nwhile time.monotonic() < ends: pass"
@@ -35,12 +35,11 @@ def test_a_shared_core_is_noticed() -> None:
             process.kill()
             process.wait()
     assert share is not None and BUSY < share < 1
-    found = disturbance(events_of(fixed_race()), share)
-    assert found is not None and f"{100 * share:.0f} % of its time" in found.sentence
+    assert f"{100 * share:.0f} % of its time" in disturbance(events_of(fixed_race()), share)
 
 
 def test_a_system_that_does_not_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that have ended between two readings, or no such file (macOS): no share, and no error."""
-    assert waited_share(CoreTime(9, 9), CoreTime(5, 5)) is None
+    assert waited_share((9, 9), (5, 5)) is None
     monkeypatch.setattr(module, "THREADS", module.THREADS / "nowhere")
     assert core_time() is None and waited_share(None, None) is None

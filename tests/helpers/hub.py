@@ -95,20 +95,20 @@ def config_hub(
 
         def _fail(self, body: bytes, status: int, headers: dict[str, str]) -> None:
             """Send half of it."""
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
+            self._begin(body, status, headers)
             self.wfile.write(body[: len(body) // 2])
             self.close_connection = True
             if hub.fault == "is silent":
                 time.sleep(SILENT_S)
 
-        def _answer(self, body: bytes, status: int, headers: dict[str, str]) -> None:
+        def _begin(self, body: bytes, status: int, headers: dict[str, str]) -> None:
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
+
+        def _answer(self, body: bytes, status: int, headers: dict[str, str]) -> None:
+            self._begin(body, status, headers)
             if self.command == "GET":
                 self.wfile.write(body)
 

@@ -119,6 +119,12 @@ def random_ids(num: int, vocab_size: int, seed: int = 0) -> list[int]:
     return torch.randint(0, vocab_size, (num,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
+def rows_of(target: StaticTarget, ids: Sequence[int], width: int) -> torch.Tensor:
+    """Logits of these ids, `width` a step."""
+    parts = [ids[i : i + width] for i in range(0, len(ids), width)]
+    return torch.cat([target.extend(part, len(part))[0].clone() for part in parts])
+
+
 def lane(
     model: Prepared,
     drafter: Any,

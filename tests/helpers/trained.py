@@ -63,3 +63,8 @@ def race(drafter: str = "ngram", max_new_tokens: int = 16, solo: bool = False) -
         RaceSpec(standard_lanes(drafter, 3), SamplingParams(max_new_tokens=max_new_tokens), solo=solo),
         encode_prompt(loaded.tokenizer, PROMPTS[0], False),
     )
+
+
+def written(race: TorchRace, name: str) -> list[tuple[int, int]]:
+    """Every token of a lane, with its row's checksum."""
+    return [pair for step in race.lanes[name].steps for pair in zip(step.token_ids, step.checksums, strict=True)]

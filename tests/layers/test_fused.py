@@ -13,7 +13,6 @@ from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 from engine.core.errors import UnsupportedModel
-from engine.layers.decoder import FusedDecoder
 from engine.layers.layers import FusedMLP, FusedNorm, fuse_layers, fused_mlp, fused_norm
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
@@ -106,12 +105,6 @@ def test_an_mlp_that_does_something_else_is_left_alone():
     assert fuse_layers(model, True) == 1
     assert [name for name, child in model.items() if isinstance(child, FusedMLP)] == ["same"]
     assert fused_mlp(nn.Linear(2, 2)) is None
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_promised_architectures_are_fused(name):
-    """Every step would cost nearly twice as much, and nobody would see why."""
-    assert isinstance(prepared(name).model.get_decoder(), FusedDecoder)
 
 
 def test_a_prefill_does_not_compute_logits():

@@ -9,6 +9,7 @@ import torch
 import transformers
 
 from engine.core.errors import UnsupportedModel
+from engine.layers.decoder import FusedDecoder
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from tests.helpers.linear_models import HYBRID, LINEAR
@@ -92,7 +93,8 @@ def test_a_model_is_served_right_or_refused_in_words(family):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_promised_architectures_are_served(name):
-    """Preparing would refuse, or read another cache shape off the configuration."""
+    """Preparing would refuse, read another cache shape off the configuration, or fuse no layers, so that every step
+    costs nearly twice as much."""
     config_ = CONFIGS[name][1]
     shape = prepared(name).shape
     assert (shape.num_layers, shape.num_kv_heads, shape.head_dim) == (
@@ -102,6 +104,7 @@ def test_the_promised_architectures_are_served(name):
     )
     assert shape.groups * shape.num_kv_heads == config_.num_attention_heads
     assert (WINDOW in shape.windows) == (name in ("gemma3", "mistral"))
+    assert isinstance(prepared(name).model.get_decoder(), FusedDecoder)
 
 
 def test_a_model_that_computes_otherwise_under_the_engine_is_refused():

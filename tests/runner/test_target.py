@@ -20,7 +20,7 @@ from tests.helpers.dispatch import bits
 from tests.helpers.linear_models import NAMES as HYBRIDS
 from tests.helpers.linear_models import fresh as fresh_hybrid
 from tests.helpers.linear_models import prepared as hybrid
-from tests.helpers.tiny import DTYPES, NAMES, prepared, random_ids, stock
+from tests.helpers.tiny import DTYPES, NAMES, prepared, random_ids, rows_of, stock
 
 WIDTHS = (1, 2, 4, 8)
 LENGTH = 256
@@ -121,12 +121,6 @@ def test_hidden_states_are_transformers_own(name, num_prefill, cuts, data):
 
 
 # Rollback
-
-
-def rows_of(target: StaticTarget, ids: list[int], width: int) -> torch.Tensor:
-    """Logits of these ids, `width` a step."""
-    parts = [ids[i : i + width] for i in range(0, len(ids), width)]
-    return torch.cat([target.extend(part, len(part))[0].clone() for part in parts])
 
 
 @settings(max_examples=60)

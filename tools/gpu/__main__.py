@@ -28,6 +28,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from engine.cache import write_atomically
 from engine.hardware import environment
 from tools.gpu.part import ROOT, WRONG
 
@@ -172,9 +173,7 @@ class Session:
         text = "\n".join([*head, "", *(line for name in self.parts for line in self._lines(name)), ""])
         result = json.dumps({"about": self.about, "parts": self.parts}, indent=1) + "\n"
         for path, content in ((self.text, text), (self.text.with_suffix(".json"), result)):
-            new = path.with_suffix(".new")
-            new.write_text(content)
-            os.replace(new, path)
+            write_atomically(path, content.encode())
 
     def table(self) -> str:
         """One line per part, for the end of the output."""

@@ -15,7 +15,7 @@ import torch
 from engine.cli.main import main
 from engine.core.decode import decode
 from engine.core.events import Failed, Prompt, Step
-from engine.core.sampling.accept import coupled
+from engine.core.sampling.accept import Coupled
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SPECULATIVE, LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.drafters import DrafterContext, make
@@ -174,7 +174,7 @@ def golden(part: Part, loaded: Any, kind: str) -> None:
     sampler = Sampler(params, loaded.prepared.vocab_size, loaded.prepared.kernels)
     drafter = make(drafter_name, DrafterContext(loaded, params, k, 256, sampler, Prompt("", ids), None, silent))
     target = StaticTarget(loaded.prepared, 256, (k + 1,), drafter.hidden_layers)
-    rule = coupled(params, sampler)
+    rule = Coupled(sampler)
     events = list(decode(target, drafter, rule, ids, StopAt(params, (), None), num + 1, k))
     steps = [event for event in events if isinstance(event, Step)]
     tokens = [token for step in steps for token in step.token_ids][:num]

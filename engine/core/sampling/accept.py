@@ -27,7 +27,8 @@ DRAFT, TEST, OWN = 1, 2, 3
 
 
 class Coupled:
-    """Accepts a draft token iff it is the target's choice at its position; then the target's own token follows."""
+    """Accepts a draft token iff it is the target's choice at its position; then the target's own token follows. At
+    temperature 0 it is greedy verification."""
 
     guarantee: Guarantee = "same tokens"
 
@@ -46,11 +47,6 @@ class Coupled:
             rows.append(row)
             row = draft.after(row, token)
         return Acceptance(len(chosen) - 1, tuple(chosen), tuple(rows) if draft.parents else ())
-
-
-def coupled(params: SamplingParams, sample: Choice) -> Coupled:
-    """The rule for any temperature; at 0 it is greedy verification."""
-    return Coupled(sample)
 
 
 class Rejection:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
 from ...remote.reply import BUFFERED, FIELDS
-from .pays_under_load import differ, ranks, recommends, rough, same_work, says, speedups
+from .pays_under_load import differ, pairs_of, ranks, recommends, rough, same_work, says, speedups
 
 FORMAT = "photofinish-load"
 
@@ -108,15 +108,8 @@ def improvement_percent(metric: str, first: float | None, second: float | None) 
 def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tuple[int, int] | None:
     """The two neighbouring numbers of users between which `second` stops giving more output tokens/s than `first`; None
     if it never does, or never gave more."""
-    rows = {(level["lane"], level["concurrency"]): level for level in levels}
-    pairs = [(num, rows.get((first, num)), rows.get((second, num))) for num in sorted({num for _, num in rows})]
-    gains = [
-        (num, one["output_tokens_per_s"], other["output_tokens_per_s"])
-        for num, one, other in pairs
-        if one and other and one["output_tokens_per_s"] and other["output_tokens_per_s"] and same_work(one, other)
-    ]
-    for (low, a, b), (high, next_a, next_b) in pairwise(gains):
-        if b > a and next_b <= next_a:
+    for (low, before), (high, after) in pairwise(speedups(levels, first, second).items()):
+        if before > 1 >= after:
             return low, high
     return None
 
@@ -129,13 +122,9 @@ def report(
     `speedup_by_users`: see `recommends` and `speedups`. `gains_with`, `gains_little_with`: numbers of users with which
     a lane gives more output tokens per second than the first one, by the threshold or less; `loses_with`: fewer. said:
     see `Plan.said`."""
-    done = [{level["concurrency"] for level in levels if level["lane"] == lane} for lane in lanes]
-    shared = set.intersection(*done) if done else set()
-    by_users = dict[str, dict[str, float | None]]()
-    if len(lanes) == 2:
-        rows = {(row["lane"], row["concurrency"]): row for row in levels}
-        by_users = {str(num): _improvement(*(rows[lane, num] for lane in lanes)) for num in sorted(shared)}
     differs, causes = differ(levels, said.get("temperature"))
+    both = pairs_of(levels, *lanes, are_equal=False) if len(lanes) == 2 else {}
+    gains = speedups(levels, *lanes) if len(lanes) == 2 else {}
     placed = [ranked for second in lanes[1:] for ranked in ranks(levels, lanes[0], second).items()]
     return {
         "schema": schema,
@@ -143,13 +132,13 @@ def report(
         "said": said,
         "lanes": list(lanes),
         "levels": list(levels),
-        "improvement_by_users": by_users,
+        "improvement_by_users": {str(num): _improvement(*pair) for num, pair in both.items()},
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
         "says": [*says(levels, lanes), *_remarks(levels)],
         "differ": differs,
         "causes": causes,
         "recommends": recommends(levels, lanes),
-        "speedup_by_users": speedups(levels, lanes),
+        "speedup_by_users": {str(num): gain for num, gain in gains.items()},
         "gains_with": sorted({num for num, rank in placed if rank == 2}),
         "gains_little_with": sorted({num for num, rank in placed if rank == 1}),
         "loses_with": sorted({num for num, rank in placed if rank == -1}),

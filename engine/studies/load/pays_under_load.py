@@ -44,8 +44,8 @@ def says(levels: Sequence[Level], lanes: Sequence[str]) -> list[str]:
         return [f"{lanes[0]}, output tokens a second: {_by_users(rates)}.", *_lines(alone)] if rates else []
     sentences = list[str]()
     for second in lanes[1:]:
-        pairs = _pairs(levels, lanes[0], second)
-        unequal = _pairs(levels, lanes[0], second, are_equal=False).keys() - pairs.keys()
+        pairs = pairs_of(levels, lanes[0], second)
+        unequal = pairs_of(levels, lanes[0], second, are_equal=False).keys() - pairs.keys()
         sentences += _against(lanes[0], second, pairs) if pairs or not unequal else ()
         sentences += [UNEQUAL.format(" and ".join(map(str, sorted(unequal))))] if unequal else []
     return sentences
@@ -55,7 +55,7 @@ def ranks(levels: Sequence[Level], first: str, second: str) -> dict[int, int | N
     """By number of users that both lanes have finished: 2 where `second` gives more output tokens per second by the
     THRESHOLD of a study of prompts, 1 where it gives more, -1 where it gives fewer, 0 where NOISE or the spread of the
     requests may explain the difference; None where one of them answered nothing."""
-    return {num: _graded(*pair) for num, pair in _pairs(levels, first, second).items()}
+    return {num: _graded(*pair) for num, pair in pairs_of(levels, first, second).items()}
 
 
 def differ(levels: Sequence[Level], temperature: float | None) -> tuple[str, str]:
@@ -73,14 +73,13 @@ def recommends(levels: Sequence[Level], lanes: Sequence[str]) -> str:
     if len(lanes) != 2:
         return ""
     rank_at = ranks(levels, lanes[0], lanes[1])
-    at = _crossing(_gains(_pairs(levels, *lanes), "output_tokens_per_s"), rank_at)
+    at = _crossing(speedups(levels, *lanes), rank_at)
     return _words(lanes[0], lanes[1], rank_at) + (f" (level at about {at}, interpolated)" if at else "")
 
 
-def speedups(levels: Sequence[Level], lanes: Sequence[str]) -> dict[str, float]:
-    """By number of users, how many times the first lane's output tokens per second the second one gives."""
-    gains = _gains(_pairs(levels, *lanes), "output_tokens_per_s") if len(lanes) == 2 else {}
-    return {str(num): gain for num, gain in gains.items()}
+def speedups(levels: Sequence[Level], first: str, second: str) -> dict[int, float]:
+    """By number of users, ascending, how many times the first lane's output tokens per second the second one gives."""
+    return _gains(pairs_of(levels, first, second), "output_tokens_per_s")
 
 
 def rough(levels: Sequence[Level]) -> str:
@@ -204,7 +203,7 @@ def _each(levels: Sequence[Level], metric: str, value: str, words: str) -> str:
     return words.format(" against ".join("unknown" if number is None else value.format(number) for number in values))
 
 
-def _pairs(
+def pairs_of(
     levels: Sequence[Level], first: str, second: str, *, are_equal: bool = True
 ) -> dict[int, tuple[Level, Level]]:
     """The levels of both lanes by number of users, ascending, where both have one. are_equal: and did the same work."""

@@ -23,7 +23,7 @@ from engine.kernels.cpu import build
 from engine.recordings.check import check
 from engine.recordings.compare import compare
 from engine.recordings.recording import Recording
-from tests.helpers import ROOT, races
+from tests.helpers import ROOT, full_disk, races
 from tests.helpers.native_kernels import needs_kernels
 from tests.helpers.preloaded import Page
 from tests.helpers.tiny import PACKED, TRAINED
@@ -215,6 +215,15 @@ def test_a_damaged_library_is_compiled_again(damage, folder, monkeypatch):
     assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
     assert done.stderr.count("is compiled again") == 1
     assert build._is_whole(path, build._key([CC])[0])
+
+
+@needs_a_compiler
+def test_a_full_disk_is_no_end_of_kernels(folder):
+    """The library would be written in half, and end the next process that loads it; or never be compiled again."""
+    with full_disk(2000):
+        assert isinstance(found(), str)
+    assert found()[0].answer() == 42
+    assert [file.suffix for file in (folder / "cache" / "native").iterdir()] == [".so"]
 
 
 COMPILE = """

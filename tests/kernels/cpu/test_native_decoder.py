@@ -22,7 +22,7 @@ from engine.layers.decoder import DECODERS, FusedDecoder
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from tests.helpers.native_kernels import NAMES, VARIANTS, made, needs_byte_kernels, needs_kernels, prepared
-from tests.helpers.tiny import random_ids
+from tests.helpers.tiny import random_ids, rows_of
 
 pytestmark = needs_kernels
 WIDTHS = (1, 2, 3, 8, 13)
@@ -44,12 +44,6 @@ def stock_rows(name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tenso
     with torch.inference_mode():
         out = made(name, dtype)(input_ids=torch.tensor([ids_of(name)]), use_cache=False, output_hidden_states=True)
     return out.logits[0].float(), torch.cat([h[0] for h in out.hidden_states], -1).float()
-
-
-def rows_of(target: StaticTarget, ids: tuple[int, ...], width: int) -> torch.Tensor:
-    """Logits of these ids, `width` a step."""
-    parts = [ids[i : i + width] for i in range(0, len(ids), width)]
-    return torch.cat([target.extend(part, len(part))[0].clone() for part in parts])
 
 
 def written(target: StaticTarget) -> list[torch.Tensor]:
