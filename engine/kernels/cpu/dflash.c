@@ -40,6 +40,7 @@ static int64_t lay_out(const Block *b, int64_t context, int64_t rows, int64_t ba
     return base;
 }
 
+static int64_t scores_bytes(int64_t S) { return ALIGNED(4 * TOGETHER * (S + LANES)); }
 static int64_t own_bytes(const Block *b, int64_t context, int64_t rows, int64_t S) { return scores_bytes(S) +
     ALIGNED(2 * rows * b->hidden) + ALIGNED(2 * (context + rows) * b->hidden); }
 
@@ -47,6 +48,13 @@ static int64_t own_bytes(const Block *b, int64_t context, int64_t rows, int64_t 
 int64_t photofinish_block_room(const Block *b, int64_t context, int64_t rows, int64_t S, int threads) {
     Shared s;
     return 64 + lay_out(b, context, rows, 0, &s) + threads * own_bytes(b, context, rows, S);
+}
+
+static void embed(const Block *b, int64_t word, bf16 *to) {
+    const bf16 *from = b->embedding + word * b->hidden;
+    if (b->embedding_scale == 0) memcpy(to, from, 2 * b->hidden);
+    else
+        for (int64_t i = 0; i < b->hidden; i += LANES) narrow(to + i, times(widen(from + i), all(b->embedding_scale)));
 }
 
 /* Thread `id`: its share of the rows `first` on of a block that begins at column `start`, `rows` in all, of all heads;
@@ -89,8 +97,7 @@ int photofinish_block(const Block *b, bf16 *const *cache, const float *cos, cons
         float *scores = (float *)(own + id * own_bytes(b, context, rows, S));
         bf16 *stream = (bf16 *)((char *)scores + scores_bytes(S)), *fused = stream + ALIGNED(2 * rows * size) / 2,
             *normed = fused + context * size;
-        for (int64_t row = 0; row < rows; row++)
-            scaled(b->embedding + (row ? b->mask : token) * size, b->embedding_scale, size, stream + row * size);
+        for (int64_t row = 0; row < rows; row++) embed(b, row ? b->mask : token, stream + row * size);
         product(&b->fuse, AS_IS, states, context, s.fused, id, num);
 #pragma omp barrier
         for (int64_t row = 0; row < context; row++)

@@ -40,6 +40,7 @@ static int64_t lay_out(const Head *h, int64_t rows, int64_t base, Shared *s) {
     return base;
 }
 
+static int64_t scores_bytes(int64_t S) { return ALIGNED(4 * TOGETHER * (S + LANES)); }
 static int64_t own_bytes(const Head *h, int64_t rows, int64_t S) { return scores_bytes(S) +
     ALIGNED(2 * rows * h->hidden) + ALIGNED(2 * rows * widest(h)); }
 

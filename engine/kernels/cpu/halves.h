@@ -1,25 +1,14 @@
 /* What follows attention in a layer, by all threads of a team. Its rows lie with every thread: each adds for itself. */
 #pragma once
-#include "attention.h"
 #include "bytes.h"
 #include "rows.h"
-
-/* What a thread needs for the scores of `attend_all`. */
-static int64_t scores_bytes(int64_t S) { return ALIGNED(4 * TOGETHER * (S + LANES)); }
 
 typedef struct {
     const Linear *o, *gate_up, *down;
     const float *inner_norm;
     int act;
     float eps;
-    const float *mixed_norm, *more_norm; /* of what is added; null: none */
 } SecondHalf;
-
-/* row += other, or what a norm gives of it where there is a scale; room: for a row. */
-INLINE void add_normed(bf16 *row, const bf16 *other, const float *scale, float eps, int64_t size, bf16 *room) {
-    if (scale) norm(other, scale, eps, size, room), other = room;
-    add(row, other, size);
-}
 
 /* stream += o(mixed); stream += down(act(gate_up(norm(stream)))). mixed, added, inner, more: the team's; stream, normed
    [rows, size]: the thread's own. */
@@ -28,13 +17,12 @@ INLINE void finish_layer(const SecondHalf *h, const bf16 *mixed, int64_t rows, i
     product(h->o, AS_IS, mixed, rows, added, id, num);
 #pragma omp barrier
     for (int64_t row = 0; row < rows; row++) {
-        add_normed(stream + row * size, added + row * size, h->mixed_norm, h->eps, size, normed + row * size);
+        add(stream + row * size, added + row * size, size);
         norm(stream + row * size, h->inner_norm, h->eps, size, normed + row * size);
     }
     product(h->gate_up, h->act, normed, rows, inner, id, num);
 #pragma omp barrier
     product(h->down, AS_IS, inner, rows, more, id, num);
 #pragma omp barrier
-    for (int64_t row = 0; row < rows; row++)
-        add_normed(stream + row * size, more + row * size, h->more_norm, h->eps, size, normed + row * size);
+    for (int64_t row = 0; row < rows; row++) add(stream + row * size, more + row * size, size);
 }

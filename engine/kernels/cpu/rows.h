@@ -20,13 +20,6 @@ INLINE void norm(const bf16 *x, const float *scale, float eps, int64_t size, bf1
     for (int64_t i = 0; i < size; i += LANES) narrow(out + i, times(times(widen(x + i), factor), floats(scale + i)));
 }
 
-/* x * scale; scale 0: as it is. size is a multiple of 16. */
-INLINE void scaled(const bf16 *x, float scale, int64_t size, bf16 *out) {
-    if (scale == 0) memcpy(out, x, 2 * size);
-    else
-        for (int64_t i = 0; i < size; i += LANES) narrow(out + i, times(widen(x + i), all(scale)));
-}
-
 INLINE void add(bf16 *x, const bf16 *y, int64_t size) {
     for (int64_t i = 0; i < size; i += LANES) narrow(x + i, plus(widen(x + i), widen(y + i)));
 }

@@ -3,7 +3,8 @@
    width, any cache length and any number of threads; see linear.h and attention.h. */
 #include <omp.h>
 #include "attention.h"
-#include "halves.h"
+#include "bytes.h"
+#include "rows.h"
 
 typedef struct {
     Linear qkv, o, gate_up, down;
@@ -19,8 +20,8 @@ typedef struct {
     float eps;
 } Decoder;
 
-static int64_t own_bytes(const Decoder *d, int64_t rows, int64_t S) {
-    return scores_bytes(S) + 2 * ALIGNED(2 * rows * d->hidden); }
+static int64_t own_bytes(const Decoder *d, int64_t rows, int64_t S) { return ALIGNED(4 * TOGETHER * (S + LANES)) +
+    2 * ALIGNED(2 * rows * d->hidden); }
 static int64_t shared_bytes(const Decoder *d, int64_t rows) {
     return ALIGNED(2 * rows * (d->heads + 2 * d->kv) * d->dim) + ALIGNED(2 * rows * d->heads * d->dim) +
         2 * ALIGNED(2 * rows * d->hidden) + ALIGNED(2 * rows * d->inner);
@@ -49,7 +50,8 @@ static void decode(const Decoder *d, bf16 *const *cache, const float *const *tab
            for it. */
         const int id = omp_get_thread_num(), num = omp_get_num_threads();
         float *scores = (float *)(own + id * own_bytes(d, rows, S));
-        bf16 *stream = (bf16 *)((char *)scores + scores_bytes(S)), *normed = stream + ALIGNED(2 * rows * size) / 2;
+        bf16 *stream = (bf16 *)((char *)scores + ALIGNED(4 * TOGETHER * (S + LANES))), *normed = stream +
+            ALIGNED(2 * rows * size) / 2;
         memcpy(stream, x, 2 * rows * size);
         for (int64_t l = 0; l < d->num_layers; l++) {
             const Layer *layer = d->layers + l;
@@ -74,10 +76,23 @@ static void decode(const Decoder *d, bf16 *const *cache, const float *const *tab
                 tree, 0};
             attend_all(&attention, qkv, width, mixed, scores, id, num);
 #pragma omp barrier
-            const int sandwich = (int)d->sandwich;
-            const SecondHalf half = {&layer->o, &layer->gate_up, &layer->down, layer->norms[sandwich ? 2 : 1],
-                (int)d->act, d->eps, sandwich ? layer->norms[1] : 0, layer->norms[3]};
-            finish_layer(&half, mixed, rows, size, added, inner, more, normed, stream, id, num);
+            product(&layer->o, AS_IS, mixed, rows, added, id, num);
+#pragma omp barrier
+            for (int64_t row = 0; row < rows; row++) {
+                bf16 *to = stream + row * size, *other = normed + row * size;
+                if (d->sandwich) norm(added + row * size, layer->norms[1], d->eps, size, other);
+                add(to, d->sandwich ? other : added + row * size, size);
+                norm(to, layer->norms[d->sandwich ? 2 : 1], d->eps, size, other);
+            }
+            product(&layer->gate_up, (int)d->act, normed, rows, inner, id, num);
+#pragma omp barrier
+            product(&layer->down, AS_IS, inner, rows, more, id, num);
+#pragma omp barrier
+            for (int64_t row = 0; row < rows; row++) {
+                bf16 *other = normed + row * size;
+                if (d->sandwich) norm(more + row * size, layer->norms[3], d->eps, size, other);
+                add(stream + row * size, d->sandwich ? other : more + row * size, size);
+            }
             if (kept && id == 0) memcpy(kept + l * rows * size, stream, 2 * rows * size);
         }
         if (id == 0)
@@ -150,7 +165,13 @@ int photofinish_forward(const Model *m, bf16 *const *cache, const float *const *
     if (parents && !as_tree(parents, rows, &tree)) return 0;
     for (int64_t row = 0; row < rows; row++)
         if (ids[row] < 0 || ids[row] >= m->num_tokens) return 0;
-    for (int64_t row = 0; row < rows; row++) scaled(m->embeddings + ids[row] * size, m->scale, size, x + row * size);
+    for (int64_t row = 0; row < rows; row++) {
+        const bf16 *from = m->embeddings + ids[row] * size;
+        bf16 *to = x + row * size;
+        if (m->scale == 0) memcpy(to, from, 2 * size);
+        else
+            for (int64_t i = 0; i < size; i += LANES) narrow(to + i, times(widen(from + i), all(m->scale)));
+    }
     if (kept) memcpy(kept, x, 2 * all_rows);
     decode(m->decoder, cache, tables, x, kept ? kept + all_rows : 0, rows, at, S, threads, room, parents ? &tree : 0);
     if (kept) memcpy(kept + m->num_layers * all_rows, x, 2 * all_rows); /* the last is what the last norm gives */
