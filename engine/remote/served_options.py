@@ -1,9 +1,10 @@
 """How each server is made to speculate and to report its drafts: one list, for the doctor's remedies and for the page's
 tab "Decide" (app/web/tabs/production.js). Pure.
 
-A server of served_options.json has the version whose parser takes its options (tests/fixtures/server_options, recorded by tools/servers/parsers.py of 9d69270d), the
-words that start it, the options that name the target, and those of each kind of drafter. `{k}` stands for a value; an
-option whose value is "" is left out; true stands for no value. With "file", this option names a file that holds them.
+A server of served_options.json has the version whose parser takes its options (tests/fixtures/server_options, recorded
+by tools/servers/parsers.py of 9d69270d), the words that start it, the options that name the target, and those of each
+kind of drafter. `{k}` stands for a value; an option whose value is "" is left out; true stands for no value. With
+"file", this option names a file that holds them.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     told = list(cards(tab))
     assert len(told) == 10 and "proposes 4 tokens, shown pale" in told[1] and "is a tree of" in told[9]
     assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json"
-    tab.wait_for_selector('.pf-one-place[data-verdict="no"]')
+    tab.wait_for_selector(".pf-one-row")
     tab.keyboard.press("ArrowLeft")
     assert tab.evaluate(STATE)["race"] == "recorded-capitals"
     tab.keyboard.press("Escape")
