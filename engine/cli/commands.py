@@ -113,11 +113,11 @@ def _screen_on(out: Console, recorded: bool = False) -> Callable[[Mapping[str, A
 
 
 def _show_result(recording: recordings.Recording, out: Console | None, recorded: bool = False) -> None:
-    if out is None:
-        print_json(recordings.summary(recording))
-        return
-    from .report import print_report
+    from .report import print_report, rates_at_every_k
 
+    if out is None:
+        print_json({**recordings.summary(recording), "at_every_k": rates_at_every_k(recording)})
+        return
     print_report(out, recording, recorded)
 
 

@@ -25,10 +25,6 @@ COMMANDS = {
         "engine.cli.commands:RACE",
         "race one prompt through a plain and a speculative decoder and prove that the tokens are equal",
     ),
-    "sweep": (
-        "engine.cli.sweep:SWEEP",
-        "compute what drafters would do at several k, from one race and one pass over its text, and the oracle",
-    ),
     "doctor": (
         "engine.cli.doctor:DOCTOR",
         "say why a drafter is not faster with a target, and what to change first",

@@ -3,20 +3,24 @@ circumstances."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.metrics import LaneMetrics, is_noise, lane_metrics, race_speedups, ratio_noise
+from ..analysis.metrics import LaneMetrics, is_noise, lane_metrics, race_speedups, ratio, ratio_noise
 from ..analysis.roofline import amount, roofline
 from ..analysis.verdict_words import LOOPS, VERDICTS
+from ..core.errors import UsageError
 from ..core.events import Finished, steps, text_of
-from ..core.spec import BASELINE, PLAIN
+from ..core.spec import BASELINE, MAX_AUTO_K, PLAIN
 from ..recordings.recording import Recording, failures
 from ..recordings.words import circumstances, clean, ribbons
+from ..what_if.read import what_if_of
+from ..what_if.tables import TREES
 from .output import number, times
 from .terminal import is_live
 
@@ -50,6 +54,8 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
                 console.print(Text(f"{clean(name)}, accepted by position, of {which}: {_shares(shares)}"))
     for name, oracle in recording.get("oracles", {}).items():
         console.print(Text(f"{clean(name)}: {100 * oracle['share']:.0f} % of the oracle's speed, the best choice of k"))
+    for line in _at_every_k(recording, metrics):
+        console.print(Text(line))
     for name, taken in recording.get("drafter_bytes", {}).items():
         parts = amount(taken["weights"]), amount(taken["cache_per_token"])
         console.print(Text(f"{clean(name)}: its drafter takes {parts[0]} of weights, {parts[1]} of cache a token"))
@@ -63,6 +69,27 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
         console.print(Text(f"{clean(name)}: {clean(promise)}"))
     console.print(Text(widths_line(recording["widths"])))
     print_ending(console, recording, recorded)
+
+
+def rates_at_every_k(recording: Recording) -> dict[str, dict[int, float]]:
+    """Tokens a second that each drafter, or its table of trees, would write at each size of its drafts, computed; {} of
+    a race without tables, or with more than can be computed here."""
+    with suppress(UsageError):
+        found = what_if_of(recording)
+        return found.rates() if found else {}
+    return {}
+
+
+def _at_every_k(recording: Recording, metrics: Mapping[str, LaneMetrics]) -> Iterator[str]:
+    """A line for each drafter with its gain at every k."""
+    undrafted = [*recording.spec.named(PLAIN), *recording.spec.named(BASELINE)]
+    plain = max((metrics[name].tokens_per_s or 0.0 for name in undrafted), default=0.0)
+    for drafter, rates in rates_at_every_k(recording).items():
+        gains = {k: ratio(rate, plain) for k, rate in rates.items() if k <= MAX_AUTO_K}
+        said = ", ".join(f"{k}: {times(gain)}" for k, gain in gains.items())
+        best = max(rates, key=rates.__getitem__)
+        name = clean(drafter.removesuffix(f"@{TREES}")) + ", trees," * drafter.endswith(f"@{TREES}")
+        yield f"{name} at every k, times as fast as plain, computed: {said}; best at {best}"
 
 
 def print_ending(console: Console, about: Mapping[str, Any], recorded: bool = False) -> None:
@@ -131,9 +158,9 @@ def _table(metrics: Mapping[str, LaneMetrics], recording: Recording) -> Table:
     ends |= dict.fromkeys(failures(recording), "failed")
     table.add_row(Text("ended by"), *(Text(clean(ends.get(name, "stopped"))) for name in metrics))
     untold = [name for name in metrics if recording.on_servers and not sum(metrics[name].per_step_drafted)]
-    for label, value in _ROWS:
-        cells = ("-" if name in untold and label in OF_STEPS else value(m) for name, m in metrics.items())
-        table.add_row(Text(label), *map(Text, cells))
+    for title, value in _ROWS:
+        cells = ("-" if name in untold and title in OF_STEPS else value(m) for name, m in metrics.items())
+        table.add_row(Text(title), *map(Text, cells))
     return table
 
 

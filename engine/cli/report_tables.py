@@ -1,4 +1,4 @@
-"""The printed reports of bench, study, study-prompts and sweep: tables, and sentences around them."""
+"""The printed reports of bench, study and study-prompts: tables, and sentences around them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.loops import loop_sentence, with_counters
-from ..analysis.metrics import disturbance, lane_metrics, ratio
+from ..analysis.metrics import ratio
 from ..analysis.roofline import Roofline
-from ..core.events import steps
-from ..core.spec import AUTO, BASELINE, PLAIN
-from ..recordings.recording import Recording
+from ..core.spec import AUTO
 from ..recordings.words import clean, ran_on, ribbons
 from ..studies.prompts.rows import Row, gain_at, outcome
 from .output import number, times
-from .report import CAUTION, print_ending
+from .report import CAUTION
 
-COMPUTED = (
-    "Steps and what is accepted are exact: those of the real race at that k or size of trees. Times are computed, from "
-    "what steps and drafts cost in one race. auto is a simulation: --measure races it."
-)
-MEASURED = (
-    "Every row is a lane of one race on the fair clock; the oracle is computed from what its steps and drafts cost."
-)
 MOST_LOSERS = 10
 FULL_HEAT = 3.0  # times as fast, or as slow, for the strongest colour
 # How much of these colours, red, green and blue, is mixed into white at most; as on the page.
@@ -67,35 +57,6 @@ def _table(title: str, names: Sequence[str], numbers: Sequence[str], min_width: 
 
 def _row(table: Table, cells: Sequence[str], style: str = "") -> None:
     table.add_row(*(Text(clean(cell), style) for cell in cells))
-
-
-def print_sweep(console: Console, report: Mapping[str, Any], best: Mapping[str, Any], recording: Recording) -> None:
-    """First the best row and what to know before quoting it; then every row, and what it was made from."""
-    events, limit = recording.events, report["oracle"]["tokens_per_s"]
-    how = "measured" if best["measured"] else "computed"
-    gain, reached = (ratio(best[key], best["tokens_per_s"]) for key in ("speedup", "tokens_per_s"))
-    headline = f"best: {best['drafter']} at k = {best['k']}"
-    if gain is not None and reached is not None and limit is not None:
-        headline += f", {times(best['speedup'])} as fast as plain ({how}); the oracle {times(gain * limit)}"
-    _say(console, headline, "bold")
-    if (loop := loop_sentence(with_counters(steps(events, BASELINE)))) is not None:
-        _say(console, loop, CAUTION)
-    if disturbed := disturbance(events, recording.get("waited_share")):
-        _say(console, disturbed, CAUTION)
-    judged = ["identical"] if best["measured"] else []
-    columns = ["k", "tokens/s", "x plain", "kept", "tokens a step", "steps", *judged]
-    table = _table("what each drafter does at each k", ["drafter"], columns, 18)
-    for row in report["rows"]:
-        cells = [row["drafter"], str(row["k"]), number(row["tokens_per_s"], 1), times(row["speedup"])]
-        cells += [number(row["acceptance_rate"], 0, " %", 100), number(row["mean_acceptance_length"], 2)]
-        cells += [number(row["num_steps"], 0), *(IDENTICAL[row[column]] for column in judged)]
-        _row(table, cells, "bold" if row is best else "")
-    console.print(table)
-    for name in (PLAIN, BASELINE):
-        _say(console, f"{name}: {number(lane_metrics(events, name).tokens_per_s, 1)} tokens/s, measured")
-    _say(console, f"oracle: {number(limit, 1)} tokens/s: no choice of k is faster with these drafters at these costs")
-    _say(console, MEASURED if best["measured"] else COMPUTED)
-    print_ending(console, recording)
 
 
 def print_prompts(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..analysis.costs import Costs
+from ..analysis.metrics import ratio
 from ..core.errors import UsageError
 from ..core.events import Step
 from ..core.spec import MAX_AUTO_K, LaneSpec, tree_size
@@ -54,6 +55,14 @@ class WhatIf:
             timed = (seconds_at(self.tables[name], self.text, some, self.costs) for name, some in ks_of.items())
             by_drafter[drafter] = {k: seconds for by_k in timed for k, seconds in by_k.items()}
         return by_drafter
+
+    def rates(self) -> dict[str, dict[int, float]]:
+        """The same as tokens a second, where that is known."""
+        num = len(self.text.token_ids)
+        rates = {name: {k: ratio(num, seconds) for k, seconds in by_k.items()} for name, by_k in self.seconds().items()}
+        return {
+            name: {k: rate for k, rate in by_k.items() if rate} for name, by_k in rates.items() if any(by_k.values())
+        }
 
     def tables_of(self, drafter: str, k: int | str) -> list[Table]:
         """What a lane of this drafter at this k drafts from: its table of trees or, where it has none, those of chains,

@@ -1,11 +1,9 @@
-"""Many lanes in one race (--lane), and many drafts of one race: sweep, and race --tables. (What is refused:
+"""Many lanes in one race (--lane), and many drafts of one race: race --tables. (What is refused:
 test_refusals.py.)"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,12 +15,10 @@ from engine.cli.lane_options import lanes_from
 from engine.cli.main import _parser
 from engine.core.errors import UsageError
 from engine.core.events import steps
-from engine.drafters import most_drafts
-from engine.progress import silent
 from engine.recordings import recording as recordings
 from engine.what_if import ask
 from engine.what_if.read import what_if_of
-from tests.helpers.trained import DRAFT, PROMPTS, TRAINED, text_of, trained
+from tests.helpers.trained import DRAFT, PROMPTS, TRAINED, text_of
 
 ON = ["--prompt", PROMPTS[0], "--target", str(TRAINED), "--dtype", "float32", "--threads", "1"]
 EAGLE3, HYBRID = text_of("eagle3"), f"hybrid:ngram+{text_of('eagle3')}"
@@ -62,76 +58,7 @@ def printed(capsys, *arguments: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-# Sweeps, and races with tables
-
-
-ROW = {
-    "drafter", "k", "tokens_per_s", "speedup", "acceptance_rate", "mean_acceptance_length", "num_steps", "identical",
-    "measured",
-}  # fmt: skip
-
-
-def swept(capsys, drafters: Sequence[str], ks: str, *more: str) -> dict[str, Any]:
-    asked = ["--drafter", ",".join(drafters), "--k", ks, "--max-new-tokens", "24", "--json", *more]
-    return printed(capsys, "sweep", *ON, *asked)
-
-
-@pytest.mark.slow
-def test_computed_rows_are_the_measured_ones_but_for_time(capsys):
-    """A number of steps, or a share of accepted drafts, that no race has; or a key that a script looks for is gone."""
-    more = ("--temperature", "0.8", "--seed", "3")
-    drafters = ("ngram", EAGLE3, HYBRID)
-    computed = swept(capsys, drafters, "auto", *more), swept(capsys, drafters, "2,5,tree:6", *more)
-    measured = swept(capsys, drafters, "2,5,tree:6", "--measure", *more)
-    for report in (*computed, measured):
-        assert set(report) == {"schema", "rows", "best", "oracle"} and all(set(row) == ROW for row in report["rows"])
-        best = max(report["rows"], key=lambda row: row["tokens_per_s"])
-        assert report["best"] == {"drafter": best["drafter"], "k": best["k"]}
-        assert all(row[key] > 0 for row in report["rows"] for key in ("tokens_per_s", "speedup"))
-        if not best["measured"]:
-            assert report["oracle"]["tokens_per_s"] >= best["tokens_per_s"] * (1 - 1e-9)
-    exact = ("drafter", "k", "acceptance_rate", "mean_acceptance_length", "num_steps")
-    told, real = ([[row[key] for key in exact] for row in each["rows"]] for each in (computed[1], measured))
-    assert told == real and [row[:2] for row in real] == [
-        [drafter, k] for drafter in drafters for k in (2, 5, "tree:6")
-    ]
-    for report in computed:
-        assert {(row["measured"], row["identical"]) for row in report["rows"]} == {(False, None)}
-    assert {(row["measured"], row["identical"]) for row in measured["rows"]} == {(True, True)}
-    assert [row["num_steps"] for row in computed[0]["rows"]] == [None] * 3, "auto is a simulation"
-    assert [row["drafter"] for row in computed[0]["rows"]] == [*drafters]
-
-
-def test_a_hybrid_and_auto_are_measured(capsys):
-    """What decides by time could only be simulated."""
-    report = swept(capsys, [HYBRID], "3,auto", "--measure")
-    assert [(row["k"], row["measured"], row["identical"]) for row in report["rows"]] == [
-        (3, True, True),
-        ("auto", True, True),
-    ]
-    assert all(type(row["num_steps"]) is int for row in report["rows"]) and report["oracle"]["tokens_per_s"] > 0
-
-
-def test_what_is_best_comes_first(capsys):
-    """A reader would search a table for the best drafter, or take a computed time for a measured one."""
-    assert cli.main(["sweep", *ON, "--drafter", "ngram,synthetic:0.9", "--k", "1,4", "--max-new-tokens", "24"]) == 0
-    said = capsys.readouterr().out
-    first = said.split("what each drafter does")[0]
-    assert first.startswith("best: ") and "as fast as plain (computed)" in " ".join(first.split())
-    assert "the oracle" in first
-    assert "Times are computed" in " ".join(said.split()) and "SYNTHETIC" in said and "identical" not in said
-
-
-def test_a_block_is_asked_only_at_sizes_that_its_head_has(capsys):
-    """A traceback from inside the head, a sweep without a table, or a row of a k that nobody raced."""
-    drafters = f"{text_of('dflash')},synthetic:0.7+{text_of('dflash')}"
-    assert cli.main(["sweep", *ON, "--drafter", drafters, "--k", "2,60,tree:6,auto", "--json"]) == 0
-    out = capsys.readouterr()
-    most = most_drafts(text_of("dflash"), trained(), silent)
-    rows = [(row["drafter"].partition(":")[0], row["k"]) for row in json.loads(out.out)["rows"]]
-    own, made_up = [2, most, "tree:6", "auto"], [2, most, min(6, most), "auto"]
-    assert rows == [*(("dflash", k) for k in own), *(("synthetic", k) for k in dict.fromkeys(made_up))]
-    assert f"k = {most} instead of 60: its head drafts at most {most}" in out.err
+# Races with tables
 
 
 def test_a_saved_race_has_its_tables_and_says_so(tmp_path, capsys):
@@ -140,8 +67,10 @@ def test_a_saved_race_has_its_tables_and_says_so(tmp_path, capsys):
     lanes = ["--lane", "copy=ngram@auto", "--lane", f"small=draft_model:{DRAFT}@3"]
     more = ["--max-new-tokens", "20", "--tables", "--save", str(path)]
     assert cli.main(["race", *ON, "--audit", *lanes, *more]) == 0
-    assert "% of the oracle's speed" in capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
+    assert "% of the oracle's speed" in out and "at every k, times as fast as plain, computed: 1: " in out
     recorded = recordings.read(path)
+    rates = what_if_of(recorded).rates()
     told = what_if_of(recorded).steps(f"draft_model:{DRAFT}", 3)
     raced = steps(recorded.events, "small")
     assert [(step.drafted, step.token_ids) for step in told] == [(step.drafted, step.token_ids) for step in raced]
@@ -150,6 +79,8 @@ def test_a_saved_race_has_its_tables_and_says_so(tmp_path, capsys):
     assert recordings.summary(recorded)["oracles"] == recorded["oracles"]
     assert set(recorded["oracles"]) == {"copy", "small"}
     played = printed(capsys, "replay", str(path), "--json")
+    computed = {name: {int(k): rate for k, rate in by_k.items()} for name, by_k in played["at_every_k"].items()}
+    assert computed == {name: pytest.approx(by_k) for name, by_k in rates.items()} and set(rates) >= {"ngram"}
     assert set(played["oracles"]) == set(played["verdicts"]) == {"copy", "small"} and played["verdict"] is None
     verified = printed(capsys, "verify", str(path), "--json")
     assert verified["same_tokens"] and not any(verified["lanes"][name]["rows_different"] for name in ("copy", "small"))

@@ -71,16 +71,6 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         *((f"{more} --lane a=ngram", "give it without --drafter and --k") for more in ("--drafter ngram", "--k 7")),
         ([f"--lane={i}=ngram" for i in range(15)], "a race needs from 1 to 16 lanes with different names, not 17"),
     ],
-    "sweep": [
-        ("--prompt x --prompt-file x", "give exactly one prompt"),
-        ("--prompt x --k 10,64", "must be auto, tree:N or an integer from 1 to 63, not '64'"),
-        ("--prompt x --k 1,,3", "a list with commas, each thing in it once, not '1,,3'"),
-        ("--prompt x --drafter ngram,", "a list with commas"),
-        ("--prompt x --drafter nonsense", f"unknown drafter 'nonsense'; choose one of: {DRAFTERS}"),
-        ("--prompt x --drafter ngram,none", "drafter 'none' has no table of drafts by position; choose one of: ngram,"),
-        ("--prompt x --k tree:64", "--k: must be auto, tree:N or an integer from 1 to 63, not 'tree:64'"),
-        (f"--prompt x --measure --k {','.join(map(str, range(1, 16)))}", "at most 14, not 15"),
-    ],
     "doctor": [
         ("--model m", "--model is for servers: --lane NAME=openai:URL"),
         ("--lane a=openai:http://h/v1", "lane 'a' is a server: give --model NAME"),

@@ -10,7 +10,7 @@ import pytest
 
 from engine.core.errors import UsageError
 from engine.core.events import LaneEvent
-from engine.core.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
+from engine.core.spec import RaceSpec, SamplingParams, lanes_of
 from engine.loading.loading import load
 from engine.recordings import recording as recordings
 from engine.session import TorchRace
@@ -18,7 +18,6 @@ from engine.text import encode_prompt
 from engine.what_if.ask import members, what_if
 from engine.what_if.read import what_if_of
 from engine.what_if.simulate_auto import auto_steps
-from engine.what_if.survey import SurveyDrafter
 from engine.what_if.tables import seconds_of
 from tests.helpers import ROOT
 from tests.helpers.native_kernels import needs_kernels
@@ -117,26 +116,6 @@ def test_auto_has_a_table_of_trees_and_is_simulated():
         steps = auto_steps(found, lane.spec.drafter)
         assert [token for step in steps for token in step.token_ids] == list(found.text.token_ids)
         assert seconds_of(steps) >= found.oracle(lane.spec.drafter, "auto") * (1 - 1e-9), lane.spec
-
-
-def surveyed(name: str) -> Callable[[TorchRace], None]:
-    def wrap(race: TorchRace) -> None:
-        race.lanes[name].drafter = SurveyDrafter(race.lanes[name].drafter)
-
-    return wrap
-
-
-def test_a_survey_writes_the_same_tokens_and_times_every_length():
-    """Costs would be those of one length, and the sweep computed from a guess."""
-    race = held([("ngram", 6), (text_of("draft_model"), 3)], PROMPTS[0] * 2, before=surveyed("ngram@6"))
-    assert race.result()["verdicts"]["ngram@6"]["kind"] == "identical_tokens"
-    drafter = SurveyDrafter(race.build_drafter(LaneSpec("x", text_of("draft_model"), 3)))
-    drafter.prefill(race.prompt.token_ids, None)
-    lengths = [len(drafter.propose(race.prompt.token_ids, None, k)) for k in (3, 3, 3, 3, 0, 3, 1)]
-    assert lengths == [1, 2, 3, 1, 0, 2, 1]
-    synthetic = text_of("synthetic")
-    trees = held([(synthetic, "tree:4")], before=surveyed(f"{synthetic}@tree:4"))
-    assert {step.num_drafted for step in drafting(trees)[0].steps} >= {1, 2, 3, 4}
 
 
 def test_a_recording_carries_it_all():
