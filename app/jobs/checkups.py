@@ -53,8 +53,6 @@ class _CheckUp(Study):
         about = self._backend.examined(request)
         return {
             "servers": about.pop("servers", None),
-            "state": self.state,
-            "text": self.text,
             "share": None if self.state in ENDED else self.share,
             "params": {name: getattr(request.params, name) for name in ("temperature", "seed", "max_new_tokens")},
             "chat": request.as_messages,

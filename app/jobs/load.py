@@ -48,28 +48,24 @@ class LoadStudy(Study):
         if self.stopped.is_set():
             raise Halt
         self._kinds = await kinds_of(self.request.plan.endpoints)
-        await run(self.request.plan, (), frozenset(), Listener(self._warming, self._begin, self._asked, self._add))
+        await run(self.request.plan, (), frozenset(), Listener(self._warming, self._count, self._asked, self._add))
 
     def _warming(self, lane: str) -> None:
         self._sign()
         self.text = f"Warming {lane} up."
 
-    def _begin(self, key: Key) -> None:
-        self._sign()
-        self._count(key, (0, 0))
-
     def _asked(self, key: Key, asked: Outcome) -> None:
-        self._sign()
-        self._count(key, (len(asked.answers) + len(asked.failures), len(asked.failures)))
+        self._count(key, len(asked.answers) + len(asked.failures), len(asked.failures))
 
     def _add(self, row: Row) -> None:
         del self._now[row["lane"], row["concurrency"]]
         self.rows.append(row)
         self._said = self.request.plan.said(self._kinds)  # with the time at which it was measured
 
-    def _count(self, key: Key, counts: tuple[int, int]) -> None:
-        """counts: requests of this level that are done, and those of them that failed."""
-        self._now[key] = counts
+    def _count(self, key: Key, done: int = 0, failed: int = 0) -> None:
+        """done: requests of this level so far; failed: those of them that failed."""
+        self._sign()
+        self._now[key] = done, failed
         self.text = "; ".join(
             f"{lane}, {users} user{'s' if users > 1 else ''}: {done} of {self.request.plan.num_requests} requests"
             + (f", {bad} failed" if bad else "")
@@ -83,10 +79,7 @@ class LoadStudy(Study):
         num_done = len(rows) * plan.num_requests + sum(done for done, _ in list(self._now.values()))
         lanes = [endpoint.lane for endpoint in plan.endpoints]
         return {
-            "schema": OUTPUT_SCHEMA,
             "servers": self.request.servers,
-            "state": self.state,
-            "text": self.text,
             "share": num_done / (len(plan.keys) * plan.num_requests),
             "lanes": lanes,
             "model": plan.endpoints[0].model,

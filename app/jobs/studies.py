@@ -57,7 +57,12 @@ class Study(ABC):
         self._ticket: Ticket | None = None
 
     @abstractmethod
-    def frame(self) -> dict[str, Any]: ...
+    def frame(self) -> dict[str, Any]:
+        """What it shows, besides its state and text."""
+
+    def shown(self) -> str:
+        """Its frame as JSON text."""
+        return frame_json({"state": self.state, "text": self.text, **self.frame()})
 
     @abstractmethod
     def work(self) -> None:
@@ -161,11 +166,11 @@ class StudiesOf:
         try:
             async with aclosing(study.run(partial(self._queue.enter, visitor, address))) as news:
                 async for _ in news:
-                    yield frame_json(study.frame())
+                    yield study.shown()
         finally:
             study.stop()
             del self._studies[visitor]
-        yield frame_json(await asyncio.to_thread(study.frame))
+        yield await asyncio.to_thread(study.shown)
 
     def stop(self, visitor: str) -> None:
         """End the visitor's study within one step."""
@@ -217,10 +222,7 @@ class _PromptsStudy(Study):
         left, params, spec = len(request.prompts) - num_done, request.params, self.about.get("spec", {})
         return {
             "key": request.key,
-            "state": self.state,
-            "text": self.text,
             "note": self.note,
-            "share": None if over else self.share,
             "num_prompts": len(request.prompts),
             "num_done": num_done,
             "left_s": self.raced_s / self.num_raced * left if self.num_raced and not over else None,

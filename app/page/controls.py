@@ -76,7 +76,7 @@ def settings_of(catalogue: Catalogue, pair: Pair, preset: Preset | None) -> dict
         "rule": "coupled",
         "more": more[: catalogue.limits.max_more_lanes],
     }
-    return values if preset is None else {"prompt": text_for(preset, pair), **values}
+    return values if preset is None else {"prompt": preset.message if pair.chat else preset.prompt, **values}
 
 
 def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str, Any]:
@@ -88,11 +88,6 @@ def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str,
         "seed": preset.seed,
         "max_new_tokens": min(preset.max_new_tokens, catalogue.limits.max_new_tokens),
     }
-
-
-def text_for(preset: Preset, pair: Pair) -> str:
-    """The preset's text for this pair's target."""
-    return preset.message if pair.chat else preset.prompt
 
 
 def chat_help(pair: Pair) -> str:

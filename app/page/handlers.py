@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import gradio as gr
-from gradio.context import LocalContext
 
 from engine.core.errors import UsageError, choices
 from engine.recordings.recording import Recording, checked, unpacked
@@ -190,9 +189,7 @@ class Handlers(StatusLines):
         rest = template, own["width"], own["audit"], own["more"]
         try:
             self.catalogue.drafter(pair, drafter)
-        except UsageError as error:
-            if pair.lanes is None and LocalContext.event_id.get(None):  # without a queue Gradio would log it
-                gr.Warning(f"{error}. The model's own takes its place: {own['drafter']}, k = {own['k']}.")
+        except UsageError:
             return own["drafter"], own["k"], *rest
         return gr.skip(), gr.skip(), *rest
 

@@ -4,7 +4,7 @@ import { props } from "./host.js";
 import { clear, onFrame } from "./board/frames.js";
 import { root } from "./board/root.js";
 import { replay, views } from "./board/screen.js";
-import { S, shownLanes } from "./board/state.js";
+import { S } from "./board/state.js";
 import "./board/visit.js";
 import "./tabs/figures.js";
 import "./tabs/whatif_tab.js";
@@ -30,7 +30,6 @@ const api = {
       t: S.live ? S.race.duration(S.sides) : replay.t, duration: replay.duration,
       playing: replay.playing, speed: replay.speed, lasted: replay.lasted ?? null,
       counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides,
-      totals: shownLanes().map((lane) => lane?.steps.length ?? 0),
       metrics: S.shown?.metrics ?? null, speedup: S.shown?.speedup ?? null,
       noise: S.shown?.noise ?? null, loop: S.shown?.cautions.loop ?? "", fromFile: S.fromFile, asked: S.asked,
     };

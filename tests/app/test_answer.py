@@ -34,8 +34,8 @@ DRAFTS = ("ngram", "ngram:2", "eagle3", "eagle3:owner/head", "eagle3:RedHatAI/x-
           "draft_model:owner/small", "hybrid:ngram+eagle3", "hybrid:ngram+eagle3:owner/head", "synthetic:0.8",
           "hybrid:ngram:4+draft_model:owner/small")  # fmt: skip
 ANSWER = """(recording, choose) => {
-    const race = new Race(), first = firstByRole(recording.spec.lanes), [, lane] = sides(recording.spec.lanes);
-    recording.events.forEach(event => race.add(event));
+    const { events, spec: { lanes } } = recording, race = new Race(events);
+    const first = firstByRole(lanes), [, lane] = sides(lanes);
     const whatIf = recording.tables && recording.costs ? new WhatIf(recording, race, first, lane) : null;
     const pick = all => all && choose !== null ? all.options[choose % all.options.length] : null;
     const chosen = pick(answerOf(recording, race, first, { whatIf }));

@@ -7,7 +7,6 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +26,7 @@ from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from engine.doctor.findings import Finding, report
 from tests.helpers.loopback_language import Language, speaking
 from tests.helpers.machines import SMALL
+from tests.helpers.staged import watch
 
 CATALOGUE = load(SMALL)
 SETTINGS = {"pair": CATALOGUE.default.id, "drafter": "ngram", "temperature": 0.5, "seed": 7}
@@ -69,13 +69,8 @@ def request(**asked: Any) -> CheckUpRequest:
     return read_check_up(CATALOGUE, SETTINGS, asked)
 
 
-async def watch(check_ups: CheckUps, asked: CheckUpRequest, visitor: str = "a") -> list[dict[str, Any]]:
-    async with aclosing(check_ups.frames(visitor, f"at {visitor}", asked)) as frames:
-        return [json.loads(text) async for text in frames]
-
-
 def frames_of(*findings: Finding | Exception, asked: CheckUpRequest | None = None) -> list[dict[str, Any]]:
-    return asyncio.run(watch(CheckUps(Backend(*findings), RaceQueue()), asked or request()))
+    return asyncio.run(watch(CheckUps(Backend(*findings), RaceQueue()), "a", order=asked or request()))
 
 
 def test_findings_come_one_by_one_and_say_where_they_show() -> None:
@@ -110,11 +105,11 @@ def test_a_check_up_waits_its_turn_and_gives_it_back() -> None:
 
     async def all_of_it() -> dict[str, Any]:
         race = queue.enter("b", "at b")
-        one = asyncio.create_task(watch(check_ups, request()))
+        one = asyncio.create_task(watch(check_ups, "a", order=request()))
         await asyncio.sleep(0.03)
         assert not backend.is_running
         with pytest.raises(UsageError, match="already have a check-up running here; stop it first"):
-            await watch(check_ups, request())
+            await watch(check_ups, "a", order=request())
         race.leave()
         while not backend.is_running:
             await asyncio.sleep(0.005)
@@ -166,7 +161,7 @@ def test_two_servers_are_examined_and_not_named() -> None:
         backend = ServersBackend(endpoints, same_device=True)
         catalogue = servers_catalogue(backend, chat=False)
         asked = read_check_up(catalogue, {**SETTINGS, "pair": catalogue.default.id}, {})
-        frames = asyncio.run(watch(CheckUps(backend, RaceQueue()), asked))
+        frames = asyncio.run(watch(CheckUps(backend, RaceQueue()), "a", order=asked))
     found = frames[-1]["report"]
     assert (found["lanes"], found["models"]) == ([BASELINE, "speculative"], [plain.model, spec.model])
     assert found["first"]["check"] == "tokenizer" and found["first"]["level"] == "fault"

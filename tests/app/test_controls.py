@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import copy
 import json
 import random
-import warnings
 from typing import Any
 
 import gradio as gr
 import pytest
-from gradio.context import LocalContext
 
 from app.catalogue.catalogue import Catalogue, Pair, load
 from app.catalogue.own_model import OWN
@@ -121,13 +118,7 @@ def test_an_opened_race_of_another_model_leaves_settings_that_can_be_raced() -> 
     catalogue = load(SMALL)
     fitted, pair = Handlers(catalogue, TorchBackend()).fitted, catalogue.default
     names = ("drafter", "k", "chat", "width", "audit", "more")
-    words = "The model's own takes its place: hybrid:ngram.eagle3, k = auto"
-    queued = contextvars.copy_context()
-    queued.run(LocalContext.event_id.set, "an event")
-    with pytest.warns(UserWarning, match=words):
-        queued.run(fitted, pair.id, "eagle3:someone/head", True)
-    with warnings.catch_warnings(action="error"):  # a stranger's call without the queue would fill the log
-        own = dict(zip(names, fitted(pair.id, "eagle3:someone/head", True), strict=True))
+    own = dict(zip(names, fitted(pair.id, "eagle3:someone/head", True), strict=True))
     assert own == {name: settings_of(catalogue, pair, None)[name] for name in names}
     read_request(catalogue, {**defaults(catalogue), **own})
     assert fitted(pair.id, "synthetic:0.8", False) == (*(gr.skip(),) * 3, "auto", True, [])

@@ -68,8 +68,7 @@ def test_dollars_need_a_price_and_a_gain_and_a_year_needs_a_gpu(pure: Call) -> N
     a server writes in a day, from one text."""
     rng = random.Random(5)
     money = """(recording, dollars, device) => {
-        const race = new Race(), first = firstByRole(recording.spec.lanes);
-        recording.events.forEach(event => race.add(event));
+        const race = new Race(recording.events), first = firstByRole(recording.spec.lanes);
         const found = answerOf(recording, race, first);
         const inputs = { dollars, tokens: 1e7, hours: 24, goalTokens: 200, goalS: 2 };
         return { ratio: found.subject.ratio, plain: found.plain.tokensPerS, rows: moneyRows(found, inputs, device) };

@@ -23,8 +23,7 @@ PLAY = """(pieces, from, typed, costs) => {
         speed: speedOf(JSON.parse(JSON.stringify(added(NO_STEPS, tallyOf(steps)))), 0.5) };
 }"""
 DRAFTERS = """(recording, from, to) => {
-    const race = new Race(), first = firstByRole(recording.spec.lanes);
-    recording.events.forEach(event => race.add(event));
+    const race = new Race(recording.events), first = firstByRole(recording.spec.lanes);
     const whatIf = new WhatIf(recording, race, first, "speculative");
     return Object.fromEntries([...bestLengths(whatIf)].map(([drafter, k]) =>
         [drafter, [k, tallyOf(whatIf.steps(drafter, k, from, to))]]));

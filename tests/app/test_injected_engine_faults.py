@@ -13,7 +13,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +37,7 @@ from engine.studies.prompts.study_file import study_file
 from engine.text import StopAt
 from tests.helpers import ROOT, full_disk
 from tests.helpers.hub import ask_at, config_hub
+from tests.helpers.staged import watch
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, text_of, trained
 
@@ -62,15 +63,9 @@ def request(drafter: str = "ngram", target: str = str(TRAINED)) -> RaceRequest:
 
 def raced(backend: TorchBackend, wanted: RaceRequest) -> dict[str, Any]:
     """What the last frame of a race says, extras included; its recording is read."""
-
-    async def watch() -> dict[str, Any]:
-        stage = Stage(backend)
-        async with aclosing(stage.frames("a", "at a", wanted)) as frames:
-            seen = [json.loads(text) async for text in frames]
-        recordings = [frame["recording"] for frame in seen if frame["recording"]]
-        return {**seen[-1], "recording": json.loads(recordings[-1]) if recordings else None}
-
-    return asyncio.run(watch())
+    seen = asyncio.run(watch(Stage(backend), "a", order=wanted))
+    recordings = [frame["recording"] for frame in seen if frame["recording"]]
+    return {**seen[-1], "recording": json.loads(recordings[-1]) if recordings else None}
 
 
 def is_good(last: dict[str, Any]) -> bool:
@@ -250,12 +245,7 @@ def test_a_study_goes_on_after_a_prompt_that_fails(monkeypatch: Any) -> None:
     monkeypatch.setattr(TorchRace, "events", events)
     prompts = tuple(FilePrompt(i, "k", text) for i, text in enumerate(("def f(", "second", "import "), 1))
     wanted = StudyRequest(prompts, pair(), ("ngram",), SamplingParams(max_new_tokens=NUM), "key")
-
-    async def watch() -> dict[str, Any]:
-        async with aclosing(Studies(Backend(), RaceQueue()).frames("a", "at a", wanted)) as frames:
-            return [json.loads(text) async for text in frames][-1]
-
-    last = asyncio.run(watch())
+    last = asyncio.run(watch(Studies(Backend(), RaceQueue()), "a", order=wanted))[-1]
     faults = [row["fault"] for row in last["report"]["rows"]]
     assert last["state"] == "finished" and faults == ["", "line 2: the race failed on cpu: no luck", ""]
     assert [row["speedup"] is None for row in last["report"]["rows"]] == [False, True, False]

@@ -86,7 +86,7 @@ class Work(Study):
         self.is_complete = True
 
     def frame(self) -> dict[str, Any]:
-        return {"state": self.state, "text": self.text}
+        return {}
 
 
 async def studied(studies: StudiesOf, visitor: str, fault: Any) -> str:

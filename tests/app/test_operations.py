@@ -196,7 +196,7 @@ class Endless(Study):
             time.sleep(0.01)
 
     def frame(self) -> dict[str, Any]:
-        return {"state": self.state}
+        return {}
 
 
 @in_loop

@@ -32,8 +32,7 @@ TREES = taken_apart(
     as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6, drafter="hybrid:ngram+eagle3"), random.Random(4))
 )
 WALK = """recording => {
-    const race = new Race();
-    recording.events.forEach(event => race.add(event));
+    const race = new Race(recording.events);
     const walk = new Walk(recording, race, ["baseline", "speculative"]), seeds = recording.candidates?.seeds ?? [];
     return walk.steps.map(step => {
         const places = walk.places(step);

@@ -23,7 +23,7 @@ from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import result
 from tests.helpers.machines import SMALL
-from tests.helpers.staged import until
+from tests.helpers.staged import until, watch
 
 CATALOGUE = load(SMALL)
 HERE = {"weights": "ab", "machine": "this one"}
@@ -74,11 +74,6 @@ def quick(monkeypatch) -> None:
     monkeypatch.setattr("app.jobs.studies.TICK_S", 0.005)
 
 
-async def watch(studies: Studies, visitor: str, wanted: StudyRequest) -> list[dict[str, Any]]:
-    async with aclosing(studies.frames(visitor, f"at {visitor}", wanted)) as frames:
-        return [json.loads(text) async for text in frames]
-
-
 def test_two_visitors_and_a_race_take_turns() -> None:
     """Two races at once on one device; a study of hundreds of prompts before anybody else; a race that gives up its
     extras because a study waits; a second study of one visitor."""
@@ -86,12 +81,12 @@ def test_two_visitors_and_a_race_take_turns() -> None:
     studies = Studies(backend, queue)
 
     async def all_of_them() -> tuple[list[Any], int]:
-        one = asyncio.create_task(watch(studies, "a", request(4)))
+        one = asyncio.create_task(watch(studies, "a", order=request(4)))
         await until(lambda: backend.running)
-        other = asyncio.create_task(watch(studies, "b", request(4)))
+        other = asyncio.create_task(watch(studies, "b", order=request(4)))
         await asyncio.sleep(0.02)
         with pytest.raises(UsageError, match="stop it first"):
-            await watch(studies, "a", request())
+            await watch(studies, "a", order=request())
         race, num_before = queue.enter("c", "at c"), len(backend.raced)
         await until(lambda: race.place == 0)
         assert not race.is_waited_for, "studies are patient"
@@ -109,7 +104,7 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
     """A browser that missed frames has other rows at the end; a verdict of other rows; prompts raced twice, or rows of
     another machine, file or setting in one table."""
     backend = Backend()
-    frames = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(14)))
+    frames = asyncio.run(watch(Studies(backend, RaceQueue()), "a", order=request(14)))
     last, rows = frames[-1], [row(i, "ngram") for i in range(1, 15)]
     said = last["report"]["said"]
     assert last["report"] == json.loads(json.dumps(result(rows, CATALOGUE.default.target, said)))
@@ -120,13 +115,13 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
     assert all(frame["report"] is None for frame in frames[:-1]) and any(frame["left_s"] for frame in frames)
     half = {**last, "rows": [each for each in last["rows"] if each["line"] % 2]}
     backend.raced.clear()
-    again = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(14, kept=half)))[-1]
+    again = asyncio.run(watch(Studies(backend, RaceQueue()), "a", order=request(14, kept=half)))[-1]
     assert backend.raced == [f"prompt {i}" for i in range(2, 15, 2)] and again["note"] == ""
     assert again["report"] == {**last["report"], "said": again["report"]["said"]}
     for other in (request(14, kept=half, max_new_tokens=9), request(13, kept=half), request(kept={**half, "key": ""})):
         assert other.kept == ()
     elsewhere = Backend(ran_on={**HERE, "machine": "another"})
-    anew = asyncio.run(watch(Studies(elsewhere, RaceQueue()), "a", request(14, kept=half)))[-1]
+    anew = asyncio.run(watch(Studies(elsewhere, RaceQueue()), "a", order=request(14, kept=half)))[-1]
     assert len(elsewhere.raced) == 14 == anew["num_done"] and anew["note"] == ANEW
 
 
@@ -159,11 +154,11 @@ def test_what_goes_wrong_is_said(caplog) -> None:
     backend = Backend()
     backend.error = ValueError("secret")
     with pytest.raises(RaceError, match="bug in Photofinish"):
-        asyncio.run(watch(Studies(backend, RaceQueue()), "a", request()))
+        asyncio.run(watch(Studies(backend, RaceQueue()), "a", order=request()))
     assert "secret" in caplog.text and "secret" not in FAULT
-    frame = asyncio.run(watch(Studies(Backend(), RaceQueue()), "a", request()))[-1]
+    frame = asyncio.run(watch(Studies(Backend(), RaceQueue()), "a", order=request()))[-1]
     half = {**frame, "rows": frame["report"]["rows"][:1]}
-    last = asyncio.run(watch(Studies(backend, RaceQueue()), "a", request(kept=half)))[-1]
+    last = asyncio.run(watch(Studies(backend, RaceQueue()), "a", order=request(kept=half)))[-1]
     assert last["state"] == "failed" and last["text"] == FAULT and len(last["report"]["rows"]) == 1
 
 

@@ -34,8 +34,7 @@ from tests.helpers.races import (
 
 Call = Callable[..., Any]
 NUMBERS = """(recording, times) => {
-    const race = new Race(), first = firstByRole(recording.spec.lanes);
-    recording.events.forEach(event => race.add(event));
+    const race = new Race(recording.events), first = firstByRole(recording.spec.lanes);
     return times.map(t => ({
         metrics: Object.fromEntries([...race.lanes.values()].map(lane =>
             [lane.name, metricsOf(lane, lane.countAt(t))])),
@@ -65,8 +64,7 @@ def test_the_numbers_of_a_replay_are_those_of_the_engine(pure: Call, recorded: d
 
 
 REASONS = """recording => {
-    const race = new Race(), first = firstByRole(recording.spec.lanes);
-    recording.events.forEach(event => race.add(event));
+    const race = new Race(recording.events), first = firstByRole(recording.spec.lanes);
     return reasonsOf(race, first, race.lane("speculative"));
 }"""
 
@@ -121,8 +119,7 @@ def test_caveats_are_those_of_the_engine(pure: Call) -> None:
 
 
 STEPS = """recording => {
-    const race = new Race(), first = firstByRole(recording.spec.lanes);
-    recording.events.forEach(event => race.add(event));
+    const race = new Race(recording.events), first = firstByRole(recording.spec.lanes);
     const found = new WhatIf(recording, race, first, "speculative");
     return [...found.offered].map(([drafter, ks]) => [drafter, ks.map(k =>
         [k, found.steps(drafter, k).map(step =>
@@ -156,8 +153,7 @@ def test_a_race_at_every_size_is_the_engines(pure: Call, name: str) -> None:
 
 
 OFFERED = """(recording, lanes) => {
-    const race = new Race(), first = firstByRole(recording.spec.lanes);
-    recording.events.forEach(event => race.add(event));
+    const race = new Race(recording.events), first = firstByRole(recording.spec.lanes);
     const { offered } = new WhatIf(recording, race, first, "speculative");
     return lanes.map(lane => { const name = offeredTo(lane, offered); return name && laneOf(name, 7); });
 }"""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
-from tests.helpers.page_browser import CHROMIUM, FLAGS, RACE_MS, SEEN, loaded, watched
+from tests.helpers.page_browser import CHROMIUM, FLAGS, RACE_MS, open_tab, watched
 from tests.helpers.race_pages import page_html
 
 DESK = {"width": 1280, "height": 800}
@@ -32,20 +32,15 @@ def browser() -> Iterator[Any]:
 def visitor(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
     """Opens the served page in a tab of its own, with its own storage.
 
-    address: what follows the page's URL; seen: whether this visitor was offered the story; until: what to wait for, see
-    `loaded`. Other arguments go to Playwright's `new_context`; the defaults are reduced motion and a clipboard."""
+    address, until, seen: see `open_tab`. Other arguments go to Playwright's `new_context`; the defaults are reduced
+    motion and a clipboard."""
     contexts = []
 
     def make(address: str = "", seen: bool = True, until: str = "ready", **options: Any) -> Any:
         allowed = ["clipboard-read", "clipboard-write"]
         options = {"viewport": DESK, "reduced_motion": "reduce", "permissions": allowed, **options}
         contexts.append(browser.new_context(**options))
-        tab = watched(contexts[-1].new_page(), server.url)
-        if seen:
-            tab.add_init_script(SEEN)
-        tab.goto(server.url + address)
-        loaded(tab, until)
-        return tab
+        return open_tab(contexts[-1], server.url, address, until, seen)
 
     yield make
     for context in contexts:

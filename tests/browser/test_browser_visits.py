@@ -151,8 +151,7 @@ def test_a_tab_out_of_sight_misses_nothing(browser: Any, server: Any) -> None:
     """A browser stops the scripts and the drawing of a tab that nobody looks at; what happened meanwhile must be there
     afterwards. Only the browser that has windows stops drawing."""
     windows = browser.browser_type.launch(executable_path=str(BROWSER), args=FLAGS)
-    tab = watched(windows.new_page(reduced_motion="reduce"))
-    open_tab(tab, server)
+    tab = open_tab(windows.new_context(reduced_motion="reduce"), server.url)
     settings(tab, Maximum_length="1000")
     run_race(tab, "running")
     tab.evaluate("() => { const ends = performance.now() + 1000; while (performance.now() < ends); }")
@@ -189,11 +188,8 @@ def test_below_a_path_nothing_is_asked_for_outside_of_it(
     monkeypatch.setenv("GRADIO_ROOT_PATH", "/photofinish")
     with served(page_cache) as server, nginx(BELOW.format(server.url)) as url:
         context = browser.new_context(reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
-        context.add_init_script(SEEN)
-        below = f"{url}/photofinish/"
-        tab = watched(context.new_page(), below)
-        tab.goto(below)  # Gradio's own files are not found without the slash
-        loaded(tab)
+        below = f"{url}/photofinish/"  # Gradio's own files are not found without the slash
+        tab = open_tab(context, below)
         settings(tab, Maximum_length="1000")
         run_race(tab, "running")
         end(tab)

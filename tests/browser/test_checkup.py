@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.dialogs import Dialog
 from tests.helpers.heads import HEADS, changed
-from tests.helpers.page_browser import RACE_MS, SEEN, loaded, run_race, watched
+from tests.helpers.page_browser import RACE_MS, open_tab, run_race
 from tests.helpers.pageserver import TARGET, served
 from tests.helpers.trained import PROMPTS
 
@@ -45,11 +45,7 @@ def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: An
     pair = *pair, "--limits", str(tmp_path / "limits.toml")
     with served(page_cache, *pair) as server:
         context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce")
-        tab = watched(context.new_page(), server.url)
-        tab.set_default_timeout(RACE_MS)
-        tab.add_init_script(SEEN)
-        tab.goto(server.url)
-        loaded(tab)
+        tab = open_tab(context, server.url)
         pc = Dialog(tab, "checkup")
         pc.open(question="checkup")
         assert pc.text("need") == "With three short prompts."

@@ -23,7 +23,7 @@ from engine.analysis.metrics import race_speedup
 from engine.core.events import steps
 from engine.recordings.recording import loads, read
 from engine.recordings.steps_csv import steps_csv
-from tests.helpers.page_browser import UNREADABLE, watched
+from tests.helpers.page_browser import UNREADABLE, to_end, watched
 from tests.helpers.race_pages import HOSTILE, SAME, SETTLED, STATE, TOKENS, expected, race_over, words
 from tests.helpers.races import with_tables
 
@@ -83,9 +83,7 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     before = page.evaluate(STATE)["t"]
     page.wait_for_timeout(300)
     assert page.evaluate(STATE)["t"] > before and page.is_disabled("[data-ref=proofOpen]")
-    page.focus("[data-ref=scrub]")
-    page.keyboard.press("End")
-    page.evaluate(SETTLED)
+    to_end(page)
     assert page.evaluate(TOKENS) == expected(recording)
     assert words(page, "verdictWord") == SAME
     page.click("[data-ref=proofOpen]")
@@ -171,9 +169,7 @@ def test_a_page_that_a_browser_has_saved_plays_again(exported: Any, tmp_path: Pa
     page.wait_for_selector("#about:not([hidden])")
     page.evaluate(SETTLED)
     page.problems.clear()  # styles of the old drawing, refused
-    page.focus("[data-ref=scrub]")
-    page.keyboard.press("End")
-    page.evaluate(SETTLED)
+    to_end(page)
     assert page.evaluate(TOKENS) == expected(loads(race)) and page.locator(".pf, h1, footer").count() == 3
 
 

@@ -22,6 +22,7 @@ from tests.helpers.page_browser import (
     loaded,
     new_race,
     open_settings,
+    open_tab,
     run_race,
     saved,
     settings,
@@ -187,9 +188,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
             reader.set_input_files(by, chosen)
             reader.wait_for_selector("#page-yours [data-ref=opened] >> text=Opened from a file")
 
-        other = watched(context.new_page(), server.url)
-        other.goto(server.url)
-        loaded(other, "page")
+        other = open_tab(context, server.url, until="page", seen=False)
         opens(other, both, "#race .pf:not(dialog) [data-ref=file]")
         theirs = Dialog(other, "study"), Dialog(other, "load")
         theirs[1].says("verdict", verdicts[1])  # the last of the file
@@ -253,9 +252,7 @@ def test_back_from_servers_nothing_of_them_is_left(browser: Any, page_cache: Any
 
     with served(page_cache, *arguments) as server:
         context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
-        tab = watched(context.new_page(), server.url)
-        tab.goto(server.url)
-        loaded(tab, "ready")
+        tab = open_tab(context, server.url, seen=False)
         tab.click("#page-example-sql")
         tab.wait_for_function("window.photofinish.state.race === 'recorded-sql'")
         assert tab.input_value(field.format("Draft length (k)")) == "7"
@@ -288,9 +285,7 @@ def test_back_from_servers_nothing_of_them_is_left(browser: Any, page_cache: Any
             in whole
         )
 
-        other = watched(context.new_page(), server.url)
-        other.goto(server.url)
-        loaded(other, "ready")
+        other = open_tab(context, server.url, seen=False)
         assert TARGET in other.inner_text("#page-model"), "what was chosen last"
         choose(other, "a/model on 2 servers")
         gone = "a/model on 2 servers cannot be raced now: the server of lane plain cannot be reached"

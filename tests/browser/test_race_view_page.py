@@ -13,6 +13,7 @@ import pytest
 
 from engine.analysis.verdict_words import PAYS, capital
 from tests.helpers.broken_races import SHORT
+from tests.helpers.page_browser import to_end
 from tests.helpers.race_pages import (
     PAID,
     SAME,
@@ -304,9 +305,7 @@ def test_a_race_stays_until_the_next_one_begins(page: Any) -> None:
     assert page.locator(".pf-board").bounding_box() == board
     page.click("[data-ref=play]")
     page.wait_for_function("window.photofinish.state.t > 0")
-    page.focus("[data-ref=scrub]")
-    page.keyboard.press("End")
-    page.evaluate(SETTLED)
+    to_end(page)
     assert page.evaluate(TOKENS) == expected(SHORT)
     assert page.is_enabled("[data-ref=save]") and page.is_disabled("[data-ref=open]")
     example = frames(SHORT, race_id="recorded-example")[-1] | {"seq": 0, "ribbon": "RECORDED"}

@@ -26,11 +26,9 @@ def test_a_restart_loses_nothing_of_a_visitor(browser: Any, page_cache: Path) ->
     """A stream that breaks off without a word; a process that does not end; a prompt, a race or a study that is gone
     with the server, or a study that begins anew."""
     port, context = free_port(), browser.new_context()
-    tab, studying = context.new_page(), context.new_page()  # a tab runs one thing at a time
-    study = Dialog(studying, "study")
     with served(page_cache, port=port) as before:
-        for one in (tab, studying):
-            open_tab(one, before)
+        tab, studying = (open_tab(context, before.url) for _ in range(2))  # a tab runs one thing at a time
+        study = Dialog(studying, "study")
         settings(tab, Maximum_length="1000")
         tab.fill("#page-prompt textarea", MINE)
         study.open(prompts="own", question="study")
@@ -61,9 +59,8 @@ def test_a_restart_loses_nothing_of_a_visitor(browser: Any, page_cache: Path) ->
 def test_a_server_that_dies_leaves_a_page_that_can_race(browser: Any, page_cache: Path) -> None:
     """A crash says nothing: the page would wait for its race for ever, with its button off, until it is reloaded."""
     port, context = free_port(), browser.new_context()
-    tab = context.new_page()
     with served(page_cache, port=port) as before:
-        open_tab(tab, before)
+        tab = open_tab(context, before.url)
         settings(tab, Maximum_length="1000", Temperature="0.9")
         run_race(tab, "running")
         os.kill(before.process.pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ from engine.core.events import steps
 from engine.recordings.recording import loads
 from tests.helpers.dialogs import Dialog
 from tests.helpers.loopback import Answer, refusal, says, servers
-from tests.helpers.page_browser import SEEN, UNREADABLE, loaded, run_race, saved, to_end, watched
+from tests.helpers.page_browser import UNREADABLE, open_tab, run_race, saved, to_end
 from tests.helpers.pageserver import served
 from tests.helpers.race_pages import SETTLED, words
 from tests.helpers.races import events_of
@@ -69,10 +69,7 @@ def visited(browser: Any, cache: Path, found: Sequence[Any], *arguments: str, ad
     with served(cache, *arguments, "--model", "a-model") as server:
         context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.url)
-        tab = watched(context.new_page(), server.url)
-        tab.add_init_script(SEEN)
-        tab.goto(server.url + address)
-        loaded(tab, "model")
+        tab = open_tab(context, server.url, address, "model")
         yield tab
         told = tab.content() + tab.inner_text("body") + saved(tab).decode() + server.log.read_text()
         context.close()

@@ -20,6 +20,7 @@ from tests.helpers.page_browser import (
     loaded,
     new_race,
     open_settings,
+    open_tab,
     run_race,
     settings,
     slowness,
@@ -299,11 +300,8 @@ def test_a_race_that_is_refused_and_keys_in_a_live_one(visit: Any) -> None:
 def test_a_race_that_fails_on_the_server(browser: Any, page_cache: Path) -> None:
     """A race that failed, with its reason in the place of the text."""
     context = browser.new_context(viewport=HALL, reduced_motion="reduce")
-    tab = context.new_page()
-    tab.add_init_script(SEEN)
     with served(page_cache, *NO_MODEL) as server:
-        tab.goto(server.url)
-        loaded(tab, "race")
+        tab = open_tab(context, server.url, until="race")
         on_stage(tab)
         since = time.monotonic()
         press(tab, "Enter")

@@ -13,7 +13,7 @@ from engine.analysis.verdict_words import THRESHOLD
 from engine.cli.options import LENGTH
 from engine.recordings.recording import OUTPUT_SCHEMA
 from tests.helpers.dialogs import Dialog
-from tests.helpers.page_browser import RACE_MS, SEEN, loaded, reload, saved, watched
+from tests.helpers.page_browser import RACE_MS, open_tab, reload, saved
 from tests.helpers.pageserver import served
 from tests.helpers.schedule import Scheduled, serving
 from tests.helpers.trained import PROMPTS
@@ -169,10 +169,8 @@ def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any)
         lanes = [part for name, url in (("baseline", one), ("speculative", two))
                  for part in ("--lane", f"{name}=openai:{url}")]  # fmt: skip
         with served(page_cache, *lanes, "--model", "m", "--same-device", "--chat", "--under-load") as server:
-            tab = watched(browser.new_page(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce"))
-            tab.add_init_script(SEEN)
-            tab.goto(server.url)
-            loaded(tab, "model")
+            context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce")
+            tab = open_tab(context, server.url, until="model")
             pl = Dialog(tab, "load")
             pl.open(question="load")
             assert "take turns" in pl.text("about")
@@ -217,5 +215,5 @@ def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any)
             pl.can_be_read()
             told = tab.content() + server.log.read_text() + json.dumps(found)
             problems = tab.problems
-            tab.close()
+            context.close()
     assert problems == [] and not any(secret in told for secret in (KEY, one, two, one.split("/")[2]))

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.pageserver import Server
 from tests.helpers.race_pages import SETTLED
 
 SHELL, BROWSER = Path("/usr/bin/chromium-headless-shell"), Path("/usr/bin/chromium")
@@ -119,11 +118,17 @@ def reload(tab: Any, until: str = "ready") -> None:
     loaded(tab, until)
 
 
-def open_tab(tab: Any, server: Server) -> None:
-    """The page, ready, for a visitor who has been here before."""
-    tab.add_init_script(SEEN)
-    tab.goto(server.url)
-    loaded(tab)
+def open_tab(context: Any, url: str, address: str = "", until: str = "ready", seen: bool = True) -> Any:
+    """The page at this URL, in a new tab that is `watched`.
+
+    address: what follows the URL; until: what to wait for, see `loaded`; seen: whether this visitor was offered the
+    story."""
+    tab = watched(context.new_page(), url)
+    if seen:
+        tab.add_init_script(SEEN)
+    tab.goto(url + address)
+    loaded(tab, until)
+    return tab
 
 
 def settings(tab: Any, **numbers: str) -> None:

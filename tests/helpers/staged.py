@@ -15,6 +15,7 @@ from typing import Any
 
 from app.jobs.frames import ENDED
 from app.jobs.races import Stage
+from app.jobs.studies import StudiesOf
 from engine.core.events import LaneEvent
 from tests.helpers.races import events_of
 
@@ -102,9 +103,9 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 ORDER: Any = SimpleNamespace(name="an order", recorded=None)
 
 
-async def watch(stage: Stage, visitor: str, address: str = "") -> list[dict[str, Any]]:
-    """All frames of a race of this visitor."""
-    async with aclosing(stage.frames(visitor, address or f"at {visitor}", ORDER)) as frames:
+async def watch(stage: Stage | StudiesOf, visitor: str, address: str = "", order: Any = ORDER) -> list[dict[str, Any]]:
+    """All frames of this visitor's race, study or check-up."""
+    async with aclosing(stage.frames(visitor, address or f"at {visitor}", order)) as frames:
         return [json.loads(text) async for text in frames]
 
 

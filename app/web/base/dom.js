@@ -5,26 +5,29 @@ import { make, write } from "./text.js";
 const SVG = "http://www.w3.org/2000/svg";
 const DONE_MS = 1200;
 
-export function svg(tag, className, attributes = {}, words) {
+export function svg(tag, className, attributes = {}, ...content) {
   const node = document.createElementNS(SVG, tag);
   if (className) node.setAttribute("class", className);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  if (words !== undefined) node.textContent = words;
+  node.append(...content);
   return node;
 }
 
-export function makeButton(className, words, act) {
-  const button = make("button", className, words);
-  button.type = "button";
+// more: other properties of it.
+export function makeButton(className, words, act, more = {}) {
+  const button = Object.assign(make("button", className, words), { type: "button", ...more });
   if (act) button.addEventListener("click", act);
   return button;
 }
 
 // A row of a table. Cells are words, or ready cells.
-export function tableRow(heads, cells) {
-  const row = make("tr");
-  row.append(...heads.map((words) => make("th", "", words)),
-    ...cells.map((cell) => (typeof cell === "string" ? make("td", "", cell) : cell)));
+export const tableRow = (heads, cells) => make("tr", "", ...heads.map((words) => make("th", "", words)),
+  ...cells.map((cell) => (typeof cell === "string" ? make("td", "", cell) : cell)));
+
+// The row at its top.
+export function headRow(heads) {
+  const row = tableRow(heads, []);
+  for (const cell of row.children) cell.scope = "col";
   return row;
 }
 

@@ -39,9 +39,10 @@ class Lane {
 }
 
 export class Race {
-  constructor() {
+  constructor(events = []) {
     this.lanes = new Map();
     this.numEvents = 0;
+    events.forEach((event) => this.add(event));
   }
 
   add(event) {

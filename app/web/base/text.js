@@ -22,17 +22,18 @@ const MARKS = new Map([[0, "NUL"], [8, "BS"], [13, "CR"], [27, "ESC"], [0xad, "S
 export const DEFAULT_TARGET = "gemma-3-270m";        // what a command takes by default
 export const RANDOM_WEIGHTS = /^random:/;
 
-export function make(tag, className, text) {
+// A node with what is in it: words and nodes, without those that are empty.
+export function make(tag, className, ...content) {
   const node = document.createElement(tag);
   if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
+  node.append(...content.filter(Boolean));
   if (tag === "code" || tag === "pre") node.translate = false;
   return node;
 }
 
 // The same, for the eye only.
-export function makeUnheard(tag, className, text) {
-  const node = make(tag, className, text);
+export function makeUnheard(tag, className, ...content) {
+  const node = make(tag, className, ...content);
   node.setAttribute("aria-hidden", "true");
   return node;
 }
@@ -120,7 +121,7 @@ export const duration = known((value) => {
   const ms = 1000 * value;
   return ms < 1000 ? `${ms.toFixed(ms < 100 ? 1 : 0)} ms` : `${value.toFixed(ms < 10000 ? 2 : 1)} s`;
 });
-export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : word.endsWith("s") ? "es" : "s"}`;
 
 // "both servers, plain and speculative". Twin of the device's name in engine/remote/server_race.py.
 export const serversWords = (lanes) =>

@@ -1,7 +1,7 @@
 // The page's words for verdicts, ribbons, lanes and drafters.
 
 import { SAYS } from "../host.js";
-import { capital, drafterName, oneLine } from "./text.js";
+import { capital, drafterName, oneLine, plural } from "./text.js";
 
 // What a verdict says: {sign, head, so_far, means, no_result, is_same}; undefined of none.
 export const saysOf = (verdict) => (Object.hasOwn(SAYS.same, verdict?.kind ?? "") ? SAYS.same[verdict.kind] : undefined);
@@ -38,13 +38,12 @@ export function draftWords({ drafter, k }) {
 // How much a lane drafts, if that is the same in every step; copies may be shorter.
 export function fixedWords(lane) {
   return Number.isInteger(lane?.k) && lane.k > 0 && !/^(none|server)$|ngram/.test(lane.drafter) ?
-    `always ${lane.k} ${lane.k === 1 ? "guess" : "guesses"} a step` : "";
+    `always ${plural(lane.k, "guess")} a step` : "";
 }
 
 export function guessWords(lane) {
   if (lane.drafter === "server") return "on a server";
   const words = drafterName(lane.drafter), tree = /^tree:(.*)$/s.exec(lane.k)?.[1], num = tree ?? lane.k;
-  const guesses = Number(num) === 1 ? "guess" : "guesses";
   return oneLine(lane.k === "auto" ? `${words}, automatic length` :
-    `${words}, ${tree ? "trees of up to" : "up to"} ${num} ${guesses}`).slice(0, 120);
+    `${words}, ${tree ? "trees of up to" : "up to"} ${plural(Number(num), "guess")}`).slice(0, 120);
 }

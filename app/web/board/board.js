@@ -38,10 +38,9 @@ export class Board {
     this.refs = {};
     root.querySelectorAll("[data-ref]").forEach((node) => { this.refs[node.dataset.ref] = node; });
     for (const side of ["left", "right"]) this.refs[`${side}Times`].append(...TIMES.map(([name, , words, term]) => {
-      const item = make("div"), title = make("dt", "", words);
+      const item = factNode(words, "–");
       item.dataset.time = `${side}-${name}`;
-      title.title = term;
-      item.append(title, make("dd", "", "–"));
+      item.firstChild.title = term;
       return item;
     }));
     this.rows = Object.fromEntries(["left", "right"].map((side) =>
@@ -223,11 +222,7 @@ export class Board {
         : "not measured";
       const items = [["first difference", `token ${first.position}`], [names[0], choice(0)], [names[1], choice(1)],
         ["margin", margin]];
-      refs.difference.replaceChildren(...items.map(([term, words]) => {
-        const item = make("div");
-        item.append(make("dt", "", oneLine(term)), make("dd", "", words));
-        return item;
-      }));
+      refs.difference.replaceChildren(...items.map(([term, words]) => factNode(oneLine(term), words)));
       refs.difference.hidden = false;
     }
   }
@@ -271,5 +266,8 @@ export function plainIsFaster(metrics, sideNames, first) {
   return sideNames[0] !== first.plain
     && metrics?.[first.plain]?.tokens_per_s > metrics?.[sideNames[0]]?.tokens_per_s;
 }
+
+// A term and what is said of it.
+const factNode = (term, words) => make("div", "", make("dt", "", term), make("dd", "", words));
 
 function sideOf(sideNames, name) { return sideNames.includes(name) ? sideNames.indexOf(name) : sideNames.length; }

@@ -17,11 +17,11 @@ class Line {
     this.path = svg("path", `pf-line pf-line-${kind}`);
     this.ghost = svg("path", `pf-line pf-ghost pf-line-${kind}`);
     this.dot = svg("circle", `pf-dot pf-line-${kind}`, { r: 4.5 });
-    this.item = make("li");               // in the legend, above the chart: a label in it would lie on a line
     this.words = make("span");
-    const key = svg("svg", "", { width: 36, height: 10, "aria-hidden": "true" });
-    key.append(svg("path", `pf-line pf-line-${kind}`, { d: "M0 5H36" }));
-    this.item.append(key, " ", this.words);
+    const key = svg("svg", "", { width: 36, height: 10, "aria-hidden": "true" },
+      svg("path", `pf-line pf-line-${kind}`, { d: "M0 5H36" }));
+    // in the legend, above the chart: a label in it would lie on a line
+    this.item = make("li", "", key, " ", this.words);
     this.clear();
   }
 
@@ -46,17 +46,14 @@ class Line {
 export class Chart {
   constructor(box) {
     this.resize(600);
-    this.svg = svg("svg", "pf-chart-svg", { role: "img", "aria-label": "Tokens over lane time" });
     this.axes = svg("g", "pf-axes");
-    this.data = svg("g");
     this.head = svg("line", "pf-playhead");
     this.lines = { plain: new Line("plain"), left: new Line("left"), right: new Line("right") };
     const lines = Object.values(this.lines);
-    this.data.append(...lines.map((line) => line.ghost), ...lines.map((line) => line.path));
-    this.svg.append(this.axes, this.data, this.head, ...lines.map((line) => line.dot));
-    const legend = make("ul", "pf-legend");
-    legend.append(...lines.map((line) => line.item));
-    box.append(legend, this.svg);
+    this.data = svg("g", "", {}, ...lines.map((line) => line.ghost), ...lines.map((line) => line.path));
+    this.svg = svg("svg", "pf-chart-svg", { role: "img", "aria-label": "Tokens over lane time" }, this.axes, this.data,
+      this.head, ...lines.map((line) => line.dot));
+    box.append(make("ul", "pf-legend", ...lines.map((line) => line.item)), this.svg);
     this.scale = { ms: 0, tokens: 0 };
     new ResizeObserver(([entry]) =>
       { this.resize(Math.max(200, entry.contentRect.width)); this.redraw?.(); }).observe(box);

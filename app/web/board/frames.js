@@ -98,8 +98,7 @@ export function setRecording(text, recording = JSON.parse(text)) {
 function fillRace(recording) {
   const missed = recording.events.length < S.race.numEvents || isOfServers(recording);
   if (missed) clearTexts();
-  S.race = new Race();
-  recording.events.forEach((event) => S.race.add(event));
+  S.race = new Race(recording.events);
   setHeader(recording);
 }
 

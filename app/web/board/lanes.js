@@ -25,13 +25,17 @@ export const committedOf = (node) => [...node.querySelectorAll(".pf-token:not(.p
 function asideNode(count) {
   const node = make("span", "pf-aside");
   node.dataset.count = count;
-  node.title = `${count} more ${count === 1 ? "guess" : "guesses"} dropped`;
+  node.title = `${plural(count, "more guess")} dropped`;
   return node;
 }
 
 // isKnown: whether it is a step of the model, as hasSteps of model.js says.
 function stepNode(step, isKnown) {
-  const node = make("span", "pf-step");
+  const all = tokensOf(step), [own] = all.filter(({ kind }) => OWN.includes(kind));
+  const words = make("span", "pf-words", ...all.filter((piece) => !piece.aside).map(tokenNode));
+  const aside = all.filter((piece) => piece.aside).length;
+  if (aside) words.insertBefore(asideNode(aside), own ? words.lastChild : null);
+  const node = make("span", "pf-step", words);
   node.dataset.lane = step.lane;
   node.dataset.step = step.index;
   node.dataset.number = step.index + 1;
@@ -41,11 +45,6 @@ function stepNode(step, isKnown) {
   node.dataset.ms = `${(1000 * stepSeconds(step)).toFixed(1)} ms`;
   node.tabIndex = -1;
   node.setAttribute("role", "listitem");
-  const words = make("span", "pf-words"), all = tokensOf(step), [own] = all.filter(({ kind }) => OWN.includes(kind));
-  const aside = all.filter((piece) => piece.aside).length;
-  words.append(...all.filter((piece) => !piece.aside).map(tokenNode));
-  if (aside) words.insertBefore(asideNode(aside), own ? words.lastChild : null);
-  node.append(words);
   return node;
 }
 
@@ -251,15 +250,10 @@ export class Popover {
 }
 
 function popoverNodes(step, isSent) {
-  const rows = tokensOf(step).map((piece, i) => {
-    const row = make("li", "pf-pop-row");
-    row.append(make("span", "pf-pop-place", String(i + 1)), tokenText(piece, "span"),
-      make("span", "pf-pop-kind", isSent ? "sent by the server" : KIND_WORDS[piece.kind]),
-      make("span", "pf-pop-id", `#${piece.id}`));
-    return row;
-  });
-  const list = make("ol", "pf-pop-list");
-  list.append(...rows);
+  const list = make("ol", "pf-pop-list", ...tokensOf(step).map((piece, i) => make("li", "pf-pop-row",
+    make("span", "pf-pop-place", String(i + 1)), tokenText(piece, "span"),
+    make("span", "pf-pop-kind", isSent ? "sent by the server" : KIND_WORDS[piece.kind]),
+    make("span", "pf-pop-id", `#${piece.id}`))));
   const times = step.width === null && !step.draft_s ? `${duration(stepSeconds(step))} after the step before` :
     `guess ${duration(step.draft_s)}, check ${duration(step.verify_s)}, ${widthWords(step.width)}`;
   const first = step.position + 1, last = step.position + step.token_ids.length;

@@ -73,13 +73,10 @@ export function paint() {
 function drawNumbers(lanes, counts, tokens, t) {
   const { race, live } = S, whole = !live && t >= replay.duration;
   let metrics = S.metrics, speedup = S.speedup;
-  const first = S.sides[1] === sides(S.header?.spec?.lanes ?? [])[1];
-  if (!first) speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
-  if (!live && !(whole && S.metrics)) {
-    metrics = Object.fromEntries([...race.lanes.values()].map((lane) =>
-      [lane.name, metricsOf(lane, countNow(lane, t))]));
-    speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
-  }
+  const isCounted = live || (whole && S.metrics), isFirst = S.sides[1] === sides(S.header?.spec?.lanes ?? [])[1];
+  if (!isCounted) metrics = Object.fromEntries([...race.lanes.values()].map((lane) =>
+    [lane.name, metricsOf(lane, countNow(lane, t))]));
+  if (!isCounted || !isFirst) speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
   for (const lane of race.lanes.values()) if (metrics?.[lane.name] && !hasSteps(S.header, lane))
     metrics = { ...metrics, [lane.name]: { ...metrics[lane.name], num_steps: null, mean_acceptance_length: null } };
   const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);

@@ -43,11 +43,8 @@ function toggleSettings() {
   return setTimeout(() => { if (document.activeElement === button) panel().querySelector("input")?.focus(); }, 60);
 }
 
-document.addEventListener("click", (event) => {
-  if (event.target.closest?.("#page-settings-button, #page-panel-close")) toggleSettings();
-});
-
 document.addEventListener("click", ({ target }) => {
+  if (target.closest?.("#page-settings-button, #page-panel-close")) toggleSettings();
   if (target.closest?.("#page-race-button")) raceNow();
   if (target.closest?.("#page-stop-button")) stop("race");
 });

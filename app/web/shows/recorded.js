@@ -67,9 +67,8 @@ function apartOf(recording, race) {
 }
 
 function paceOf({ model, device, spec, events }, { header, metrics, first }) {
-  const race = new Race(), { plain } = firstByRole(spec.lanes);
-  events.filter(({ lane }) => lane === plain).forEach((event) => race.add(event));
-  const lane = race.lane(plain), recorded = lane && metricsOf(lane, lane.steps.length).tokens_per_s;
+  const { plain } = firstByRole(spec.lanes), lane = new Race(events).lane(plain);
+  const recorded = lane && metricsOf(lane, lane.steps.length).tokens_per_s;
   const pace = metrics?.[first.plain]?.tokens_per_s / recorded;
   const isSame = model.name === header.model.name && model.dtype === header.model.dtype;
   if (!isSame || !(pace > OTHER_PACE || pace < 1 / OTHER_PACE)) return null;

@@ -2,6 +2,7 @@
 // page's prompt and settings; leaving restores what the page showed before.
 
 import { hasSteps, metricsOf, reasonsOf } from "../base/model.js";
+import { makeButton } from "../base/dom.js";
 import { make, times, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
@@ -123,13 +124,8 @@ function step(by) {
 
 function listKeys() {
   refs.stageList.replaceChildren(...keys().map(([, shown, words, action]) => {
-    const row = make("div"), key = make("dt"), does = make("dd"), button = make("button", "pf-stage-key", words);
-    button.type = "button";
-    button.addEventListener("click", () => { stopAutoplay(); action(); });
-    key.append(make("kbd", "", shown));
-    does.append(button);
-    row.append(key, does);
-    return row;
+    const button = makeButton("pf-stage-key", words, () => { stopAutoplay(); action(); });
+    return make("div", "", make("dt", "", make("kbd", "", shown)), make("dd", "", button));
   }));
 }
 

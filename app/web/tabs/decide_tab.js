@@ -102,11 +102,11 @@ function drawMemory({ drafter, steps }, isServed) {
   const { rows, words } = isServed ? memoryOf(bytesOf(S.header, drafter),
     (S.header.prompt.token_ids?.length ?? 0) + written) : { rows: [], words: "" };
   refs.memory.hidden = !rows.length;
-  refs.memoryRows.replaceChildren(...rows.map(([what, ...cells]) => rowOf(what, "", cells)));
+  refs.memoryRows.replaceChildren(...rows.map(([what, ...cells]) => rowOf([what, "", ...cells])));
   write(refs.memoryWords, words);
 }
 
-function rowOf(words, term, cells) {
+function rowOf([words, term, ...cells]) {
   const row = tableRow([words], cells);
   row.firstChild.scope = "row";
   row.title = term;
@@ -119,8 +119,7 @@ function drawMoney(answer, inputs) {
   write(refs.moneyHead, type === "cpu" ? "Money, from a race on a CPU" : "Money");
   write(refs.moneyBasis, type === "cpu" ? "Take the percentages. Dollars are at this CPU's speed: for a GPU's, race on "
     + "the GPU that you would rent." : "");
-  refs.decideRows.replaceChildren(...moneyRows(answer, inputs, type).map(
-    ([words, term, ...cells]) => rowOf(words, term, cells)));
+  refs.decideRows.replaceChildren(...moneyRows(answer, inputs, type).map(rowOf));
   write(refs.decideFormula, hasDollars(answer, inputs) ? "$ per 1,000,000 tokens = 1,000,000 / tok/s \u00d7 $ per hour "
     + "/ 3,600." : "");
 }
@@ -135,21 +134,14 @@ function copyButton(what, text) {
 }
 
 // A command in which lines break only between options.
-function commandBox(text) {
-  const box = make("pre", "pf-serve-command");
-  box.append(...text.split(/(?<= )(?=--)/).map((word) => make("span", "", word)));
-  return box;
-}
+const commandBox = (text) => make("pre", "pf-serve-command",
+  ...text.split(/(?<= )(?=--)/).map((word) => make("span", "", word)));
 
-function snippet(title, words, text, notes) {
-  const box = make("section", "pf-serve"), head = make("h4", "pf-serve-head", title);
-  head.append(" ", make("span", "pf-serve-version", words));
-  if (text !== null) head.append(copyButton(title === words ? title : `command for ${title}`, text));
-  box.append(head);
-  if (text !== null) box.append(commandBox(text));
-  if (notes.length) box.append(make("p", "pf-note", notes.join(" ")));
-  return box;
-}
+const snippet = (title, words, text, notes) => make("section", "pf-serve",
+  make("h4", "pf-serve-head", title, " ", make("span", "pf-serve-version", words),
+    text !== null && copyButton(title === words ? title : `command for ${title}`, text)),
+  text !== null && commandBox(text),
+  notes.length > 0 && make("p", "pf-note", notes.join(" ")));
 
 function drawProduction(answer, { servers, client, notes }) {
   write(refs.serveSays, servers.length ? servedWords(answer) : "");

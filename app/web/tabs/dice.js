@@ -2,7 +2,7 @@
 // likely token; the largest sum wins.
 
 import { makeButton } from "../base/dom.js";
-import { make, makeUnheard, write } from "../base/text.js";
+import { make, makeUnheard } from "../base/text.js";
 import { chanceWords, quoted } from "./step.js";
 import { wordNode } from "./step_view.js";
 
@@ -86,16 +86,11 @@ function drawsSay(walk, here, left, right, audited) {
 
 // A lane's scores as bars, with the noise added to or subtracted from each; under rejection, the chances.
 function diceNodes(walk, name, dice, low, high) {
-  const node = make("section", "pf-dice-lane"), list = make("ol", "pf-dice-scores"), { rejects, temperature } = walk;
-  const share = (value) => `${(100 * value / (high - low)).toFixed(2)}%`;
-  for (const { id, text, logit, noise, sum: total, chance } of dice.scores) {
-    const row = make("li", "pf-dice-score"), bar = makeUnheard("span", "pf-dice-bar");
-    const solid = make("span", "pf-dice-logit");
+  const { rejects, temperature } = walk, share = (value) => `${(100 * value / (high - low)).toFixed(2)}%`;
+  const rows = dice.scores.map(({ id, text, logit, noise, sum: total, chance }) => {
+    const solid = make("span", "pf-dice-logit"), bar = makeUnheard("span", "pf-dice-bar", solid);
     const chosen = id === (rejects ? dice.id : dice.wins.id), from = rejects ? chance : Math.min(logit, total);
-    row.classList.toggle("pf-dice-wins", chosen);
-    row.dataset.tokenId = id;
     solid.style.width = share(from - low);
-    bar.append(solid);
     if (!rejects && noise !== 0) {
       const added = make("span", `pf-dice-noise${noise < 0 ? " pf-dice-less" : ""}`);
       added.style.left = share(from - low);
@@ -104,24 +99,25 @@ function diceNodes(walk, name, dice, low, high) {
     }
     const numbers = rejects ? chanceWords(chance) : temperature === 0 ? digits(logit) :
       `${digits(logit)} ${noise < 0 ? "\u2212" : "+"} ${digits(Math.abs(noise))} = ${digits(total)}`;
-    row.append(wordNode(text), bar, make("span", "pf-dice-numbers pf-num", numbers),
-      make("span", "pf-dice-end", chosen ? (rejects ? "drawn" : "wins") : ""));
-    list.append(row);
-  }
-  node.append(make("h5", "pf-dice-name", `${name}, step ${dice.step.index + 1}`), list);
-  return node;
+    const row = make("li", "pf-dice-score", wordNode(text), bar, make("span", "pf-dice-numbers pf-num", numbers),
+      make("span", "pf-dice-end", chosen && (rejects ? "drawn" : "wins")));
+    row.classList.toggle("pf-dice-wins", chosen);
+    row.dataset.tokenId = id;
+    return row;
+  });
+  return make("section", "pf-dice-lane", make("h5", "pf-dice-name", `${name}, step ${dice.step.index + 1}`),
+    make("ol", "pf-dice-scores", ...rows));
 }
 
 function seedButtons(seeds, die, choose) {
-  const choice = make("div", "pf-dice-seeds");
-  choice.setAttribute("role", "group");
-  choice.setAttribute("aria-label", "Seed of the random numbers");
-  choice.append(make("span", "", "Random numbers:"), ...seeds.map((value, i) => {
+  const choice = make("div", "pf-dice-seeds", make("span", "", "Random numbers:"), ...seeds.map((value, i) => {
     const button = makeButton("pf-button", `seed ${value}${i ? "" : " (this race)"}`, () => choose(i));
     button.dataset.die = i;
     button.setAttribute("aria-pressed", String(i === die));
     return button;
   }));
+  choice.setAttribute("role", "group");
+  choice.setAttribute("aria-label", "Seed of the random numbers");
   return choice;
 }
 
@@ -131,14 +127,15 @@ export function diceSection(walk, titles, position, die, choose) {
   const [left, right] = [walk.plain, walk.lane].map((lane) => diceOf(walk, lane, position, die));
   if (!left || !right)
     return [make("p", "pf-dice-says", "Not recorded for both lanes at this position.")];
-  const parted = (partsAt(walk) ?? Infinity) < position, words = make("p", "pf-dice-says");
-  write(words, diceSay(walk, position, left, right, die));
+  const parted = (partsAt(walk) ?? Infinity) < position;
+  const words = make("p", "pf-dice-says", diceSay(walk, position, left, right, die));
   words.classList.toggle("pf-dice-odd", !parted && !walk.rejects && diceDiffer(left, right) !== "");
-  const all = [left, right].flatMap(({ scores }) => scores), box = make("div", "pf-dice-box");
+  const all = [left, right].flatMap(({ scores }) => scores);
   const values = all.flatMap(({ chance, logit, sum: total }) => (walk.rejects ? [chance, 0] : [logit, total]));
   const high = Math.max(...values), least = Math.min(...values);
   const low = walk.rejects ? 0 : Math.min(least - 0.08 * (high - least), high - LEAST_SPAN);
-  box.append(...[left, right].map((dice, i) => diceNodes(walk, titles[i], dice, low, high)));
+  const box = make("div", "pf-dice-box", ...[left, right].map((dice, i) =>
+    diceNodes(walk, titles[i], dice, low, high)));
   const note = make("p", "pf-note", walk.rejects ? "Probabilities of the likely tokens, as each lane recorded them." :
     `Bars start at ${low.toFixed(1)}. Solid: the score (logit)${walk.temperature > 0 ?
       " at this temperature. Striped: the random number (Gumbel noise) added to it" : ""}.`);

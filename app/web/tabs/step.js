@@ -174,7 +174,6 @@ export function chanceWords(chance) {
   return chance < 0.0005 ? "< 0.1 %" : chance > 0.9995 && chance < 1 ? "> 99.9 %" : `${(100 * chance).toFixed(1)} %`;
 }
 
-export const guesses = (count) => `${count} ${count === 1 ? "guess" : "guesses"}`;
 // In quotation marks; letters that run from the right, apart from the words around them.
 export function quoted(text) {
   const words = oneLine(text).slice(0, 40), isArabic = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(words);
@@ -196,10 +195,10 @@ export function stepSays(walk, step) {
     all: `${{ 1: "The guess was", 2: "Both guesses were" }[drafted] ?? `All ${drafted} guesses were`} right, ${pass}`,
     none: `The first guess was wrong, so ${drafted === 1 ? "it is dropped" : `all ${drafted} are dropped`}. The `
       + "model's own token takes its place: one token, as in plain decoding.",
-    some: `${guesses(kept)} kept. Guess ${kept + 1} was wrong: the model's own token `
+    some: `${plural(kept, "guess")} kept. Guess ${kept + 1} was wrong: the model's own token `
       + `takes its place.${behind > 0 ? ` ${behind === 1 ? "The one" : `The ${behind}`} after it `
       + `${behind === 1 ? "is" : "are"} dropped too.` : ""}`,
-    cut: `The text ends within this draft: ${guesses(kept)} kept`
+    cut: `The text ends within this draft: ${plural(kept, "guess")} kept`
       + `${drafted > kept ? `, ${drafted - kept} after the end dropped` : ""}.`,
   };
   const tree = {
@@ -207,7 +206,7 @@ export function stepSays(walk, step) {
     none: `A tree of ${drafted} guesses, none of which begins right, so all are dropped. The model's own token takes `
       + "their place: one token, as in plain decoding.",
     some: `A tree of ${drafted} guesses: a path of ${kept} was right. After it the model picks a token that was not `
-      + `guessed there; the other ${guesses(drafted - kept)} ${drafted - kept === 1 ? "is" : "are"} dropped.`,
+      + `guessed there; the other ${plural(drafted - kept, "guess")} ${drafted - kept === 1 ? "is" : "are"} dropped.`,
     cut: `The text ends within this tree of ${drafted} guesses: a path of ${kept} kept, the others dropped.`,
   };
   const says = !hasSteps(walk.recording, walk.lane) ? "What the server sent at once. It does not say which of it was "

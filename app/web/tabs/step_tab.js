@@ -142,8 +142,8 @@ function focusedButton() {
 function sectionsOf(walk, step, at, hidden) {
   const places = walk.places(step), [plainName, name] = titles();
   const chosen = Math.min(at.place ?? walk.lastPlace(step), places.length - 1);
-  const so = make("p", "pf-one-so-far", "Text so far: ");
-  so.append(putText(make("span", "pf-one-word"), oneLine(`\u2026${walk.soFar(step)}`)));
+  const so = make("p", "pf-one-so-far", "Text so far: ",
+    putText(make("span", "pf-one-word"), oneLine(`\u2026${walk.soFar(step)}`)));
   const guessed = guessRow(walk, step, places, hidden ? at.place ?? 0 : chosen, pick, hidden);
   if (hidden) {
     const look = makeButton("pf-button pf-one-look", "Show the answer", () => { at.revealed = true; schedule(); });
@@ -181,12 +181,9 @@ function toPartButton(walk, position) {
 // The popover links here, for steps of the race as run.
 const canExplain = (step) => !S.live && !S.computed && step.lane === S.sides[1];
 
-function explainButton(step) {
-  const button = makeButton("pf-button pf-pop-explain", "Explain this step", () => explain(step));
-  button.tabIndex = -1;         // by keyboard: Enter on the step
-  button.title = "Enter";
-  return button;
-}
+// By keyboard: Enter on the step.
+const explainButton = (step) => makeButton("pf-button pf-pop-explain", "Explain this step", () => explain(step),
+  { tabIndex: -1, title: "Enter" });
 
 root.addEventListener("keydown", (event) => {
   const node = event.key === "Enter" && event.target.closest?.(".pf-text .pf-step");

@@ -3,7 +3,7 @@
 import { makeButton } from "../base/dom.js";
 import { followsOf, isRefuted, keptOf, numDrafted, tokensOf } from "../base/steps.js";
 import { duration, joinCharacters, make, makeUnheard, plural, putText } from "../base/text.js";
-import { chanceWords, guesses, oddsSay, quoted } from "./step.js";
+import { chanceWords, oddsSay, quoted } from "./step.js";
 
 const VERDICT_MARKS = { ok: ["\u2713", "ok"], no: ["\u2715", "no"], unused: ["\u2013", "not used"],
   extra: ["+", "extra"], own: ["+", "its own"] };
@@ -20,23 +20,17 @@ const ROW_EM = 2.2;           // a line of a drawn tree with its gap, see step.c
 
 const abbreviation = (className, words, term) => Object.assign(make("abbr", className, words), { title: term });
 
-export function oneRow(number, word, term, time, ...content) {
-  const row = make("section", "pf-one-row"), head = make("h4", "pf-one-head"), name = abbreviation("", word, term);
-  head.append(make("span", "pf-one-number", String(number)), name, make("span", "pf-one-time pf-num", time));
-  const body = make("div", "pf-one-body");
-  body.append(...content.filter(Boolean));
-  row.append(head, body);
-  return row;
-}
+export const oneRow = (number, word, term, time, ...content) => make("section", "pf-one-row",
+  make("h4", "pf-one-head", make("span", "pf-one-number", String(number)), abbreviation("", word, term),
+    make("span", "pf-one-time pf-num", time)),
+  make("div", "pf-one-body", ...content));
 
 // What can be unfolded, and then stays so in every step. isOpen: unfolded anyway.
 const unfolded = new Set();
 export function fold(name, summary, isOpen, ...content) {
-  const node = make("details", `pf-fold pf-${name}`), head = make("summary");
+  const head = make("summary", "", summary), node = make("details", `pf-fold pf-${name}`, head, ...content);
   node.open = isOpen || unfolded.has(name);
-  head.append(summary);
   head.addEventListener("click", () => { if (node.open) unfolded.delete(name); else unfolded.add(name); });
-  node.append(head, ...content);
   return node;
 }
 
@@ -47,12 +41,12 @@ export function wordNode(text, className = "") {
 }
 
 // A place's button, which calls picked(r). Only the chosen one is a tab stop; arrow keys move from it.
-function placeButton(r, chosen, className, label, picked) {
+function placeButton(r, chosen, className, label, picked, ...content) {
   const button = makeButton(className, "", () => picked(r));
   button.dataset.place = r;
   button.tabIndex = r === chosen ? 0 : -1;
   button.setAttribute("aria-pressed", String(r === chosen));
-  button.append(make("span", "pf-sr", label));
+  button.append(make("span", "pf-sr", label), ...content.filter(Boolean));
   return button;
 }
 
@@ -65,12 +59,12 @@ export function guessRow(walk, step, places, chosen, picked, hidden) {
   const show = (r) => from.replaceChildren(...fromNodes(walk, step, places, r));
   for (const { r, line, up } of drawnTree(step, hidden)) {
     const { id, text, source, verdict, chance, depth } = places[r], item = make("li");
-    const button = placeButton(r, tabStop, "pf-one-guess", step.parents ? `Guess ${depth + 1} of a path: ` :
-      `Guess ${r + 1}: `, picked);
+    const label = step.parents ? `Guess ${depth + 1} of a path: ` : `Guess ${r + 1}: `;
     const word = wordNode(id === null ? "not known" : text,
       hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`);
-    const sure = make("span", "pf-one-sure pf-num", chance === null ? "" : chanceWords(chance));
-    button.append(word, sure, make("span", "pf-one-of", source));
+    const button = placeButton(r, tabStop, "pf-one-guess", label, picked, word,
+      make("span", "pf-one-sure pf-num", chance === null ? "" : chanceWords(chance)),
+      make("span", "pf-one-of", source));
     button.setAttribute("aria-pressed", String(r === chosen));
     for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => show(r));
     button.addEventListener("pointerleave", () => show(chosen));
@@ -122,10 +116,10 @@ function fromNodes(walk, step, places, r) {
     `${which}${SOURCE_WORDS[source] ?? `was guessed by the ${source}`}.`;
   const words = make("p", "pf-one-source", said);
   if (!origin) return [words];
-  const line = make("p", "pf-one-excerpt"), stretch = make("mark", "pf-one-copied");
-  stretch.append(...origin.copied.map((piece, i) =>
+  const stretch = make("mark", "pf-one-copied", ...origin.copied.map((piece, i) =>
     putText(make("span", origin.run[i] === guess ? "pf-one-here" : ""), piece)));
-  line.append(putText(make("span"), `\u2026${origin.before}`), stretch, putText(make("span"), `${origin.after}\u2026`));
+  const line = make("p", "pf-one-excerpt", putText(make("span"), `\u2026${origin.before}`), stretch,
+    putText(make("span"), `${origin.after}\u2026`));
   joinCharacters([line.firstChild, ...stretch.children, line.lastChild]);
   return [words, line];
 }
@@ -139,14 +133,12 @@ export function checkRow(walk, step, places, chosen, picked) {
     list.setAttribute("aria-label", "Positions checked in one pass; arrows up and down choose one");
   for (const r of shown) {
     const { verdict, answers, depth, row } = places[r], [mark, word] = VERDICT_MARKS[verdict];
-    const item = make("li", "pf-one-place");
-    item.dataset.verdict = verdict;
-    const button = placeButton(r, tabStop, "pf-one-verdict", `Position ${depth + 1}: `, picked);
+    const button = placeButton(r, tabStop, "pf-one-verdict", `Position ${depth + 1}: `, picked,
+      makeUnheard("span", "", mark), make("span", "", word), step.parents && make("span", "pf-one-after",
+        row === 0 ? "first token" : `after ${quoted(places[row - 1].text ?? "")}`));
     button.title = VERDICT_TERMS[verdict];
-    button.append(makeUnheard("span", "", mark), make("span", "", word));
-    if (step.parents) button.append(make("span", "pf-one-after",
-      row === 0 ? "first token" : `after ${quoted(places[row - 1].text ?? "")}`));
-    item.append(button, ...(answers ? [answersNode(answers)] : []));
+    const item = make("li", "pf-one-place", button, answers && answersNode(answers));
+    item.dataset.verdict = verdict;
     lists[Number(isUnused(r))].append(item);
   }
   const ends = numDrafted(step) + 1 - shown.length, left = ends > 0 ? `, ${plural(ends, "end")} of branches not listed` :
@@ -176,33 +168,30 @@ function checkedPlaces(step, places) {
 }
 
 function answersNode(row) {
-  const list = make("ol", "pf-one-answers");
-  for (const { id, text, chance, guess, chosen } of row) {
-    const item = make("li", "pf-one-answer"), bar = make("span", "pf-one-bar"), word = wordNode(text);
+  return make("ol", "pf-one-answers", ...row.map(({ id, text, chance, guess, chosen }) => {
+    const said = [chosen && "the model's choice", guess && "the guess"].filter(Boolean).join(", ");
+    const bar = make("span", "pf-one-bar");
+    const item = make("li", "pf-one-answer",
+      makeUnheard("span", "pf-one-sign", `${chosen ? "\u25b6" : ""}${guess ? "?" : ""}`), wordNode(text),
+      make("span", "pf-one-chance pf-num", chanceWords(chance)), bar, said && make("span", "pf-sr", said));
     item.dataset.tokenId = id;
     item.classList.toggle("pf-one-chosen", chosen);
     item.classList.toggle("pf-one-guessed", guess);
-    const sign = makeUnheard("span", "pf-one-sign", `${chosen ? "\u25b6" : ""}${guess ? "?" : ""}`);
     bar.style.width = `${(100 * Math.min(1, chance)).toFixed(2)}%`;
-    item.append(sign, word, make("span", "pf-one-chance pf-num", chanceWords(chance)), bar);
-    const said = [chosen && "the model's choice", guess && "the guess"].filter(Boolean).join(", ");
-    if (said) item.append(make("span", "pf-sr", said));
-    list.append(item);
-  }
-  return list;
+    return item;
+  }));
 }
 
 export function keepRow(step) {
   const own = step.token_ids.length > step.num_accepted, drafted = numDrafted(step), refuted = isRefuted(step);
-  const line = make("p", "pf-one-kept");
   const part = (kinds) => tokensOf(step).filter(({ kind }) => kinds.includes(kind)).map(({ kind, text }) =>
     wordNode(text, `pf-token pf-${kind}`));
   const word = drafted === 0 ? "the model's own token:" : refuted ? "+ the model's own token:" : "+ bonus token:";
   const said = abbreviation("pf-one-plus", word,
     drafted === 0 ? "plain decoding" : refuted ? "correction" : "bonus token");
-  line.append(...part(["accepted"]), ...(own ? [said, ...part(["correction", "bonus", "plain"])] : []));
   return oneRow(3, "Keep", "accept: the right guesses and the model's own token become text",
-    plural(step.token_ids.length, "token"), line);
+    plural(step.token_ids.length, "token"), make("p", "pf-one-kept", ...part(["accepted"]),
+      ...(own ? [said, ...part(["correction", "bonus", "plain"])] : [])));
 }
 
 export function costRow(walk, step, plainName) {
@@ -211,13 +200,9 @@ export function costRow(walk, step, plainName) {
     + "text, or with the step before." : `${plural(tokens, "token")} in ${duration(spent)}.`
     + (plain === null ? "" : ` ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)}. ${
       saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`}.`));
-  const dropped = make("p", "pf-one-dropped");
-  if (numDropped > 0) {
-    const term = abbreviation("", `Dropped, ${guesses(numDropped)}:`,
-      "rollback: the cache is reset to the end of the kept text");
-    dropped.append(term, ...tokensOf(step).filter(({ kind }) => kind === "rejected").map(({ text }) =>
-      wordNode(text, "pf-token pf-rejected")), ...(step.drafted.length ? [] : ["not known which"]));
-  }
   return oneRow(4, "Cost", "the time of this step against plain decoding of as many tokens", "", line,
-    numDropped > 0 && dropped);
+    numDropped > 0 && make("p", "pf-one-dropped", abbreviation("", `Dropped, ${plural(numDropped, "guess")}:`,
+      "rollback: the cache is reset to the end of the kept text"),
+    ...tokensOf(step).filter(({ kind }) => kind === "rejected").map(({ text }) =>
+      wordNode(text, "pf-token pf-rejected")), step.drafted.length === 0 && "not known which"));
 }

@@ -7,10 +7,10 @@ import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, p
 import { fillIn, pageButton } from "../board/page.js";
 import { openWhenRaced } from "../tabs/step_tab.js";
 import { choiceOf, closeDialog, sections } from "./box.js";
-import { onServers } from "./commands.js";
 import { isFlat, promptSource, promptsOption } from "./own_prompts.js";
 import { isRunning, results } from "./results.js";
 import { differingPrompts } from "./study.js";
+import { onServers } from "./what.js";
 
 const SIGNS = { ok: ["\u2713", "ok"], doubt: ["?", "doubt"], fault: ["\u2715", "fault"],
   untested: ["\u2013", "not tested"] };
@@ -50,26 +50,22 @@ function firstWords({ first }) {
 
 // first: the finding whose change is in the heading.
 function findingRow({ level, check, says, change, prompt, position }, races, first) {
-  const [sign, word] = SIGNS[level], line = make("li", "pc-finding"), mark = make("span", "pc-mark");
+  const [sign, word] = SIGNS[level], isElsewhere = change && change !== first?.change;
+  const line = make("li", "pc-finding", make("span", "pc-mark", makeUnheard("span", "pc-sign", sign), ` ${word}`),
+    make("div", "pc-body",
+      make("p", "", make("strong", "", `${sentence(oneLine(check)).slice(0, -1)}: `), oneLine(says)),
+      isElsewhere && make("p", "pc-change", ...unbroken(`Change: ${withStop(oneLine(change))}`)),
+      races[prompt] && raceButton(races[prompt], position)));
   line.dataset.level = level;
   if (says === first?.says) line.dataset.first = "true";
-  mark.append(makeUnheard("span", "pc-sign", sign), ` ${word}`);
-  const body = make("div", "pc-body"), evidence = make("p");
-  evidence.append(make("strong", "", `${sentence(oneLine(check)).slice(0, -1)}: `), oneLine(says));
-  body.append(evidence);
-  if (change && change !== first?.change) {
-    body.append(make("p", "pc-change"));
-    body.lastChild.append(...unbroken(`Change: ${withStop(oneLine(change))}`));
-  }
-  if (races[prompt]) {
-    const words = position === undefined ? "Race" : "Show it in", where = oneLine(startOf(races[prompt].prompt));
-    const button = makeButton("pf-button", `${words} ${where}`, () => raceFinding(races[prompt], position));
-    button.title = "Races it on the page as the check-up did" + (position === undefined ? "" : ", then opens the step");
-    button.disabled = isRunning("checkup");
-    body.append(button);
-  }
-  line.append(mark, body);
   return line;
+}
+
+function raceButton(settings, position) {
+  const words = position === undefined ? "Race" : "Show it in", where = oneLine(startOf(settings.prompt));
+  const title = "Races it on the page as the check-up did" + (position === undefined ? "" : ", then opens the step");
+  return makeButton("pf-button", `${words} ${where}`, () => raceFinding(settings, position),
+    { title, disabled: isRunning("checkup") });
 }
 
 // As the check-up did.

@@ -1,7 +1,7 @@
 // Draws a study of servers under load. Rows and report are those of `python -m engine study`.
 
 import { NOISE } from "../host.js";
-import { svg, tableRow } from "../base/dom.js";
+import { headRow, svg, tableRow } from "../base/dom.js";
 import { make, oneLine } from "../base/text.js";
 
 // Metric: [column, factor, decimals, description].
@@ -33,7 +33,7 @@ const shownValue = (metric, value) =>
 
 // One metric over the number of users (logarithmic), a line per lane.
 export function curve(metric, rows, lanes) {
-  const figure = make("figure", "pl-curve"), [name, factor] = METRICS[metric];
+  const [name, factor] = METRICS[metric];
   const known = rows.filter((row) => typeof row[metric] === "number");
   const users = [...new Set(rows.map((row) => row.concurrency))].sort((a, b) => a - b);
   const most = Math.max(...known.map((row) => row[metric] * factor), 1e-9) * 1.08;
@@ -55,17 +55,14 @@ export function curve(metric, rows, lanes) {
     picture.append(svg("path", `pl-line pl-line-${i}`, { d: points.map((at, n) => `${n ? "L" : "M"}${at}`).join("") }));
     points.forEach(([cx, cy]) => picture.append(svg("circle", `pl-dot pl-line-${i}`, { cx, cy, r: 4 })));
   });
-  figure.append(make("figcaption", "", name), picture);
+  const figure = make("figure", "pl-curve", make("figcaption", "", name), picture);
   figure.title = METRICS[metric][3];
   return figure;
 }
 
-export function legend(lanes) {
-  const line = make("p", "pl-legend");
-  lanes.forEach((lane, i) => { line.append(make("i", `pl-key pl-line-${i}`), make("span", "", oneLine(lane))); });
-  line.append(make("span", "pl-axis", "over the number of users at once"));
-  return line;
-}
+export const legend = (lanes) => make("p", "pl-legend",
+  ...lanes.flatMap((lane, i) => [make("i", `pl-key pl-line-${i}`), make("span", "", oneLine(lane))]),
+  make("span", "pl-axis", "over the number of users at once"));
 
 // Table rows: levels; after each number of users, the second lane's improvement.
 export function levelRows(report, lanes, metrics) {
@@ -93,9 +90,8 @@ function gainRow(lane, users, gains) {
   return line;
 }
 
-export function headRow(metrics) {
-  const row = tableRow(["lane", "users", "failed", ...metrics.map((name) => METRICS[name][0])], []);
-  for (const cell of row.children) cell.scope = "col";
+export function levelsHead(metrics) {
+  const row = headRow(["lane", "users", "failed", ...metrics.map((name) => METRICS[name][0])]);
   metrics.forEach((name, i) => { row.children[i + 3].title = METRICS[name][3]; });
   return row;
 }

@@ -3,11 +3,11 @@
 import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SAYS, SEPARATE, WARM_UP } from "../host.js";
 import { filled, oneLine, optionWords, plural, sentence, serversWords, times, withTimes } from "../base/text.js";
 import { choiceOf, parts } from "./box.js";
-import { onServers } from "./commands.js";
-import { curve, CURVES, headRow, legend, levelRows, METRICS } from "./curves.js";
+import { curve, CURVES, legend, levelRows, levelsHead, METRICS } from "./curves.js";
 import { promptSource, promptsOption } from "./own_prompts.js";
 import { isRunning, results } from "./results.js";
 import { isCause, isWrong } from "./together.js";
+import { onServers } from "./what.js";
 
 const TURNS = SEPARATE === null ? "The servers run at the same time, or take turns if they share a device." :
   SEPARATE ? "The servers run at the same time, since they share no device." :
@@ -100,7 +100,7 @@ export const load = {
         .filter(Boolean).join("\n"),
       examine: !isRunning("load") && textsDiffer(report) && !isWrong(check) && !loaded.frame.opened,
       charts: [legend(lanes), ...CURVES.map((name) => curve(name, report.levels, lanes))],
-      heads: [headRow(metrics)], levels: levelRows(report, lanes, metrics), notes: notesOf(report.levels),
+      heads: [levelsHead(metrics)], levels: levelRows(report, lanes, metrics), notes: notesOf(report.levels),
       circumstances: oneLine(report.said.circumstances),
     };
   },

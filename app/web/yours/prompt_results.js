@@ -1,7 +1,7 @@
 // Draws a study of prompts. Its report is the object that `python -m engine study-prompts --json` prints.
 
 import { DRAFTER_WORDS, SAYS } from "../host.js";
-import { makeButton, tableRow } from "../base/dom.js";
+import { headRow, makeButton, tableRow } from "../base/dom.js";
 import { drafterName, make, oneLine, shortDrafter, times, withTimes } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { isCause, isRounding, isWrong } from "./together.js";
@@ -50,25 +50,22 @@ export function textsWords({ says, best }, temperature, check = null) {
 // Where texts part, in the order of the prompts; all but the first few are folded.
 export function partings(rows) {
   const first = rows.filter(({ ways }) => ways).sort((a, b) => a.line - b.line).map(parting);
-  const rest = first.splice(MOST_WAYS), box = make("details");
-  box.append(make("summary", "", `${rest.length} more`), ...rest);
-  return rest.length ? [...first, box] : first;
+  const rest = first.splice(MOST_WAYS);
+  return rest.length ? [...first, make("details", "", make("summary", "", `${rest.length} more`), ...rest)] : first;
 }
 
 // Texts are cut between words, where there are words.
 function parting({ line, prompt, drafter, differs_at: at, ways: [before, ...ways] }) {
-  const box = make("div", "ps-parting"), [, whole, stem] = /^(.*?)(\S*)$/s.exec(before);
+  const [, whole, stem] = /^(.*?)(\S*)$/s.exec(before);
   const begin = at > WAY ? `\u2026${whole.replace(/^\S*(?=\s)/, "")}` : whole;
   const head = make("p", "", `Line ${line}, from character ${at} on: ${oneLine(prompt)}`);
-  box.append(head, ...["plain", ofServer(drafter)].map((name, i) => {
-    const way = make("p", "ps-way"), words = make("span", "", oneLine(begin)), isWhole = [...ways[i]].length < WAY;
+  return make("div", "ps-parting", head, ...["plain", ofServer(drafter)].map((name, i) => {
+    const isWhole = [...ways[i]].length < WAY;
     const text = isWhole ? ways[i] : ways[i].replace(/(\S)\s\S*$/, "$1"), [first] = /^\s*\S*/.exec(text);
-    words.append(make("strong", "", oneLine(stem + first) || " (nothing more)"), oneLine(text.slice(first.length)),
-      isWhole ? "" : "\u2026");
-    way.append(make("span", "ps-whose", name), words);
-    return way;
+    return make("p", "ps-way", make("span", "ps-whose", name), make("span", "", oneLine(begin),
+      make("strong", "", oneLine(stem + first) || " (nothing more)"), oneLine(text.slice(first.length)),
+      isWhole ? "" : "\u2026"));
   }));
-  return box;
 }
 
 const row = (heads, values) => tableRow(heads.map(oneLine), values.map(oneLine));
@@ -85,9 +82,7 @@ export function promptTable(rows, best, raceIt) {
   const rowOf = (line, { drafter }) => byLine.get(line).find((raced) => raced.drafter === drafter);
   const gain = (line, option) => (rowOf(line, option) ? gainAt(rowOf(line, option), option.k) : null);
   const lines = [...byLine.keys()].sort((a, b) => (gain(a, shown[0]) ?? 0) - (gain(b, shown[0]) ?? 0) || a - b);
-  const head = tableRow(["line", "prompt", ...shown.map(shortWords), "tokens", "notes"], []);
-  for (const cell of head.children) cell.scope = "col";
-  return [head, lines.map((line) => {
+  return [headRow(["line", "prompt", ...shown.map(shortWords), "tokens", "notes"]), lines.map((line) => {
     const mine = byLine.get(line), main = rowOf(line, shown[0]) ?? mine[0], faults = mine.filter(({ fault }) => fault);
     const notes = [main.loops && "repeats itself", main.disturbed && "machine disturbed",
       mine.some(({ identical, fault }) => identical === false && !fault) && `another text${
@@ -97,11 +92,8 @@ export function promptTable(rows, best, raceIt) {
       String(main.num_tokens), notes.filter(Boolean).join("; ")]);
     if (faults.length) made.className = "ps-fault";
     const race = raceIt(line);
-    if (race) {
-      const button = makeButton("ps-race", oneLine(main.prompt), race);
-      button.title = "Race this prompt on the page";
-      made.children[1].replaceChildren(button);
-    }
+    if (race) made.children[1].replaceChildren(makeButton("ps-race", oneLine(main.prompt), race,
+      { title: "Race this prompt on the page" }));
     return made;
   })];
 }
@@ -116,20 +108,16 @@ export function strips(rows, threshold, best) {
   const place = (gain) => `${(100 * Math.log(gain / low) / Math.log(high / low)).toFixed(2)}%`;
   const at = (node, gain) => { node.style.left = place(gain); return node; };
   const lines = shown.map(([option, own]) => {
-    const line = make("div", "ps-strip"), dots = make("div", "ps-dots"), title = make("span", "", shortWords(option));
+    const title = make("span", "", shortWords(option));
     const marked = [at(make("i", "ps-line"), 1), at(make("i", "ps-line ps-wanted"), threshold)];
-    dots.append(...marked, ...own.map(([raced, gain]) => {
+    title.title = title.textContent;
+    return make("div", "ps-strip", title, make("div", "ps-dots", ...marked, ...own.map(([raced, gain]) => {
       const dot = at(make("b", raced.loops || raced.disturbed ? "ps-hollow" : ""), gain);
       dot.title = `${times(gain)}, ${oneLine(raced.kind)}, line ${raced.line}: ${oneLine(raced.prompt)}`;
       return dot;
-    }));
-    title.title = title.textContent;
-    line.append(title, dots);
-    return line;
+    })));
   });
-  const marks = make("div", "ps-dots ps-marks"), scale = make("div", "ps-strip");
   const wanted = [0.5, 1, threshold, 2, 3, 4, 6, 8, 12, 16, 24].filter((gain) => gain >= low && gain <= high);
-  marks.append(...wanted.map((gain) => at(make("span", "pf-num", `${gain}×`), gain)));
-  scale.append(make("span"), marks);
-  return [...lines, scale];
+  return [...lines, make("div", "ps-strip", make("span"), make("div", "ps-dots ps-marks",
+    ...wanted.map((gain) => at(make("span", "pf-num", `${gain}×`), gain))))];
 }

@@ -10,7 +10,7 @@ const OF_THE_PAGE = ["id", "data-ref", "aria-labelledby", "tabindex"];
 
 // Texts of servers are copied as nodes, never as markup.
 function articleOf(section) {
-  const copied = section.cloneNode(true), body = make("article", dialog.className);
+  const copied = section.cloneNode(true);
   for (const button of copied.querySelectorAll(".ps-race")) button.replaceWith(button.textContent);
   for (const node of copied.querySelectorAll(LEFT_OUT)) node.remove();
   for (const node of copied.querySelectorAll("details")) node.open = true;
@@ -18,15 +18,10 @@ function articleOf(section) {
     for (const name of OF_THE_PAGE) node.removeAttribute(name);
   const head = copied.querySelector(".ps-question");
   head.remove();
-  body.append(make("h1", "", head.textContent), copied);
-  return body;
+  return article(head.textContent, copied);
 }
 
-function shortArticle(scope, lines) {
-  const body = make("article", dialog.className);
-  body.append(make("h1", "", `In short: ${scope}`), ...lines.map((line) => make("p", "", line)));
-  return body;
-}
+const article = (title, ...content) => make("article", dialog.className, make("h1", "", title), ...content);
 
 // sections: of the results, with their parts; short: lines on all of them.
 export function reportPage(sections, short) {
@@ -40,7 +35,8 @@ export function reportPage(sections, short) {
   page.documentElement.lang = "en";
   page.head.prepend(...metas);
   page.head.append(make("style", "", REPORT_CSS));
-  if (short.length) page.body.append(shortArticle(sections.at(-1).scope.textContent, short));
+  if (short.length) page.body.append(article(`In short: ${sections.at(-1).scope.textContent}`,
+    ...short.map((line) => make("p", "", line))));
   page.body.append(...sections.map(({ section }) => articleOf(section)));
   return `<!doctype html>\n${page.documentElement.outerHTML}\n`;
 }

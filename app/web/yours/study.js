@@ -8,13 +8,13 @@ import { make, oneLine, optionWords, plural, settingsOptions, withTimes } from "
 import { draftWords } from "../base/words.js";
 import { productionOf } from "../tabs/production.js";
 import { parts, raceThere, setChoice } from "./box.js";
-import { onServers } from "./commands.js";
 import { heatMap } from "./heat.js";
 import { bringPrompts, entryAt, isFlat, promptAt, promptSource, promptsOption } from "./own_prompts.js";
 import { colourOf, loadWords, MEANS, partings, promptTable, raceWords, strips, textsWords,
   studyVerdict } from "./prompt_results.js";
 import { isRunning, results, subjectOf } from "./results.js";
 import { isWrong } from "./together.js";
+import { onServers } from "./what.js";
 
 const STUDY_KEY = "photofinish.study";
 const PROMPTS_KEY = "photofinish.study.prompts";
@@ -133,12 +133,9 @@ function racing(line) {
 function commandsToServe(target, best) {
   const params = { max_new_tokens: 0, temperature: 0, top_p: 1, top_k: 0, seed: 0, stop: [] };
   const { servers } = productionOf({ model: { name: target }, prompt: { text: "" }, spec: { params } }, best);
-  const made = servers.filter(({ command }) => command).map(({ name, version, command }) => {
-    const line = make("p", "ps-serve", `${name} ${version}, checked ${CHECKED} `);
-    line.append(makeButton("pf-button", "Copy", ({ target: button }) => copy(button, command)),
-      make("code", "", command));
-    return line;
-  });
+  const made = servers.filter(({ command }) => command).map(({ name, version, command }) =>
+    make("p", "ps-serve", `${name} ${version}, checked ${CHECKED} `,
+      makeButton("pf-button", "Copy", ({ target: button }) => copy(button, command)), make("code", "", command)));
   return made.length ? [make("p", "", `To serve it, ${draftWords(best)}:`), ...made] : [];
 }
 

@@ -3,7 +3,7 @@
 
 import { ALLOWED, trigger } from "../host.js";
 import { copyOn, fill, nextEvent } from "../base/dom.js";
-import { joined, make, oneLine } from "../base/text.js";
+import { joined, make, oneLine, shellQuoted } from "../base/text.js";
 import { pageSettings } from "../board/stream.js";
 import { choiceOf, dialog, parts } from "./box.js";
 
@@ -82,6 +82,14 @@ export function doubtNamed() { naming.used = ""; }
 
 // The servers of a study, for its command: {urls, hasKey}.
 export const namedServers = () => ({ urls: naming.urls, hasKey: naming.hasKey });
+
+// A command, on the servers of these lanes: with their URLs if this tab's visitor named them, never with a key.
+export function onServers(command, { urls: named = [], hasKey = false }, lanes) {
+  const address = (i) => (named.length === lanes.length ? named[i] : `URL_${i + 1}`);
+  const given = lanes.map((lane, i) => `--lane ${shellQuoted(`${lane}=openai:${address(i)}`)}`);
+  const key = hasKey && lanes.length ? 'OPENAI_API_KEY="$OPENAI_API_KEY" ' : "";
+  return [`${key}python -m engine ${command}`, ...given].join(" ");
+}
 
 function commandToOpen(what) {
   if (what === "model")

@@ -10,7 +10,6 @@ import { S } from "../board/state.js";
 import { isIdle, run, stop } from "../board/stream.js";
 import { choiceOf, dialog, openDialog, parts, raceThere, sections, setChoice } from "./box.js";
 import { checkup } from "./checkup.js";
-import { savedName } from "./commands.js";
 import { load } from "./load.js";
 import { drawPrompts, promptAt, promptSource, takeFile } from "./own_prompts.js";
 import { reportPage } from "./report.js";
@@ -167,9 +166,12 @@ function drawResults() {
   }
 }
 
+// The name of a file: with the model's own name and the minute.
 function resultName(suffix) {
   const kinds = drawnKinds(), [kind] = kinds, [model, created] = QUESTIONS[kind].nameOf(results[kind].frame.report);
-  return `${savedName(kinds.length > 1 ? "results" : kind, model, created)}.${suffix}`;
+  const own = model.split("/").at(-1).replace(/[^\w.-]+/g, "-").slice(0, 60);
+  const names = [kinds.length > 1 ? "results" : kind, own, created?.slice(0, 16).replace(/[ T:]/g, "-")];
+  return `${names.filter(Boolean).join("_")}.${suffix}`;
 }
 
 // What Save saves: a report as a command prints it, with what was asked for; or several.
