@@ -18,7 +18,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-ROOT = Path(__file__).resolve().parents[2]
 WRONG = 3  # exit status of a part that ran to its end and found something wrong
 GRACE_S = 3.0  # how long before it is killed a part prints where it is
 Item = TypeVar("Item")

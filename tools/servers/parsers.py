@@ -9,11 +9,10 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from engine.remote.served_options import SERVED
+from tests.helpers import FIXTURES
 
-FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "server_options"
 DUMP = """
 import argparse, importlib.metadata, json, sys
 from unittest.mock import MagicMock
@@ -60,4 +59,5 @@ if __name__ == "__main__":
     recorded = json.loads(said.splitlines()[-1]) if "-c" in COMMANDS[name] else {"options": options}
     recorded = {"version": SERVED[name]["version"], "date": time.strftime("%Y-%m-%d"), **recorded}
     recorded["made_by"] = f"python -m tools.servers.parsers {name} FOLDER"
-    (FIXTURES / f"{name}.json.gz").write_bytes(gzip.compress(json.dumps(recorded, indent=1).encode(), mtime=0))
+    path = FIXTURES / "server_options" / f"{name}.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(recorded, indent=1).encode(), mtime=0))
