@@ -101,7 +101,7 @@ def results(name: str, folder: Path, record: bool) -> list[str]:
         ports = [stack.enter_context(started(name, kind, folder)) for kind in kinds]
         hidden = {str(folder): "", platform.platform(): "Linux"}
         recorders = [stack.enter_context(recording(port, hidden)) for port in ports if record]
-        asked = [recorder.port for recorder in recorders] or ports
+        asked = [recorder.server_port for recorder in recorders] or ports
         for port in asked if record else ():
             seen = asyncio.run(look(Endpoint("a", "trained", f"http://127.0.0.1:{port}/v1")))
             asyncio.run(takes_chat(seen))
