@@ -23,14 +23,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from engine.analysis.metrics import percentile
+from engine.analysis.metrics import lane_metrics, percentile
 from engine.cache import cache_dir, write_atomically
+from engine.core.events import Step
 from engine.loading.default_model import NAME
-from engine.recordings.event_json import to_json
+from engine.recordings.event_json import from_json, to_json
 from tests.helpers.page_browser import CHROMIUM, FLAGS, open_tab, run_race, settings
 from tests.helpers.pageserver import Server, served
 from tools import about
@@ -95,6 +96,8 @@ class Session:
 
     def __init__(self, server: Server, record: Path, tab: Any) -> None:
         self.server, self.record, self.tab = server, record, tab
+        tab.set_default_timeout(WAIT_MS)
+        tab.add_init_script(NOTES)
 
     def watched(self, length: int) -> dict[str, Any]:
         """A race of up to so many tokens, in a page that was just opened."""
@@ -116,25 +119,7 @@ class Session:
             time.sleep(0.05)
         race = json.loads(self.record.read_text())
         self.record.unlink()
-        return race
-
-
-@contextmanager
-def session() -> Iterator[Session]:
-    from playwright.sync_api import sync_playwright
-
-    with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder, "race.json")
-        script = ("-m", "tools.page_bars", "--timed", str(record))
-        with (
-            served(cache_dir(), "--target", NAME, script=script, log=Path(folder, "log")) as server,
-            sync_playwright() as driver,
-        ):
-            browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-            tab = browser.new_page(viewport={"width": 1440, "height": 1000})
-            tab.set_default_timeout(WAIT_MS)
-            tab.add_init_script(NOTES)
-            yield Session(server, record, tab)
+        return {**race, "events": [*map(from_json, race["events"])]}
 
 
 def display(session: Session, repeats: int) -> list[dict[str, Any]]:
@@ -149,8 +134,8 @@ def display(session: Session, repeats: int) -> list[dict[str, Any]]:
         rates.append((len(times) - 1) / (times[-1] - times[0]))
         shares.append(race["page_cpu_s"] / (race["gone"] - race["begun"]))
         for stamp, event in zip(race["stamps"], race["events"], strict=True):
-            if event["type"] == "step" and (lane := event["lane"]) in LANES:
-                delays.append(next(row["at"] for row in painted if row[lane] > event["index"]) - stamp)
+            if isinstance(event.event, Step) and event.lane in LANES:
+                delays.append(next(row["at"] for row in painted if row[event.lane] > event.event.index) - stamp)
     return [
         row("frames a second", rates),
         row("server CPU for the page, share of a core", shares),
@@ -166,13 +151,9 @@ def slowdown(session: Session, repeats: int) -> list[dict[str, Any]]:
         watched = session.watched(128)
         unwatched = first or session.unwatched()
         for lane, values in ratios.items():
-            values.append(decode_s(watched, lane) / decode_s(unwatched, lane))
+            seconds = [lane_metrics(race["events"], lane).decode_s for race in (watched, unwatched)]
+            values.append(seconds[0] / seconds[1])
     return [row(f"decode seconds with a viewer / without: {lane}", values[1:]) for lane, values in ratios.items()]
-
-
-def decode_s(record: dict[str, Any], lane: str) -> float:
-    steps = [event for event in record["events"] if event["lane"] == lane and event["type"] == "step"]
-    return sum(step["draft_s"] + step["verify_s"] for step in steps)
 
 
 def row(bar: str, values: list[float]) -> dict[str, Any]:
@@ -191,8 +172,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--json", type=Path, help="write the rows here")
     options = parser.parse_args()
-    with session() as running:
-        rows = {name: MEASURES[name](running, options.repeats) for name in MEASURES if options.only in (name, None)}
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        record = Path(folder, "race.json")
+        script = ("-m", "tools.page_bars", "--timed", str(record))
+        with served(cache_dir(), "--target", NAME, script=script, log=Path(folder, "log")) as server:
+            browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            session = Session(server, record, browser.new_page(viewport={"width": 1440, "height": 1000}))
+            rows = {name: MEASURES[name](session, options.repeats) for name in MEASURES if options.only in (name, None)}
     if options.json:
         options.json.write_text(json.dumps({**about(), "rows": rows}, indent=1) + "\n")
 

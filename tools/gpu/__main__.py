@@ -127,10 +127,10 @@ class Session:
         self._write()
         switches = {key: value for key, value in os.environ.items() if key not in RUNGS["eager"]} | RUNGS[rung]
         command = [sys.executable, "-m", "tools.gpu.part", part.run, name, str(self.rows.resolve()), f"{limit:.1f}"]
+        head = f"--- {name} on {rung}\n"
         with self.log.open("ab") as log:
-            log.write(f"--- {name} on {rung}\n".encode())
+            log.write(head.encode())
             log.flush()
-            begins = log.tell()
             process = subprocess.Popen(
                 [*command, *self._flags],
                 cwd=ROOT,
@@ -152,9 +152,8 @@ class Session:
         elif code < 0:
             ended["why"] = signal.Signals(-code).name
         if ended["state"] not in ("done", "wrong"):
-            with self.log.open("rb") as log:
-                log.seek(begins)
-                ended["last_lines"] = log.read().decode(errors="replace").splitlines()[-LAST_LINES:]
+            printed = self.log.read_text(errors="replace").rpartition(head)[2]
+            ended["last_lines"] = printed.splitlines()[-LAST_LINES:]
         self._ended(name, ended)
 
     def _ended(self, name: str, end: dict[str, Any]) -> None:
