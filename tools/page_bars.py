@@ -7,8 +7,8 @@ display     a live race, two lanes of 400 tokens on screen: frames per second, t
 slowdown    decode seconds of the same race with a page following it and with nobody watching, in pairs of alternating
             order
 
-Times are seconds of the machine's clock, which Chromium keeps to within a millisecond. The server is `timed_page`: it
-writes down every race.
+Times are seconds of the machine's clock. In its first minutes Chromium is within a millisecond of it (0.3 ms after half
+a minute). The server is `timed_page`: it writes down every race.
 """
 
 from __future__ import annotations
