@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,3 +25,12 @@ def about() -> dict[str, Any]:
         "versions": environment.versions(kernels.describe()),
         "commit": environment.commit(),
     }
+
+
+def end(process: subprocess.Popen[bytes], *signals: int) -> None:
+    """Send these signals, one after the other, to the process and all that it started, and wait 10 s for it after each.
+    It must lead a session of its own."""
+    for number in signals:
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, number)
+            process.wait(10)

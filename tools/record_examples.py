@@ -1,6 +1,6 @@
 """Race the examples of the page again, for assets/races: every preset as the page races it, audited, with tables.
 
-    python -m tools.record_examples [--out FOLDER] [--only ID ...]
+    python -m tools.record_examples
 
 Needs a quiet machine and a commit without changes. A race that failed, differed or was disturbed is repeated, ATTEMPTS
 times at most. Files are written once all races are over, so all name one commit; if one never came out well, none is.
@@ -9,7 +9,6 @@ docs/stage.md, README and the pictures quote them.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -34,10 +33,6 @@ def why_not(race: Recording) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, default=RACES)
-    parser.add_argument("--only", nargs="*")
-    options = parser.parse_args()
     catalogue, races = load(Machine()), dict[Path, Recording]()
     model = load_ready(None, "auto", "auto", lambda text, share: print(text, file=sys.stderr), settle_threads=True)
 
@@ -45,7 +40,7 @@ def main() -> int:
         prompt = encode_prompt(model.tokenizer, asked.prompt, asked.chat)
         return run(lambda progress: TorchRace(model, asked.spec, prompt, progress), tables=True)
 
-    for preset in (load_preset for load_preset in load_presets() if not options.only or load_preset.id in options.only):
+    for preset in load_presets():
         values = preset_values(catalogue, preset, catalogue.default)
         asked = read_request(catalogue, values | {"pair": catalogue.default.id, "width": "auto", "audit": True})
         for _ in range(ATTEMPTS):
@@ -54,7 +49,7 @@ def main() -> int:
             print(f"{preset.id}: {why}", file=sys.stderr)
         else:
             return 1
-        races[options.out / f"{preset.id.replace('-', '_')}.json"] = race
+        races[RACES / f"{preset.id.replace('-', '_')}.json"] = race
     for path, race in races.items():
         write(path, race)
     return 0

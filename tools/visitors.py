@@ -1,6 +1,6 @@
 """Visit a public page of the default model as many people at once, and check what each of them gets.
 
-    python -m tools.visitors --visitors 50 --minutes 10 --seed 1 --json FILE
+    python -m tools.visitors --visitors 50 --minutes 10 --seed 1 > FILE
 
 Starts a page with a file of limits. Visitors of 16 addresses, each a thread, load it, race (16 to 48 tokens), stop,
 leave, reload, exceed the limits, study, open and export files, with pauses between.
@@ -87,8 +87,8 @@ class Race:
 
 @dataclass
 class Seen:
-    """What all visitors have seen. problems: error pages, refusals
-    without a sentence, programs that failed. did: how often each habit was followed."""
+    """What all visitors have seen. problems: error pages, refusals without a sentence, programs that failed.
+    did: how often each habit was followed."""
 
     races: list[Race] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -242,11 +242,7 @@ def inversions(races: Iterable[Race]) -> int:
     """Pairs of races of which the later one had the device first: one was seen waiting before the other was even asked
     for, and began after it."""
     begun = [race for race in races if race.begun and race.queued]
-    return sum(
-        a.queued < b.asked and a.begun > b.begun  # type: ignore[operator]
-        for a in begun
-        for b in begun
-    )
+    return sum(a.queued < b.asked and a.begun > b.begun for a in begun for b in begun)
 
 
 def other_lines(log: Path) -> list[str]:
@@ -260,7 +256,7 @@ def crowd(server: Server, num: int, seconds: float, seed: int = 0, think_s: floa
     while httpx.get(f"{server.url}/healthz").status_code != 200:
         time.sleep(0.1)
     seen, began = Seen(), time.time()
-    memory, lengths, answered = list[tuple[float, float]](), list[int](), list[float]()
+    memory, answered = list[float](), list[float]()
     with ThreadPoolExecutor(num) as pool, seen.client(server.url, "127.0.3.99") as client:
         people = [Person(server.url, i, seed, think_s, began + seconds, seen) for i in range(num)]
         visits = [pool.submit(person.visit) for person in people]
@@ -269,8 +265,8 @@ def crowd(server: Server, num: int, seconds: float, seed: int = 0, think_s: floa
             client.get("/")
             answered.append(time.time() - asked)
             health = client.get("/healthz").json()
-            lengths.append(health["queue_length"])
-            memory.append((asked - began, rss_mb(server)))
+            if asked >= began + min(SETTLED_S, seconds / 2):
+                memory.append(rss_mb(server))
             is_busy = health["queue_length"] or health["device_busy"]
             if over and (not is_busy or asked > began + seconds + END_S):
                 break
@@ -280,7 +276,6 @@ def crowd(server: Server, num: int, seconds: float, seed: int = 0, think_s: floa
     seen.problems += [f"a visitor's program failed: {e!r}" for visit in visits if (e := visit.exception())]
     outcomes = Counter(race.outcome for race in seen.races)
     waited = [race.begun - race.queued for race in seen.races if race.begun and race.queued]
-    later = [mb for at, mb in memory if at >= SETTLED_S] or [mb for _, mb in memory]
     return {
         "races": {"begun": sum(race.begun is not None for race in seen.races), **outcomes},
         "lost": outcomes["lost"],
@@ -292,10 +287,9 @@ def crowd(server: Server, num: int, seconds: float, seed: int = 0, think_s: floa
         "problems": seen.problems[:20],
         "started out of turn": inversions(seen.races),
         "wait s": {"median": percentile(waited, 0.5), "p90": percentile(waited, 0.9)},
-        "longest queue": max(lengths),
         "device still busy": bool(is_busy),
         "answered s": {"p50": percentile(answered, 0.5), "p95": percentile(answered, 0.95)},
-        "rss growth mb": {"to the end": round(later[-1] - later[0], 1), "to the most": round(max(later) - later[0], 1)},
+        "rss growth mb": {"to the end": memory[-1] - memory[0], "to the most": max(memory) - memory[0]},
         "log": other_lines(server.log)[:5],
     }
 
@@ -304,21 +298,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--visitors", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--think", type=float, default=45.0, help="seconds between two things that a visitor does")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--target", default="gemma-3-270m")
-    parser.add_argument("--json", type=Path, help="write the result here")
     options, circumstances = parser.parse_args(), about()
     with tempfile.TemporaryDirectory() as folder:
         limits = Path(folder, "limits.toml")
         limits.write_text(LIMITS)
-        arguments = "--target", options.target, "--limits", str(limits)
+        arguments = "--target", NAME, "--limits", str(limits)
         with served(cache_dir(), *arguments, script=("app.py",), log=Path(folder, "log")) as server:
-            result = crowd(server, options.visitors, 60 * options.minutes, options.seed, options.think)
-    text = json.dumps({**circumstances, **result}, indent=1)
-    print(text)
-    if options.json:
-        options.json.write_text(text + "\n")
+            result = crowd(server, options.visitors, 60 * options.minutes, options.seed)
+    print(json.dumps({**circumstances, **result}, indent=1))
     return 1 if result["lost"] or result["error pages"] or result["problems"] else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,11 @@ def circumstances(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def versions(kernels: str = "") -> dict[str, str]:
-    """Versions of Python and of the packages that compute; `kernels`: what our own are made from (`Kernels.describe`),
-    if any ran."""
+def versions(kernels: str = "", packages: Iterable[str] = PACKAGES) -> dict[str, str]:
+    """Versions of Python and of those packages that are installed; `kernels`: what our own are made from
+    (`Kernels.describe`), if any ran."""
     by_package = {"python": platform.python_version()}
-    for name in PACKAGES:
+    for name in packages:
         try:
             by_package[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 import torch
 
+from engine.core.events import LaneEvent, Step
 from tests.helpers import ROOT
 from tests.helpers.pretended_gpu import pretended
 from tools.gpu.__main__ import CALLS, RESERVE_S, SECONDS, Planned, main
 from tools.gpu.part import Part
-from tools.gpu.races import Raced, judged
+from tools.gpu.races import judged
 
 # Every function that a part runs -> the name of the last such part; the others differ in their rung only.
 PARTS = {part.run: name for parts in CALLS.values() for name, part in parts.items()}
@@ -36,7 +37,7 @@ def run(
 ) -> tuple[int, dict[str, Any], dict[str, list[dict[str, Any]]]]:
     """Exit status, what became of each part, and its rows."""
     status = main(["--out", str(out), *more], {1: parts})
-    assert sorted(path.name for path in out.iterdir()) == ["gpu_1.json", "gpu_1.jsonl", "gpu_1.log", "gpu_1.txt"]
+    assert sorted(path.name for path in out.iterdir()) == ["gpu_1.json", "gpu_1.jsonl", "gpu_1.log"]
     ended = json.loads((out / "gpu_1.json").read_text())
     assert {"commit", "dirty", "gpu", "torch", "triton"} <= ended["about"].keys()
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ended["parts"]}
@@ -63,8 +64,8 @@ def test_a_part_that_dies_or_hangs_costs_no_other(tmp_path, capsys):
     assert any("in hangs" in line for line in ended["hangs"]["last_lines"]), "where it hung"
     assert not is_alive(rows["hangs"][0]["child"]), "the next part would share the device with what it started"
     assert [row["ok"] for row in rows["is_wrong"]] == [False, True, False]
-    table = capsys.readouterr().out.rpartition("\n\n")[2] + (tmp_path / "gpu_1.txt").read_text()
-    assert all(table.count(f"{name:20} ") == 2 for name in states)
+    table = capsys.readouterr().out.rpartition("\n\n")[2]
+    assert all(table.count(f"{name:20} ") == 1 for name in states)
 
 
 def test_the_session_ends_in_its_time(tmp_path):
@@ -133,20 +134,23 @@ def test_parts_fit_into_a_call_and_help_names_them(capsys):
 def test_a_lane_that_writes_other_tokens_is_called_wrong():
     """The session would report that all is well on a GPU where a drafter changes the text."""
 
-    def lane(*tokens: int) -> list[Any]:
-        return [SimpleNamespace(token_ids=(token,), checksums=(10 * token,)) for token in tokens]
+    def lane(name: str, *tokens: int) -> list[LaneEvent]:
+        done = (Step(i, i, (), 0, (token,), 0.1, 0.1, 4, checksums=(10 * token,)) for i, token in enumerate(tokens))
+        return [LaneEvent(name, 0.0, step) for step in done]
 
-    def verdict(own: list[Any], kind: str, exact: bool = True, **failed: str) -> tuple[bool, int | None, int | None]:
+    def verdict(own: list[int], kind: str, exact: bool = True, **failed: str) -> tuple[bool, int | None, int | None]:
         widths = SimpleNamespace(plan=SimpleNamespace(exact=exact, width=4, note=""))
-        race = SimpleNamespace(widths=widths, result=lambda: {"verdicts": {"speculative": {"kind": kind}}})
-        ok, _, numbers = judged(Raced(race, {"baseline": lane(1, 2, 3), "speculative": own}, failed))
+        events = [*lane("baseline", 1, 2, 3), *lane("speculative", *own)]
+        verdicts = {"speculative": {"kind": kind}}
+        done = SimpleNamespace(race=SimpleNamespace(widths=widths), events=events, failed=failed, verdicts=verdicts)
+        ok, _, numbers = judged(done)
         return ok, numbers.get("tokens_differ"), numbers.get("rows_differ")
 
-    assert verdict(lane(1, 2, 3), "identical_bits") == (True, 0, 0)
-    assert verdict(lane(1, 5, 3), "different") == verdict(lane(1, 5, 3), "near_tie") == (False, 1, 1)
-    assert verdict(lane(1, 2), "identical_bits") == (False, 1, 1), "a text that stops early is another text"
-    assert verdict(lane(1, 5, 3), "near_tie", exact=False)[0] and not verdict(lane(1, 5, 3), "different", False)[0]
-    assert not verdict(lane(1, 2, 3), "identical_bits", plain="an illegal memory access")[0]
+    assert verdict([1, 2, 3], "identical_bits") == (True, 0, 0)
+    assert verdict([1, 5, 3], "different") == verdict([1, 5, 3], "near_tie") == (False, 1, 1)
+    assert verdict([1, 2], "identical_bits") == (False, 1, 1), "a text that stops early is another text"
+    assert verdict([1, 5, 3], "near_tie", exact=False)[0] and not verdict([1, 5, 3], "different", False)[0]
+    assert not verdict([1, 2, 3], "identical_bits", plain="an illegal memory access")[0]
 
 
 # The real parts

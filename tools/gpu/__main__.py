@@ -6,7 +6,7 @@ Every part is a process of its own with its own time limit, so a part that crash
 Whatever happens, DIR then holds
 
     gpu_1.jsonl   one line per result, written the moment it was measured
-    gpu_1.txt     the summary, rewritten after every part; gpu_1.json has the same for programs
+    gpu_1.json    the summary, rewritten after every part
     gpu_1.log     everything the parts printed
 """
 
@@ -16,7 +16,6 @@ import argparse
 import hashlib
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -24,13 +23,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from engine.cache import write_atomically
 from engine.hardware import environment
-from tools.gpu.part import ROOT, WRONG
+from tests.helpers import ROOT
+from tools import end
+from tools.gpu.part import WRONG
 
 SECONDS = 570.0  # for a whole call: commands on a lent machine are killed after ten minutes
 RESERVE_S = 5.0
@@ -90,7 +90,7 @@ class Session:
 
     def __init__(self, out: Path, name: str, seconds: float, commit: str, pretend: bool) -> None:
         out.mkdir(parents=True, exist_ok=True)
-        self.rows, self.log, self.text = (out / f"{name}.{end}" for end in ("jsonl", "log", "txt"))
+        self.rows, self.log, self.summary = (out / f"{name}.{kind}" for kind in ("jsonl", "log", "json"))
         for path in (self.rows, self.log):
             path.write_bytes(b"")
         self._factor, self._flags = (PRETENDED_FACTOR, ["--pretend"]) if pretend else (1, [])
@@ -127,10 +127,10 @@ class Session:
         self._write()
         switches = {key: value for key, value in os.environ.items() if key not in RUNGS["eager"]} | RUNGS[rung]
         command = [sys.executable, "-m", "tools.gpu.part", part.run, name, str(self.rows.resolve()), f"{limit:.1f}"]
+        head = f"--- {name} on {rung}\n"
         with self.log.open("ab") as log:
-            log.write(f"--- {name} on {rung}\n".encode())
+            log.write(head.encode())
             log.flush()
-            begins = log.tell()
             process = subprocess.Popen(
                 [*command, *self._flags],
                 cwd=ROOT,
@@ -141,22 +141,20 @@ class Session:
                 start_new_session=True,
             )
             try:
-                process.wait(limit)
-            except subprocess.TimeoutExpired:
-                pass
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(limit)
             finally:
                 code = process.poll()
-                _kill(process)
-        end = {"state": _state(code), "rung": rung, "seconds": round(time.monotonic() - started, 1)}
+                end(process, signal.SIGKILL)
+        ended = {"state": _state(code), "rung": rung, "seconds": round(time.monotonic() - started, 1)}
         if code is None:
-            end["why"] = f"killed after {limit:.0f} s"
+            ended["why"] = f"killed after {limit:.0f} s"
         elif code < 0:
-            end["why"] = signal.Signals(-code).name
-        if end["state"] not in ("done", "wrong"):
-            with self.log.open("rb") as log:
-                log.seek(begins)
-                end["last_lines"] = log.read().decode(errors="replace").splitlines()[-LAST_LINES:]
-        self._ended(name, end)
+            ended["why"] = signal.Signals(-code).name
+        if ended["state"] not in ("done", "wrong"):
+            printed = self.log.read_text(errors="replace").rpartition(head)[2]
+            ended["last_lines"] = printed.splitlines()[-LAST_LINES:]
+        self._ended(name, ended)
 
     def _ended(self, name: str, end: dict[str, Any]) -> None:
         self.parts[name] = {**end, "says": [row["says"] for row in _rows(self.rows) if row["part"] == name]}
@@ -169,11 +167,8 @@ class Session:
         return [head.rstrip(), *(f"    {line}" for line in [*part.get("says", ()), *part.get("last_lines", ())])]
 
     def _write(self) -> None:
-        head = [f"{key}: {value}" for key, value in self.about.items()]
-        text = "\n".join([*head, "", *(line for name in self.parts for line in self._lines(name)), ""])
-        result = json.dumps({"about": self.about, "parts": self.parts}, indent=1) + "\n"
-        for path, content in ((self.text, text), (self.text.with_suffix(".json"), result)):
-            write_atomically(path, content.encode())
+        summary = {"about": self.about, "parts": self.parts}
+        write_atomically(self.summary, (json.dumps(summary, indent=1) + "\n").encode())
 
     def table(self) -> str:
         """One line per part, for the end of the output."""
@@ -192,16 +187,6 @@ def _state(code: int | None) -> str:
     return "killed" if code < 0 else {0: "done", WRONG: "wrong"}.get(code, "failed")
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The process and everything it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:  # stuck in the driver, where no signal reaches it
-        print("a process did not end and is left behind", flush=True)
-
-
 def about(commit: str) -> dict[str, Any]:
     """What is measured, and on which machine. commit: used if this tree is not a checkout."""
     here = environment.commit()
@@ -214,8 +199,7 @@ def about(commit: str) -> dict[str, Any]:
         "dirty": here.endswith("+") if here else "unknown",
         "sources": sources.hexdigest()[:12],
         "gpu": _nvidia_smi("name,driver_version,memory.total,power.limit,clocks.max.sm,clocks.max.mem"),
-        "python": platform.python_version(),
-        **{name: _version(name) for name in ("torch", "triton", "transformers")},
+        **environment.versions(packages=("torch", "triton", "transformers")),
         "cores": len(os.sched_getaffinity(0)),
     }
 
@@ -226,13 +210,6 @@ def _nvidia_smi(fields: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"unknown: {type(error).__name__}"
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "none"
 
 
 def main(arguments: Sequence[str] | None = None, calls: Mapping[int, Mapping[str, Planned]] = CALLS) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -11,9 +13,10 @@ from unittest import mock
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from engine.analysis.metrics import lane_metrics
 from engine.core.errors import PhotofinishError
-from engine.core.events import Prompt
-from engine.core.spec import standard_lanes
+from engine.core.events import Prompt, steps
+from engine.core.spec import SPECULATIVE, standard_lanes
 from engine.hardware.bandwidth import measured_bandwidth, step_bytes
 from engine.loading.loading import load
 from engine.runner import prepare
@@ -138,16 +141,16 @@ def race(part: Part, loaded: Any, cost: str, k: int, rate: float) -> None:
     if done.failed:
         part.row(f"{what}: {says}", ok)
         return
-    speeds = {name: done.speed(name) for name in done.steps}
-    own = speeds["speculative"]
-    ratio = own["tokens_per_s"] / max(speeds["plain"]["tokens_per_s"], speeds["baseline"]["tokens_per_s"])
-    words = ", ".join(f"{name} {speed['tokens_per_s']:.0f}" for name, speed in speeds.items())
+    lanes = {name: lane_metrics(done.events, name) for name in done.race.lanes}
+    ratio, length = done.gains[SPECULATIVE], lanes[SPECULATIVE].mean_acceptance_length
+    draft_ms = 1e3 * statistics.median(step.draft_s for step in steps(done.events, SPECULATIVE))
+    words = ", ".join(f"{name} {lane.tokens_per_s:.0f}" for name, lane in lanes.items())
     part.row(
-        f"{what}: {words} tok/s, {ratio:.2f}x at {own['tokens_a_step']:.1f} tokens a step, {own['draft_ms']:.2f} ms a "
-        f"draft; {says}",
+        f"{what}: {words} tok/s, {ratio:.2f}x at {length:.1f} tokens a step, {draft_ms:.2f} ms a draft; {says}",
         ok,
         speedup=ratio,
-        lanes=speeds,
+        draft_ms=draft_ms,
+        lanes={name: asdict(lane) for name, lane in lanes.items()},
         **numbers,
     )
 

@@ -6,7 +6,6 @@ results are appended to the file ROWS as JSON lines.
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
 import json
 import sys
@@ -18,7 +17,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-ROOT = Path(__file__).resolve().parents[2]
 WRONG = 3  # exit status of a part that ran to its end and found something wrong
 GRACE_S = 3.0  # how long before it is killed a part prints where it is
 Item = TypeVar("Item")
@@ -63,21 +61,15 @@ class Part:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run")
-    parser.add_argument("name")
-    parser.add_argument("rows", type=Path)
-    parser.add_argument("seconds", type=float)
-    parser.add_argument("--pretend", action="store_true")
-    options = parser.parse_args()
+    run, name, rows, seconds, *pretend = sys.argv[1:]
     faulthandler.enable()
-    faulthandler.dump_traceback_later(max(0.1, options.seconds - GRACE_S))
-    module, function, *argument = options.run.split(":", 2)
+    faulthandler.dump_traceback_later(max(0.1, float(seconds) - GRACE_S))
+    module, function, *argument = run.split(":", 2)
     pretended: Any = nullcontext
-    if options.pretend:
+    if pretend:
         from tests.helpers.pretended_gpu import pretended
     with tempfile.TemporaryDirectory() as scratch:
-        part = Part(options.name, options.rows, options.seconds, options.pretend, Path(scratch))
+        part = Part(name, Path(rows), float(seconds), bool(pretend), Path(scratch))
         with pretended(part):
             getattr(import_module(module), function)(part, *argument)
     return WRONG if part.num_wrong else 0

@@ -5,28 +5,23 @@ from __future__ import annotations
 
 import itertools
 import json
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from engine.cli.main import main
-from engine.core.decode import decode
-from engine.core.events import Failed, Prompt, Step
-from engine.core.sampling.accept import Coupled
-from engine.core.sampling.sampler import Sampler
-from engine.core.spec import SPECULATIVE, LaneSpec, RaceSpec, SamplingParams, standard_lanes
-from engine.drafters import DrafterContext, make
+from engine.core.events import Prompt, steps
+from engine.core.spec import BASELINE, SPECULATIVE, LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.loading.loading import load
 from engine.progress import collected, silent
-from engine.runner.target import StaticTarget
 from engine.session import TorchRace
-from engine.text import StopAt, encode_prompt
-from tools.gpu.part import ROOT, Part
+from engine.session.run_prompts import Entry, Raced
+from engine.text import encode_prompt
+from tests.helpers import FIXTURES
+from tools.gpu.part import Part
 
-TRAINED = ROOT / "tests" / "fixtures" / "trained"
+TRAINED = FIXTURES / "trained"
 TARGET = str(TRAINED / "target")
 DRAFTERS = {
     "ngram": ("ngram", 7),
@@ -41,40 +36,7 @@ TEXTS = (
     "    for line in lines:\n",
 )
 GIB = 1024**3
-GOLDEN = ROOT / "tests" / "fixtures" / "golden.json"
-
-
-@dataclass(frozen=True)
-class Raced:
-    """A finished race: steps by lane, and error messages by failed lane."""
-
-    race: TorchRace
-    steps: dict[str, list[Step]]
-    failed: dict[str, str]
-
-    def decisions(self, lane: str) -> list[tuple[Any, ...]]:
-        """What each step drafted, accepted and committed."""
-        return [(step.drafted, step.num_accepted, step.token_ids) for step in self.steps[lane]]
-
-    def differ(self, lane: str) -> tuple[int, int, int]:
-        """(tokens, those that differ from the baseline's, rows of logits that differ); rows only where audited."""
-        own, base = (
-            [[item for step in self.steps[name] for item in getattr(step, what)] for what in ("token_ids", "checksums")]
-            for name in (lane, "baseline")
-        )
-        num = max(len(own[0]), len(base[0]))
-        tokens, rows = (num - sum(a == b for a, b in zip(*pair, strict=False)) for pair in zip(own, base, strict=True))
-        return num, tokens, rows if any(own[1]) else 0
-
-    def speed(self, lane: str) -> dict[str, float]:
-        steps = self.steps[lane]
-        num = sum(len(step.token_ids) for step in steps)
-        return {
-            "tokens_per_s": num / sum(step.seconds for step in steps),
-            "tokens_a_step": num / len(steps),
-            "step_ms": 1e3 * statistics.median(step.seconds for step in steps),
-            "draft_ms": 1e3 * statistics.median(step.draft_s for step in steps),
-        }
+GOLDEN = FIXTURES / "golden.json"
 
 
 def raced(
@@ -88,11 +50,26 @@ def raced(
 ) -> Raced:
     """Set a race up and run it to its end."""
     params = SamplingParams(temperature=temperature, seed=3, max_new_tokens=num_tokens)
-    race = TorchRace(loaded, RaceSpec(tuple(lanes), params, audit=audit, solo=solo), prompt)
-    events = collected(race.events(), silent)
-    failed = {event.lane: event.event.message for event in events if isinstance(event.event, Failed)}
-    steps = {name: lane.steps for name, lane in race.lanes.items()}
-    return Raced(race, steps, failed)
+    spec = RaceSpec(tuple(lanes), params, audit=audit, solo=solo)
+    race = TorchRace(loaded, spec, prompt)
+    return Raced(Entry("", "", prompt, spec), race, collected(race.events(), silent))
+
+
+def decisions(done: Raced, lane: str) -> list[tuple[Any, ...]]:
+    """What each step drafted, accepted and committed."""
+    return [(step.drafted, step.num_accepted, step.token_ids) for step in steps(done.events, lane)]
+
+
+def differ(done: Raced, lane: str) -> tuple[int, int, int]:
+    """(tokens, those that differ from the baseline's, rows of logits that differ); rows only where audited."""
+
+    def all_of(name: str, what: str) -> list[int]:
+        return [item for step in steps(done.events, name) for item in getattr(step, what)]
+
+    own, base = ([all_of(name, what) for what in ("token_ids", "checksums")] for name in (lane, BASELINE))
+    num = max(len(own[0]), len(base[0]))
+    tokens, rows = (num - sum(a == b for a, b in zip(*pair, strict=False)) for pair in zip(own, base, strict=True))
+    return num, tokens, rows if any(own[1]) else 0
 
 
 def judged(done: Raced, lane: str = SPECULATIVE) -> tuple[bool, str, dict[str, Any]]:
@@ -100,8 +77,8 @@ def judged(done: Raced, lane: str = SPECULATIVE) -> tuple[bool, str, dict[str, A
     only if the race said that its widths are not exact."""
     if done.failed:
         return False, f"failed: {done.failed}", {}
-    num, tokens, rows = done.differ(lane)
-    verdict, plan = done.race.result()["verdicts"][lane], done.race.widths.plan
+    num, tokens, rows = differ(done, lane)
+    verdict, plan = done.verdicts[lane], done.race.widths.plan
     ok = num > 0 and verdict["kind"] != "different" and not (tokens and plan.exact)
     numbers = {"tokens": num, "tokens_differ": tokens, "rows_differ": rows, "exact": plan.exact, "width": plan.width}
     says = f"{verdict['kind']}, {tokens} of {num} tokens and {rows} rows differ{'' if plan.exact else ', not exact'}"
@@ -161,7 +138,7 @@ def correctness(part: Part) -> None:
             ok, says, numbers = judged(both[0], name)
             part.row(f"{what}, {name}: {says}", ok, **numbers)
         # Lanes share graph memory. One that reads another's numbers still writes the same tokens, in more steps.
-        unlike = [name for name in DRAFTERS if both[0].decisions(name) != both[1].decisions(name)]
+        unlike = [name for name in DRAFTERS if decisions(both[0], name) != decisions(both[1], name)]
         ok = not unlike or not both[0].race.widths.plan.exact
         part.row(f"{what}: lanes that draft otherwise in turns than alone: {', '.join(unlike) or 'none'}", ok)
 
@@ -169,17 +146,12 @@ def correctness(part: Part) -> None:
 def golden(part: Part, loaded: Any, kind: str) -> None:
     """Whether a head of the fixture drafts in float32, step by step, what it drafted when it was trained."""
     known, num = json.loads(GOLDEN.read_text()), 16 if part.small else 60
-    params, k, ids = SamplingParams(max_new_tokens=num + 1), known[kind]["k"], tuple(known["prompt_token_ids"])
-    drafter_name = DRAFTERS[kind.partition("_")[0]][0] + ("#causal" if kind.endswith("block") else "")
-    sampler = Sampler(params, loaded.prepared.vocab_size, loaded.prepared.kernels)
-    drafter = make(drafter_name, DrafterContext(loaded, params, k, 256, sampler, Prompt("", ids), None, silent))
-    target = StaticTarget(loaded.prepared, 256, (k + 1,), drafter.hidden_layers)
-    rule = Coupled(sampler)
-    events = list(decode(target, drafter, rule, ids, StopAt(params, (), None), num + 1, k))
-    steps = [event for event in events if isinstance(event, Step)]
-    tokens = [token for step in steps for token in step.token_ids][:num]
+    drafter = DRAFTERS[kind.partition("_")[0]][0] + ("#causal" if kind.endswith("block") else "")
+    lanes, prompt = standard_lanes(drafter, known[kind]["k"]), Prompt("", tuple(known["prompt_token_ids"]))
+    done = steps(raced(loaded, lanes, prompt, 0.0, num + 1).events, SPECULATIVE)
+    tokens = [token for step in done for token in step.token_ids][:num]
     same = tokens == known["greedy_token_ids"][:num]
-    accepted = [step.num_accepted for step in steps][:-1]  # the last is cut
+    accepted = [step.num_accepted for step in done][:-1]  # the last is cut
     wanted = [0, *known[kind]["per_step_accepted"]]
     as_before = bool(accepted) and accepted == wanted[: len(accepted)]
     says = (

@@ -16,7 +16,6 @@ import os
 import platform
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,12 +28,14 @@ import httpx
 from engine.cache import cache_dir
 from engine.remote.endpoint import Endpoint
 from engine.remote.look import look, takes_chat
+from tests.helpers import ROOT
+from tests.helpers.pageserver import free_port
 from tests.helpers.server_models import write_models
+from tests.helpers.wire import FOLDER
+from tools import end
 from tools.servers.real import ENVIRON, SERVERS, install, version
 from tools.servers.wire import recording
 
-ROOT = Path(__file__).resolve().parents[2]
-WIRE = ROOT / "tests" / "fixtures" / "wire"
 READY_S, COMMAND_S = 400.0, 600.0
 LANES = {"baseline": "plain", "speculative": "speculative"}  # and the fixture of each
 PROMPTS = ("Once upon a time", "The capital of France", "def add(a, b):")
@@ -55,30 +56,20 @@ def started(name: str, speculative: bool, folder: Path) -> Iterator[int]:
     server, models = SERVERS[name], folder / "models"
     with ExitStack() as stack:
         behind = stack.enter_context(started(server.behind, speculative, folder)) if server.behind else 0
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = int(found.getsockname()[1])
+        port = free_port()
         (models / f"{port}.conf").write_text(server.config.format(port=port, behind=behind))
         command = server.command + server.speculative * speculative
         words = shlex.split(command.format(bin=f"{install(name, folder)}/", port=port, config=f"{port}.conf"))
         environ = {**os.environ, **ENVIRON, "HF_HUB_CACHE": str(models)}
         log = stack.enter_context((models / f"{port}.log").open("wb"))
         process = subprocess.Popen(words, cwd=models, env=environ, stdout=log, stderr=log, start_new_session=True)
-        stack.callback(stop, process)
+        stack.callback(end, process, signal.SIGTERM, signal.SIGKILL)
         deadline = time.monotonic() + READY_S
         while not answers(port):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"it did not start: {log.name}")
             time.sleep(0.5)
         yield port
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """The process and all that it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-            os.killpg(process.pid, number)
-            process.wait(15)
 
 
 def answers(port: int) -> bool:
@@ -110,7 +101,7 @@ def results(name: str, folder: Path, record: bool) -> list[str]:
         ports = [stack.enter_context(started(name, kind, folder)) for kind in kinds]
         hidden = {str(folder): "", platform.platform(): "Linux"}
         recorders = [stack.enter_context(recording(port, hidden)) for port in ports if record]
-        asked = [recorder.port for recorder in recorders] or ports
+        asked = [recorder.server_port for recorder in recorders] or ports
         for port in asked if record else ():
             seen = asyncio.run(look(Endpoint("a", "trained", f"http://127.0.0.1:{port}/v1")))
             asyncio.run(takes_chat(seen))
@@ -119,7 +110,7 @@ def results(name: str, folder: Path, record: bool) -> list[str]:
             command = server.command + server.speculative * (kind == "speculative")
             shown = command.format(bin="", port=8000, config="config")
             about = {"server": name, "version": version(name), "command": shown, "date": time.strftime("%Y-%m-%d")}
-            recorder.save(WIRE / f"{name}-{kind}.json.gz", about)
+            recorder.save(FOLDER / f"{name}-{kind}.json.gz", about)
     return found
 
 
