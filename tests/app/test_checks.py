@@ -12,6 +12,7 @@ import time
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -66,27 +67,29 @@ TRUE_REASONS: dict[str, tuple[str, ...]] = {
 }
 
 
+def looked(monkeypatch, served, pairs, gpu=lambda: H100):
+    """The machine once it has looked at these pairs; which asks for their config.json, and for nothing else."""
+    with config_hub(monkeypatch, served, frozenset({LLAMA, LARGE_LLAMA})) as hub:
+        machine = look(Machine(gpu=True), pairs, gpu)
+    named = {name for target, drafter in pairs for name in (target, repository(drafter)) if name}
+    assert set(hub.asked) == {(name, "resolve/main/config.json") for name in named}
+    return machine
+
+
 def test_every_published_model_is_offered_or_refused_for_what_it_is(monkeypatch):
     """The bar: a visitor would wait for tens of GB and then read what was known before; or a model that runs would be
     kept from him. And nothing but config.json may be fetched to know it."""
-    with config_hub(monkeypatch, PUBLISHED, frozenset({LLAMA, LARGE_LLAMA})) as hub:
-        machine = look(Machine(gpu=True), [(name, "ngram") for name in PUBLISHED], lambda: H100)
+    machine = looked(monkeypatch, PUBLISHED, [(name, "ngram") for name in PUBLISHED])
     assert set(TRUE_REASONS) == set(PUBLISHED)
     for name, words in TRUE_REASONS.items():
         said = reason(name, "ngram", machine)
         assert bool(said) == bool(words) and all(word in said for word in words), (name, said)
         assert "\n" not in said and not said.endswith(".")
-    assert {name for name, _ in hub.asked} == set(PUBLISHED)
-    assert {path for _, path in hub.asked} == {"resolve/main/config.json"}
 
 
-def test_the_page_asks_for_what_it_names_and_nothing_else(monkeypatch):
+def test_what_the_page_offers_on_an_h100(monkeypatch):
     """Weights of a drafter would be fetched for a list; or a pair would be offered unseen."""
-    with config_hub(monkeypatch, CONFIGS) as hub:
-        catalogue = load(look(Machine(gpu=True), on_hub(), lambda: H100))
-    named = {name for target, drafter in on_hub() for name in (target, repository(drafter))}
-    assert {name for name, _ in hub.asked} == named - {""}
-    assert {path for _, path in hub.asked} == {"resolve/main/config.json"}
+    catalogue = load(looked(monkeypatch, CONFIGS, on_hub()))
     assert catalogue.default.target == "Qwen/Qwen3-8B" and HEADLINE in {pair.target for pair in catalogue.runnable}
     assert not any(offer.reason == NOT_CHECKED for offer in catalogue.offers)
 
@@ -126,15 +129,8 @@ def test_a_pair_is_offered_or_refused_for_what_hub_and_torch_say(monkeypatch, pa
     """A renamed or damaged repository, or a head that the engine refuses, would be found out after the visitor's click
     and tens of GB; 401 and 403 mean that somebody has to do something, and what; not that the hub is away. nvidia-smi
     sees a GPU that a CPU build of torch, a missing torch or a broken driver cannot use."""
-
-    def ask() -> Any:
-        if isinstance(gpu, Exception):
-            raise gpu
-        return gpu
-
     monkeypatch.setattr("huggingface_hub.get_token", lambda: token)
-    with config_hub(monkeypatch, served, frozenset({LLAMA})):
-        machine = look(Machine(gpu=True), [pair] if gpu is H100 else on_hub(), ask)
+    machine = looked(monkeypatch, served, [pair] if gpu is H100 else on_hub(), Mock(side_effect=[gpu]))
     said, catalogue = reason(*pair, machine), load(machine)
     assert fnmatchcase(said, says), said
     assert catalogue.note == note and (gpu is H100 or catalogue.default.target == DEFAULT_TARGET)

@@ -71,8 +71,7 @@ def test_what_the_page_opens_with_can_be_raced(catalogue) -> None:
 def test_model_and_guesses_never_contradict_each_other() -> None:
     """A pair named after one drafter would appear next to another: each target is listed once, and the line below the
     drafter is about that drafter."""
-    for machine in (SMALL, LARGE):
-        catalogue = load(machine)
+    for catalogue in CATALOGUES:
         targets = [catalogue.pair(pair_id).target for _, pair_id in pair_choices(catalogue)]
         assert targets == list(dict.fromkeys(pair.target for pair in catalogue.runnable))
         assert catalogue.default.id in dict(map(reversed, pair_choices(catalogue)))
@@ -165,10 +164,9 @@ class Shown:
 
 def shortest(steps: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     """The last model, the last example, what was written and set since, in their order, and nothing of before."""
-    last = {kind: i for i, (kind, _) in enumerate(steps) if kind != "set"}
-    model = max((last[kind] for kind in ("model", "door") if kind in last), default=-1)
-    example = last.get("example", -1)
-    kept = {i for i in (model, example, last.get("own", -1)) if i >= 0}
+    last = {"model" if kind == "door" else kind: i for i, (kind, _) in enumerate(steps) if kind != "set"}
+    model, example, own = (last.get(kind, -1) for kind in ("model", "example", "own"))
+    kept = {model, example, own}
     for i, (kind, what) in enumerate(steps):
         of_the_text = kind == "set" and set(what) <= {"temperature", "top_p", "seed", "max_new_tokens"}
         if kind == "set" and i > (example if of_the_text else max(model, example)):
@@ -254,37 +252,34 @@ def test_a_race_says_how_it_differs_from_the_recording_in_its_place() -> None:
         assert "else EAGLE-3 head, k = 3; the recording" in call("settingsDifference", race, recording)["whole"]
 
 
-def test_the_box_says_why_it_cannot_be_ticked() -> None:
-    """A box that is refused only after a click, with a sentence about another program's option."""
-    (box,) = (control for control in controls(load(SMALL)) if control.name == "chat")
-    assert not box.options["interactive"] and "base model" in str(box.help)
-    with pytest.raises(UsageError, match="has no chat template") as refused:
-        read_request(load(SMALL), {**defaults(load(SMALL)), "chat": True})
-    assert "--" not in str(refused.value)
+TEMPLATE = {"chat_template": "{{ x }}"}
+# What the command line names, or the files of the folder that it names -> whether its model has a chat template.
+TEMPLATES: list[Any] = [
+    ({}, False),
+    ({"drafter": "ngram"}, False),
+    ({"target": TUNED.target}, True),
+    ({"target": "somebody/something"}, None),
+    ({"target": str(ROOT / "tests/fixtures/trained/target")}, True),
+    ({"tokenizer_config.json": TEMPLATE}, True),
+    ({"tokenizer_config.json": {}, "chat_template.jinja": "{{ x }}"}, True),
+    ({"tokenizer_config.json": {}}, False),
+    ({"config.json": {}}, False),
+]
 
 
-@pytest.mark.parametrize(
-    "files, has",
-    [
-        ({"tokenizer_config.json": {"chat_template": "{{ x }}"}}, True),
-        ({"tokenizer_config.json": {}, "chat_template.jinja": "{{ x }}"}, True),
-        ({"tokenizer_config.json": {}}, False),
-        ({"config.json": {}}, False),
-    ],
-)
-def test_a_folder_tells_whether_it_has_a_template(tmp_path: Any, files: dict[str, Any], has: bool) -> None:
-    """A model of one's own whose box is locked although it has a template, or the other way round."""
-    for name, content in files.items():
-        (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-    assert load(SMALL, target=str(tmp_path)).default.chat is has
-
-
-def test_the_command_line_knows_a_target_that_ships() -> None:
-    """`--target` with a name of the catalogue, or with a repository that nobody knows."""
-    assert load(SMALL, target=TUNED.target).default.chat is True
-    assert load(SMALL, drafter="ngram").default.chat is False
-    unknown: Catalogue = load(SMALL, target="somebody/something")
-    assert unknown.default.chat is None
-    (box,) = (control for control in controls(unknown) if control.name == "chat")
-    assert box.options["interactive"] and box.default is False
-    assert load(SMALL, target=str(ROOT / "tests/fixtures/trained/target")).default.chat is True
+@pytest.mark.parametrize(("named", "chat"), TEMPLATES)
+def test_the_box_is_locked_only_if_there_is_no_template_and_says_so(tmp_path: Any, named: Any, chat: Any) -> None:
+    """A box that is refused only after a click, with a sentence about another program's option; or one that is locked
+    although the model, of one's own perhaps, has a template."""
+    if any("." in name for name in named):
+        for name, content in named.items():
+            (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+        named = {"target": str(tmp_path)}
+    catalogue = load(SMALL, **named)
+    (box,) = (control for control in controls(catalogue) if control.name == "chat")
+    assert (catalogue.default.chat, box.default) == (chat, bool(chat))
+    assert box.options["interactive"] == (chat is not False) == ("base model" not in str(box.help))
+    if chat is False:
+        with pytest.raises(UsageError, match="has no chat template") as refused:
+            read_request(catalogue, {**defaults(catalogue), "chat": True})
+        assert "--" not in str(refused.value)

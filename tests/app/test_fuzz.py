@@ -25,12 +25,10 @@ def test_no_call_breaks_the_page_or_learns_anything(server: Any) -> None:
         drawn = calls(fuzzer.config)
 
         def send(num_calls: int) -> None:
-            @settings(max_examples=num_calls, database=None, phases=[Phase.generate], suppress_health_check=HealthCheck)
-            @given(drawn)
-            def one(call: Any) -> None:
-                fuzzer.send(call)
-
-            one()
+            limits = settings(
+                max_examples=num_calls, database=None, phases=[Phase.generate], suppress_health_check=HealthCheck
+            )
+            limits(given(drawn)(lambda call: fuzzer.send(call)))()
 
         send(NUM_CALLS // 2)  # loads what is loaded once
         fuzzer.statuses.clear()

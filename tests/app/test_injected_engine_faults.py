@@ -12,8 +12,8 @@ import ast
 import asyncio
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import aclosing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +37,6 @@ from engine.studies.prompts.study_file import study_file
 from engine.text import StopAt
 from tests.helpers import ROOT, full_disk
 from tests.helpers.hub import ask_at, config_hub
-from tests.helpers.staged import watch
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, text_of, trained
 
@@ -52,20 +51,25 @@ class Backend(TorchBackend):
         self.loader = Loader(loaded)
 
 
-def pair(target: str = str(TRAINED)) -> Pair:
-    return Pair("trained", "trained", target, "ngram", 3, "", False)
-
-
 def request(drafter: str = "ngram", target: str = str(TRAINED)) -> RaceRequest:
     spec = RaceSpec(standard_lanes(drafter, 3), SamplingParams(max_new_tokens=NUM))
-    return RaceRequest("a race", PROMPTS[0], False, pair(target), spec)
+    return RaceRequest("a race", PROMPTS[0], False, Pair("trained", "trained", target, "ngram", 3, "", False), spec)
+
+
+def last_of(stage: Stage | Studies, wanted: Any) -> dict[str, Any]:
+    """What the last frame says, extras included; the recording of a race is read."""
+
+    async def watch() -> dict[str, Any]:
+        async with aclosing(stage.frames("a", "at a", wanted)) as frames:
+            seen = [json.loads(text) async for text in frames]
+        recordings = [frame["recording"] for frame in seen if frame.get("recording")]
+        return {**seen[-1], "recording": json.loads(recordings[-1]) if recordings else None}
+
+    return asyncio.run(watch())
 
 
 def raced(backend: TorchBackend, wanted: RaceRequest) -> dict[str, Any]:
-    """What the last frame of a race says, extras included; its recording is read."""
-    seen = asyncio.run(watch(Stage(backend), "a", order=wanted))
-    recordings = [frame["recording"] for frame in seen if frame["recording"]]
-    return {**seen[-1], "recording": json.loads(recordings[-1]) if recordings else None}
+    return last_of(Stage(backend), wanted)
 
 
 def is_good(last: dict[str, Any]) -> bool:
@@ -76,47 +80,26 @@ def is_good(last: dict[str, Any]) -> bool:
     )
 
 
-def raises(error: BaseException, after: int = 0) -> Callable[..., Any]:
-    """A function that raises this, from the call after so many on; those before return nothing."""
+def raises(error: BaseException, after: int = 0, right: Callable[..., Any] = print) -> Callable[..., Any]:
+    """A function that raises this, from the call after so many on; those before are calls of `right`."""
     calls = iter(range(after))
 
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(*arguments: Any, **options: Any) -> Any:
         if next(calls, None) is None:
             raise error
+        return right(*arguments, **options)
 
     return fail
-
-
-def cut_then_raises(error: BaseException) -> Callable[..., Any]:
-    """`StopAt.cut`, until its third call raises this: the race has steps by then."""
-    right, fail = StopAt.cut, raises(error, 2)
-
-    def cut(self: StopAt, token_ids: Any) -> Any:
-        fail()
-        return right(self, token_ids)
-
-    return cut
-
-
-@contextmanager
-def not_numbers(model: Any) -> Iterator[None]:
-    """The model's embedding is NaN."""
-    weight = model.get_input_embeddings().weight.data
-    before = weight.clone()
-    weight.fill_(float("nan"))
-    try:
-        yield
-    finally:
-        weight.copy_(before)
 
 
 NO_MEMORY = RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory")
 SECRET = ValueError("a secret of the machine")
 NO_ROOM, BUG = "not enough memory on cpu", "a bug in Photofinish"
-IN_A_STEP, OF_A_DRAFTER = "engine.text.StopAt.cut", "engine.drafters.ngram.NgramDrafter"
+OF_A_DRAFTER = "engine.drafters.ngram.NgramDrafter"
+CUT = "engine.text.StopAt.cut"  # whose third call is in a step of the race
 FAULTS: dict[str, tuple[str, Any, str, str]] = {
     "memory in set-up": ("engine.session.set_up.choose_widths", raises(NO_MEMORY), "failed", NO_ROOM),
-    "memory in a step": (IN_A_STEP, cut_then_raises(MemoryError()), "failed", NO_ROOM),
+    "memory in a step": (CUT, raises(MemoryError(), 2, StopAt.cut), "failed", NO_ROOM),
     "memory in the extras": ("engine.what_if.ask.members", raises(NO_MEMORY), "finished", "Finished."),
     "the extras raise": ("engine.what_if.ask.members", raises(SECRET), "finished", "Finished."),
     "a bug in set-up": ("engine.session.set_up.warm_up", raises(SECRET), "failed", BUG),
@@ -125,7 +108,7 @@ FAULTS: dict[str, tuple[str, Any, str, str]] = {
     "a drafter in a draft": (f"{OF_A_DRAFTER}.propose", raises(SECRET), "finished", "Lane spec"),
     "the tokenizer at the prompt": ("app.jobs.backend.encode_prompt", raises(SECRET), "failed", BUG),
     "the tokenizer at a step": ("engine.text.Pieces.push", raises(SECRET), "failed", BUG),
-    "the thread ends in a step": (IN_A_STEP, cut_then_raises(SystemExit(3)), "failed", "a bug in"),
+    "the thread ends in a step": (CUT, raises(SystemExit(3), 2, StopAt.cut), "failed", "a bug in"),
     "the verdict": ("engine.session.torch_race.compare", raises(SECRET), "failed", BUG),
 }
 
@@ -149,8 +132,13 @@ def test_logits_that_are_not_numbers_are_named(whose: str) -> None:
     assert is_good(raced(backend, request(drafter)))
     loaded = trained()
     broken = loaded if whose == "target" else loaded.companions[0]
-    with not_numbers(broken.model):
+    weight = broken.model.get_input_embeddings().weight.data
+    before = weight.clone()
+    weight.fill_(float("nan"))
+    try:
         last = raced(backend, request(drafter))
+    finally:
+        weight.copy_(before)
     assert "not numbers (NaN)" in last["status"]["text"]
     if whose == "drafter":
         assert last["recording"]["verdicts"]["plain"]["kind"].startswith("identical"), "only its own lane ends"
@@ -244,8 +232,8 @@ def test_a_study_goes_on_after_a_prompt_that_fails(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(TorchRace, "events", events)
     prompts = tuple(FilePrompt(i, "k", text) for i, text in enumerate(("def f(", "second", "import "), 1))
-    wanted = StudyRequest(prompts, pair(), ("ngram",), SamplingParams(max_new_tokens=NUM), "key")
-    last = asyncio.run(watch(Studies(Backend(), RaceQueue()), "a", order=wanted))[-1]
+    wanted = StudyRequest(prompts, request().pair, ("ngram",), SamplingParams(max_new_tokens=NUM), "key")
+    last = last_of(Studies(Backend(), RaceQueue()), wanted)
     faults = [row["fault"] for row in last["report"]["rows"]]
     assert last["state"] == "finished" and faults == ["", "line 2: the race failed on cpu: no luck", ""]
     assert [row["speedup"] is None for row in last["report"]["rows"]] == [False, True, False]

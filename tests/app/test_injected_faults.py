@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import aclosing
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -37,14 +38,11 @@ SECRET = "a secret of the machine"
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of a test: what hangs does so within a moment."""
-    for module, name, value in (
-        (worker, "QUIET_S", 0.3),
-        (worker, "STEP_S", 0.3),
-        (studies, "QUIET_S", 0.3),
-        (studies, "TICK_S", 0.01),
-        (races, "END_S", 0.2),
-    ):
-        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(worker, "QUIET_S", 0.3)
+    monkeypatch.setattr(worker, "STEP_S", 0.3)
+    monkeypatch.setattr(studies, "QUIET_S", 0.3)
+    monkeypatch.setattr(studies, "TICK_S", 0.01)
+    monkeypatch.setattr(races, "END_S", 0.2)
 
 
 class Faulty(StagedBackend):
@@ -73,7 +71,7 @@ class Faulty(StagedBackend):
 
 
 class Work(Study):
-    """A study of one prompt, which does `fault()` once."""
+    """A study of one prompt, which does `fault()`."""
 
     def __init__(self, fault: Any) -> None:
         super().__init__(())
@@ -81,8 +79,7 @@ class Work(Study):
 
     def work(self) -> None:
         self._progress("racing", None)
-        fault, self.fault = self.fault, lambda: None
-        fault()
+        self.fault()
         self.is_complete = True
 
     def frame(self) -> dict[str, Any]:
@@ -96,13 +93,6 @@ async def studied(studies: StudiesOf, visitor: str, fault: Any) -> str:
             return str(json.loads([text async for text in frames][-1])["text"])
     except PhotofinishError as error:
         return str(error)
-
-
-def raising(error: BaseException) -> Any:
-    def fault() -> None:
-        raise error
-
-    return fault
 
 
 BUG, NO_MEMORY = "a bug in Photofinish", "there is not enough memory for this; choose a smaller model"
@@ -125,10 +115,9 @@ async def test_whatever_ends_a_thread_its_visitor_reads_why(where: str, end: str
     """A traceback, a stream or a study that goes on for ever, a device or a model that nobody ever gets
     again; or a race that is over and spoilt by its extras."""
     error, words = ENDS[end]
-    fault = raising(error)
+    fault = Mock(side_effect=error)
     if where == "load":
-        faults = iter([fault])
-        loader = Loader(lambda target, progress: next(faults, lambda: "loaded")())
+        loader = Loader(Mock(side_effect=[error, "loaded"]))
         with pytest.raises(PhotofinishError, match=words) as said:
             loader.get("a model", silent)
         assert SECRET not in str(said.value) and loader.get("a model", silent) == "loaded"
@@ -191,9 +180,8 @@ async def test_what_hangs_is_said_to_everybody(where: str) -> None:
     studies = StudiesOf(Work, stage.queue)
     try:
         first: Any = asyncio.create_task(studied(studies, "a", goes_on.wait) if where == "study" else watch(stage, "a"))
-        await until(lambda: stage.queue.is_stalled is False and not stage.queue.is_empty)
-        if where == "extras":
-            await until(lambda: not backend.where)  # extras that have not begun are dropped for whoever waits
+        # It has begun: extras that have not are dropped for whoever waits.
+        await until(lambda: not stage.queue.is_empty and backend.where not in PLACES)
         waiting = asyncio.create_task(watch(stage, "b"))
         last = await first if where == "study" else (await first)[-1]
         if where == "extras":

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,6 @@ API = f"""info info?all_endpoints=1 app_id startup-events queue/status queue/dat
     call/v2/race call/v2/race/{RACE_ID} call/v2/stop/{RACE_ID} call/race/x reset upload upload_progress component_server
     process_recording heartbeat/a stream/a/b login file=/etc/passwd file/etc/passwd proxy=http://127.0.0.1:1/
     deep_link?session_hash=a""".split()
-FILE_PATHS = ["/recordings", "/prompts", "/prompts?name=.csv&whole"]
 PATHS = [*SITE.split(), *(f"/gradio_api/{path}" for path in API), "/assets/" + "a" * 300, "/" + "x" * 9_000]
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "get", "X" * 70]
 HEADERS: list[tuple[str, str]] = [
@@ -86,7 +85,9 @@ RUNS: list[tuple[str, dict[str, list[Any]]]] = [  # what a tab asks for, with wh
     ("study", {**FILE, "limit": [1, 2], "max_new_tokens": [8], "kept": [None, "{}"]}),
     ("open", {"saved": SAVED + TEXTS}),
 ]  # fmt: skip
-YOURS: dict[str, dict[str, list[Any]]] = {  # never put to use: the page would be another one for whoever comes next
+ROUTES: dict[str, dict[str, list[Any]]] = {
+    "/tokens": {"text": [*PROMPTS, *TEXTS], "target": [TARGET, *TEXTS]},
+    # Never put to use: the page would be another one for whoever comes next.
     "/yours/model": {"target": [TARGET, *TEXTS], "drafter": ["ngram", *TEXTS], "use": [False]},
     "/yours/servers": {
         "url": ["http://127.0.0.1:1/v1", "localhost:1", *TEXTS], "url2": ["", "127.0.0.1:1"], "key": ["sk-x", *TEXTS],
@@ -147,7 +148,8 @@ def recordings(draw: st.DrawFn) -> Call:
             place[key] = draw(ODD)
             if draw(st.booleans()):
                 del place[key]
-    return Call("POST", draw(st.sampled_from(FILE_PATHS)), draw(torn(json.dumps(base).encode())))
+    path = draw(st.sampled_from(["/recordings", "/prompts", "/prompts?name=.csv&whole"]))
+    return Call("POST", path, draw(torn(json.dumps(base).encode())))
 
 
 def posted(target: str, body: Any, draw: st.DrawFn, then: Call | None = None) -> Call:
@@ -190,9 +192,8 @@ def calls(config: Mapping[str, Any]) -> st.SearchStrategy[Call]:
 
     @st.composite
     def of_routes(draw: st.DrawFn) -> Call:
-        path = draw(st.sampled_from([*YOURS, "/tokens", "/tokens"]))
-        tokens = {"text": [*PROMPTS, *TEXTS], "target": [TARGET, *TEXTS]}
-        body = draw(members(YOURS.get(path, tokens)))
+        path = draw(st.sampled_from([*ROUTES, "/tokens"]))
+        body = draw(members(ROUTES[path]))
         if path == "/yours/model":
             body["use"] = draw(st.sampled_from([False, 1, "true"]))
         return posted(path, body, draw)
@@ -249,12 +250,6 @@ class Fuzzer:
             client.close()
 
     def send(self, call: Call) -> None:
-        status, answer = self._send(call)
-        if call.then and status == 200:
-            given = re.match(r'{"event_id":"(\w+)"}', answer)
-            self._send(replace(call.then, target=call.then.target.replace("ID", given[1] if given else "ID")))
-
-    def _send(self, call: Call) -> tuple[int, str]:
         began = time.monotonic()
         status, answer = self._bare(call.bare) if call.bare else self._asked(call)
         took_s = time.monotonic() - began
@@ -264,7 +259,9 @@ class Fuzzer:
         problems |= {f"status {status}"} if status >= 500 else set()
         problems |= {"slow"} if took_s > SLOW_S else set()
         self.problems += [f"{why}: {str(call)[:400]} -> {answer[:300]}" for why in sorted(problems)]
-        return status, answer
+        if call.then and status == 200:
+            given = re.match(r'{"event_id":"(\w+)"}', answer)
+            self.send(replace(call.then, target=call.then.target.replace("ID", given[1] if given else "ID")))
 
     def _asked(self, call: Call) -> tuple[int, str]:
         """(status, answer), as much of it as comes in time."""
@@ -296,12 +293,9 @@ class Fuzzer:
 
     def _bare(self, request: bytes) -> tuple[int, str]:
         answer = b""
-        with socket.create_connection((self._base.hostname, self._base.port), timeout=BARE_S) as bare:
-            try:
-                bare.sendall(request)
-                while len(answer) < MAX_READ and (part := bare.recv(65_536)):
-                    answer += part
-            except OSError:
-                pass
+        with socket.create_connection((self._base.hostname, self._base.port), BARE_S) as bare, suppress(OSError):
+            bare.sendall(request)
+            while len(answer) < MAX_READ and (part := bare.recv(65_536)):
+                answer += part
         status = answer[9:12]
         return int(status) if status.isdigit() else 0, answer.decode("utf-8", "replace")

@@ -32,51 +32,45 @@ HEADER: dict[str, Any] = {
 }  # fmt: skip
 PARAMS = {"temperature": 0, "top_k": 0, "top_p": 1, "seed": 0, "max_new_tokens": 100_000, "stop": []}
 VERDICT = {"kind": "near_tie", "rows_compared": 0, "rows_different": None, "first_difference": None, "sentence": ""}
+FAILED = {"lane": "plain", "clock_s": 0, "type": "failed", "message": ""}
+HYBRID = "hybrid:ngram+eagle3"
+SERVERS = {"type": "server", "name": "servers", "threads": None}
 ROW = {"ids": [7, 8], "logits": [0, 0], "log_z": 1}
 
 
 class Taken(NamedTuple):
-    """What became of a recording: its refusal, "" if it was drawn; seconds of the slowest request, on the wall clock
-    and of the processor."""
+    """What became of a recording: its refusal, "" if it was drawn; the processor's seconds for the slowest request."""
 
     refused: str
-    wall_s: float
     cpu_s: float
 
 
 def take(text: str) -> Taken:
     """The requests that a browser makes with a recording: to check and keep it, then for the charts, then for the
     reasons and the switches."""
-    shelf, times = Shelf({}), []
+    shelf, times = Shelf({}), list[float]()
 
     def keep() -> None:
         check_file(text, "it", MAX_RECORDING_CHARS)
         shelf.put("key", checked(text.encode("utf-8", "surrogatepass")))
 
-    def draw() -> None:
-        dump(charts(shelf.get("key")))
-
-    def explain() -> None:
-        recording = shelf.get("key")
-        dump(why(recording))
-        json.dumps(cheats(compared_of(recording)), allow_nan=False)
-
-    def dump(drawn: Iterable[Chart]) -> None:
-        for chart in drawn:
+    def draw(figures: Callable[[Any], Iterable[Chart]] = charts) -> None:
+        for chart in figures(shelf.get("key")):
             if chart.figure is not None:
                 chart.figure.to_json()
 
-    refused = ""
+    def explain() -> None:
+        draw(why)
+        json.dumps(cheats(compared_of(shelf.get("key"))), allow_nan=False)
+
     for request in (keep, draw, explain):
-        wall_s, cpu_s = time.perf_counter(), time.thread_time()
+        began = time.thread_time()
         try:
             request()
         except UsageError as error:
-            refused = str(error)
-        times.append((time.perf_counter() - wall_s, time.thread_time() - cpu_s))
-        if refused:
-            break
-    return Taken(refused, *max(times))
+            return Taken(str(error), max([*times, time.thread_time() - began]))
+        times.append(time.thread_time() - began)
+    return Taken("", max(times))
 
 
 def at_once(token_ids: Sequence[int], **more: Any) -> list[dict[str, Any]]:
@@ -114,22 +108,15 @@ def race(
     return {**HEADER, "spec": spec, "prompt": {"text": "p", "token_ids": list(prompt)}, "events": events, **more}
 
 
-def on_servers(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    made = race(steps, device={"type": "server", "name": "servers", "threads": None})
-    for each in made["spec"]["lanes"]:
-        each.update(drafter="server", k="auto")
-    return made
-
-
 def event(name: str, kind: str, clock_s: float, **more: Any) -> dict[str, Any]:
     return {"lane": name, "clock_s": clock_s, "type": kind, **more}
 
 
 def lane(name: str, drafter: str = "ngram", k: int | str = 63) -> dict[str, Any]:
-    own = {"drafter": drafter, "k": k, "role": "speculative"}
-    if name in ("plain", "baseline"):
-        own = {"drafter": "none", "k": 0, "role": name}
-    return {"name": name, "width": "auto", "rule": "coupled", **own}
+    role = name if name in ("plain", "baseline") else "speculative"
+    if role != "speculative" and drafter != "server":
+        drafter, k = "none", 0
+    return {"name": name, "width": "auto", "rule": "coupled", "drafter": drafter, "k": k, "role": role}
 
 
 def small(**more: Any) -> dict[str, Any]:
@@ -246,7 +233,7 @@ FAMILIES = {
     "copies into themselves": Family(
         lambda n: race(lanes(s=singly([7] * n, drafted=[7] * 63, copied=[0, 0], num_accepted=1)), prompt=[7]), 2**9
     ),
-    "servers": Family(lambda n: on_servers(singly([0] * n)), 2**9),
+    "servers": Family(lambda n: race(singly([0] * n), "server", "auto", device=SERVERS), 2**9),
     # lanes
     "sixteen lanes": Family(lambda n: race({"plain": singly([7]), **many(15, singly([7] * n))}), 2**7),
     "many lanes": Family(lambda n: race(many(n, singly([7]))), 2**11, "spec.lanes has 2048 entries; at most 16"),
@@ -261,9 +248,7 @@ FAMILIES = {
     # texts
     "a long prompt": Family(lambda n: small(prompt=[7] * n), 2**18),
     "too long a prompt": Family(lambda n: small(prompt=[7] * n), 2**20, "1048576 entries; at most 1000000"),
-    "a long text of a prompt": Family(
-        lambda n: small(prompt=[1]) | {"prompt": {"text": "x" * n, "token_ids": [1]}}, 2**18
-    ),
+    "a long text of a prompt": Family(lambda n: small() | {"prompt": {"text": "x" * n, "token_ids": [1]}}, 2**18),
     "too long a text": Family(lambda n: race(at_once([7], pieces=["x" * n])), 2**20, "at most 1000000 characters"),
     "many pieces": Family(lambda n: race(at_once([7] * n, pieces=[" a"] * n)), 2**13),
     "a long piece, then many": Family(
@@ -275,10 +260,7 @@ FAMILIES = {
     "a table without drafts": Family(lambda n: tables(n, {"ngram": []}), 2**12),
     "a table of long drafts": Family(lambda n: tables(n, {"ngram": [7] * 63}), 2**10),
     "a table of wrong drafts": Family(lambda n: tables(n, {"ngram": [8] * 63}), 2**10),
-    "tables of a hybrid": Family(
-        lambda n: tables(n, {"hybrid:ngram+eagle3@tree": [7] * 63}, drafter="hybrid:ngram+eagle3", k="auto"),
-        2**10,
-    ),
+    "tables of a hybrid": Family(lambda n: tables(n, {f"{HYBRID}@tree": [7] * 63}, drafter=HYBRID, k="auto"), 2**10),
     "tables of every length": Family(
         lambda n: tables(n, {f"dflash@{k}": [7] * 63 for k in range(1, 64)}, drafter="dflash"), 2**7
     ),
@@ -312,9 +294,7 @@ FAMILIES = {
         lambda n: json.dumps(params(temperature=7777)).replace("7777", deep(min(n, 900))), 900, "not a list"
     ),
     "a long temperature": Family(lambda n: params(temperature="x" * n), 2**18, "temperature must be a number from 0"),
-    "a long field": Family(
-        lambda n: small(events=[event("plain", "failed", 0, message="") | {"x" * n: 0}]), 2**18, "no field 'x"
-    ),
+    "a long field": Family(lambda n: small(events=[FAILED | {"x" * n: 0}]), 2**18, "no field 'x"),
     "many stop strings": Family(lambda n: params(stop=["x"] * n), 2**14, "stop has 16384 entries; at most 16"),
     "a long integer": Family(lambda n: raw("9" * n), 2**18, "more than 20 digits"),
     "a long fraction": Family(lambda n: raw("0." + "9" * n), 2**18),
@@ -329,8 +309,6 @@ FAMILIES = {
         lambda n: small(widths={**WIDTHS, "widths_class": [8] * n}), 2**14, "widths_class has 16384 entries; at most 64"
     ),
     "many measured widths": Family(lambda n: small(widths={**WIDTHS, "step_s": many(n, 1)}), 2**14),
-    "many fields of an event": Family(
-        lambda n: small(events=[event("plain", "failed", 0, message="") | many(n)]), 2**14, "no field '0'"
-    ),
+    "many fields of an event": Family(lambda n: small(events=[FAILED | many(n)]), 2**14, "no field '0'"),
     "no JSON": Family(lambda n: "x" * n, 2**18, "not JSON"),
 }

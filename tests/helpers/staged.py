@@ -31,14 +31,18 @@ class StagedRace:
         return {key: value for key, value in self._backend.recording.items() if key not in skipped}
 
     def events(self) -> Iterator[LaneEvent]:
-        self._backend.begin()
+        backend = self._backend
+        with backend.lock:
+            backend.running += 1
+            backend.most = max(backend.most, backend.running)
         try:
-            for event in events_of(self._backend.recording):
-                time.sleep(self._backend.step_s)
+            for event in events_of(backend.recording):
+                time.sleep(backend.step_s)
                 yield event
-                self._backend.fail()
+                backend.fail()
         finally:
-            self._backend.end()
+            with backend.lock:
+                backend.running -= 1
 
     def result(self) -> dict[str, Any]:
         return {"verdicts": self._backend.recording["verdicts"]}
@@ -57,7 +61,7 @@ class StagedBackend:
     ) -> None:
         self.recording, self.step_s, self.prepare_s = recording, step_s, prepare_s
         self.fail = failing or (lambda: None)
-        self.running = self.most = self.ended = 0
+        self.running = self.most = 0
         self.lock = threading.Lock()
         self.orders: list[Any] = []
         self.members: dict[str, Any] = {}
@@ -78,16 +82,6 @@ class StagedBackend:
             progress("preparing something", 0.5)
             time.sleep(0.01)
         return StagedRace(self)
-
-    def begin(self) -> None:
-        with self.lock:
-            self.running += 1
-            self.most = max(self.most, self.running)
-
-    def end(self) -> None:
-        with self.lock:
-            self.running -= 1
-            self.ended += 1
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
