@@ -25,7 +25,6 @@ from engine.text import encode_prompt
 from tests.helpers import (
     ROOT,
     gpu_kernels,  # noqa: F401  it switches the interpreter on
-    linear_models,
     tiny,
 )
 from tests.helpers.fake_cuda import CudaTensor, fake_cuda, on_cuda
@@ -167,7 +166,7 @@ def storages(*models: torch.nn.Module) -> int:
 def test_on_a_gpu_there_is_one_set_of_weights(name, monkeypatch):
     """A bench of an 8B target on a GPU would need memory for two: ours and transformers'."""
     monkeypatch.setenv("PHOTOFINISH_TRITON", "0")
-    model = (linear_models if name in linear_models.NAMES else tiny).fresh(name)
+    model = tiny.fresh(name)
     with fake_cuda():
         loaded = LoadedModel(on_cuda(model), None, ModelInfo(name, "", "", "float32", "cuda:0", ""))
         before = storages(loaded.model)

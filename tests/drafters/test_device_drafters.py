@@ -22,7 +22,7 @@ from engine.heads.names import parse_name
 from engine.loading.load_head import load_head
 from engine.progress import silent
 from engine.runner.target import StaticTarget
-from tests.helpers import linear_models, tiny
+from tests.helpers import tiny
 from tests.helpers.heads import FORMATS, HEADS, formats_target, hidden_rows, published
 from tests.helpers.tiny import random_ids
 from tests.helpers.trained import context, trained
@@ -60,7 +60,6 @@ def both(drafters: Any, committed: list[int], new: Any, k: int, stop: int) -> An
 # Draft models
 
 K, NUM_IDS = 7, 190
-MODELS = {"llama": tiny, "gemma3": tiny, "qwen3_next": linear_models, "qwen3_5": linear_models}
 OTHERS = (("gemma3", "greedy"), ("qwen3_next", "temperature"), ("qwen3_5", "top-k and top-p"))
 # How tokens are picked knows nothing of the model that made the rows: each model with one rule, each rule on one.
 PAIRS = [*(("llama", which) for which in SAMPLINGS), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHERS)]
@@ -70,7 +69,7 @@ up_to_k = st.integers(0, K)
 @cache
 def model_pair(name: str, dtype: torch.dtype, which: str) -> tuple[DeviceDraftModelDrafter, DraftModelDrafter]:
     """(the drafter on the device, the host's), over one model. The target's vocabulary is smaller."""
-    prepared = MODELS[name].prepared(name, dtype)
+    prepared = tiny.prepared(name, dtype)
     sampler = Sampler(SAMPLINGS[which], NUM_IDS, prepared.kernels)
     ours, theirs = (StaticTarget(prepared, 256, (WIDTH,), reach=K) for _ in range(2))
     drafter = DeviceDraftModelDrafter(ours, sampler, NUM_IDS, K)

@@ -27,7 +27,7 @@ from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from engine.session import TorchRace
 from engine.text import encode_prompt
-from tests.helpers import linear_models, native_kernels, tiny
+from tests.helpers import native_kernels, tiny
 from tests.helpers.fakes import Adversarial, Empty, Oracle, Random, checksums_of, tokens_of
 from tests.helpers.planted import Real, caught
 from tests.helpers.tiny import LENGTH, TRAINED, lane, random_ids, threads
@@ -45,8 +45,8 @@ MODELS: dict[str, Callable[[], Prepared]] = {
     "gemma3, bfloat16": lambda: tiny.prepared("gemma3", BF16),
     "mistral, bfloat16, torch's linears": lambda: tiny.prepared("mistral", BF16, False),
     "qwen3, float32, torch's linears": lambda: tiny.prepared("qwen3", FP32, False),
-    "qwen3_5, bfloat16": lambda: linear_models.prepared("qwen3_5", BF16),
-    "qwen3_next, float32": lambda: linear_models.prepared("qwen3_next", FP32),
+    "qwen3_5, bfloat16": lambda: tiny.prepared("qwen3_5", BF16),
+    "qwen3_next, float32": lambda: tiny.prepared("qwen3_next", FP32),
     **{f"compiled {name}": partial(native_kernels.prepared, name) for name in native_kernels.NAMES},
 }
 ON_TWO_THREADS = "qwen3, float32, torch's linears"
@@ -127,7 +127,7 @@ LIMITS = {"dflash": 7}
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A checkpoint with linear attention: random weights, the trained fixture's tokenizer, a cache of its own."""
     place = tmp_path_factory.mktemp("linear")
-    linear_models.fresh("qwen3_5").save_pretrained(place)
+    tiny.fresh("qwen3_5").save_pretrained(place)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TRAINED / name, place / name)
     with pytest.MonkeyPatch.context() as patch:

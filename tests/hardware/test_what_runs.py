@@ -26,10 +26,9 @@ from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
 from tests.helpers import races
 from tests.helpers.gpu_kernels import TRITON
-from tests.helpers.gpu_models import config_of
-from tests.helpers.linear_models import fresh as fresh_hybrid
+from tests.helpers.gpu_models import fresh as fresh_small
 from tests.helpers.native_kernels import needs_kernels
-from tests.helpers.tiny import PACKED, TORCH, build, fresh
+from tests.helpers.tiny import PACKED, TORCH, fresh
 from tests.helpers.trained import race
 
 CUDA = torch.device("cuda", 0)
@@ -53,7 +52,7 @@ def test_each_way_to_run_a_step_has_its_own_words(monkeypatch: pytest.MonkeyPatc
     torchs = {"torch": in_all}
     assert told(fresh("qwen3"), TORCH) == ("FusedDecoder", "torch", torchs, "torch's")
     assert told(fresh("qwen3"), PACKED) == ("FusedDecoder", "torch", {"packed by oneDNN": in_all}, "torch's")
-    assert told(fresh_hybrid("qwen3_5"), TORCH)[:2] == ("HybridDecoder", "torch")
+    assert told(fresh("qwen3_5"), TORCH)[:2] == ("HybridDecoder", "torch")
     monkeypatch.setattr(fused_decoder, "DECODERS", set())
     assert told(fresh("qwen3"), TORCH)[:2] == ("Qwen3Model", "transformers' own")
 
@@ -72,11 +71,10 @@ def test_compiled_kernels_are_told() -> None:
 @pytest.mark.slow
 def test_triton_kernels_are_told_and_why_a_decoder_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of six times as many launches would be called Triton's, and nobody would know what to mend."""
-    model_class, config = config_of("qwen3")
-    found = told(build(model_class, config, torch.bfloat16), TRITON)
+    found = told(fresh_small("qwen3"), TRITON)
     assert found == ("GpuDecoder", "Triton", {"Triton": 5}, "ours, Triton")
     monkeypatch.setattr(decoder, "MOST_HEAD_DIM", 8)
-    made = prepare(build(model_class, config, torch.bfloat16), TRITON)
+    made = prepare(fresh_small("qwen3"), TRITON)
     refused = what_runs(made)
     assert (refused["decoder"], refused["linears"]) == ("FusedDecoder", {"Triton": 5})
     assert refused["against"] == "its heads have 16 numbers, more than 8"

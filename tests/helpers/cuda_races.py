@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.core.events import Failed, Prompt, Step
@@ -21,15 +20,10 @@ from engine.loading.loading import LoadedModel, load
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
 from engine.session import TorchRace, set_up
-from tests.helpers import FIXTURES, linear_models, tiny
+from tests.helpers import FIXTURES
 from tests.helpers.fake_cuda import on_cuda
 from tests.helpers.heads import HEADS
 from tests.helpers.tiny import TRAINED
-
-
-def fresh(name: str, dtype: torch.dtype) -> Any:
-    """A tiny model, on the CPU as yet."""
-    return (linear_models if name in linear_models.NAMES else tiny).fresh(name, dtype)
 
 
 def ready(model: Any) -> Prepared:

@@ -14,12 +14,10 @@ from engine.layers.delta_places import Rows
 from engine.layers.delta_rule import DeltaLayer, fix_linear_layers
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
+from tests.helpers import tiny
 from tests.helpers.gpu_kernels import TRITON
-from tests.helpers.linear_models import fresh as fresh_hybrid
-from tests.helpers.tiny import CONFIGS as ALL
-from tests.helpers.tiny import TORCH, build
+from tests.helpers.tiny import TORCH
 
-LAYERS = {"gemma3": 2, "qwen3": 1}  # a sliding and a full one; and with one the interpreter has had enough
 DELTA = "qwen3_5"
 SMALL: dict[str, Any] = {
     "vocab_size": 96,
@@ -30,19 +28,16 @@ SMALL: dict[str, Any] = {
     "linear_key_head_dim": 32,
     "linear_value_head_dim": 16,
 }  # what is changed in the tiny hybrids
-
-
-def config_of(name: str) -> tuple:
-    model_class, config = ALL[name]
-    settings = {**config.to_dict(), "num_hidden_layers": LAYERS[name]}
-    if "layer_types" in settings:
-        settings["layer_types"] = settings["layer_types"][-LAYERS[name] :]
-    return model_class, type(config)(**settings)
+CHANGES: dict[str, dict[str, Any]] = {
+    "gemma3": {"num_hidden_layers": 2, "layer_types": tiny.MIXED[-2:]},
+    "qwen3": {"num_hidden_layers": 1, "layer_types": ["full_attention"]},  # the interpreter has had enough
+    DELTA: SMALL,
+}
 
 
 def fresh(name: str, dtype: torch.dtype = torch.bfloat16) -> Any:
     """The tiny model as transformers runs it."""
-    return fresh_hybrid(name, dtype, **SMALL) if name == DELTA else build(*config_of(name), dtype)
+    return tiny.fresh(name, dtype, **CHANGES[name])
 
 
 @cache
@@ -60,7 +55,7 @@ def prepared(name: str, kernels: bool = True) -> Prepared:
 @cache
 def delta_layer(dtype: torch.dtype = torch.bfloat16, name: str = DELTA, **more: Any) -> DeltaLayer:
     """A linear layer of a tiny hybrid with these changes."""
-    model = fresh_hybrid(name, dtype, **{**SMALL, **more})
+    model = tiny.fresh(name, dtype, **{**SMALL, **more})
     fix_linear_layers(model)
     return next(module for module in model.modules() if isinstance(module, DeltaLayer))
 

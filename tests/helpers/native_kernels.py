@@ -17,25 +17,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import (
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from engine.kernels.cpu import attention, decoder, linear
 from engine.kernels.cpu import build as build_module
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
-from tests.helpers.tiny import BASE, MIXED, PACKED, ROPE, TORCH, WINDOW, build
+from tests.helpers.tiny import BASE, PACKED, TORCH, Model, build, changed
+from tests.helpers.tiny import CONFIGS as ALL
 
 needs_byte_kernels = pytest.mark.skipif(
     not build_module.has("photofinish_pack_bytes"), reason="there are no compiled kernels for weights of 8 bits here"
@@ -47,32 +36,14 @@ WITHOUT = {
 }  # other machines' kernels: what the compiler is to do without, and what is compiled: that takes seconds
 VARIANTS = ("this machine's", *WITHOUT)
 BYTE_VARIANTS = VARIANTS[:2]  # that multiply by weights of 8 bits
-SIZES: dict[str, Any] = {**BASE, "intermediate_size": 112, "head_dim": 32, "vocab_size": 250}
-GEMMA: dict[str, Any] = {
-    "layer_types": MIXED,
-    "sliding_window": WINDOW,
-    "num_hidden_layers": 4,
-    "query_pre_attn_scalar": 24,
-}
-ROPES = {"sliding_attention": ROPE, "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0}}
-CONFIGS: dict[str, tuple[type[PreTrainedModel], Any]] = {
-    "gemma3": (
-        Gemma3ForCausalLM,
-        Gemma3TextConfig(**{**SIZES, **GEMMA, "num_key_value_heads": 1, "head_dim": 64}, rope_parameters=ROPES),
-    ),
-    "llama": (
-        LlamaForCausalLM,
-        LlamaConfig(**{**SIZES, "num_key_value_heads": 4, "num_attention_heads": 4}, tie_word_embeddings=False),
-    ),
-    "mistral": (
-        MistralForCausalLM,
-        MistralConfig(**{**SIZES, "head_dim": 64, "hidden_size": 80}, sliding_window=WINDOW),
-    ),
-    "qwen2": (
-        Qwen2ForCausalLM,
-        Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"} | {"hidden_size": 128}),
-    ),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**{**SIZES, "head_dim": 96}, tie_word_embeddings=True)),
+SIZES: dict[str, Any] = {"intermediate_size": 112, "vocab_size": 250, "head_dim": 32}
+QWEN2 = {key: value for key, value in {**BASE, **SIZES, "hidden_size": 128}.items() if key != "head_dim"}
+CONFIGS: dict[str, Model] = {
+    "gemma3": changed(ALL["gemma3"], **{**SIZES, "head_dim": 64}, query_pre_attn_scalar=24),
+    "llama": changed(ALL["llama"], **SIZES, num_key_value_heads=4),
+    "mistral": changed(ALL["mistral"], **{**SIZES, "head_dim": 64}, hidden_size=80),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**QWEN2)),
+    "qwen3": changed(ALL["qwen3"], **{**SIZES, "head_dim": 96}, tie_word_embeddings=True),
 }
 NAMES = tuple(CONFIGS)
 

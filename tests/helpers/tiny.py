@@ -22,8 +22,12 @@ from transformers import (
     MistralConfig,
     MistralForCausalLM,
     PreTrainedModel,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
 )
 
 from engine.core.decode import decode
@@ -50,7 +54,8 @@ BASE: dict[str, Any] = {
     "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
 }  # fmt: skip
 MIXED = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
-CONFIGS: dict[str, tuple[type[PreTrainedModel], Any]] = {
+Model = tuple[type[PreTrainedModel], Any]
+CONFIGS: dict[str, Model] = {
     "gemma3": (
         Gemma3ForCausalLM,
         Gemma3TextConfig(
@@ -74,6 +79,24 @@ CONFIGS: dict[str, tuple[type[PreTrainedModel], Any]] = {
     ),
 }
 NAMES = tuple(CONFIGS)
+HYBRID = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
+LINEAR: dict[str, Any] = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4,
+}  # fmt: skip
+# As many words as the trained fixture has, whose tokenizer the races borrow.
+DELTA = {**BASE, **LINEAR, "num_hidden_layers": 4, "layer_types": HYBRID, "vocab_size": 2048}
+HYBRIDS: dict[str, Model] = {
+    "qwen3_5": (Qwen3_5ForCausalLM, Qwen3_5TextConfig(**DELTA, tie_word_embeddings=False)),
+    "qwen3_next": (
+        Qwen3NextForCausalLM,
+        Qwen3NextConfig(**DELTA, tie_word_embeddings=False, mlp_only_layers=[0, 1, 2, 3]),
+    ),
+}  # models with linear attention
+
+
+def changed(model: Model, **settings: Any) -> Model:
+    return model[0], type(model[1])(**{**model[1].to_dict(), **settings})
 
 
 def build(
@@ -91,11 +114,16 @@ def build(
     return model.to(dtype).eval()
 
 
-def fresh(name: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """A new copy of the named model, always with the same weights; `trained` is the fixture."""
+def fresh(name: str, dtype: torch.dtype = torch.float32, **settings: Any) -> PreTrainedModel:
+    """A new copy of the named model with these settings, always with the same weights; `trained` is the fixture. The
+    states of a hybrid remember: its heads forget a few tenths a token at most, as a random one's would not."""
     if name == "trained":
         return AutoModelForCausalLM.from_pretrained(TRAINED, dtype=dtype).eval()
-    return build(*CONFIGS[name], dtype)
+    model = build(*changed({**CONFIGS, **HYBRIDS}[name], **settings), dtype)
+    for key, weight in model.named_parameters():
+        if key.endswith("A_log"):
+            weight.data = torch.linspace(0.002, 0.3, len(weight)).log().to(dtype)
+    return model
 
 
 @cache

@@ -21,11 +21,7 @@ from engine.layers.delta_places import Places
 from engine.layers.delta_rule import DeltaLayer, delta_rule_in_chunks
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
-from tests.helpers.linear_models import (
-    fresh,
-    prepared,
-)
-from tests.helpers.tiny import DTYPES, LENGTH
+from tests.helpers.tiny import DTYPES, LENGTH, fresh, prepared
 
 
 @settings(max_examples=15)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -18,15 +17,13 @@ from engine.core.interfaces import Draft
 from engine.core.sampling.accept import Coupled, Rejection
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SamplingParams
+from engine.exactness.operators import same_bits
 from engine.runner.forward import Buffers
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from engine.runner.whole_step import DeviceStep, StepInput
-from tests.helpers.dispatch import bits
 from tests.helpers.fakes import Adversarial, Empty, Ends, Oracle, Random, sample_with, tokens_of
-from tests.helpers.linear_models import NAMES as HYBRIDS
-from tests.helpers.linear_models import prepared as hybrid
-from tests.helpers.tiny import DTYPES, LENGTH, NAMES, PACKED, TORCH, prepared, random_ids
+from tests.helpers.tiny import DTYPES, HYBRIDS, LENGTH, NAMES, PACKED, TORCH, lane, prepared, random_ids
 
 WIDTHS = (2, 4, 8)
 temperatures, seeds = st.sampled_from([0.0, 0.3, 1.0, 2.5]), st.integers(0, 2**63 - 1)
@@ -76,14 +73,9 @@ def target_of(model: Prepared, whole: bool, **more: Any) -> StaticTarget:
     return StaticTarget(model, LENGTH, WIDTHS, whole_steps=whole, **more)
 
 
-def written(
-    target: StaticTarget, drafter: Any, prompt: list[int], params: SamplingParams, sample: Any = None
-) -> list[Any]:
+def written(target: StaticTarget, drafter: Any, prompt: list[int], params: SamplingParams) -> list[Any]:
     """A lane's events without their times."""
-    rule = Coupled(sample or Sampler(params, target.vocab_size, PACKED))
-    events = decode(
-        target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, max(WIDTHS) - 1, audit=True
-    )
+    events = lane(target.prepared, drafter, prompt, WIDTHS, params, max(WIDTHS) - 1, target=target)
     return [replace(e, draft_s=0.0, verify_s=0.0) if isinstance(e, Step) else e for e in events][1:-1]
 
 
@@ -93,38 +85,36 @@ DRAFTERS = {
     "all right": lambda truth, seed, vocab: Oracle(truth),
     "all wrong": lambda truth, seed, vocab: Adversarial(truth, vocab),
 }
+models = st.sampled_from([*NAMES, *HYBRIDS])
 CUTS = st.sampled_from([{}, {"top_k": 5}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.7}])
-models = [partial(prepared, name) for name in NAMES] + [partial(hybrid, name) for name in HYBRIDS]
 
 
 @pytest.mark.slow
 @settings(max_examples=12)
-@given(st.sampled_from(models), st.sampled_from(DTYPES), temperatures, CUTS, st.integers(0, 99), st.integers(0, 40))
-def test_whole_steps_write_what_rows_write(model, dtype, temperature, cuts, seed, num_prompt):
+@given(models, st.sampled_from(DTYPES), temperatures, CUTS, st.integers(0, 99), st.integers(0, 40))
+def test_whole_steps_write_what_rows_write(name, dtype, temperature, cuts, seed, num_prompt):
     """Lanes on CUDA and on the CPU would be two decoders: other tokens, other bits, other accepted counts, or what a
     rejected draft leaves behind."""
-    model = model(dtype)
+    model = prepared(name, dtype)
     params = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=14, **cuts)
     prompt = random_ids(num_prompt + 1, model.vocab_size, seed)
     plain = written(target_of(model, False), Empty(), prompt, params)
     truth = tokens_of(plain)
-    for name, make in DRAFTERS.items():
+    for drafter, make in DRAFTERS.items():
         ours, theirs = (
             plain
-            if name == "none" and not whole
+            if drafter == "none" and not whole
             else written(target_of(model, whole), make(truth, seed, model.vocab_size), prompt, params)
             for whole in (True, False)
         )
         assert ours == theirs and tokens_of(ours) == truth
 
 
-@pytest.mark.parametrize(
-    "model", [partial(prepared, "mistral"), partial(hybrid, "qwen3_next")], ids=["mistral", "qwen3_next"]
-)
-def test_forwards_between_whole_steps_see_the_same_sequence(model):
+@pytest.mark.parametrize("name", ["mistral", "qwen3_next"])
+def test_forwards_between_whole_steps_see_the_same_sequence(name):
     """The device hears of the pointer only with the next call: a row explained after a race, a second prefill or a
     timing would run elsewhere. Draft heads read the hidden states of the same tokens."""
-    model = model(torch.float32)
+    model = prepared(name)
     ids = random_ids(40, model.vocab_size, 4)
     rule = Coupled(Sampler(SamplingParams(), model.vocab_size, PACKED))
     targets = [target_of(model, whole, hidden_layers=(0, 2)) for whole in (True, False)]
@@ -151,7 +141,7 @@ def test_forwards_between_whole_steps_see_the_same_sequence(model):
         target.extend(ids[:30], 0)
         found.append(target.extend(ids[30:31], 1)[0].clone())
         rows.append(found)
-    assert len(rows[0]) == len(rows[1]) >= 4 and all(torch.equal(bits(a), bits(b)) for a, b in zip(*rows, strict=True))
+    assert len(rows[0]) == len(rows[1]) >= 4 and all(same_bits(a, b) for a, b in zip(*rows, strict=True))
 
 
 def test_other_rules_stay_on_the_host():

@@ -12,8 +12,7 @@ from engine.core.errors import UnsupportedModel
 from engine.layers.decoder import FusedDecoder
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
-from tests.helpers.linear_models import HYBRID, LINEAR
-from tests.helpers.tiny import BASE, CONFIGS, LENGTH, NAMES, ROPE, WINDOW, build, prepared, random_ids
+from tests.helpers.tiny import BASE, CONFIGS, DELTA, LENGTH, NAMES, ROPE, WINDOW, build, prepared, random_ids
 
 # Wider than the comparison with the stock model that `prepare` makes: what it does not see must be known otherwise.
 LONG_WINDOW = 32
@@ -26,7 +25,7 @@ YARN = {**ROPE, "rope_type": "yarn", "factor": 4.0, "original_max_position_embed
 DYNAMIC = {**ROPE, "rope_type": "dynamic", "factor": 4.0}
 LATENT = {"kv_lora_rank": 16, "q_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}
 ROUTED = {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-HYBRIDS = {**BASE, **LINEAR, "num_hidden_layers": 4, "layer_types": HYBRID, "vocab_size": 256}
+HYBRIDS = {**DELTA, "vocab_size": 256}
 GATED = {**HYBRIDS, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
 NEXT_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "mlp_only_layers": []}
 MAMBA = {**BASE, "attn_layer_indices": [1], "vocab_size": 256, "mamba_n_heads": 8, "mamba_d_state": 16}

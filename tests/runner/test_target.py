@@ -13,20 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core.errors import UsageError
+from engine.exactness.operators import bits, same_bits
 from engine.kernels.cpu.build import has_kernels
 from engine.runner.target import LENGTH_BUCKET, PREFILL_CHUNK, StaticTarget, cache_length
 from tests.helpers import native_kernels
-from tests.helpers.dispatch import bits
-from tests.helpers.linear_models import NAMES as HYBRIDS
-from tests.helpers.linear_models import fresh as fresh_hybrid
-from tests.helpers.linear_models import prepared as hybrid
-from tests.helpers.tiny import DTYPES, NAMES, prepared, random_ids, rows_of, stock
+from tests.helpers.tiny import DTYPES, HYBRIDS, NAMES, prepared, random_ids, rows_of, stock
 
 WIDTHS = (1, 2, 4, 8)
 LENGTH = 256
 EVERY = (*NAMES, *HYBRIDS)
 COMPILED = [f"compiled {name}" for name in native_kernels.NAMES] if has_kernels() else []
-names = st.sampled_from(NAMES)
 
 
 @cache
@@ -34,7 +30,7 @@ def stock_rows(
     name: str, num: int, seed: int, dtype: torch.dtype = torch.float32
 ) -> tuple[list[int], torch.Tensor, torch.Tensor]:
     """(`num` random ids, transformers' logits [num, vocab], all its hidden states side by side [num, layers * dim])."""
-    model = fresh_hybrid(name, dtype) if name in HYBRIDS else stock(name, dtype)
+    model = stock(name, dtype)
     ids = random_ids(num, model.config.vocab_size, seed)
     with torch.inference_mode():
         out = model(input_ids=torch.tensor([ids]), use_cache=False, output_hidden_states=True)
@@ -45,7 +41,7 @@ def target_of(name: str, dtype: torch.dtype = torch.float32, length: int = LENGT
     if name in COMPILED:
         model = native_kernels.prepared(name.removeprefix("compiled "))
     else:
-        model = hybrid(name, dtype) if name in HYBRIDS else prepared(name, dtype)
+        model = prepared(name, dtype)
     return StaticTarget(model, length, WIDTHS, **more)
 
 
@@ -58,18 +54,25 @@ def assert_close(name: str, found: torch.Tensor, expected: torch.Tensor) -> None
 
 
 @settings(max_examples=40)
-@given(st.sampled_from(EVERY), st.integers(0, 150), st.lists(st.integers(1, 8), min_size=1, max_size=10))
-def test_any_cut_gives_the_stock_models_logits(name, num_prefill, cuts):
+@given(
+    st.sampled_from(EVERY),
+    st.integers(0, 150),
+    st.lists(st.tuples(st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=10),
+    st.lists(st.integers(0, 3), max_size=3),
+)
+def test_any_cut_gives_the_stock_models_logits_and_hidden_states(name, num_prefill, cuts, layers):
     """A race would be one of another model than the one named: beyond the sliding window, or where linear layers lose
-    their states between steps."""
-    ids, logits, _ = stock_rows(name, 236, 0)
-    target = target_of(name)
-    target.extend(ids[:num_prefill], 0)
-    done = num_prefill
-    for cut in cuts:
-        rows, hidden = target.extend(ids[done : done + cut], cut)
-        assert rows.shape == (cut, target.vocab_size) and hidden is None
-        assert_close(name, rows, logits[done : done + cut])
+    their states between steps. A draft head would read another layer than it was trained on, or rows of padding."""
+    ids, logits, hidden = stock_rows(name, 236, 0)
+    target, done = target_of(name, hidden_layers=layers), 0
+    states = hidden.split(prepared(name).model.config.hidden_size, 1)
+    for cut, num_rows in ((num_prefill, 0), *cuts):
+        rows, found = target.extend(ids[done : done + cut], num := min(cut, num_rows))
+        assert rows.shape == (num, target.vocab_size) and (found is None) == (not layers)
+        assert_close(name, rows, logits[done : done + num])
+        if found is not None:
+            expected = torch.cat([states[layer] for layer in layers], -1)[done : done + cut]
+            torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
         done += cut
         assert target.length == done
 
@@ -100,24 +103,6 @@ def test_a_prompt_of_several_chunks_is_one_prompt(name):
     found, rows = target.extend(ids[-8:], 8)
     assert_close(name, found, logits[-8:])
     torch.testing.assert_close(rows, hidden[-8:], atol=1e-3, rtol=1e-3)
-
-
-@settings(max_examples=20)
-@given(names, st.integers(0, 30), st.lists(st.integers(1, 8), min_size=1, max_size=5), st.data())
-def test_hidden_states_are_transformers_own(name, num_prefill, cuts, data):
-    """A draft head would read another layer than it was trained on, or rows of padding."""
-    ids, _, hidden = stock_rows(name, 136, 1)
-    num_layers = len(target_of(name).kv)
-    layers = data.draw(st.lists(st.integers(0, num_layers), min_size=1, max_size=3))
-    dim = hidden.shape[1] // (num_layers + 1)
-    expected = torch.cat([hidden[:, layer * dim : (layer + 1) * dim] for layer in layers], -1)
-    target = target_of(name, hidden_layers=layers)
-    done = 0
-    for index, cut in enumerate([num_prefill, *cuts]):
-        _, rows = target.extend(ids[done : done + cut], 0 if index == 0 else 1)
-        if cut:
-            torch.testing.assert_close(rows, expected[done : done + cut], atol=1e-3, rtol=1e-3)
-        done += cut
 
 
 # Rollback
@@ -151,26 +136,30 @@ def test_what_was_rolled_back_leaves_no_trace(model, num_prefill, history, seed)
         clean.extend(ids, 0)
         clean.rollback(len(kept))
     ours, theirs = rows_of(used, others, 8), rows_of(clean, others, 3 if name in COMPILED else 8)
-    assert torch.equal(bits(ours), bits(theirs))
+    assert same_bits(ours, theirs)
     for our, their in zip(used.kv, clean.kv, strict=True):
-        for side, other in zip(our, their, strict=True):
-            assert torch.equal(bits(side[:, :, : used.length]), bits(other[:, :, : used.length]))
+        assert all(same_bits(a[:, :, : used.length], b[:, :, : used.length]) for a, b in zip(our, their, strict=True))
     if dtype == torch.float32:
         with torch.inference_mode():
             expected = stock(name)(input_ids=torch.tensor([[*kept, *others]]), use_cache=False).logits[0, -8:]
         torch.testing.assert_close(ours[-8:], expected, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_two_targets_share_weights_and_nothing_else(name):
-    """One lane's cache would be written by another's steps."""
-    ids, logits, _ = stock_rows(name, 40, 2)
+@pytest.mark.parametrize("name", [*EVERY, *COMPILED])
+def test_targets_in_turns_share_weights_and_nothing_else(name):
+    """One lane's cache or logits would be written by another's steps; or a later race's by those of one that has
+    ended."""
     a, b = target_of(name), target_of(name)
-    a.extend(ids[:32], 0)
-    b.extend(random_ids(50, a.vocab_size, 9), 0)
-    b.extend(random_ids(8, a.vocab_size, 10), 8)
-    torch.testing.assert_close(a.extend(ids[32:], 8)[0], logits[32:], atol=1e-4, rtol=1e-4)
+    ids, others = (random_ids(24, a.vocab_size, seed) for seed in (2, 9))
+    expected, unlike = (rows_of(target_of(name), each, 8) for each in (ids, others))
     assert a.prepared.model is b.prepared.model
+    for i in range(0, 24, 8):
+        rows = a.extend(ids[i : i + 8], 8)[0]
+        theirs = rows_of(b, others[i : i + 8], 1 if name in COMPILED else 8)
+        assert same_bits(rows, expected[i : i + 8]) and same_bits(theirs, unlike[i : i + 8])
+    del a, b, rows
+    for length in (512, LENGTH, 512) if name in COMPILED else (LENGTH,):
+        assert same_bits(rows_of(target_of(name, length=length), ids, 8), expected)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "qwen3_5"])
@@ -241,13 +230,11 @@ def test_any_single_flipped_bit_changes_the_checksum(dtype, seed):
     generator = torch.Generator().manual_seed(seed)
     num_flips, vocab = 200, 200
     rows = torch.randn(1, vocab, generator=generator).to(dtype).repeat(num_flips, 1)
-    before = bits(rows).clone()
-    tokens = torch.randint(vocab, (num_flips,), generator=generator)
-    width = 8 * rows.element_size()
-    shifts = torch.randint(width, (num_flips,), generator=generator)
-    flips = (torch.ones((), dtype=torch.long) << shifts).to(before.dtype)  # the sign bit wraps around
-    flipped = before.clone()
-    flipped[torch.arange(num_flips), tokens] ^= flips
+    flipped = bits(rows).clone()
+    places = torch.randint(flipped.shape[1], (num_flips,), generator=generator)
+    shifts = torch.randint(16, (num_flips,), generator=generator)
+    flips = (torch.ones((), dtype=torch.long) << shifts).to(flipped.dtype)  # the sign bit wraps around
+    flipped[torch.arange(num_flips), places] ^= flips
     target = target_of("llama", dtype)
     (original,) = target.checksums(rows[:1])
     changed = target.checksums(flipped.view(dtype))

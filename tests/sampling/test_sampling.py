@@ -15,8 +15,8 @@ from engine.core.sampling.noise import first_argmax
 from engine.core.sampling.nucleus import NUCLEUS_FIRST, kept_by_top_k, kept_by_top_p, nucleus_rows
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SamplingParams
+from engine.exactness.operators import bits
 from tests.helpers.chances import excess
-from tests.helpers.dispatch import bits
 from tests.helpers.tiny import PACKED
 
 SEEDS = st.integers(0, 2**63 - 1)

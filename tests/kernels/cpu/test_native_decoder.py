@@ -166,21 +166,6 @@ def test_a_model_that_does_more_runs_by_its_modules(change):
 # What a step reads and writes
 
 
-@pytest.mark.parametrize("name", ["gemma3", "qwen3"])
-def test_targets_in_turns_share_weights_and_nothing_else(name):
-    """One lane's cache or logits would be written by another's steps; or a later race's by those of one that has
-    ended."""
-    ids = ids_of(name)
-    expected = rows_of(target_of(name), ids[:24], 8)
-    a, b = target_of(name), target_of(name, 256)
-    for i in range(0, 24, 8):
-        rows = a.extend(ids[i : i + 8], 8)[0]
-        assert same_bits(rows_of(b, ids[i : i + 8], 1), expected[i : i + 8]) and same_bits(rows, expected[i : i + 8])
-    del a, b, rows
-    for length in (512, 256, 512):
-        assert same_bits(rows_of(target_of(name, length), ids[:24], 8), expected)
-
-
 @pytest.mark.parametrize("name", ["gemma3", "mistral"])
 def test_two_threads_at_once(name):
     """Python runs other threads during a call: a viewer's race and a page's probe would write into each other's

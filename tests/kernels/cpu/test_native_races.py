@@ -20,7 +20,7 @@ from engine.runner.target import StaticTarget
 from engine.session import TorchRace
 from engine.text import encode_prompt
 from tests.helpers.native_kernels import CONFIGS, made, needs_byte_kernels, needs_kernels, prepared
-from tests.helpers.tiny import TORCH, TRAINED, build, random_ids, threads
+from tests.helpers.tiny import TORCH, TRAINED, build, changed, random_ids, threads
 from tests.helpers.trained import PROMPTS
 
 pytestmark = needs_kernels
@@ -53,13 +53,7 @@ def test_a_real_race_is_identical_to_its_plain_lane_too(dtype):
 
 
 def unlike(name: str, **more: Any) -> PreTrainedModel:
-    kind, config = CONFIGS[name]
-    values = {**config.to_dict(), **more}
-    return build(
-        kind,
-        type(config)(**{key: value for key, value in values.items() if key not in ("model_type", "architectures")}),
-        torch.bfloat16,
-    )
+    return build(*changed(CONFIGS[name], **more), torch.bfloat16)
 
 
 UNFIT: dict[str, tuple[Any, str]] = {

@@ -28,10 +28,10 @@ from tests.helpers import (
     gpu_kernels,  # noqa: F401  it switches the interpreter on
     tiny,
 )
-from tests.helpers.cuda_races import PROMPT, fresh, quick_races, ready, trained
+from tests.helpers.cuda_races import PROMPT, quick_races, ready, trained
 from tests.helpers.fake_cuda import CUDA, fake_cuda, on_cuda
 from tests.helpers.fakes import Empty, Oracle, Random, tokens_of
-from tests.helpers.tiny import LENGTH, TORCH, random_ids
+from tests.helpers.tiny import LENGTH, TORCH, fresh, random_ids
 
 WIDTHS = (1, 4)
 STEPS = [("llama", torch.bfloat16), ("gemma3", torch.float16), ("qwen3", torch.bfloat16), ("qwen3_5", torch.bfloat16)]

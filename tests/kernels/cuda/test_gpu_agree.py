@@ -18,8 +18,7 @@ from engine.runner import agreement as agree
 from engine.runner.prepare import FAITHFUL_TOKENS, _check_faithful, prepare
 from engine.runner.prepared import Prepared
 from tests.helpers.gpu_kernels import TRITON
-from tests.helpers.gpu_models import config_of, prepared
-from tests.helpers.tiny import build
+from tests.helpers.gpu_models import fresh, prepared
 
 pytestmark = pytest.mark.slow
 DEPTH = 200  # Columns: four splits of 64, and more than a window
@@ -68,7 +67,7 @@ def deep(monkeypatch: pytest.MonkeyPatch) -> None:
 def shallow_check(made: Prepared) -> None:
     """What a load compared before: rows in an empty cache, with the stock model's."""
     name = "gemma3" if "Gemma" in type(made.model).__name__ else "qwen3"
-    model = build(*config_of(name), torch.bfloat16)
+    model = fresh(name)
     ids = (torch.arange(FAITHFUL_TOKENS) * 7919 % model.config.vocab_size)[None, :MOST_ROWS]
     with torch.inference_mode():
         _check_faithful(made, ids[0].tolist(), model(input_ids=ids, use_cache=False).logits[0].float())
@@ -107,7 +106,7 @@ def test_a_fault_that_shows_only_deep_down_is_found(fault: str, monkeypatch: pyt
 def test_transformers_own_decoder_is_compared_with_torchs_kernels(deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its attention and linears are kernels too, and nobody would look at them deep in the cache."""
     monkeypatch.setattr(fused_decoder, "DECODERS", set())
-    made = prepare(build(*config_of("qwen3"), torch.bfloat16), TRITON)
+    made = prepare(fresh("qwen3"), TRITON)
     assert made.kernels.triton and type(made.model.get_decoder()).__name__ == "Qwen3Model"
     found = agree.agreement(made)
     assert found["judge"] == "torch" and found["agrees"] and found["steps"][0]["torch_mean_error"] is None

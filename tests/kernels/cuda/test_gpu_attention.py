@@ -12,9 +12,8 @@ from engine.kernels.cuda.qkv_rope_cache import place
 from engine.layers.layers import GatedAttention, fused_attention
 from engine.layers.step import StepState
 from tests.helpers import gpu_kernels  # noqa: F401
-from tests.helpers.linear_models import fresh as hybrid
 from tests.helpers.native_kernels import random
-from tests.helpers.tiny import CONFIGS, build
+from tests.helpers.tiny import fresh
 
 SHAPES = (  # heads, kv heads, dim, columns, first position, rows, window
     (4, 1, 64, 300, 250, 5, None, torch.bfloat16),
@@ -73,8 +72,8 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
 def test_placing_is_what_the_fused_attention_does(name, turned):
     """Queries, keys and values of the layers that these kernels replace: without norms, with norms of 16 bits, with
     Gemma's, with gates, of heads that are turned in part."""
-    model = hybrid(name, torch.bfloat16) if name == "qwen3_5" else build(*CONFIGS[name], dtype=torch.bfloat16)
-    fused = fused_attention(next(layer.self_attn for layer in model.model.layers if hasattr(layer, "self_attn")), True)
+    layers = fresh(name, torch.bfloat16).model.layers
+    fused = fused_attention(next(layer.self_attn for layer in layers if hasattr(layer, "self_attn")), True)
     fused.layer_idx = 0
     heads, dim, rows, length = fused.num_heads, fused.head_dim, 3, 40
     kv_heads = fused.num_turned - heads

@@ -12,14 +12,14 @@ from engine.core.events import Step
 from engine.core.spec import SamplingParams
 from engine.runner.target import StaticTarget
 from tests.helpers.fakes import Empty, Oracle, Random
-from tests.helpers.gpu_models import DELTA, LAYERS, fresh, prepared
+from tests.helpers.gpu_models import CHANGES, fresh, prepared
 from tests.helpers.tiny import LENGTH, WINDOW, lane, random_ids
 
 pytestmark = pytest.mark.slow
 HIDDEN = (0, 1)
 
 
-@pytest.mark.parametrize("name", [*LAYERS, DELTA])
+@pytest.mark.parametrize("name", CHANGES)
 def test_a_model_on_the_kernels_is_the_same_model(name: str) -> None:
     """Another model than transformers', by more than rounding: in its logits, or in its hidden states."""
     num_prefill, num = WINDOW + 3, WINDOW + 3 + 11

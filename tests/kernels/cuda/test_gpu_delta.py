@@ -23,8 +23,7 @@ from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from tests.helpers.gpu_kernels import TRITON
 from tests.helpers.gpu_models import DELTA, SMALL, delta_layer, delta_rings, delta_rows, prepared
-from tests.helpers.linear_models import fresh
-from tests.helpers.tiny import LENGTH, TORCH, random_ids
+from tests.helpers.tiny import LENGTH, TORCH, fresh, random_ids
 
 VOCAB = SMALL["vocab_size"]
 CLOSE = {torch.float32: 1e-5, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}  # a rounding or two of what torch gives

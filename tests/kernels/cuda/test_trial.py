@@ -24,8 +24,8 @@ from engine.runner import kernel_trial, trial_process
 from engine.runner import prepare as preparing
 from engine.runner.prepared import Prepared
 from tests.helpers import gpu_kernels  # noqa: F401  it switches the interpreter on
-from tests.helpers.cuda_races import fresh
 from tests.helpers.fake_cuda import CUDA, fake_cuda, on_cuda
+from tests.helpers.tiny import fresh
 
 PARTS = ("linears", "attention", "decoder", "sampler")  # of a model without linear layers
 WHOLE = CudaKernels(CUDA, torch.bfloat16, against="")
