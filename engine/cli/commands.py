@@ -116,7 +116,8 @@ def _show_result(recording: recordings.Recording, out: Console | None, recorded:
     from .report import print_report, rates_at_every_k
 
     if out is None:
-        print_json({**recordings.summary(recording), "at_every_k": rates_at_every_k(recording)})
+        rates = rates_at_every_k(recording)
+        print_json(recordings.summary(recording) | ({"at_every_k": rates} if rates else {}))
         return
     print_report(out, recording, recorded)
 

@@ -59,7 +59,7 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     assert tab.evaluate(STATE)["race"] == "recorded-capitals", "a chain before a tree"
     told = list(cards(tab))
     assert len(told) == 10 and "proposes 4 tokens, shown pale" in told[1] and "is a tree of" in told[9]
-    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json"
+    assert tab.evaluate(STATE)["race"] == "recorded-history"
     tab.wait_for_selector(".pf-one-row")
     tab.keyboard.press("ArrowLeft")
     assert tab.evaluate(STATE)["race"] == "recorded-capitals"

@@ -18,6 +18,12 @@ export const nameOf = (button) => button.textContent.trim();
 // An example's button has the id page-example-ID, its recorded race on the server the key recorded-ID.
 const keyOf = (button) => button.id.replace("page-example", "recorded");
 
+// The recording of an example's race; null if there is none.
+export async function recordingOf(button) {
+  const text = button && await textOf(keyOf(button)).catch(() => null);
+  return text ? JSON.parse(text) : null;
+}
+
 async function textOf(key) {
   if (!texts.has(key)) {
     const answer = await fetch(`recordings/${key}.json`);

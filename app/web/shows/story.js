@@ -4,23 +4,24 @@
 import { remember, remembered } from "../base/storage.js";
 import { write } from "../base/text.js";
 import { controls, stopAutoplay } from "../board/deck.js";
-import { clear, onFrame, setHeader } from "../board/frames.js";
+import { clear, setHeader } from "../board/frames.js";
 import { isLinked, pageButton } from "../board/page.js";
 import { paint } from "../board/paint.js";
 import { mark, on, root } from "../board/root.js";
 import { board, popover, refs, replay } from "../board/screen.js";
-import { S, session } from "../board/state.js";
+import { S } from "../board/state.js";
 import { choose } from "../board/tabs.js";
 import { askForFigures } from "../tabs/figures.js";
 import { endWhatIf } from "../tabs/whatif_tab.js";
 import { closed, opened } from "../base/back.js";
-import { showRecorded } from "./recorded.js";
+import { recordingOf, showRecorded } from "./recorded.js";
 import { CARDS, land, taleOf, treeOf } from "./story_cards.js";
 
 const STORY_KEY = "photofinish.story";
 const STORY_GAP = 12;
 const lossButton = () => document.getElementById("page-example-hungarian");
 const lessonButton = () => document.getElementById("page-example-capitals");
+const treeButton = () => document.getElementById("page-example-history");
 // on: whether it is on the screen; turns: whether it changes the race there; cards: those that it has; at: index of the
 // card; tale: see taleOf, with `tree`, see treeOf; kept: what the page showed before; told: its race, without the one
 // with trees; t: the lane time that the card set.
@@ -49,7 +50,7 @@ async function beginStory() {
   story.kept = { tab: root.dataset.tab, t: replay.t, marks: refs.marks.getAttribute("aria-pressed"), S };
   const own = S.ribbon.includes("RECORDED") ? null : taleOf();
   if (lessonButton() && (!own || own.step.parents)) await turn(() => showRecorded(lessonButton()));
-  const tale = taleOf(), tree = session.recorded && treeOf(JSON.parse(session.recorded.recording));
+  const withTrees = await recordingOf(treeButton()), tale = taleOf(), tree = withTrees && treeOf(withTrees);
   if (!tale) return board.alert("There is no recorded race here to use as an example.");
   Object.assign(story, { on: true, tale: { ...tale, tree }, told: S,
     cards: CARDS.filter(({ isOfTree }) => tree || !isOfTree) });
@@ -62,10 +63,12 @@ async function beginStory() {
   return undefined;
 }
 
-function tellCard(at) {
+async function tellCard(at) {
   const card = story.cards[at], last = at === story.cards.length - 1;
+  if (story.turns) return;
   if (Boolean(card.isOfTree) === (S.race === story.told.race))
-    turn(() => (card.isOfTree ? onFrame(session.recorded) : bringBack(story.told)));
+    await turn(() => (card.isOfTree ? showRecorded(treeButton()) : bringBack(story.told)));
+  if (!story.on) return;
   story.at = at;
   remember(STORY_KEY, String(at));
   land();
