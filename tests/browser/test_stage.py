@@ -251,7 +251,7 @@ def test_a_lost_connection(wired: tuple[Any, Cable], cut: str, silent: bool) -> 
         press(tab, "Enter")
     instead(tab, since)
     press(tab, "N")
-    tab.wait_for_function(f"{STATE}.race === 'recorded-python-class'", timeout=1000 * slowness())
+    tab.wait_for_function(f"{STATE}.race === 'recorded-capitals'", timeout=1000 * slowness())
     assert tab.is_hidden("[data-ref=stageNote]")
     tab.evaluate("window.loadedOnce = true")
     wire.mend()
