@@ -341,6 +341,7 @@ LISTED = [{"token": name, "logprob": odds} for name, odds in TOPS.items()]
             [Token("\ufffd", -1.0)],
         ),
         ({"tokens": ["a"], "token_logprobs": ["x"], "top_logprobs": [None]}, [Token("a")]),
+        ({"tokens": ["a"], "token_logprobs": [900.0], "top_logprobs": [{"a": 900.0}]}, [Token("a")]),  # impossible
         (None, []),
     ],
 )

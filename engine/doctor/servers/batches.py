@@ -11,7 +11,7 @@ from ...remote.request import Question
 from ..findings import Finding
 from .pair import NUM_AT_ONCE, Pair, Server
 from .sampling import BATCHES
-from .scored import Scored, agreed, agreement, ask_scored
+from .scored import Scored, agreed, ask_scored
 
 NUM_TOKENS = 16
 
@@ -44,5 +44,5 @@ async def batches(pair: Pair) -> list[Finding]:
         at_once = await asyncio.gather(*(ask_scored(server, question, params) for question in questions))
         return [*zip(alone, at_once, strict=True)]
 
-    agreements = [agreement(pairs) for pairs in await asyncio.gather(*map(twice, pair.servers))]
-    return [agreed("batches", pair, agreements, "at once as one by one", BATCHES)]
+    answers = await asyncio.gather(*map(twice, pair.servers))
+    return [agreed("batches", pair, answers, "at once as one by one", BATCHES)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import httpx
 
@@ -20,6 +21,7 @@ from ...remote.reply import Reply
 from ...remote.request import Question
 from ...studies.prompts.rows import Row
 
+T = TypeVar("T")
 NUM_AT_ONCE = 32  # requests to a server at a time, where a check sends many
 PATIENCE = Patience(40.0, 60.0)
 MAX_PROMPTS, MAX_TOKENS = 4, 64  # limits of the answers at temperature 0
@@ -59,15 +61,16 @@ class Server:
         """Raises RemoteError."""
         return await ask(self.client, self.endpoint, question, params, PATIENCE)
 
-    async def ask_at_once(self, question: Question, params: Sequence[SamplingParams]) -> list[Reply]:
-        """The answers to one question with each of these parameters, NUM_AT_ONCE at a time. Raises RemoteError."""
-        turn = asyncio.Semaphore(NUM_AT_ONCE)
 
-        async def one(settings: SamplingParams) -> Reply:
-            async with turn:
-                return await self.ask(question, settings)
+async def a_few_at_once(jobs: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
+    """The results of these jobs, of which NUM_AT_ONCE run at a time. Raises what they raise."""
+    turn = asyncio.Semaphore(NUM_AT_ONCE)
 
-        return await asyncio.gather(*map(one, params))
+    async def one(job: Callable[[], Awaitable[T]]) -> T:
+        async with turn:
+            return await job()
+
+    return await asyncio.gather(*map(one, jobs))
 
 
 @dataclass

@@ -15,7 +15,7 @@ from ..findings import Finding
 from .batches import NUM_TOKENS
 from .pair import Pair, Server
 from .sampling import BATCHES
-from .scored import Scored, agreed, agreement, ask_scored
+from .scored import Scored, agreed, ask_scored
 
 # More than three blocks of 128 tokens, the largest usual size: for EAGLE heads vLLM gives up the last matching block.
 LONG = "".join(f"The museum has {i} rooms on floor {i % 7}. " for i in range(40))
@@ -32,8 +32,7 @@ async def prefix_cache(pair: Pair) -> list[Finding]:
     questions = [Question(messages=(("user", text),)) if pair.chat else Question(text) for text in texts]
     params = replace(pair.params, temperature=0.0, max_new_tokens=NUM_TOKENS, stop=())
     seen = await asyncio.gather(*(_twice(server, questions, params) for server in pair.servers))
-    agreements = [agreement(answers) for answers, _ in seen]
-    same = agreed("cold and warm", pair, agreements, "from the cache as without it", BATCHES)
+    same = agreed("cold and warm", pair, [answers for answers, _ in seen], "from the cache as without it", BATCHES)
     known = [num for _, num in seen if num is not None]
     if len(known) < len(seen):
         says = "Not every server says how much of a prompt it found in its cache."

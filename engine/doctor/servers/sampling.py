@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...remote.request import Question
 from ..findings import Finding, Level
 from .exact_test import Cell, cells
-from .pair import Pair, Server, are_empty, symbols
+from .pair import Pair, Server, a_few_at_once, are_empty, symbols
 
 DIGITS = "7 1 9 3 0 8 2 5 4 6 1 7 3 9 0 2 8 4 6 5"
 UNCERTAIN = Question(f"Random digits from 0 to 9: {DIGITS}")
@@ -93,7 +94,9 @@ async def frequencies(pair: Pair) -> list[Finding]:
         params = replace(pair.params, temperature=temperature, top_p=top_p, top_k=0, max_new_tokens=NUM_TOKENS, stop=())
         replies = await asyncio.gather(
             *(
-                server.ask_at_once(question, [replace(params, seed=first + i) for i in range(num_samples)])
+                a_few_at_once(
+                    [partial(server.ask, question, replace(params, seed=first + i)) for i in range(num_samples)]
+                )
                 for server, first in zip(pair.servers, (0, FIRST_OTHER_SEED), strict=True)
             )
         )

@@ -7,7 +7,7 @@ both."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ TIMEOUT_S = 40.0
 # generation_config.json, llama.cpp has its own). Left out one by one where a server refuses them, in this order.
 NAMES = {"return_tokens_as_token_ids": True}
 PLAINLY = {"repetition_penalty": 1, "min_p": 0, "top_k": -1, "top_p": 1}
+ABOVE = 1e-3  # of a log-probability above 0, by rounding
 PART = "\ufffd"  # what part of a character is called, whichever part it is
 LEVELS: tuple[Level, ...] = ("fault", "doubt", "untested", "ok")  # the first that any server has counts
 BROKEN = "Report it to the server's developers: rounding does not explain it"
@@ -102,40 +103,24 @@ def tokens_of(answer: Any) -> list[Token]:
 
 
 def _token(entry: Any) -> Token:
-    named = ((number(top, "logprob"), text(top, "token")) for top in find(list, entry, "top_logprobs") or ())
+    named = ((_odds(top), text(top, "token")) for top in find(list, entry, "top_logprobs") or ())
     known = sorted(((odds, name) for odds, name in named if odds is not None), reverse=True)[:NUM_RANKS]
-    name, logprob = text(entry, "token"), number(entry, "logprob")
+    name, logprob = text(entry, "token"), _odds(entry)
     if len({top for _, top in known if PART not in top}) < len(known) or not known:
         return Token(name, logprob if known else None)
     rank = next((i for i, (_, top) in enumerate(known) if top == name), None)
     return Token(name, logprob, tuple(odds for odds, _ in known), rank)
 
 
+def _odds(entry: Any) -> float | None:
+    """Its log-probability; None if it has none, or one that cannot be: above 0 by more than rounding."""
+    odds = number(entry, "logprob")
+    return odds if odds is not None and odds <= ABOVE else None
+
+
 def _text_of(answer: Any) -> str:
     message = find(dict, answer, "choices", 0, "message")
     return text(answer, "choices", 0, "text") if message is None else "".join(texts_in(message))
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """What two answers to each of `num` questions have in common.
-
-    num_same: pairs of the same tokens. apart: the largest difference, in nats, of the log-probabilities of what was
-    written, up to the first other token and including it: near a tie of two tokens that is rounding too. None if it is
-    not known for every pair."""
-
-    num: int
-    num_same: int
-    apart: float | None
-
-
-def agreement(pairs: Iterable[tuple[Scored, Scored]]) -> Agreement:
-    """Of pairs of answers, those without any token left out."""
-    both = [(a.tokens, b.tokens) for a, b in pairs if a.tokens or b.tokens]
-    num_same = sum([x.name for x in a] == [y.name for y in b] for a, b in both)
-    gaps = [_apart(a, b) for a, b in both]
-    known = [gap for gap in gaps if gap is not None]
-    return Agreement(len(both), num_same, max(known, default=0.0) if len(known) == len(gaps) else None)
 
 
 def _apart(a: Sequence[Token], b: Sequence[Token]) -> float | None:
@@ -150,16 +135,27 @@ def _apart(a: Sequence[Token], b: Sequence[Token]) -> float | None:
     return worst if len(a) == len(b) else None
 
 
-def agreed(check: str, pair: Pair, agreements: Sequence[Agreement], what: str, change: str) -> Finding:
-    """The finding on these agreements, one for each server. what: what both answers are (`at once as one by one`).
+def agreed(
+    check: str, pair: Pair, answers: Sequence[Sequence[tuple[Scored, Scored]]], what: str, change: str
+) -> Finding:
+    """Whether each server's two answers to a question are the same. Named is the largest difference, in nats, of the
+    log-probabilities of what was written, up to the first other token and including it: near a tie of two tokens that
+    is rounding too.
+
+    answers: for each server, pairs of answers; one without any token is not compared.
+    what: what both answers are (`at once as one by one`).
     change: the advice where only rounding differs."""
     says, levels = list[str](), list[Level]()
-    for server, seen in zip(pair.servers, agreements, strict=True):
-        gap, is_large = seen.apart, seen.apart is not None and seen.apart > NEAR_TIE
+    for server, pairs in zip(pair.servers, answers, strict=True):
+        both = [(a.tokens, b.tokens) for a, b in pairs if a.tokens or b.tokens]
+        num_same = sum([x.name for x in a] == [y.name for y in b] for a, b in both)
+        gaps = [_apart(a, b) for a, b in both]
+        gap = None if None in gaps else max((gap for gap in gaps if gap), default=0.0)
+        is_large = gap is not None and gap > NEAR_TIE
         odds = f"up to {gap:.2g} nats apart{'' if is_large else ', as rounding makes them'}" if gap else "bit for bit"
         odds = "no log-probabilities" if gap is None else f"log-probabilities {odds}"
-        says.append(f"{server.lane}: {seen.num_same} of {seen.num} answers are the same {what}, {odds}")
-        is_whole = seen.num_same == seen.num
-        levels.append("untested" if not seen.num else "fault" if is_large else "ok" if is_whole else "doubt")
+        says.append(f"{server.lane}: {num_same} of {len(both)} answers are the same {what}, {odds}")
+        is_whole = num_same == len(both)
+        levels.append("untested" if not both else "fault" if is_large else "ok" if is_whole else "doubt")
     level = next(level for level in LEVELS if level in levels)
     return Finding(level, check, f"{capital('; '.join(says))}.", {"fault": BROKEN, "doubt": change}.get(level, ""))

@@ -7,12 +7,13 @@ import asyncio
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle, islice
 
 from ...analysis.verdict_words import capital
 from ...remote.request import Question
 from ..findings import Finding
-from .pair import NUM_AT_ONCE, Pair, Server
+from .pair import Pair, Server, a_few_at_once
 from .sampling import FALSE_ALARM, IGNORED, UNCERTAIN, UNCERTAIN_CHAT
 from .scored import NUM_RANKS, Token, ask_scored
 
@@ -83,17 +84,16 @@ async def _sampled(pair: Pair, server: Server) -> list[Token]:
     """The tokens of all answers but the first of each, which nobody drafts."""
     questions = islice(cycle([*pair.questions, UNCERTAIN_CHAT if pair.chat else UNCERTAIN]), NUM_ANSWERS)
     params = replace(pair.params, temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=NUM_TOKENS, stop=())
-    turn, num_done = asyncio.Semaphore(NUM_AT_ONCE), 0
+    num_done = 0
 
     async def one(question: Question, seed: int) -> Sequence[Token]:
         nonlocal num_done
-        async with turn:
-            answer = await ask_scored(server, question, replace(params, seed=seed))
+        answer = await ask_scored(server, question, replace(params, seed=seed))
         num_done += 1
         pair.progress(f"sampling {NUM_ANSWERS} answers of {server.lane}", num_done / NUM_ANSWERS)
         return answer.tokens[1:]
 
-    answers = await asyncio.gather(*(one(question, seed) for seed, question in enumerate(questions)))
+    answers = await a_few_at_once([partial(one, question, seed) for seed, question in enumerate(questions)])
     return [token for tokens in answers for token in tokens]
 
 
