@@ -127,7 +127,7 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
     first, limits = preset_values(catalogue, catalogue.presets[0], pair), catalogue.limits
     prompt = {
         "max_length": limits.max_prompt_chars,
-        "lines": 2,
+        "lines": 3,
         "max_lines": 10,
         "show_label": False,
         "placeholder": "Type a prompt; what is in this box is sent.",

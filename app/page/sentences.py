@@ -20,6 +20,7 @@ HEADER = """
 <header class="page-header">
   <div class="page-mark" aria-hidden="true"></div>
   <h1>Photofinish</h1>
+  <button type="button" id="page-menu-button" aria-expanded="false">Menu</button>
   <button type="button" id="page-story-button">How it works</button>
   <button type="button" id="page-stage-button" title="For talks: full screen, large type, keyboard control. ? lists the
     keys, Esc leaves.">Stage</button>

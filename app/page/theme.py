@@ -26,6 +26,9 @@ HEAD = (
   html[data-settings] #page-examples { padding-right: 28px;
     mask-image: linear-gradient(90deg, currentcolor calc(100% - 28px), transparent); }
 }
+@media (max-width: 760px) {
+  html:not([data-more]) :is(.page-header button:not(#page-menu-button), #page-presets) { display: none !important; }
+}
 @media (min-width: 2400px) { .gradio-container { zoom: 1.3; --zoom: 1.3; } }
 @media (min-width: 3200px) { .gradio-container { zoom: 1.8; --zoom: 1.8; } }
 @media (prefers-reduced-motion: reduce) {

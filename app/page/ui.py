@@ -90,6 +90,11 @@ def build(
             model = gr.HTML(sentences.model_line(backend.loader.status), elem_id="page-model", js_on_load=MODEL_JS)
             if os.environ.get("SPACE_ID"):
                 gr.DuplicateButton(size="sm", elem_id="page-duplicate")
+        with gr.Row(elem_id="page-go"):
+            prompt = _component(prompt_control)
+            # Stop comes before Race, so that a rule can hide Race while Stop is enabled
+            gr.Button("Stop", interactive=False, elem_id="page-stop-button")
+            gr.Button("Race", variant="primary", elem_id="page-race-button")
         with gr.Row(elem_id="page-presets"):
             with gr.Row(elem_id="page-examples"):
                 gr.HTML("<p>Examples</p>", elem_classes="page-scale")
@@ -97,12 +102,9 @@ def build(
                     one.id: gr.Button(one.name, size="sm", elem_id=f"page-example-{one.id}")
                     for one in catalogue.presets
                 }
+                gr.Button("More", size="sm", elem_id="page-more-button")
             expectation = gr.HTML(sentences.preset_line(preset, catalogue.default), elem_id="page-expectation")
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
-        with gr.Row(elem_id="page-go"):
-            prompt = _component(prompt_control)
-            gr.Button("Race", variant="primary", elem_id="page-race-button")
-            gr.Button("Stop", interactive=False, elem_id="page-stop-button")
         separate = not backend.same_device if isinstance(backend, ServersBackend) else None
         allowed = {"own": own is not None, "studies": limits.studies, "load": handlers.loads is not None}
         race = race_view(handlers.first_frame, limits.max_new_tokens, separate, allowed, elem_id="race")

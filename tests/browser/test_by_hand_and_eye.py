@@ -11,12 +11,14 @@ from app.catalogue.catalogue import load_presets
 from tests.helpers.page_browser import (
     CUT,
     UNREADABLE,
+    choose,
     close_settings,
     figures,
     new_race,
     open_settings,
     run_race,
     settings,
+    unfold,
 )
 from tests.helpers.race_pages import SETTLED
 
@@ -74,7 +76,16 @@ def test_the_keyboard_reaches_all_and_says_where_it_is(tab: Any) -> None:
     names = [each["name"] for each in seen]
     assert now["tag"] == "BODY" or now == seen[0], f"a trap: {names[-5:]}"
     assert [each for each in seen if not (each["marked"] and each["there"]) or each["panel"]] == []
-    for wanted in ("page-race-button", "page-settings-button", "open", "save", "pf-tab-text", "play", "scrub", "marks"):
+    for wanted in (
+        "page-race-button",
+        "page-settings-button",
+        "Share",
+        "pf-tab-text",
+        "play",
+        "next",
+        "scrub",
+        "marks",
+    ):
         assert wanted in names, wanted
     assert "Prompt" in names or any(each["tag"] == "TEXTAREA" for each in seen)
 
@@ -87,7 +98,7 @@ def test_settings_take_the_focus_and_give_it_back(tab: Any) -> None:
         "click": lambda: tab.click("#page-settings-button"),
         "Back": lambda: tab.go_back(),
     }
-    tab.click("[data-tab=timing]")
+    choose(tab, "timing")
     tab.focus("#page-settings-button")
     for leave in leaves.values():
         tab.keyboard.press("Enter")
@@ -133,9 +144,10 @@ def test_every_look_can_be_read(tab: Any, width: int, height: int, scheme: str) 
         assert tab.evaluate(UNREADABLE) == [], where
         assert tab.evaluate(CUT) == [], where
 
+    unfold(tab)
     assert tab.evaluate(HINT, max((preset.expect for preset in load_presets()), key=len)) == "", "an example's sentence"
     for name in tab.locator("[role=tab]").evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
-        figures(tab, name) if name in ("why", "charts") else tab.click(f"[role=tab][data-tab={name}]")
+        figures(tab, name) if name in ("why", "charts") else choose(tab, name)
         tab.evaluate(SETTLED)
         for switch in tab.locator("[data-cheat]").all() if name == "why" else ():
             switch.check()
@@ -147,7 +159,7 @@ def test_every_look_can_be_read(tab: Any, width: int, height: int, scheme: str) 
         assert tab.evaluate(BEYOND_ITS_BOARD) == []
     close_settings(tab)
     if width >= 1280:
-        tabs, deck = (tab.locator(name).bounding_box() for name in (".pf-tabs", ".pf-deck"))
+        tabs, deck = (tab.locator(name).first.bounding_box() for name in (".pf-tabs", ".pf-deck"))
         assert tabs["x"] + tabs["width"] <= deck["x"] and deck["y"] < tabs["y"] + tabs["height"]
 
 
@@ -175,9 +187,10 @@ def test_on_a_low_screen_a_tabs_answer_is_in_sight(tab: Any) -> None:
     for height, names in ((720, ANSWERS), (800, ANSWERS), (720, ["steps"])):
         tab.set_viewport_size({"width": 1280, "height": height})
         for name in names:
+            choose(tab, name)  # so that "Details" opens it at once
             tab.click("[role=tab][data-tab=text]")
             tab.evaluate("scrollTo(0, 0)")
-            tab.click(f"[role=tab][data-tab={name}]")
+            choose(tab, name)
             tab.evaluate(SETTLED)
             assert (tab.evaluate("scrollY") > 0) == (height < 800 and name in ANSWERS), (height, name)
             if height == 720 and name in ANSWERS:
@@ -234,6 +247,37 @@ def test_everything_is_in_sight_and_nothing_moves(visit: Any) -> None:
         assert shifted <= 0.011, (width, shifted)
 
 
+FIRST_SCREEN = """() => {
+    const inSight = box => box.width > 2 && box.height > 2 && box.top < innerHeight && box.bottom > 0;
+    const seen = node => !node.closest(".pf-sr, .pf-newline, .pf-unseen")
+      && node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
+    const sizes = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let text; text = walker.nextNode();) {
+      const range = document.createRange(), node = text.parentElement; range.selectNodeContents(text);
+      if (text.data.trim() && seen(node) && inSight(range.getBoundingClientRect()))
+        sizes.add(getComputedStyle(node).fontSize); }
+    const all = [...document.querySelectorAll("button, a[href], summary, input, select, textarea")];
+    const controls = all.filter(node => seen(node) && inSight(node.getBoundingClientRect()));
+    return { controls: controls.map(node => node.textContent || node.dataset.ref), sizes: [...sizes] }; }"""
+
+
+def test_the_first_screen_is_ranked(tab: Any) -> None:
+    """Fifty controls of equal weight in fourteen sizes of letters; Stop next to Race, or under a double click on it."""
+    tab.set_viewport_size({"width": 1440, "height": 900})
+    tab.mouse.move(5, 5)
+    tab.wait_for_function(f"!{MOVING}")
+    shown = tab.evaluate(FIRST_SCREEN)
+    assert len(shown["controls"]) <= 24 and len(shown["sizes"]) <= 6, shown
+    before = tab.evaluate("window.photofinish.state.race")
+    tab.dblclick("#page-race-button")
+    tab.wait_for_selector("#page-race-button", state="hidden")
+    assert tab.is_visible("#page-stop-button")
+    new_race(tab, before)
+    tab.wait_for_selector("#page-stop-button", state="hidden")
+    tab.click("#page-more-button")
+    assert tab.locator("[id^=page-example-]:visible").count() == len(load_presets())
+
+
 SMALL = """() => [...document.querySelectorAll("button, a[href], summary, input, select, textarea")].flatMap(node => {
     const option = ["checkbox", "radio"].includes(node.type) && node.closest("label");
     const { width, height } = (option || node).getBoundingClientRect(), seen = { visibilityProperty: true };
@@ -261,6 +305,7 @@ def test_fingers(visit: Any) -> None:
     tab.evaluate("document.querySelector('#page-advanced > button').click()")
     look("settings")
     close_settings(tab)
+    look("the menu")
     tab.tap("#page-stage-button")
     look("the stage")
     tab.keyboard.press("ArrowRight")

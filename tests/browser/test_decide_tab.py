@@ -111,6 +111,7 @@ def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> No
     assert words(page, "ratio") == "no result"
     assert words(page, "ratioWords").startswith("the text repeats itself; it ran ")
     with page.expect_download() as loop:
+        page.click(".pf-share summary")
         page.click("[data-ref=save]")
     assert re.fullmatch(r"photofinish_a-model_[a-z-]+_[\d-]{10}\.json", loop.value.suggested_filename), "no ratio"
     assert "has no tables" in words(page, "answerElse") and words(page, "moneyHead") == "Money"

@@ -124,6 +124,7 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     page.go_back()
     page.wait_for_selector(".pf[data-stage]", state="detached")
 
+    page.click("[data-ref=share] summary")
     race = download(page, "[data-ref=save]")
     assert race.path().read_text() == read(RACE).text
     assert page.inner_text("#about code") == f"python -m engine verify {race.suggested_filename}"

@@ -206,7 +206,7 @@ def test_a_finished_race_plays_once_by_itself(open_page: Any) -> None:
     assert after(length)["lasted"]["lane_s"] == pytest.approx(length)
     assert page.evaluate(STATE)["lasted"]["wall_s"] == pytest.approx(length, abs=0.05)
     assert page.evaluate(TOKENS) == expected(SHORT) and not after(3)["playing"]
-    page.click("[data-speed='0.25']")
+    page.click("[data-ref=slow]")
     page.click("[data-ref=play]")
     assert after(1)["t"] == pytest.approx(0.25, abs=0.03)
     fed("b")

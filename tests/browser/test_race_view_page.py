@@ -13,7 +13,7 @@ import pytest
 
 from engine.analysis.verdict_words import PAYS, capital
 from tests.helpers.broken_races import SHORT
-from tests.helpers.page_browser import to_end
+from tests.helpers.page_browser import choose, to_end
 from tests.helpers.race_pages import (
     PAID,
     SAME,
@@ -60,7 +60,7 @@ def test_a_step_tells_what_it_did(open_page: Any) -> None:
         page.mouse.move(2, 2)
         page.evaluate("document.activeElement.blur()")
         page.wait_for_selector("[data-ref=pop]", state="hidden")
-    page.click("[role=tab][data-tab=steps]")
+    choose(page, "steps")
     page.locator("[data-ref=rightText] .pf-step").last.focus()
     page.keyboard.press("Home")
     page.evaluate(SETTLED)
@@ -82,7 +82,7 @@ def test_each_view_shows_the_same_nodes_and_both_texts_scroll_together(page: Any
     feed(page, recorded, every=200)
     lanes = [{e["index"]: e for e in steps_of(recorded, name)} for name in ("baseline", "speculative")]
     for view, marks in (("text", True), ("steps", True), ("text", False)):
-        page.click(f"[data-tab={view}]")
+        choose(page, view)
         if not marks:
             page.click("[data-ref=marks]")
             assert page.inner_text("[data-ref=rightText]").strip() == (TEXT * 6).strip()
@@ -126,7 +126,6 @@ def test_each_word_of_the_field_is_explained_where_it_stands(page: Any) -> None:
     for kind in (
         "[data-ref=leftName], .pf [data-ref=rightName]",
         "abbr",
-        "dl.pf-times dt",
         ".pf-legend li:has(mark, del, ins)",
         "[data-ref=timing] tr",
     ):

@@ -23,7 +23,7 @@ from engine.session import TorchRace
 from engine.text import encode_prompt
 from engine.what_if.ask import members
 from tests.helpers.broken_races import SHORT, mutants, with_more_lanes
-from tests.helpers.page_browser import saved, selected
+from tests.helpers.page_browser import choose, saved, selected
 from tests.helpers.race_pages import (
     HOSTILE,
     SETTLED,
@@ -53,7 +53,7 @@ def looked_at(page: Any) -> None:
     for width, height in ((360, 740), (768, 1024), (1280, 800), (3840, 2160)):
         page.set_viewport_size({"width": width, "height": height})
         for tab in ("text", "steps", "charts", "timing"):
-            page.click(f"[role=tab][data-tab={tab}]")
+            choose(page, tab)
             if tab == "text":
                 page.click("[data-ref=marks]")
             if tab in ("text", "steps"):

@@ -14,7 +14,7 @@ from engine.core.events import steps
 from engine.recordings.recording import loads
 from tests.helpers.dialogs import Dialog
 from tests.helpers.loopback import Answer, refusal, says, servers
-from tests.helpers.page_browser import UNREADABLE, open_tab, run_race, saved, to_end
+from tests.helpers.page_browser import UNREADABLE, choose, open_tab, run_race, saved, to_end
 from tests.helpers.pageserver import served
 from tests.helpers.race_pages import SETTLED, words
 from tests.helpers.races import events_of
@@ -80,8 +80,8 @@ def visited(browser: Any, cache: Path, found: Sequence[Any], *arguments: str, ad
 
 def panel(tab: Any, name: str) -> str:
     """Open a tab of the page; what it shows."""
-    button = tab.locator(f".pf-tab[data-tab={name}]")
-    button.click()
+    choose(tab, name)
+    button = tab.locator(f"#pf-tab-{name}")
     tab.evaluate(SETTLED)
     return str(tab.inner_text(f"#{button.get_attribute('aria-controls')}")).strip()
 

@@ -14,7 +14,7 @@ from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import read
 from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
-from tests.helpers.page_browser import end, reload, run_race, settings
+from tests.helpers.page_browser import choose, end, reload, run_race, settings
 from tests.helpers.race_pages import SETTLED, words
 from tests.helpers.races import events_of
 from tests.helpers.steps_apart import steps_of
@@ -45,7 +45,7 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     assert tab.is_visible("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
     offer, texts = (tab.locator(name).bounding_box() for name in ("[data-ref=offer]", ".pf-lanes"))
     assert offer["y"] >= texts["y"] + texts["height"], "it covers what there is to see"
-    tab.click("[data-tab=timing]")
+    choose(tab, "timing")
     assert tab.is_hidden("[data-ref=offer]")
     tab.click("[data-tab=text]")
     reload(tab, "race")

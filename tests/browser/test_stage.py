@@ -143,7 +143,7 @@ def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None
     page.focus("[data-ref=scrub]")
     for _ in range(9):
         page.keyboard.press("ArrowLeft")
-    page.click("[data-speed='0.25']")
+    page.click("[data-ref=slow]")
     page.evaluate("document.querySelector('.pf-text').scrollTop = 40")
     page.focus("#page-stage-button")
     page.evaluate(SETTLED)

@@ -13,7 +13,7 @@ from engine.analysis.verdict_words import THRESHOLD
 from engine.cli.options import LENGTH
 from engine.recordings.recording import OUTPUT_SCHEMA
 from tests.helpers.dialogs import Dialog
-from tests.helpers.page_browser import RACE_MS, open_tab, reload, saved
+from tests.helpers.page_browser import RACE_MS, choose, open_tab, reload, saved
 from tests.helpers.pageserver import served
 from tests.helpers.schedule import Scheduled, serving
 from tests.helpers.trained import PROMPTS
@@ -80,7 +80,7 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     tab.keyboard.press("Enter")
     tab.wait_for_selector(f"{ps['stop']}:visible", timeout=RACE_MS)
     tab.keyboard.press("Escape")
-    tab.click("[data-tab=steps]")
+    choose(tab, "steps")
     tab.click("#page-yours-button")
     tab.wait_for_selector(OVER, timeout=RACE_MS)
     kept = json.loads(tab.evaluate("localStorage.getItem('photofinish.study')"))["rows"]

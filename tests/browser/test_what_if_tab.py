@@ -13,6 +13,7 @@ from engine.recordings.extras import EXTRAS
 from engine.recordings.recording import Recording, read
 from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
+from tests.helpers.page_browser import choose
 from tests.helpers.race_pages import SAME, SETTLED, SLIDE, STATE, TEXT, TOKENS, opened, race_over, words, words_of
 from tests.helpers.races import events_of, on_servers, with_trees
 
@@ -121,7 +122,7 @@ def test_what_is_not_there_is_named(page: Any) -> None:
     alone = {**bare, "events": [event for event in bare["events"] if event["lane"] == "speculative"]}
     unnamed = re.compile(r"(?m)(?:^|[.!?] )(?:(?:Not|Only) (?:available|known|if)|Available|Shown)\b.*")
     for name in ("decide", "onestep", "why", "timing", "whatif"):
-        page.click(f"[data-tab={name}]")
+        choose(page, name)
         assert unnamed.findall(page.inner_text(".pf")) == []
         for race in (on_servers(bare), alone, {**bare, "synthetic": ["speculative"]}, bare):
             opened(page, race, name)

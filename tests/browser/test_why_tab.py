@@ -14,6 +14,7 @@ from app.jobs.frames import frame_json
 from app.jobs.recorded import RACES
 from engine.recordings.recording import Recording, read
 from tests.helpers.made_races import a_race
+from tests.helpers.page_browser import choose
 from tests.helpers.race_pages import frames, words
 
 pytestmark = pytest.mark.browser
@@ -51,7 +52,7 @@ def test_a_race_is_sent_once(tab: Any) -> None:
     race = opened(tab, CSV)
     assert sum(posted) < 1.1 * CSV.stat().st_size + 5_000
     posted.clear()
-    tab.click("[data-tab=charts]")
+    choose(tab, "charts")
     tab.wait_for_selector("#page-charts:not(.page-stale) .js-plotly-plot")
     assert race and max(posted) < 2_000
 

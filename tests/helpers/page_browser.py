@@ -141,8 +141,15 @@ def settings(tab: Any, **numbers: str) -> None:
     close_settings(tab)
 
 
+def unfold(tab: Any) -> None:
+    """Show the doors, examples and Settings, which a phone has behind Menu."""
+    if tab.is_visible("#page-menu-button[aria-expanded=false]"):
+        tab.click("#page-menu-button")
+
+
 def open_settings(tab: Any) -> None:
     if not tab.locator(".sidebar.open").count():
+        unfold(tab)
         tab.click("#page-settings-button")
         tab.wait_for_selector(".sidebar.open")
 
@@ -152,10 +159,17 @@ def close_settings(tab: Any) -> None:
     tab.wait_for_selector(".sidebar.open", state="detached")
 
 
+def choose(tab: Any, name: str) -> None:
+    """Open a tab of the race, which may be one of those below "Details"."""
+    if not tab.is_visible(f"#pf-tab-{name}"):
+        tab.click("#pf-tab-details")
+    tab.click(f"#pf-tab-{name}")
+
+
 def figures(tab: Any, name: str) -> None:
     """Open the tab "charts" or "why", if it is not, and wait for the figures of the race on the screen."""
     if tab.get_attribute(".pf", "data-tab") != name:
-        tab.click(f"[role=tab][data-tab={name}]")
+        choose(tab, name)
     tab.wait_for_function(
         "name => { const figures = document.getElementById(`page-${name}`);"
         " return !figures.classList.contains('page-stale') && figures.querySelector('.js-plotly-plot')"
@@ -192,6 +206,7 @@ def selected(tab: Any, selector: str) -> str:
 def saved(tab: Any) -> bytes:
     """The file that the button Save gives."""
     with tab.expect_download() as download:
+        tab.click(".pf-share summary")
         tab.click("[data-ref=save]")
     return Path(download.value.path()).read_bytes()
 

@@ -85,11 +85,6 @@ export function laneSpec(header, name) { return header?.spec?.lanes?.find((lane)
 // Whether a lane's steps are the model's: what a server sends at once need not be, unless it reports its drafts.
 export function hasSteps(header, lane) { return !isOfServers(header) || lane.steps.some(numDrafted); }
 
-// Whether the drafts of a lane may be trees.
-export function mayBranch(header, name) {
-  return typeof laneSpec(header, name)?.k === "string" && !isOfServers(header);
-}
-
 // The acceptance rule of the first speculative lane.
 export function ruleOf(header) {
   return header?.spec?.lanes?.find((lane) => lane.role === "speculative")?.rule ?? "coupled";

@@ -2,19 +2,11 @@
 
 import { clockWords, isNoise } from "../base/caveats.js";
 import { tableRow } from "../base/dom.js";
-import {
-  isOfServers, laneSpec, mayBranch, quotient, ruleOf, sides, sum,
-} from "../base/model.js";
+import { isOfServers, laneSpec, quotient, ruleOf, sides, sum } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
 import { duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
 import { ALONE, differs, fixedWords, guessWords, laneTitle, RIBBONS, saysOf, verdictWord } from "../base/words.js";
 
-// The times on the board: name, metric, words, the technical term.
-const TIMES = [
-  ["ttft", "ttft_s", "first token with prompt", "Time to first token (TTFT), including reading the prompt"],
-  ["tpot", "tpot_s", "per token", "Time per output token (TPOT): time of all steps / tokens written"],
-  ["itl", "itl_p95_s", "95 % of steps within", "95th percentile (p95) of the step times"],
-];
 // Rows of the timing table: plain words, the technical term, the formatted value.
 const TIMING = [
   ["tokens", "tokens written, the end token included", (lane) => String(lane.num_tokens)],
@@ -37,12 +29,6 @@ export class Board {
     this.root = root;
     this.refs = {};
     root.querySelectorAll("[data-ref]").forEach((node) => { this.refs[node.dataset.ref] = node; });
-    for (const side of ["left", "right"]) this.refs[`${side}Times`].append(...TIMES.map(([name, , words, term]) => {
-      const item = factNode(words, "–");
-      item.dataset.time = `${side}-${name}`;
-      item.firstChild.title = term;
-      return item;
-    }));
     this.rows = Object.fromEntries(["left", "right"].map((side) =>
       [side, this.trackRow(make("div", `pf-track-row pf-track-${side}`))]));
   }
@@ -101,7 +87,6 @@ export class Board {
   // first: the name of the first lane of each role
   names(header, sideNames, first) {
     this.root.toggleAttribute("data-servers", isOfServers(header));
-    this.root.toggleAttribute("data-trees", mayBranch(header, sideNames[1]));
     sideNames.forEach((name, i) => {
       const side = i ? "right" : "left", lane = laneSpec(header, name), words = laneTitle(name, first);
       for (const ref of [`${side}Name`, `${side}TextName`]) write(this.refs[ref], words);
@@ -144,8 +129,6 @@ export class Board {
     refs.ratioWords.title = "How many times as fast as plain decoding: tokens per second "
       + "divided, after reading the prompt. From unrounded times. Plain runs twice, once at its fastest width, and the "
       + "faster run counts (see Timing).";
-    for (const [row, [, key]] of TIMES.entries()) ["left", "right"].forEach((side, i) =>
-      write(refs[`${side}Times`].children[row].lastChild, duration([left, right][i]?.[key])));
     if (final) return;
     const cost = [left, right].every((lane) => typeof lane?.ttft_s === "number") ? right.ttft_s - left.ttft_s : 0;
     write(refs.ttftNote, [
@@ -179,13 +162,15 @@ export class Board {
     this.refs.caution.title = [whole, loop, copies].filter(Boolean).join(" ");
   }
 
-  // counts: tokens of each side; total: where the track ends; places: words for each side whose lane is over.
+  // counts: tokens of each side; total: where the track ends; places: words for each side whose lane is over, and
+  // `then`, the tokens of the side that was later when the other finished.
   track(counts, total, places, atLimit = {}) {
     for (const [side, row] of Object.entries(this.rows)) {
       const n = counts[side];
       row.row.hidden = n === null;
       if (n === null) continue;
       this.fill(row.run, n, total);
+      row.run.parentNode.style.setProperty("--then", `${(100 * (places.then[side] ?? total)) / (total || 1)}%`);
       write(row.count, String(n));
     }
     for (const side of ["left", "right"]) {

@@ -9,6 +9,7 @@ import { emit, root } from "./root.js";
 import { board, chart, popover, refs, replay, still, views } from "./screen.js";
 import { S } from "./state.js";
 
+const SLOW = 0.25;
 let later = 0;
 let onceVisible = null;
 
@@ -50,8 +51,7 @@ export function controls() {
   refs.open.disabled = waiting !== null || RACING.includes(S.state);
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));
   write(refs.play, replay.playing ? "Pause" : ready && replay.t >= replay.duration ? "Play again" : "Play");
-  root.querySelectorAll("[data-speed]").forEach((node) =>
-    node.setAttribute("aria-pressed", String(Number(node.dataset.speed) === replay.speed)));
+  refs.slow.setAttribute("aria-pressed", String(replay.speed === SLOW));
 }
 
 export function refresh() {
@@ -107,8 +107,7 @@ refs.scrub.addEventListener("input", () => {
   replay.pause();
   replay.seek(Number(refs.scrub.value) / 1000);
 });
-root.querySelectorAll("[data-speed]").forEach((node) =>
-  node.addEventListener("click", () => replay.setSpeed(Number(node.dataset.speed))));
+refs.slow.addEventListener("click", () => replay.setSpeed(replay.speed === SLOW ? 1 : SLOW));
 refs.track.addEventListener("click", ({ target }) => {
   const row = target.closest("[data-watch]");
   if (row) watchLane(row.dataset.watch);

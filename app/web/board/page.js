@@ -19,7 +19,7 @@ export const isOwnPrompt = () => document.querySelector("#page-presets.page-own"
 // An own text that is raced as it is given, at the temperature that is set.
 export const leaveAsIs = (text) => remember("photofinish.as-is", text, true);
 export const isGiven = (text) => text === remembered("photofinish.as-is", true);
-export const examples = () => [...document.querySelectorAll("#page-presets button:not(#page-settings-button)")];
+export const examples = () => [...document.querySelectorAll("[id^=page-example-]")];
 
 // True if the link brings a prompt: no other prompt's race is shown above it then.
 export function isLinked() { return new URLSearchParams(location.search).has("prompt"); }
@@ -48,6 +48,7 @@ export function updatePageButtons() {
   const racing = waiting !== null || (!S.fromFile && RACING.includes(S.state));
   refs.liveHere.hidden = S.live || !(S.fromFile || S.ribbon.includes("RECORDED")) || !pageButton("race");
   refs.liveHere.disabled = racing;
+  refs.liveHere.toggleAttribute("data-opened", S.fromFile);        // elsewhere Race does the same: see page.css
   if (racing) emit("racing");
   for (const [name, useless] of [["race", racing], ["stop", !racing], ["story", racing]]) {
     const button = pageButton(name);

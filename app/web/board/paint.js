@@ -106,23 +106,27 @@ function trackLength(lanes) {
     Math.max(written, S.header?.spec?.params?.max_new_tokens ?? 0) : written;
 }
 
-// Words for each lane that is over. Also shows why a lane failed, above its text.
+// Words for each lane that is over, and what the later one had written when the other finished. Also shows why a lane
+// failed, above its text.
 function finishWords(lanes, counts) {
   const done = (side) => lanes[side]?.finished && counts[side] === lanes[side].steps.length;
-  const failed = (side) => lanes[side]?.failed && counts[side] === lanes[side].steps.length;
+  const then = {}, failed = (side) => lanes[side]?.failed && counts[side] === lanes[side].steps.length;
   const words = (side, opposite) => {
     if (failed(side)) return "failed";
     if (!done(side)) return "";
-    const behind = done(opposite) ? lanes[side].clock - lanes[opposite].clock : 0;
-    return `finished after ${seconds(lanes[side].clock)} s${
-      behind > 0 ? `, ${seconds(behind)} s later` : ""}`;
+    const { clock, tokens } = lanes[side], behind = done(opposite) ? clock - lanes[opposite].clock : 0;
+    const first = `finished after ${seconds(clock)} s`;
+    if (behind <= 0) return first;
+    then[side] = tokens[lanes[side].countAt(lanes[opposite].clock)];
+    return `${first}, ${seconds(behind)} s later: it had ${then[side]} of ${tokens.at(-1)} tokens when ${
+      opposite === "left" ? titles()[0] : titles()[1]} finished`;
   };
   for (const side of ["left", "right"]) {
     const message = failed(side) ? lanes[side].failed.message : "";
     refs[`${side}Failed`].hidden = !message;
     write(refs[`${side}Failed`], message ? `This lane failed: ${oneLine(message)}` : "");
   }
-  return { left: words("left", "right"), right: words("right", "left") };
+  return { left: words("left", "right"), right: words("right", "left"), then };
 }
 
 function showStatus() {
@@ -131,7 +135,7 @@ function showStatus() {
   refs.pace.hidden = S.live || pace === 1;
   write(refs.pace, pace === 1 ? "" : `${pace < 1 ? `1/${1 / pace}` : `${pace}\u00d7`} speed`);
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "Your race";
-  root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : "still";
+  root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : replay.t < replay.duration ? "paused" : "still";
   const status = S.state === "preparing" ? "" : S.status?.text;
   const words = [status || WORDS[S.state], S.pace?.short].filter(Boolean).join(" ");
   const shown = root.dataset.stage ? words.replace(/(?<=[.!?]) .*/, "") : words;

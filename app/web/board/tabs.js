@@ -10,20 +10,25 @@ const LOW_PX = 800;
 // Tab -> what scrolls to the top of a small screen when somebody opens it. The other tabs fit as they are.
 const TOPS = { onestep: ".pf-tabs", whatif: ".pf-board", why: ".pf-tabs", charts: ".pf-tabs", decide: ".pf-tabs",
   timing: ".pf-tabs" };
-const tabs = [...root.querySelectorAll("[role=tab]:not([hidden])")];
+const DETAILS = ["steps", "charts", "timing"];          // the tabs below "Details"
+const rows = [...root.querySelectorAll("[role=tablist]")].map((row) =>
+  [...row.querySelectorAll("[role=tab]:not([hidden])")]);
 const panels = [...root.querySelectorAll("[role=tabpanel]")];
 const toFirst = () => choose(FIRST);
+let detail = DETAILS[0];          // the one that was open last
 
-export function choose(name) {
+export function choose(asked) {
+  const name = asked === "details" ? detail : asked, isDetail = DETAILS.includes(name);
   popover.close();
   emit("leavingTab", { from: root.dataset.tab, to: name });
   root.dataset.tab = name;
-  for (const tab of tabs) {
-    const chosen = tab.dataset.tab === name, shown = tab.getAttribute("aria-controls");
-    if (chosen) panels.forEach((panel) => { panel.hidden = panel.id !== shown; });
+  root.toggleAttribute("data-details", isDetail);
+  if (isDetail) detail = name;
+  for (const tab of rows.flat()) {
+    const { dataset } = tab, chosen = dataset.tab === name || (isDetail && dataset.tab === "details");
+    if (dataset.tab === name) panels.forEach((panel) => { panel.hidden = panel.id !== tab.getAttribute("aria-controls"); });
     tab.setAttribute("aria-selected", String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
-    if (chosen) inSight(tab);
   }
   if (name === FIRST) closed(toFirst); else if (!root.dataset.stage) opened(toFirst);
   showTexts();
@@ -36,12 +41,6 @@ export function panelInSight() {
   const top = TOPS[root.dataset.tab], isSmall = window.innerHeight < LOW_PX || root.dataset.size === "narrow";
   if (top && isSmall) requestAnimationFrame(() =>
     root.querySelector(top).scrollIntoView({ block: "start", behavior: still.matches ? "auto" : "smooth" }));
-}
-
-// On a phone the row of tabs scrolls.
-function inSight(tab) {
-  const row = tab.parentElement, left = tab.offsetLeft - row.offsetLeft;
-  row.scrollLeft = Math.min(Math.max(row.scrollLeft, left + tab.offsetWidth - row.clientWidth), left);
 }
 
 export function showTexts() {
@@ -70,7 +69,7 @@ export function pressable(button, then) {
   });
 }
 
-tabs.forEach((tab, i) => {
+rows.forEach((tabs) => tabs.forEach((tab, i) => {
   tab.addEventListener("click", () => { choose(tab.dataset.tab); panelInSight(); });
   tab.addEventListener("keydown", (event) => {
     const to = { ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: tabs.length - 1 }[event.key];
@@ -80,6 +79,6 @@ tabs.forEach((tab, i) => {
     choose(tabs[to].dataset.tab);
     panelInSight();
   });
-});
+}));
 pressable(refs.marks, () => { popover.close(); showTexts(); });
 pressable(refs.otherLane, (pressed) => { root.dataset.both = String(pressed); showTexts(); });

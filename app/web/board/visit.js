@@ -43,10 +43,22 @@ function toggleSettings() {
   return setTimeout(() => { if (document.activeElement === button) panel().querySelector("input")?.focus(); }, 60);
 }
 
-document.addEventListener("click", ({ target }) => {
+// The second click of a double click on Race falls on Stop, which has taken its place.
+document.addEventListener("click", ({ target, detail }) => {
   if (target.closest?.("#page-settings-button, #page-panel-close")) toggleSettings();
   if (target.closest?.("#page-race-button")) raceNow();
-  if (target.closest?.("#page-stop-button")) stop("race");
+  if (target.closest?.("#page-stop-button") && detail < 2) stop("race");
+});
+
+// "More" shows all examples. On a phone "Menu" shows them and the doors, until one of them is chosen.
+document.addEventListener("click", ({ target }) => {
+  const menu = pageButton("menu"), more = pageButton("more"), isOpen = menu?.ariaExpanded === "true";
+  const opener = target.closest?.("#page-menu-button, #page-more-button");
+  const chosen = isOpen && menu.checkVisibility() && target.closest?.(".page-header button, [id^=page-example-]");
+  if (!opener && !chosen) return;
+  menu.ariaExpanded = String(!isOpen);
+  mark("more", !isOpen);
+  if (opener && more.contains(opener)) more.previousElementSibling.focus();
 });
 
 // A reloaded tab gets its race back, even if the server was restarted: one that goes on from its stream, one that is
