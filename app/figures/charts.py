@@ -1,4 +1,4 @@
-"""The tab Timing: four figures, each with a sentence. Pure; plotly is imported when the first is drawn."""
+"""Under Charts: four figures, each with a sentence. Pure; plotly is imported when the first is drawn."""
 
 from __future__ import annotations
 

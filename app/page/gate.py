@@ -57,7 +57,7 @@ class Gate:
             (methods, re.compile(pattern), max_bytes)
             for methods, pattern, max_bytes in (
                 (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt", 0),
-                (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)", 0),
+                (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)|/code\.svg", 0),
                 (WRITE, "|".join(FILES), MAX_BODY_BYTES),
                 *([] if own is None else [(WRITE, rf"{YOURS}\w{{1,20}}", YOURS_BYTES)]),
                 (WRITE, r"/tokens", MAX_CALL_BYTES),

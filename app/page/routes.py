@@ -3,11 +3,13 @@ the number of tokens of a prompt, what the page's owner names, and what its oper
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+import segno
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -27,6 +29,7 @@ from .programs import Calls
 
 log = logging.getLogger(__name__)
 FAULT = "This failed because of a bug in Photofinish; its log has the kind of error."
+MAX_ADDRESS = 300
 FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
     "json": ("application/json", lambda recording: recording.text),
     "csv": ("text/csv", steps_csv),
@@ -37,8 +40,8 @@ FORMS: dict[str, tuple[str, Callable[[Recording], str]]] = {
 def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]:
     """What stream.py and programs.py answer; POST /recordings, which takes a file and answers with its key, and
     GET /recordings/KEY.FORM, which gives one; POST /prompts?name=ENDING&whole, see `look_at`; POST /tokens, which
-    counts the tokens of {"text", "target"}; POST /yours/model and /yours/servers, see `Doors`; GET /healthz: whether
-    races can be run, for everybody.
+    counts the tokens of {"text", "target"}; GET /code.svg?of=ADDRESS, a QR code; POST /yours/model and /yours/servers,
+    see `Doors`; GET /healthz: whether races can be run, for everybody.
 
     names: of the page's controls.
     number: of the function for programs."""
@@ -77,6 +80,13 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
         except (UsageError, ValueError, RecursionError) as error:
             return JSONResponse({"detail": str(error)}, 400)
 
+    async def code(request: Request) -> Response:
+        address = request.query_params.get("of", "")
+        if not address.startswith(("http://", "https://")) or len(address) > MAX_ADDRESS:
+            return JSONResponse({"detail": f"`of` must be an address of at most {MAX_ADDRESS} characters"}, 400)
+        segno.make_qr(address).save(drawing := io.BytesIO(), kind="svg", scale=8, light="white", xmldecl=False)
+        return Response(drawing.getvalue(), media_type="image/svg+xml")
+
     async def healthy(request: Request) -> Response:
         default = handlers.catalogue.default
         state = health(handlers.stage.queue, default.target, handlers.status(default))
@@ -88,6 +98,7 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
         *Calls(runs["race"], handlers.stage.stop, names, number).routes(),
         Route(HEALTH, healthy),
         Route("/tokens", count, methods=["POST"]),
+        Route("/code.svg", code),
         Route("/prompts", look, methods=["POST"]),
         Route("/recordings", take, methods=["POST"]),
         Route("/recordings/{key}.{form}", give),

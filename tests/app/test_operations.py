@@ -160,6 +160,18 @@ def test_health_is_for_everybody(page: Server) -> None:
     assert answer.json() == found | {"device_busy": answer.json()["device_busy"]}
 
 
+@pytest.mark.slow
+def test_an_audience_gets_the_pages_address(page: Server) -> None:
+    """A code on the stage that no phone reads, or that sends phones to anything but a web page."""
+    drawn, *refused = (
+        httpx.get(f"{page.url}/code.svg", params={"of": address})
+        for address in ("https://pf.example/page/", "javascript:alert(1)", "", "https://a" + "a" * 300)
+    )
+    assert drawn.headers["content-type"] == "image/svg+xml" and drawn.text.startswith("<svg")
+    assert drawn.text.count("path") >= 2 and 'fill="#fff"' in drawn.text, "no light ground: unreadable on a dark page"
+    assert [(answer.status_code, "300" in answer.json()["detail"]) for answer in refused] == [(400, True)] * 3
+
+
 def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
     """A balancer would send visitors to a page whose model cannot be loaded, or none to one where somebody tried
     another model."""

@@ -17,6 +17,7 @@ from tests.helpers.page_browser import (
     SEEN,
     close_settings,
     end,
+    example,
     loaded,
     new_race,
     open_settings,
@@ -47,7 +48,7 @@ def test_a_script_by_keyboard_alone(tab: Any) -> None:
     true of the race on the screen, or letters that the back row cannot read."""
     tab.set_viewport_size(HALL)
     for name, race in (("SQL", "recorded-sql"), ("CSV to JSON", "recorded-csv-to-json")):
-        tab.click(f"#page-presets button:has-text('{name}')")
+        example(tab, name)
         tab.wait_for_function(f"race => {STATE}.race === race", arg=race)
     tab.focus("#page-stage-button")
     tab.clock.install()

@@ -8,7 +8,7 @@ from typing import Any
 STREAM, DIRECT, STOP = "/stream", "/gradio_api/run/predict", "/stop"
 RACE_ID = "0a" * 16
 USED = {
-    "GET": f"""/ /healthz
+    "GET": f"""/ /healthz /code.svg
         /config /theme.css /recordings/{RACE_ID}.json /assets/index-a_B.1.js /static/fonts/x/y-Bold.woff2
         /gradio_api/info /gradio_api/queue/data /gradio_api/startup-events /gradio_api/app_id
         /gradio_api/call/race/{RACE_ID} /gradio_api/call/v2/race/{RACE_ID}""",

@@ -147,6 +147,13 @@ def unfold(tab: Any) -> None:
         tab.click("#page-menu-button")
 
 
+def example(tab: Any, name: str) -> None:
+    """Choose an example, which may be behind More."""
+    if not tab.is_visible(button := f"#page-presets button:text-is('{name}')"):
+        tab.click("#page-more-button")
+    tab.click(button)
+
+
 def open_settings(tab: Any) -> None:
     if not tab.locator(".sidebar.open").count():
         unfold(tab)

@@ -71,6 +71,9 @@ export function typeInto(box, text) {
   box.dispatchEvent(new Event("blur"));
 }
 
+// Whether the page's address means something on this machine only.
+export const isLoopback = /^(localhost|127\.|\[::1\])/.test(location.hostname);
+
 // The detail of the document's next event of that name.
 export const nextEvent = (name) => new Promise((resolve) => {
   document.addEventListener(name, ({ detail }) => resolve(detail), { once: true });

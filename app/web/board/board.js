@@ -128,7 +128,7 @@ export class Board {
       .filter(Boolean).join(""));
     refs.ratioWords.title = "How many times as fast as plain decoding: tokens per second "
       + "divided, after reading the prompt. From unrounded times. Plain runs twice, once at its fastest width, and the "
-      + "faster run counts (see Timing).";
+      + "faster run counts (see Details, Timing).";
     if (final) return;
     const cost = [left, right].every((lane) => typeof lane?.ttft_s === "number") ? right.ttft_s - left.ttft_s : 0;
     write(refs.ttftNote, [
@@ -223,7 +223,7 @@ export class Board {
     const { refs } = this, drafted = metrics ? sum(metrics.per_step_drafted) : 0;
     const silent = drafts && over && metrics !== undefined && drafted === 0;
     refs.warning.hidden = !silent;
-    write(refs.warning, !silent ? "" : onServer ? "The server does not say which tokens were guessed; see Timing."
+    write(refs.warning, !silent ? "" : onServer ? "The server does not say which tokens were guessed; see Details, Timing."
       : "No guesses in this race: every token of this lane is the model's own, one per step.");
     write(refs.rate, percent(metrics?.acceptance_rate));
     write(refs.rateWords, drafted ?

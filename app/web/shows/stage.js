@@ -2,7 +2,7 @@
 // page's prompt and settings; leaving restores what the page showed before.
 
 import { hasSteps, metricsOf, reasonsOf } from "../base/model.js";
-import { makeButton } from "../base/dom.js";
+import { isLoopback, makeButton } from "../base/dom.js";
 import { make, times, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
@@ -44,7 +44,7 @@ const STAGE_KEYS = [
   [["0"], "0", "as raced", () => endWhatIf()],
   [["m"], "M", "marks on or off", () => toggleMarks()],
   [["v"], "V", "the verdict or the texts", () => turnView()],
-  [["?"], "?", "these keys", () => { refs.stageKeys.hidden = !refs.stageKeys.hidden; }],
+  [["?"], "?", "these keys, the page's QR code", () => { refs.stageKeys.hidden = !refs.stageKeys.hidden; }],
   [["Escape"], "Esc", "leave the stage", () => endStage()],
 ];
 const WITH_EXAMPLES = [
@@ -127,6 +127,11 @@ function listKeys() {
     const button = makeButton("pf-stage-key", words, () => { stopAutoplay(); action(); });
     return make("div", "", make("dt", "", make("kbd", "", shown)), make("dd", "", button));
   }));
+  const { origin, pathname } = location, address = origin + pathname, isServed = examples().length > 0;
+  refs.stageCode.hidden = !isServed || isLoopback;
+  if (!refs.stageCode.hidden) refs.stageCode.src = `code.svg?of=${encodeURIComponent(address)}`;
+  write(refs.stageAddress, !isServed ? "" : isLoopback ?
+    "Open the page at this machine's address in the network, and phones get it by a QR code here." : address);
 }
 
 // The keys to begin with and a way out, for a few seconds. Where there is only touch they are buttons, and stay.

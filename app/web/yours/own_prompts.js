@@ -79,7 +79,7 @@ export async function takeFile(file) {
   const kind = savedKind(await fileText(file.slice(0, 2000)).catch(() => ""));
   if (file.size > 3 * MAX_FILE_CHARS)
     return refuse(file.name, `has ${file.size} bytes; at most ${MAX_FILE_CHARS} characters are allowed`) ?? null;
-  if (kind === "race") return refuse(file.name, "is a recorded race; Open on the page shows it") ?? null;
+  if (kind === "race") return refuse(file.name, "is a recorded race; Share on the page opens it") ?? null;
   if (kind) return fileText(file);
   parts.paste.value = "";
   await choosePrompts(file.name, file);
