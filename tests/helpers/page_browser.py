@@ -107,7 +107,7 @@ def loaded(tab: Any, until: str = "ready") -> None:
     if until in ("race", "ready"):
         tab.wait_for_function("window.photofinish?.state.duration > 0")
     if until in ("model", "ready"):
-        tab.wait_for_selector('.page-model[data-state="ready"]')
+        tab.wait_for_selector('.page-model[data-state="ready"]', state="attached")  # a phone does not say it
 
 
 def reload(tab: Any, until: str = "ready") -> None:

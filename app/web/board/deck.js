@@ -5,7 +5,7 @@ import { waiting } from "./card.js";
 import { guessing, shortName } from "./more_lanes.js";
 import { RACING, updatePageButtons } from "./page.js";
 import { schedule, showVerdict } from "./paint.js";
-import { emit, root } from "./root.js";
+import { emit } from "./root.js";
 import { board, chart, popover, refs, replay, still, views } from "./screen.js";
 import { S } from "./state.js";
 

@@ -129,7 +129,7 @@ function listKeys() {
   }));
   const { origin, pathname } = location, address = origin + pathname, isServed = examples().length > 0;
   refs.stageCode.hidden = !isServed || isLoopback;
-  if (!refs.stageCode.hidden) refs.stageCode.src = `code.svg?of=${encodeURIComponent(address)}`;
+  if (!refs.stageCode.hidden) refs.stageCode.src = `code.svg?${new URLSearchParams({ of: address })}`;
   write(refs.stageAddress, !isServed ? "" : isLoopback ?
     "Open the page at this machine's address in the network, and phones get it by a QR code here." : address);
 }
