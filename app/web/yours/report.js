@@ -35,6 +35,7 @@ export function reportPage(sections, short) {
   page.documentElement.lang = "en";
   page.head.prepend(...metas);
   page.head.append(make("style", "", REPORT_CSS));
+  page.body.append(make("p", "page-brand", "Photofinish"));
   if (short.length) page.body.append(article(`In short: ${sections.at(-1).scope.textContent}`,
     ...short.map((line) => make("p", "", line))));
   page.body.append(...sections.map(({ section }) => articleOf(section)));
