@@ -175,7 +175,7 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
         box = note.bounding_box()
         assert box["height"] < 25 and box["x"] + box["width"] <= width, "one line"
         race = tab.locator("#page-race-button").bounding_box()
-        assert race["x"] > box["x"] + box["width"] or race["y"] >= box["y"] + box["height"], "it covers Race"
+        assert race["x"] > box["x"] + box["width"] or race["y"] + race["height"] <= box["y"], "it covers Race"
     for prompt in (f"{question}\n\nDear Mr Smith,", question):
         run_race(tab)
         race = loads(saved(tab))

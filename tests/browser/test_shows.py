@@ -14,7 +14,7 @@ from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.recordings.recording import read
 from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
-from tests.helpers.page_browser import choose, end, reload, run_race, settings
+from tests.helpers.page_browser import choose, end, reload, run_race, settings, unfold
 from tests.helpers.race_pages import SETTLED, words
 from tests.helpers.races import events_of
 from tests.helpers.steps_apart import steps_of
@@ -79,12 +79,13 @@ LIT = """() => {
     return { left, top, right, bottom }; };
   const [card, spot] = ["story", "spot"].map(name => document.querySelector(`[data-ref=${name}]`));
   return { card: box(card), lit: spot.hidden ? null : box(spot), inside: card.contains(document.activeElement),
-    tops: [...document.querySelectorAll("#page-prompt, .pf-board, .pf-verdict, .pf-tabs")].map(node =>
+    tops: [...document.querySelectorAll("#page-prompt, .pf-board, .pf-verdict, .pf-bar")].map(node =>
       node.getBoundingClientRect().bottom + scrollY),
     wide: document.documentElement.scrollWidth - innerWidth, moves: document.getAnimations().length }; }"""
 
 
 def begin(tab: Any) -> None:
+    unfold(tab)
     tab.focus("#page-story-button")
     tab.keyboard.press("Enter")
     tab.wait_for_selector("[data-ref=story]")
@@ -138,7 +139,7 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
     for _ in range(2):
         tab.keyboard.press("Enter")
     assert tab.is_hidden("[data-ref=story]") and tab.is_hidden("[data-ref=spot]")
-    assert tab.evaluate("document.activeElement.id") == "page-story-button"
+    assert tab.evaluate("document.activeElement.id") == ("page-menu-button" if width < 760 else "page-story-button")
     state = tab.evaluate(STATE)
     assert state["t"] == state["duration"] and tab.get_attribute(".pf", "data-tab") == "text"
     assert tab.locator(".pf-guess").count() == 0

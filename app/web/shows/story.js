@@ -151,7 +151,8 @@ export function endStory(done = false) {
   choose(tab);
   if (S.race !== before.race) bringBack(before);
   if (!before.live) replay.seek(t);
-  if (inside) pageButton("story")?.focus({ preventScroll: true });
+  const back = [pageButton("story"), pageButton("menu")].find((button) => button?.checkVisibility());
+  if (inside) back?.focus({ preventScroll: true });
 }
 
 export function bringBack(before) {
