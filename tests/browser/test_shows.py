@@ -79,7 +79,7 @@ LIT = """() => {
     return { left, top, right, bottom }; };
   const [card, spot] = ["story", "spot"].map(name => document.querySelector(`[data-ref=${name}]`));
   return { card: box(card), lit: spot.hidden ? null : box(spot), inside: card.contains(document.activeElement),
-    tops: [...document.querySelectorAll("#page-prompt, .pf-board, .pf-verdict, .pf-bar")].map(node =>
+    tops: [...document.querySelectorAll("#page-prompt, .pf-board, .pf-verdict, .pf-bar .pf-tabs")].map(node =>
       node.getBoundingClientRect().bottom + scrollY),
     wide: document.documentElement.scrollWidth - innerWidth, moves: document.getAnimations().length }; }"""
 
