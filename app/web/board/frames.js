@@ -4,7 +4,7 @@ import { firstByRole, isOfServers, Race, sides } from "../base/model.js";
 import { startOf } from "../base/text.js";
 import { callUp, endWaiting, waiting } from "./card.js";
 import { autoplaySoon, cancelAutoplay, refresh } from "./deck.js";
-import { isLinked } from "./page.js";
+import { isLinked, pageButton } from "./page.js";
 import { announcement } from "./paint.js";
 import { isRecorded, OVER, placeOf } from "./place.js";
 import { emit, mark, root } from "./root.js";
@@ -36,13 +36,18 @@ export function clear(id, seq = -1) {
   refresh();
 }
 
-// The page stays hidden so long after its first frame, see page.css: its parts arrive one by one and push each other.
+// The page stays hidden so long after its first frame, and until its last button is there, see page.css: its parts arrive
+// one by one and push each other.
 const LAY_MS = 250;
 let laid = null;
+function lay() {
+  if (pageButton("settings")) mark("laid", true);
+  else setTimeout(lay, LAY_MS / 5);
+}
 
 // Show one frame of the protocol.
 export function onFrame(frame) {
-  laid ??= setTimeout(() => mark("laid", true), LAY_MS);
+  laid ??= setTimeout(lay, LAY_MS);
   if (isRecorded(frame)) session.recorded ??= frame;
   const { isFirst } = session, screen = { id: S.id, seq: S.seq, waiting, isFirst, isLinked: isLinked() };
   session.isFirst = false;
