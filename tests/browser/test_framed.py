@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import ROOT
-from tests.helpers.page_browser import REPORTS, SEEN, loaded, new_race
+from tests.helpers.page_browser import REPORTS, SEEN, loaded, new_race, unfold
 from tests.helpers.pageserver import TARGET, served
 
 pytestmark = pytest.mark.browser
@@ -73,6 +73,7 @@ def test_the_frame_settles_and_everything_is_within_it(
         for refuses in (False, True):
             if refuses:
                 page.evaluate("document.documentElement.requestFullscreen = () => Promise.reject(); 0")
+            unfold(page)
             page.click("#page-stage-button")
             page.wait_for_selector(".pf[data-stage]")
             tall = settled(host)

@@ -277,7 +277,7 @@ def test_back_from_servers_nothing_of_them_is_left(browser: Any, page_cache: Any
         tab.click("#page-example-sql")
         tab.wait_for_function("window.photofinish.state.race === 'recorded-sql'")
         settings(tab, Maximum_length="16")
-        run_race(tab, button="[data-ref=liveHere]")
+        run_race(tab)
         tab.wait_for_selector(f"[data-ref=statusText] >> text=Unlike the recording: {TARGET}.")
         whole = tab.text_content("[data-ref=paceNote]")
         assert (

@@ -13,7 +13,7 @@ from engine.analysis.verdict_words import THRESHOLD
 from engine.cli.options import LENGTH
 from engine.recordings.recording import OUTPUT_SCHEMA
 from tests.helpers.dialogs import Dialog
-from tests.helpers.page_browser import RACE_MS, choose, open_tab, reload, saved
+from tests.helpers.page_browser import RACE_MS, choose, open_tab, reload, saved, unfold
 from tests.helpers.pageserver import served
 from tests.helpers.schedule import Scheduled, serving
 from tests.helpers.trained import PROMPTS
@@ -150,6 +150,7 @@ def opens_again(tab: Any, ps: Dialog, found: Any) -> None:
     tab.wait_for_function(RACED, arg=TEXTS[3], timeout=RACE_MS)
     assert json.loads(saved(tab))["spec"]["params"]["max_new_tokens"] == max(NUM_TOKENS, SHORTEST)
     reload(tab)
+    unfold(tab)
     tab.click("#page-yours-button")
     ps.choose(json.dumps(disturbed), "photofinish_study.json")
     ps.says("opened", "Opened from a file")

@@ -212,9 +212,10 @@ def selected(tab: Any, selector: str) -> str:
 
 def saved(tab: Any) -> bytes:
     """The file that the button Save gives."""
+    tab.evaluate("document.querySelector('.pf-share').open = true")
     with tab.expect_download() as download:
-        tab.click(".pf-share summary")
         tab.click("[data-ref=save]")
+    tab.keyboard.press("Escape")
     return Path(download.value.path()).read_bytes()
 
 

@@ -191,7 +191,7 @@ def opened(page: Any, recording: Mapping[str, Any], tab: str = "") -> None:
     text = json.dumps(rejudged(recording), ensure_ascii=False)
     assert page.evaluate("text => window.photofinish.open(text, 'race.json')", text), words(page, "alertText")
     if tab:
-        page.click(f"#pf-tab-{tab}")
+        page.evaluate("tab => document.getElementById(`pf-tab-${tab}`).click()", tab)
     page.evaluate(SETTLED)
 
 

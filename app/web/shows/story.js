@@ -115,8 +115,9 @@ function placeStory(comes = false) {
       [within(at.left, right), at.bottom + STORY_GAP], [within(at.left, right), at.top - STORY_GAP - height]]
       .find(([x, y]) => x >= 8 && y >= 8 && x <= right - 8 && y <= bottom - 8);
   };
-  const hides = litBox(target, box).height < Math.min(40, target.getBoundingClientRect().height);
-  if (comes && (hides || !places())) window.scrollBy({ top: litBox(target, box).top - STORY_GAP, behavior: "instant" });
+  const lit = litBox(target, box), hides = lit.height < Math.min(40, target.getBoundingClientRect().height);
+  if (comes && (hides || lit.top < 0 || !places()))
+    window.scrollBy({ top: lit.top - STORY_GAP, behavior: "instant" });
   const at = litBox(target, box);
   const [x, y] = places() ?? [within(at.left, right), Math.max(at.bottom + STORY_GAP, bottom - 8)];
   const origin = root.getBoundingClientRect();
