@@ -9,10 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core.errors import UsageError
+from engine.core.errors import TemplateError, UsageError
 from engine.core.events import Prompt, visible_text
 from engine.core.spec import SamplingParams
-from engine.text import MAX_PROMPT_CHARS, Pieces, StopAt, check_prompt_text, encode_prompt, end_token_ids
+from engine.text import (
+    MAX_PROMPT_CHARS,
+    Pieces,
+    StopAt,
+    check_prompt_text,
+    doubled_bos,
+    encode_messages,
+    encode_prompt,
+    end_token_ids,
+)
 from tests.helpers.tokenizers_of import EVERY_KIND, encode, sentencepiece, tokenizer_of
 
 # Prompts
@@ -52,6 +61,86 @@ def test_chat_without_a_usable_template_is_refused(template):
     tokenizer.chat_template = template
     with pytest.raises(UsageError, match="chat template"):
         encode_prompt(tokenizer, "hi", chat=True)
+
+
+FILTERS = ("trim", "upper", "lower", "title", "e", "tojson", "replace('a', 'b')", "replace('<image>', '')", "wordwrap")
+EACH = "{% for m in messages %}"
+TEXTS_OF = "{% for part in m.content if part.type == 'text' %}{{ part.text }}{% endfor %}"
+
+
+@given(st.text(st.sampled_from('aB <>&"\n\tßé') | st.characters(codec="utf-8"), min_size=1), st.permutations(FILTERS))
+@settings(max_examples=60)
+def test_a_template_may_strip_escape_and_change_the_case_of_what_it_is_given(text, filters):
+    """Most published templates would be refused for a prompt that ends in a line break."""
+    tokenizer, asked = (
+        sentencepiece(strip=False),
+        [{"role": "system", "content": text}, {"role": "user", "content": text}],
+    )
+    tokenizer.chat_template = (
+        f"{EACH}<{{{{ m.role }}}}>{{{{ m.content | {' | '.join(filters[: len(text) % 5 + 1])} }}}}{{% endfor %}}"
+    )
+    wanted = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert list(encode_messages(tokenizer, asked).token_ids) == wanted
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        f"{EACH}{TEXTS_OF}{{% endfor %}}",
+        "{{ messages[0].content[0].text }}",
+        "{{ messages[0].content[0]['text'] | trim }}",
+    ],
+)
+def test_a_template_that_reads_parts_alone_is_given_parts(template):
+    """A picture model's template would drop the whole message, and an empty conversation be raced."""
+    tokenizer = sentencepiece(strip=False)
+    tokenizer.chat_template = template
+    assert encode_prompt(tokenizer, "and", chat=True).token_ids == tuple(encode(tokenizer, "and"))
+
+
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [
+        (f"{EACH}<|{{{{ m.role }}}}|>user{{% endfor %}}", "system"),
+        (f"{EACH}{{% if m.role == 'user' %}}{{{{ m.content }}}}{{% endif %}}{{% endfor %}}", "system"),
+        ("{{ messages[0].content }}", "user"),
+        (f"{EACH}{{{{ m.content[:9] }}}}{{% endfor %}}", "system"),
+        (f"{EACH}{{{{ m.content.split()[-1] }}}}{{% endfor %}}", "system"),
+    ],
+)
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_template_that_leaves_something_out_is_refused(template, role, is_named):
+    """A race would be of another prompt than the one that stands beside it."""
+    tokenizer, asked = (
+        sentencepiece(strip=False),
+        [{"role": "system", "content": "user"}, {"role": "user", "content": "user"}],
+    )
+    tokenizer.chat_template = {"default": template, "rag": ""} if is_named else template
+    name = " 'default'" if is_named else ""
+    with pytest.raises(TemplateError, match=f"template{name} leaves out what the message of role '{role}' says"):
+        encode_messages(tokenizer, asked)
+
+
+def test_what_the_model_said_itself_may_be_shortened():
+    """A template that drops earlier thoughts, as those of reasoning models do, would be refused."""
+    tokenizer = sentencepiece(strip=False)
+    tokenizer.chat_template = (
+        f"{EACH}{{{{ m.content.split('</think>')[-1] if m.role != 'user' else m.content }}}}{{% endfor %}}"
+    )
+    asked = [("user", "a"), ("assistant", "b</think>c"), ("user", "d")]
+    found = encode_messages(tokenizer, [{"role": role, "content": text} for role, text in asked])
+    assert found.token_ids == tuple(encode(tokenizer, "acd"))
+
+
+def test_two_bos_at_the_beginning_are_noted():
+    """A text copied from a server's log would be measured in a form that no server sends, and nobody says so."""
+    tokenizer = sentencepiece(strip=False)
+    assert doubled_bos(tokenizer, encode_prompt(tokenizer, "<bos>and").token_ids).startswith(
+        "the prompt begins with <bos> twice"
+    )
+    for text in ("and", "and<bos><bos>"):
+        assert doubled_bos(tokenizer, encode_prompt(tokenizer, text).token_ids) == ""
+    assert doubled_bos(tokenizer_of("byte level"), [0, 0]) == "", "it has no BOS"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
