@@ -17,7 +17,6 @@ from engine.text import (
     Pieces,
     StopAt,
     check_prompt_text,
-    doubled_bos,
     encode_messages,
     encode_prompt,
     end_token_ids,
@@ -130,17 +129,6 @@ def test_what_the_model_said_itself_may_be_shortened():
     asked = [("user", "a"), ("assistant", "b</think>c"), ("user", "d")]
     found = encode_messages(tokenizer, [{"role": role, "content": text} for role, text in asked])
     assert found.token_ids == tuple(encode(tokenizer, "acd"))
-
-
-def test_two_bos_at_the_beginning_are_noted():
-    """A text copied from a server's log would be measured in a form that no server sends, and nobody says so."""
-    tokenizer = sentencepiece(strip=False)
-    assert doubled_bos(tokenizer, encode_prompt(tokenizer, "<bos>and").token_ids).startswith(
-        "the prompt begins with <bos> twice"
-    )
-    for text in ("and", "and<bos><bos>"):
-        assert doubled_bos(tokenizer, encode_prompt(tokenizer, text).token_ids) == ""
-    assert doubled_bos(tokenizer_of("byte level"), [0, 0]) == "", "it has no BOS"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
