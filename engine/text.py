@@ -180,12 +180,10 @@ class Pieces:
 
 
 class _TokenBytes(dict[int, bytes]):
-    """token id -> the bytes it stands for inside a text, computed on first use.
-
-    Byte-level vocabularies spell bytes as printable characters (GPT-2's table); sentencepiece has tokens <0x00> to
-    <0xFF> for bytes it cannot spell; every other token stands for the text by which it lengthens another token's
-    (decoded alone, some would lose their leading space). `invalid` names the error handler that treats invalid bytes
-    like this tokenizer's decoder."""
+    """token id -> the bytes it stands for inside a text. Byte-level vocabularies spell bytes as printable characters
+    (GPT-2's table); sentencepiece has tokens <0x00> to <0xFF> for bytes it cannot spell; every other token stands for
+    the text by which it lengthens another token's (decoded alone, some would lose their leading space). `invalid` names
+    the error handler that treats invalid bytes like this tokenizer's decoder."""
 
     def __init__(self, tokenizer: Any) -> None:
         from transformers.convert_slow_tokenizer import bytes_to_unicode

@@ -26,8 +26,8 @@ _REPOSITORY = re.compile(
     r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII
 )
 Accept = Callable[[dict[str, Any]], None]
-_SMALL_FILES = ["*.json", "*.model", "*.txt", "README.md"]
 _TEMPLATES = "*.jinja"  # in subfolders too: additional_chat_templates
+_SMALL_FILES = ["*.json", _TEMPLATES, "*.model", "*.txt", "README.md"]
 _SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
 _PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
 
@@ -178,10 +178,9 @@ def _fetch(repository: str, revision: str | None, progress: Progress, accept: Ac
 
     shown = f"{repository}@{revision}" if revision else repository
     progress(f"looking for {shown} on the hub", None)
-    small = [*_SMALL_FILES, _TEMPLATES]
     options: dict[str, Any] = {
         "revision": revision,
-        "ignore_patterns": [f"*/{name}" for name in (*_SMALL_FILES, *_SAFETENSORS, *_PICKLES)],
+        "ignore_patterns": [f"*/{name}" for name in (*_SMALL_FILES, *_SAFETENSORS, *_PICKLES) if name != _TEMPLATES],
         "tqdm_class": _bar_class(progress, f"fetching {shown} from the hub"),
     }
     try:
@@ -189,9 +188,9 @@ def _fetch(repository: str, revision: str | None, progress: Progress, accept: Ac
             if accept:
                 config = hf_hub_download(repository, "config.json", revision=revision)
                 accept(random_targets.read_published(Path(config)))
-            folder = Path(snapshot_download(repository, allow_patterns=[*small, *_SAFETENSORS], **options))
+            folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_SAFETENSORS], **options))
             if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
-                folder = Path(snapshot_download(repository, allow_patterns=[*small, *_PICKLES], **options))
+                folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_PICKLES], **options))
     except PhotofinishError:
         raise
     except Exception as error:  # the network, the hub and its client may fail in any way
