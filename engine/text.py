@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .core.errors import UsageError
+from .core.errors import TemplateError, UsageError
 from .core.events import Prompt
 from .core.spec import SamplingParams
 
@@ -17,6 +17,8 @@ STDIN = "-"
 CONTEXT_TOKENS = 4  # tokens of the prompt that can affect the first piece: a character has at most four bytes
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _REPLACEMENT = "\ufffd"
+_PRINTED = "photofinishprinted"  # found where a template prints a list of parts instead of reading it
+ANSWERS = ("assistant", "gpt", "model")  # roles of the model
 
 
 def check_prompt_text(text: str) -> None:
@@ -61,7 +63,8 @@ def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:
     text: passed to the tokenizer unchanged, never stripped; special tokens are added as the tokenizer does.
     chat: put the text into the model's chat template as one user message; the template brings the special tokens.
 
-    Raises UsageError for unusable text, and with `chat` if the model has no template or the template fails."""
+    Raises UsageError for unusable text, and with `chat` if the model has no template; TemplateError if the template
+    fails, or leaves the text out."""
     check_prompt_text(text)
     if chat:
         return encode_messages(tokenizer, [{"role": "user", "content": text}])
@@ -85,15 +88,46 @@ def _prompt(text: str, token_ids: Sequence[int], chat: bool) -> Prompt:
     return Prompt(text, tuple(token_ids), chat)
 
 
-def _in_template(tokenizer: Any, messages: Sequence[dict[str, str]], options: dict[str, bool]) -> str:
-    if not getattr(tokenizer, "chat_template", None):
+def doubled_bos(tokenizer: Any, token_ids: Sequence[int]) -> str:
+    """A note on a prompt that begins with two BOS tokens, such as a text copied from a server's log; "" for others."""
+    bos = getattr(tokenizer, "bos_token_id", None)
+    if bos is None or list(token_ids[:2]) != [bos, bos]:
+        return ""
+    return f"the prompt begins with {tokenizer.bos_token} twice, as no server sends it: leave it out of the text"
+
+
+def _in_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], options: Mapping[str, bool]) -> str:
+    """The messages as the template writes them. Templates of models that also see pictures may read lists of parts
+    alone, and lose a text without a word; like servers, this tries both."""
+    if not (template := getattr(tokenizer, "chat_template", None)):
         raise UsageError(
             "this model has no chat template; send the prompt without one, or choose a model tuned to chat"
         )
-    try:
-        return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True, **options)
-    except Exception as error:  # a template is a program by the model's author: it can fail in any way
-        raise UsageError(f"this model's chat template does not work for these messages: {error}") from error
+
+    def written(contents: Sequence[Any]) -> str:
+        chat = [{**message, "content": content} for message, content in zip(messages, contents, strict=True)]
+        return tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True, **options)
+
+    # Words before and after each text: a template may strip, escape or capitalise, but these words survive it.
+    marks = [(f"photofinish{i}begins", f"photofinish{i}ends") for i in range(len(messages))]
+    texts = [message["content"] for message in messages]
+    faults: list[tuple[str, Exception | None]] = []
+    for form in (lambda text, **_: text, lambda text, **more: [{"type": "text", "text": text, **more}]):
+        try:
+            marked = zip(texts, marks, strict=True)
+            probe = written([form(f"{a} {text} {b}", more=_PRINTED) for text, (a, b) in marked]).casefold()
+            whole = written([form(text) for text in texts])
+        except Exception as error:  # a template is a program by the model's author: it can fail in any way
+            faults.append((f"does not work for these messages: {error}", error))
+            continue
+        roles = (m["role"] for m, ends in zip(messages, marks, strict=True) if not all(end in probe for end in ends))
+        # a template may shorten the model's own earlier answers, for instance by what it thought
+        lost = next((role for role in roles if role not in ANSWERS), None)
+        if lost is None and _PRINTED not in probe:
+            return whole
+        faults.append((f"leaves out what the message of role {lost!r} says", None))
+    name = " 'default'" if isinstance(template, dict) else ""
+    raise TemplateError(f"this model's chat template{name} {faults[0][0]}") from faults[0][1]
 
 
 def end_token_ids(model_config: Any, generation_config: Any, tokenizer: Any) -> frozenset[int]:
@@ -146,12 +180,10 @@ class Pieces:
 
 
 class _TokenBytes(dict[int, bytes]):
-    """token id -> the bytes it stands for inside a text, computed on first use.
-
-    Byte-level vocabularies spell bytes as printable characters (GPT-2's table); sentencepiece has tokens <0x00> to
-    <0xFF> for bytes it cannot spell; every other token stands for the text by which it lengthens another token's
-    (decoded alone, some would lose their leading space). `invalid` names the error handler that treats invalid bytes
-    like this tokenizer's decoder."""
+    """token id -> the bytes it stands for inside a text. Byte-level vocabularies spell bytes as printable characters
+    (GPT-2's table); sentencepiece has tokens <0x00> to <0xFF> for bytes it cannot spell; every other token stands for
+    the text by which it lengthens another token's (decoded alone, some would lose their leading space). `invalid` names
+    the error handler that treats invalid bytes like this tokenizer's decoder."""
 
     def __init__(self, tokenizer: Any) -> None:
         from transformers.convert_slow_tokenizer import bytes_to_unicode

@@ -250,7 +250,7 @@ def has_template(folder: Path) -> bool | None:
         return None
     config = folder / "tokenizer_config.json"
     inside = config.is_file() and "chat_template" in json.loads(config.read_bytes())
-    return inside or (folder / "chat_template.jinja").is_file()
+    return inside or any((folder / f"chat_template.{form}").is_file() for form in ("jinja", "json"))
 
 
 def _short(value: object) -> str:

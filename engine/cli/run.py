@@ -69,8 +69,8 @@ def set_up(
     from ..session import TorchRace
 
     race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
-    for limit in race.order.limits:
-        print(f"Note: {limit}.", file=sys.stderr)
+    for note in (*race.order.notes, *race.order.limits):
+        print(f"Note: {note}.", file=sys.stderr)
     return race
 
 

@@ -2,6 +2,7 @@
 
 PhotofinishError                 every error this engine raises on purpose: its message is one clear sentence
 +-- UsageError(ValueError)       unusable input: the value, the limit, the choices                      (exit 2)
+|   +-- TemplateError            messages that the model's chat template cannot take
 +-- RaceError                    a usable request that failed while running                             (exit 1)
     +-- DrafterError             a drafter raised or proposed something that is no token
     +-- CaptureError             a fixed call that could not be captured as a graph
@@ -24,6 +25,10 @@ class PhotofinishError(Exception):
 
 class UsageError(PhotofinishError, ValueError):
     """Unusable input. The message names the value, the limit and the choices."""
+
+
+class TemplateError(UsageError):
+    """The model's chat template fails for these messages, or leaves one out; it may work for others."""
 
 
 class RaceError(PhotofinishError):

@@ -21,6 +21,7 @@ from ..layers import published
 from ..progress import Progress, quiet, silent
 from . import default_model, random_targets
 from .sources import DEFAULT_TARGET, Source, find, weights_files
+from .tokenizer_files import read_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -194,9 +195,7 @@ def _tokenizer(source: Source, progress: Progress) -> Any:
         return random_targets.tokenizer(source.config, progress)
     if source.name == DEFAULT_TARGET:
         return default_model.load_tokenizer(source.folder)
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(str(source.folder), trust_remote_code=False, local_files_only=True)
+    tokenizer = read_tokenizer(source.folder)
     # an empty one is made from config.json alone
     if set(tokenizer("a", add_special_tokens=False)["input_ids"]) <= set(tokenizer.all_special_ids):
         raise UsageError(f"cannot load the model {source.name!r}: it has no tokenizer")

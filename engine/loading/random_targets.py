@@ -18,6 +18,7 @@ from ..layers.published import quantised, refusal
 from ..progress import Progress, silent
 from ..strict_json import parse
 from . import default_model
+from .tokenizer_files import FILE, read_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -112,10 +113,8 @@ def build(path: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedMod
 def tokenizer(path: Path, progress: Progress = silent) -> Any:
     """The folder's own tokenizer; else the bundled one if the vocabulary holds its ids; else one whose first ids are
     the bytes of UTF-8 and whose others are shown as numbers."""
-    from transformers import AutoTokenizer
-
-    if any((path.parent / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
-        return AutoTokenizer.from_pretrained(str(path.parent), trust_remote_code=False, local_files_only=True)
+    if any((path.parent / name).is_file() for name in (FILE, "tokenizer.model")):
+        return read_tokenizer(path.parent)
     num_words = _vocabulary(read_config(path))
     if num_words >= DEFAULT_VOCABULARY:
         try:

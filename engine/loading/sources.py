@@ -26,7 +26,8 @@ _REPOSITORY = re.compile(
     r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII
 )
 Accept = Callable[[dict[str, Any]], None]
-_SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt", "README.md"]
+_TEMPLATES = "*.jinja"  # in subfolders too: additional_chat_templates
+_SMALL_FILES = ["*.json", _TEMPLATES, "*.model", "*.txt", "README.md"]
 _SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
 _PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
 
@@ -179,7 +180,7 @@ def _fetch(repository: str, revision: str | None, progress: Progress, accept: Ac
     progress(f"looking for {shown} on the hub", None)
     options: dict[str, Any] = {
         "revision": revision,
-        "ignore_patterns": ["*/*"],
+        "ignore_patterns": [f"*/{name}" for name in (*_SMALL_FILES, *_SAFETENSORS, *_PICKLES) if name != _TEMPLATES],
         "tqdm_class": _bar_class(progress, f"fetching {shown} from the hub"),
     }
     try:

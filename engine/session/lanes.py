@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Order:
     """What a race is set up from. sampler: the target's choice of tokens. pool: memory that the lanes' graphs share.
-    room: the least number of tokens that the caches hold. notes: where this machine does not run the race as asked, for
-    the header; limits: how drafters' limits changed its lanes. Set-up adds to both."""
+    room: the least number of tokens that the caches hold. notes: where the race is not as usual or as asked, for the
+    header; limits: how drafters' limits changed its lanes. Set-up adds to both."""
 
     loaded: LoadedModel
     spec: RaceSpec

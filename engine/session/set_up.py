@@ -34,6 +34,7 @@ from ..progress import Progress, silent
 from ..runner.memory import sequence_bytes
 from ..runner.prepared import Prepared
 from ..runner.target import StaticTarget, cache_length
+from ..text import doubled_bos
 from .faults import ending, fault_of
 from .lanes import Lane, Order, Widths, build_lane, drafts_alone, warm_up
 from .likely_tokens import Candidates, dice_of
@@ -68,7 +69,8 @@ def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progre
 
     Raises UsageError for what cannot be raced and RaceError where no attempt succeeds."""
     check_fits(loaded.prepared, spec, prompt)
-    needed, tried, notes, limits = 0, set[str](), list[str](), list[str]()
+    needed, tried, limits = 0, set[str](), list[str]()
+    notes = list(filter(None, [doubled_bos(loaded.tokenizer, prompt.token_ids)]))
     while True:
         order = None
         if tried:

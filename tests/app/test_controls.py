@@ -262,6 +262,7 @@ TEMPLATES: list[Any] = [
     ({"target": str(ROOT / "tests/fixtures/trained/target")}, True),
     ({"tokenizer_config.json": TEMPLATE}, True),
     ({"tokenizer_config.json": {}, "chat_template.jinja": "{{ x }}"}, True),
+    ({"tokenizer_config.json": {}, "chat_template.json": TEMPLATE}, True),
     ({"tokenizer_config.json": {}}, False),
     ({"config.json": {}}, False),
 ]

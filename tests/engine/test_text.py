@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core.errors import UsageError
+from engine.core.errors import TemplateError, UsageError
 from engine.core.events import Prompt, visible_text
 from engine.core.spec import SamplingParams
-from engine.text import MAX_PROMPT_CHARS, Pieces, StopAt, check_prompt_text, encode_prompt, end_token_ids
+from engine.text import (
+    MAX_PROMPT_CHARS,
+    Pieces,
+    StopAt,
+    check_prompt_text,
+    encode_messages,
+    encode_prompt,
+    end_token_ids,
+)
 from tests.helpers.tokenizers_of import EVERY_KIND, encode, sentencepiece, tokenizer_of
 
 # Prompts
@@ -52,6 +60,54 @@ def test_chat_without_a_usable_template_is_refused(template):
     tokenizer.chat_template = template
     with pytest.raises(UsageError, match="chat template"):
         encode_prompt(tokenizer, "hi", chat=True)
+
+
+FILTERS = ("trim", "upper", "lower", "title", "e", "tojson", "replace('a', 'b')", "replace('<image>', '')", "wordwrap")
+
+
+def chat(template: str, *messages: tuple[str, str]) -> tuple[int, ...]:
+    """The ids of (role, content) pairs, each written by that template; `content` and `role` are names in it."""
+    tokenizer = sentencepiece(strip=False)
+    each = "{% for m in messages %}{% set role, content = m.role, m.content %}"
+    tokenizer.chat_template = {"rag": "", "default": f"{each}{template}{{% endfor %}}"}
+    return encode_messages(tokenizer, [{"role": role, "content": text} for role, text in messages]).token_ids
+
+
+@given(st.text(st.sampled_from('aB <>&"\n\tßé') | st.characters(codec="utf-8"), min_size=1), st.permutations(FILTERS))
+@settings(max_examples=60)
+def test_a_template_may_strip_escape_and_change_the_case_of_what_it_is_given(text, filters):
+    """Most published templates would be refused for a prompt that ends in a line break."""
+    assert chat(f"<{{{{ content | {' | '.join(filters[: len(text) % 5 + 1])} }}}}>", ("system", text), ("user", text))
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ content[0].text }}", "{% for part in content %}{{ part['text'] | trim }}{% endfor %}"]
+)
+def test_a_template_that_reads_parts_alone_is_given_parts(template):
+    """A picture model's template would drop the whole message, and an empty conversation be raced."""
+    assert chat(template, ("user", "and")) == tuple(encode(sentencepiece(strip=False), "and"))
+
+
+@pytest.mark.parametrize(
+    ("template", "role"),
+    [
+        ("<|{{ role }}|>user", "system"),
+        ("{% if role == 'user' %}{{ content }}{% endif %}", "system"),
+        ("{{ messages[0].content }}", "user"),
+        ("{{ content[:9] }}", "system"),
+        ("{{ content.split()[-1] }}", "system"),
+    ],
+)
+def test_a_template_that_leaves_something_out_is_refused(template, role):
+    """A race would be of another prompt than the one that stands beside it."""
+    with pytest.raises(TemplateError, match=f"template 'default' leaves out what the message of role '{role}' says"):
+        chat(template, ("system", "user"), ("user", "user"))
+
+
+def test_what_the_model_said_itself_may_be_shortened():
+    """A template that drops earlier thoughts, as those of reasoning models do, would be refused."""
+    found = chat("{{ content.split('</think>')[-1] }}", ("user", "a"), ("assistant", "b</think>c"), ("user", "d"))
+    assert found == tuple(encode(sentencepiece(strip=False), "acd"))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy
@@ -24,6 +25,7 @@ from engine.session import TorchRace, set_up, threads
 from engine.text import encode_prompt
 from tests.helpers.fakes import Raises
 from tests.helpers.tiny import prepared
+from tests.helpers.tokenizers_of import sentencepiece
 from tests.helpers.trained import PROMPTS, race, text_of, trained, written
 
 NUM_NEW = 24
@@ -187,6 +189,14 @@ def test_where_a_race_does_not_fit_its_cache_is_shorter_and_then_there_is_no_pla
     assert tuple(lane["name"] for lane in header["spec"]["lanes"]) == lanes
     says_so = header["runs"]["sentence"].endswith("; no plain lane: there was no memory for it")
     assert says_so == ("plain" not in lanes)
+
+
+def test_a_prompt_that_begins_twice_is_noted_with_what_ran():
+    """A pasted log's acceptance would be quoted for what servers are sent."""
+    loaded, spec = replace(trained(), tokenizer=sentencepiece(strip=False)), RaceSpec((LaneSpec("baseline", width=1),))
+    for text, is_noted in (("<bos>and", True), ("and<bos><bos>", False)):
+        says = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, text)).header()["runs"]["sentence"]
+        assert ("; the prompt begins with <bos> twice" in says) == is_noted
 
 
 @pytest.mark.parametrize("allocate", [torch.empty, numpy.empty])

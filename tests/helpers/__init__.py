@@ -1,6 +1,7 @@
 """What tests share: tiny models, fakes, recorded races, a served page, a pretended GPU. Imports the engine and the
 page, never a test."""
 
+import hashlib
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]  # the repository
 FIXTURES = ROOT / "tests" / "fixtures"
 CHAINS = FIXTURES / "chains"  # recorded races from before trees
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @contextmanager

@@ -70,9 +70,10 @@ def config_hub(
 
         do_GET = do_HEAD
 
-        def _from_folder(self, repository: str, kind: str, revision: str, name: str = "") -> None:
-            folder = sorted(hub.folders[repository].iterdir())
-            files = {file.name: (file.read_bytes(), _tag(file.read_bytes())) for file in folder}
+        def _from_folder(self, repository: str, kind: str, revision: str, *place: str) -> None:
+            folder, name = hub.folders[repository], "/".join(place)
+            found = ((path, path.read_bytes()) for path in sorted(folder.rglob("*")) if path.is_file())
+            files = {path.relative_to(folder).as_posix(): (body, _tag(body)) for path, body in found}
             value: Any = {"id": "", "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
             if kind == "tree":
                 value = [{"type": "file", "path": n, "size": len(f[0]), "oid": f[1]} for n, f in files.items()]
@@ -82,8 +83,8 @@ def config_hub(
                 return self._answer(b"", 404, {"X-Error-Code": "EntryNotFound"})
             body, tag = files[name] if kind == "resolve" else (json.dumps(value).encode(), COMMIT)
             status, more = 200, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT}
-            if found := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
-                start, end = int(found[1]), min(int(found[2]) + 1, len(body))
+            if part := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
+                start, end = int(part[1]), min(int(part[2]) + 1, len(body))
                 status, more["Content-Range"] = 206, f"bytes {start}-{end - 1}/{len(body)}"
                 body = body[start:end]
             if self.command == "GET" and kind == "resolve":

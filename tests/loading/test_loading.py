@@ -26,6 +26,7 @@ from engine.kernels.torch import TorchKernels
 from engine.loading.loading import DTYPES, load
 from engine.progress import quiet, silent
 from engine.session import TorchRace
+from tests.helpers import sha256
 from tests.helpers.tiny import TRAINED
 
 
@@ -35,10 +36,6 @@ def folder(tmp_path) -> Path:
     copy = tmp_path / "model"
     shutil.copytree(TRAINED, copy)
     return copy
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -3,7 +3,6 @@ published config.json says what the engine will say of the model."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -20,13 +19,10 @@ from engine.layers.published import cache_bytes, num_parameters, quantised, refu
 from engine.loading.loading import load
 from engine.loading.sources import find
 from engine.runner.prepare import prepare
+from tests.helpers import sha256
 from tests.helpers.hub import COMMIT, ask_at, config_hub
 from tests.helpers.published import PUBLISHED, of_text, random_model, tiny, without_memory
 from tests.helpers.tiny import TRAINED
-
-
-def sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.fixture

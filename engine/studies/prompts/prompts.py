@@ -15,7 +15,7 @@ from typing import Any
 from ...core.errors import UsageError
 from ...core.events import Prompt
 from ...strict_json import short
-from ...text import check_prompt_text, encode_messages, encode_prompt
+from ...text import ANSWERS, check_prompt_text, encode_messages, encode_prompt
 from .data_files import DETAIL_KEYS, FIELDS, KIND_KEYS, entries_of, is_chat
 
 MAX_PROMPTS = 200
@@ -23,7 +23,7 @@ ODD = 10  # of so many entries one may be odd: it is left out, and counted
 NO_KIND = "prompts"
 OPEN = ("conversations", "conversation")  # some of these have no turn of a person
 LISTS = ("turns", *OPEN)
-PERSON, ANSWERS = ("user", "human"), ("assistant", "gpt", "model")
+PERSON = ("user", "human")
 # SPEED-Bench, as downloaded, has this in the place of prompts whose licence does not allow redistribution.
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 LABEL_CHARS = 80
@@ -52,13 +52,14 @@ class FilePrompt:
         return words if len(words) <= LABEL_CHARS else words[: LABEL_CHARS - 1] + "…"
 
     def encode(self, tokenizer: Any) -> Prompt:
-        """The prompt as the target sees it. Raises UsageError naming the line."""
+        """The prompt as the target sees it. Raises what `encode_messages` raises, with the line, and the way out."""
         try:
             if not self.messages or (self.is_turn and not getattr(tokenizer, "chat_template", None)):
                 return encode_prompt(tokenizer, self.text)
             return encode_messages(tokenizer, [{"role": role, "content": text} for role, text in self.messages])
         except UsageError as error:
-            raise UsageError(f"line {self.line}: {error}") from error
+            way_out = "; as plain text (--flatten) it can be raced" if _is_chat(self) else ""
+            raise type(error)(f"line {self.line}: {error}{way_out}") from error
 
 
 @dataclass(frozen=True)

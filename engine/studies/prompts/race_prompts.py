@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, ratio_noise, speedup
-from ...core.errors import RaceError, UsageError
-from ...core.events import Step, steps
+from ...core.errors import RaceError, TemplateError, UsageError
+from ...core.events import Prompt, Step, steps
 from ...core.spec import AUTO, BASELINE, MAX_AUTO_K, PLAIN, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from ...drafters import parse, serves_every_k
 from ...hardware import environment
@@ -43,22 +43,31 @@ def shared_rooms(needs: Sequence[int]) -> list[int]:
 
 class Study:
     """Races of many prompts with one model. Each prompt has one race on the fair clock: plain, baseline, and a lane for
-    each drafter at k auto. Raises UsageError, before any race, for a prompt that does not fit the model."""
+    each drafter at k auto. Raises UsageError, before any race, for a prompt that does not fit the model, or if the chat
+    template takes none of them; one that it does not take has only its fault in its rows."""
 
     def __init__(
         self, loaded: LoadedModel, prompts: Sequence[FilePrompt], drafters: Sequence[str], params: SamplingParams
     ) -> None:
         from ...session.set_up import check_fits
 
-        self._loaded, self._prompts = loaded, prompts
+        self._loaded, self._refused = loaded, dict[int, tuple[Row, ...]]()
         self._spec = RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
-        self._encoded = [prompt.encode(loaded.tokenizer) for prompt in prompts]
-        for prompt, encoded in zip(prompts, self._encoded, strict=True):
+        self._encoded: list[tuple[FilePrompt, Prompt]] = []
+        for prompt in prompts:
+            try:
+                encoded = prompt.encode(loaded.tokenizer)
+            except TemplateError as error:
+                self._refused[prompt.line] = failed_rows(prompt, drafters, str(error))
+                continue
             try:
                 check_fits(loaded.prepared, self._spec, encoded)
             except UsageError as error:
                 raise UsageError(f"line {prompt.line}: {error}") from error
-        self._rooms = shared_rooms([len(entry.token_ids) + params.max_new_tokens for entry in self._encoded])
+            self._encoded.append((prompt, encoded))
+        if not self._encoded:
+            raise UsageError(next(iter(self._refused.values()))[0].fault)
+        self._rooms = shared_rooms([len(entry.token_ids) + params.max_new_tokens for _, entry in self._encoded])
 
     def about(self) -> dict[str, Any]:
         """What the races run on, and their settings. `said`: the same in words."""
@@ -76,16 +85,17 @@ class Study:
         time. What fails, a drafter's lane or all of a prompt's race, is in the rows, and the next prompt is raced."""
         from ...session.run_prompts import Entry, run_prompts
 
-        prompts = {f"line {prompt.line}": prompt for prompt in self._prompts}
+        yield from (rows for line, rows in self._refused.items() if line not in done)
+        prompts = {f"line {prompt.line}": prompt for prompt, _ in self._encoded}
         entries = [
-            Entry(name, prompt.kind, encoded, self._spec, room)
-            for (name, prompt), encoded, room in zip(prompts.items(), self._encoded, self._rooms, strict=True)
+            Entry(f"line {prompt.line}", prompt.kind, encoded, self._spec, room)
+            for (prompt, encoded), room in zip(self._encoded, self._rooms, strict=True)
             if prompt.line not in done
         ]
 
         def failed(entry: Entry, error: RaceError) -> tuple[Row, ...]:
             log.warning("a prompt of a study could not be raced", exc_info=True)
-            return failed_rows(prompts[entry.name], self._spec.named(SPECULATIVE), str(error))
+            return failed_rows(prompts[entry.name], self._spec.named(SPECULATIVE), f"{entry.name}: {error}")
 
         def read(raced: Raced) -> tuple[Row, ...]:
             return rows_of(raced, prompts[raced.entry.name])
@@ -128,10 +138,9 @@ def rows_of(raced: Raced, prompt: FilePrompt) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def failed_rows(prompt: FilePrompt, drafters: Sequence[str], why: str) -> tuple[Row, ...]:
+def failed_rows(prompt: FilePrompt, drafters: Sequence[str], fault: str) -> tuple[Row, ...]:
     """The rows of a prompt that could not be raced, one per drafter."""
     about = prompt.line, prompt.label, prompt.kind
-    fault = f"line {prompt.line}: {why}"
     return tuple(Row(*about, drafter, AUTO, None, None, None, None, 0, False, fault=fault) for drafter in drafters)
 
 

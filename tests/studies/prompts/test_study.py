@@ -112,6 +112,21 @@ def test_a_prompt_that_the_model_cannot_be_given_is_named_before_any_race():
         race_prompts.Study(trained(), prompts, ["ngram"], SamplingParams(max_new_tokens=8))
 
 
+def test_a_chat_that_the_template_refuses_costs_its_row(monkeypatch):
+    """One system message would stop a log of thousands of chats, and nobody name the way out."""
+    refuses = "{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}{{ m.content }}"
+    monkeypatch.setattr(trained().tokenizer, "chat_template", f"{{% for m in messages %}}{refuses}{{% endfor %}}")
+    chats = [FilePrompt(i, "x", "hi", ((role, "hi"), ("user", "hi"))) for i, role in enumerate(("user", "system"), 1)]
+    study = race_prompts.Study(trained(), chats, ["ngram"], SamplingParams(max_new_tokens=4))
+    assert {row.line: bool(row.speedup) for (row,) in study.races()} == {1: True, 2: False}
+    (refused,) = next(study.races({1}))
+    assert refused.fault.startswith("line 2: this model's chat template does not work")
+    assert refused.fault.endswith("no system role; as plain text (--flatten) it can be raced")
+    assert list(study.races({1, 2})) == []
+    with pytest.raises(UsageError, match=r"^line 2: .*no system role"):
+        race_prompts.Study(trained(), chats[1:], ["ngram"], SamplingParams(max_new_tokens=4))
+
+
 def test_a_lane_that_fails_stands_in_its_row_and_the_study_goes_on(file, capsys, monkeypatch):
     """One bad draft would cost the whole study; or the failure be hidden behind a verdict."""
     from engine.drafters.ngram import NgramDrafter
