@@ -93,7 +93,7 @@ def doubled_bos(tokenizer: Any, token_ids: Sequence[int]) -> str:
     bos = getattr(tokenizer, "bos_token_id", None)
     if bos is None or list(token_ids[:2]) != [bos, bos]:
         return ""
-    return f"the prompt begins with {tokenizer.bos_token} twice, as no server sends it: leave it out of the text"
+    return f"the prompt begins with {tokenizer.bos_token} twice: the tokenizer adds it, so leave it out of the text"
 
 
 def _in_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], options: Mapping[str, bool]) -> str:
