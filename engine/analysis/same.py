@@ -88,6 +88,25 @@ def state_of(events: Iterable[LaneEvent], lane: str) -> State:
     return "stopped" if not ends else "failed" if isinstance(ends[-1], Failed) else "finished"
 
 
+def goes_on(sides: Sequence[Side]) -> bool:
+    """Whether one of two texts finished where the other goes on: then they differ, however much of them is the same."""
+    return any(side.state == "finished" and side.num < max(other.num for other in sides) for side in sides)
+
+
+def differs_at(a: Sequence[Any], b: Sequence[Any], states: Sequence[State]) -> int | None:
+    """The first place where two texts, or two lists of tokens, differ, be it the end of one that finished; None if none
+    does, as far as the shorter one goes."""
+    common = min(len(a), len(b))
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), common)
+    sides = [Side("", len(one), state) for one, state in zip((a, b), states, strict=True)]
+    return at if at < common or goes_on(sides) else None
+
+
+def are_alike(a: Any, b: Any) -> bool | None:
+    """Whether two whole answers are the same; None, not compared, if there is nothing in either."""
+    return a == b if a or b else None
+
+
 def worth(sides: Sequence[Side], what: str = "token") -> str:
     """Why two texts in which nothing differs must not be called the same, in words; "" if they may be, as far as the
     shorter one goes. what: `Side.num` counts these."""
@@ -130,7 +149,7 @@ def compare(
     if (first := parting.first) is not None:
         difference = explain(first, (ids[0][first], ids[1][first]))
         kind, sentence = _grade(difference, same_class, dtype, both)
-    elif any(side.state == "finished" and side.num < longer.num for side, longer in (sides, sides[::-1])):
+    elif goes_on(sides):
         kind, sentence = "different", f"{FAULT}: {both} agree on {common} tokens, then only one continues"
     else:
         kind, sentence = _same(common, rows, both, "" if _complete(states) else ", up to the length of the shorter one")
@@ -232,13 +251,13 @@ def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind
             "different",
             f"{FAULT}: {where}{close}; these widths were probed to be bit-equal, so this should never happen",
         )
-    if d.rounding_share > ROUNDING_SHARE.get(dtype, 0.0):
+    if not d.rounding_share <= ROUNDING_SHARE.get(dtype, 0.0):  # NaN is no rounding
         return (
             "different",
             f"{FAULT}: {where}{close}; the rows differ by {100 * d.rounding_share:.1f} % of their spread, too much "
             "for rounding",
         )
-    if d.margin > NEAR_TIE_ROUNDINGS * d.rounding:
+    if not d.margin <= NEAR_TIE_ROUNDINGS * d.rounding:
         return "different", f"{FAULT}: {where}{close}; the margin is too large for rounding"
     return (
         "near_tie",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from ...analysis.same import are_alike
 from ...remote.request import Question
 from ..findings import Finding, Level
 from .exact_test import Cell, cells
@@ -52,9 +53,9 @@ async def seeds(pair: Pair) -> list[Finding]:
     """Whether the same seed gives the same answer, and different seeds different ones. Raises RemoteError."""
     pair.progress("trying seeds", None)
     said = await asyncio.gather(*(_by_seed(pair, server) for server in pair.servers))
-    if not any(answer for rounds in said for answers in rounds for answer in answers):
-        return [Finding("untested", "seed", "No answer has a text, so nothing could be compared.")]
-    same = [sum(a == b for a, b in zip(*rounds[:2], strict=True)) for rounds in said]
+    same = [[are_alike(a, b) for a, b in zip(*rounds[:2], strict=True)].count(True) for rounds in said]
+    if not all(any(answer for answers in rounds for answer in answers) for rounds in said):
+        return [Finding("untested", "seed", "A lane's answers have no text, so nothing could be compared.")]
     num_others = [len(set(rounds[0])) for rounds in said]
     says = "; ".join(
         f"lane {server.endpoint.lane}: {same[i]} of {NUM_SEEDS} seeds give the same answer twice, and {num_others[i]} "

@@ -132,7 +132,7 @@ def failed_rows(prompt: FilePrompt, drafters: Sequence[str], why: str) -> tuple[
     """The rows of a prompt that could not be raced, one per drafter."""
     about = prompt.line, prompt.label, prompt.kind
     fault = f"line {prompt.line}: {why}"
-    return tuple(Row(*about, drafter, AUTO, None, None, None, None, 0, False, fault=fault) for drafter in drafters)
+    return tuple(Row(*about, drafter, AUTO, None, None, None, None, 0, None, fault=fault) for drafter in drafters)
 
 
 def _computed(race: TorchRace, drafters: Sequence[str]) -> dict[str, dict[str, float]]:
