@@ -14,8 +14,7 @@ from .core.spec import SamplingParams
 
 MAX_PROMPT_CHARS = 200_000
 STDIN = "-"
-PENALTIES = ("repetition_penalty", "no_repeat_ngram_size", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids",
-             "sequence_bias")  # fmt: skip
+PENALTIES = ("repetition_penalty", "no_repeat_ngram_size", "suppress_tokens", "bad_words_ids")
 CONTEXT_TOKENS = 4  # tokens of the prompt that can affect the first piece: a character has at most four bytes
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _REPLACEMENT = "\ufffd"
@@ -113,8 +112,8 @@ def unapplied(generation_config: Any) -> str:
     named = [f"{name} {value}" if isinstance(value, int | float) else name for name, value in given.items()
              if value and value != 1]  # fmt: skip
     return (
-        f"generation_config.json sets {' and '.join(named)}: a server may apply that by default, and accept another "
-        "share of guesses; these lanes do not"
+        f"penalties of the model's generation_config.json ({', '.join(named)}) are not applied here: a server may "
+        "apply them by default, and then accept other guesses"
     ) * bool(named)
 
 

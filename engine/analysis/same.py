@@ -50,17 +50,13 @@ class Verdict:
 
     rows_compared: tokens up to the first that differs (in audit mode also rows of logits).
     rows_different: how many of these rows differ; None without audit.
-    sentence: the finding and its cause.
-    complete: whether both lanes had ended by themselves; else only the shorter length was compared.
-    short: what was compared, in a few words, to show next to the kind."""
+    sentence: the finding and its cause. A recording adds `complete` and `short`: see `claims.py`."""
 
     kind: Kind
     rows_compared: int
     rows_different: int | None
     first_difference: Difference | None
     sentence: str
-    complete: bool
-    short: str
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -157,16 +153,17 @@ def compare(
             kind, sentence = "different", f"{FAULT}: {sentence}, although their widths are in the same class"
         elif why := worth(sides):
             kind, sentence = "not_compared", f"{NOT_COMPARED}: {why}"
-    short = short_words(kind, sides, rows, first)
-    return Verdict(kind, parting.num_rows, rows, difference, sentence, _complete(states), short)
+    return Verdict(kind, parting.num_rows, rows, difference, sentence)
 
 
-def promised(sides: Sequence[Side], sentence: str) -> Verdict:
-    """The verdict on two lanes that promise the same probabilities, not the same tokens: they are not compared."""
-    why = worth(sides)
-    kind: Kind = "not_compared" if why else "same_distribution"
-    words, short = f"{NOT_COMPARED}: {why}" if why else sentence, short_words(kind, sides, None, None)
-    return Verdict(kind, 0, None, None, words, _complete(side.state for side in sides), short)
+def promised(sides: Sequence[Side], rule: str) -> Verdict:
+    """The verdict on two lanes that promise the same probabilities, not the same tokens: they are not compared. rule:
+    that of the lane that draws separately."""
+    if why := worth(sides):
+        return Verdict("not_compared", 0, None, None, f"{NOT_COMPARED}: {why}")
+    names = " and ".join(side.name for side in sides)
+    words = f"{names} promise the same odds for every token, not the same tokens (rule {rule!r})"
+    return Verdict("same_distribution", 0, None, None, f"same distribution only: {words}")
 
 
 def are_same(kind: str) -> bool | None:

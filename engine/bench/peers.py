@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    CompileConfig,
-    DynamicCache,
-    GenerationConfig,
-    PreTrainedModel,
-    StoppingCriteria,
-    StoppingCriteriaList,
-)
+from transformers import CompileConfig, DynamicCache, GenerationConfig, PreTrainedModel
+from transformers.generation import StoppingCriteria, StoppingCriteriaList
 
 from ..analysis.metrics import ratio
 from ..core.errors import RaceError, in_a_line

@@ -21,11 +21,11 @@ def circumstances(prepared: Prepared) -> dict[str, Any]:
     """A prepared model's device, what runs on it, versions, commit."""
     kernels, model = prepared.kernels, prepared.model
     runs = kernels.runs(model)
-    runs["sentence"] = "; ".join(filter(None, [runs["sentence"], unapplied(model.generation_config)]))
+    sentence = "; ".join(filter(None, [runs["sentence"], unapplied(model.generation_config)]))
     return {
         "device": kernels.about_device(),
         "versions": versions(kernels.describe(model)),
-        "runs": runs,
+        "runs": runs | {"sentence": sentence},
         "commit": commit(),
     }
 

@@ -99,18 +99,18 @@ def _speedups(recorded: Recording, here: Recording) -> dict[str, dict[str, float
 def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[str, float | None]]) -> str:
     """Both ratios of each lane, and next to each other the plain lane's speed, its prefill and the memory's bandwidth.
     On one device the ratios should agree, as far as neither race was disturbed."""
-    said, odd = [], []
+    said, odd, races = [], [], (recorded, here)
     for name, ratio in speedups.items():
         then, now = ratio["recorded"], ratio["here"]
         if then is None or now is None:
             continue
         said.append((f"{name}: " if len(speedups) > 1 else "") + f"recorded {then:.2f}x, here {now:.2f}x")
-        noises = (_noise(race, name) for race in (recorded, here))
-        if abs(math.log(then / now)) > math.hypot(SAME_MACHINE, *noises):
+        pairs = [(steps(race.events, _plain(race, name)), steps(race.events, name)) for race in races]
+        if abs(math.log(then / now)) > math.hypot(SAME_MACHINE, *(ratio_noise(*pair) or 0.0 for pair in pairs)):
             odd.append(name)
     if not said:
         return ""
-    figures = [_figures(race, _plain(race, next(iter(speedups)))) for race in (recorded, here)]
+    figures = [_figures(race, _plain(race, next(iter(speedups)))) for race in races]
     plain = ", ".join(
         f"{name} {then} and {now} {unit}"
         for (name, then, unit), (_, now, _) in zip(*figures, strict=True)
@@ -118,7 +118,11 @@ def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[
     )
     if recorded["device"] != here["device"]:
         end = "on another device, which may differ; times are not proven"
-    elif disturbed := [which for which, race in (("there", recorded), ("here", here)) if _is_disturbed(race)]:
+    elif disturbed := [
+        which
+        for which, race in zip(("there", "here"), races, strict=True)
+        if disturbance(race.events, race.get("waited_share"))
+    ]:
         end = f"the machine was disturbed {' and '.join(disturbed)}; times are not proven"
     else:
         end = "more than noise explains, on the same device" if odd else "times are not proven"
@@ -138,14 +142,6 @@ def _figures(race: Recording, lane: str) -> list[tuple[str, str, str]]:
 
 def _plain(race: Recording, lane: str) -> str:
     return fastest_plain(race.events, lane, race.spec.first(PLAIN), race.spec.first(BASELINE))
-
-
-def _noise(race: Recording, lane: str) -> float:
-    return ratio_noise(steps(race.events, _plain(race, lane)), steps(race.events, lane)) or 0.0
-
-
-def _is_disturbed(race: Recording) -> bool:
-    return bool(disturbance(race.events, race.get("waited_share")))
 
 
 def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]], same_kernels: bool) -> str:

@@ -37,10 +37,6 @@ class Answer:
     server: RemoteLane
     num_thinking: int
 
-    @property
-    def is_over(self) -> bool:
-        return self.state == "finished"
-
 
 def answer_of(lane: RemoteLane) -> Answer:
     """What a server's lane has written so far."""
@@ -76,8 +72,8 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     if at is None and (nothing := worth(sides, "character")):
         kind, sentence = "not_compared", f"{NOT_COMPARED}: {nothing}"
     elif at is None:
-        over, num = a.is_over and b.is_over, min(map(len, texts))
-        so_far = "" if over else ", up to the length of the shorter one"
+        num = min(map(len, texts))
+        so_far = "" if a.state == b.state == "finished" else ", up to the length of the shorter one"
         kind = "same_text"
         sentence = f"{VERDICTS[kind].head}: {both} wrote the same {num} characters{so_far}"
         if known:
@@ -106,7 +102,6 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
         "rows_different": None,
         "first_difference": difference,
         "sentence": sentence,
-        "complete": a.is_over and b.is_over,
         "short": short_words(kind, sides, None, at, "character"),
     }
 

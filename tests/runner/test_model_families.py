@@ -128,9 +128,10 @@ def test_what_is_not_a_number_is_named_before_a_race(dtype, where):
     """NaN is above no limit: the model would race, and its lanes fail; or be refused for another reason, or without the
     dtype to choose. The largest numbers of many models come of the token that begins every text."""
     model = build(*CONFIGS["llama"], getattr(torch, dtype))
+    model.config.bos_token_id = 3
     layer, stock_forward = model.model.layers[1].self_attn, model.model.layers[1].self_attn.forward
     if where == "at the first token":
-        model.get_input_embeddings().weight.data[model.config.bos_token_id] = torch.nan
+        model.get_input_embeddings().weight.data[3] = torch.nan
     elif where == "everywhere":
         model.model.layers[1].mlp.down_proj.weight.data.fill_(torch.inf)
     else:

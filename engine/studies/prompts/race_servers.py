@@ -9,7 +9,7 @@ from typing import Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, race_speedups, ratio, ratio_noise
-from ...analysis.same import are_same
+from ...analysis.same import are_alike, are_same
 from ...core.errors import RaceError, UsageError
 from ...core.events import LaneEvent, steps
 from ...core.spec import AUTO, BASELINE, PLAIN, SERVER, SamplingParams
@@ -137,22 +137,19 @@ def _parting(race: RemoteRace, plain: str, name: str) -> dict[str, Any]:
 
 
 def _repeats(race: RemoteRace, plain: str, progress: Progress) -> bool | None:
-    """Whether the lane writes its own text once more; None if it fails."""
+    """Whether the lane writes its own text once more; None if it fails, or wrote none."""
     again = race.asked_again(plain)
     collected(again.events(), progress, "asking the plain server again, because the texts differ")
     if again.lanes[plain].failed:
         return None
-    return parts_at(answer_of(race.lanes[plain]), answer_of(again.lanes[plain])) is None
+    return are_alike(answer_of(race.lanes[plain]).text, answer_of(again.lanes[plain]).text)
 
 
 def _drafts(race: RemoteRace, events: Sequence[LaneEvent], name: str) -> dict[str, Any]:
     """From the steps, where the server lists them; else from its sums, as far as it has them."""
     if any(step.num_drafted for step in steps(events, name)):
         numbers = lane_metrics(events, name)
-        return {
-            "acceptance_rate": numbers.acceptance_rate,
-            "mean_acceptance_length": numbers.mean_acceptance_length,
-        }
+        return {"acceptance_rate": numbers.acceptance_rate, "mean_acceptance_length": numbers.mean_acceptance_length}
     said = race.lanes[name].reply.drafted
     return {
         "acceptance_rate": ratio(said.num_accepted, said.num_drafted) if said else None,
