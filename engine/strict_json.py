@@ -83,11 +83,7 @@ def parse(data: bytes, max_bytes: int) -> Any:
     words = decoded(data)
     try:
         value = json.loads(
-            words,
-            object_pairs_hook=_unique,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            parse_int=_integer,
+            words, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer
         )
         if _SURROGATE.search(words):
             json.dumps(value, ensure_ascii=False).encode("utf-8")

@@ -14,6 +14,7 @@ from .core.spec import SamplingParams
 
 MAX_PROMPT_CHARS = 200_000
 STDIN = "-"
+PENALTIES = ("repetition_penalty", "no_repeat_ngram_size", "suppress_tokens", "bad_words_ids")
 CONTEXT_TOKENS = 4  # tokens of the prompt that can affect the first piece: a character has at most four bytes
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _REPLACEMENT = "\ufffd"
@@ -137,6 +138,17 @@ def end_token_ids(model_config: Any, generation_config: Any, tokenizer: Any) -> 
         ids = getattr(source, "eos_token_id", None)
         end_ids.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
     return frozenset(int(i) for i in end_ids)
+
+
+def unapplied(generation_config: Any) -> str:
+    """The penalties of a model's generation_config.json, which no lane applies, in a clause; "" without any."""
+    given = {name: getattr(generation_config, name, None) for name in PENALTIES}
+    named = [f"{name} {value}" if isinstance(value, int | float) else name for name, value in given.items()
+             if value and value != 1]  # fmt: skip
+    return (
+        f"penalties of the model's generation_config.json ({', '.join(named)}) are not applied here: a server may "
+        "apply them by default, and then accept other guesses"
+    ) * bool(named)
 
 
 class Pieces:

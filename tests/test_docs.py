@@ -40,12 +40,7 @@ def commands() -> dict[str, main.Command]:
 
 def commands_page() -> str:
     """docs/commands.md as it must be. To write it: python -m tests.test_docs"""
-    lines = [
-        "# Commands",
-        "",
-        "`python -m engine COMMAND ...`; this page is made from what `--help` is made from.",
-        "",
-    ]
+    lines = ["# Commands", "", "`python -m engine COMMAND ...`; this page is made from what `--help` is made from.", ""]
     for name, command in commands().items():
         lines += [f"## {name}", "", f"{main.COMMANDS[name][1][0].upper()}{main.COMMANDS[name][1][1:]}.", ""]
         lines += ["| option | what it does |", "|---|---|"]

@@ -195,7 +195,8 @@ def told_again(recorded: Recording, here: Recording) -> str:
     """Whether this machine wrote the recorded tokens, and the speed, then and now."""
     comparison, name = compare(recorded, here), recorded.spec.first(SPECULATIVE)
     lane = comparison["lanes"].get(name)
-    if not (comparison["same_tokens"] and comparison["digest"]["same"]) or lane is None or not lane["counts"]:
+    is_same = comparison["same_tokens"] and comparison["digest"]["same"] and lane and lane["same_tokens"]
+    if not is_same or not lane["counts"]:
         return f"Run again here: {comparison['sentence']}."
     then, now = (lane_metrics(recording.events, name).tokens_per_s for recording in (recorded, here))
     pace, ratios = ratio(now, then), f"; {comparison['speed']}" if comparison["speed"] else ""

@@ -50,17 +50,13 @@ class Verdict:
 
     rows_compared: tokens up to the first that differs (in audit mode also rows of logits).
     rows_different: how many of these rows differ; None without audit.
-    sentence: the finding and its cause.
-    complete: whether both lanes had ended by themselves; else only the shorter length was compared.
-    short: what was compared, in a few words, to show next to the kind."""
+    sentence: the finding and its cause. A recording adds `complete` and `short`: see `claims.py`."""
 
     kind: Kind
     rows_compared: int
     rows_different: int | None
     first_difference: Difference | None
     sentence: str
-    complete: bool
-    short: str
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -86,6 +82,25 @@ def state_of(events: Iterable[LaneEvent], lane: str) -> State:
     """How a lane ended."""
     ends = [e.event for e in events if e.lane == lane and isinstance(e.event, (Finished, Failed))]
     return "stopped" if not ends else "failed" if isinstance(ends[-1], Failed) else "finished"
+
+
+def goes_on(sides: Sequence[Side]) -> bool:
+    """Whether one of two texts finished where the other goes on: then they differ, however much of them is the same."""
+    return any(side.state == "finished" and side.num < max(other.num for other in sides) for side in sides)
+
+
+def differs_at(a: Sequence[Any], b: Sequence[Any], states: Sequence[State]) -> int | None:
+    """The first place where two texts, or two lists of tokens, differ, be it the end of one that finished; None if none
+    does, as far as the shorter one goes."""
+    common = min(len(a), len(b))
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), common)
+    sides = [Side("", len(one), state) for one, state in zip((a, b), states, strict=True)]
+    return at if at < common or goes_on(sides) else None
+
+
+def are_alike(a: Any, b: Any) -> bool | None:
+    """Whether two whole answers are the same; None, not compared, if there is nothing in either."""
+    return a == b if a or b else None
 
 
 def worth(sides: Sequence[Side], what: str = "token") -> str:
@@ -130,7 +145,7 @@ def compare(
     if (first := parting.first) is not None:
         difference = explain(first, (ids[0][first], ids[1][first]))
         kind, sentence = _grade(difference, same_class, dtype, both)
-    elif any(side.state == "finished" and side.num < longer.num for side, longer in (sides, sides[::-1])):
+    elif goes_on(sides):
         kind, sentence = "different", f"{FAULT}: {both} agree on {common} tokens, then only one continues"
     else:
         kind, sentence = _same(common, rows, both, "" if _complete(states) else ", up to the length of the shorter one")
@@ -138,16 +153,17 @@ def compare(
             kind, sentence = "different", f"{FAULT}: {sentence}, although their widths are in the same class"
         elif why := worth(sides):
             kind, sentence = "not_compared", f"{NOT_COMPARED}: {why}"
-    short = short_words(kind, sides, rows, first)
-    return Verdict(kind, parting.num_rows, rows, difference, sentence, _complete(states), short)
+    return Verdict(kind, parting.num_rows, rows, difference, sentence)
 
 
-def promised(sides: Sequence[Side], sentence: str) -> Verdict:
-    """The verdict on two lanes that promise the same probabilities, not the same tokens: they are not compared."""
-    why = worth(sides)
-    kind: Kind = "not_compared" if why else "same_distribution"
-    words, short = f"{NOT_COMPARED}: {why}" if why else sentence, short_words(kind, sides, None, None)
-    return Verdict(kind, 0, None, None, words, _complete(side.state for side in sides), short)
+def promised(sides: Sequence[Side], rule: str) -> Verdict:
+    """The verdict on two lanes that promise the same probabilities, not the same tokens: they are not compared. rule:
+    that of the lane that draws separately."""
+    if why := worth(sides):
+        return Verdict("not_compared", 0, None, None, f"{NOT_COMPARED}: {why}")
+    names = " and ".join(side.name for side in sides)
+    words = f"{names} promise the same odds for every token, not the same tokens (rule {rule!r})"
+    return Verdict("same_distribution", 0, None, None, f"same distribution only: {words}")
 
 
 def are_same(kind: str) -> bool | None:
@@ -232,13 +248,13 @@ def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind
             "different",
             f"{FAULT}: {where}{close}; these widths were probed to be bit-equal, so this should never happen",
         )
-    if d.rounding_share > ROUNDING_SHARE.get(dtype, 0.0):
+    if not d.rounding_share <= ROUNDING_SHARE.get(dtype, 0.0):  # NaN is no rounding
         return (
             "different",
             f"{FAULT}: {where}{close}; the rows differ by {100 * d.rounding_share:.1f} % of their spread, too much "
             "for rounding",
         )
-    if d.margin > NEAR_TIE_ROUNDINGS * d.rounding:
+    if not d.margin <= NEAR_TIE_ROUNDINGS * d.rounding:
         return "different", f"{FAULT}: {where}{close}; the margin is too large for rounding"
     return (
         "near_tie",

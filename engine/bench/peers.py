@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import CompileConfig, DynamicCache, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
+from transformers import CompileConfig, DynamicCache, GenerationConfig, PreTrainedModel
+from transformers.generation import StoppingCriteria, StoppingCriteriaList
 
 from ..analysis.metrics import ratio
 from ..core.errors import RaceError, in_a_line
@@ -85,8 +86,9 @@ class Peers:
     """Ways of `generate` on `model`, a stock copy unaffected by `prepare`; `assistant`, another one, drafts for
     ASSISTED.
 
-    Their end tokens are removed in place, so that every run writes exactly the requested number of tokens. Each of
-    `names` must be warmed (`warm`) before it is timed."""
+    Their generation settings are replaced, in place: without end tokens every run writes exactly the requested number
+    of tokens, and without penalties the text that our lanes write. Each of `names` must be warmed (`warm`) before it is
+    timed."""
 
     def __init__(
         self,
@@ -98,8 +100,8 @@ class Peers:
         self._model, self._params, self._kernels = model, params, choose(model.device)
         self._ways = {name: way for name, way in _ways(assistant).items() if name in names}
         for peer in (model, assistant):
-            if peer is not None and peer.generation_config is not None:
-                peer.generation_config.eos_token_id = None
+            if peer is not None:
+                peer.generation_config = GenerationConfig()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ def _race(options: Namespace) -> int:
 
 
 def check_outcome(recording: recordings.Recording) -> None:
-    """Raises RaceError if a lane failed or a verdict is a fault."""
+    """Raises RaceError if a lane failed, a verdict is a fault, or nothing was compared."""
     if failed := recordings.failures(recording):
         raise RaceError("; ".join(f"lane {lane} failed: {message}" for lane, message in failed.items()))
     if faults := recordings.faults(recording):
@@ -190,8 +190,8 @@ RACE = Command(
     ),
     _race,
     'Example: python -m engine race --prompt "def fib(n):" --drafter hybrid:ngram+eagle3 --k auto. '
-    "Exit status: 0 finished; 1 it ran and failed, a lane failed, or a verdict is 'different' (a fault); 2 the "
-    "arguments cannot be used; 130 interrupted.",
+    "Exit status: 0 finished; 1 it ran and failed, a lane failed, or a verdict is 'different' (a fault) or 'not "
+    "compared'; 2 the arguments cannot be used; 130 interrupted.",
 )
 REPLAY = Command(
     (

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "ALLOC_FAILED")
 NO_MEMORY = "there is not enough memory for this; choose a smaller model, fewer new tokens or a smaller k"
 
-# The message of a RaceError, wherever a token is chosen.
-NOT_NUMBERS = "the model's logits are not numbers (NaN); choose dtype float32"
+NAN = "the model's logits are not numbers (NaN)"
+NOT_NUMBERS = f"{NAN}; choose dtype float32"  # the message of a RaceError, wherever a token is chosen
 
 
 class PhotofinishError(Exception):

@@ -65,7 +65,8 @@ def head_findings(kind: str, name: HeadName, head: Files, target: Files) -> Iter
     except UsageError as error:
         yield _unknown(kind, name, head, target, str(error))
         return
-    yield Finding("ok", "format", f"A head of kind {kind}, reading hidden states {_ids(spec.hidden_layers)}.")
+    states = ", ".join(map(str, spec.hidden_layers[:MAX_IDS]))
+    yield Finding("ok", "format", f"A head of kind {kind}, reading hidden states {states}.")
     yield from _trained_for(head, target)
     if not head.tensors:
         yield Finding("ok", "tensors", "Their shapes are not known before the weights are downloaded.")
@@ -191,7 +192,3 @@ def _leads_out(ids: Sequence[int], num_words: int) -> bool:
 
 def _num_words(target: Files) -> int:
     return text_part(target.config).get("vocab_size") or DEFAULT_WORDS
-
-
-def _ids(ids: tuple[int, ...]) -> str:
-    return ", ".join(map(str, ids[:MAX_IDS]))

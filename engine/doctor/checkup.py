@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import PhotofinishError, is_out_of_memory
+from ..core.errors import PhotofinishError, is_out_of_memory, sentence
 from ..core.spec import SamplingParams
 from ..drafters import check
 from ..drafters import parse as parse_drafter
@@ -17,6 +17,7 @@ from ..heads.names import HeadName, parse_name
 from ..loading.sources import BUNDLED_HEADS, find
 from ..progress import Progress, silent
 from ..studies.prompts.prompts import FilePrompt
+from ..text import unapplied
 from .before_loading import head_findings, model_findings, target_findings
 from .drafter_worth import worth
 from .files import Files, read_files
@@ -77,6 +78,8 @@ class Checkup:
         from .variants import variants
 
         loaded = load()
+        if says := unapplied(loaded.model.generation_config):
+            yield Finding("untested", "penalties", sentence(says))
         with ExitStack() as stack:
             heads: list[Variant] = []
             if self._head is not None and self._kind in KINDS:

@@ -213,8 +213,10 @@ def explain(
     mean square difference of the two rows, in units of the scores. share: that difference over the spread of the
     logits."""
     scale = sampler.params.temperature or 1.0
-    difference = (row_a.float() - row_b.float()).square().mean().sqrt()
-    share = float(difference / row_a.float().std())
+    is_possible = row_a.isfinite() & row_b.isfinite()  # a model may exclude tokens by -inf
+    a, b = (row[is_possible].float() for row in (row_a, row_b))
+    difference = (a - b).square().mean().sqrt()
+    share = float(difference / a.std())
     margins = []
     for row, chosen, rival in ((row_a, *tokens), (row_b, tokens[1], tokens[0])):
         scores = sampler.scores(row, position)

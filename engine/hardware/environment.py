@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..text import unapplied
+
 if TYPE_CHECKING:
     from ..runner.prepared import Prepared
 
@@ -18,10 +20,12 @@ PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", 
 def circumstances(prepared: Prepared) -> dict[str, Any]:
     """A prepared model's device, what runs on it, versions, commit."""
     kernels, model = prepared.kernels, prepared.model
+    runs = kernels.runs(model)
+    sentence = "; ".join(filter(None, [runs["sentence"], unapplied(model.generation_config)]))
     return {
         "device": kernels.about_device(),
         "versions": versions(kernels.describe(model)),
-        "runs": kernels.runs(model),
+        "runs": runs | {"sentence": sentence},
         "commit": commit(),
     }
 

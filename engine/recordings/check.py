@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..analysis.same import IDENTICAL, KINDS
+from ..analysis.same import IDENTICAL, KINDS, State, differs_at
 from ..core.errors import UsageError, kind, short
 from ..core.events import Finished, LaneEvent, Started, Step
 from ..core.spec import (
@@ -143,7 +143,7 @@ class _Lane:
     prompt_ids: list[int]
     started: bool = False
     ended: bool = False
-    finished: bool = False
+    state: State = "stopped"
     clock_s: float = 0.0
     wall_s: float = 0.0
 
@@ -193,7 +193,7 @@ class _Lane:
                     f"{who} finished with {event.num_tokens} tokens, but its steps committed {len(self.token_ids)}"
                 )
             self._same_time(event.decode_s, who, "decode_s")
-            self.ended = self.finished = True
+            self.ended, self.state = True, "finished"
         else:
             self.ended = True
         self._same_time(e.clock_s, who, "clock_s")
@@ -264,10 +264,9 @@ def _check_events(recording: Mapping[str, Any], spec: RaceSpec, events: Sequence
 def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
     """A verdict may not contradict the events. One that claims more than was compared is corrected: see `claims.py`."""
     fits(verdict, _VERDICT, which)
-    common = min(len(a.token_ids), len(b.token_ids))
-    too_long = any(lane.finished and len(lane.token_ids) < len(longer.token_ids) for lane, longer in ((a, b), (b, a)))
-    same_tokens = a.token_ids[:common] == b.token_ids[:common] and not too_long
-    same_text = verdict["kind"] != "same_text" or a.text.startswith(b.text) or b.text.startswith(a.text)
+    common, states = min(len(a.token_ids), len(b.token_ids)), (a.state, b.state)
+    same_tokens = differs_at(a.token_ids, b.token_ids, states) is None
+    same_text = verdict["kind"] != "same_text" or differs_at(a.text, b.text, states) is None
     same_bits = bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
     if (
         (verdict["kind"] in IDENTICAL and not same_tokens)

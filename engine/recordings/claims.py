@@ -9,12 +9,12 @@ from typing import Any
 from ..analysis.copies import copies_sentence
 from ..analysis.loops import loop_sentence, with_counters
 from ..analysis.metrics import disturbance
-from ..analysis.same import SAME, Side, short_words, state_of, worth
+from ..analysis.same import SAME, Side, goes_on, short_words, state_of, worth
+from ..analysis.verdict_words import NOT_COMPARED
 from ..core.events import LaneEvent, Step, steps, text_of
 from ..core.spec import BASELINE, PLAIN, SERVER, SPECULATIVE, RaceSpec
 from .times import doubt
 
-BY_PROMISE = "same_distribution"
 TIMES = "The times of this file contradict each other: do not quote this ratio."
 DISTURBED = "The machine was disturbed: do not quote this ratio."
 
@@ -23,6 +23,8 @@ def judged(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent
     """The members `verdicts` and `cautions` of a recording.
 
     fields: the recording's other members, and the verdicts as they were made.
+    verdicts: with `complete`, whether both lanes had ended by themselves, else only the shorter length was compared;
+        and `short`, what was compared, in a few words.
     cautions: a list of {"kind", "lane", "sentence", "short"}, the race's own (lane null) first. Kinds: "times", which
         contradict each other; "disturbed"; "loop", of a text that repeats itself, whose ratio is no result; "copies",
         of one that mostly copies the prompt."""
@@ -43,8 +45,9 @@ def _limited(
     what = "character" if spec.lanes[0].drafter == SERVER else "token"
     sides = [Side(lane, _length(steps(events, lane), what), state_of(events, lane)) for lane in (baseline, name)]
     kind, sentence, difference = verdict["kind"], verdict["sentence"], verdict["first_difference"]
-    if kind in (*SAME, BY_PROMISE) and (why := worth(sides, what)):
-        kind, sentence = "not_compared", f"not compared: {why}"
+    is_nothing = not (min(side.num for side in sides) or goes_on(sides))
+    if (is_nothing or kind in (*SAME, "same_distribution")) and (why := worth(sides, what)):
+        kind, sentence, difference = "not_compared", f"{NOT_COMPARED}: {why}", None
     first = difference["position"] if difference and what == "token" else None
     short = (
         verdict.get("short", "")
@@ -52,7 +55,8 @@ def _limited(
         else short_words(kind, sides, verdict["rows_different"], first, what)
     )
     complete = all(side.state == "finished" for side in sides)
-    return {**verdict, "kind": kind, "sentence": sentence, "complete": complete, "short": short}
+    limited = {"kind": kind, "sentence": sentence, "first_difference": difference}
+    return {**verdict, **limited, "complete": complete, "short": short}
 
 
 def _length(done: Sequence[Step], what: str) -> int:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..analysis.metrics import disturbance, fastest_plain, lane_metrics, race_speedups, ratio_noise
-from ..analysis.same import part
+from ..analysis.same import differs_at, part
+from ..analysis.verdict_words import NOT_COMPARED
 from ..core.events import steps
 from ..core.spec import AUTO, BASELINE, PLAIN, LaneSpec
 from .recording import OUTPUT_SCHEMA, Recording, failures
@@ -26,6 +27,7 @@ def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
 
     A lane at the fastest width counts only if that was the same width both times, since another width rounds
     differently. A lane that samples by rejection at k auto does not count: which of its draws decide depends on timing.
+    A lane that recorded no token is not compared: its `same_tokens` is None.
     A plain lane that did not fit into memory here is left out. `rows_*` is None without checksums. `speedups` are those
     of speculative lanes, None if unknown; `speed`, also part of the sentence, is what they say about the recorded
     times, "" without any."""
@@ -34,11 +36,11 @@ def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
     same_plain_width = recorded["widths"]["plain_width"] == here["widths"]["plain_width"]
     excused = {lane.name: why for lane in ran if (why := _excuse(lane, spec.params.temperature, same_plain_width))}
     lanes = {lane.name: _compare_lane(recorded, here, lane, lane.name not in excused) for lane in ran}
-    counted = [lane for lane in lanes.values() if lane["counts"]]
+    counted = [lane["same_tokens"] for lane in lanes.values() if lane["counts"]]
     digests = recorded["model"]["digest"], here["model"]["digest"]
     result = {
         "schema": OUTPUT_SCHEMA,
-        "same_tokens": any(lane["num_tokens"] for lane in counted) and all(lane["same_tokens"] for lane in counted),
+        "same_tokens": True in counted and False not in counted,
         "lanes": lanes,
         "digest": {"recorded": digests[0], "here": digests[1], "same": digests[0] == digests[1]},
         "differences": _differences(recorded, here),
@@ -63,14 +65,14 @@ def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple
 
 def _compare_lane(recorded: Recording, here: Recording, lane: LaneSpec, counts: bool) -> dict[str, Any]:
     parting = part(*(steps(race.events, lane.name) for race in (recorded, here)))
-    then, now, position, num_rows = parting.tokens_a, parting.tokens_b, parting.first, parting.num_rows
+    then, now, num_rows = parting.tokens_a, parting.tokens_b, parting.num_rows
     cut_short = lane.name in failures(recorded) or recorded.get("stopped", False)
     error = failures(here).get(lane.name)
-    if position is None and len(then) != len(now) and not (cut_short and len(then) < len(now)):
-        position = num_rows
+    position = differs_at(then, now, ("stopped" if cut_short else "finished", "finished"))
+    is_same = position is None and (error is None or cut_short)
     return {
         "num_tokens": len(then),
-        "same_tokens": position is None and (error is None or cut_short),
+        "same_tokens": None if is_same and not then else is_same,
         "counts": counts,
         "first_difference": None
         if position is None
@@ -97,18 +99,18 @@ def _speedups(recorded: Recording, here: Recording) -> dict[str, dict[str, float
 def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[str, float | None]]) -> str:
     """Both ratios of each lane, and next to each other the plain lane's speed, its prefill and the memory's bandwidth.
     On one device the ratios should agree, as far as neither race was disturbed."""
-    said, odd = [], []
+    said, odd, races = [], [], (recorded, here)
     for name, ratio in speedups.items():
         then, now = ratio["recorded"], ratio["here"]
         if then is None or now is None:
             continue
         said.append((f"{name}: " if len(speedups) > 1 else "") + f"recorded {then:.2f}x, here {now:.2f}x")
-        noises = (_noise(race, name) for race in (recorded, here))
-        if abs(math.log(then / now)) > math.hypot(SAME_MACHINE, *noises):
+        pairs = [(steps(race.events, _plain(race, name)), steps(race.events, name)) for race in races]
+        if abs(math.log(then / now)) > math.hypot(SAME_MACHINE, *(ratio_noise(*pair) or 0.0 for pair in pairs)):
             odd.append(name)
     if not said:
         return ""
-    figures = [_figures(race, _plain(race, next(iter(speedups)))) for race in (recorded, here)]
+    figures = [_figures(race, _plain(race, next(iter(speedups)))) for race in races]
     plain = ", ".join(
         f"{name} {then} and {now} {unit}"
         for (name, then, unit), (_, now, _) in zip(*figures, strict=True)
@@ -116,7 +118,11 @@ def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[
     )
     if recorded["device"] != here["device"]:
         end = "on another device, which may differ; times are not proven"
-    elif disturbed := [which for which, race in (("there", recorded), ("here", here)) if _is_disturbed(race)]:
+    elif disturbed := [
+        which
+        for which, race in zip(("there", "here"), races, strict=True)
+        if disturbance(race.events, race.get("waited_share"))
+    ]:
         end = f"the machine was disturbed {' and '.join(disturbed)}; times are not proven"
     else:
         end = "more than noise explains, on the same device" if odd else "times are not proven"
@@ -138,27 +144,22 @@ def _plain(race: Recording, lane: str) -> str:
     return fastest_plain(race.events, lane, race.spec.first(PLAIN), race.spec.first(BASELINE))
 
 
-def _noise(race: Recording, lane: str) -> float:
-    return ratio_noise(steps(race.events, _plain(race, lane)), steps(race.events, lane)) or 0.0
-
-
-def _is_disturbed(race: Recording) -> bool:
-    return bool(disturbance(race.events, race.get("waited_share")))
-
-
 def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]], same_kernels: bool) -> str:
     digest = result["digest"]
     weights = ""
     if not digest["same"]:
         weights = f"; the weights are not the recorded ones (digest {digest['recorded']} there, {digest['here']} here)"
     counted = {name: lane for name, lane in result["lanes"].items() if lane["counts"]}
-    if parted := [_how_it_parted(name, lane) for name, lane in counted.items() if not lane["same_tokens"]]:
+    if parted := [_how_it_parted(name, lane) for name, lane in counted.items() if lane["same_tokens"] is False]:
         kernels = "" if same_kernels else "; different kernels or tiles ran here, which may round differently"
         return "; ".join(parted) + weights + kernels
-    if not any(lane["num_tokens"] for lane in counted.values()):
-        return f"not compared: the recording has no token of {_listed(counted)}{weights}"
+    untold = [name for name, lane in counted.items() if lane["same_tokens"] is None]
+    told = [name for name in counted if name not in untold]
+    nothing = f"{NOT_COMPARED}: the recording has no token of {_listed(untold)}"
+    if not told:
+        return nothing + weights
     sentence = (
-        f"same tokens: this machine reproduces the recorded tokens in {_listed(counted)}, "
+        f"same tokens: this machine reproduces the recorded tokens in {_listed(told)}, "
         f"{sum(lane['num_tokens'] for lane in counted.values())} in total"
     )
     if audited := [lane for lane in counted.values() if lane["rows_compared"] is not None]:
@@ -171,8 +172,9 @@ def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]],
     for name, (why, cause) in excused.items():
         same = result["lanes"][name]["same_tokens"]
         outcome = "its tokens are still the same" if same else f"its tokens differ, which {cause} explains"
+        outcome = "the recording has none of its tokens" if same is None else outcome
         sentence += f"; lane {name!r} {why} and is not counted: {outcome}"
-    return sentence + weights
+    return sentence + (f"; {nothing}" if untold else "") + weights
 
 
 def _how_it_parted(name: str, lane: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from ..analysis.metrics import lane_metrics, race_speedups
+from ..analysis.verdict_words import VERDICTS
 from ..cache import write_atomically
 from ..core.errors import RaceError, UsageError
 from ..core.events import Failed, LaneEvent, text_of, token_ids
@@ -198,9 +199,9 @@ def summary(recording: Recording) -> dict[str, Any]:
 
 
 def faults(recording: Recording) -> list[str]:
-    """The verdict sentences of speculative lanes that wrote wrong tokens."""
+    """The verdict sentences of speculative lanes that wrote wrong tokens, or of which nothing was compared."""
     lanes, verdicts = recording.spec.named(SPECULATIVE), recording["verdicts"].items()
-    return [verdict["sentence"] for lane, verdict in verdicts if lane in lanes and verdict["kind"] == "different"]
+    return [verdict["sentence"] for lane, verdict in verdicts if lane in lanes and VERDICTS[verdict["kind"]].no_result]
 
 
 def failures(recording: Recording) -> dict[str, str]:

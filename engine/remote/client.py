@@ -155,11 +155,7 @@ async def _ask(
     reader, events, sent = Reader(params.max_new_tokens), Events(), _Sent()
     async with named_errors(endpoint, patience):
         request = client.build_request(
-            *("POST", url),
-            json=body,
-            headers=endpoint.headers(),
-            timeout=timeout,
-            extensions={"trace": sent.note},
+            *("POST", url), json=body, headers=endpoint.headers(), timeout=timeout, extensions={"trace": sent.note}
         )
         async with _answered(client, request, sent) as response:
             kind = response.headers.get("Content-Type", "")

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from ..analysis.same import Kind, Side, State, short_words, worth
+from ..analysis.same import Kind, Side, State, differs_at, short_words, worth
 from ..analysis.verdict_words import NOT_COMPARED, VERDICTS
 from .client import RemoteError, new_client, post
 from .endpoint import Endpoint
@@ -37,10 +37,6 @@ class Answer:
     server: RemoteLane
     num_thinking: int
 
-    @property
-    def is_over(self) -> bool:
-        return self.state == "finished"
-
 
 def answer_of(lane: RemoteLane) -> Answer:
     """What a server's lane has written so far."""
@@ -51,13 +47,12 @@ def answer_of(lane: RemoteLane) -> Answer:
     return Answer(*texts, written.has_ids, state, lane, num_thinking)
 
 
-def differs_at(a: Answer, b: Answer) -> int | None:
-    """The first character at which two texts differ; None if they are the same, as far as the shorter one goes if a
-    lane did not finish."""
-    shorter, longer = sorted((a.text, b.text), key=len)
-    at = next((i for i, (x, y) in enumerate(zip(shorter, longer, strict=False)) if x != y), len(shorter))
-    is_same = at == len(longer) or (at == len(shorter) and not (a.is_over and b.is_over))
-    return None if is_same else at
+def parts_at(a: Answer, b: Answer) -> int | None:
+    """The first character at which two texts differ: see `differs_at`. A server that sends more than it was asked for
+    fails, and does not show that the other ended too early."""
+    failed: State = "failed"
+    states = (a.state, b.state)
+    return differs_at(a.text, b.text, (failed, failed) if failed in states else states)
 
 
 def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
@@ -69,7 +64,7 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     ids = [a.token_ids, b.token_ids]
     num_common = min(map(len, ids))
     sides = [Side(answer.lane, len(answer.text), answer.state) for answer in (a, b)]
-    at = differs_at(a, b)
+    at = parts_at(a, b)
     kind: Kind
     known = a.has_ids and b.has_ids
     place = next((i for i, (x, y) in enumerate(zip(*ids, strict=False)) if x != y), None) if known else None
@@ -77,8 +72,8 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     if at is None and (nothing := worth(sides, "character")):
         kind, sentence = "not_compared", f"{NOT_COMPARED}: {nothing}"
     elif at is None:
-        over, num = a.is_over and b.is_over, min(map(len, texts))
-        so_far = "" if over else ", up to the length of the shorter one"
+        num = min(map(len, texts))
+        so_far = "" if a.state == b.state == "finished" else ", up to the length of the shorter one"
         kind = "same_text"
         sentence = f"{VERDICTS[kind].head}: {both} wrote the same {num} characters{so_far}"
         if known:
@@ -107,7 +102,6 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
         "rows_different": None,
         "first_difference": difference,
         "sentence": sentence,
-        "complete": a.is_over and b.is_over,
         "short": short_words(kind, sides, None, at, "character"),
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Timer
 from typing import Any
 
@@ -30,6 +32,7 @@ from ..kernels import Kernels
 from ..kernels.choose import choose
 from ..progress import Progress, silent
 
+log = logging.getLogger(__name__)
 PROCESS = Path(__file__).with_name("trial_process.py")
 COMMAND = (sys.executable, "-m", "engine.runner.trial_process")
 ROOT = PROCESS.parents[2]
@@ -118,10 +121,10 @@ def _with_few_layers(config: Any) -> dict[str, Any]:
 
 
 def _lines(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The process's lines and, when it has ended, {"ended": how}."""
-    pipe, limit_s = subprocess.PIPE, START_S
+    """The process's lines and, when it has ended, {"ended": how}. What it says on stderr is logged."""
+    pipe, limit_s, said = subprocess.PIPE, START_S, TemporaryFile("w+")  # noqa: SIM115  closed below
     try:
-        process = subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, text=True, cwd=ROOT)
+        process = subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=said, text=True, cwd=ROOT)
     except OSError as error:
         yield {"ended": in_a_line(error)}
         return
@@ -145,6 +148,10 @@ def _lines(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         process.kill()
         process.stdout.close()
         _wait(process)
+        with said:
+            said.seek(0)
+            if words := said.read():
+                log.warning("the trial of the GPU's kernels said:\n%s", words)
 
 
 def _wait(process: subprocess.Popen[str]) -> None:

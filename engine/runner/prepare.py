@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..core.errors import PhotofinishError, RaceError, UnsupportedModel, in_a_line, is_out_of_memory
+from ..core.errors import NAN, PhotofinishError, RaceError, UnsupportedModel, in_a_line, is_out_of_memory
 from ..kernels import Kernels
 from ..kernels.choose import choose
 from ..kernels.torch import TorchKernels
@@ -43,7 +43,8 @@ def prepare(
     kernels: None for the fastest here.
     int8: whether linears get 8-bit weights.
 
-    Raises UnsupportedModel if the two disagree, RaceError if memory runs out."""
+    Raises UnsupportedModel if the two disagree, RaceError for a dtype that does not hold what the model computes, and
+    if memory runs out."""
     kind = type(model).__name__
     try:
         return _prepare(model, kernels, int8, progress)
@@ -65,11 +66,16 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
     if head is None:
         raise UnsupportedModel(f"{type(model).__name__} has no output embeddings: it is no causal language model")
     vocab_size = int(head.weight.shape[0])
-    ids = (torch.arange(FAITHFUL_TOKENS, device=device) * 7919 % min(vocab_size, embeddings.weight.shape[0]))[None]
+    num_words = min(vocab_size, embeddings.weight.shape[0])
+    ids = (torch.arange(FAITHFUL_TOKENS, device=device) * 7919 % num_words)[None]
+    begin = model.config.get_text_config().bos_token_id
+    if isinstance(begin, int) and begin < num_words:
+        ids[0, 0] = begin  # many models' largest numbers come of it: more than float16 holds
     kernels = kernels or choose(device, dtype)
     kernels.get_ready(silent)
     with quiet():
         stock = model(input_ids=ids, use_cache=False).logits[0].float()
+    _check_numbers(stock, model, "its weights are damaged")
 
     model.set_attn_implementation(NAME)
     fix_linear_layers(model)
@@ -169,6 +175,7 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
         if layer in seen:
             what = f"is configured for window {wanted[layer]}, and asks for {seen[layer]} in"
         raise UnsupportedModel(f"{type(prepared.model).__name__}: layer {layer} {what} the attention interface")
+    _check_numbers(logits, prepared.model, "those of the stock model are")
     error, scale = float((logits - stock).abs().mean()), float(stock.std())
     limit, why = (
         (INT8_LIMIT, "int8 weights cost it too much; choose another dtype")
@@ -180,3 +187,11 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
             f"{type(prepared.model).__name__}: the fixed step's logits differ from the stock model's by {error:.2g} "
             f"on average (limit {limit * scale:.2g}); {why}"
         )
+
+
+def _check_numbers(logits: Tensor, model: PreTrainedModel, otherwise: str) -> None:
+    """Raises RaceError, with the dtypes to choose, for logits that are not numbers; otherwise: why, in float32."""
+    if not logits.isfinite().all():
+        dtype, choose_another = str(model.dtype).removeprefix("torch."), "choose dtype float32"
+        advice = {"float16": f"{choose_another} or bfloat16", "float32": otherwise}.get(dtype, choose_another)
+        raise RaceError(f"{type(model).__name__} in {dtype}: {NAN}; {advice}")

@@ -100,12 +100,7 @@ class StaticTarget:
 
     @torch.inference_mode()
     def extend(
-        self,
-        token_ids: Sequence[int],
-        num_logits: int,
-        width: int | None = None,
-        *,
-        parents: tuple[int, ...] = (),
+        self, token_ids: Sequence[int], num_logits: int, width: int | None = None, *, parents: tuple[int, ...] = ()
     ) -> tuple[Tensor, Tensor | None]:
         """See `interfaces.Target`. With `num_logits` 0 it is a prefill: whole chunks of exact size, no LM head.
         Otherwise one fixed step at the narrowest width that holds the tokens, or at `width`."""

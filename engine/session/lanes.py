@@ -106,10 +106,6 @@ class Lane:
     steps: list[Step] = field(default_factory=list)
     state: State = "stopped"  # until it has finished or failed
 
-    @property
-    def finished(self) -> bool:
-        return self.state == "finished"
-
     def end(self, event: Event) -> None:
         """Take note of how the lane ended, if this event says so."""
         if isinstance(event, (Finished, Failed)):

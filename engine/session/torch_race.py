@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.metrics import num_tokens_of
 from ..analysis.same import Difference, Side, Verdict, compare, part, promised, width_at
 from ..core.errors import CaptureError, words
 from ..core.events import Event, Failed, LaneEvent, Prompt, Step
@@ -186,7 +187,8 @@ class TorchRace:
         """The verdict on what two lanes have committed so far."""
         a, b = self.lanes[first], self.lanes[second]
         if "same distribution" in (a.accept.guarantee, b.accept.guarantee):
-            return _by_promise(a, b)
+            sides = [Side(lane.spec.name, num_tokens_of(lane.steps), lane.state) for lane in (a, b)]
+            return promised(sides, (a if a.accept.guarantee == "same distribution" else b).spec.rule)
         widths = {step.width for lane in (a, b) for step in lane.steps if step.width}
         classes = self.widths.classes
         same_class = len({classes.of(width) for width in widths}) <= 1 and not widths & set(classes.unstable)
@@ -212,14 +214,3 @@ class TorchRace:
         first, second = (self.loaded.tokenizer.decode([t]) for t in tokens)
         closeness = explain(self.sampler, rows[0], rows[1], position, tokens)
         return Difference(position, tokens, (first, second), widths, *closeness)
-
-
-def _by_promise(a: Lane, b: Lane) -> Verdict:
-    """The verdict on two lanes that do not promise the same tokens: nothing is compared."""
-    rule = (a if a.accept.guarantee == "same distribution" else b).spec.rule
-    names = f"{a.spec.name} and {b.spec.name}"
-    sides = [Side(lane.spec.name, sum(len(step.token_ids) for step in lane.steps), lane.state) for lane in (a, b)]
-    return promised(
-        sides,
-        f"same distribution only: {names} promise the same odds for every token, not the same tokens (rule {rule!r})",
-    )

@@ -83,7 +83,7 @@ def what_if(
 def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
     """What the recording of a finished race stores of this: tables, the texts of their tokens, costs, and the oracle of
     each speculative lane. Empty if a lane did not finish. See `what_if`."""
-    if not all(lane.finished for lane in race.lanes.values()):
+    if not all(lane.state == "finished" for lane in race.lanes.values()):
         return {}
     computed = what_if(race, _with_served(race), progress)
     drafted = {token for table in computed.tables.values() for draft in table.drafts for token in draft.token_ids}

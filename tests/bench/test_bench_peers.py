@@ -16,6 +16,7 @@ from engine.core.spec import SamplingParams
 from tests.helpers.tiny import BASE, TORCH, TRAINED, WINDOW, build, fresh, random_ids, stock
 
 NUM_NEW = 20
+PENALTIES = {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3, "suppress_tokens": [10], "min_length": 3}
 WAYS = (EAGER, PROMPT_LOOKUP, ASSISTED)
 MODELS = ("trained", "gemma3")
 
@@ -71,10 +72,12 @@ def test_the_compiled_peer_writes_them_too():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_end_token_does_not_end_it(way):
-    """A peer that stops early would be timed over fewer tokens than our lanes, its start weighing more."""
+def test_the_models_own_settings_change_nothing(way):
+    """A peer that stops early would be timed over fewer tokens than our lanes, its start weighing more; one that obeys
+    penalties, over another text."""
     model = fresh("trained")
     model.generation_config.eos_token_id = model.config.eos_token_id = greedy("trained")[0]
+    model.generation_config.update(**PENALTIES)
     ended = Peers(model, SamplingParams(), (way,), assistant("trained") if way == ASSISTED else None)
     assert ended.run(way, prompt_of("trained"), NUM_NEW).token_ids == greedy("trained")
 

@@ -185,6 +185,17 @@ def test_rounding_is_no_fault_of_speculation(plain: Language, spec: Language, wo
     assert first(found) is None and found[-1].check == "texts" and words in found[-1].says, found[-1]
 
 
+def test_seeds_are_not_judged_by_answers_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server whose answers have no text would be said to ignore the seed."""
+
+    async def by_seed(pair: object, server: object) -> list[list[tuple[int, ...]]]:
+        return [[(seed, 1) if server else () for seed in range(8)] for _ in range(3)]
+
+    monkeypatch.setattr(sampling, "_by_seed", by_seed)
+    (finding,) = asyncio.run(sampling.seeds(Pair([1, 0], PROMPTS, PARAMS, silent)))  # type: ignore[list-item]
+    assert finding.level == "untested" and "no text" in finding.says
+
+
 def test_one_server_alone_is_examined() -> None:
     """Whoever has one server could not use the doctor; or it would be blamed for lacking a second."""
     with speaking(SPEC) as endpoints:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from engine.core.errors import TemplateError, UsageError
 from engine.core.events import Prompt, visible_text
 from engine.core.spec import SamplingParams
+from engine.doctor.checkup import Checkup
+from engine.hardware.environment import circumstances
 from engine.text import (
     MAX_PROMPT_CHARS,
     Pieces,
@@ -21,6 +23,7 @@ from engine.text import (
     encode_prompt,
     end_token_ids,
 )
+from tests.helpers.tiny import TRAINED, prepared
 from tests.helpers.tokenizers_of import EVERY_KIND, encode, sentencepiece, tokenizer_of
 
 # Prompts
@@ -138,14 +141,22 @@ def test_an_unusable_prompt_is_named(text, says):
 def test_every_end_token_is_known():
     """A model with several end tokens would write on after one of them."""
     config = SimpleNamespace(eos_token_id=1, text_config=SimpleNamespace(eos_token_id=[4]))
-    assert end_token_ids(config, SimpleNamespace(eos_token_id=[2, 106]), SimpleNamespace(eos_token_id=3)) == {
-        1,
-        2,
-        3,
-        4,
-        106,
-    }
+    found = end_token_ids(config, SimpleNamespace(eos_token_id=[2, 106]), SimpleNamespace(eos_token_id=3))
+    assert found == {1, 2, 3, 4, 106}
     assert end_token_ids(SimpleNamespace(eos_token_id=None), None, SimpleNamespace(eos_token_id=None)) == frozenset()
+
+
+def test_penalties_that_no_lane_applies_are_said_once():
+    """A server applies them by default: what it accepts would be blamed on the server, or on the drafter."""
+    model = prepared("llama")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"repetition_penalty": 1.3, "no_repeat_ngram_size": 0, "suppress_tokens": [10]}.items():
+            patch.setattr(model.model.generation_config, name, value)
+        says = "generation_config.json (repetition_penalty 1.3, suppress_tokens) are not applied here"
+        assert circumstances(model)["runs"]["sentence"].count(says) == 1
+        checkup = Checkup(str(TRAINED), "ngram").with_tokens(lambda: model, [], SamplingParams())  # type: ignore[arg-type]
+        assert says in next(checkup).says
+    assert "generation_config" not in circumstances(model)["runs"]["sentence"]
 
 
 # Pieces and endings

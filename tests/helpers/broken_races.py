@@ -118,29 +118,9 @@ def broken() -> Iterator[dict[str, Any]]:
         yield recorded
 
 
-VALUES = [
-    None,
-    True,
-    0,
-    1,
-    -1,
-    2.5,
-    2**31,
-    10**9,
-    "",
-    "auto",
-    "plain",
-    "baseline",
-    "speculative",
-    "x" * 50,
-    [],
-    [1],
-    {},
-    [[1, 2], []],
-    {"plain": "x"},
-    {"plain": [[1]]},
-    [{"lane": "plain", "position": 0, "ids": [1], "logits": [0.5], "noise": [2]}],
-]
+VALUES: list[Any] = [None, True, 0, 1, -1, 2.5, 2**31, 10**9, "", "auto", "plain", "baseline", "speculative", "x" * 50]
+VALUES += [[], [1], {}, [[1, 2], []], {"plain": "x"}, {"plain": [[1]]}]
+VALUES += [[{"lane": "plain", "position": 0, "ids": [1], "logits": [0.5], "noise": [2]}]]
 
 
 def mutated(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any]:

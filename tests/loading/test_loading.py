@@ -42,12 +42,8 @@ def folder(tmp_path) -> Path:
 def test_a_local_folder_loads_in_the_dtype_asked_for(dtype):
     """The record would name another dtype than the one that ran, or weights other than the file's."""
     loaded = load(str(TRAINED), dtype=dtype, device="cpu")
-    assert (loaded.info.name, loaded.info.revision, loaded.info.dtype, loaded.info.device) == (
-        str(TRAINED),
-        "",
-        dtype,
-        "cpu",
-    )
+    info = loaded.info
+    assert (info.name, info.revision, info.dtype, info.device) == (str(TRAINED), "", dtype, "cpu")
     assert loaded.info.digest == sha256(TRAINED / "model.safetensors")
     for name, value in load_file(TRAINED / "model.safetensors").items():
         weight = loaded.model.get_parameter(name)

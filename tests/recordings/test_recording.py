@@ -161,10 +161,7 @@ def test_too_large_a_file_is_not_read_to_its_end(tmp_path):
             recordings.read(bad)
 
 
-@given(
-    races.many_lanes() | races.servers_races() | races.recordings(),
-    st.data(),
-)
+@given(races.many_lanes() | races.servers_races() | races.recordings(), st.data())
 def test_no_change_of_a_value_breaks_the_reader(recording, data):
     """Any value anywhere replaced, removed or added: the reader refuses with a UsageError, or all that it returns can
     be used."""
@@ -278,11 +275,8 @@ def test_the_summary_has_exactly_the_promised_keys(recording):
     """Scripts read `--json`: no key missing, none added, nothing that is no JSON."""
     summary = recordings.summary(Recording.of(recording))
     assert list(summary) == SUMMARY_KEYS
-    assert (
-        list(summary["verdict"])
-        == ["kind", "rows_compared", "rows_different", "first_difference", "complete"]
-        == list(summary["plain_verdict"])
-    )
+    names = ["kind", "rows_compared", "rows_different", "first_difference", "complete"]
+    assert names == list(summary["verdict"]) == list(summary["plain_verdict"])
     assert {name: list(lane) for name, lane in summary["lanes"].items()} == dict.fromkeys(
         ["plain", "baseline", "speculative"], LANE_KEYS
     )
@@ -300,12 +294,8 @@ def test_the_summary_tells_what_a_reader_saw():
     summary = recordings.summary(Recording.of(races.fixed_race()))
     assert [lane["text"] for lane in summary["lanes"].values()] == ["abcd"] * 3
     assert [lane["num_tokens"] for lane in summary["lanes"].values()] == [5] * 3
-    assert (summary["device"], summary["dtype"], summary["width"], summary["widths_class"]) == (
-        "cpu",
-        "float32",
-        8,
-        [2, 4, 8],
-    )
+    about = [summary[name] for name in ("device", "dtype", "width", "widths_class")]
+    assert about == ["cpu", "float32", 8, [2, 4, 8]]
     assert summary["speedup"] == pytest.approx((5 * 0.2 / 5) / (3 * 0.3 / 5))
 
 

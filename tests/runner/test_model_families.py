@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from engine.core.errors import UnsupportedModel
+from engine.core.errors import RaceError, UnsupportedModel
 from engine.layers.decoder import FusedDecoder
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
@@ -119,4 +119,26 @@ def test_a_model_that_computes_otherwise_under_the_engine_is_refused():
 
     layer.forward = forward
     with pytest.raises(UnsupportedModel, match=r"LlamaForCausalLM.*differ"):
+        prepare(model)
+
+
+@pytest.mark.parametrize("where", ["everywhere", "at the first token", "in the engine's steps"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_what_is_not_a_number_is_named_before_a_race(dtype, where):
+    """NaN is above no limit: the model would race, and its lanes fail; or be refused for another reason, or without the
+    dtype to choose. The largest numbers of many models come of the token that begins every text."""
+    model = build(*CONFIGS["llama"], getattr(torch, dtype))
+    model.config.bos_token_id = 3
+    layer, stock_forward = model.model.layers[1].self_attn, model.model.layers[1].self_attn.forward
+    if where == "at the first token":
+        model.get_input_embeddings().weight.data[3] = torch.nan
+    elif where == "everywhere":
+        model.model.layers[1].mlp.down_proj.weight.data.fill_(torch.inf)
+    else:
+        layer.forward = lambda *given, **more: (
+            stock_forward(*given, **more)[0] * (torch.nan if "state" in more else 1),
+            None,
+        )
+    advice = "choose dtype float32 or bfloat16" if dtype == "float16" else "damaged|those of the stock model are"
+    with pytest.raises(RaceError, match=rf"{dtype}: the model's logits are not numbers \(NaN\).*({advice})"):
         prepare(model)

@@ -174,16 +174,8 @@ def test_a_published_head_is_the_one_that_was_trained(kind, features, tmp_path):
     again = build(spec, read_tensors(tmp_path), 128, 2048)
     assert again.target_ids.tolist() == head.target_ids.tolist()
     assert {n: v.tolist() for n, v in again.named_parameters()} == {n: v.tolist() for n, v in head.named_parameters()}
-    for name in (
-        "hidden_layers",
-        "norm_before_residual",
-        "norm_before_fc",
-        "fc_norm",
-        "norm_output",
-        "block_size",
-        "mask_token_id",
-        "causal",
-    ):
+    flags = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "causal")
+    for name in ("hidden_layers", "block_size", "mask_token_id", *flags):
         assert getattr(spec, name) == getattr(head.spec, name), name
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["draft_vocab_size"] == WORDS and config["transformer_layer_config"]["num_hidden_layers"] == 2

@@ -72,7 +72,7 @@ def drafting(race: TorchRace):
 def assert_told(race: TorchRace) -> None:
     found = what_if(race)
     for lane in drafting(race):
-        assert lane.finished, lane.spec
+        assert lane.state == "finished", lane.spec
         told = found.steps(lane.spec.drafter, lane.spec.k)
         assert counts(told) == counts(lane.steps), (lane.spec, race.spec.params)
         assert found.oracle(lane.spec.drafter, lane.spec.k) <= seconds_of(told) * (1 + 1e-9)

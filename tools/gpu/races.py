@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from engine.analysis.verdict_words import VERDICTS
 from engine.cli.main import main
 from engine.core.events import Prompt, steps
 from engine.core.spec import BASELINE, SPECULATIVE, LaneSpec, RaceSpec, SamplingParams, standard_lanes
@@ -79,7 +80,7 @@ def judged(done: Raced, lane: str = SPECULATIVE) -> tuple[bool, str, dict[str, A
         return False, f"failed: {done.failed}", {}
     num, tokens, rows = differ(done, lane)
     verdict, plan = done.verdicts[lane], done.race.widths.plan
-    ok = num > 0 and verdict["kind"] != "different" and not (tokens and plan.exact)
+    ok = num > 0 and not VERDICTS[verdict["kind"]].no_result and not (tokens and plan.exact)
     numbers = {"tokens": num, "tokens_differ": tokens, "rows_differ": rows, "exact": plan.exact, "width": plan.width}
     says = f"{verdict['kind']}, {tokens} of {num} tokens and {rows} rows differ{'' if plan.exact else ', not exact'}"
     return ok, says, {**numbers, "verdict": verdict["kind"], "plan": plan.note}

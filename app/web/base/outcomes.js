@@ -8,6 +8,6 @@ export function otherTexts(model) {
   const differing = results.find(({ others }) => others > 0);
   if (results.some(({ level }) => level === "fault"))
     return "In this tab the check-up found a fault of servers of this model: do not switch speculation on as it is.";
-  return differing ? `In this tab ${differing.others} of ${differing.num} other answers of servers of this model `
+  return differing ? `In this tab ${differing.others} of ${differing.compared} other answers of servers of this model `
     + "differ: find out why before you switch speculation on." : "";
 }

@@ -16,6 +16,7 @@ from html import escape
 from pathlib import Path
 
 from engine.analysis.metrics import race_speedup
+from engine.analysis.verdict_words import VERDICTS
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.recordings.recording import Recording
 
@@ -49,7 +50,8 @@ def describe(recording: Recording) -> tuple[str, str]:
     title = "SYNTHETIC: " if recording.get("synthetic") else ""
     cautions = [caution for caution in recording["cautions"] if caution["lane"] in (None, name)]
     verdict = recording["verdicts"].get(name, {"kind": "", "sentence": "no verdict"})
-    is_none = verdict["kind"] in ("different", "not_compared") or any(caution["kind"] == "loop" for caution in cautions)
+    words = VERDICTS.get(verdict["kind"])
+    is_none = bool(words and words.no_result) or any(caution["kind"] == "loop" for caution in cautions)
     gain = "" if ratio is None else f": {'no result, ' * is_none}{ratio:.2f}× as fast as plain"
     title += recording["model"]["name"] + drafter + gain
     says = "".join(f" {caution['short']}" for caution in cautions)

@@ -1,10 +1,10 @@
 // What a study of prompts, a load and a check-up say of the same servers together. Pure: no DOM.
 //
-// study: {verdict, median, interval, num, others, length, temperature}; load: {says, recommends, ratios, num, others,
-// loses, length}; check: {level, check, says, change}, its first fault, else its finding on texts at temperature 0, and
-// {numDiffering, numRounding}, of the study's prompts with differing texts that it examined, and of texts that differed
-// there by rounding alone. Each is null if there is none of these servers. others: how many texts of num differ;
-// length: tokens of an answer, at most.
+// study: {verdict, median, interval, num, others, compared, length, temperature}; load: {says, recommends, ratios,
+// others, compared, loses, length}; check: {level, check, says, change}, its first fault, else its finding on texts at
+// temperature 0, and {numDiffering, numRounding}, of the study's prompts with differing texts that it examined, and of
+// texts that differed there by rounding alone. Each is null if there is none of these servers. others: how many texts
+// of those compared differ; length: tokens of an answer, at most.
 
 import { oneLine, plural, times } from "../base/text.js";
 
@@ -23,7 +23,7 @@ export function shortly({ study, load, checkup: check }) {
   const differing = [study, load].find((result) => result?.others) ?? null;
   const isHarmless = !load?.others && isRounding(check, study?.others, study?.temperature);
   return [`To do: ${doLine(study, load, check, differing && !isHarmless)}`,
-    `Texts: ${textsLine(differing, study ?? load, check, isHarmless)}`,
+    `Texts: ${textsLine(differing, [study, load].find((result) => result?.compared), check, isHarmless)}`,
     study && `With one user: ${times(study.median)} while it writes (95 % interval ${
       study.interval.map(times).join(" to ")}, ${plural(study.num, "prompt")}${upToWords(study)}).`,
     load && `Under load${upToWords(load)}, the wait for the first text included: ${load.ratios}.`].filter(Boolean);
@@ -32,12 +32,12 @@ export function shortly({ study, load, checkup: check }) {
 const upToWords = ({ length }) => (length ? `, up to ${plural(length, "token")}` : "");
 
 function textsLine(differing, any, check, isHarmless) {
-  const differ = differing ? `${differing.others} of ${plural(differing.num, "answer")} differ` : "";
+  const differ = differing ? `${differing.others} of ${plural(differing.compared, "answer")} differ` : "";
   if (isCause(check)) return `wrong. ${differ ? `${differ}, and the` : "The"} check-up found a fault.`;
   if (isHarmless) return `${differ}, by rounding, as far as the check-up saw.`;
   if (differ) return check ? `${differ}, and the check-up does not say why.` :
     `${differ}, and nobody knows why yet. The check-up finds out.`;
-  const same = any?.num ? `the same in all ${plural(any.num, "answer")}` : "not compared";
+  const same = any?.compared ? `the same in all ${plural(any.compared, "answer")}` : "not compared";
   return check?.level === "doubt" ? `${same}; the check-up has a doubt about them.` : `${same}.`;
 }
 

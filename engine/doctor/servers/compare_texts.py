@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...analysis.same import are_alike
 from ...recordings.words import ROUNDING
 from ...remote.dialects import VLLM
 from ...remote.endpoint import hide
 from ...remote.request import Question
 from ...remote.same_text import Likely, ask_again
 from ..findings import Finding
-from .pair import Pair, are_empty, symbols
+from .pair import Pair, symbols, written
 from .sampling import BATCHES
 
 # In nats: two logits were equal. Otherwise they differ by a multiple of a step of bfloat16 or float16.
@@ -34,6 +35,7 @@ TIE, NEAR, NUMERICS, OTHER_MODEL, FAULT, UNKNOWN = KINDS = (
     "real fault",
     "cannot be classified",
 )
+BADNESS = TIE, NEAR, UNKNOWN, NUMERICS, OTHER_MODEL, FAULT
 NUM_CHARACTERS, MOST_OF_A_WORD = 40, 20
 REPORT = "Turn speculation off, and send the finding on texts to the server's developers"
 MOST_NATS = 20.0
@@ -78,7 +80,7 @@ async def texts(pair: Pair) -> list[Finding]:
         return []
     pair.progress("comparing the texts", None)
     answers = enumerate(zip(*(server.answers[0] for server in pair.servers), strict=True))
-    compared = [i for i, both in answers if not are_empty(both)]
+    compared = [i for i, both in answers if are_alike(*map(written, both)) is not None]
     differences = list(filter(None, await asyncio.gather(*(_differ(pair, i) for i in compared))))
     num = len(compared)
     if not num:
@@ -88,7 +90,7 @@ async def texts(pair: Pair) -> list[Finding]:
         return [Finding("ok", "texts", f"The same at temperature 0: {num} of {num}, {num_tokens} tokens.")]
     kinds = Counter(difference.kind for difference in differences)
     counts = ", ".join(f"{kinds[kind]} \u00d7 {kind}" for kind in KINDS if kinds[kind])
-    worst = max(differences, key=lambda difference: (_badness(difference), abs(difference.margin or 0)))
+    worst = max(differences, key=lambda difference: (BADNESS.index(difference.kind), abs(difference.margin or 0)))
     says = (
         f"{len(differences)} of {num} answers differ at temperature 0 (one question is a text that repeats itself). At "
         f"their first difference: {counts}. {'The worst: ' * (len(differences) > 1)}{worst.says}"
@@ -102,10 +104,6 @@ async def texts(pair: Pair) -> list[Finding]:
         odds = SHOW_ODDS + ("" if is_vllm else " (vLLM does)")
         return [Finding("doubt", "texts", says, odds if worst.kind == UNKNOWN else BATCHES)]
     return [Finding("ok", "texts", f"{says} {ROUNDING}")]
-
-
-def _badness(difference: Difference) -> int:
-    return (TIE, NEAR, UNKNOWN, NUMERICS, OTHER_MODEL, FAULT).index(difference.kind)
 
 
 async def _differ(pair: Pair, number: int) -> Difference | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -137,9 +137,9 @@ class Pair:
         await asyncio.gather(*map(rounds, self.servers))
 
 
-def are_empty(replies: Iterable[Reply]) -> bool:
-    """Whether these answers have nothing to compare: neither token ids nor text."""
-    return not any(reply.token_ids or reply.text for reply in replies)
+def written(reply: Reply) -> tuple[int, ...] | str:
+    """What an answer has that can be compared: its token ids or, if they are unknown, its text."""
+    return reply.token_ids or reply.text
 
 
 def symbols(replies: Sequence[Sequence[Reply]]) -> list[list[tuple[int | str, ...]]]:

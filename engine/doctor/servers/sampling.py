@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from ...analysis.same import are_alike
 from ...remote.request import Question
 from ..findings import Finding, Level
 from .exact_test import Cell, cells
-from .pair import Pair, Server, a_few_at_once, are_empty, symbols
+from .pair import Pair, Server, a_few_at_once, symbols, written
 
 DIGITS = "7 1 9 3 0 8 2 5 4 6 1 7 3 9 0 2 8 4 6 5"
 UNCERTAIN = Question(f"Random digits from 0 to 9: {DIGITS}")
@@ -37,7 +38,7 @@ async def repeats(pair: Pair) -> list[Finding]:
     """Whether the same question at temperature 0 gets the same answer twice."""
     findings = []
     for server in pair.servers:
-        twice = [pair for pair in zip(*server.answers, strict=True) if not are_empty(pair)]
+        twice = [pair for pair in zip(*server.answers, strict=True) if are_alike(*map(written, pair)) is not None]
         num_same = sum(a == b for a, b in zip(*symbols([*zip(*twice, strict=True)]), strict=True)) if twice else 0
         says = f"{num_same} of {len(twice)} questions have the same answer twice at temperature 0"
         if silent := next((reply.textless for reply in server.answers[0] if reply.textless), ""):
@@ -52,9 +53,9 @@ async def seeds(pair: Pair) -> list[Finding]:
     """Whether the same seed gives the same answer, and different seeds different ones. Raises RemoteError."""
     pair.progress("trying seeds", None)
     said = await asyncio.gather(*(_by_seed(pair, server) for server in pair.servers))
-    if not any(answer for rounds in said for answers in rounds for answer in answers):
-        return [Finding("untested", "seed", "No answer has a text, so nothing could be compared.")]
-    same = [sum(a == b for a, b in zip(*rounds[:2], strict=True)) for rounds in said]
+    same = [[are_alike(a, b) for a, b in zip(*rounds[:2], strict=True)].count(True) for rounds in said]
+    if not all(any(answer for answers in rounds for answer in answers) for rounds in said):
+        return [Finding("untested", "seed", "A lane's answers have no text, so nothing could be compared.")]
     num_others = [len(set(rounds[0])) for rounds in said]
     says = "; ".join(
         f"lane {server.endpoint.lane}: {same[i]} of {NUM_SEEDS} seeds give the same answer twice, and {num_others[i]} "

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...analysis.same import are_alike
 from ...analysis.verdict_words import capital
 from ...core.spec import SamplingParams
 from ...remote.client import RemoteError, post
@@ -147,15 +148,14 @@ def agreed(
     change: the advice where only rounding differs."""
     says, levels = list[str](), list[Level]()
     for server, pairs in zip(pair.servers, answers, strict=True):
-        both = [(a.tokens, b.tokens) for a, b in pairs if a.tokens or b.tokens]
-        num_same = sum([x.name for x in a] == [y.name for y in b] for a, b in both)
-        gaps = [_apart(a, b) for a, b in both]
+        alike = [are_alike(*([token.name for token in answer.tokens] for answer in pair)) for pair in pairs]
+        num, num_same = len(alike) - alike.count(None), alike.count(True)
+        gaps = [_apart(a.tokens, b.tokens) for a, b in pairs]
         gap = None if None in gaps else max((gap for gap in gaps if gap), default=0.0)
         is_large = gap is not None and gap > NEAR_TIE
         odds = f"up to {gap:.2g} nats apart{'' if is_large else ', as rounding makes them'}" if gap else "bit for bit"
         odds = "no log-probabilities" if gap is None else f"log-probabilities {odds}"
-        says.append(f"{server.lane}: {num_same} of {len(both)} answers are the same {what}, {odds}")
-        is_whole = num_same == len(both)
-        levels.append("untested" if not both else "fault" if is_large else "ok" if is_whole else "doubt")
+        says.append(f"{server.lane}: {num_same} of {num} answers are the same {what}, {odds}")
+        levels.append("untested" if not num else "fault" if is_large else "ok" if num_same == num else "doubt")
     level = next(level for level in LEVELS if level in levels)
     return Finding(level, check, f"{capital('; '.join(says))}.", {"fault": BROKEN, "doubt": change}.get(level, ""))

@@ -9,18 +9,7 @@ from typing import Any
 from ...core.errors import UsageError, short
 from ...core.values import FLAG, items, members, number
 from ...recordings.recording import OUTPUT_SCHEMA
-from ...strict_json import (
-    COUNT,
-    NAME,
-    NUMBER,
-    OBJECT,
-    TEXT,
-    AtMost,
-    IfThere,
-    Maybe,
-    fits,
-    parse,
-)
+from ...strict_json import COUNT, NAME, NUMBER, OBJECT, TEXT, AtMost, IfThere, Maybe, fits, parse
 from ..study_file import MAX_BYTES, StudyFile
 from .level_metrics import FORMAT, HIGHER
 from .study import MAX_OTHER, Key, Plan, Row, is_whole

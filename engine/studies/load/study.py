@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+from ...analysis.same import are_alike
 from ...core.spec import SamplingParams
 from ...recordings.words import clean, prompts_words, sent_as
 from ...remote.endpoint import Endpoint
@@ -163,10 +164,11 @@ def _compared(
     """num_compared, num_same_text: of the questions that both this lane and the first one answered, at least one of
     them with a text; other_prompts: the numbers of the prompts whose answers differ, see `Plan.numbers`, at most
     MAX_OTHER. None for the first lane itself, for another model, and where nothing can be compared."""
-    both = [index for index in first.keys() & texts.keys() if (first[index], texts[index]) != (None, None)]
+    alike = {index: are_alike(first[index], texts[index]) for index in first.keys() & texts.keys()}
+    both = [index for index, same in alike.items() if same is not None]
     if endpoint is plan.endpoints[0] or endpoint.model != plan.endpoints[0].model or not both:
         return {"num_compared": None, "num_same_text": None, "other_prompts": None}
-    others = [index for index in both if first[index] != texts[index]]
+    others = [index for index in both if not alike[index]]
     numbers = sorted({plan.numbers[start + index] for index in others})[:MAX_OTHER]
     return {"num_compared": len(both), "num_same_text": len(both) - len(others), "other_prompts": numbers}
 

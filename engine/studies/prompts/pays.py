@@ -34,8 +34,8 @@ def report(rows: Sequence[Row], target: str, temperature: float | None = None) -
         that was measured on a server, whose k is None. None if no row has either. median_speedup is computed, or
         measured if the rows were raced at that k; saving is the share of machine time that it saves at the median
         prompt; without: the verdict on the prompts whose text does not loop and whose race was not disturbed;
-        num_other_texts: prompts on which its text differs from plain decoding's; by_time_only: its server reported
-        nothing about drafts.
+        num_other_texts: of num_compared prompts those on which its text differs from plain decoding's; by_time_only:
+        its server reported nothing about drafts.
     engine: the fastest that only this engine can do, if it is faster than `best`, else None.
     doubtful: the verdict would change without loops and disturbed races.
     says, reason: all this in sentences, see `pays_words`; temperature: of the answers, None if it is not known."""
@@ -136,7 +136,7 @@ def _summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _best(rows: Sequence[Row], drafter: str, k: int | None) -> dict[str, Any]:
-    values = _values(rows, k)
+    values, alike = _values(rows, k), [row.identical for row in rows if not row.fault]
     clean = _values([row for row in rows if not row.loops and not row.disturbed], k)
     median = statistics.median(values)
     return {
@@ -149,7 +149,8 @@ def _best(rows: Sequence[Row], drafter: str, k: int | None) -> dict[str, Any]:
         "share_above_1_3": sum(value > THRESHOLD for value in values) / len(values),
         "saving": 1 - 1 / median,
         "by_time_only": k is None and all(row.mean_acceptance_length is None for row in rows),
-        "num_other_texts": sum(row.identical is False and not row.fault for row in rows),
+        "num_other_texts": alike.count(False),
+        "num_compared": len(alike) - alike.count(None),
         "without": {
             "num_prompts": len(clean),
             "median_speedup": statistics.median(clean) if clean else None,

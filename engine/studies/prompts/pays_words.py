@@ -141,7 +141,7 @@ def reason(rows: Sequence[Row], best: Mapping[str, Any], verdict: str, doubtful:
     parts = [f"{_counted(rows, 'gains', k)} faster, {even} within the noise, {_counted(rows, 'loses', k)} slower"]
     loops, disturbed = sum(row.loops for row in rows), sum(row.disturbed for row in rows)
     if num_other := best["num_other_texts"]:
-        parts.append(f"{num_other} of {len(rows)} texts differ from plain decoding's")
+        parts.append(f"{num_other} of {best['num_compared']} texts differ from plain decoding's")
     if loops:
         parts.append(f"{loops} of {len(rows)} texts repeat themselves, which is easy to guess")
     if disturbed:

@@ -141,7 +141,7 @@ def rows_of(raced: Raced, prompt: FilePrompt) -> tuple[Row, ...]:
 def failed_rows(prompt: FilePrompt, drafters: Sequence[str], fault: str) -> tuple[Row, ...]:
     """The rows of a prompt that could not be raced, one per drafter."""
     about = prompt.line, prompt.label, prompt.kind
-    return tuple(Row(*about, drafter, AUTO, None, None, None, None, 0, False, fault=fault) for drafter in drafters)
+    return tuple(Row(*about, drafter, AUTO, None, None, None, None, 0, None, fault=fault) for drafter in drafters)
 
 
 def _computed(race: TorchRace, drafters: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, race_speedups, ratio, ratio_noise
-from ...analysis.same import are_same
+from ...analysis.same import are_alike, are_same
 from ...core.errors import RaceError, UsageError
 from ...core.events import LaneEvent, steps
 from ...core.spec import AUTO, BASELINE, PLAIN, SERVER, SamplingParams
@@ -20,13 +20,12 @@ from ...remote.client import Patience
 from ...remote.endpoint import Endpoint
 from ...remote.look import servers_say
 from ...remote.request import Question
-from ...remote.same_text import answer_of, differs_at
+from ...remote.same_text import answer_of, parts_at
 from ...remote.server_race import RemoteRace
 from .prompts import FilePrompt
 from .rows import Row
 
 NO_DRAFTS = "no lane of these servers drafts, so there is nothing to study; name one speculative"
-NOT_COMPARED = "the texts are not compared: neither lane wrote any"
 PART = 60  # characters of a text before and after the place where it differs
 
 
@@ -101,11 +100,10 @@ def rows_on_servers(
     )
     kinds = {lane: verdict["kind"] for lane, verdict in recording["verdicts"].items()}
     faults = {name: f"line {prompt.line}: lane {name} failed: {failed[name]}" for name in failed}
-    for name in kinds.keys() - failed.keys():
-        if not any(race.lanes[lane].reply.text for lane in (undrafted[-1], name)):
-            why = filter(None, (race.lanes[lane].reply.textless for lane in (undrafted[-1], name)))
-            faults[name] = f"line {prompt.line}: lane {name}: {'; '.join([NOT_COMPARED, *dict.fromkeys(why)])}"
-            kinds[name] = "not_compared"
+    for name in [name for name, kind in kinds.items() if kind == "not_compared" and name not in failed]:
+        why = filter(None, (race.lanes[lane].reply.textless for lane in (undrafted[-1], name)))
+        sentences = [recording["verdicts"][name]["sentence"], *dict.fromkeys(why)]
+        faults[name] = f"line {prompt.line}: lane {name}: {'; '.join(sentences)}"
     own = [*race.spec.named(PLAIN), ""][0], [*race.spec.named(BASELINE), ""][0]
     partings = {name: _parting(race, undrafted[-1], name) for name, kind in kinds.items() if kind == "other_text"}
     repeats = _repeats(race, undrafted[-1], progress) if any(partings.values()) else None
@@ -132,29 +130,26 @@ def rows_on_servers(
 def _parting(race: RemoteRace, plain: str, name: str) -> dict[str, Any]:
     """Where two texts part, and a little of both around it."""
     a, b = (answer_of(race.lanes[lane]) for lane in (plain, name))
-    at = differs_at(a, b)
+    at = parts_at(a, b)
     if at is None:
         return {}
     return {"differs_at": at, "ways": [a.text[max(0, at - PART) : at], a.text[at : at + PART], b.text[at : at + PART]]}
 
 
 def _repeats(race: RemoteRace, plain: str, progress: Progress) -> bool | None:
-    """Whether the lane writes its own text once more; None if it fails."""
+    """Whether the lane writes its own text once more; None if it fails, or wrote none."""
     again = race.asked_again(plain)
     collected(again.events(), progress, "asking the plain server again, because the texts differ")
     if again.lanes[plain].failed:
         return None
-    return differs_at(answer_of(race.lanes[plain]), answer_of(again.lanes[plain])) is None
+    return are_alike(answer_of(race.lanes[plain]).text, answer_of(again.lanes[plain]).text)
 
 
 def _drafts(race: RemoteRace, events: Sequence[LaneEvent], name: str) -> dict[str, Any]:
     """From the steps, where the server lists them; else from its sums, as far as it has them."""
     if any(step.num_drafted for step in steps(events, name)):
         numbers = lane_metrics(events, name)
-        return {
-            "acceptance_rate": numbers.acceptance_rate,
-            "mean_acceptance_length": numbers.mean_acceptance_length,
-        }
+        return {"acceptance_rate": numbers.acceptance_rate, "mean_acceptance_length": numbers.mean_acceptance_length}
     said = race.lanes[name].reply.drafted
     return {
         "acceptance_rate": ratio(said.num_accepted, said.num_drafted) if said else None,

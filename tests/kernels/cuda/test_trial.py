@@ -113,22 +113,24 @@ def test_a_part_that_fails_stays_off_and_the_verdict_is_kept(child: Child, does:
     ("start", "why"),
     [
         (HANGS, "no answer for 1 s"),
-        ("sys.exit(1)", "its process ended with status 1"),
+        ("raise OSError", "its process ended with status 1"),
         ('say(gave_up="no memory"); sys.exit()', "no memory"),
         ("pass", "FileNotFoundError"),
     ],
     ids=["hangs", "ends", "gives up", "does not start"],
 )
 def test_where_nothing_can_be_tried_all_is_off_until_the_next_load(
-    child: Child, start: str, why: str, monkeypatch: pytest.MonkeyPatch
+    child: Child, start: str, why: str, monkeypatch: pytest.MonkeyPatch, caplog: Any, capfd: Any
 ) -> None:
-    """Kernels that nobody has tried would run; or a moment without memory would cost them for good."""
+    """Kernels that nobody has tried would run; or a moment without memory would cost them for good; or a terminal show
+    the process's traceback, or the log lose it."""
     with monkeypatch.context() as patch:
         if start == HANGS:
             patch.setattr(kernel_trial, "START_S", 1)
         if why.startswith("File"):
             patch.setattr(subprocess, "Popen", lambda *unused, **more: Path("/nothing/is/there").read_text())
         off, _ = child.verdict(start=start)
+    assert ("Traceback" in caplog.text) == start.startswith("raise") and not capfd.readouterr().err
     assert off.keys() == set(PARTS) and all(text.startswith(f"it could not be tried: {why}") for text in off.values())
     assert child.verdict() == ({}, 1)
 

@@ -228,14 +228,8 @@ def test_a_file_of_another_study_is_refused(tmp_path, capfd) -> None:
             assert end == (0 if not more and num == 6 else 2), (num, more)
         assert "another study: its prompts is" in capfd.readouterr().err
         kept = path.read_bytes()
-        for hostile in (
-            b"{}\n",
-            b"[]\n",
-            b"\xff\n",
-            kept + b'{"row": {}}\n',
-            kept + b'{"begun": []}\n',
-            kept + b"{}\n",
-        ):
+        added = (b'{"row": {}}\n', b'{"begun": []}\n', b"{}\n")
+        for hostile in (b"{}\n", b"[]\n", b"\xff\n", *(kept + line for line in added)):
             path.write_bytes(hostile)
             assert study(tmp_path, {"a": url}, 6, "--concurrency", "1", "--requests", "4", "--save", str(path)) == 2
             assert path.read_bytes() == hostile

@@ -72,8 +72,9 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert row_of(rows[1]).differs_at == 12 and rows[1]["ways"] == ["The cat sat ", "on it.", "in it."]
     assert rows[3]["ways"] == ["The cat sat on", " it.", ""] and rows[0]["ways"] is None
     (row,) = textless(plain)
-    assert not row.identical and "the texts are not compared: neither lane wrote any; it counts 6 tokens" in row.fault
-    assert report([row], "m")["best"]["num_other_texts"] == 0 and row.speedup, "not compared is not different"
+    assert not row.identical and f"not compared: {plain} and spec wrote nothing; it counts 6 tokens" in row.fault
+    best = report([row], "m")["best"]
+    assert best["num_other_texts"] == best["num_compared"] == 0 and row.speedup, "not compared is not different"
     old = {name: value for name, value in rows[0].items() if name not in ("differs_at", "ways", "plain_repeats")}
     assert row_of(old).differs_at is None
     with pytest.raises(UsageError, match="ways must be three texts"):
@@ -165,10 +166,10 @@ def test_only_results_of_the_same_servers_are_put_together() -> None:
 
 def test_results_of_the_same_servers_give_one_recommendation() -> None:
     """A load would say "on" and the check-up "off"."""
-    study = {"verdict": "ship", "median": 2.15, "interval": [1.98, 2.24], "num": 12, "others": 2, "length": 64,
-             "temperature": 0}  # fmt: skip
-    load = {"recommends": "speculation on with 1 user, off with 16", "ratios": "1.86x with 1 user", "num": 144,
-            "length": 32, "others": 24}  # fmt: skip
+    study = {"verdict": "ship", "median": 2.15, "interval": [1.98, 2.24], "num": 14, "compared": 12, "others": 2,
+             "length": 64, "temperature": 0}  # fmt: skip
+    load = {"recommends": "speculation on with 1 user, off with 16", "ratios": "1.86x with 1 user",
+            "compared": 144, "length": 32, "others": 24}  # fmt: skip
     wrong = {"level": "fault", "check": "texts", "change": "Turn it off"}
     rounding, unseen = ({"level": "ok", "numDiffering": num, "numRounding": num} for num in (2, 0))
     same = {**load, "others": 0}
@@ -179,7 +180,7 @@ def test_results_of_the_same_servers_give_one_recommendation() -> None:
 
         assert short(None, None) == short(load=None) == short(None) == short(None, None, wrong) == []
         advice, texts, speed, under = short()
-        assert speed.startswith("With one user: 2.15\u00d7 while") and speed.endswith("12 prompts, up to 64 tokens).")
+        assert speed.startswith("With one user: 2.15\u00d7 while") and speed.endswith("14 prompts, up to 64 tokens).")
         assert under.endswith("included: 1.86x with 1 user.")
         assert texts.startswith("Texts: 2 of 12 answers differ, and nobody knows why")
         assert advice == "To do: find out why texts differ, with the check-up."
@@ -195,8 +196,9 @@ def test_results_of_the_same_servers_give_one_recommendation() -> None:
         assert texts == "Texts: 2 of 12 answers differ, by rounding, as far as the check-up saw."
         assert short(load=None, checkup=rounding)[0] == "To do: measure it under load."
         assert "before you switch" in short(load=None, checkup=unseen)[0], "the check-up examined other prompts"
-        _, texts, *_ = short({**study, "others": 0}, None, {"level": "doubt"})
-        assert texts == "Texts: the same in all 12 answers; the check-up has a doubt about them."
+        for num, words in ((12, "the same in all 12 answers"), (0, "not compared")):
+            _, texts, *_ = short({**study, "others": 0, "compared": num}, None, {"level": "doubt"})
+            assert texts == f"Texts: {words}; the check-up has a doubt about them."
 
 
 def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, capfd) -> None:
