@@ -72,7 +72,7 @@ export function typeInto(box, text) {
 }
 
 // Whether the page's address means something on this machine only.
-export const isLoopback = /^(localhost|127\.|\[::1\])/.test(location.hostname);
+export const isLoopback = () => /^(localhost|127\.|\[::1\])/.test(location.hostname);
 
 // The detail of the document's next event of that name.
 export const nextEvent = (name) => new Promise((resolve) => {

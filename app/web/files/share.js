@@ -24,7 +24,7 @@ function linkOf({ target, ...settings }) {
 }
 
 const NETWORK = /^(10\.|192\.168\.|172\.(1[6-9]|2\d|3[01])\.)|\.local$/;
-write(refs.linkNote, `A link contains the prompt and the settings, not the result.${isLoopback ?
+write(refs.linkNote, `A link contains the prompt and the settings, not the result.${isLoopback() ?
   " It opens on this machine only." : NETWORK.test(location.hostname) ? " It opens in this network only." : ""}`);
 document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") refs.share.open = false; });

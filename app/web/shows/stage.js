@@ -128,9 +128,9 @@ function listKeys() {
     return make("div", "", make("dt", "", make("kbd", "", shown)), make("dd", "", button));
   }));
   const { origin, pathname } = location, address = origin + pathname, isServed = examples().length > 0;
-  refs.stageCode.hidden = !isServed || isLoopback;
+  refs.stageCode.hidden = !isServed || isLoopback();
   if (!refs.stageCode.hidden) refs.stageCode.src = `code.svg?${new URLSearchParams({ of: address })}`;
-  write(refs.stageAddress, !isServed ? "" : isLoopback ?
+  write(refs.stageAddress, !isServed ? "" : isLoopback() ?
     "Open the page at this machine's address in the network, and phones get it by a QR code here." : address);
 }
 
