@@ -19,20 +19,7 @@ from ..text import check_prompt_text, read_bytes
 from ..what_if.ask import queries_of
 from .arguments import Command, decimal, draft_size, not_empty, one_of, setting, shown, switch, typed, whole, words
 from .lane_options import LANES, SERVERS, lanes_from, race_of_servers, servers_from
-from .options import (
-    DEVICE,
-    DTYPE,
-    FILE,
-    JSON,
-    LENGTH,
-    PROMPT,
-    SEED,
-    TARGET,
-    TEMPERATURE,
-    THREADS,
-    TOP_P,
-    set_threads,
-)  # fmt: skip
+from .options import DEVICE, DTYPE, FILE, JSON, LENGTH, PROMPT, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
 from .output import console, print_json, progress_line
 from .run import run, set_up_as
 

@@ -25,10 +25,7 @@ COMMANDS = {
         "engine.cli.commands:RACE",
         "race one prompt through a plain and a speculative decoder and prove that the tokens are equal",
     ),
-    "doctor": (
-        "engine.cli.doctor:DOCTOR",
-        "say why a drafter is not faster with a target, and what to change first",
-    ),
+    "doctor": ("engine.cli.doctor:DOCTOR", "say why a drafter is not faster with a target, and what to change first"),
     "study-prompts": (
         "engine.cli.study_prompts:STUDY",
         "race a file of your prompts and say whether speculative decoding is worth it on them",

@@ -146,10 +146,7 @@ STUDY = Command(
             number(0, 1e6),
             "what a lane's machine costs an hour, for the price of a million output tokens",
         ),
-        switch(
-            "--separate",
-            "measure the servers at the same time; if they share a device, they slow each other down",
-        ),
+        switch("--separate", "measure the servers at the same time; if they share a device, they slow each other down"),
         setting("--save FILE", not_empty, "write each finished level to FILE; if FILE exists, continue where it ended"),
         JSON,
     ),

@@ -111,12 +111,7 @@ def _windows(options: Namespace, tokenizer: Any, data: Path, progress: Progress)
 
 
 def _write(
-    options: Namespace,
-    loaded: Any,
-    output: Any,
-    hidden_layers: Sequence[int],
-    data: Path,
-    progress: Progress,
+    options: Namespace, loaded: Any, output: Any, hidden_layers: Sequence[int], data: Path, progress: Progress
 ) -> None:
     """Let the target write windows into `data`: a few with all its words, the rest with the likeliest of these."""
     if not options.written:

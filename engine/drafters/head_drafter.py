@@ -72,13 +72,7 @@ class HeadDrafter(BranchingDrafter):
     number); `_num_rows` positions are in their cache already. A constructor only makes buffers and fixed calls; its
     caller runs `warm` before the first draft. pool: memory that graphs share; None: each has its own."""
 
-    def __init__(
-        self,
-        head: Any,
-        context: DrafterContext,
-        limit: int | None = None,
-        pool: Any = None,
-    ) -> None:
+    def __init__(self, head: Any, context: DrafterContext, limit: int | None = None, pool: Any = None) -> None:
         prepared = context.loaded.prepared
         self.head, self.max_k = head, context.k if limit is None else min(context.k, limit)
         self.hidden_layers = head.spec.hidden_layers

@@ -55,11 +55,6 @@ class Chooser:
         chosen = numbers()
         sizes = NUMBER(num_rows), NUMBER(rows.stride(0))
         num = self._choose(
-            ctypes.byref(self._arguments),
-            POINTER(rows.data_ptr()),
-            *sizes,
-            numbers(*draft),
-            NUMBER(position),
-            chosen,
+            ctypes.byref(self._arguments), POINTER(rows.data_ptr()), *sizes, numbers(*draft), NUMBER(position), chosen
         )
         return chosen[:num]

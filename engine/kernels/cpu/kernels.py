@@ -24,11 +24,7 @@ from .head_rows import pack_head
 from .packing import PackedLinear, onednn_packs, pack
 from .picks import NativePicks
 
-LINEARS = {
-    "PackedLinear": "packed by oneDNN",
-    "NativeLinear": "compiled C",
-    "ByteLinear": "int8, compiled C",
-}
+LINEARS = {"PackedLinear": "packed by oneDNN", "NativeLinear": "compiled C", "ByteLinear": "int8, compiled C"}
 
 
 class CpuKernels(TorchKernels):

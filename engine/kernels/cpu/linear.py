@@ -20,10 +20,7 @@ MOST_INPUTS = 2**16  # the longest row; some processors' kernels keep one on the
 class LinearArguments(ctypes.Structure):
     """`Linear` of linear.h."""
 
-    _fields_ = (
-        *fields(POINTER, "weights", "bias"),
-        *fields(NUMBER, "num", "k", "row_bytes"),
-    )
+    _fields_ = (*fields(POINTER, "weights", "bias"), *fields(NUMBER, "num", "k", "row_bytes"))
 
 
 def reason_against(linear: Any) -> str | None:
@@ -72,11 +69,7 @@ class NativeLinear(StepLinear):
         return packed
 
     def _pack(self, pack: Any, weight: Tensor, packed: Tensor) -> None:
-        sizes = (
-            *map(NUMBER, weight.shape),
-            INT(self.act is not None),
-            INT(torch.get_num_threads()),
-        )
+        sizes = (*map(NUMBER, weight.shape), INT(self.act is not None), INT(torch.get_num_threads()))
         pack(POINTER(address(weight, torch.bfloat16, None, None)), POINTER(packed.data_ptr()), *sizes)
 
     def forward(self, x: Tensor) -> Tensor:
