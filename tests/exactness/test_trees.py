@@ -187,8 +187,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in COMPILED else []) for name in FAULTS],
+    "fault", [pytest.param(name, marks=[pytest.mark.slow] if name in COMPILED else []) for name in FAULTS]
 )
 def test_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A comparison that does not notice it proves nothing about trees."""

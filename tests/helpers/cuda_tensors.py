@@ -73,14 +73,8 @@ class CudaTensor(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> CudaTensor:
         with torch._C._InferenceMode(False):  # views of weights, which are normal tensors, must be normal too
-            made = Tensor._make_wrapper_subclass(
-                cls,
-                held.shape,
-                strides=held.stride(),
-                storage_offset=held.storage_offset(),
-                dtype=held.dtype,
-                device=CUDA,
-            )  # type: ignore[attr-defined]
+            like = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
+            made = Tensor._make_wrapper_subclass(cls, held.shape, **like, device=CUDA)  # type: ignore[attr-defined]
         made.held = held.detach()
         return made
 

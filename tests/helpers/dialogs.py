@@ -46,8 +46,7 @@ class Dialog:
     def says(self, name: str, words: str) -> None:
         """Wait until a part says this."""
         self.tab.wait_for_function(
-            "([part, words]) => document.querySelector(part).textContent.includes(words)",
-            arg=[self[name], words],
+            "([part, words]) => document.querySelector(part).textContent.includes(words)", arg=[self[name], words]
         )
 
     def saved(self) -> Any:

@@ -93,9 +93,9 @@ def _tensor_once(self, handle, type):
 
 
 tl.block_type.__init__, tl.tensor.__init__ = _type_once, _tensor_once
-interpreter.interpreter_builder.options = replace(
-    interpreter.interpreter_builder.options, sanitize_overflow=False
-)  # half of what is left of its time, and no index of these shapes comes near 31 bits
+# Half of what is left of its time, and no index of these shapes comes near 31 bits.
+_builder = interpreter.interpreter_builder
+_builder.options = replace(_builder.options, sanitize_overflow=False)
 
 TRITON = TritonKernels(torch.device("cpu"), torch.bfloat16, against="")
 agree.DEPTHS, agree.WIDTHS = (18,), (2,)  # a load would take the interpreter minutes; test_gpu_agree.py goes deep

@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from engine.analysis.same import Difference, compare, state_of
 from engine.core.events import Event, Failed, Finished, LaneEvent, Started, Step, steps, token_ids
 from engine.core.race import race
-from engine.core.spec import (
-    BASELINE,
-    SERVER,
-    SPECULATIVE,
-    RaceSpec,
-    SamplingParams,
-    lanes_of,
-    paths,
-    standard_lanes,
-)
+from engine.core.spec import BASELINE, SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of, paths, standard_lanes
 from engine.recordings.claims import judged
 from engine.recordings.recording import Recording, build
 

@@ -107,9 +107,8 @@ def build(
         torch.manual_seed(seed)
         model: Any = model_class(copy.deepcopy(config))
         for name, weight in model.named_parameters():
-            if (
-                weight.ndim == 1
-            ):  # norms: random too, and layers that outweigh the embedding, which a tied head would only repeat
+            # norms: random too, and layers that outweigh the embedding, which a tied head would only repeat
+            if weight.ndim == 1:
                 weight += 0.2 * torch.randn_like(weight) + (2 if "post_" in name else 0)
     return model.to(dtype).eval()
 

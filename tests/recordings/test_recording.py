@@ -161,10 +161,7 @@ def test_too_large_a_file_is_not_read_to_its_end(tmp_path):
             recordings.read(bad)
 
 
-@given(
-    races.many_lanes() | races.servers_races() | races.recordings(),
-    st.data(),
-)
+@given(races.many_lanes() | races.servers_races() | races.recordings(), st.data())
 def test_no_change_of_a_value_breaks_the_reader(recording, data):
     """Any value anywhere replaced, removed or added: the reader refuses with a UsageError, or all that it returns can
     be used."""

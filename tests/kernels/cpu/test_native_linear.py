@@ -313,11 +313,7 @@ UNFIT = (
     (reason_against, nn.Linear(8, 8, dtype=torch.bfloat16, device="meta"), "meta"),
     (reason_against_bytes, nn.Linear(32, 8), "float32"),
     (reason_against_bytes, nn.Linear(24, 8, dtype=torch.bfloat16), "24 inputs are no multiple of 16"),
-    (
-        reason_against_bytes,
-        nn.Linear(2 * MOST_INPUTS, 1, dtype=torch.bfloat16),
-        "131072 inputs, not from 2 to 65536",
-    ),
+    (reason_against_bytes, nn.Linear(2 * MOST_INPUTS, 1, dtype=torch.bfloat16), "131072 inputs, not from 2 to 65536"),
     (reason_against_bytes, nn.Identity(), "Identity"),
 )
 
