@@ -167,9 +167,8 @@ def _parser(name: str, command: Command) -> Parser:
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {description}" for name, (_, description) in COMMANDS.items()]
-    return "\n".join(
-        [f"usage: {PROG} COMMAND ...", "", *lines, "", f"{PROG} COMMAND --help lists a command's options."]
-    )
+    last = f"{PROG} COMMAND --help lists a command's options."
+    return "\n".join([f"usage: {PROG} COMMAND ...", "", *lines, "", last])
 
 
 def one_line(text: str) -> str:

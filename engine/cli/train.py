@@ -99,9 +99,8 @@ def _windows(options: Namespace, tokenizer: Any, data: Path, progress: Progress)
 
     rng = random.Random(options.seed)
     progress("cutting texts", None)
-    windows = list(
-        itertools.islice(cut(tokenizer, all_texts(options.data, options.seed), options.length, rng), options.windows)
-    )
+    texts = all_texts(options.data, options.seed)
+    windows = list(itertools.islice(cut(tokenizer, texts, options.length, rng), options.windows))
     if options.windows and not windows:
         raise UsageError("there is no training text: --data gave nothing long enough")
     rng.shuffle(windows)

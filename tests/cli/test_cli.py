@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from app.jobs.recorded import RACES
 from engine.cli import main as cli
-from engine.cli.arguments import Command, Parser, option
+from engine.cli.arguments import Command, Option, Parser
 from engine.cli.commands import LOAD, RACE, REPLAY, read_prompt
 from engine.cli.verify import VERIFY
 from engine.core.errors import NO_MEMORY, RaceError, UsageError
@@ -104,7 +104,7 @@ def fail(options: Namespace) -> int:
     }[options.how]
 
 
-FAIL = Command((option("how"),), fail)
+FAIL = Command((Option("how"),), fail)
 
 
 @pytest.mark.parametrize(
