@@ -147,8 +147,7 @@ def _words(path: Path, features: Any, count: int, output: Any) -> Any:
 
 
 def _scales(features: Any, normed: bool) -> Any:
-    """The typical size of every feature that the head reads [layers * size], over some windows; of normalised rows if
-    the head normalises them."""
+    """The typical size of every feature read [layers * size], of normalised rows if the head normalises them."""
     import torch
 
     batch = features.batch(list(range(0, len(features.index), max(1, len(features.index) // 16))))

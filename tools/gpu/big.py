@@ -54,8 +54,7 @@ def widths(part: Part) -> None:
 
 @contextmanager
 def forced(part: Part) -> Iterator[None]:
-    """Within it models get all Triton kernels, tried or not: what would make a load go on without them is only
-    noted."""
+    """Within it models get all Triton kernels, tried or not: what would stop a load from it is only noted."""
 
     def noted(prepared: Any) -> None:
         report = agreement(prepared)
