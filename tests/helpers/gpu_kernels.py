@@ -28,8 +28,7 @@ if not knobs.runtime.interpret:
 
 
 def _dot(self, a, b, total, *more):
-    """numpy's product of matrices sums rows of some places in another order, which tensor cores do not: add in the
-    order of the columns."""
+    """numpy's product sums some rows in another order, which tensor cores do not: add in the order of the columns."""
     out = total.data + numpy.add.reduce(a.data[:, :, None] * b.data[None], axis=1)
     return TensorHandle(out, total.dtype.scalar)
 
