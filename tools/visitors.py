@@ -239,8 +239,7 @@ class Person:
 
 
 def inversions(races: Iterable[Race]) -> int:
-    """Pairs of races of which the later one had the device first: one was seen waiting before the other was even asked
-    for, and began after it."""
+    """Pairs of races of which the later had the device first, though one waited before the other was asked for."""
     begun = [race for race in races if race.begun and race.queued]
     return sum(a.queued < b.asked and a.begun > b.begun for a in begun for b in begun)
 

@@ -78,31 +78,22 @@ def lane_specs(drafters: Sequence[str], k: int | str | None) -> tuple[LaneSpec, 
 
 def figures_of(raced: Raced) -> OurRace:
     """Raises RaceError if there was no plain lane; lanes that failed are in `faults`."""
-    race, events, entry, lanes = raced.race, raced.events, raced.entry, [*raced.race.lanes]
+    race, events, entry, lanes = raced.race, raced.events, raced.entry, raced.race.lanes
     if PLAIN not in lanes:
         raise RaceError("there is not enough memory for the plain lane, which all others are compared with")
     numbers = {lane: lane_metrics(events, lane) for lane in lanes}
     gains = {lane: speedup(steps(events, PLAIN), steps(events, lane)) for lane in (PLAIN, BASELINE)} | raced.gains
-    identical = {lane: raced.is_identical(lane) for lane in raced.gains} | {
-        BASELINE: BASELINE not in raced.failed or None
-    }
-    samples = {
-        lane: Sample(
-            lane,
-            entry.kind,
-            entry.name,
-            raced.repeat,
-            numbers[lane].num_tokens,
-            numbers[lane].tokens_per_s,
-            gains[lane],
-            identical.get(lane),
-            race.lanes[lane].drafter.synthetic,
-        )
-        for lane in lanes
-    }
+    identical = {lane: raced.is_identical(lane) for lane in raced.gains}
+    identical[BASELINE] = BASELINE not in raced.failed or None
+
+    def sample(lane: str) -> Sample:
+        own, synthetic = numbers[lane], lanes[lane].drafter.synthetic
+        run = (lane, entry.kind, entry.name, raced.repeat, own.num_tokens, own.tokens_per_s)
+        return Sample(*run, gains[lane], identical.get(lane), synthetic)
+
     exact = race.widths.plan.exact
     return OurRace(
-        samples=samples,
+        samples={lane: sample(lane) for lane in lanes},
         plain_step_s=numbers[PLAIN].itl_p50_s or 0.0,
         cache_length=race.widths.length,
         exact=exact,
@@ -141,18 +132,17 @@ def rows(samples: Sequence[Sample]) -> list[dict[str, Any]]:
                 continue
             gains = [s.speedup_vs_plain for s in group if s.speedup_vs_plain is not None]
             judged = [s.identical for s in group if s.identical is not None]
-            table.append(
-                {
-                    "name": name,
-                    "kind": kind,
-                    **_spread(rates, "tokens_per_s"),
-                    "speedup_vs_plain": percentile(gains, 0.5),
-                    "identical": all(judged) if judged else None,
-                    "synthetic": any(s.synthetic for s in group),
-                    "num_runs": len(rates),
-                    "num_tokens": sum(s.num_tokens for s in group),
-                }
-            )
+            row = {
+                "name": name,
+                "kind": kind,
+                **_spread(rates, "tokens_per_s"),
+                "speedup_vs_plain": percentile(gains, 0.5),
+                "identical": all(judged) if judged else None,
+                "synthetic": any(s.synthetic for s in group),
+                "num_runs": len(rates),
+                "num_tokens": sum(s.num_tokens for s in group),
+            }
+            table.append(row)
     return table
 
 

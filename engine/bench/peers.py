@@ -145,9 +145,8 @@ class Peers:
             raise RaceError(f"transformers' generate failed: {in_a_line(error)}") from error
         assert first.done_at is not None
         token_ids = tuple(written[0, len(prompt_ids) :].tolist())
-        return Generated(
-            token_ids, first.done_at - started, len(prompt_ids) + len(token_ids) - first.length, ended - first.done_at
-        )
+        num_later = len(prompt_ids) + len(token_ids) - first.length
+        return Generated(token_ids, first.done_at - started, num_later, ended - first.done_at)
 
     @torch.inference_mode()
     def step_curve(self, position: int, rounds: int) -> dict[int, float]:

@@ -21,27 +21,22 @@ from ..core.values import Shape
 MAX_SHOWN = 80
 
 
-@dataclass(frozen=True)
 class Option:
     """One option of a command: its names and argparse's keyword arguments."""
 
-    names: tuple[str, ...]
-    details: dict[str, Any]
-
-
-def option(*names: str, **details: Any) -> Option:
-    return Option(names, details)
+    def __init__(self, *names: str, **details: Any) -> None:
+        self.names, self.details = names, details
 
 
 def setting(name: str, type: Callable[[str], Any], help: str, default: Any = None, **more: Any) -> Option:
     """An option with a value, as in "--seed N"."""
     name, metavar = name.split()
-    return option(name, metavar=metavar, type=type, help=help, default=default, **more)
+    return Option(name, metavar=metavar, type=type, help=help, default=default, **more)
 
 
 def switch(name: str, help: str) -> Option:
     """An option without a value, off unless given."""
-    return option(name, action="store_true", help=help)
+    return Option(name, action="store_true", help=help)
 
 
 @dataclass(frozen=True)

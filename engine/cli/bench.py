@@ -15,7 +15,7 @@ from ..core.spec import MAX_K, SamplingParams
 from ..drafters import check as check_drafter
 from ..drafters import parse as parse_drafter
 from .arguments import Command, draft_size, integer, one_of, setting, shown, switch, words
-from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
+from .options import JSON, MACHINE, SEED, TARGET, TEMPERATURE, set_threads
 from .output import console, first_of, print_json, progress_line
 
 MIN_NEW_TOKENS, MAX_NEW_TOKENS = 2, 4096
@@ -58,6 +58,7 @@ def _drafters(given: Sequence[str] | None) -> tuple[str, ...]:
     return drafters
 
 
+_QUICK = "a prompt of each kind, two repeats, 64 tokens, nothing compiled: under 5 minutes on 2 cores"
 BENCH = Command(
     (
         TARGET,
@@ -76,9 +77,7 @@ BENCH = Command(
             action="extend",
         ),
         setting("--k K", draft_size(1, MAX_K), "draft tokens a step, or auto (default 7; of draft models auto)"),
-        switch(
-            "--quick", "a prompt of each kind, two repeats, 64 tokens, nothing compiled: under 5 minutes on 2 cores"
-        ),
+        switch("--quick", _QUICK),
         setting(
             "--prompts N",
             integer(1, 164),
@@ -92,9 +91,7 @@ BENCH = Command(
         ),
         TEMPERATURE,
         SEED,
-        DTYPE,
-        DEVICE,
-        THREADS,
+        *MACHINE,
         JSON,
     ),
     bench,

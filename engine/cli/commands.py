@@ -19,20 +19,7 @@ from ..text import check_prompt_text, read_bytes
 from ..what_if.ask import queries_of
 from .arguments import Command, decimal, draft_size, not_empty, one_of, setting, shown, switch, typed, whole, words
 from .lane_options import LANES, SERVERS, lanes_from, race_of_servers, servers_from
-from .options import (
-    DEVICE,
-    DTYPE,
-    FILE,
-    JSON,
-    LENGTH,
-    PROMPT,
-    SEED,
-    TARGET,
-    TEMPERATURE,
-    THREADS,
-    TOP_P,
-    set_threads,
-)  # fmt: skip
+from .options import FILE, JSON, LENGTH, MACHINE, PROMPT, SEED, TARGET, TEMPERATURE, TOP_P, set_threads
 from .output import console, print_json, progress_line
 from .run import run, set_up_as
 
@@ -142,9 +129,8 @@ def _load(options: Namespace) -> int:
         progress("starting torch", None)
         from ..loading.loading import DEFAULT_TARGET, load
 
-        info = load(
-            options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress
-        ).info
+        target = options.target or DEFAULT_TARGET
+        info = load(target, dtype=options.dtype, device=options.device, progress=progress).info
     ready = info.about()
     if options.json:
         print_json({"schema": recordings.OUTPUT_SCHEMA, **ready})
@@ -153,6 +139,7 @@ def _load(options: Namespace) -> int:
     return 0
 
 
+_TABLES = "after the race, run every drafter at every position, to compute all other k and the oracle"
 RACE = Command(
     (
         *PROMPT,
@@ -177,14 +164,10 @@ RACE = Command(
         SEED,
         LENGTH,
         setting("--stop S", words, "a string that ends the text; may be given again", [], action="append"),
-        DTYPE,
-        DEVICE,
-        THREADS,
+        *MACHINE,
         switch("--solo", "run the lanes one after the other"),
         switch("--audit", "compare all bits of all rows of logits, not only the tokens"),
-        switch(
-            "--tables", "after the race, run every drafter at every position, to compute all other k and the oracle"
-        ),
+        switch("--tables", _TABLES),
         setting("--save FILE", not_empty, "write the recording here"),
         JSON,
     ),
@@ -193,15 +176,14 @@ RACE = Command(
     "Exit status: 0 finished; 1 it ran and failed, a lane failed, or a verdict is 'different' (a fault) or 'not "
     "compared'; 2 the arguments cannot be used; 130 interrupted.",
 )
+_SPEED = "1 is the pace of the race, 0 as fast as possible (default 1)"
 REPLAY = Command(
     (
         FILE,
-        setting(
-            "--speed X", typed(SPEED, decimal), "1 is the pace of the race, 0 as fast as possible (default 1)", 1.0
-        ),
+        setting("--speed X", typed(SPEED, decimal), _SPEED, 1.0),
         JSON,
     ),
     _replay,
     "With --json the race's result is printed at once, as race --json did.",
 )
-LOAD = Command((TARGET, DTYPE, DEVICE, THREADS, JSON), _load)
+LOAD = Command((TARGET, *MACHINE, JSON), _load)

@@ -22,7 +22,7 @@ from ..studies.prompts.prompts import FilePrompt, choose
 from .arguments import Command, integer, setting, switch, words
 from .commands import read_prompts_file
 from .lane_options import SERVERS, given_lane, servers_of
-from .options import DEVICE, DTYPE, JSON, SEED, TARGET, TEMPERATURE, THREADS, set_threads
+from .options import JSON, MACHINE, SEED, TARGET, TEMPERATURE, set_threads
 from .output import console, print_json, progress_line
 from .run import load_ready
 
@@ -127,9 +127,7 @@ DOCTOR = Command(
         TEMPERATURE,
         SEED,
         setting("--max-new-tokens N", integer(8, 512), f"tokens of each prompt (default {NUM_TOKENS})", NUM_TOKENS),
-        DTYPE,
-        DEVICE,
-        THREADS,
+        *MACHINE,
         JSON,
     ),
     _doctor,

@@ -90,8 +90,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _explain(error: BaseException) -> tuple[int, str]:
-    """Exit status and line for the error that ended a command; no line if there is nothing to say or nobody to read
-    it."""
+    """Exit status and line for the error that ended a command; no line if there is nothing to say or no reader."""
     match error:
         case SystemExit():
             return (error.code if isinstance(error.code, int) else 0), ""
@@ -167,9 +166,8 @@ def _parser(name: str, command: Command) -> Parser:
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {description}" for name, (_, description) in COMMANDS.items()]
-    return "\n".join(
-        [f"usage: {PROG} COMMAND ...", "", *lines, "", f"{PROG} COMMAND --help lists a command's options."]
-    )
+    last = f"{PROG} COMMAND --help lists a command's options."
+    return "\n".join([f"usage: {PROG} COMMAND ...", "", *lines, "", last])
 
 
 def one_line(text: str) -> str:
@@ -187,8 +185,7 @@ def _flush() -> None:
 
 
 def _close_stdout() -> None:
-    """Flush what can be flushed; if the reader is gone, redirect the interpreter's flush at exit so that it does not
-    complain."""
+    """Flush what can be flushed; if the reader is gone, the interpreter's flush at exit must not complain."""
     try:
         _flush()
     except OSError:

@@ -6,20 +6,17 @@ import re
 
 from ..core import spec
 from ..core.values import Shape
-from .arguments import decimal, integer, not_empty, one_of, option, setting, switch, typed, whole, words
+from .arguments import Option, decimal, integer, not_empty, one_of, setting, switch, typed, whole, words
 
 DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
 MAX_THREADS = 64
-
-
 _DEVICE = re.compile("auto|cpu|mps|cuda(:[0-9]{1,3})?")
-FILE = option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it, or an exported page")
+FILE = Option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it, or an exported page")
 JSON = switch("--json", "print one JSON object on stdout and nothing else")
+_FROM_FILE = "a file with the prompt, byte for byte after a BOM; - is stdin"
 PROMPT = (
     setting("--prompt TEXT", str, "the prompt, used byte for byte", [], action="append"),
-    setting(
-        "--prompt-file F", str, "a file with the prompt, byte for byte after a BOM; - is stdin", [], action="append"
-    ),
+    setting("--prompt-file F", str, _FROM_FILE, [], action="append"),
     switch("--chat", "apply the model's chat template"),
 )  # read by `commands.read_prompt`
 TARGET = setting(
@@ -43,14 +40,14 @@ DEVICE = setting(
 TEMPERATURE = setting("--temperature X", typed(spec.TEMPERATURE, decimal), "0 is greedy (default 0)", 0.0)
 TOP_P = setting("--top-p X", typed(spec.TOP_P, decimal), "sample within this mass; 1 is off (default 1)", 1.0)
 SEED = setting("--seed N", typed(spec.SEED, whole), "decides all noise (default 0)", 0)
-LENGTH = setting(
-    "--max-new-tokens N", typed(spec.LENGTH, whole), "where every lane ends at the latest (default 128)", 128
-)
+_LENGTH = "where every lane ends at the latest (default 128)"
+LENGTH = setting("--max-new-tokens N", typed(spec.LENGTH, whole), _LENGTH, 128)
 THREADS = setting(
     "--threads N",
     integer(1, MAX_THREADS),
     "CPU threads (default: torch's own choice, or one fewer where a busy machine makes that faster)",
 )
+MACHINE = (DTYPE, DEVICE, THREADS)
 
 
 def set_threads(num_threads: int | None) -> None:

@@ -140,9 +140,8 @@ def print_load(console: Console, report: Mapping[str, Any], lanes: Sequence[str]
             console.print()
     for i, sentence in enumerate(report["says"]):
         _say(console, sentence, "" if i else "bold")
-    for note in filter(
-        None, (report["differ"], report["causes"], report["rough"], report["said"]["repeats"], *_notes(report))
-    ):
+    said = (report["differ"], report["causes"], report["rough"], report["said"]["repeats"], *_notes(report))
+    for note in filter(None, said):
         _say(console, note)
     _say(console, report["said"]["circumstances"], "dim")
 
@@ -209,11 +208,11 @@ def _bench_lines(report: Mapping[str, Any]) -> list[str]:
     lines = []
     for lane, peer in dict.fromkeys((entry["name"], entry["peer"]) for entry in report["against_peers"]):
         entries = [entry for entry in report["against_peers"] if (entry["name"], entry["peer"]) == (lane, peer)]
-        ratios = ", ".join(
+        ratios = (
             f"{entry['kind']} {entry['ratio']:.2f} ({entry['p25']:.2f} - {entry['p75']:.2f})" for entry in entries
         )
         best = ", the best peer without drafts" if lane == "plain" else ""
-        lines.append(f"{lane} / {peer}{best}: {ratios}")
+        lines.append(f"{lane} / {peer}{best}: {', '.join(ratios)}")
     first = report["widths"].get("1")
     curve = ", ".join(
         f"{width}: {1000 * seconds:.1f} ms" + (f" ({seconds / first:.2f}x)" if first else "")

@@ -28,13 +28,14 @@ from ..studies.prompts.study_file import dated, finished, result, study_file
 from .arguments import Command, integer, list_of, not_empty, setting, switch, words
 from .commands import read_prompts_file
 from .lane_options import CACERT, given_lane, servers_of
-from .options import DEVICE, DTYPE, JSON, LENGTH, SEED, TARGET, TEMPERATURE, THREADS, TOP_P, set_threads
+from .options import JSON, LENGTH, MACHINE, SEED, TARGET, TEMPERATURE, TOP_P, set_threads
 from .output import console, first_of, print_json, progress_line
 from .run import load_ready
 
 NGRAM = "ngram"
 # Default drafters for the default target, whose head is bundled; any other target gets n-gram alone.
 WITH_ITS_HEAD = (NGRAM, "hybrid:ngram+eagle3")
+RACED_WITH = ("temperature", "top_p", "seed", "max_new_tokens", "dtype", "device")  # options that a saved file is for
 
 
 def _endpoints(options: Namespace) -> list[Endpoint]:
@@ -50,9 +51,8 @@ def _endpoints(options: Namespace) -> list[Endpoint]:
 def _study(options: Namespace) -> int:
     endpoints = _endpoints(options)
     target = options.model if endpoints else options.target or DEFAULT_TARGET
-    params = SamplingParams(
-        options.temperature, top_p=options.top_p, seed=options.seed, max_new_tokens=options.max_new_tokens
-    )
+    seed, length = options.seed, options.max_new_tokens
+    params = SamplingParams(options.temperature, top_p=options.top_p, seed=seed, max_new_tokens=length)
     if endpoints:
         drafters = list(drafting_lanes(endpoints).values())
     else:
@@ -62,17 +62,8 @@ def _study(options: Namespace) -> int:
             serves_every_k(drafter)
         RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
     prompts = choose(read_prompts_file(options.prompts, options.flatten), options.limit)
-    settings = {
-        "target": target,
-        "drafters": drafters,
-        "temperature": params.temperature,
-        "top_p": params.top_p,
-        "seed": params.seed,
-        "max_new_tokens": params.max_new_tokens,
-        "dtype": options.dtype,
-        "device": options.device,
-        "prompts": digest(prompts),
-    }
+    as_given = {name: getattr(options, name) for name in RACED_WITH}
+    settings = {"target": target, "drafters": drafters, **as_given, "prompts": digest(prompts)}
     saved = study_file(options.save, settings) if options.save is not None else None
     rows, about = (finished(saved.entries, len(drafters)), saved.about) if saved else ([], {})
     done, interrupted = {row.line for row in rows}, False
@@ -125,6 +116,7 @@ def _ready(
     return Study(loaded, prompts, drafters, params), loaded.info.digest
 
 
+_LIMIT = f"take N prompts, spread over the kinds; needed for more than {MAX_PROMPTS}"
 STUDY = Command(
     (
         setting(
@@ -153,20 +145,14 @@ STUDY = Command(
             f"drafters, each at k auto, with commas between them (default {','.join(WITH_ITS_HEAD)}; for another "
             f"target {NGRAM})",
         ),
-        setting(
-            "--limit N",
-            integer(1, MAX_PROMPTS),
-            f"take N prompts, spread over the kinds; needed for more than {MAX_PROMPTS}",
-        ),
+        setting("--limit N", integer(1, MAX_PROMPTS), _LIMIT),
         switch("--flatten", "turn chats into plain text, for a model without a chat template (docs/yours.md)"),
         setting("--save FILE", not_empty, "write each finished prompt here; the same command continues where it ended"),
         TEMPERATURE,
         TOP_P,
         SEED,
         LENGTH,
-        DTYPE,
-        DEVICE,
-        THREADS,
+        *MACHINE,
         JSON,
     ),
     _study,

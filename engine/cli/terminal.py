@@ -222,9 +222,8 @@ class ProgressLine(_Drawn):
         self.stage = stage
         done = 100 * min(1.0, max(0.0, share or 0.0))
         grid = Table.grid(padding=(0, 1))
-        grid.add_row(
-            Text("..." if share is None else f"{done:.0f}%"), ProgressBar(100, done, width=24), Text(clean(stage))
-        )
+        percent = Text("..." if share is None else f"{done:.0f}%")
+        grid.add_row(percent, ProgressBar(100, done, width=24), Text(clean(stage)))
         self.draw(grid)
 
 

@@ -99,9 +99,8 @@ def _windows(options: Namespace, tokenizer: Any, data: Path, progress: Progress)
 
     rng = random.Random(options.seed)
     progress("cutting texts", None)
-    windows = list(
-        itertools.islice(cut(tokenizer, all_texts(options.data, options.seed), options.length, rng), options.windows)
-    )
+    texts = all_texts(options.data, options.seed)
+    windows = list(itertools.islice(cut(tokenizer, texts, options.length, rng), options.windows))
     if options.windows and not windows:
         raise UsageError("there is no training text: --data gave nothing long enough")
     rng.shuffle(windows)
@@ -148,8 +147,7 @@ def _words(path: Path, features: Any, count: int, output: Any) -> Any:
 
 
 def _scales(features: Any, normed: bool) -> Any:
-    """The typical size of every feature that the head reads [layers * size], over some windows; of normalised rows if
-    the head normalises them."""
+    """The typical size of every feature read [layers * size], of normalised rows if the head normalises them."""
     import torch
 
     batch = features.batch(list(range(0, len(features.index), max(1, len(features.index) // 16))))

@@ -11,7 +11,7 @@ from ..recordings import recording as recordings
 from ..recordings.compare import compare
 from ..recordings.words import clean
 from ..text import check_prompt_text
-from .arguments import Command, option
+from .arguments import Command, Option
 from .options import DEVICE, FILE, JSON, TARGET, set_threads
 from .output import console, print_json
 from .run import run, set_up
@@ -49,13 +49,11 @@ def _verify(options: Namespace) -> int:
     return 0
 
 
+_RECORDED = "where the recorded model is on this machine (default: where it was)"
 VERIFY = Command(
     (
         FILE,
-        option(
-            *TARGET.names,
-            **{**TARGET.details, "help": "where the recorded model is on this machine (default: where it was)"},
-        ),
+        Option(*TARGET.names, **{**TARGET.details, "help": _RECORDED}),
         DEVICE,
         JSON,
     ),

@@ -84,9 +84,8 @@ def choices(what: str, value: object, options) -> UsageError:
 
 def kind(value: object) -> str:
     """The value's JSON type, in words."""
-    return {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}.get(
-        type(value), "a number"
-    )
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
 
 
 def short(value: object) -> str:

@@ -57,12 +57,9 @@ class Eagle3Drafter(HeadDrafter):
         self._take(self.buffers.columns[start:stop])
 
     def _take(self, at: Tensor) -> Tensor:
-        """Fill the cache at positions [n] from the buffers; what is fed back [1, n, hidden] and what `lm_head`
-        reads."""
-        buffers = self.buffers
-        return self._step(
-            self.head.embed(buffers.token_ids[at + 1])[None], self.head.fuse(buffers.hidden[at])[None], at
-        )
+        """Fill the cache at positions [n]; what is fed back [1, n, hidden] and what `lm_head` reads."""
+        embedded, fused = self.head.embed(self.buffers.token_ids[at + 1]), self.head.fuse(self.buffers.hidden[at])
+        return self._step(embedded[None], fused[None], at)
 
     def _catch_up_step(self, num_rows: int) -> Tensor:
         fed, out = self._take(self._pointer + self.buffers.columns[:num_rows])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..heads.names import HeadName, parse_name
 from . import DrafterContext, Kind
@@ -35,18 +35,10 @@ def _most_drafts(name: HeadName, loaded: LoadedModel, progress: Progress) -> int
     return most_drafts(load_head("dflash", name, loaded, progress))
 
 
-EAGLE3 = Kind(
-    partial(parse_name, "eagle3"),
-    partial(_make, "eagle3"),
-    "EAGLE-3 head",
-    table="any k",
-    cache_bytes=partial(_cache_bytes, "eagle3"),
-)
-DFLASH = Kind(
-    partial(parse_name, "dflash"),
-    partial(_make, "dflash"),
-    "DFlash head",
-    table="one k",
-    cache_bytes=partial(_cache_bytes, "dflash"),
-    most_drafts=_most_drafts,
-)
+def _kind(kind: str, label: str, **more: Any) -> Kind:
+    make, cache_bytes = partial(_make, kind), partial(_cache_bytes, kind)
+    return Kind(partial(parse_name, kind), make, label, cache_bytes=cache_bytes, **more)
+
+
+EAGLE3 = _kind("eagle3", "EAGLE-3 head", table="any k")
+DFLASH = _kind("dflash", "DFlash head", table="one k", most_drafts=_most_drafts)

@@ -47,11 +47,8 @@ def _make(name: str, context: DrafterContext) -> Drafter:
     target = context.loaded
     draft = target.companion(name, context.progress)
     check_tokenizers(target, draft)
-    num_prompt, num_new, limit = (
-        len(context.prompt.token_ids),
-        context.params.max_new_tokens,
-        draft.prepared.shape.max_length,
-    )
+    num_prompt, num_new = len(context.prompt.token_ids), context.params.max_new_tokens
+    limit = draft.prepared.shape.max_length
     if num_prompt + num_new > limit:
         raise UsageError(
             f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the {limit} positions of draft model "

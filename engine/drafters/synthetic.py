@@ -38,9 +38,8 @@ class SyntheticDrafter(Drafter):
         if cost is not None:
             self.hidden_layers, self.memory, self.max_k = cost.hidden_layers, cost.memory, cost.max_k
         self._reference, self._vocab_size = tuple(reference), vocab_size
-        self._proposals = tuple(
-            _spoil(token, position, rate, seed, vocab_size) for position, token in enumerate(reference)
-        )
+        places = enumerate(reference)
+        self._proposals = tuple(_spoil(token, position, rate, seed, vocab_size) for position, token in places)
         self._num_prompt_tokens = 0
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
@@ -131,11 +130,5 @@ def _most_drafts(parts: tuple[float, str], loaded: Any, progress: Progress) -> i
     return most_drafts(parts[1], loaded, progress) if parts[1] else MAX_K
 
 
-KIND = Kind(
-    parts_of,
-    _make,
-    label="synthetic drafts (made up)",
-    table="any k",
-    cache_bytes=_cache_bytes,
-    most_drafts=_most_drafts,
-)
+_LABEL = "synthetic drafts (made up)"
+KIND = Kind(parts_of, _make, _LABEL, table="any k", cache_bytes=_cache_bytes, most_drafts=_most_drafts)

@@ -111,13 +111,9 @@ def _filled(rows: Tensor, start: int, width: int) -> Tensor:
 
 def _linears(prepared: Prepared) -> list[nn.Linear | StepLinear]:
     """One linear of each kind and shape."""
-    distinct: dict[tuple, nn.Linear | StepLinear] = {}
-    for module in prepared.model.modules():
-        if isinstance(module, (nn.Linear, StepLinear)):
-            distinct[type(module), module.in_features, module.out_features, getattr(module, "bias", None) is None] = (
-                module
-            )
-    return list(distinct.values())
+    linears = (module for module in prepared.model.modules() if isinstance(module, (nn.Linear, StepLinear)))
+    kinds = {(type(m), m.in_features, m.out_features, getattr(m, "bias", None) is None): m for m in linears}
+    return list(kinds.values())
 
 
 def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> Iterator[Callable[[int], Tensor]]:
@@ -148,9 +144,8 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
     for _ in range(rounds):
         queries = random(num_rows, heads, shape.head_dim)
         keys, values = (random(1, shape.num_kv_heads, length, shape.head_dim) for _ in range(2))
-        first = (
-            int(torch.randint(1, length - num_rows - 64, (1,), generator=generator)) if length > num_rows + 65 else 1
-        )
+        room = length - num_rows - 64
+        first = int(torch.randint(1, room, (1,), generator=generator)) if room > 1 else 1
         yield partial(at_width, queries, keys, values, first)
 
 

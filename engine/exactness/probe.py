@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 PROBE_VERSION = 8
+LIBRARIES = ("OMP_", "KMP_", "ONEDNN_", "MKL_", "CUBLAS_")  # whose variables in the environment may change bits
 # Rows that each width commits in the middle of the cache (the least, and by trees), and at its beginning.
 MIN_ROWS, EARLY_ROWS = 8, 4
 NOISE_STEP = 1009  # how many random numbers later the context of each buffer begins than that of the one before
@@ -131,11 +132,7 @@ def fingerprint(prepared: Prepared, digest: str, length: int | None, widths: Seq
         "digest": digest,
         "dtype": str(prepared.dtype) + (", int8 weights" if prepared.int8 else ""),
         **prepared.kernels.identity(prepared.model),
-        "wait": {
-            key: value
-            for key, value in os.environ.items()
-            if key.startswith(("OMP_", "KMP_", "ONEDNN_", "MKL_", "CUBLAS_"))
-        },
+        "wait": {key: value for key, value in os.environ.items() if key.startswith(LIBRARIES)},
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "length": length,

@@ -103,10 +103,9 @@ def weight_bytes(model: nn.Module) -> int:
             continue
         share = _share_of_experts(model, name)
         for tensor in _weights(module):
-            where, start = (
-                (id(tensor), 0) if tensor.is_mkldnn else (tensor.untyped_storage().data_ptr(), tensor.data_ptr())
-            )
-            num_bytes = tensor.numel() * tensor.element_size()
+            where, start, num_bytes = id(tensor), 0, tensor.numel() * tensor.element_size()
+            if not tensor.is_mkldnn:
+                where, start = tensor.untyped_storage().data_ptr(), tensor.data_ptr()
             storages.setdefault(where, {})[start, num_bytes] = round(num_bytes * share)
     return sum(sum(views.values()) for views in map(_without_views_of_views, storages.values()))
 
@@ -119,9 +118,8 @@ def kv_bytes(prepared: Prepared, length: int) -> int:
     total = 0
     for layer, window in windows_of(prepared.model).items():
         if layer < len(kinds) and kinds[layer] == "linear_attention":
-            total += (
-                config.linear_num_value_heads * config.linear_key_head_dim * config.linear_value_head_dim * STATE_BYTES
-            )
+            head = config.linear_key_head_dim * config.linear_value_head_dim
+            total += config.linear_num_value_heads * head * STATE_BYTES
         else:
             total += row * (length if window is None else min(length, window))
     return total

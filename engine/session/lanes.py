@@ -182,9 +182,8 @@ def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
         drafter, failure = NoDrafter(), f"the drafter could not be made: {words(error)}"
     k = widths.max_drafts(spec)
     on_prefill = partial(order.progress, f"reading the prompt: lane {spec.name}")
-    target = StaticTarget(
-        order.prepared, widths.length, widths.of(spec), drafter.hidden_layers, pool=order.pool, on_prefill=on_prefill
-    )
+    needed = widths.length, widths.of(spec), drafter.hidden_layers
+    target = StaticTarget(order.prepared, *needed, pool=order.pool, on_prefill=on_prefill)
     if isinstance(spec.k, str) and not failure:
         step_s = [widths.seconds[target.width_for(num + 1)] for num in range(k + 1)]
         drafter = sized(order, spec, drafter, step_s, target.takes_trees, accept.guarantee == "same tokens")

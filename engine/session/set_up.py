@@ -176,9 +176,8 @@ def _sizes(order: Order) -> tuple[int | str, tuple[int, ...], int]:
     lanes = order.spec.lanes
     asked = {lane.width for lane in lanes if lane.width != "fastest"}
     if len(asked) > 1:
-        raise UsageError(
-            f"the exact lanes of a race share one width, not {', '.join(map(str, sorted(asked, key=str)))}"
-        )
+        given = ", ".join(map(str, sorted(asked, key=str)))
+        raise UsageError(f"the exact lanes of a race share one width, not {given}")
     width, fine = asked.pop() if asked else "auto", order.prepared.kernels.rows_cost
     widths = tuple(sorted({w for lane in lanes for w in candidates(lane.max_drafts, width, fine)}))
     needed = len(order.prompt.token_ids) + order.spec.params.max_new_tokens

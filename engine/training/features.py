@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..progress import Progress
 
 WINDOWS_PER_FILE = 64
+BATCH_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,8 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device, hidden states as float32."""
-        return Batch(
-            self.ids.to(device), self.lengths.to(device), self.hidden.to(device).float(), self.last.to(device).float()
-        )
+        hidden, last = (states.to(device).float() for states in (self.hidden, self.last))
+        return Batch(self.ids.to(device), self.lengths.to(device), hidden, last)
 
     @property
     def valid(self) -> Tensor:
@@ -70,12 +70,7 @@ class Features:
 
 @torch.inference_mode()
 def extract(
-    model: Any,
-    windows: Sequence[Sequence[int]],
-    hidden_layers: Sequence[int],
-    folder: Path,
-    progress: Progress,
-    batch_size: int = 8,
+    model: Any, windows: Sequence[Sequence[int]], hidden_layers: Sequence[int], folder: Path, progress: Progress
 ) -> None:
     """Run the stock model over all windows and write `folder`'s files; existing ones are kept, so that an interrupted
     run can be resumed."""
@@ -93,9 +88,9 @@ def extract(
         ids = torch.tensor([[*w, *[0] * (longest - len(w))] for w in chosen])
         lengths = torch.tensor([len(w) for w in chosen])
         hidden, last = [], []
-        for start in range(0, len(chosen), batch_size):
-            part = ids[start : start + batch_size].to(device)
-            mask = (torch.arange(longest)[None] < lengths[start : start + batch_size, None]).long().to(device)
+        for start in range(0, len(chosen), BATCH_SIZE):
+            part = ids[start : start + BATCH_SIZE].to(device)
+            mask = (torch.arange(longest)[None] < lengths[start : start + BATCH_SIZE, None]).long().to(device)
             out = decoder(input_ids=part, attention_mask=mask, use_cache=False, output_hidden_states=True)
             hidden.append(torch.cat([out.hidden_states[i] for i in hidden_layers], -1).bfloat16().cpu())
             last.append(out.last_hidden_state.bfloat16().cpu())

@@ -19,6 +19,7 @@ from ..heads.eagle3 import Eagle3Head
 from ..heads.head_layers import Rope
 from .features import Batch
 
+Loss = tuple[Tensor, Tensor | None]
 TEMPERATURE = 0.8  # p and q are compared at it; it is the temperature at which heads are evaluated
 CROSS_ENTROPY = 0.3  # its weight relative to the negative log acceptance
 TINY = 1e-6
@@ -27,9 +28,7 @@ TINY = 1e-6
 NUM_CERTAIN, NUM_DRAWN = 6144, 2048
 
 
-def eagle3_loss(
-    head: Eagle3Head, batch: Batch, output: Tensor, rope: Rope, num_steps: int, decay: float = 0.9
-) -> tuple[Tensor, Tensor | None]:
+def eagle3_loss(head: Eagle3Head, batch: Batch, output: Tensor, rope: Rope, num_steps: int, decay: float = 0.9) -> Loss:
     """Training-time test (Li et al. 2025): step j reads what step j - 1 fed back, like a chain of drafts; the mean over
     steps of the loss against the target, step j weighted by decay ** j.
 
@@ -81,9 +80,7 @@ def chain_attention(query: Tensor, chain: list[tuple[Tensor, Tensor]], causal: T
     return out
 
 
-def dflash_loss(
-    head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anchors: Tensor, decay: float
-) -> tuple[Tensor, Tensor | None]:
+def dflash_loss(head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anchors: Tensor, decay: float) -> Loss:
     """Blocks at `anchors` [n] (places in the windows, the same in all of them), each seeing the context before its
     anchor and itself; the loss against the target given the true tokens before, the i-th drafted token weighted by
     exp(-(i - 1) / decay)."""
@@ -102,9 +99,8 @@ def dflash_loss(
 
     def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         keys, values = (torch.cat([old, new], 2) for old, new in zip(cached[layer], (key, value), strict=True))
-        return F.scaled_dot_product_attention(
-            query, keys, values, attn_mask=masks[layer].to(query.dtype), enable_gqa=True
-        )
+        mask = masks[layer].to(query.dtype)
+        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
 
     inputs = torch.full((len(ids), len(anchors), size), spec.mask_token_id, device=ids.device)
     inputs[:, :, 0] = ids[:, anchors]

@@ -60,17 +60,9 @@ def _json(rng: random.Random) -> str:
     table, rows = _rows(rng, rng.randint(2, 4))
     indent = rng.choice((None, None, 1, 2, 4))
     text = json.dumps({table: rows} if rng.random() < 0.4 else rows, indent=indent)
-    return (
-        rng.choice(
-            (
-                f"The {table} as JSON:\n",
-                f"```json\n// {table}.json\n",
-                f"GET /api/{table}\n\nHTTP/1.1 200 OK\nContent-Type: application/json\n\n",
-                "",
-            )
-        )
-        + text[: int(len(text) * rng.uniform(0.4, 0.95))]
-    )
+    response = f"GET /api/{table}\n\nHTTP/1.1 200 OK\nContent-Type: application/json\n\n"
+    start = rng.choice((f"The {table} as JSON:\n", f"```json\n// {table}.json\n", response, ""))
+    return start + text[: int(len(text) * rng.uniform(0.4, 0.95))]
 
 
 def _csv(rng: random.Random) -> str:
@@ -85,13 +77,8 @@ def _csv(rng: random.Random) -> str:
             lambda row: "| " + " | ".join(map(str, row.values())) + " |",
         )
     )
-    return (
-        f"{rng.choice(('Convert these rows', 'Rewrite each line', 'Turn the CSV into records'))}.\n\n"
-        + "\n".join(lines)
-        + f"\n\n{table}:\n"
-        + "\n".join(form(row) for row in rows[:shown])
-        + "\n"
-    )
+    task = rng.choice(("Convert these rows", "Rewrite each line", "Turn the CSV into records"))
+    return "\n".join((f"{task}.\n", *lines, f"\n{table}:", *map(form, rows[:shown]), ""))
 
 
 def _sql(rng: random.Random) -> str:
@@ -152,13 +139,11 @@ def _prose(rng: random.Random) -> str:
 
 
 def _chat(rng: random.Random) -> str:
-    a, b = rng.choice(
-        (("User", "Assistant"), ("Q", "A"), (rng.choice(FIRST), rng.choice(FIRST)), ("Customer", "Agent"))
-    )
+    named = (rng.choice(FIRST), rng.choice(FIRST))
+    a, b = rng.choice((("User", "Assistant"), ("Q", "A"), named, ("Customer", "Agent")))
     ask = rng.choice(ASKS).format(t=rng.choice(TOPICS))
-    first = rng.choice(
-        ("", f"{a}: Hello!\n{b}: Hello, how can I help?\n", f"{a}: Do you have a minute?\n{b}: Of course.\n")
-    )
+    greetings = f"{a}: Hello!\n{b}: Hello, how can I help?\n", f"{a}: Do you have a minute?\n{b}: Of course.\n"
+    first = rng.choice(("", *greetings))
     return f"{first}{a}: {ask}\n{b}:"
 
 
@@ -178,12 +163,6 @@ def _summary(rng: random.Random) -> str:
 
 
 MAKERS: dict[str, Callable[[random.Random], str]] = {
-    "json": _json,
-    "code": _code,
-    "sql": _sql,
-    "prose": _prose,
-    "csv": _csv,
-    "chat": _chat,
-    "essay": _prose,
-    "summary": _summary,
-}
+    "json": _json, "code": _code, "sql": _sql, "prose": _prose,
+    "csv": _csv, "chat": _chat, "essay": _prose, "summary": _summary,
+}  # fmt: skip

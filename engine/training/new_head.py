@@ -25,6 +25,10 @@ Head = Eagle3Head | DFlashHead
 HEAD_DIM = 64
 SMALL = 0.2
 TEMPERATURE = 0.8
+DROPPED = (
+    "architectures", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "id2label", "label2id",
+    "problem_type", "return_dict", "chunk_size_feed_forward",
+)  # fmt: skip
 NUM_WINDOWS, NUM_ROWS = 512, 8192  # how much of the training text is used to choose a head's words
 
 
@@ -53,11 +57,8 @@ class TargetWeights:
     @classmethod
     def of(cls, model: Any) -> TargetWeights:
         """From a model, before its linears are packed."""
-        return cls(
-            model.get_input_embeddings().weight.detach(),
-            model.get_output_embeddings().weight.detach(),
-            model.config.get_text_config(),
-        )
+        embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+        return cls(embedding.detach(), output.detach(), model.config.get_text_config())
 
 
 @torch.inference_mode()
@@ -85,9 +86,8 @@ def begin_from(head: Head, folder: Path) -> None:
     UsageError."""
     from ..loading.load_head import read_tensors
 
-    tensors = {
-        name: value for name, value in read_tensors(folder).items() if name not in ("lm_head.weight", "d2t", "t2d")
-    }
+    of_words = ("lm_head.weight", "d2t", "t2d")
+    tensors = {name: value for name, value in read_tensors(folder).items() if name not in of_words}
     own = {name: value for name, value in head.named_parameters() if name != "lm_head.weight"}
     if tensors.keys() != own.keys() or any(value.shape != tensors[name].shape for name, value in own.items()):
         raise UsageError(
@@ -123,15 +123,9 @@ def new_spec(design: Design, target: TargetWeights, hidden_layers: tuple[int, ..
     if design.kind == "eagle3":
         layers = LayerConfig("llama", **shape)
         return HeadSpec("eagle3", layers, hidden_layers, norm_before_residual=True, norm_before_fc=True)
-    return HeadSpec(
-        "dflash",
-        LayerConfig("qwen3", **shape),
-        hidden_layers,
-        block_size=design.block_size,
-        mask_token_id=mask_token_id,
-        causal=(False,) * design.num_layers,
-        windows=(None,) * design.num_layers,
-    )
+    layers, every = LayerConfig("qwen3", **shape), design.num_layers
+    block: dict[str, Any] = {"block_size": design.block_size, "mask_token_id": mask_token_id}
+    return HeadSpec("dflash", layers, hidden_layers, **block, causal=(False,) * every, windows=(None,) * every)
 
 
 def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tensor) -> Head:
@@ -173,21 +167,19 @@ def save_head(
     folder.mkdir(parents=True, exist_ok=True)
     spec, vocab_size = head.spec, head.spec.layers.vocab_size
     tensors = {name: value.detach().to(dtype).contiguous().cpu() for name, value in head.named_parameters()}
-    tied = (
-        compact
-        and head.target_ids is not None
-        and torch.equal(tensors[OUTPUT], head._lent[0][head.target_ids].to(dtype).cpu())
-    )
+    ids = head.target_ids
+    tied = compact and ids is not None and torch.equal(tensors[OUTPUT], head._lent[0][ids].to(dtype).cpu())
     if tied:
         del tensors[OUTPUT]
     if compact:
         tensors = shrunk(tensors)
     draft_vocab_size = head.lm_head.out_features if hasattr(head, "lm_head") else vocab_size
-    if head.target_ids is not None:
-        ids = head.target_ids.cpu()
+    if ids is not None:
+        ids = ids.cpu()
         tensors["d2t"] = ids - torch.arange(len(ids))
         tensors["t2d"] = torch.zeros(vocab_size, dtype=torch.bool).index_fill_(0, ids, True)
     save_file(tensors, folder / "model.safetensors")
+    proposal = {"proposal_type": "greedy", "speculative_tokens": num_tokens, "accept_tolerance": 0.0}
     config: dict[str, Any] = {
         "speculators_model_type": spec.kind,
         "speculators_version": "0.9.0",
@@ -201,43 +193,20 @@ def save_head(
         "speculators_config": {
             "algorithm": spec.kind,
             "default_proposal_method": "greedy",
-            "proposal_methods": [
-                {
-                    "proposal_type": "greedy",
-                    "speculative_tokens": num_tokens,
-                    "accept_tolerance": 0.0,
-                    "verifier_accept_k": 1,
-                }
-            ],
+            "proposal_methods": [{**proposal, "verifier_accept_k": 1}],
             "verifier": {"name_or_path": target_name, "architectures": []},
         },
     }
     if spec.kind == "eagle3":
         config |= {"eagle_aux_hidden_state_layer_ids": list(spec.hidden_layers), "embed_requires_grad": False}
-        config |= {
-            name: getattr(spec, name) for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-        }
+        names = ["norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"]
     else:
-        config |= {
-            "aux_hidden_state_layer_ids": list(spec.hidden_layers),
-            "block_size": spec.block_size,
-            "mask_token_id": spec.mask_token_id,
-        }
-        config |= {"sample_from_anchor": False, "sliding_window_non_causal": False}
+        config |= {"aux_hidden_state_layer_ids": list(spec.hidden_layers), "sample_from_anchor": False}
+        config |= {"sliding_window_non_causal": False}
+        names = ["block_size", "mask_token_id"]
+    config |= {name: getattr(spec, name) for name in names}
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _layers(config: Any) -> dict[str, Any]:
-    dropped = (
-        "architectures",
-        "dtype",
-        "torch_dtype",
-        "transformers_version",
-        "_name_or_path",
-        "id2label",
-        "label2id",
-        "problem_type",
-        "return_dict",
-        "chunk_size_feed_forward",
-    )
-    return {key: value for key, value in config.to_dict().items() if key not in dropped}
+    return {key: value for key, value in config.to_dict().items() if key not in DROPPED}

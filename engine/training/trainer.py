@@ -73,16 +73,8 @@ class Trainer:
         device: torch.device,
         seed: int = 0,
     ) -> None:
-        self.head, self.design, self.features, self.schedule, self.folder, self.device, self.seed = (
-            head.to(device),
-            design,
-            features,
-            schedule,
-            folder,
-            device,
-            seed,
-        )
-        self.output = output.to(device)
+        self.head, self.output, self.device = head.to(device), output.to(device), device
+        self.design, self.features, self.schedule, self.folder, self.seed = design, features, schedule, folder, seed
         folder.mkdir(parents=True, exist_ok=True)
         self.head.train().requires_grad_(True)
         self.head.lm_head.requires_grad_(design.train_output)
@@ -90,12 +82,8 @@ class Trainer:
             self.head.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.01
         )
         self.step, self.elapsed_s = 0, 0.0
-        self.rope = rope_table(
-            head.spec.layers,
-            max(length for _, _, length in features.index) + design.block_size + 8,
-            torch.float32,
-            device,
-        )
+        longest = max(length for _, _, length in features.index)
+        self.rope = rope_table(head.spec.layers, longest + design.block_size + 8, torch.float32, device)
         num_held_out = max(1, round(len(features.index) * HELD_OUT_SHARE))
         order = torch.randperm(len(features.index), generator=torch.Generator().manual_seed(seed)).tolist()
         self.held_out, self.train_on = order[:num_held_out], order[num_held_out:]
@@ -142,9 +130,8 @@ class Trainer:
         return float(loss.detach())
 
     def _loss(self, batch: Batch, seed: int, num_steps: int) -> tuple[Tensor, Tensor | None]:
-        with torch.autocast(
-            self.device.type, torch.bfloat16, enabled=choose(self.device, torch.float32).trains_in_bfloat16
-        ):
+        halves = choose(self.device, torch.float32).trains_in_bfloat16
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=halves):
             if isinstance(self.head, Eagle3Head):
                 return eagle3_loss(self.head, batch, self.output, self.rope, num_steps)
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + seed)
@@ -158,13 +145,11 @@ class Trainer:
         per_epoch = max(1, len(self.train_on) // size)
         epoch, place = divmod(step, per_epoch)
         generator = torch.Generator().manual_seed(self.seed * 7_919 + epoch)
-        by_length = sorted(
-            range(len(self.train_on)),
-            key=lambda i: (
-                self.features.index[self.train_on[i]][2] // 32,
-                (i * 2_654_435_761 + epoch * 40_503) % 2**32,
-            ),
-        )
+
+        def key(i: int) -> tuple[int, int]:
+            return self.features.index[self.train_on[i]][2] // 32, (i * 2_654_435_761 + epoch * 40_503) % 2**32
+
+        by_length = sorted(range(len(self.train_on)), key=key)
         batches = [by_length[i * size : (i + 1) * size] for i in range(per_epoch)]
         chosen = batches[int(torch.randperm(per_epoch, generator=generator)[place])]
         return [self.train_on[i] for i in chosen]
@@ -174,19 +159,11 @@ class Trainer:
         size = self.schedule.batch_size
         ordered = sorted(self.held_out, key=lambda i: self.features.index[i][2])
         starts = range(0, len(ordered), max(size, len(ordered) // HELD_OUT_BATCHES))
-        measured = [
-            self._loss(self.features.batch(ordered[s : s + size]).to(self.device), 0, self.design.num_steps)[1]
-            for s in starts
-        ]
+        batches = (self.features.batch(ordered[s : s + size]).to(self.device) for s in starts)
+        measured = (self._loss(batch, 0, self.design.num_steps)[1] for batch in batches)
         alphas = torch.cat([alpha.float() for alpha in measured if alpha is not None])
-        return Report(
-            self.step,
-            self.share,
-            self.elapsed_s,
-            sum(losses) / len(losses),
-            mean_length(alphas),
-            tuple(alphas.mean(0).tolist()),
-        )
+        by_place = tuple(alphas.mean(0).tolist())
+        return Report(self.step, self.share, self.elapsed_s, sum(losses) / len(losses), mean_length(alphas), by_place)
 
     def save(self) -> None:
         """Write the checkpoint, whole or not at all."""

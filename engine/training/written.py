@@ -76,11 +76,8 @@ class Writer:
         head.weight = nn.Parameter(output[self._words], requires_grad=False)
         self._head = choose(output.device, output.dtype).linear_for_many_rows(head)
         ends = model.generation_config.eos_token_id
-        self._ends = torch.tensor(
-            ends if isinstance(ends, list) else [ends] if ends is not None else [],
-            dtype=torch.long,
-            device=output.device,
-        )
+        ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+        self._ends = torch.tensor(ends, dtype=torch.long, device=output.device)
 
     @torch.inference_mode()
     def write(self, beginnings: Sequence[Sequence[int]], seed: int) -> dict[str, Tensor]:
@@ -97,14 +94,9 @@ class Writer:
         ids, hidden, last = [], [], []
         for index in range(writing.num_tokens):
             at = 0 if index == 0 else num_given + index - 1
-            places = torch.arange(at, at + new.shape[1], device=self.device)
-            out = self._decoder(
-                input_ids=new,
-                past_key_values=cache,
-                use_cache=True,
-                output_hidden_states=True,
-                position_ids=places[None],
-            )
+            places = torch.arange(at, at + new.shape[1], device=self.device)[None]
+            kept: dict[str, Any] = {"past_key_values": cache, "use_cache": True, "output_hidden_states": True}
+            out = self._decoder(input_ids=new, position_ids=places, **kept)
             ids.append(new)
             hidden.append(torch.cat([out.hidden_states[i] for i in self.layers], -1).bfloat16().cpu())
             last.append(out.last_hidden_state.bfloat16().cpu())
@@ -113,12 +105,8 @@ class Writer:
         written = torch.cat(ids, 1)
         ended = torch.isin(written[:, num_given:], self._ends)
         lengths = torch.where(ended.any(1), num_given + ended.int().argmax(1) + 1, total)
-        return {
-            "ids": written.cpu(),
-            "lengths": lengths.cpu(),
-            "hidden": torch.cat(hidden, 1),
-            "last": torch.cat(last, 1),
-        }
+        states = {"hidden": torch.cat(hidden, 1), "last": torch.cat(last, 1)}
+        return {"ids": written.cpu(), "lengths": lengths.cpu(), **states}
 
     def _sample(self, scores: Tensor, generator: torch.Generator) -> Tensor:
         """A column of each row of scores [B, words], by one uniform number [B, 1]."""

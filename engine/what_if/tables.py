@@ -58,18 +58,10 @@ class Text:
     def step(self, index: int, position: int, draft: Draft, draft_s: float, verify_s: float) -> Step:
         """The step that verifies this draft at `position`. Past the end of the text nothing was committed: no draft
         token is accepted there, and no token of the target's own follows."""
-        num = len(self.right(draft, position))
+        ids, num = draft.token_ids, len(self.right(draft, position))
+        committed = self.token_ids[position : position + num + 1]
         return Step(
-            index,
-            position,
-            draft.token_ids,
-            num,
-            self.token_ids[position : position + num + 1],
-            draft_s,
-            verify_s,
-            None,
-            parents=draft.parents,
-            chances=draft.chances,
+            index, position, ids, num, committed, draft_s, verify_s, None, parents=draft.parents, chances=draft.chances
         )
 
 

@@ -98,21 +98,10 @@ def test_sizes_given_outdo_the_quick_ones(monkeypatch, capsys):
 # What is made of samples
 
 RATES = st.floats(0.1, 1e4)
-SAMPLES = st.lists(
-    st.builds(
-        Sample,
-        st.sampled_from(["plain", "ngram", EAGER]),
-        st.sampled_from(KINDS[:3]),
-        st.sampled_from(["a", "b"]),
-        st.integers(0, 3),
-        st.integers(1, 64),
-        st.none() | RATES,
-        st.none() | RATES,
-        st.none() | st.booleans(),
-        st.booleans(),
-    ),
-    max_size=30,
-)
+WHOSE = st.sampled_from(["plain", "ngram", EAGER]), st.sampled_from(KINDS[:3]), st.sampled_from(["a", "b"])
+MEASURED = st.integers(0, 3), st.integers(1, 64), st.none() | RATES, st.none() | RATES
+JUDGED = st.none() | st.booleans(), st.booleans()
+SAMPLES = st.lists(st.builds(Sample, *WHOSE, *MEASURED, *JUDGED), max_size=30)
 
 
 @given(SAMPLES, st.randoms())
@@ -137,11 +126,8 @@ def test_medians_are_medians(samples, random):
 @given(SAMPLES)
 def test_ratios_pair_what_ran_together(samples):
     """A fast prompt of one side would be held against a slow one of the other; or the slower of two peers be chosen."""
-    samples = [
-        replace(s, prompt=f"{s.prompt}{i}")
-        for i, s in enumerate(samples)
-        if s.tokens_per_s is not None and s.name != EAGER
-    ]
+    timed = [(i, s) for i, s in enumerate(samples) if s.tokens_per_s is not None and s.name != EAGER]
+    samples = [replace(s, prompt=f"{s.prompt}{i}") for i, s in timed]
     twice = [replace(s, name=EAGER, tokens_per_s=s.tokens_per_s / 2) for s in samples if s.name == "plain"]
     slow = [replace(s, name=PROMPT_LOOKUP, tokens_per_s=s.tokens_per_s / 4) for s in samples if s.name == "plain"]
     for entry in (

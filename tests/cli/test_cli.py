@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from app.jobs.recorded import RACES
 from engine.cli import main as cli
-from engine.cli.arguments import Command, Parser, option
+from engine.cli.arguments import Command, Option, Parser
 from engine.cli.commands import LOAD, RACE, REPLAY, read_prompt
 from engine.cli.verify import VERIFY
 from engine.core.errors import NO_MEMORY, RaceError, UsageError
@@ -59,9 +59,8 @@ def test_a_value_may_begin_with_a_dash(text):
     assert Parser("test", RACE, "").parse([f"--prompt={text}"]).prompt == [text]
 
 
-words_of_options = st.sampled_from(
-    [name for command in (RACE, VERIFY, REPLAY, LOAD) for each in command.options for name in each.names]
-)
+OPTIONS = [each for command in (RACE, VERIFY, REPLAY, LOAD) for each in command.options]
+words_of_options = st.sampled_from([name for each in OPTIONS for name in each.names])
 
 
 @given(
@@ -104,7 +103,7 @@ def fail(options: Namespace) -> int:
     }[options.how]
 
 
-FAIL = Command((option("how"),), fail)
+FAIL = Command((Option("how"),), fail)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +147,8 @@ def test_replay_prints_the_result_of_the_race(saved, capsys):
 def test_a_reader_that_goes_away_is_no_error(saved):
     """`| head` closes the pipe: no traceback and no complaint at exit."""
     for arguments in (["--help"], ["race", "--help"], ["replay", saved, "--json"], ["replay", saved, "--speed", "0"]):
-        with subprocess.Popen(
-            [*ENGINE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
-        ) as process:
+        command = [*ENGINE, *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
             process.stdout.close()
             assert process.stderr.read() == b""
             process.wait()
@@ -160,9 +158,8 @@ def test_a_reader_that_goes_away_is_no_error(saved):
 def test_a_result_that_cannot_be_written_is_an_error(saved):
     """A full disk behind stdout is said, with status 1: a script must not take the missing result for one."""
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [*ENGINE, "replay", saved, "--json"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT
-        )
+        replay = [*ENGINE, "replay", saved, "--json"]
+        done = subprocess.run(replay, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert done.returncode == 1
     assert done.stderr == "error: cannot write the result to stdout: No space left on device\n"
 

@@ -87,19 +87,14 @@ def test_verify_finds_a_forged_token(saved, capsys, tmp_path):
     result = printed(capsys, "verify", str(path), "--json", status=1)
     assert not result["same_tokens"] and result["lanes"]["plain"]["first_difference"]["position"] == 3
     assert cli.main(["verify", str(path)]) == 1
-    assert capsys.readouterr().err.startswith(
-        "error: different: lane 'plain' diverges from the recording at position 3: token "
-    )
+    said = "error: different: lane 'plain' diverges from the recording at position 3: token "
+    assert capsys.readouterr().err.startswith(said)
 
 
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"token_ids": [2**31 - 1]}, "outside the model's vocabulary"),
-        ({"text": ""}, "the prompt is empty"),
-        ({"text": "a\0"}, "NUL"),
-    ],
-)
+UNKNOWN = ({"token_ids": [2**31 - 1]}, "outside the model's vocabulary")
+
+
+@pytest.mark.parametrize("change, words", [UNKNOWN, ({"text": ""}, "the prompt is empty"), ({"text": "a\0"}, "NUL")])
 def test_a_hostile_prompt_in_a_recording_is_refused(saved, capsys, tmp_path, change, words):
     """Token ids that the model does not have, and text that is no prompt, are named before they reach the model."""
     recording = recordings.read(saved).fields
@@ -128,19 +123,16 @@ def test_every_option_reaches_the_race(capsys, tmp_path):
     assert summary["lanes"]["speculative"]["acceptance_rate"] is None
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["--target", "missing/folder"], "missing/folder"),
-        (["--target", str(ROOT / "engine")], "is no model"),
-        (["--max-new-tokens", "100000"], "positions"),
-        (["--drafter", "synthetic:2"], "2"),
-        (["--device", "cuda:99"], "cuda:99"),
-    ],
-)
-def test_what_only_the_model_can_refuse_is_refused_in_one_line(capsys, arguments, words):
+REFUSED = [
+    ("--target", "missing/folder", "missing/folder"), ("--target", str(ROOT / "engine"), "is no model"),
+    ("--max-new-tokens", "100000", "positions"), ("--drafter", "synthetic:2", "2"), ("--device", "cuda:99", "cuda:99"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("option, value, words", REFUSED)
+def test_what_only_the_model_can_refuse_is_refused_in_one_line(capsys, option, value, words):
     """Found out after loading began: still status 2 and one line, and the next race works."""
-    assert cli.main([*RACE, *arguments, "--json"]) == 2
+    assert cli.main([*RACE, option, value, "--json"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and words in err
 
@@ -190,9 +182,8 @@ def test_ctrl_c_while_it_decodes_ends_it_cleanly(monkeypatch, capsys):
 @pytest.mark.slow
 def test_ctrl_c_while_it_loads_ends_it_cleanly():
     """SIGINT while torch and the model are still being read: status 130 and one line."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "engine", *RACE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
-    ) as process:
+    command = [sys.executable, "-m", "engine", *RACE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
         while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text():
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)

@@ -160,15 +160,9 @@ def answers(no_torch: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     head = {"format": "photofinish-study", "schema": 1, "target": str(TRAINED), "drafters": ["ngram"]}
     head |= {"temperature": 0.0, "top_p": 1.0, "seed": 0, "max_new_tokens": 128, "dtype": "float32", "device": "auto"}
     head |= {"prompts": digest(read_prompts(PROMPTS, "FILE").prompts), "about": {}}
-    contents = {
-        "FILE": PROMPTS.encode(),
-        "OTHER": PROMPTS.replace("a", "b").encode(),
-        "NOTES": b"buy milk",
-        "STUDY": json.dumps(head).encode() + b"\n",
-        "bytes": b"\xff",
-        "cut": b"ab\xc3",
-        "nul": b"\x00text",
-    }
+    contents = {"NOTES": b"buy milk", "bytes": b"\xff", "cut": b"ab\xc3", "nul": b"\x00text"}
+    contents |= {"FILE": PROMPTS.encode(), "OTHER": PROMPTS.replace("a", "b").encode()}
+    contents |= {"STUDY": json.dumps(head).encode() + b"\n"}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     lines = []
@@ -177,9 +171,8 @@ def answers(no_torch: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
         if "STUDY" in arguments:
             told += ["--target", str(TRAINED), "--dtype", "float32"]
         lines.append(json.dumps(told))
-    done = subprocess.run(
-        [sys.executable, "-c", ALL], input="\n".join(lines), capture_output=True, text=True, cwd=ROOT, env=no_torch
-    )
+    command, given = [sys.executable, "-c", ALL], "\n".join(lines)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, cwd=ROOT, env=no_torch)
     assert (folder / "NOTES").read_bytes() == b"buy milk"
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -74,9 +74,8 @@ def test_each_token_has_its_mark():
         ("c", "bonus"),
     ]
     assert marked(step((), 0, (5,), ("e",), ())) == [("e", "own")]
-    assert marked(step((1, 2), 1, (1,), ("end",), ("end", "more"))) == [("end", "accepted")], (
-        "drafts beyond the end were not rejected"
-    )
+    beyond_the_end = marked(step((1, 2), 1, (1,), ("end",), ("end", "more")))
+    assert beyond_the_end == [("end", "accepted")], "drafts beyond the end were not rejected"
     unknown = Step(0, 0, (), 1, (1, 9), 0.1, 0.1, None, ("a", "i"), (), (), 3)
     assert marked(unknown) == [("a", "accepted"), ("i", "correction")], "text was made up where none is known"
     assert marked(step((1, 2), 0, (3,), (), ())) == [("<1>", "rejected"), ("<2>", "rejected"), ("<3>", "correction")], (
@@ -131,18 +130,8 @@ def test_a_report_at_80_columns_names_everything():
     text = output(on)
     same = VERDICTS["identical_bits"].head
     assert re.match(rf"1\.11x as fast as plain.*{same}", text), "what everybody asks comes first"
-    for words in (
-        "--- plain, baseline, speculative\nabcd\n",
-        "tokens/s",
-        "TTFT",
-        "slow steps (p95)",
-        "acceptance rate",
-        "1.11x",
-        same,
-        "plain lane: ",
-        "widths: ",
-        "licence",
-    ):
+    rows = ("tokens/s", "TTFT", "slow steps (p95)", "acceptance rate", "1.11x", "plain lane: ", "widths: ", "licence")
+    for words in ("--- plain, baseline, speculative\nabcd\n", same, *rows):
         assert words in text
     assert "…" not in text and max(map(len, text.splitlines())) <= 80
     assert "RECORDED" not in text
@@ -189,11 +178,8 @@ def test_drawing_is_rare_and_cheap():
         started = time.perf_counter()
         for i in range(5_000):
             now[0] += 0.002
-            show(
-                LaneEvent(
-                    "speculative", i / 500, Step(i, i, (1, 2), 0, (3,), 0.001, 0.001, 8, ("word ",), ("no ", "not "))
-                )
-            )
+            step = Step(i, i, (1, 2), 0, (3,), 0.001, 0.001, 8, ("word ",), ("no ", "not "))
+            show(LaneEvent("speculative", i / 500, step))
         seconds = time.perf_counter() - started
         assert 85 <= len(drawn) <= 101
         assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(drawn))

@@ -248,15 +248,11 @@ def chain(draft: Draft) -> tuple[int, ...]:
 # Tokens
 
 
+RACES = st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(0, 3), st.integers(1, 40), st.integers(0, 15)
+
+
 @pytest.mark.parametrize("kind", ["random", "sure", "copies and sure", "copies and random, any k fixed"])
-@given(
-    st.lists(st.integers(0, 5), min_size=1, max_size=12),
-    st.integers(0, 3),
-    st.integers(1, 40),
-    st.integers(0, 15),
-    st.sampled_from([0.0, 0.8]),
-    st.integers(0, 99),
-)
+@given(*RACES, st.sampled_from([0.0, 0.8]), st.integers(0, 99))
 def test_tokens_stay_and_every_row_arrives(kind, prompt, table, length, k, temperature, seed):
     """A cut draft would change what is written, or a drafter lose hidden rows or get them twice: in a hybrid those of a
     step in which the copy was taken."""

@@ -39,23 +39,15 @@ from tests.helpers.tiny import threads
 from tests.helpers.trained import trained
 
 IDS = st.integers(0, VOCAB - 1)
-RACES = st.tuples(
-    st.lists(IDS, min_size=1, max_size=20),  # the prompt
-    st.lists(
-        st.tuples(st.integers(0, K), st.lists(IDS, min_size=1, max_size=K + 1)), min_size=1, max_size=5
-    ),  # the k of a step, what it commits
-)
+STEPS = st.tuples(st.integers(0, K), st.lists(IDS, min_size=1, max_size=K + 1))  # the k of a step, what it commits
+RACES = st.tuples(st.lists(IDS, min_size=1, max_size=20), st.lists(STEPS, min_size=1, max_size=5))  # with the prompt
+GOLDEN = [
+    ("eagle3", 3, "eagle3"), ("dflash", 7, "dflash"), ("dflash#bidirectional", 7, "dflash"),
+    ("dflash#causal", 7, "dflash_causal_in_block"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("head", "k", "name"),
-    [
-        ("eagle3", 3, "eagle3"),
-        ("dflash", 7, "dflash"),
-        ("dflash#bidirectional", 7, "dflash"),
-        ("dflash#causal", 7, "dflash_causal_in_block"),
-    ],
-)
+@pytest.mark.parametrize(("head", "k", "name"), GOLDEN)
 def test_the_accepted_lists(head, k, name):
     """Published heads would have another acceptance here than in vLLM, under either mask."""
     golden = json.loads((FIXTURES / "golden.json").read_text())

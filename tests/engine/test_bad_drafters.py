@@ -50,13 +50,10 @@ def test_a_draft_beyond_what_was_asked_for_fails_the_lane(race):
     assert str(k + 1) in last.message and f"at most {k}" in last.message
 
 
-@given(
-    races(),
-    st.sampled_from(
-        [ValueError("no such thing"), KeyError("k"), RaceError("gone"), AssertionError(), RecursionError("deep")]
-    ),
-    st.integers(0, 4),
-)
+ERRORS = [ValueError("no such thing"), KeyError("k"), RaceError("gone"), AssertionError(), RecursionError("deep")]
+
+
+@given(races(), st.sampled_from(ERRORS), st.integers(0, 4))
 def test_a_drafter_that_raises_fails_its_lane_only(race, error, at):
     """One drafter's bug would end the whole race with a traceback, or leave its lane waiting for ever."""
     lane, table, truth = race

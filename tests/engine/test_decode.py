@@ -73,8 +73,7 @@ def test_the_cache_holds_all_but_the_last_token(race, name, seed):
 
 @given(races(), st.sampled_from(sorted(GOOD)), st.integers(0, 99))
 def test_steps_add_up(race, name, seed):
-    """Positions, accepted counts, widths or the length limit would contradict each other, on screen and in every
-    figure."""
+    """Positions, accepted counts, widths or the length limit would contradict each other, in every figure."""
     lane, table, truth = race
     k, limit = lane["k"], lane["max_new_tokens"]
     target = FakeTarget(table)
@@ -222,18 +221,8 @@ def test_any_ending_cuts_every_lane_at_the_same_token(race, name, seed, stop_at)
 
     def written(drafter):
         rule = Coupled(lane["sample"])
-        events = list(
-            decode(
-                FakeTarget(table),
-                drafter,
-                rule,
-                lane["prompt"],
-                AtSum(lane["max_new_tokens"]),
-                lane["max_new_tokens"],
-                lane["k"],
-                audit=True,
-            )
-        )
-        return summary(events)
+        num = lane["max_new_tokens"]
+        events = decode(FakeTarget(table), drafter, rule, lane["prompt"], AtSum(num), num, lane["k"], audit=True)
+        return summary(list(events))
 
     assert written(GOOD[name](tokens_of(truth), seed)) == written(Empty())

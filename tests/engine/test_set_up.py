@@ -86,8 +86,7 @@ def test_memory_that_runs_out_at_load_is_no_failure_of_the_kernels(is_cuda, monk
 
 @pytest.mark.parametrize("is_frozen", [True, False])
 def test_a_study_under_load_leaves_the_collector_as_it_was(is_frozen):
-    """After the first study each full collection would stop the page's races for 0.2 s, or the process never free
-    anything again."""
+    """Each later full collection would stop the page's races for 0.2 s, or the process never free anything again."""
     gc.unfreeze()
     try:
         if is_frozen:

@@ -81,9 +81,8 @@ def test_a_lane_always_fits_its_draft(k, width, drafter, rule):
         return
     assert (lane.k == "auto" or (type(lane.k) is int and 0 <= lane.k <= MAX_K)) and lane.rule in RULES
     assert 0 <= lane.max_drafts <= (MAX_AUTO_K if lane.k == "auto" else lane.k)
-    assert lane.width in ("auto", "fastest") or (
-        type(lane.width) is int and lane.max_drafts + 1 <= lane.width <= MAX_WIDTH
-    )
+    holds = type(lane.width) is int and lane.max_drafts + 1 <= lane.width <= MAX_WIDTH
+    assert lane.width in ("auto", "fastest") or holds
     assert lane.drafter == "none" or lane.max_drafts > 0
 
 

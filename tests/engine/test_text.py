@@ -46,9 +46,8 @@ def test_a_prompt_reaches_the_model_byte_for_byte(kind, text):
 def test_chat_is_the_template_and_nothing_else():
     """The prompt would be seen as plain text, or the special tokens twice."""
     tokenizer = tokenizer_of("byte level")
-    wanted = tokenizer.apply_chat_template(
-        [{"role": "user", "content": " hi\n"}], add_generation_prompt=True, return_dict=True
-    )["input_ids"]
+    chat = [{"role": "user", "content": " hi\n"}]
+    wanted = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
     assert encode_prompt(tokenizer, " hi\n", chat=True) == Prompt(" hi\n", tuple(wanted), chat=True)
     assert len(wanted) > len(encode_prompt(tokenizer, " hi\n").token_ids)
     with_bos = sentencepiece(strip=False)
@@ -119,17 +118,13 @@ def test_any_text_is_a_prompt(text):
     check_prompt_text(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "empty"),
-        ("a\0b", "NUL character at position 1"),
-        ("ab\ud83d", r"U\+D83D, at position 2"),
-        ("x" * (MAX_PROMPT_CHARS + 1), str(MAX_PROMPT_CHARS)),
-        (b"x", "bytes"),
-        (None, "NoneType"),
-    ],
-)
+UNUSABLE = [
+    ("", "empty"), ("a\0b", "NUL character at position 1"), ("ab\ud83d", r"U\+D83D, at position 2"),
+    ("x" * (MAX_PROMPT_CHARS + 1), str(MAX_PROMPT_CHARS)), (b"x", "bytes"), (None, "NoneType"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "says"), UNUSABLE)
 def test_an_unusable_prompt_is_named(text, says):
     """Instead of one clear line the tokenizer would crash."""
     with pytest.raises(UsageError, match=says):
@@ -200,9 +195,7 @@ def completion(data, tokenizer) -> tuple[list[int], list[int]]:
             ids += [] if first_byte <= chunk < first_byte + 256 else [chunk]
         elif isinstance(chunk, str):
             ids += [first_byte + byte for byte in chunk.encode()]
-        elif not _has_whole_characters(
-            chunk
-        ):  # broken bytes, apart from whole characters: decode would take those back
+        elif not _has_whole_characters(chunk):  # broken bytes, apart from whole ones: decode would take those back
             ids += [*whole, *(first_byte + byte for byte in chunk), *whole]
     return prompt_ids, ids
 

@@ -113,9 +113,8 @@ def test_a_later_race_keeps_the_best(monkeypatch):
 
     monkeypatch.setattr(StaticTarget, "time_widths", quick)
     assert set(race().widths.seconds.values()) == {1e-9}
-    trained().attached(
-        ("seconds", second.widths.length, tuple(sorted(second.widths.seconds)), torch.get_num_threads()), dict
-    ).clear()
+    timed = ("seconds", second.widths.length, tuple(sorted(second.widths.seconds)), torch.get_num_threads())
+    trained().attached(timed, dict).clear()
 
 
 def test_every_width_of_a_race_runs_untimed_before_it(monkeypatch):

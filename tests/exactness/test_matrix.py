@@ -70,14 +70,11 @@ def probed(name: str, num_threads: int) -> WidthClasses:
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "num_threads"),
-    [
-        ("trained, float32", 1),
-        *(pytest.param(name, 1, marks=slow) for name in MODELS if name != "trained, float32"),
-        pytest.param(ON_TWO_THREADS, 2, marks=slow),
-    ],
-)
+SLOW = [pytest.param(name, 1, marks=slow) for name in MODELS if name != "trained, float32"]
+SLOW += [pytest.param(ON_TWO_THREADS, 2, marks=slow)]
+
+
+@pytest.mark.parametrize(("name", "num_threads"), [("trained, float32", 1), *SLOW])
 @settings(max_examples=4)
 @given(
     temperature=st.sampled_from([0.0, 0.8]),

@@ -145,8 +145,7 @@ def test_a_cache_sliced_to_its_live_length_is_caught():
 
 
 def test_a_one_wide_verify_in_a_wide_race_is_caught(few_rows):
-    """A step without a draft run 1 wide "because that is faster", where the probe says that its rows are rounded
-    otherwise."""
+    """A step without a draft run 1 wide "because that is faster", where the probe says it rounds otherwise."""
 
     def found(configuration: Configuration) -> bool:
         race = Real(prepared(*configuration))

@@ -52,9 +52,8 @@ def test_rows_that_depend_on_their_place_are_found(few_rows):
 
 def test_rows_that_depend_on_their_neighbours_are_found(few_rows):
     """A rejected draft would change the bits of the token before it."""
-    found = probe(
-        StaticTarget(spoiled(torch.float32, lambda rows: last_bit(rows, rows[-1].float().sum() > 0)), LENGTH, (2, 4, 8))
-    )
+    prepared = spoiled(torch.float32, lambda rows: last_bit(rows, rows[-1].float().sum() > 0))
+    found = probe(StaticTarget(prepared, LENGTH, (2, 4, 8)))
     assert found.unstable == (2, 4, 8) and found.classes == ()
 
 
@@ -63,10 +62,8 @@ def test_rows_that_depend_on_the_width_split_the_classes(dtype, few_rows):
     """A wide step and a narrow one would be mixed in one race."""
     before = probe(StaticTarget(prepared("llama", dtype), LENGTH, WIDTHS))
     found = probe(StaticTarget(spoiled(dtype, lambda rows: last_bit(rows, len(rows) >= 4)), LENGTH, WIDTHS))
-    halves = [
-        half for c in before.classes for half in (tuple(w for w in c if w < 4), tuple(w for w in c if w >= 4)) if half
-    ]
-    assert sorted(found.classes) == sorted(halves) and found.unstable == before.unstable
+    halves = (tuple(w for w in c if (w >= 4) == wide) for c in before.classes for wide in (False, True))
+    assert sorted(found.classes) == sorted(filter(None, halves)) and found.unstable == before.unstable
 
 
 def plant_rarely(monkeypatch: pytest.MonkeyPatch, where: Callable[[Tensor], Tensor]) -> None:
@@ -93,8 +90,7 @@ def plant_rarely(monkeypatch: pytest.MonkeyPatch, where: Callable[[Tensor], Tens
 @pytest.mark.slow
 @pytest.mark.parametrize("by_place", [False, True], ids=["widths", "places"])
 def test_rows_that_differ_rarely_are_found(by_place, monkeypatch):
-    """Kernels that differ in one number of 30,000, at some widths or in the third row, would pass for one, until a
-    longer race shows it."""
+    """Kernels that differ in one number of 30,000, at some widths or in the third row, would pass for one."""
     model_class, config = copy.deepcopy(CONFIGS["llama"])
     config.vocab_size = 16_384  # so many that few of a step's numbers tell anything about the layers' kernels
     model = prepare(build(model_class, config, torch.bfloat16))

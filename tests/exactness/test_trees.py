@@ -83,8 +83,7 @@ def same(plain: Lane, trees: Lane) -> bool:
 @settings(max_examples=6)
 @given(seed=st.integers(0, 2**30), temperature=st.sampled_from([0.0, 0.7, 1.2]))
 def test_trees_commit_what_plain_decoding_does(name: str, seed: int, temperature: float) -> None:
-    """A row that saw a sibling, another place or another window would round otherwise, and sooner or later say another
-    token."""
+    """A row that saw a sibling, another place or window would round otherwise, and some day say another token."""
     plain, trees = both(prepared(name), seed, temperature)
     assert same(plain, trees) and trees.per_step > 1.5
 

@@ -45,8 +45,7 @@ def embedding_bytes(model) -> int:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_reads_every_weight_once_and_one_row_of_the_embedding(name, dtype):
-    """The share would be of bytes that nobody reads, or leave some out: all parameters without the embedding, a tied
-    one once, as the head."""
+    """The share would be of bytes that nobody reads, or leave some out: a tied embedding counts once, as the head."""
     model = fresh(name, dtype)
     tied = model.config.tie_word_embeddings
     assert tied == isinstance(model, Gemma3ForCausalLM), "one of the tiny models must be tied, one not"
@@ -54,9 +53,8 @@ def test_a_step_reads_every_weight_once_and_one_row_of_the_embedding(name, dtype
     assert weight_bytes(model) == wanted
     for packed in (False, True):
         ready = prepared(name, dtype, packed)
-        assert step_bytes(ready, 0) == weight_bytes(ready.model) == wanted, (
-            "packing moves weights, it neither adds nor saves any"
-        )
+        said = "packing moves weights, it neither adds nor saves any"
+        assert step_bytes(ready, 0) == weight_bytes(ready.model) == wanted, said
 
 
 def test_a_window_bounds_what_a_layer_reads():
@@ -67,9 +65,8 @@ def test_a_window_bounds_what_a_layer_reads():
         assert kv_bytes(prepared("gemma3"), length) == row * (full * length + sliding * min(length, WINDOW))
         assert kv_bytes(prepared("mistral"), length) == 2 * row * 3 * min(length, WINDOW)
         assert kv_bytes(prepared("llama"), length) == 2 * row * 3 * length
-        assert step_bytes(prepared("llama"), length) - step_bytes(prepared("llama"), 0) == kv_bytes(
-            prepared("llama"), length
-        )
+        llama = prepared("llama")
+        assert step_bytes(llama, length) - step_bytes(llama, 0) == kv_bytes(llama, length)
 
 
 def test_weights_that_share_a_storage_are_read_once():
@@ -132,8 +129,7 @@ FIGURES_OF_A_RACE = header(1e6, 1e8)["roofline"]
 
 
 def test_the_sentence_says_what_bounds_a_step():
-    """A visitor would be told that memory bounds what overhead bounds, or that a step used more than all of the
-    bandwidth."""
+    """A visitor would be told that memory bounds what overhead bounds, or of more than all of the bandwidth."""
     bound = roofline(header(), lane(0.010, 0.020, 0.500))
     assert bound is not None and bound.step_s == 0.020 and bound.share == pytest.approx(0.625)
     assert "20.0 ms" in bound.sentence and "62 % of the memory bandwidth" in bound.sentence
@@ -171,8 +167,7 @@ def test_a_header_from_a_stranger_says_nothing_or_a_sentence(figures, seconds):
 
 @pytest.mark.parametrize("figures", [{}, {"roofline": FIGURES_OF_A_RACE}], ids=["before", "now"])
 def test_the_report_and_the_page_say_it_where_it_was_recorded(figures):
-    """The figures would be recorded and never read; or recordings from before be refused, or shown with a figure that
-    nobody measured."""
+    """The figures would be recorded and never read; or older recordings be refused, or shown with made-up figures."""
     recording, out = fixed_race() | figures, io.StringIO()
     found = roofline(recording, events_of(recording))
     print_report(Console(file=out, width=400), Recording.of(recording))

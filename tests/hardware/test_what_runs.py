@@ -99,9 +99,8 @@ def test_what_ran_is_recorded_printed_and_compared() -> None:
     assert sentence in out.getvalue()
     other = copy.deepcopy(recording)
     other["runs"]["sentence"] = "steps run by another"
-    assert compare(Recording.of(recording), Recording.of(other))["differences"] == [
-        f"what runs: {sentence} there, steps run by another here"
-    ]
+    differences = compare(Recording.of(recording), Recording.of(other))["differences"]
+    assert differences == [f"what runs: {sentence} there, steps run by another here"]
 
 
 def test_an_old_recording_is_read_and_one_of_another_shape_is_not() -> None:

@@ -25,9 +25,8 @@ def with_more_lanes(names: list[str], first: int = 0, of: dict[str, Any] = SHORT
     mine = [e for e in events if e["lane"] == "speculative"]
     recorded["events"] = [e for e in events if e["lane"] != "speculative"]
     for times, name in enumerate(names, 1):
-        recorded["events"] += [
-            {**e, "lane": name, **{key: times * value for key, value in e.items() if key in TIMES}} for e in mine
-        ]
+        timed = ({key: times * value for key, value in e.items() if key in TIMES} for e in mine)
+        recorded["events"] += [{**e, "lane": name, **later} for e, later in zip(mine, timed, strict=True)]
     told = [{**verdict, "sentence": f"identical tokens: baseline and {name}"} for name in names]
     recorded["verdicts"].update(zip(names, told, strict=True))
     return in_turns(recorded)

@@ -6,8 +6,7 @@ import torch
 
 
 def excess(observed: torch.Tensor, expected: torch.Tensor) -> float:
-    """A chi-square statistic in standard deviations of the normal distribution (Wilson and Hilferty 1931): beyond 4 is
-    no chance."""
+    """A chi-square statistic in standard deviations (Wilson and Hilferty 1931): beyond 4 is no chance."""
     kept = expected > 0
     assert observed[~kept].sum() == 0
     df = int(kept.sum()) - 1

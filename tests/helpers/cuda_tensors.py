@@ -53,16 +53,10 @@ class Traits:
 def traits(func: Any) -> Traits:
     """Looked up at each call: what an operation is called is put together anew each time."""
     name = str(func)
-    return Traits(
-        name,
-        func in COPIES,
-        func in INDEXED,
-        func in WAITS or bool(TAGS & set(func.tags)),
-        bool(RANDOM.intersection(word.strip("_") for word in name.split("."))),
-        any(part in name for part in ON_CPU_ALONE),
-        "empty" in name,
-        func._schema.is_mutable,
-    )
+    waits = func in WAITS or bool(TAGS & set(func.tags))
+    draws = bool(RANDOM.intersection(word.strip("_") for word in name.split(".")))
+    on_cpu, makes = any(part in name for part in ON_CPU_ALONE), "empty" in name
+    return Traits(name, func in COPIES, func in INDEXED, waits, draws, on_cpu, makes, func._schema.is_mutable)
 
 
 class CudaTensor(Tensor):
@@ -73,14 +67,8 @@ class CudaTensor(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> CudaTensor:
         with torch._C._InferenceMode(False):  # views of weights, which are normal tensors, must be normal too
-            made = Tensor._make_wrapper_subclass(
-                cls,
-                held.shape,
-                strides=held.stride(),
-                storage_offset=held.storage_offset(),
-                dtype=held.dtype,
-                device=CUDA,
-            )  # type: ignore[attr-defined]
+            like = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
+            made = Tensor._make_wrapper_subclass(cls, held.shape, **like, device=CUDA)  # type: ignore[attr-defined]
         made.held = held.detach()
         return made
 
@@ -194,8 +182,7 @@ def guards() -> Iterator[None]:
 
 
 def laid_out(out: Tensor) -> Tensor:
-    """Attention's rows [batch, heads, rows, dim] as the memory-efficient kernel, the one that takes masks, leaves them:
-    heads beside each other."""
+    """Attention's rows [batch, heads, rows, dim] as the memory-efficient kernel leaves them: heads side by side."""
     return out.transpose(1, 2).contiguous().transpose(1, 2)
 
 

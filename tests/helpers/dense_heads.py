@@ -120,8 +120,7 @@ def eagle3(dense: Dense, aux: Tensor, tokens: Sequence[int], k: int) -> Drafts:
 
 
 def dflash(dense: Dense, aux: Tensor, tokens: Sequence[int], k: int, causal: Sequence[bool]) -> Drafts:
-    """k that a block drafts after `tokens`. causal: for each layer. Windows of speculators' heads count from the
-    block's start."""
+    """k that a block drafts after `tokens`. causal: for each layer. speculators count windows from the block."""
     config, start = dense.config, len(tokens) - 1
     from_anchor, is_nested = config.get("sample_from_anchor", False), "transformer_layer_config" in config
     size = k + (not from_anchor)

@@ -45,9 +45,8 @@ class Dialog:
 
     def says(self, name: str, words: str) -> None:
         """Wait until a part says this."""
-        self.tab.wait_for_function(
-            "([part, words]) => document.querySelector(part).textContent.includes(words)", arg=[self[name], words]
-        )
+        holds = "([part, words]) => document.querySelector(part).textContent.includes(words)"
+        self.tab.wait_for_function(holds, arg=[self[name], words])
 
     def saved(self) -> Any:
         with self.tab.expect_download() as download:

@@ -79,9 +79,8 @@ def fake_cuda(run_kernels: bool = False, tries: bool = False) -> Iterator[Device
             stack.enter_context(mock.patch.object(prepare, "tried", lambda *unused: {}))
         Device._current = device
         overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
-        torch.__future__.set_overwrite_module_params_on_conversion(
-            True
-        )  # a parameter that is moved becomes another tensor
+        # a parameter that is moved becomes another tensor
+        torch.__future__.set_overwrite_module_params_on_conversion(True)
         lifted = torch._C._only_lift_cpu_tensors()
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda"): made on the CPU, then copied
         try:

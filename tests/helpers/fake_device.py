@@ -79,10 +79,8 @@ class Graph:
                     other.spoil()
             self.is_spoiled = False
             for each in self.recorded:
-                made = each.run()
-                for old, new in (
-                    zip(each.outs, [x for x in leaves(made) if isinstance(x, Tensor)], strict=True) if each.outs else ()
-                ):
+                made = [x for x in leaves(each.run()) if isinstance(x, Tensor)]
+                for old, new in zip(each.outs, made, strict=True) if each.outs else ():
                     old.copy_(new)
 
 

@@ -28,8 +28,7 @@ if not knobs.runtime.interpret:
 
 
 def _dot(self, a, b, total, *more):
-    """numpy's product of matrices sums rows of some places in another order, which tensor cores do not: add in the
-    order of the columns."""
+    """numpy's product sums some rows in another order, which tensor cores do not: add in the order of the columns."""
     out = total.data + numpy.add.reduce(a.data[:, :, None] * b.data[None], axis=1)
     return TensorHandle(out, total.dtype.scalar)
 
@@ -93,9 +92,9 @@ def _tensor_once(self, handle, type):
 
 
 tl.block_type.__init__, tl.tensor.__init__ = _type_once, _tensor_once
-interpreter.interpreter_builder.options = replace(
-    interpreter.interpreter_builder.options, sanitize_overflow=False
-)  # half of what is left of its time, and no index of these shapes comes near 31 bits
+# Half of what is left of its time, and no index of these shapes comes near 31 bits.
+_builder = interpreter.interpreter_builder
+_builder.options = replace(_builder.options, sanitize_overflow=False)
 
 TRITON = TritonKernels(torch.device("cpu"), torch.bfloat16, against="")
 agree.DEPTHS, agree.WIDTHS = (18,), (2,)  # a load would take the interpreter minutes; test_gpu_agree.py goes deep

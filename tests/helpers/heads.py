@@ -262,8 +262,7 @@ def changed(source: Path, folder: Path, config: Any = None, tensors: Any = None)
 
 
 def published(name: str, folder: Path) -> Path:
-    """formats/<name>. Of the two that were converted from others only the configuration is kept: their tensors are
-    their source's."""
+    """formats/<name>. The two that were converted have only a configuration: their tensors are their source's."""
     if not name.endswith("_spec"):
         return FORMATS / name
     tensors = read(FORMATS / name.removesuffix("_spec")).tensors
@@ -298,8 +297,7 @@ def features(tokens: Sequence[int], layers: Sequence[int]) -> Tensor:
 
 
 def hidden_rows(drafter: Any, tokens: Sequence[int], size: int) -> Tensor | None:
-    """Rows of hidden states that some target of that hidden size might have for `tokens`, if the drafter asks
-    for any."""
+    """Hidden states that some target of that size might have for `tokens`, if the drafter asks for any."""
     if not drafter.hidden_layers:
         return None
     generator = torch.Generator().manual_seed(sum(tokens))
@@ -365,8 +363,7 @@ def states(drafter: Any) -> Tensor:
 
 
 def rows_of(drafter: Any, ends: Sequence[int], chain: Sequence[int]) -> list[Tensor]:
-    """Rows of logits: of the last of the prompt, which is taken in parts that end at `ends`, and of a chain that is
-    given those tokens."""
+    """Rows of logits: of the last of the prompt, taken in parts that end at `ends`, and of a chain of those tokens."""
     drafter.prefill(PROMPT[: ends[0]], states(drafter)[: ends[0] - 1])
     for before, end in zip(ends, [*ends[1:], len(PROMPT)], strict=True):
         drafter.begin(PROMPT[:end], states(drafter)[before - 1 : end - 1])

@@ -46,8 +46,7 @@ class Taken(NamedTuple):
 
 
 def take(text: str) -> Taken:
-    """The requests that a browser makes with a recording: to check and keep it, then for the charts, then for the
-    reasons and the switches."""
+    """A browser's requests with a recording: to check and keep it, for the charts, the reasons and the switches."""
     shelf, times = Shelf({}), list[float]()
 
     def keep() -> None:

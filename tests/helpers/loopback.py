@@ -85,14 +85,17 @@ def servers(*answers: Answer) -> Iterator[list[Loopback]]:
 
 def sse(*events: Any) -> bytes:
     """Server-sent events, [DONE] last."""
-    return b"".join(
-        b"data: " + (json.dumps(event) if event != "[DONE]" else event).encode() + b"\n\n" for event in events
-    )
+    lines = (json.dumps(event) if event != "[DONE]" else event for event in events)
+    return b"".join(b"data: " + line.encode() + b"\n\n" for line in lines)
 
 
 def http(part: bytes) -> bytes:
     """A part of a chunked body."""
     return f"{len(part):x}\r\n".encode() + part + b"\r\n" if part else b""
+
+
+def page(body: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
 def refusal(status: int, body: bytes, headers: str = "") -> bytes:
@@ -104,8 +107,7 @@ def tokens_of(words: Sequence[str]) -> list[int]:
 
 
 def stream_of(sizes: Sequence[int], words: Sequence[str], more: Body | None = None, ids: bool = True) -> list[Any]:
-    """vLLM's events for an answer of these words, one token each, in chunks of these sizes; `more`: beside its last
-    usage."""
+    """vLLM's events for these words, one token each, in chunks of these sizes; `more`: beside its last usage."""
     events: list[Any] = []
     at = 0
     for size in sizes:

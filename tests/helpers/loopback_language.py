@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.remote.endpoint import Endpoint
-from tests.helpers.loopback import HEAD, Body, Loopback, http, lists, refusal, servers, sse
+from tests.helpers.loopback import HEAD, Body, Loopback, http, lists, page, refusal, servers, sse
 
 NUM_TOKENS = 12
 FIRST_ID = 1000  # ids of the model's own tokens begin here; a prompt's characters have ids below
@@ -212,10 +212,8 @@ class Language:
 
     def _schema(self) -> Body:
         said = "The animal is a cat." if "schema" in self.ignores else json.dumps(SCHEMA_ANSWER)
-        message, reason = (
-            ({"reasoning": "Hm", "content": None}, "length") if self.thinks else ({"content": said}, "stop")
-        )
-        return {"choices": [{"message": message, "finish_reason": reason}]}
+        thought = {"message": {"reasoning": "Hm", "content": None}, "finish_reason": "length"}
+        return {"choices": [thought if self.thinks else {"message": {"content": said}, "finish_reason": "stop"}]}
 
     def _tool_call(self) -> Iterator[Any]:
         """In pieces; one that speculates sends several tokens of the arguments at once, and may lose the first."""
@@ -260,14 +258,12 @@ class Pages(dict[str, bytes]):
         if path == "/v1/models":
             return whole({"data": [{"id": its.model, "owned_by": its.owner, "root": its.root}]})
         if path == "/metrics":
-            body = its.metrics().encode()
-            return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+            return page(its.metrics().encode())
         return default
 
 
 def whole(value: Any) -> bytes:
-    body = json.dumps(value).encode()
-    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    return page(json.dumps(value).encode())
 
 
 def error(message: str) -> bytes:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 
-from tests.helpers.loopback import HEAD, Answer, Body, as_chat, http, lists, refusal, sse, stream_of
+from tests.helpers.loopback import HEAD, Answer, Body, as_chat, http, lists, page, refusal, sse, stream_of
 
 WORDS = [f" {chr(0xC0 + i)}" for i in range(64)]  # whose sums are different: see `tokens_of`
 
 
 def writes(k: int = 0, path: str = "/v1/completions", words: Sequence[str] = WORDS) -> Answer:
-    """As many of the words as wanted; with k, in steps that keep all k drafts, as far as the length allows. Other paths
-    are not found."""
+    """As many of the words as wanted; with k, in steps that keep all k drafts, if they fit. Other paths: 404."""
 
     async def answer(asked: str, body: Body) -> AsyncIterator[bytes]:
         if asked != path:
@@ -36,9 +35,8 @@ def writes(k: int = 0, path: str = "/v1/completions", words: Sequence[str] = WOR
 def lists_models(*names: str, owner: str = "vllm") -> dict[str, bytes]:
     """For `Loopback.pages`."""
     body = json.dumps({"data": [{"id": name, "owned_by": owner} for name in names]}).encode()
-    return {"/v1/models": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)}
+    return {"/v1/models": page(body)}
 
 
 def counts_drafts(text: str) -> dict[str, bytes]:
-    body = f"# TYPE\n{text}\n".encode()
-    return {"/metrics": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)}
+    return {"/metrics": page(f"# TYPE\n{text}\n".encode())}

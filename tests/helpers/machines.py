@@ -10,15 +10,9 @@ from app.catalogue.machine import GIB, Machine
 from engine.loading.random_targets import shipped_config
 
 LAYER: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 4096,
-    "intermediate_size": 12288,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "vocab_size": 151936,
-}
+    "model_type": "llama", "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 1,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+}  # fmt: skip
 EAGLE3: dict[str, Any] = {
     "architectures": ["Eagle3Speculator"],
     "speculators_model_type": "eagle3",

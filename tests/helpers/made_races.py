@@ -36,9 +36,8 @@ def a_race(
         step = Step(len(done), position, draft, accepted, committed, spent, step_s - spent, max(2, drafted + 1))
         done.append(replace(step, pieces=("x",) * len(committed), drafted_pieces=("x",) * drafted))
         position += len(committed)
-    spec = RaceSpec(
-        standard_lanes(drafter, max(1, *(drafted for drafted, _ in steps))), SamplingParams(max_new_tokens=num)
-    )
+    k = max(1, *(drafted for drafted, _ in steps))
+    spec = RaceSpec(standard_lanes(drafter, k), SamplingParams(max_new_tokens=num))
     played = {
         "plain": [Started(3, prefill_s[0]), *finished("length", alone)],
         "baseline": [Started(3, prefill_s[0]), *finished("length", alone)],

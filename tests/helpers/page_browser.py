@@ -13,14 +13,9 @@ SHELL, BROWSER = Path("/usr/bin/chromium-headless-shell"), Path("/usr/bin/chromi
 # The shell is the same browser without windows of its own: a tab opens in 0.7 s instead of 1.2.
 CHROMIUM = Path(os.environ.get("CHROMIUM") or (SHELL if SHELL.exists() else BROWSER))
 FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 # How long any wait may take, by default: a race, on a machine that does other things too.
 RACE_MS = 90_000
 # The race view's own report of its state, where the tests expect it; a page has no global names.

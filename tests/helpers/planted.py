@@ -24,15 +24,9 @@ def judge(baseline: Sequence[Event], speculative: Sequence[Event], dtype: str = 
     assert isinstance(baseline[-1], Finished)
     a, b = ([e for e in lane_ if isinstance(e, Step)] for lane_ in (baseline, speculative))
     assert sum(len(s.checksums) for s in a) == NEW_TOKENS
-    return compare(
-        a,
-        b,
-        names=("baseline", "speculative"),
-        same_class=True,
-        dtype=dtype,
-        explain=unexplained,
-        states=("finished", "finished" if isinstance(speculative[-1], Finished) else "failed"),
-    )
+    names, ends = ("baseline", "speculative"), isinstance(speculative[-1], Finished)
+    states = ("finished", "finished" if ends else "failed")
+    return compare(a, b, names=names, same_class=True, dtype=dtype, explain=unexplained, states=states)
 
 
 class Real:

@@ -282,8 +282,7 @@ def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:
 
 
 def fixed_race() -> dict[str, Any]:
-    """One race drawn by nobody, audited: five tokens, a step with two right drafts of three, then two without a draft;
-    a stop string at the end."""
+    """An audited race: five tokens, a step with two right drafts of three, two without a draft; a stop string."""
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=5, stop=("end",)), audit=True)
     words = {10: "a", 11: "b", 12: "c", 13: "d", 14: "end", 9: "x"}
 

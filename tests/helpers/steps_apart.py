@@ -106,8 +106,7 @@ def chance_words(chance: float) -> str:
 
 
 def verdicts_of(step: dict[str, Any]) -> list[str]:
-    """What became of each guess of a step, and of the place after the last: a right guess, the model's own token, or
-    neither."""
+    """What became of each guess of a step, and of the place after: right, the model's own token, or neither."""
     of = from_json(step).event
     assert isinstance(of, Step)
     found = ["ok" if i in of.kept else "no" if row in of.rows else "unused" for i, row in enumerate(of.follows)]

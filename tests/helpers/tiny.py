@@ -54,29 +54,18 @@ BASE: dict[str, Any] = {
     "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
 }  # fmt: skip
 MIXED = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+ROPES = {"sliding_attention": ROPE, "full_attention": {**ROPE, "rope_theta": 1_000_000.0}}
+GEMMA = {
+    **BASE, "num_hidden_layers": 4, "num_key_value_heads": 1, "vocab_size": 320, "sliding_window": WINDOW,
+    "layer_types": MIXED, "query_pre_attn_scalar": 16, "rope_parameters": ROPES,
+}  # fmt: skip
+UNTIED = {**BASE, "tie_word_embeddings": False}
 Model = tuple[type[PreTrainedModel], Any]
 CONFIGS: dict[str, Model] = {
-    "gemma3": (
-        Gemma3ForCausalLM,
-        Gemma3TextConfig(
-            **{**BASE, "num_hidden_layers": 4, "num_key_value_heads": 1},
-            vocab_size=320,
-            sliding_window=WINDOW,
-            layer_types=MIXED,
-            query_pre_attn_scalar=16,
-            tie_word_embeddings=True,
-            rope_parameters={
-                "sliding_attention": ROPE,
-                "full_attention": {"rope_type": "default", "rope_theta": 1_000_000.0},
-            },
-        ),
-    ),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**BASE, vocab_size=256, tie_word_embeddings=False)),
-    "llama": (LlamaForCausalLM, LlamaConfig(**BASE, vocab_size=200, tie_word_embeddings=False)),
-    "mistral": (
-        MistralForCausalLM,
-        MistralConfig(**BASE, vocab_size=288, sliding_window=WINDOW, tie_word_embeddings=False),
-    ),
+    "gemma3": (Gemma3ForCausalLM, Gemma3TextConfig(**GEMMA, tie_word_embeddings=True)),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**UNTIED, vocab_size=256)),
+    "llama": (LlamaForCausalLM, LlamaConfig(**UNTIED, vocab_size=200)),
+    "mistral": (MistralForCausalLM, MistralConfig(**UNTIED, vocab_size=288, sliding_window=WINDOW)),
 }
 NAMES = tuple(CONFIGS)
 HYBRID = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
@@ -107,9 +96,8 @@ def build(
         torch.manual_seed(seed)
         model: Any = model_class(copy.deepcopy(config))
         for name, weight in model.named_parameters():
-            if (
-                weight.ndim == 1
-            ):  # norms: random too, and layers that outweigh the embedding, which a tied head would only repeat
+            # norms: random too, and layers that outweigh the embedding, which a tied head would only repeat
+            if weight.ndim == 1:
                 weight += 0.2 * torch.randn_like(weight) + (2 if "post_" in name else 0)
     return model.to(dtype).eval()
 
@@ -164,13 +152,11 @@ def lane(
     target: Any = None,
     sample: Any = None,
 ) -> list[Event]:
-    """One whole lane on a real model, audited: its events. `target` and `sample` replace the real ones by
-    faulty ones."""
+    """One whole lane on a real model, audited: its events. `target`, `sample`: faulty ones for the real."""
     target = target or StaticTarget(model, length, widths)
     rule = Coupled(sample or Sampler(params, model.vocab_size, model.kernels))
-    return list(
-        decode(target, drafter, rule, prompt, Ends(params.max_new_tokens), params.max_new_tokens, k, audit=True)
-    )
+    num = params.max_new_tokens
+    return list(decode(target, drafter, rule, prompt, Ends(num), num, k, audit=True))
 
 
 @contextmanager

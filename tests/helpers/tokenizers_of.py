@@ -15,8 +15,7 @@ EVERY_KIND = pytest.mark.parametrize("kind", [*KINDS, pytest.param("default mode
 
 
 def sentencepiece(strip: bool):
-    """A small vocabulary as sentencepiece models have it: byte tokens for whatever is not in it, BOS in front, spaces
-    written as U+2581."""
+    """A small vocabulary of sentencepiece's kind: byte tokens for what it lacks, BOS in front, spaces as U+2581."""
     words = ["<pad>", "<eos>", "<bos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdent,.\n"]
     words += ["▁▁", "▁a", "an", "▁and", "▁an", "de", "€"]
     merges = [("▁", "▁"), ("▁", "a"), ("a", "n"), ("▁a", "n"), ("▁an", "d"), ("d", "e")]
@@ -27,9 +26,8 @@ def sentencepiece(strip: bool):
     parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     inner.decoder = decoders.Sequence([*parts, *([decoders.Strip(" ", 1, 0)] if strip else [])])
     inner.add_tokens([AddedToken("<tool é>", normalized=False)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>", unk_token="<unk>"
-    )
+    special = {f"{name}_token": f"<{name}>" for name in ("bos", "eos", "pad", "unk")}
+    return PreTrainedTokenizerFast(tokenizer_object=inner, **special)
 
 
 @cache

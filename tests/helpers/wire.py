@@ -57,9 +57,8 @@ class Replay:
         if answers := self._answers.get(key):
             return answers.pop(0) if len(answers) > 1 else answers[0]
         server = recorded(self._name)["server"]
-        words = json.dumps(
-            {"error": {"message": f"not recorded, run python -m tools.servers {server} --record: {key}"}}
-        )
+        message = f"not recorded, run python -m tools.servers {server} --record: {key}"
+        words = json.dumps({"error": {"message": message}})
         return {
             "asked": {"method": method},
             "http": "1.1",

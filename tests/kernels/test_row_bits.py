@@ -29,8 +29,7 @@ COMPILED = {
 
 
 def params(table: Iterable[str]) -> Any:
-    """Names of kernels; those that this machine cannot compile are skipped, and what the interpreter takes seconds for
-    is slow."""
+    """Names of kernels; those that this machine cannot compile are skipped; what takes the interpreter long is slow."""
 
     def marks(name: str) -> Any:
         needs = next((function for start, function in COMPILED.items() if name.startswith(start)), None)

@@ -85,9 +85,8 @@ def torch_finds(monkeypatch: pytest.MonkeyPatch, card: tuple[str, tuple[int, int
 )
 def test_the_cause_and_the_command_are_named(card, driver, cuda, says, runs) -> None:
     """On a rented H100 with an old driver, the commonest first run of all, the user believes to see an H100."""
-    said = unusable(
-        Gpu(card[0], driver, card[1]), "2.13.0", cuda, "RuntimeError: Error 802: system not yet initialized"
-    )
+    gpu = Gpu(card[0], driver, card[1])
+    said = unusable(gpu, "2.13.0", cuda, "RuntimeError: Error 802: system not yet initialized")
     assert said.startswith(f"{card[0]} is not used: ") and says in said and "\n" not in said and not said.endswith(".")
     command = f"pip install torch=={usable.TORCH}+{runs} --index-url https://download.pytorch.org/whl/{runs}"
     assert said.endswith(command) if runs else "pip" not in said
@@ -100,18 +99,14 @@ def test_the_command_installs_the_pinned_version() -> None:
     assert f"`{usable.command(Gpu('', '535.1', (9, 0)))}`" in page and "driver 580" in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("capability", "archs", "runs"),
-    [
-        ((10, 3), CU130, True),  # B300
-        ((11, 0), CU130, False),  # Thor: neither machine code of its own nor older PTX
-        ((9, 0), ["sm_90a"], True),
-        ((10, 3), ["sm_100a"], False),
-        ((10, 3), ["sm_100f"], True),
-        ((12, 0), ["compute_90a"], False),
-        ((9, 0), ["gfx942"], False),
-    ],
-)
+B300, THOR = (10, 3), (11, 0)  # Thor: neither machine code of its own nor older PTX
+CHIPS = [
+    (B300, CU130, True), (THOR, CU130, False), (B300, ["sm_100a"], False), (B300, ["sm_100f"], True),
+    ((9, 0), ["sm_90a"], True), ((9, 0), ["gfx942"], False), ((12, 0), ["compute_90a"], False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("capability", "archs", "runs"), CHIPS)
 def test_which_chips_a_build_has_code_for(capability, archs, runs) -> None:
     """A V100 would load a model and fail with `no kernel image`; or a card that runs would be refused."""
     assert has_code(archs, capability) is runs
@@ -178,9 +173,8 @@ def test_a_card_without_code_is_not_used(monkeypatch) -> None:
     torch_finds(monkeypatch, V100, CU130)
     assert device_named("auto").type == "cpu"
     assert why_unused() == without_code(Gpu(V100[0], "580", V100[1]), "2.13.0") and "capability 7.0" in why_unused()
-    assert why_unused().endswith(
-        "run: pip install torch==2.13.0+cu126 --index-url https://download.pytorch.org/whl/cu126"
-    )
+    says = "run: pip install torch==2.13.0+cu126 --index-url https://download.pytorch.org/whl/cu126"
+    assert why_unused().endswith(says)
     with pytest.raises(UsageError, match=r"'cuda:0' is not available here.*no code for its compute capability 7\.0"):
         device_named("cuda:0")
 

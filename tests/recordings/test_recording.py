@@ -98,8 +98,7 @@ def test_a_link_and_a_device_are_written_through(tmp_path):
 
 
 def test_where_saving_cannot_work_is_said_before_the_race(tmp_path):
-    """A missing folder, a folder in the file's place, a name with NUL: refused at once; a good place is left
-    untouched."""
+    """A missing folder, a folder in the file's place, a name with NUL: refused at once; good places stay untouched."""
     for bad in (
         tmp_path / "no" / "race.json",
         tmp_path,
@@ -134,10 +133,7 @@ def test_where_saving_cannot_work_is_said_before_the_race(tmp_path):
         (b"null", "not null"),
         (b"{}", "not a Photofinish recording"),
         (b'{"format": "photofinish-race"}', "its schema is None; this version reads schema 2$"),
-        (
-            b'{"format": "photofinish-race", "schema": 3}',
-            "its schema is 3; this version reads schema 2; a newer version",
-        ),
+        (b'{"format": "photofinish-race", "schema": 3}', "is 3; this version reads schema 2; a newer version"),
         (b'{"format": "photofinish-race", "schema": 0}', "its schema is 0; this version reads schema 2$"),
         (b'{"format": "photofinish-race", "schema": true}', "its schema is True"),
         (b'{"format": "photofinish-race", "schema": 1}', "its schema is 1; this version reads schema 2$"),
@@ -163,8 +159,7 @@ def test_too_large_a_file_is_not_read_to_its_end(tmp_path):
 
 @given(races.many_lanes() | races.servers_races() | races.recordings(), st.data())
 def test_no_change_of_a_value_breaks_the_reader(recording, data):
-    """Any value anywhere replaced, removed or added: the reader refuses with a UsageError, or all that it returns can
-    be used."""
+    """Any value replaced, removed or added: the reader refuses with a UsageError, or all it returns can be used."""
     at: Any = recording
     while True:
         key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))), label="key")
@@ -255,9 +250,8 @@ def test_a_recording_that_contradicts_itself_is_refused(words):
     """A race would be shown whose events, spec, prompt and verdicts disagree, or with two baselines."""
     recording = races.fixed_race()
     check(copy.deepcopy(recording))
-    CONTRADICTIONS[words](
-        recording, [e for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step"]
-    )
+    steps = [e for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step"]
+    CONTRADICTIONS[words](recording, steps)
     with pytest.raises(UsageError, match=words):
         recordings.loads(json.dumps(recording).encode())
 
@@ -277,9 +271,8 @@ def test_the_summary_has_exactly_the_promised_keys(recording):
     assert list(summary) == SUMMARY_KEYS
     names = ["kind", "rows_compared", "rows_different", "first_difference", "complete"]
     assert names == list(summary["verdict"]) == list(summary["plain_verdict"])
-    assert {name: list(lane) for name, lane in summary["lanes"].items()} == dict.fromkeys(
-        ["plain", "baseline", "speculative"], LANE_KEYS
-    )
+    found = {name: list(lane) for name, lane in summary["lanes"].items()}
+    assert found == dict.fromkeys(["plain", "baseline", "speculative"], LANE_KEYS)
     assert json.loads(json.dumps(summary, allow_nan=False)) == json.loads(
         json.dumps(recordings.summary(Recording.of(json.loads(json.dumps(recording)))))
     )
@@ -301,8 +294,7 @@ def test_the_summary_tells_what_a_reader_saw():
 
 @given(races.recordings(failing=True))
 def test_a_failed_lane_says_so_in_its_own_object(recording):
-    """The failing lane has its message under "error", the others have none, and without its tokens there is no
-    speed-up."""
+    """The failing lane has its message under "error", others none, and without its tokens there is no speed-up."""
     summary = recordings.summary(Recording.of(recording))
     assert recordings.failures(Recording.of(recording)) == {"speculative": summary["lanes"]["speculative"]["error"]}
     assert "error" not in summary["lanes"]["plain"] and "error" not in summary["lanes"]["baseline"]

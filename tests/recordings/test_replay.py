@@ -42,8 +42,7 @@ def test_every_event_comes_at_its_lane_time(recording, speed, oversleep):
 
 @given(races.recordings() | races.recordings(failing=True), st.sampled_from([0, math.inf, 1e6]))
 def test_replay_keeps_all_events_and_each_lane_in_order(recording, speed):
-    """Nothing is lost or doubled, a lane's events stay in order, all lanes share one time (solo recordings too), and
-    full speed never sleeps."""
+    """Nothing is lost or doubled, lanes keep their order and share one time, and full speed never sleeps."""
     wall = Wall()
     played, recorded = list(replay(Recording.of(recording), speed, wall.sleep, wall)), events_of(recording)
     for lane in {event.lane for event in recorded}:

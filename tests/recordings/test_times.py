@@ -130,8 +130,7 @@ def test_a_file_made_up_in_accord_is_believed(change: Any, lanes: Any) -> None:
 
 
 def test_what_a_file_does_not_have_is_not_compared() -> None:
-    """Rounded times have no clock's digits, and older files no table: neither is a contradiction. Made-up fields of a
-    stranger end no reader."""
+    """Rounded times and older files without a table are no contradictions. A stranger's fields end no reader."""
     lacking = copy.deepcopy({name: value for name, value in STORY.items() if name not in ("costs", "tables")})
     del lacking["widths"]["step_s"]
     rounded = in_turns(forged(lacking, lambda seconds: round(seconds, 7), ALL))

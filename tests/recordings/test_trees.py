@@ -158,9 +158,8 @@ TREE = Step(
 
 def test_what_readers_say_of_one_tree() -> None:
     """The branch that was never compared would be struck as if it had been; or depths counted as numbers of tokens."""
-    assert marked(TREE) == [
-        *[("<6>", "accepted"), ("<8>", "rejected"), ("<9>", "rejected"), ("+3", "more"), ("<1>", "correction")]
-    ]
+    kept, rejected = ("<6>", "accepted"), (("<8>", "rejected"), ("<9>", "rejected"))
+    assert marked(TREE) == [kept, *rejected, ("+3", "more"), ("<1>", "correction")]
     leaf = replace(TREE, num_accepted=2, token_ids=(6, 7, 1))
     assert marked(leaf) == [("<6>", "accepted"), ("<7>", "accepted"), ("+4", "more"), ("<1>", "bonus")]
     numbers = lane_metrics([LaneEvent(LANE, 0.2, TREE), LaneEvent(LANE, 0.4, leaf)], LANE)

@@ -117,15 +117,11 @@ def test_the_finaliser_is_a_bijection(words):
     assert len({splitmix64(w) for w in words}) == len(words)
 
 
-@given(
-    st.integers(0, 2**63 - 1),
-    st.integers(0, 10**6),
-    st.integers(1, 3000),
-    st.sampled_from([0.05, 1.0, 4.0, 12.0, 40.0]),
-    st.sampled_from([0.3, 0.8, 1.5]),
-    st.sampled_from(DTYPES),
-    st.booleans(),
-)
+PLACES = st.integers(0, 2**63 - 1), st.integers(0, 10**6), st.integers(1, 3000)
+HOW = st.sampled_from([0.05, 1.0, 4.0, 12.0, 40.0]), st.sampled_from([0.3, 0.8, 1.5]), st.sampled_from(DTYPES)
+
+
+@given(*PLACES, *HOW, st.booleans())
 def test_only_tokens_that_cannot_win_go_without_noise(seed, position, size, spread, temperature, dtype, cut):
     """A word with a poor logit and great noise would be passed over: another distribution."""
     row = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).to(dtype)

@@ -104,8 +104,7 @@ session.main()
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_results_are_there_when_the_session_itself_is_ended(how, tmp_path):
-    """A call that is cut off would come back empty. After SIGTERM nothing runs on; after SIGKILL nobody could see to
-    that."""
+    """A call cut off would come back empty. After SIGTERM nothing runs on; after SIGKILL nobody could see to that."""
     process = subprocess.Popen([sys.executable, "-c", ENDED, "--out", str(tmp_path)], cwd=ROOT)
     file, rows, until = tmp_path / "gpu_1.jsonl", [], time.monotonic() + 30
     while not rows and time.monotonic() < until:
@@ -168,8 +167,7 @@ def test_the_smoke_part_runs_through_in_a_session(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [what for what in PARTS if not what.endswith(":smoke")])
 def test_every_part_runs_through_on_the_stand_in(what, tmp_path, monkeypatch):
-    """Minutes on a GPU would end in a word that is spelt wrong; or a part would measure torch's kernels and call them
-    ours."""
+    """Minutes on a GPU would end in a misspelt word; or a part would measure torch's kernels and call them ours."""
     monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path))
     module, function, *argument = what.split(":", 2)
     part = Part(PARTS[what], tmp_path / "rows.jsonl", 600, True, tmp_path)
@@ -185,8 +183,7 @@ def test_every_part_runs_through_on_the_stand_in(what, tmp_path, monkeypatch):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("part", ["races:smoke", "races:correctness"])
 def test_small_models_are_exact_on_this_device(part, tmp_path):
-    """Kernels that race, graphs that repeat an old number, widths that are no class: tokens of a lane would differ from
-    the baseline's."""
+    """Racing kernels, graphs that repeat, widths that are no class: tokens would differ from the baseline's."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     rows = str(tmp_path / "rows.jsonl")
     command = [sys.executable, "-m", "tools.gpu.part", f"tools.gpu.{part}", "a part", rows, "600"]

@@ -36,15 +36,8 @@ from tests.helpers.training_heads import LAYERS, TEXT, WORDS, made, stock, windo
 def trainer(kind: str, features: Features, folder: Path, num_steps: int) -> Trainer:
     head, design = made(kind, features)
     schedule = Schedule(num_steps, batch_size=4, report_every=10, save_every_s=1e9)
-    return Trainer(
-        head,
-        design,
-        features,
-        TargetWeights.of(stock().model).output[head.target_ids].float(),
-        schedule,
-        folder,
-        torch.device("cpu"),
-    )
+    output = TargetWeights.of(stock().model).output[head.target_ids].float()
+    return Trainer(head, design, features, output, schedule, folder, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
@@ -76,9 +69,8 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
         drafter.prefill(prompt, batch.hidden[0, : place - 1])
         logits = drafter.propose(prompt, None, k).logits[:, head.target_ids]
         p = target_p[place - 1 : place - 1 + k]
-        torch.testing.assert_close(
-            torch.minimum(p, (logits / TEMPERATURE).softmax(-1)).sum(-1), alpha, atol=2e-3, rtol=0
-        )
+        overlap = torch.minimum(p, (logits / TEMPERATURE).softmax(-1)).sum(-1)
+        torch.testing.assert_close(overlap, alpha, atol=2e-3, rtol=0)
     assert len(column) == WORDS
 
 
@@ -174,8 +166,8 @@ def test_a_published_head_is_the_one_that_was_trained(kind, features, tmp_path):
     again = build(spec, read_tensors(tmp_path), 128, 2048)
     assert again.target_ids.tolist() == head.target_ids.tolist()
     assert {n: v.tolist() for n, v in again.named_parameters()} == {n: v.tolist() for n, v in head.named_parameters()}
-    flags = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "causal")
-    for name in ("hidden_layers", "block_size", "mask_token_id", *flags):
+    norms = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+    for name in (*norms, "hidden_layers", "block_size", "mask_token_id", "causal"):
         assert getattr(spec, name) == getattr(head.spec, name), name
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["draft_vocab_size"] == WORDS and config["transformer_layer_config"]["num_hidden_layers"] == 2
@@ -258,9 +250,8 @@ def test_samples_have_the_targets_distribution():
     writer = object.__new__(Writer)
     scores = torch.tensor([2.0, 0.0, -1.0, 1.0])
     chosen = writer._sample(scores.repeat(20_000, 1), torch.Generator().manual_seed(5))
-    torch.testing.assert_close(
-        torch.bincount(chosen[:, 0], minlength=4) / len(chosen), scores.softmax(-1), atol=0.01, rtol=0
-    )
+    shares = torch.bincount(chosen[:, 0], minlength=4) / len(chosen)
+    torch.testing.assert_close(shares, scores.softmax(-1), atol=0.01, rtol=0)
 
 
 def test_what_ends_early_counts_to_its_end():

@@ -185,8 +185,7 @@ def test_more_than_can_be_computed_is_refused():
 
 
 def test_the_ks_that_are_offered():
-    """A block drafter would be shown at a k that it was never asked at, or a table that older versions kept for auto be
-    taken for a drafter's race."""
+    """A block drafter would be shown at a k never asked for, or an older table for auto pass for a drafter's race."""
     race = with_tables(fixed_race(), random.Random(1))
     drafts, costs = race["tables"].pop("ngram"), race["costs"]["draft_s"].pop("ngram")
     for name in ("a:b@2@12", "a:b@2@4", "n", "n@auto", "n@tree", "x@07", "y@100"):

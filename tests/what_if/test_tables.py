@@ -51,8 +51,7 @@ def written(seed: int, limit: int, ends: frozenset[int]) -> list[int]:
 
 
 def drafted(position: int, text: Text, branches: bool) -> st.SearchStrategy[Draft]:
-    """A chain or a tree for this position: a token continues the right path as often as not, also beyond the text's
-    end."""
+    """A chain or a tree for this position: a token goes on rightly as often as not, also beyond the text's end."""
     truth = (*text.token_ids[position:], *[7] * (LONGEST + 1))
 
     def grown(nodes: list[tuple[int, int]]) -> Draft:
@@ -118,9 +117,8 @@ def test_a_table_gives_the_race_of_the_real_loop(race, size):
     found = steps_at(table, text, size, costs)
     fields = ("index", "position", "drafted", "num_accepted", "token_ids", "kept")
     assert [[getattr(s, f) for f in fields] for s in found] == [[getattr(s, f) for f in fields] for s in real]
-    assert seconds_of(found) == pytest.approx(
-        sum(costs.verify_s[len(s.drafted)] + costs.draft_s[table.name][len(s.drafted)] for s in real)
-    )
+    at = costs.draft_s[table.name]
+    assert seconds_of(found) == pytest.approx(sum(costs.verify_s[len(s.drafted)] + at[len(s.drafted)] for s in real))
     assert seconds_at(table, text, [1, size], costs)[size] == pytest.approx(seconds_of(found))
 
 

@@ -131,15 +131,9 @@ class Session:
         with self.log.open("ab") as log:
             log.write(head.encode())
             log.flush()
-            process = subprocess.Popen(
-                [*command, *self._flags],
-                cwd=ROOT,
-                env=switches,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+            own = {"cwd": ROOT, "env": switches, "start_new_session": True}
+            process = subprocess.Popen([*command, *self._flags], **streams, **own)
             try:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(limit)

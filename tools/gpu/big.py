@@ -29,15 +29,11 @@ from tools.gpu.shapes import DRAFT, TARGET, head, target
 WIDTHS = tuple(range(1, 17))
 SHOWN = (1, 2, 4, 8, 12, 16)
 LENGTHS = (1280, 4352)
+# Whose draft time, k, and the acceptance rate. All drafts are synthetic.
 RACES = (
-    ("dflash", 15, 0.8),
-    ("eagle3", 7, 0.85),
-    ("eagle3", 3, 0.77),
-    ("draft_model", 5, 0.8),
-    ("", 7, 0.8),
-    ("", 15, 0.95),
-    ("", 7, 0.5),
-)  # Whose draft time, k, and the acceptance rate. All drafts are synthetic.
+    ("dflash", 15, 0.8), ("eagle3", 7, 0.85), ("eagle3", 3, 0.77), ("draft_model", 5, 0.8),
+    ("", 7, 0.8), ("", 15, 0.95), ("", 7, 0.5),
+)  # fmt: skip
 NUM_TOKENS, NUM_RACES = 128, 10
 LEFT_BYTES = 256 << 20  # device memory left for the race that should run out of it
 
@@ -58,15 +54,13 @@ def widths(part: Part) -> None:
 
 @contextmanager
 def forced(part: Part) -> Iterator[None]:
-    """Within it models get all Triton kernels, tried or not: what would make a load go on without them is only
-    noted."""
+    """Within it models get all Triton kernels, tried or not: what would stop a load from it is only noted."""
 
     def noted(prepared: Any) -> None:
         report = agreement(prepared)
         worst = ", ".join(f"{step['worst']}" for step in report["steps"])
-        part.row(
-            f"Triton against torch deep in the cache, shares of the allowed error: {worst}", report["agrees"], **report
-        )
+        says = f"Triton against torch deep in the cache, shares of the allowed error: {worst}"
+        part.row(says, report["agrees"], **report)
 
     with mock.patch.multiple(prepare, check_agreement=noted, tried=lambda *unused: {}):
         yield

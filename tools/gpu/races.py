@@ -155,7 +155,5 @@ def golden(part: Part, loaded: Any, kind: str) -> None:
     accepted = [step.num_accepted for step in done][:-1]  # the last is cut
     wanted = [0, *known[kind]["per_step_accepted"]]
     as_before = bool(accepted) and accepted == wanted[: len(accepted)]
-    says = (
-        f"golden drafts of {kind}: the same tokens: {same}, accepted as recorded in {len(accepted)} steps: {as_before}"
-    )
-    part.row(says, same and as_before)
+    says = f"the same tokens: {same}, accepted as recorded in {len(accepted)} steps: {as_before}"
+    part.row(f"golden drafts of {kind}: {says}", same and as_before)

@@ -106,9 +106,8 @@ class Sampler(Choice):
     def _set(self, params: SamplingParams, tokens: Tensor) -> None:
         self.params, self._tokens = params, tokens
         seed = splitmix64(params.seed)
-        self._chooser = (
-            None if self.is_filtered else self._kernels.chooser(tokens, params.temperature, seed, MAX_NOISE, NEAR)
-        )
+        given = tokens, params.temperature, seed, MAX_NOISE, NEAR
+        self._chooser = None if self.is_filtered else self._kernels.chooser(*given)
 
     def among(self, token_ids: Tensor) -> Sampler:
         """The same choice over part of the vocabulary: `token_ids` [n] name a row's columns; returns column numbers."""
@@ -119,9 +118,8 @@ class Sampler(Choice):
     def stream(self, purpose: int) -> Sampler:
         """The same sampler with independent noise, by purpose."""
         derived = copy(self)
-        derived._set(
-            replace(self.params, seed=splitmix64(splitmix64(self.params.seed) ^ splitmix64(purpose)) >> 1), self._tokens
-        )
+        seed = splitmix64(splitmix64(self.params.seed) ^ splitmix64(purpose)) >> 1
+        derived._set(replace(self.params, seed=seed), self._tokens)
         return derived
 
     @property

@@ -30,9 +30,8 @@ def attend_rows(
     """See `layers.step.Attend`; rows beyond the cache's end are left out."""
     first = int(at[0])
     block = query[0].transpose(0, 1)[: keys.shape[2] - first].contiguous()
-    return attend_natively(block, keys, values, first, window, block.shape[-1] ** -0.5 if scaling is None else scaling)[
-        None
-    ]
+    scale = block.shape[-1] ** -0.5 if scaling is None else scaling
+    return attend_natively(block, keys, values, first, window, scale)[None]
 
 
 def attend_natively(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float) -> Tensor:

@@ -63,8 +63,7 @@ def test_a_model_that_kernels_ruin_is_refused(monkeypatch):
 
 @needs_byte_kernels
 def test_what_is_loaded_as_int8():
-    """The option would be recorded and not done, or a drafter rounded too, whose error costs acceptance and saves
-    little."""
+    """The option would be recorded and not done, or a drafter rounded too, which costs acceptance and saves little."""
     loaded = load(str(TRAINED), "int8", "cpu")
     assert (
         loaded.info.dtype == "int8"
@@ -73,9 +72,8 @@ def test_what_is_loaded_as_int8():
     )
     linears = (nn.Linear, PackedLinear, NativeLinear)
     assert {type(module) for module in loaded.model.modules() if isinstance(module, linears)} == {ByteLinear}
-    assert torch.equal(
-        loaded.model.get_input_embeddings().weight, stock("trained", torch.bfloat16).model.embed_tokens.weight
-    )
+    embedding = stock("trained", torch.bfloat16).model.embed_tokens.weight
+    assert torch.equal(loaded.model.get_input_embeddings().weight, embedding)
     draft = loaded.companion(str(TRAINED.parent / "draft"))
     assert draft.info.dtype == "bfloat16" and not draft.prepared.int8
 
@@ -84,7 +82,6 @@ def test_where_int8_is_not_to_be_had_the_choices_are_named(monkeypatch):
     """A GPU would run a step of the CPU, or a CPU without the kernels call bfloat16 int8."""
     assert "for the CPU, not for 'cuda:0'" in CudaKernels(torch.device("cuda", 0), None).reason_against_int8()
     monkeypatch.setattr(build, "has", lambda name: False)
-    with pytest.raises(
-        UsageError, match=r"'int8' needs a processor with AVX-512 and a C compiler.*or one of: auto, bfloat16"
-    ):
+    says = r"'int8' needs a processor with AVX-512 and a C compiler.*or one of: auto, bfloat16"
+    with pytest.raises(UsageError, match=says):
         load(str(TRAINED), "int8", "cpu")

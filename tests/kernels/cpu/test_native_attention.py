@@ -26,9 +26,8 @@ def seen_by(row: int, at: int, window: int | None) -> slice:
 def inputs(
     num: int, heads: int, kv: int, dim: int, length: int, seed: int, spread: float = 1.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return random(num, heads, dim, seed=seed, spread=spread), *(
-        random(1, kv, length, dim, seed=seed + i) for i in (1, 2)
-    )
+    keys, values = (random(1, kv, length, dim, seed=seed + i) for i in (1, 2))
+    return random(num, heads, dim, seed=seed, spread=spread), keys, values
 
 
 def check(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float) -> Tensor:
@@ -52,21 +51,15 @@ def check(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | No
     return found
 
 
+SHAPES = st.sampled_from(HEADS), st.sampled_from(DIMS), st.one_of(st.integers(1, 9), st.just(33))
+WHERE = st.integers(0, 90), st.integers(0, 20), st.sampled_from([None, 1, 5, 16, 40])
+
+
 @EACH_VARIANT
 @settings(max_examples=60)
-@given(
-    st.sampled_from(HEADS),
-    st.sampled_from(DIMS),
-    st.one_of(st.integers(1, 9), st.just(33)),
-    st.integers(0, 90),
-    st.integers(0, 20),
-    st.sampled_from([None, 1, 5, 16, 40]),
-    st.sampled_from([0.1, 1.0, 30.0, 1000.0]),
-    st.integers(0, 99),
-)
+@given(*SHAPES, *WHERE, st.sampled_from([0.1, 1.0, 30.0, 1000.0]), st.integers(0, 99))
 def test_it_is_softmax_over_what_a_row_sees(variant, heads, dim, num, at, behind, window, spread, seed):
-    """Heads that share keys, windows, first positions, caches of any length, scores of thousands: another column's
-    value, or none."""
+    """Shared heads, windows, first positions, any cache, great scores: another column's value, or none."""
     query, keys, values = inputs(num, *heads, dim, at + num + behind, seed, spread)
     with compiled(variant):
         check(query, keys, values, at, window, dim**-0.5)
@@ -93,9 +86,8 @@ def test_one_column_far_above_the_others_is_all_that_counts(variant):
     keys[0, 0, 123], values[0, 0, 123] = 100, 1.5
     with compiled(variant):
         for size in (1.0, 1e4, 1e18):
-            assert (
-                attend_natively(torch.full((1, 1, 32), size, dtype=torch.bfloat16), keys, values, 599, None, 1.0) == 1.5
-            ).all()
+            query = torch.full((1, 1, 32), size, dtype=torch.bfloat16)
+            assert (attend_natively(query, keys, values, 599, None, 1.0) == 1.5).all()
 
 
 @pytest.mark.parametrize(

@@ -168,8 +168,7 @@ def test_a_model_that_does_more_runs_by_its_modules(change):
 
 @pytest.mark.parametrize("name", ["gemma3", "mistral"])
 def test_two_threads_at_once(name):
-    """Python runs other threads during a call: a viewer's race and a page's probe would write into each other's
-    memory."""
+    """Python runs other threads during a call: two races would write into each other's memory."""
     model = prepare(made(name))  # its tables are yet to be made, by both
     ids = ids_of(name)
     expected = rows_of(target_of(name, 1024), ids[:200], 13)
@@ -193,8 +192,7 @@ def test_two_threads_at_once(name):
 
 
 def test_tables_live_as_long_as_the_call_that_reads_them():
-    """Another thread's longer cache makes new tables; the old ones would be freed under a call that is still
-    running."""
+    """Another thread's longer cache makes new tables; a running call would lose the old ones."""
     model = prepare(made("llama"))
     target = StaticTarget(model, 256, (1,))
     native, forward = model.model.get_decoder(), target._buffers._whole

@@ -68,9 +68,8 @@ def test_eagle3_rows_are_those_of_torch(form, rounded):
     linears = {type(module) for module in made.modules() if isinstance(module, NativeLinear)}
     assert linears == {ByteLinear if rounded else NativeLinear}
     for ends in ([3], [len(PROMPT) - 2]):
-        both = (
-            rows_of(drafter_with("eagle3", made, natively, 64), ends, [5, 500, 9, 77]) for natively in (True, False)
-        )
+        drafters = (drafter_with("eagle3", made, natively, 64) for natively in (True, False))
+        both = (rows_of(drafter, ends, [5, 500, 9, 77]) for drafter in drafters)
         for place, (ours, theirs) in enumerate(zip(*both, strict=True)):
             limit = 0.08 if place else 0.03  # random weights amplify what is fed back
             assert torch.isfinite(ours).all() and error_of(ours, theirs) < limit, f"row {place}"

@@ -39,6 +39,8 @@ MOST = {1: 127, 2: 32639}
 HALF_A_BIT = 1.001 * 2.0**-8  # what rounding to bfloat16 changes
 TINY = 2.0**-126  # products of AVX512_BF16 are 0 where they are smaller than a normal float32
 acts = st.sampled_from([None, 0, 1])
+SIZE, FEW, SEEDS = st.integers(1, 100), st.integers(1, 40), st.integers(0, 99)
+SPREADS = st.sampled_from([1.0, 1e-3, 1e3])
 
 
 def native(linear: nn.Linear, act: int | None = None, variant: str = VARIANTS[0], row_bytes: int = 0) -> NativeLinear:
@@ -75,22 +77,13 @@ def check_linear(linear: nn.Linear, x: Tensor, act: int | None, variant: str) ->
 
 @EACH_VARIANT
 @settings(max_examples=60)
-@given(
-    st.integers(1, 100),
-    st.integers(1, 130),
-    st.one_of(st.integers(1, 40), st.just(256)),
-    acts,
-    st.booleans(),
-    st.sampled_from([1.0, 1e-3, 1e3]),
-    st.integers(0, 99),
-)
+@given(SIZE, st.integers(1, 130), FEW | st.just(256), acts, st.booleans(), SPREADS, SEEDS)
 def test_it_is_the_linear_that_it_was_made_of(variant, num, half_k, num_rows, act, bias, spread, seed):
     """Outputs that fill no block of 32, few inputs, many rows: another output's number, or one left out; a value
     multiplied by another one's gate, or by another function of it than the model's."""
     num, spread = (num, spread) if act is None else (-(-num // 32) * 32, min(spread, 10.0))
-    check_linear(
-        linear_of(num, 2 * half_k, bias, seed), random(num_rows, 2 * half_k, seed=seed + 2, spread=spread), act, variant
-    )
+    rows = random(num_rows, 2 * half_k, seed=seed + 2, spread=spread)
+    check_linear(linear_of(num, 2 * half_k, bias, seed), rows, act, variant)
 
 
 @EACH_VARIANT
@@ -125,8 +118,7 @@ def test_infinities_and_nan_are_kept(variant, act):
 
 @EACH_VARIANT
 def test_negative_gates_of_any_size_close(variant):
-    """The exponential in a gate is cut off where it would overflow: a very negative gate must give 0, not a small part
-    of a huge number."""
+    """A gate's exponential is cut off where it would overflow: a very negative gate must give 0."""
     plain = nn.Linear(2, 32, False, dtype=torch.bfloat16).requires_grad_(False)
     plain.weight.zero_()
     plain.weight[:16, 0], plain.weight[16:, 1] = 1, 1
@@ -175,19 +167,9 @@ def weights_of(weight: Tensor) -> Tensor:
 @needs_byte_kernels
 @EACH_BYTE_VARIANT
 @settings(max_examples=60)
-@given(
-    st.integers(1, 100),
-    st.integers(1, 20),
-    st.one_of(st.integers(1, 30), st.just(100)),
-    acts,
-    st.booleans(),
-    st.sampled_from([1, 2]),
-    st.sampled_from([1e-3, 1.0, 1e3]),
-    st.integers(0, 99),
-)
+@given(SIZE, st.integers(1, 20), FEW | st.just(100), acts, st.booleans(), st.sampled_from([1, 2]), SPREADS, SEEDS)
 def test_the_sums_are_those_of_what_was_rounded(variant, num, sixteens, num_rows, act, bias, row_bytes, spread, seed):
-    """A block's last outputs, another group's scale, half of a row's number, or what is taken off for unsigned
-    bytes."""
+    """A block's last outputs, another group's scale, half a number, or what is taken off for unsigned bytes."""
     num, k = num if act is None else -(-num // 32) * 32, 16 * sixteens
     plain, x = linear_of(num, k, bias, seed), random(num_rows, k, seed=seed + 2, spread=spread)
     plain.weight.mul_(torch.logspace(-3, 1, k).bfloat16()), x.mul_(torch.logspace(1, -3, k).bfloat16())
@@ -273,8 +255,7 @@ def test_a_step_reads_a_byte_a_weight():
 
 
 def test_rows_come_in_any_shape_and_others_are_refused():
-    """Rows of a larger or transposed tensor, none at all, a vector; bytes of another dtype or length would be read as
-    other numbers."""
+    """Rows of a larger or transposed tensor, none, a vector; other dtypes or lengths would be other numbers."""
     plain = linear_of(40, 24, True)
     linear, x = native(plain), random(24, 6, 24, seed=3)
     for rows in (x, x[:, ::2], x[:, 1], x.transpose(0, 1), x[..., 0, :][None, None], x.permute(2, 1, 0), x[0, 0]):
@@ -288,8 +269,7 @@ def test_rows_come_in_any_shape_and_others_are_refused():
 
 @pytest.mark.parametrize("row_bytes", [0, pytest.param(2, marks=needs_byte_kernels)])
 def test_it_owns_what_it_reads(row_bytes):
-    """The first linear's memory would be given to others while the compiled one reads it; or the roofline count other
-    bytes than a step reads."""
+    """The first linear's memory would be given away while it is read; or the roofline count other bytes."""
     plain, x = linear_of(83, 144, True, seed=4), random(5, 144)
     linear = native(plain, row_bytes=row_bytes)
     expected = linear(x)

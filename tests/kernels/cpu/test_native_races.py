@@ -69,8 +69,7 @@ UNFIT: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("what", sorted(UNFIT))
 def test_what_does_not_fit_stays_as_it_was(what):
-    """A model of another size would be read beyond its memory, one of another activation be another model; and all the
-    others not run at all."""
+    """A model of another size would be read beyond its memory, one of another activation be another model."""
     make, said = UNFIT[what]
     model, again = make(), make()
     ready = prepare(model)

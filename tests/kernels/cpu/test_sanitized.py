@@ -28,8 +28,7 @@ pytestmark = [needs_byte_kernels, pytest.mark.skipif(CC is None, reason="there i
 
 @pytest.fixture(scope="module")
 def instrumented(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a process whose kernels are compiled by the engine, by a compiler that instruments and takes
-    warnings for errors."""
+    """The environment of a process whose kernels a compiler instruments, taking warnings for errors."""
     folder = tmp_path_factory.mktemp("sanitized")
     libraries = [
         subprocess.run([str(CC), f"-print-file-name={name}.so"], capture_output=True, text=True, check=True).stdout

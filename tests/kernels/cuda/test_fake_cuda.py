@@ -83,8 +83,7 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
 
 @pytest.mark.parametrize(("name", "dtype"), STEPS, ids=lambda x: str(x).removeprefix("torch."))
 def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
-    """Tensors handed to kernels would lie on the CPU, or be made by asking the host. The launches themselves write
-    nothing here."""
+    """Tensors for kernels would lie on the CPU, or be made by asking the host. Launches write nothing here."""
     monkeypatch.setattr(preparing, "_check_faithful", lambda *unused, **more: None)
     monkeypatch.setattr(preparing, "check_agreement", lambda unused: None)
     model = fresh(name, dtype)
@@ -166,9 +165,8 @@ def test_a_race_is_run_and_judged(monkeypatch, few_rows, tmp_path):
             LaneSpec("baseline", width=4),
             LaneSpec("drafted", drafter="ngram", k=3, width=4),
         )
-        race = TorchRace(
-            loaded, RaceSpec(lanes, SamplingParams(temperature=0.7, max_new_tokens=8), audit=True), Prompt("", PROMPT)
-        )
+        spec = RaceSpec(lanes, SamplingParams(temperature=0.7, max_new_tokens=8), audit=True)
+        race = TorchRace(loaded, spec, Prompt("", PROMPT))
         events = list(race.events())
         assert not [e for e in events if isinstance(e.event, Failed)]
         assert race.result()["verdicts"]["drafted"]["kind"] == "identical_bits"
@@ -179,8 +177,7 @@ def test_a_race_is_run_and_judged(monkeypatch, few_rows, tmp_path):
 
 
 def test_torch_is_set_as_the_engine_needs_it():
-    """cuDNN's attention prepares every shape again in each thread; and where an image allows TF32 the angles of late
-    positions are others."""
+    """cuDNN's attention prepares every shape again in each thread; TF32 makes late positions' angles others."""
     torch.backends.cuda.enable_cudnn_sdp(True)
     torch.set_float32_matmul_precision("high")
     try:

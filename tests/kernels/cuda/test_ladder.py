@@ -74,8 +74,7 @@ def test_where_memory_runs_out_there_is_no_plain_lane_or_no_race(where, monkeypa
 
 
 def test_what_fails_in_a_step_ends_the_race_and_the_next_one_runs(monkeypatch):
-    """A kernel that fails in the middle would fail in every race after it; the lanes that are left would race on over
-    a broken device."""
+    """A kernel that fails once would fail in every later race; or the lanes left race on over a broken device."""
     faults: list[tuple[Exception, str, str]] = [
         (no_memory(), "not enough memory", ""),
         (RuntimeError(GONE), f"{GONE}; the next race runs without what failed", f"{NO_GRAPHS}RuntimeError: {GONE}"),
@@ -252,8 +251,7 @@ def test_without_triton_races_run_on_torchs_kernels_and_say_why(monkeypatch, tmp
 
 
 def test_a_device_lost_to_a_kernel_is_named_and_a_restart_goes_on_without_it(monkeypatch, tmp_path):
-    """The page would say that a model is ready, and every race would fail as a fault of this program, after a restart
-    again."""
+    """The page would say that a model is ready, and every race would fail, after a restart again."""
     kernels_are_tried(monkeypatch, tmp_path)
 
     def lost(*unused: Any) -> None:

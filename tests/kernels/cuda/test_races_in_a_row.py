@@ -37,13 +37,11 @@ NO_GRAPHS = "; no CUDA graphs: "
 @pytest.mark.slow
 @pytest.mark.parametrize("is_cuda", [True, False], ids=["CUDA", "CPU"])
 def test_nothing_of_a_race_is_left_when_the_next_begins(is_cuda, no_chance, monkeypatch):
-    """Each race would keep its caches, and graphs that break a capture of a later race when they go, until a garbage
-    collection comes by chance."""
+    """Each race would keep its caches and graphs, which break a later capture when they go at last."""
     drafters = [*LANES.values(), f"hybrid:ngram+{LANES['eagle3']}"]
     with fake_cuda() if is_cuda else nullcontext() as device:
-        loaded, draft = (
-            on_device(folder) if is_cuda else load(str(folder), "bfloat16", "cpu") for folder in (TRAINED, DRAFT)
-        )
+        at_hand = on_device if is_cuda else lambda folder: load(str(folder), "bfloat16", "cpu")
+        loaded, draft = map(at_hand, (TRAINED, DRAFT))
         monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: draft)
         assert loaded.prepared and draft.prepared, "made ready before anything is counted"
         monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # pytest keeps an error's frames

@@ -102,8 +102,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Child:
     ids=["right", "wrong", "wrong, and the device is lost", "killed", "ended", "hangs", "half a line"],
 )
 def test_a_part_that_fails_stays_off_and_the_verdict_is_kept(child: Child, does: str, why: str, num: int) -> None:
-    """The page would hang or die with the kernel; or each start would try it again; or the others would stay off, or
-    what is right."""
+    """The page would hang or die with the kernel; or each start try it again; or what is right stay off."""
     off = {"attention": why} if why else {}
     assert child.verdict(does) == (off, num)
     assert child.verdict(HANGS) == (off, 0)
@@ -194,26 +193,18 @@ def without_noise(rows: Any, tokens: Any, keys: Any, temperature: float, pick: A
     return pick(rows, tokens, torch.zeros_like(keys), temperature)
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "fault", "part", "why"),
-    [
-        (GpuLinear, "forward", fail, "linears", "RuntimeError: it fails"),
-        (
-            attention,
-            "attend_rows",
-            nothing,
-            "attention",
-            "Qwen3ForCausalLM: a step of width 2 over 18 columns is wrong",
-        ),
-        (sample, "pick_rows", without_noise, "sampler", "of 8 tokens chosen at temperature 0.8"),
-    ],
-    ids=["raises", "other numbers", "other tokens"],
-)
+FAULTY = [
+    (GpuLinear, "forward", fail, "linears", "RuntimeError: it fails"),
+    (attention, "attend_rows", nothing, "attention", "Qwen3ForCausalLM: a step of width 2 over 18 columns is wrong"),
+    (sample, "pick_rows", without_noise, "sampler", "of 8 tokens chosen at temperature 0.8"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "fault", "part", "why"), FAULTY, ids=["raises", "numbers", "tokens"])
 def test_a_part_that_is_wrong_is_found(
     quick: None, monkeypatch: pytest.MonkeyPatch, owner, name, fault, part, why
 ) -> None:
-    """It would run in every race: another model, or tokens with other odds, and both lanes alike, so no verdict sees
-    it."""
+    """It would run in every race, in both lanes alike, so no verdict sees it: another model or other odds."""
     monkeypatch.setattr(owner, name, fault)
     off, done = found()
     assert off["off"] == part and off["why"].startswith(why) and done == {"done": True}
@@ -268,7 +259,6 @@ def test_a_load_tries_the_parts_apart_once_and_says_what_stays_off(monkeypatch: 
             made = preparing.prepare(on_cuda(copy.deepcopy(model)), progress=lambda text, share: told.append(text))
         assert made.kernels.off == {"attention": "it is wrong here"}
         assert "linears: 13 Triton; attention: torch's; " in (says := made.kernels.runs(made.model)["sentence"])
-        assert says.endswith(
-            "; no Triton attention: it is wrong here; no Triton decoder: it needs the Triton attention"
-        )
+        both = "; no Triton attention: it is wrong here; no Triton decoder: it needs the Triton attention"
+        assert says.endswith(both)
         assert is_first == any("once for this machine" in text for text in told)
