@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import UsageError, in_a_line
-from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SLIDING, SPECULATORS, USUAL, check_fields, layers_config
+from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SLIDING, SPECULATORS, USUAL, all_slide, check_fields, layers_config
 from .head_spec import KINDS, HeadSpec, LayerConfig
 
 DFLASH = "DFlashDraftModel"
@@ -115,6 +115,7 @@ def _zlab(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
         values,
         aux or tuple(i + 1 for i in ids),
         own.get("causal") if causal is None else causal,
+        all_slide(config),
         block_size=values.get("block_size", 16),
         embedding_scale=float(values.get("input_embedding_scale") or 1),
         logit_scale=float(values.get("output_multiplier") or 1),

@@ -130,7 +130,10 @@ CONFIGS = [
     ("dflash", {"block_size": 1}, {}, "block of 1 drafts nothing"),
     ("dflash", {"block_size": "8"}, {}, "block_size is '8'"),
     ("dflash", {"draft_vocab_size": 96}, {}, "lacks lm_head.weight.*96 words"),
-    ("dflash", {}, {"layer_types": ["sliding_attention"], "sliding_window": None}, "sliding_window is None"),
+    ("dflash", {}, {"layer_types": ["sliding_attention"], "sliding_window": None}, "their sliding_window is None"),
+    ("dflash", {}, {"sliding_window": 16}, "sliding_window is 16, but none of its 1 layers slides.*layer_types"),
+    ("dflash", {}, {"sliding_window": 16, "use_sliding_window": True}, "none of its 1 layers slides"),
+    ("dflash", {}, {"is_neox_style": False}, "is_neox_style to False"),
     ("dflash", {}, {"layer_types": ["linear_attention"]}, "linear_attention|not understood"),
     ("dflash", {}, {"layer_types": ["full_attention"] * 2}, "layer_types has 2 entries|not understood"),
     ("dflash", {}, {"hidden_size": 48}, "hidden size 48"),
@@ -155,7 +158,7 @@ KIN = [
     ("zlab", {"architectures": ["DominoDraftModel"]}, "DominoDraftModel"),
     ("zlab", {"dflash_config": {**DFLASH_CONFIG, "projector_type": "domino"}}, "projector_type to 'domino'"),
     ("zlab", {"dflash_config": {**DFLASH_CONFIG, "attention_sink_bias": True}}, "attention_sink_bias"),
-    ("zlab", {"dflash_config": {**DFLASH_CONFIG, "use_swa": True}}, "use_swa"),
+    ("zlab", {"dflash_config": {**DFLASH_CONFIG, "use_swa": True}}, "their sliding_window is None"),
     ("zlab", {"conv_kernel_size": 4}, "conv_kernel_size"),
 ]
 

@@ -111,6 +111,13 @@ FORMS: dict[str, dict[str, dict[str, Any]]] = {
         "biases": {"layers": {"attention_bias": True}},
         "z-lab": {"format": "zlab"},
         "z-lab, sliding": {"format": "zlab", "layers": SLIDING, "causal": (True, False)},
+        "z-lab, sliding by its types alone": {
+            "format": "zlab", "layers": {**SLIDING, "use_sliding_window": False}, "causal": (True, False)
+        },
+        "ModelOpt's windows": {
+            "format": "zlab", "config": {"dflash_config": {**DFLASH_CONFIG, "use_swa": True, "swa_window_size": 4}},
+            "layers": {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2, "sliding_window": 9},
+        },
         "z-lab, sliding, bidirectional": {"format": "zlab", "config": {"is_causal": False}, "layers": SLIDING},
         "z-lab, causal": {"format": "zlab", "config": {"is_causal": True}, "causal": (True, True)},
         "z-lab, causal inside": {
