@@ -22,17 +22,17 @@ MAX_IDS = 12
 FEW_DIFFER = 0.9  # from this share of equal ids on, the tokenizers are taken for two versions of one
 
 
-def target_findings(target: Files) -> Iterator[Finding]:
-    """Whether this engine can run the target at all."""
-    if why := refusal(target.config) or quantised(target.config):
-        yield Finding("fault", "target", f"The target {why}.", "Choose the unquantised model, or another target.")
+def target_findings(target: Files, what: str = "target") -> Iterator[Finding]:
+    """Whether this engine can run the target at all, or what else the model is here."""
+    if why := refusal(target.config):
+        yield Finding("fault", what, f"The {what} {why}.", f"Choose another {what}")
+    elif why := quantised(target.config):
+        yield Finding("fault", what, f"The {what} {why}.", f"Choose the unquantised model, or another {what}")
 
 
 def model_findings(draft: Files, target: Files) -> Iterator[Finding]:
     """A draft model against its target: do the same ids mean the same tokens?"""
-    yield from (
-        Finding(finding.level, "draft model", finding.says, finding.change) for finding in target_findings(draft)
-    )
+    yield from target_findings(draft, "draft model")
     ours, theirs = target.vocabulary, draft.vocabulary
     if not ours or not theirs:
         return

@@ -86,11 +86,13 @@ def draft_model(change: Callable[[dict[str, Any]], None]) -> Plant:
     return plant
 
 
-def quantised(folder: Path) -> tuple[str, Path]:
-    made = Path(shutil.copytree(TRAINED, folder / "target"))
-    config = {**read(made).config, "quantization_config": {"quant_method": "awq"}}
-    (made / "config.json").write_text(json.dumps(config))
-    return f"eagle3:{HEADS['eagle3']}", made
+def target(**values: Any) -> Plant:
+    def plant(folder: Path) -> tuple[str, Path]:
+        made = Path(shutil.copytree(TRAINED, folder / "target"))
+        (made / "config.json").write_text(json.dumps({**read(made).config, **values}))
+        return f"eagle3:{HEADS['eagle3']}", made
+
+    return plant
 
 
 def without(*names: str) -> Callable[[dict[str, Any]], None]:
@@ -178,7 +180,10 @@ BY_FILES: dict[str, tuple[Plant, str, str]] = {
     "a mask token that does not exist": (
         head("dflash", config=setting(mask_token_id=10**6)), "tensors", "trained for",
     ),
-    "a quantised target": (quantised, "target", "unquantised"),
+    "a quantised target": (target(quantization_config={"quant_method": "awq"}), "target", "unquantised"),
+    "a target of text and images": (
+        target(model_type="mistral3", architectures=["Mistral3ForConditionalGeneration"]), "target", "another target",
+    ),
 }  # fmt: skip
 BY_TOKENS: dict[str, tuple[Plant, str, str]] = {
     "weights never trained": (head(tensors=fresh), "weights", "trained checkpoint"),
