@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import PhotofinishError, is_out_of_memory
 from ..core.spec import SamplingParams
@@ -79,10 +79,12 @@ class Checkup:
         loaded = load()
         with ExitStack() as stack:
             heads: list[Variant] = []
-            if self._head is not None and self._kind in KINDS:
-                folder = self._folder(progress)
-                heads = stack.enter_context(variants(self._kind, self._name, folder, self._head, self._target))
+            untested: list[Finding] = []
             try:
+                if self._head is not None and self._kind in KINDS:
+                    embedding: Any = loaded.model.get_input_embeddings().weight
+                    about = self._folder(progress), self._head, self._target, embedding.detach().cpu()
+                    heads, untested = stack.enter_context(variants(self._kind, self._name, *about))
                 encoded = [(prompt.kind, prompt.encode(loaded.tokenizer)) for prompt in prompts]
                 trial = run(loaded, self.drafter, encoded, params, [variant.drafter for variant in heads], progress)
             except Exception as error:
@@ -106,6 +108,7 @@ class Checkup:
             yield from guarded("reduced vocabulary", reduced)
         yield from guarded("acceptance", lambda: placed(drafts, struck(trial.found, self.drafter)))
         yield from guarded("texts", lambda: text_findings(trial))
+        yield from untested
         if not is_faulty(drafts):
             if self._head is not None:
                 forms = partial(template_findings, loaded, self.drafter, prompts, params, progress)

@@ -17,8 +17,11 @@ from engine.cli.main import main
 from engine.core.spec import SamplingParams
 from engine.doctor.checkup import Checkup
 from engine.doctor.defaults import PROMPTS as OWN
+from engine.doctor.files import read_files
 from engine.doctor.findings import Finding, first, is_broken, is_faulty
+from engine.doctor.variants import variants
 from engine.heads.compact import restored
+from engine.heads.names import HeadName
 from engine.loading.loading import LoadedModel, load
 from engine.loading.sources import BUNDLED_HEADS, DEFAULT_TARGET
 from engine.studies.prompts.prompts import FilePrompt
@@ -135,6 +138,11 @@ def fresh(tensors: dict[str, Any]) -> None:
             )
 
 
+def unloaded(name: str) -> Callable[[dict[str, Any]], None]:
+    """One table as before training, in the right shape."""
+    return edit(name, lambda rows: 0.02 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(0)))
+
+
 def foreign(tensors: dict[str, Any]) -> None:
     """A trained head of another target: its hidden states have other directions."""
     order = torch.randperm(tensors["fc.weight"].shape[1], generator=torch.Generator().manual_seed(1))
@@ -190,6 +198,8 @@ BY_TOKENS: dict[str, tuple[Plant, str, str]] = {
     "a head of another target": (head(tensors=foreign), "acceptance", "exactly this target"),
     "a map one off": (reduced(one_off), "settings", "subtract 1"),
     "the residual from the wrong place": (head(config=setting(norm_before_residual=False)), "settings", "true"),
+    "an embedding never loaded": (head(tensors=unloaded("embed_tokens.weight")), "embedding", "embed_tokens.weight"),
+    "an output layer never loaded": (reduced(unloaded("lm_head.weight")), "output layer", "lm_head"),
     "DFlash never trained": (head("dflash", tensors=fresh), "weights", "trained checkpoint"),
 }  # fmt: skip
 # Faults in the heads that ship: these read their target's states well.
@@ -197,6 +207,7 @@ SHIPPED: dict[str, tuple[Plant, str, str]] = {
     "EAGLE-3's tapped layers in another order": (
         shipped("eagle3", config=reading([15, 9, 2])), "settings", "#aux=2,9,15",
     ),
+    "EAGLE-3's states one layer off": (shipped("eagle3", config=reading([1, 8, 14])), "settings", "#aux=2,9,15"),
     "EAGLE-3 of another target": (shipped("eagle3", tensors=foreign), "acceptance", "exactly this target"),
 }  # fmt: skip
 
@@ -263,6 +274,26 @@ def test_a_check_that_raises_costs_only_itself(place: str, monkeypatch: pytest.M
     assert broken.level == "untested" and "AttributeError: no such thing" in broken.says
     rest = [each.check for each in found if each != broken]
     assert len(rest) >= 2 and rest == [each for each in whole if each in rest]
+
+
+@pytest.mark.parametrize(
+    ("angles", "is_tried"),
+    [
+        ({"rope_theta": 1e6}, True),
+        ({"rope_scaling": {"rope_theta": 1e6}}, True),
+        ({"rope_theta": 1e4}, False),
+        ({}, False),
+    ],
+)
+def test_a_base_of_angles_is_compared_wherever_it_is_stated(
+    angles: dict[str, Any], is_tried: bool, tmp_path: Path
+) -> None:
+    """Another base than the target's, or one that is only not stated, 10,000, would cost acceptance unseen."""
+    drafter, _ = head(config=lambda config: config[LAYERS].update({"rope_parameters": None, **angles}))(tmp_path)
+    folder = Path(drafter.partition(":")[2])
+    about = read_files(str(folder)), read_files(str(TRAINED)), trained().model.get_input_embeddings().weight
+    with variants("eagle3", HeadName(), folder, *about) as (found, untested):
+        assert any("rope_theta to the target's, 10000" in each.change for each in found) == is_tried and not untested
 
 
 @pytest.mark.slow
