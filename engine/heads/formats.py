@@ -23,6 +23,10 @@ from .head_spec import KINDS, HeadSpec, LayerConfig
 DFLASH = "DFlashDraftModel"
 
 
+class NoHeadError(UsageError):
+    """A configuration of no draft head that this engine knows."""
+
+
 def spec_of(
     config: Mapping[str, Any],
     name: str,
@@ -62,14 +66,14 @@ def _spec(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
         return _speculators(config, default, aux, causal)
     if "dflash_config" in config or any("DFlash" in name for name in names):
         if names and DFLASH not in names:
-            raise UsageError(
+            raise NoHeadError(
                 f"a head of architecture {names[0]} is not supported; of its kin this engine does {DFLASH}"
             )
         return _zlab(config, num_target_layers, aux, causal)
     if not any("agle3" in name for name in names) and not (
         "draft_vocab_size" in config and names in ([], ["LlamaForCausalLM"])
     ):
-        raise UsageError(
+        raise NoHeadError(
             "this config.json describes no draft head that this engine knows: neither speculators_model_type, nor "
             "dflash_config, nor an Eagle3 architecture"
         )
@@ -91,7 +95,7 @@ def _speculators(
 ) -> HeadSpec:
     kind = config["speculators_model_type"]
     if kind not in KINDS:
-        raise UsageError(f"a speculators head of type {kind!r} is not supported; choose one of: {', '.join(KINDS)}")
+        raise NoHeadError(f"a speculators head of type {kind!r} is not supported; choose one of: {', '.join(KINDS)}")
     check_fields("config.json", {name: value for name, value in config.items() if name not in USUAL}, SPECULATORS)
     given = (_integers(config.get(f"{prefix}aux_hidden_state_layer_ids")) for prefix in ("eagle_", ""))
     ids = aux or next(filter(None, given), default)

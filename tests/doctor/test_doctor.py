@@ -168,6 +168,9 @@ BY_FILES: dict[str, tuple[Plant, str, str]] = {
     "DFlash given as EAGLE-3": (head("dflash", given="eagle3"), "format", "dflash:"),
     "EAGLE-3 given as DFlash": (head("eagle3", given="dflash"), "format", "eagle3:"),
     "a whole model given as a head": (lambda folder: (f"eagle3:{DRAFT}", TRAINED), "format", "draft_model"),
+    "a sliding layer without a window": (
+        head("dflash", config=lambda c: c[LAYERS].update(layer_types=["sliding_attention"] * 2)), "format", "Correct",
+    ),
     "an embedding of other words": (
         head(tensors=lambda t: t.update({"embed_tokens.weight": torch.zeros(9000, t["norm.weight"].shape[0])})),
         "vocabulary",
