@@ -97,9 +97,7 @@ def _unknown(kind: str, name: HeadName, head: Files, target: Files, error: Usage
     if "hidden state" in why:
         change = "Use a head trained for this target, or name the hidden states it should read with #aux="
         return Finding("fault", "tapped layers", why, change)
-    change = (
-        "If that is a mistake, correct the head's config.json; otherwise only a server that does it can run this head"
-    )
+    change = "Correct the head's config.json if that is a mistake in it; if not, this engine cannot run the head"
     if isinstance(error, NoHeadError):
         change = f"Check that this is a draft head, and which kind: {', '.join(KINDS)}, or a whole model (draft_model)"
     return Finding("fault", "format", why, change)

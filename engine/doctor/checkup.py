@@ -93,6 +93,11 @@ class Checkup:
                 yield failed(error) if isinstance(error, PhotofinishError) else broke("race", error)
                 return
             tried = [variant for variant in heads if variant.drafter in trial.variants]
+            if num := len(heads) - len(tried):
+                says = (
+                    f"{num} of {len(heads)} changed heads could not be run, so that their mistakes were not looked for."
+                )
+                untested.append(Finding("untested", "settings", says))
             drafts = list(guarded("acceptance", lambda: draft_findings(trial, tried, self._is_untrained)))
 
         def reduced() -> Iterator[Finding]:

@@ -48,8 +48,7 @@ class Variant:
     check: str = "settings"
 
 
-# A variant without its name; its config.json; tensors to replace, or, if None, to leave out.
-Edit = tuple[Variant, Mapping[str, Any], Mapping[str, Tensor | None]]
+Edit = tuple[Variant, Mapping[str, Any], Mapping[str, Tensor]]  # without its name; its config.json; tensors to replace
 
 
 @contextmanager
@@ -154,38 +153,25 @@ def _borrowed(
 ) -> Iterator[Edit]:
     """The target's rows where the head has others of its own: a table that was never loaded has the right shape too.
     Adds to `untested` what cannot be put in its place."""
-    fits, width = spec.layers.hidden_size == embedding.shape[1], f"{spec.layers.hidden_size} wide, the target's"
-    if (own := tensors.get(EMBEDDING)) is not None and not fits:
-        says = f"The head's embedding is {width} {embedding.shape[1]}: the target's rows do not fit in its place."
-        untested.append(Finding("untested", "embedding", says))
-    elif own is not None and not _same(own, embedding):
-        change = (
-            "Export the head again with the embedding it was trained with, or without embed_tokens.weight, so that it "
-            "uses the target's"
-        )
-        what = "it uses the target's embed_tokens instead of its own"
-        yield Variant("", change, what, check="embedding"), config, {EMBEDDING: None}
-    if (own := tensors.get(OUTPUT)) is None:
-        return
-    theirs = _output_rows(target, embedding) if fits else None
-    if theirs is None:
-        says = f"The head's output layer is {width} {embedding.shape[1]}" if not fits else "The target is pickled"
-        untested.append(Finding("untested", "output layer", f"{says}: the target's rows were not put in its place."))
-        return
-    d2t, t2d = (info_of(name, tensors[name]) if name in tensors else None for name in TABLES)
-    ids = draft_ids(d2t, t2d, len(own), len(theirs), spec.draft_vocab_size)
-    rows = theirs[: len(own)] if ids is None else theirs[ids]
-    if not _same(own, rows):
-        change = "Export the head again with the lm_head it was trained with; the target's rows of its words are better"
-        what = "lm_head has the target's rows of its words instead of its own"
-        changed = torch.cat([rows.to(own.dtype), own[len(rows) :]])
-        yield Variant("", change, what, check="output layer"), config, {OUTPUT: changed}
-
-
-def _same(own: Tensor, theirs: Tensor) -> bool:
-    """Whether the rows that both have are equal in the target's dtype; the others are padding."""
-    num = min(len(own), len(theirs))
-    return torch.equal(own[:num].to(theirs.dtype), theirs[:num])
+    for name, check in ((EMBEDDING, "embedding"), (OUTPUT, "output layer")):
+        if (own := tensors.get(name)) is None:
+            continue
+        rows = embedding if name == EMBEDDING else _output_rows(target, embedding)
+        if rows is None or rows.shape[1] != own.shape[1]:
+            why = "it is pickled" if rows is None else f"its are {rows.shape[1]} wide, the head's {own.shape[1]}"
+            says = f"The target's rows were not tried in place of the head's {name}: {why}."
+            untested.append(Finding("untested", check, says))
+            continue
+        if name == OUTPUT:
+            d2t, t2d = (info_of(table, tensors[table]) if table in tensors else None for table in TABLES)
+            ids = draft_ids(d2t, t2d, len(own), len(rows), spec.draft_vocab_size)
+            rows = rows if ids is None else rows[ids]
+        rows = rows[: len(own)]  # both may be padded
+        if not torch.equal(own[: len(rows)].to(rows.dtype), rows):
+            change = f"Export the head again with the {name} that it was trained with, or with the target's rows"
+            what = f"the target's rows are in place of its {name}"
+            changed = torch.cat([rows.to(own.dtype), own[len(rows) :]])
+            yield Variant("", change, what, check=check), config, {name: changed}
 
 
 def _output_rows(target: Files, embedding: Tensor) -> Tensor | None:
@@ -216,13 +202,12 @@ def _with_theta(config: Mapping[str, Any], theta: float) -> dict[str, Any]:
     return {**config, **ropes, THETA: theta}
 
 
-def _write(place: Path, folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor | None]) -> None:
-    """A head with these tensors, except those that are None; without any, with links to the weights in `folder`."""
+def _write(place: Path, folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """A head with these tensors; without any, with links to the weights in `folder`."""
     place.mkdir()
     (place / "config.json").write_text(json.dumps(config), encoding="utf-8")
     if tensors:
-        kept = {name: value.contiguous() for name, value in tensors.items() if value is not None}
-        save_file(kept, place / "model.safetensors")
+        save_file({name: value.contiguous() for name, value in tensors.items()}, place / "model.safetensors")
         return
     for path in (*weights_files(folder), *folder.glob("*.index.json")):
         (place / path.name).symlink_to(path.resolve())

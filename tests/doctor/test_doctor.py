@@ -185,12 +185,8 @@ BY_FILES: dict[str, tuple[Plant, str, str]] = {
         "vocabulary map",
         "same training run",
     ),
-    "a layer lost": (head(tensors=without("layers.0.mlp.up_proj.weight")), "tensors", "trained for"),
     "a draft model with two tokens swapped": (draft_model(swapped), "vocabulary", "into its folder"),
     "a draft model with another token": (draft_model(renamed), "vocabulary", "into its folder"),
-    "a mask token that does not exist": (
-        head("dflash", config=setting(mask_token_id=10**6)), "tensors", "trained for",
-    ),
     "a quantised target": (target(quantization_config={"quant_method": "awq"}), "target", "unquantised"),
     "a target of text and images": (
         target(model_type="mistral3", architectures=["Mistral3ForConditionalGeneration"]), "target", "another target",

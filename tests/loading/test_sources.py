@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
-)
+from transformers.models.auto import modeling_auto
 
 from engine.core.errors import RaceError, UnsupportedModel, UsageError
 from engine.kernels.cpu.kernels import CpuKernels
@@ -227,9 +224,9 @@ def test_other_names_for_sizes_are_left_to_the_engine(config):
 
 def test_what_transformers_loads_as_no_language_model_is_refused_by_name():
     """Mistral 3 would be fetched whole, and then refused in transformers' words; or Gemma 3, which runs, be refused."""
-    for kind, name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items():
+    for kind, name in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items():
         why = refusal({"model_type": kind, "architectures": [name], "text_config": {"n_head": 4}})
-        assert (name in why) == (kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), (kind, why)
+        assert (name in why) == (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), (kind, why)
 
 
 def test_a_repository_is_refused_by_its_config_alone(monkeypatch, tmp_path):
