@@ -94,9 +94,7 @@ class Checkup:
                 return
             tried = [variant for variant in heads if variant.drafter in trial.variants]
             if num := len(heads) - len(tried):
-                says = (
-                    f"{num} of {len(heads)} changed heads could not be run, so that their mistakes were not looked for."
-                )
+                says = f"{num} of {len(heads)} changed heads could not be run: nothing is known of these changes."
                 untested.append(Finding("untested", "settings", says))
             drafts = list(guarded("acceptance", lambda: draft_findings(trial, tried, self._is_untrained)))
 

@@ -25,7 +25,7 @@ from engine.heads.names import HeadName
 from engine.loading.loading import LoadedModel, load
 from engine.loading.sources import BUNDLED_HEADS, DEFAULT_TARGET
 from engine.studies.prompts.prompts import FilePrompt
-from tests.helpers.heads import HEADS, changed, read
+from tests.helpers.heads import FORMATS, FORMS, HEADS, changed, formats_target, random_head, read, save
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import DRAFT, PROMPTS, trained
 
@@ -293,6 +293,19 @@ def test_a_base_of_angles_is_compared_wherever_it_is_stated(
     about = read_files(str(folder)), read_files(str(TRAINED)), trained().model.get_input_embeddings().weight
     with variants("eagle3", HeadName(), folder, *about) as (found, untested):
         assert any("rope_theta to the target's, 10000" in each.change for each in found) == is_tried and not untested
+
+
+def test_tables_of_another_width_are_said_to_be_untested(tmp_path: Path) -> None:
+    """Nothing said would read as nothing found."""
+    folder = save(tmp_path, *random_head("eagle3", **FORMS["eagle3"]["another width"]))
+    about = read_files(str(folder)), read_files(str(FORMATS / "target"))
+    embedding: Any = formats_target().model.get_input_embeddings().weight
+    with variants("eagle3", HeadName(), folder, *about, embedding) as (_, untested):
+        assert [(each.level, each.check) for each in untested] == [
+            ("untested", "embedding"),
+            ("untested", "output layer"),
+        ]
+    assert all("64 wide, the head's 48" in each.says for each in untested)
 
 
 @pytest.mark.slow
