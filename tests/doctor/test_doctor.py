@@ -206,7 +206,6 @@ SHIPPED: dict[str, tuple[Plant, str, str]] = {
     "EAGLE-3's tapped layers in another order": (
         shipped("eagle3", config=reading([15, 9, 2])), "settings", "#aux=2,9,15",
     ),
-    "EAGLE-3's states one layer off": (shipped("eagle3", config=reading([1, 8, 14])), "settings", "#aux=2,9,15"),
     "EAGLE-3 of another target": (shipped("eagle3", tensors=foreign), "acceptance", "exactly this target"),
 }  # fmt: skip
 
