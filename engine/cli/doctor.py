@@ -133,8 +133,8 @@ DOCTOR = Command(
     _doctor,
     "Example: python -m engine doctor --target Qwen/Qwen3-8B --drafter eagle3:RedHatAI/Qwen3-8B-speculator.eagle3. "
     "First the files: format, sizes, tapped layers, vocabulary. Then races of a few prompts: how often each guess is "
-    "right, and whether a head is right more often with one of its settings changed. At last whether it pays. Servers: "
-    f"python -m engine doctor --lane plain={PREFIX}http://localhost:8000/v1 --lane "
+    "right, and whether a head is right more often with one setting or table changed. At last whether it pays. "
+    f"Servers: python -m engine doctor --lane plain={PREFIX}http://localhost:8000/v1 --lane "
     f"spec={PREFIX}http://localhost:8001/v1 --model NAME. Exit status: 0 no fault; 1 a fault, or a check failed; 2 it "
     "could not be checked, or the arguments cannot be used; 130 interrupted.",
 )

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import UsageError, sentence
-from ..heads.formats import spec_of
+from ..heads.formats import NoHeadError, spec_of
 from ..heads.head_spec import KINDS, HeadSpec
 from ..heads.names import HeadName
 from ..heads.shapes import EMBEDDING, OUTPUT, RESTORED, fitted, unpacked
@@ -22,17 +22,17 @@ MAX_IDS = 12
 FEW_DIFFER = 0.9  # from this share of equal ids on, the tokenizers are taken for two versions of one
 
 
-def target_findings(target: Files) -> Iterator[Finding]:
-    """Whether this engine can run the target at all."""
-    if why := refusal(target.config) or quantised(target.config):
-        yield Finding("fault", "target", f"The target {why}.", "Choose the unquantised model, or another target.")
+def target_findings(target: Files, what: str = "target") -> Iterator[Finding]:
+    """Whether this engine can run the target at all, or what else the model is here."""
+    if why := refusal(target.config):
+        yield Finding("fault", what, f"The {what} {why}.", f"Choose another {what}")
+    elif why := quantised(target.config):
+        yield Finding("fault", what, f"The {what} {why}.", f"Choose the unquantised model, or another {what}")
 
 
 def model_findings(draft: Files, target: Files) -> Iterator[Finding]:
     """A draft model against its target: do the same ids mean the same tokens?"""
-    yield from (
-        Finding(finding.level, "draft model", finding.says, finding.change) for finding in target_findings(draft)
-    )
+    yield from target_findings(draft, "draft model")
     ours, theirs = target.vocabulary, draft.vocabulary
     if not ours or not theirs:
         return
@@ -63,7 +63,7 @@ def head_findings(kind: str, name: HeadName, head: Files, target: Files) -> Iter
     try:
         spec = _spec(kind, name, head, target)
     except UsageError as error:
-        yield _unknown(kind, name, head, target, str(error))
+        yield _unknown(kind, name, head, target, error)
         return
     states = ", ".join(map(str, spec.hidden_layers[:MAX_IDS]))
     yield Finding("ok", "format", f"A head of kind {kind}, reading hidden states {states}.")
@@ -83,8 +83,9 @@ def _spec(kind: str, name: HeadName, head: Files, target: Files) -> HeadSpec:
     return spec_of(head.config, head.name, kind, num_layers, name.aux, name.causal)
 
 
-def _unknown(kind: str, name: HeadName, head: Files, target: Files, why: str) -> Finding:
+def _unknown(kind: str, name: HeadName, head: Files, target: Files, error: UsageError) -> Finding:
     """The fault in a configuration that makes no head of this kind, by what would make one."""
+    why = sentence(str(error))
     for candidate in KINDS:
         try:
             _spec(candidate, HeadName(name.source), head, target)
@@ -93,12 +94,14 @@ def _unknown(kind: str, name: HeadName, head: Files, target: Files, why: str) ->
         if candidate != kind:
             change = f"Give it as --drafter {candidate}:{name.source or head.name}"
             return Finding("fault", "format", f"This is a head of kind {candidate}, not {kind}.", change)
-        return Finding("fault", "format", f"{sentence(why)}", "Leave out the options after #.")
+        return Finding("fault", "format", why, "Leave out the options after #")
     if "hidden state" in why:
         change = "Use a head trained for this target, or name the hidden states it should read with #aux="
-        return Finding("fault", "tapped layers", sentence(why), change)
-    change = f"Check that this is a draft head, and which kind: {', '.join(KINDS)}, or a whole model (draft_model)"
-    return Finding("fault", "format", sentence(why), change)
+        return Finding("fault", "tapped layers", why, change)
+    change = "Correct the head's config.json if that is a mistake in it; if not, this engine cannot run the head"
+    if isinstance(error, NoHeadError):
+        change = f"Check that this is a draft head, and which kind: {', '.join(KINDS)}, or a whole model (draft_model)"
+    return Finding("fault", "format", why, change)
 
 
 def _trained_for(head: Files, target: Files) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import PhotofinishError, is_out_of_memory, sentence
 from ..core.spec import SamplingParams
@@ -82,10 +82,12 @@ class Checkup:
             yield Finding("untested", "penalties", sentence(says))
         with ExitStack() as stack:
             heads: list[Variant] = []
-            if self._head is not None and self._kind in KINDS:
-                folder = self._folder(progress)
-                heads = stack.enter_context(variants(self._kind, self._name, folder, self._head, self._target))
+            untested: list[Finding] = []
             try:
+                if self._head is not None and self._kind in KINDS:
+                    embedding: Any = loaded.model.get_input_embeddings().weight
+                    about = self._folder(progress), self._head, self._target, embedding.detach().cpu()
+                    heads, untested = stack.enter_context(variants(self._kind, self._name, *about))
                 encoded = [(prompt.kind, prompt.encode(loaded.tokenizer)) for prompt in prompts]
                 trial = run(loaded, self.drafter, encoded, params, [variant.drafter for variant in heads], progress)
             except Exception as error:
@@ -94,6 +96,9 @@ class Checkup:
                 yield failed(error) if isinstance(error, PhotofinishError) else broke("race", error)
                 return
             tried = [variant for variant in heads if variant.drafter in trial.variants]
+            if num := len(heads) - len(tried):
+                says = f"{num} of {len(heads)} changed heads could not be run: nothing is known of these changes."
+                untested.append(Finding("untested", "settings", says))
             drafts = list(guarded("acceptance", lambda: draft_findings(trial, tried, self._is_untrained)))
 
         def reduced() -> Iterator[Finding]:
@@ -109,6 +114,7 @@ class Checkup:
             yield from guarded("reduced vocabulary", reduced)
         yield from guarded("acceptance", lambda: placed(drafts, struck(trial.found, self.drafter)))
         yield from guarded("texts", lambda: text_findings(trial))
+        yield from untested
         if not is_faulty(drafts):
             if self._head is not None:
                 forms = partial(template_findings, loaded, self.drafter, prompts, params, progress)

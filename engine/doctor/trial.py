@@ -141,7 +141,7 @@ def draft_findings(trial: Trial, tried: Sequence[Variant], untrained: Callable[[
     if best := _likeliest(trial, tried, right):
         changed = share(trial.right(best.drafter))
         says = f"Its first guess is right at {own:.0%} of {num} positions, and at {changed:.0%} if {best.what}."
-        yield Finding("fault", "settings", says, best.change)
+        yield Finding("fault", best.check, says, best.change)
         return
     written = trial.written
     chance = max(written.values()) / written.total()

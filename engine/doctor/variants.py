@@ -6,23 +6,31 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ..heads.formats import spec_of
+from ..heads.head_spec import HeadSpec
 from ..heads.names import HeadName
+from ..heads.shapes import EMBEDDING, OUTPUT, info_of
+from ..heads.vocabulary import TABLES, draft_ids
 from ..layers.published import text_part
-from ..loading.sources import weights_files
+from ..loading.load_head import read_tensors
+from ..loading.sources import find, weights_files
 from .files import Files
+from .findings import Finding
 
 MAX_PERMUTED = 4  # more hidden states have too many orders to try
-THETA = "rope_theta"
+THETA, USUAL_THETA = "rope_theta", 10_000.0  # the base of angles, and what transformers assumes for one that is omitted
+ROPES = ("rope_parameters", "rope_scaling")
 
 
 @dataclass(frozen=True)
@@ -30,17 +38,25 @@ class Variant:
     """drafter: how the head with the change is named.
     change: what to change in the given one, as an instruction.
     what: how it differs, after "if".
-    is_reversed: it reads the same hidden states in reverse order."""
+    is_reversed: it reads the same hidden states in reverse order.
+    check: of a finding about it."""
 
     drafter: str
     change: str
     what: str = "that is changed"
     is_reversed: bool = False
+    check: str = "settings"
+
+
+Edit = tuple[Variant, Mapping[str, Any], Mapping[str, Tensor]]  # without its name; its config.json; tensors to replace
 
 
 @contextmanager
-def variants(kind: str, name: HeadName, folder: Path, head: Files, target: Files) -> Iterator[list[Variant]]:
-    """The variants of the head in this folder, as long as the context lasts. They share its weights."""
+def variants(
+    kind: str, name: HeadName, folder: Path, head: Files, target: Files, embedding: Tensor
+) -> Iterator[tuple[list[Variant], list[Finding]]]:
+    """The variants of the head in this folder, as long as the context lasts, and which could not be made. embedding:
+    the target's, [vocab, hidden]."""
     num_layers = text_part(target.config)["num_hidden_layers"]
     spec = spec_of(head.config, head.name, kind, num_layers, name.aux, name.causal)
     candidates = [
@@ -59,15 +75,17 @@ def variants(kind: str, name: HeadName, folder: Path, head: Files, target: Files
             for word in ("causal", "bidirectional")
             if any(is_causal != (word == "causal") for is_causal in spec.causal)
         ]
+    tensors, untested = read_tensors(folder), list[Finding]()
     with TemporaryDirectory() as place:
-        can_copy = all(path.suffix == ".safetensors" for path in weights_files(folder))
-        for change, config, tables in _edited(head, target, spec):
-            if tables and not can_copy:
-                continue
-            made = _write(Path(place) / str(len(candidates)), folder, config, tables)
+        for variant, config, changes in (
+            *_edited(head.config, tensors, target, spec),
+            *_borrowed(head.config, tensors, target, spec, embedding, untested),
+        ):
+            made = Path(place) / str(len(candidates))
+            _write(made, folder, config, {**tensors, **changes} if changes else {})
             options = f"#aux={_comma(name.aux)}" if name.aux else ""
-            candidates.append(Variant(f"{kind}:{made}{options}", change))
-        yield candidates
+            candidates.append(replace(variant, drafter=f"{kind}:{made}{options}"))
+        yield candidates, untested
 
 
 def _in_config(config: Mapping[str, Any], ids: tuple[int, ...], wanted: tuple[int, ...]) -> str:
@@ -99,28 +117,22 @@ def _tapped(ids: tuple[int, ...], num_layers: int) -> Iterator[tuple[tuple[int, 
         )
 
 
-def _edited(head: Files, target: Files, spec: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Tensor]]]:
-    """Changes of the configuration or of the tables: the instruction, config.json, tables to replace."""
-    config = dict(head.config)
+def _edited(config: Mapping[str, Any], tensors: Mapping[str, Tensor], target: Files, spec: HeadSpec) -> Iterator[Edit]:
+    """Other settings, in the configuration or in the tables."""
     layers = "transformer_layer_config" if isinstance(config.get("transformer_layer_config"), Mapping) else ""
-    own: dict[str, Any] = dict(config[layers] if layers else config)
-    theta, wanted = _theta(own), _theta(text_part(target.config))
-    if wanted and theta and theta != wanted:
-        turned = {key: value for key, value in own.items() if key not in ("rope_parameters", "rope_scaling")}
-        turned[THETA] = wanted
-        where = f"{layers + ': ' if layers else ''}{THETA}"
-        yield (f"Set {where} to the target's, {wanted:g}, in the head's config.json, instead of {theta:g}",
-               {**config, layers: turned} if layers else turned, {})  # fmt: skip
+    own, wanted = config[layers] if layers else config, text_part(target.config)
+    for theta in sorted(_thetas(wanted) - _thetas(own)):
+        where, now = f"{layers + ': ' if layers else ''}{THETA}", ", ".join(f"{each:g}" for each in _thetas(own))
+        change = f"Set {where} to the target's, {theta:g}, in the head's config.json, instead of {now}"
+        turned = _with_theta(own, theta)
+        yield Variant("", change), {**config, layers: turned} if layers else turned, {}
     if spec.kind == "eagle3":
         flag = not spec.norm_before_residual
-        yield f"Set norm_before_residual to {str(flag).lower()} in the head's config.json", {
-            **config, "norm_before_residual": flag,
-        }, {}  # fmt: skip
-    d2t = head.tensors.get("d2t")
-    if d2t is not None and d2t.values is not None:
-        ids = torch.tensor(d2t.values)
+        change = f"Set norm_before_residual to {str(flag).lower()} in the head's config.json"
+        yield Variant("", change), {**config, "norm_before_residual": flag}, {}
+    if (ids := tensors.get("d2t")) is not None:
         rows = torch.arange(len(ids))
-        num_words = text_part(target.config).get("vocab_size") or 0
+        num_words = wanted.get("vocab_size") or 0
         for change, offsets in (
             ("d2t holds the target's ids themselves: subtract each row's number", ids - rows),
             ("d2t is one off: subtract 1 from each entry", ids - 1),
@@ -128,35 +140,77 @@ def _edited(head: Files, target: Files, spec: Any) -> Iterator[tuple[str, dict[s
         ):
             leads = rows + offsets
             if len(leads.unique()) == len(leads) and int(leads.min()) >= 0 and int(leads.max()) < num_words:
-                yield change, config, {"d2t": offsets}
+                yield Variant("", change), config, {"d2t": offsets}
 
 
-def _theta(config: Mapping[str, Any]) -> float | None:
-    """The one base of a configuration's angles; None without one, or if they differ by layer."""
-    parameters = config.get("rope_parameters")
-    theta = parameters.get(THETA) if isinstance(parameters, Mapping) else None
-    return theta or config.get(THETA)
+def _borrowed(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    target: Files,
+    spec: HeadSpec,
+    embedding: Tensor,
+    untested: list[Finding],
+) -> Iterator[Edit]:
+    """The target's rows where the head has others of its own: a table that was never loaded has the right shape too.
+    Adds to `untested` what cannot be put in its place."""
+    for name, check in ((EMBEDDING, "embedding"), (OUTPUT, "output layer")):
+        if (own := tensors.get(name)) is None:
+            continue
+        rows = embedding if name == EMBEDDING else _output_rows(target, embedding)
+        if rows is None or rows.shape[1] != own.shape[1]:
+            why = "it is pickled" if rows is None else f"its are {rows.shape[1]} wide, the head's {own.shape[1]}"
+            says = f"The target's rows were not tried in place of the head's {name}: {why}."
+            untested.append(Finding("untested", check, says))
+            continue
+        if name == OUTPUT:
+            d2t, t2d = (info_of(table, tensors[table]) if table in tensors else None for table in TABLES)
+            ids = draft_ids(d2t, t2d, len(own), len(rows), spec.draft_vocab_size)
+            rows = rows if ids is None else rows[ids]
+        rows = rows[: len(own)]  # both may be padded
+        if not torch.equal(own[: len(rows)].to(rows.dtype), rows):
+            change = f"Export the head again with the {name} that it was trained with, or with the target's rows"
+            what = f"the target's rows are in place of its {name}"
+            changed = torch.cat([rows.to(own.dtype), own[len(rows) :]])
+            yield Variant("", change, what, check=check), config, {name: changed}
 
 
-def _write(place: Path, folder: Path, config: Mapping[str, Any], tables: Mapping[str, Tensor]) -> Path:
-    """A head whose weights are links to those in `folder`."""
+def _output_rows(target: Files, embedding: Tensor) -> Tensor | None:
+    """The target's output rows, out of its files: in memory they may be packed. None for pickles."""
+    name = next((name for name in target.tensors if name.endswith(OUTPUT)), "")
+    if not name:
+        return embedding  # tied
+    for path in weights_files(find(target.name).folder):
+        if path.suffix == ".safetensors":
+            with safe_open(path, "pt") as file:
+                if name in file.keys():  # noqa: SIM118  it is no mapping
+                    return file.get_tensor(name)
+    return None
+
+
+def _thetas(config: Mapping[str, Any]) -> set[float]:
+    """The bases of a configuration's angles: one, or one for each kind of layer."""
+    ropes = [config[name] for name in ROPES if isinstance(config.get(name), Mapping)]
+    parts = [part for rope in ropes for part in (rope, *rope.values()) if isinstance(part, Mapping)]
+    return {part[THETA] for part in parts if part.get(THETA)} or {config.get(THETA) or USUAL_THETA}
+
+
+def _with_theta(config: Mapping[str, Any], theta: float) -> dict[str, Any]:
+    ropes: dict[str, Any] = {name: dict(config[name]) for name in ROPES if isinstance(config.get(name), Mapping)}
+    for rope in ropes.values():
+        by_kind: Any = {kind: {**part, THETA: theta} for kind, part in rope.items() if isinstance(part, Mapping)}
+        rope.update(by_kind or {THETA: theta})
+    return {**config, **ropes, THETA: theta}
+
+
+def _write(place: Path, folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """A head with these tensors; without any, with links to the weights in `folder`."""
     place.mkdir()
     (place / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    for path in weights_files(folder):
-        if tables:
-            _copy(path, place, tables)
-        else:
-            (place / path.name).symlink_to(path.resolve())
-    for path in folder.glob("*.index.json"):
+    if tensors:
+        save_file({name: value.contiguous() for name, value in tensors.items()}, place / "model.safetensors")
+        return
+    for path in (*weights_files(folder), *folder.glob("*.index.json")):
         (place / path.name).symlink_to(path.resolve())
-    return place
-
-
-def _copy(path: Path, place: Path, tables: Mapping[str, Tensor]) -> None:
-    from safetensors.torch import load_file, save_file
-
-    tensors = load_file(path)
-    save_file({**tensors, **{key: value for key, value in tables.items() if key in tensors}}, place / path.name)
 
 
 def _comma(ids: tuple[int, ...]) -> str:

@@ -42,10 +42,8 @@ EAGLE_CONFIG = dict.fromkeys(
 # Name -> the required value, or ANY if it is read.
 DFLASH_CONFIG = dict.fromkeys((
     "mask_token", "mask_token_id", "target_layer_ids", "block_size", "causal", "input_embedding_scale",
-    "output_multiplier", "final_logit_softcapping",
-), ANY) | {
-    "use_aux_hidden_state": True, "use_qk_norm": True, "use_swa": False, "attention_sink_bias": False,
-}  # fmt: skip
+    "output_multiplier", "final_logit_softcapping", "use_swa", "swa_window_size",
+), ANY) | {"use_aux_hidden_state": True, "use_qk_norm": True, "attention_sink_bias": False}  # fmt: skip
 
 # What transformers writes into every config.json.
 USUAL = frozenset((
@@ -72,6 +70,7 @@ _ARITHMETIC = re.compile(
     r"selector|markov|parallel|shift|lora"
 )
 FULL, SLIDING = "full_attention", "sliding_attention"
+NEOX = "is_neox_style"  # if false, angles turn neighbouring dimensions; ours turn the halves
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 
 
@@ -98,7 +97,7 @@ def layers_config(values: Mapping[str, Any], kind: str) -> LayerConfig:
     kept = {name: value for name, value in values.items() if name not in _NOT_THE_LAYERS}
     for name, value in kept.items():
         neutral = not value or (value == 1 and value is not True)
-        if name not in _OWN and _ARITHMETIC.search(name) and not neutral:
+        if (name not in _OWN and _ARITHMETIC.search(name) and not neutral) or (name == NEOX and value is False):
             raise UsageError(f"the head's config.json sets {name} to {value!r}, which this engine does not do")
     rope = {name: kept[name] for name in ("rope_parameters", "rope_scaling", "rope_theta") if kept.get(name)}
     rope |= {name: _rope(value) for name, value in rope.items() if isinstance(value, Mapping)}
@@ -108,7 +107,7 @@ def layers_config(values: Mapping[str, Any], kind: str) -> LayerConfig:
     num_kv_heads = _size("num_key_value_heads", kept.get("num_key_value_heads"), num_heads)
     if num_layers < 1 or num_kv_heads < 1 or num_heads < 1 or num_heads % num_kv_heads:
         raise UsageError(f"the head's {num_layers} layers of {num_heads} heads over {num_kv_heads} make no sense")
-    types, window = _windows(kept, model_type, num_layers, sizes["max_window_layers"])
+    types, window = _windows(values, model_type, num_layers, sizes["max_window_layers"])
     return LayerConfig(
         model_type=model_type,
         hidden_size=sizes["hidden_size"],
@@ -138,23 +137,37 @@ def _size(name: str, value: Any, usual: int) -> int:
     return value
 
 
+def all_slide(values: Mapping[str, Any]) -> bool:
+    """Whether a DFlash head's `use_swa` makes all of its layers slide (ModelOpt): none of `layer_types` does."""
+    return bool((values.get("dflash_config") or {}).get("use_swa")) and SLIDING not in (values.get("layer_types") or ())
+
+
 def _windows(
-    kept: Mapping[str, Any], model_type: str, num_layers: int, num_whole: int
+    values: Mapping[str, Any], model_type: str, num_layers: int, num_whole: int
 ) -> tuple[tuple[str, ...], int | None]:
-    """The type of each layer, and the window of those that slide. num_whole: Qwen3's first layers that never do."""
-    window = kept.get("sliding_window")
-    if model_type == "qwen3":
-        window = kept.get("sliding_window", 4096) if kept.get("use_sliding_window") else None
-    types = tuple(kept.get("layer_types") or ())
-    if not types:
-        slides = model_type == "qwen3" and window is not None
-        types = tuple(SLIDING if slides and i >= num_whole else FULL for i in range(num_layers))
+    """The type of each layer, and the window of those that slide. `layer_types` decides, whatever use_sliding_window
+    says; without it, Qwen3's use_sliding_window lets all but the first `num_whole` slide."""
+    is_qwen3, flag, own = model_type == "qwen3", values.get("use_sliding_window"), values.get("dflash_config") or {}
+    by_flag = is_qwen3 and bool(flag)
+    name = "swa_window_size" if own.get("swa_window_size") else "sliding_window"
+    window = own.get("swa_window_size") or values.get("sliding_window", 4096 if by_flag else None)
+    types = tuple(values.get("layer_types") or ())
     if unknown := sorted({str(layer_type) for layer_type in types} - {FULL, SLIDING}):
         raise UsageError(f"the head has layers of type {unknown[0]!r}; this engine does {FULL} and {SLIDING}")
-    if len(types) != num_layers:
+    if types and len(types) != num_layers:
         raise UsageError(f"the head's layer_types has {len(types)} entries for {num_layers} layers")
+    if all_slide(values):
+        types = (SLIDING,) * num_layers
+    elif not types:
+        first = num_whole if by_flag and window else num_layers
+        types = tuple(SLIDING if i >= first else FULL for i in range(num_layers))
+        if window and (flag or (is_qwen3 and flag is None)) and SLIDING not in types:
+            raise UsageError(
+                f"the head's {name} is {window!r}, but none of its {num_layers} layers slides: name in layer_types "
+                "those that do, or set use_sliding_window to false"
+            )
     if SLIDING in types and not (type(window) is int and window > 0):
-        raise UsageError(f"the head has sliding layers, but its sliding_window is {window!r}")
+        raise UsageError(f"the head has sliding layers, but their {name} is {window!r}")
     return types, window if SLIDING in types else None
 
 

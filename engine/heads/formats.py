@@ -17,10 +17,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import UsageError, in_a_line
-from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SLIDING, SPECULATORS, USUAL, check_fields, layers_config
+from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SLIDING, SPECULATORS, USUAL, all_slide, check_fields, layers_config
 from .head_spec import KINDS, HeadSpec, LayerConfig
 
 DFLASH = "DFlashDraftModel"
+
+
+class NoHeadError(UsageError):
+    """A configuration of no draft head that this engine knows."""
 
 
 def spec_of(
@@ -62,14 +66,14 @@ def _spec(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
         return _speculators(config, default, aux, causal)
     if "dflash_config" in config or any("DFlash" in name for name in names):
         if names and DFLASH not in names:
-            raise UsageError(
+            raise NoHeadError(
                 f"a head of architecture {names[0]} is not supported; of its kin this engine does {DFLASH}"
             )
         return _zlab(config, num_target_layers, aux, causal)
     if not any("agle3" in name for name in names) and not (
         "draft_vocab_size" in config and names in ([], ["LlamaForCausalLM"])
     ):
-        raise UsageError(
+        raise NoHeadError(
             "this config.json describes no draft head that this engine knows: neither speculators_model_type, nor "
             "dflash_config, nor an Eagle3 architecture"
         )
@@ -91,7 +95,7 @@ def _speculators(
 ) -> HeadSpec:
     kind = config["speculators_model_type"]
     if kind not in KINDS:
-        raise UsageError(f"a speculators head of type {kind!r} is not supported; choose one of: {', '.join(KINDS)}")
+        raise NoHeadError(f"a speculators head of type {kind!r} is not supported; choose one of: {', '.join(KINDS)}")
     check_fields("config.json", {name: value for name, value in config.items() if name not in USUAL}, SPECULATORS)
     given = (_integers(config.get(f"{prefix}aux_hidden_state_layer_ids")) for prefix in ("eagle_", ""))
     ids = aux or next(filter(None, given), default)
@@ -115,6 +119,7 @@ def _zlab(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
         values,
         aux or tuple(i + 1 for i in ids),
         own.get("causal") if causal is None else causal,
+        all_slide(config),
         block_size=values.get("block_size", 16),
         embedding_scale=float(values.get("input_embedding_scale") or 1),
         logit_scale=float(values.get("output_multiplier") or 1),

@@ -6,7 +6,11 @@ counts."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 LINEAR = "linear_attention"
@@ -31,6 +35,13 @@ def refusal(config: Mapping[str, Any]) -> str:
     text, names = text_part(config), config.get("architectures") or ()
     if config.get("is_encoder_decoder") or (names and not any(part in name for name in names for part in WRITES)):
         return f"is no causal language model but {names[0] if names else 'an encoder with a decoder'}"
+    kind = config.get("model_type")
+    if kind and (known := _causal_types()) and kind not in known:
+        if config.get("auto_map"):
+            return "needs code of its own, which is never run here; choose one that transformers knows"
+        what = f"{kind} ({names[0]})" if names else kind
+        more = "; a text-only version of it would do" if text is not config else ""
+        return f"is of type {what}, which transformers does not load as a causal language model{more}"
     if not any(text.get(name) for name in HEADS):
         return "has no attention, and this engine does no model without"
     if text.get("model_type") in SINKS:
@@ -48,6 +59,18 @@ def refusal(config: Mapping[str, Any]) -> str:
         if (kind := rope.get("rope_type") or rope.get("type")) in MOVING_ROPES:
             return f"uses {kind} RoPE, whose angles depend on the length so far; this engine needs fixed angles"
     return ""
+
+
+@cache
+def _causal_types() -> frozenset[str]:
+    """The model types that AutoModelForCausalLM loads, out of transformers' source: to import its table would import
+    torch. Empty if the table is not there."""
+    found = find_spec("transformers")
+    path = Path(found.origin).parent / "models/auto/modeling_auto.py" if found and found.origin else None
+    for node in ast.parse(path.read_bytes()).body if path and path.is_file() else ():
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES":
+            return frozenset(kind for kind, _ in ast.literal_eval(node.value.args[0]))  # type: ignore[attr-defined]
+    return frozenset()
 
 
 def quantised(config: Mapping[str, Any]) -> str:

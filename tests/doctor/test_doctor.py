@@ -17,12 +17,15 @@ from engine.cli.main import main
 from engine.core.spec import SamplingParams
 from engine.doctor.checkup import Checkup
 from engine.doctor.defaults import PROMPTS as OWN
+from engine.doctor.files import read_files
 from engine.doctor.findings import Finding, first, is_broken, is_faulty
+from engine.doctor.variants import variants
 from engine.heads.compact import restored
+from engine.heads.names import HeadName
 from engine.loading.loading import LoadedModel, load
 from engine.loading.sources import BUNDLED_HEADS, DEFAULT_TARGET
 from engine.studies.prompts.prompts import FilePrompt
-from tests.helpers.heads import HEADS, changed, read
+from tests.helpers.heads import FORMATS, FORMS, HEADS, changed, formats_target, random_head, read, save
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import DRAFT, PROMPTS, trained
 
@@ -86,11 +89,13 @@ def draft_model(change: Callable[[dict[str, Any]], None]) -> Plant:
     return plant
 
 
-def quantised(folder: Path) -> tuple[str, Path]:
-    made = Path(shutil.copytree(TRAINED, folder / "target"))
-    config = {**read(made).config, "quantization_config": {"quant_method": "awq"}}
-    (made / "config.json").write_text(json.dumps(config))
-    return f"eagle3:{HEADS['eagle3']}", made
+def target(**values: Any) -> Plant:
+    def plant(folder: Path) -> tuple[str, Path]:
+        made = Path(shutil.copytree(TRAINED, folder / "target"))
+        (made / "config.json").write_text(json.dumps({**read(made).config, **values}))
+        return f"eagle3:{HEADS['eagle3']}", made
+
+    return plant
 
 
 def without(*names: str) -> Callable[[dict[str, Any]], None]:
@@ -133,6 +138,11 @@ def fresh(tensors: dict[str, Any]) -> None:
             )
 
 
+def unloaded(name: str) -> Callable[[dict[str, Any]], None]:
+    """One table as before training, in the right shape."""
+    return edit(name, lambda rows: 0.02 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(0)))
+
+
 def foreign(tensors: dict[str, Any]) -> None:
     """A trained head of another target: its hidden states have other directions."""
     order = torch.randperm(tensors["fc.weight"].shape[1], generator=torch.Generator().manual_seed(1))
@@ -158,6 +168,9 @@ BY_FILES: dict[str, tuple[Plant, str, str]] = {
     "DFlash given as EAGLE-3": (head("dflash", given="eagle3"), "format", "dflash:"),
     "EAGLE-3 given as DFlash": (head("eagle3", given="dflash"), "format", "eagle3:"),
     "a whole model given as a head": (lambda folder: (f"eagle3:{DRAFT}", TRAINED), "format", "draft_model"),
+    "a sliding layer without a window": (
+        head("dflash", config=lambda c: c[LAYERS].update(layer_types=["sliding_attention"] * 2)), "format", "Correct",
+    ),
     "an embedding of other words": (
         head(tensors=lambda t: t.update({"embed_tokens.weight": torch.zeros(9000, t["norm.weight"].shape[0])})),
         "vocabulary",
@@ -172,19 +185,20 @@ BY_FILES: dict[str, tuple[Plant, str, str]] = {
         "vocabulary map",
         "same training run",
     ),
-    "a layer lost": (head(tensors=without("layers.0.mlp.up_proj.weight")), "tensors", "trained for"),
     "a draft model with two tokens swapped": (draft_model(swapped), "vocabulary", "into its folder"),
     "a draft model with another token": (draft_model(renamed), "vocabulary", "into its folder"),
-    "a mask token that does not exist": (
-        head("dflash", config=setting(mask_token_id=10**6)), "tensors", "trained for",
+    "a quantised target": (target(quantization_config={"quant_method": "awq"}), "target", "unquantised"),
+    "a target of text and images": (
+        target(model_type="mistral3", architectures=["Mistral3ForConditionalGeneration"]), "target", "another target",
     ),
-    "a quantised target": (quantised, "target", "unquantised"),
 }  # fmt: skip
 BY_TOKENS: dict[str, tuple[Plant, str, str]] = {
     "weights never trained": (head(tensors=fresh), "weights", "trained checkpoint"),
     "a head of another target": (head(tensors=foreign), "acceptance", "exactly this target"),
     "a map one off": (reduced(one_off), "settings", "subtract 1"),
     "the residual from the wrong place": (head(config=setting(norm_before_residual=False)), "settings", "true"),
+    "an embedding never loaded": (head(tensors=unloaded("embed_tokens.weight")), "embedding", "embed_tokens.weight"),
+    "an output layer never loaded": (reduced(unloaded("lm_head.weight")), "output layer", "lm_head"),
     "DFlash never trained": (head("dflash", tensors=fresh), "weights", "trained checkpoint"),
 }  # fmt: skip
 # Faults in the heads that ship: these read their target's states well.
@@ -258,6 +272,39 @@ def test_a_check_that_raises_costs_only_itself(place: str, monkeypatch: pytest.M
     assert broken.level == "untested" and "AttributeError: no such thing" in broken.says
     rest = [each.check for each in found if each != broken]
     assert len(rest) >= 2 and rest == [each for each in whole if each in rest]
+
+
+@pytest.mark.parametrize(
+    ("angles", "is_tried"),
+    [
+        ({"rope_theta": 1e6}, True),
+        ({"rope_scaling": {"rope_theta": 1e6}}, True),
+        ({"rope_theta": 1e4}, False),
+        ({}, False),
+    ],
+)
+def test_a_base_of_angles_is_compared_wherever_it_is_stated(
+    angles: dict[str, Any], is_tried: bool, tmp_path: Path
+) -> None:
+    """Another base than the target's, or one that is only not stated, 10,000, would cost acceptance unseen."""
+    drafter, _ = head(config=lambda config: config[LAYERS].update({"rope_parameters": None, **angles}))(tmp_path)
+    folder = Path(drafter.partition(":")[2])
+    about = read_files(str(folder)), read_files(str(TRAINED)), trained().model.get_input_embeddings().weight
+    with variants("eagle3", HeadName(), folder, *about) as (found, untested):
+        assert any("rope_theta to the target's, 10000" in each.change for each in found) == is_tried and not untested
+
+
+def test_tables_of_another_width_are_said_to_be_untested(tmp_path: Path) -> None:
+    """Nothing said would read as nothing found."""
+    folder = save(tmp_path, *random_head("eagle3", **FORMS["eagle3"]["another width"]))
+    about = read_files(str(folder)), read_files(str(FORMATS / "target"))
+    embedding: Any = formats_target().model.get_input_embeddings().weight
+    with variants("eagle3", HeadName(), folder, *about, embedding) as (_, untested):
+        assert [(each.level, each.check) for each in untested] == [
+            ("untested", "embedding"),
+            ("untested", "output layer"),
+        ]
+    assert all("64 wide, the head's 48" in each.says for each in untested)
 
 
 @pytest.mark.slow

@@ -85,6 +85,8 @@ class Dense:
         return int(self.t["t2d"].nonzero()[index]) if "t2d" in self.t else index
 
     def window(self, layer: int) -> int:
+        if "swa_window_size" in (own := self.config.get("dflash_config", {})):  # of all layers, as ModelOpt writes it
+            return own["swa_window_size"]
         types = self.c.get("layer_types") or ["full_attention"] * 99
         return self.c["sliding_window"] if types[layer] == "sliding_attention" else 10**9
 

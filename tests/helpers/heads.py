@@ -61,6 +61,7 @@ SLIDING = {
     "model_type": "qwen3", "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"],
     "sliding_window": 4, "use_sliding_window": True,
 }  # fmt: skip
+TYPES_ALONE = {**SLIDING, "use_sliding_window": False}  # which layer_types overrules
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3 |= {"original_max_position_embeddings": 64}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
@@ -110,7 +111,11 @@ FORMS: dict[str, dict[str, dict[str, Any]]] = {
         "another width": {"layers": WIDTH_48, "own": VOCAB, "config": {"draft_vocab_size": 96}},
         "biases": {"layers": {"attention_bias": True}},
         "z-lab": {"format": "zlab"},
-        "z-lab, sliding": {"format": "zlab", "layers": SLIDING, "causal": (True, False)},
+        "z-lab, sliding": {"format": "zlab", "layers": TYPES_ALONE, "causal": (True, False)},
+        "ModelOpt's windows": {
+            "format": "zlab", "config": {"dflash_config": {**DFLASH_CONFIG, "use_swa": True, "swa_window_size": 4}},
+            "layers": {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2, "sliding_window": 9},
+        },
         "z-lab, sliding, bidirectional": {"format": "zlab", "config": {"is_causal": False}, "layers": SLIDING},
         "z-lab, causal": {"format": "zlab", "config": {"is_causal": True}, "causal": (True, True)},
         "z-lab, causal inside": {

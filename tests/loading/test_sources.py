@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.models.auto import modeling_auto
 
 from engine.core.errors import RaceError, UnsupportedModel, UsageError
 from engine.kernels.cpu.kernels import CpuKernels
@@ -215,6 +216,13 @@ def test_what_does_not_fit_is_refused_before_its_weights(tmp_path: Path):
 def test_other_names_for_sizes_are_left_to_the_engine(config):
     """GPT-2 runs: what cannot be told from its configuration must not count against it."""
     assert (refusal(config), quantised(config), cache_bytes(config, 1000, 17)) == ("", "", 0)
+
+
+def test_what_transformers_loads_as_no_language_model_is_refused_by_name():
+    """Mistral 3 would be fetched whole, and then refused in transformers' words; or Gemma 3, which runs, be refused."""
+    for kind, name in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items():
+        why = refusal({"model_type": kind, "architectures": [name], "text_config": {"n_head": 4}})
+        assert (name in why) == (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), (kind, why)
 
 
 def test_a_repository_is_refused_by_its_config_alone(monkeypatch, tmp_path):
