@@ -31,7 +31,7 @@ class VerdictWords:
 FAULT, NOT_COMPARED = "a fault", "not compared"
 VERDICTS = {
     "identical_bits": VerdictWords(
-        "\u2261", "identical, bit for bit", "Guessing changed nothing.", True, "identical so far, bit for bit"
+        "\u2261", "identical, bit for bit", "Guesses changed no token.", True, "identical so far, bit for bit"
     ),
     "identical_tokens": VerdictWords(
         "=", "identical tokens", "Guessing did not change a single token.", True, "identical so far"

@@ -35,12 +35,12 @@ export class Board {
 
   // Put the row of a lane, an empty node, at the end of the track.
   trackRow(row) {
-    const [name, rail, run, count] = ["pf-track-name", "pf-rail", "pf-run", "pf-track-count pf-num"].map((className) =>
-      make("span", className));
-    rail.append(run);
+    const [name, rail, run, then, count] = ["pf-track-name", "pf-rail", "pf-run", "pf-then", "pf-track-count pf-num"]
+      .map((className) => make("span", className));
+    rail.append(run, then);
     row.append(name, rail, count);
     this.refs.track.append(row);
-    return { row, name, run, count };
+    return { row, name, run, then, count };
   }
 
   fill(run, tokens, total) {
@@ -122,9 +122,9 @@ export class Board {
       not && `${not.replace("no result: ", "")}; it ran ${times(value)} as fast as plain: `,
       !not && sense === "slower" && "slower: ",
       `${rate(right?.tokens_per_s)} against ${rate(fastest?.tokens_per_s)} tok/s`,
-      plain && plain !== left && !not && ", the faster of two plain runs",
+      plain && plain !== left && !not && ", Plain's faster run",
       isWhole && counts[0] !== counts[1] && `, over the ${Math.min(...counts)} tokens that both wrote`,
-      !isWhole && ", so far", withPrompt && !not && `; ${times(withPrompt)} with reading the prompt`]
+      !isWhole && ", so far", withPrompt && !not && `; ${times(withPrompt)} including the prompt`]
       .filter(Boolean).join(""));
     refs.ratioWords.title = "How many times as fast as plain decoding: tokens per second "
       + "divided, after reading the prompt. From unrounded times. Plain runs twice, once at its fastest width, and the "
@@ -163,14 +163,18 @@ export class Board {
   }
 
   // counts: tokens of each side; total: where the track ends; places: words for each side whose lane is over, and
-  // `then`, the tokens of the side that was later when the other finished.
+  // `then`: the tokens of the side that was later when the other one, `by`, finished.
   track(counts, total, places, atLimit = {}) {
     for (const [side, row] of Object.entries(this.rows)) {
       const n = counts[side];
       row.row.hidden = n === null;
       if (n === null) continue;
       this.fill(row.run, n, total);
-      row.run.parentNode.style.setProperty("--then", `${(100 * (places.then[side] ?? total)) / (total || 1)}%`);
+      const { then } = places, place = (100 * then[side]) / (total || 1);
+      row.then.hidden = then[side] === undefined;
+      row.then.style.setProperty("--then", `${place}%`);
+      row.then.toggleAttribute("data-late", place > 60);
+      if (!row.then.hidden) row.then.replaceChildren(String(then[side]), make("span", "", ` when ${then.by} finished`));
       write(row.count, String(n));
     }
     for (const side of ["left", "right"]) {

@@ -47,7 +47,7 @@ export function controls() {
   const ready = !S.live && replay.duration > 0;
   for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
   refs.save.disabled = !S.raw;
-  write(refs.liveHere, S.fromFile ? "Run it here" : "Race it live");
+  write(refs.liveHere, S.fromFile ? "Run it here" : `Race ${S.name || "it"} live`);
   refs.open.disabled = waiting !== null || RACING.includes(S.state);
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));
   write(refs.play, replay.playing ? "Pause" : ready && replay.t >= replay.duration ? "Play again" : "Play");

@@ -115,11 +115,10 @@ function finishWords(lanes, counts) {
     if (failed(side)) return "failed";
     if (!done(side)) return "";
     const { clock, tokens } = lanes[side], behind = done(opposite) ? clock - lanes[opposite].clock : 0;
-    const first = `finished after ${seconds(clock)} s`;
-    if (behind <= 0) return first;
-    then[side] = tokens[lanes[side].countAt(lanes[opposite].clock)];
-    return `${first}, ${seconds(behind)} s later: it had ${then[side]} of ${tokens.at(-1)} tokens when ${
-      opposite === "left" ? titles()[0] : titles()[1]} finished`;
+    if (behind <= 0) return `finished after ${seconds(clock)} s`;
+    Object.assign(then, { [side]: tokens[lanes[side].countAt(lanes[opposite].clock)],
+      by: titles()[opposite === "left" ? 0 : 1] });
+    return `finished ${seconds(behind)} s later, after ${seconds(clock)} s`;
   };
   for (const side of ["left", "right"]) {
     const message = failed(side) ? lanes[side].failed.message : "";

@@ -26,7 +26,8 @@ export function choose(asked) {
   if (isDetail) detail = name;
   for (const tab of rows.flat()) {
     const { dataset } = tab, chosen = dataset.tab === name || (isDetail && dataset.tab === "details");
-    if (dataset.tab === name) panels.forEach((panel) => { panel.hidden = panel.id !== tab.getAttribute("aria-controls"); });
+    const shown = tab.getAttribute("aria-controls");
+    if (dataset.tab === name) panels.forEach((panel) => { panel.hidden = panel.id !== shown; });
     tab.setAttribute("aria-selected", String(chosen));
     tab.tabIndex = chosen ? 0 : -1;
   }

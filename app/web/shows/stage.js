@@ -44,7 +44,7 @@ const STAGE_KEYS = [
   [["0"], "0", "as raced", () => endWhatIf()],
   [["m"], "M", "marks on or off", () => toggleMarks()],
   [["v"], "V", "the verdict or the texts", () => turnView()],
-  [["?"], "?", "these keys, the page's QR code", () => { refs.stageKeys.hidden = !refs.stageKeys.hidden; }],
+  [["?"], "?", "these keys", () => turnKeys(false)],
   [["Escape"], "Esc", "leave the stage", () => endStage()],
 ];
 const WITH_EXAMPLES = [
@@ -53,6 +53,7 @@ const WITH_EXAMPLES = [
   [["Enter"], "Enter", "race it live", () => raceLive()],
   [["r"], "R", "its recorded race instead", () => recordedInstead()],
   [["t"], "T", "type a prompt to race", () => openPrompt()],
+  [["q"], "Q", "the page on their phones", () => turnKeys(true)],
   [["x", "."], "X", "stop the live race", () => stopLive()],
 ];
 // kept: what the page showed before, null when off stage; byLink: the page's address opens the stage; played: whether
@@ -120,6 +121,13 @@ function step(by) {
   if (!by) return armed();
   showView("on");
   return replay.step(by);
+}
+
+// isCode: the page's address takes the place of the keys.
+function turnKeys(isCode) {
+  const box = refs.stageKeys, isSame = box.hasAttribute("data-code") === isCode;
+  box.toggleAttribute("data-code", isCode);
+  box.hidden = isSame && !box.hidden;
 }
 
 function listKeys() {
@@ -260,7 +268,7 @@ window.addEventListener("keydown", (event) => {
   event.stopImmediatePropagation();
   if (!entry) return undefined;
   const listed = !refs.stageKeys.hidden;
-  if (name !== "?") refs.stageKeys.hidden = true;
+  if (!["?", "q"].includes(name)) refs.stageKeys.hidden = true;
   if (root.dataset.touch === "false") refs.stageHint.hidden = true;
   if (name === "Escape" && listed) return undefined;      // the first Escape closes the list alone
   if (name !== "Escape") fullScreen();
@@ -277,7 +285,10 @@ root.addEventListener("click", (event) => {
   else if (pressed) {
     stopAutoplay();
     keys().find(([names]) => names.includes(pressed))[3]();
-  } else if (!typed) refs.stageKeys.hidden = !refs.stageKeys.hidden;
+  } else if (!typed) {
+    const { stageKeys: box } = refs, isCode = !box.hidden && box.hasAttribute("data-code");
+    if (!isCode || !event.target.closest("dl")) turnKeys(isCode);        // a click on the list's own Q has just shown it
+  }
 });
 root.querySelectorAll("[data-leave]").forEach((button) => button.addEventListener("click", () => endStage()));
 root.addEventListener("pointermove", ({ movementX, movementY }) => {
