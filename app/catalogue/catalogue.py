@@ -96,9 +96,8 @@ class Catalogue:
 
     def adding(self, pairs: Iterable[Pair], default: Pair | None) -> Catalogue:
         """The same with more pairs, before the others, and perhaps another default."""
-        return replace(
-            self, offers=(*(Offer(pair, "") for pair in pairs), *self.offers), default=default or self.default
-        )
+        offers = *(Offer(pair, "") for pair in pairs), *self.offers
+        return replace(self, offers=offers, default=default or self.default)
 
     @property
     def runnable(self) -> tuple[Pair, ...]:
@@ -111,9 +110,8 @@ class Catalogue:
                 if offer.reason:
                     raise UsageError(f"the pair {offer.pair.title!r} cannot run here: it {offer.reason}")
                 return offer.pair
-        raise UsageError(
-            f"unknown pair {_short(pair_id)}; choose one of: {', '.join(pair.id for pair in self.runnable)}"
-        )
+        known = ", ".join(pair.id for pair in self.runnable)
+        raise UsageError(f"unknown pair {_short(pair_id)}; choose one of: {known}")
 
     def preset_of(self, prompt: object) -> Preset | None:
         """The preset with this text, if any."""
@@ -152,11 +150,7 @@ class Catalogue:
 
 
 def load(
-    machine: Machine,
-    target: str | None = None,
-    drafter: str | None = None,
-    pairs: str = "all",
-    dtype: str = "auto",
+    machine: Machine, target: str | None = None, drafter: str | None = None, pairs: str = "all", dtype: str = "auto"
 ) -> Catalogue:
     """The shipped catalogue for this machine.
 

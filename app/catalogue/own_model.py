@@ -90,9 +90,8 @@ def _configs(names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
 
     known = {name: cached_config(name) for name in names}
     here = {name: asked(name) for name in names if not known[name] and is_here(name)}
-    found: dict[str, Any] = here | in_parallel(
-        {name: partial(asked, name) for name in names if name not in here}, SILENT_S
-    )
+    elsewhere = {name: partial(asked, name) for name in names if name not in here}
+    found: dict[str, Any] = here | in_parallel(elsewhere, SILENT_S)
     for name, cached in known.items():
         if isinstance(answer := found.get(name), PhotofinishError):
             raise answer

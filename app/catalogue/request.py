@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -32,14 +33,8 @@ NGRAM, NONE = "ngram", "none"
 CHAINS, CHAIN_LENGTH = "chains of 7", 7
 # Limits on the rows of an earlier study that a browser has kept.
 MAX_ROWS, MAX_ROW_CHARS = MAX_PROMPTS * (MAX_MORE_LANES + 2), 5_000
-OF_SERVERS: dict[str, object] = {
-    "drafter": NONE,
-    "k": 1,
-    "width": "auto",
-    "rule": "coupled",
-    "more": [],
-    "audit": False,
-}  # the settings that servers choose for themselves
+# The settings that servers choose for themselves.
+OF_SERVERS: dict[str, Any] = {"drafter": NONE, "k": 1, "width": "auto", "rule": "coupled", "more": [], "audit": False}
 
 
 @dataclass(frozen=True)
@@ -57,7 +52,7 @@ class RaceRequest:
     recorded: Recording | None = None  # if a recorded race is run again
 
 
-def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequest:
+def read_request(catalogue: Catalogue, values: Mapping[str, Any]) -> RaceRequest:
     """Check every value, whatever its type. `values`: one for each control, by name. Raises UsageError with a sentence
     that names the value and the limits or choices."""
     pair = catalogue.pair(values["pair"])
@@ -67,13 +62,9 @@ def read_request(catalogue: Catalogue, values: Mapping[str, object]) -> RaceRequ
     params = _params(values, catalogue.limits)
     k = _decimal(values["k"])
     more = [(extra, extra, k) for extra in _more(catalogue, pair, drafter, values["more"])]
-    if CHAINS in values["more"] and drafter != NONE:  # type: ignore[operator]
+    if CHAINS in values["more"] and drafter != NONE:
         more.append((CHAINS, drafter, CHAIN_LENGTH))
-    lanes = lanes_of(
-        [(SPECULATIVE, drafter, k), *more],
-        _decimal(values["width"]),
-        values["rule"],  # type: ignore[arg-type]
-    )
+    lanes = lanes_of([(SPECULATIVE, drafter, k), *more], _decimal(values["width"]), values["rule"])
     spec = RaceSpec(lanes, params, audit=FLAG.check("audit", values["audit"]))
     prompt = str(values["prompt"])
     chat = FLAG.check("chat", values["chat"])
@@ -292,8 +283,4 @@ def as_float(value: object) -> Any:
 
 def _decimal(value: object) -> Any:
     """An integer chosen from a list arrives as text."""
-    return (
-        int(value)
-        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 3
-        else whole(value)
-    )
+    return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,3}", value) else whole(value)

@@ -30,7 +30,6 @@ NO_TABLES = (
     "This race has no tables, so its speed at other draft lengths is not known. The page makes them after a race "
     "(unless others are waiting), the command line with race --tables --save FILE."
 )
-
 NOT_ASKED = "Speed at other draft lengths is not known: a server does not reveal its guesses."
 ARRIVALS = "The time between two arrivals of text from the server, which does not say how long it drafts."
 

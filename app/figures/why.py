@@ -101,13 +101,12 @@ def break_even(recording: Recording, race: Compared) -> Drawn:
         ("tokens a step", "times as fast as plain", "ideal", ""),
         *((f"{num:.2f}", f"{num / even:.2f}", f"{num:.2f}", name) for num, name in sorted(rows)),
     ]
-    return (
-        figure,
+    words = (
         f"A step takes {even:.2f} times as long as a plain one, so it pays above {even:.2f} tokens per step. This race "
         f"reaches {own:.2f}: {times(own / even)} as fast as Plain. With free guesses and checks it would be "
-        f"{times(own)} (the ideal).",
-        table,
+        f"{times(own)} (the ideal)."
     )
+    return figure, words, table
 
 
 def losses(recording: Recording, race: Compared) -> Drawn:
@@ -130,12 +129,11 @@ def losses(recording: Recording, race: Compared) -> Drawn:
         ("together", f"{whole:.4f}", "100 %"),
     ]
     below = " Negative values are noise." if costs.rest_s < 0 else ""
-    return (
-        figure,
+    words = (
         f"{len(race.lane)} steps as cheap as plain ones would take {costs.ideal_s:.3f} s; this race took "
-        f"{whole:.3f} s. The difference: {lost}.{below}",
-        table,
+        f"{whole:.3f} s. The difference: {lost}.{below}"
     )
+    return figure, words, table
 
 
 def growth(recording: Recording, race: Compared) -> Drawn:
@@ -151,13 +149,10 @@ def growth(recording: Recording, race: Compared) -> Drawn:
         with_it = [point.with_prefill or 0.0 for point in drawn]
         line(figure, num, with_it, "including the prompt", DRAFT, hover, "dash")
     line(figure, [0, num[-1]], [1, 1], "plain", PLAIN_STEP, "plain")
-    rows = curve[:: max(1, math.ceil(len(curve) / MAX_ROWS))]
+    rows = dict.fromkeys([*curve[:: max(1, math.ceil(len(curve) / MAX_ROWS))], curve[-1]])
     table = [
         ("tokens", "times as fast as plain", "including the prompt"),
-        *(
-            (str(n), f"{gain:.2f}", "–" if both is None else f"{both:.2f}")
-            for n, gain, both in dict.fromkeys([*rows, curve[-1]])
-        ),
+        *((str(n), f"{gain:.2f}", "–" if both is None else f"{both:.2f}") for n, gain, both in rows),
     ]
     first, both = race.pays_from(), curve[-1].with_prefill
     if both is None:

@@ -113,16 +113,6 @@ def more_choices(catalogue: Catalogue, pair: Pair) -> list[tuple[str, str]]:
 def controls(catalogue: Catalogue) -> tuple[Control, ...]:
     """All controls in their order on the page and in the API, set to the first preset and the default pair. If all
     lanes are on servers, controls without effect there are hidden."""
-    described = _controls(catalogue)
-    if catalogue.default.lanes is None:
-        return described
-    return tuple(
-        replace(control, options={**control.options, "visible": False}) if control.name in OF_THE_ENGINE else control
-        for control in described
-    )
-
-
-def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
     pair = catalogue.default
     first, limits = preset_values(catalogue, catalogue.presets[0], pair), catalogue.limits
     prompt = {
@@ -137,7 +127,7 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
     chat = {"interactive": pair.chat is not False}
     length = _range(16, limits.max_new_tokens, 16)
     more = {"choices": more_choices(catalogue, pair), "visible": limits.max_more_lanes > 0}
-    return (
+    described = (
         Control("prompt", "Textbox", first["prompt"], "Prompt", None, prompt),
         Control("pair", "Radio", pair.id, "Model", MODEL, {"choices": pair_choices(catalogue)}),
         Control("drafter", "Dropdown", first["drafter"], "Drafter", DRAFTER, drafters),
@@ -151,6 +141,12 @@ def _controls(catalogue: Catalogue) -> tuple[Control, ...]:
         Control("chat", "Checkbox", first["chat"], "Chat template", chat_help(pair), chat, True),
         Control("rule", "Radio", "coupled", "Keep a guess if", RULE, {"choices": RULES}, True),
         Control("more", "CheckboxGroup", [], "More lanes", MORE.format(limits.max_more_lanes), more),
+    )
+    if pair.lanes is None:
+        return described
+    return tuple(
+        replace(control, options={**control.options, "visible": False}) if control.name in OF_THE_ENGINE else control
+        for control in described
     )
 
 

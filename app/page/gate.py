@@ -34,9 +34,8 @@ MAX_QUOTES, MAX_OUTSIDE_BYTES = 10_000, 50_000
 MAX_OPEN = 60  # unanswered requests per address, streams included, FREE ones excluded
 MAX_INCOMING_BYTES = 3 * MAX_BODY_BYTES  # per address, of bodies that are still being received
 BODY_S = 60.0  # a body must arrive within this time
-REFUSED = (
-    "photofinish.refused"  # key in a request's scope: whether a function raised gr.Error, which Gradio makes a 500
-)
+# Key in a request's scope: whether a function raised gr.Error, which Gradio makes a 500.
+REFUSED = "photofinish.refused"
 
 
 class Refusal(Exception):
@@ -54,19 +53,16 @@ class Gate:
     def __init__(self, app: App, own: Collection[str] | None = None) -> None:
         self._app, self._own, api = app, own, "/gradio_api"
         self._routes = [
-            (methods, re.compile(pattern), max_bytes)
-            for methods, pattern, max_bytes in (
-                (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt", 0),
-                (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)|/code\.svg", 0),
-                (WRITE, "|".join(FILES), MAX_BODY_BYTES),
-                *([] if own is None else [(WRITE, rf"{YOURS}\w{{1,20}}", YOURS_BYTES)]),
-                (WRITE, r"/tokens", MAX_CALL_BYTES),
-                (WRITE, r"/stream", MAX_BODY_BYTES),
-                (WRITE, r"/stop", SMALL_BYTES),
-                (READ, rf"{api}/(?:info/?|app_id|startup-events|queue/data)", 0),
-                (READ, rf"{api}/call/(?:v2/)?race/[0-9a-f]{{32}}", 0),
-                (WRITE, rf"{api}/(?:queue/join|run/predict|call/(?:v2/)?race)", MAX_CALL_BYTES),
-            )
+            (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt", 0),
+            (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)|/code\.svg", 0),
+            (WRITE, "|".join(FILES), MAX_BODY_BYTES),
+            *([] if own is None else [(WRITE, rf"{YOURS}\w{{1,20}}", YOURS_BYTES)]),
+            (WRITE, r"/tokens", MAX_CALL_BYTES),
+            (WRITE, r"/stream", MAX_BODY_BYTES),
+            (WRITE, r"/stop", SMALL_BYTES),
+            (READ, rf"{api}/(?:info/?|app_id|startup-events|queue/data)", 0),
+            (READ, rf"{api}/call/(?:v2/)?race/[0-9a-f]{{32}}", 0),
+            (WRITE, rf"{api}/(?:queue/join|run/predict|call/(?:v2/)?race)", MAX_CALL_BYTES),
         ]
         self._open: Counter[str] = Counter()
         self._incoming: Counter[str] = Counter()
@@ -110,7 +106,7 @@ class Gate:
     def _max_bytes(self, scope: Message, caller: str) -> int:
         """The limit on this request's body; 0 for routes without one. Raises Refusal."""
         path = _path(scope)
-        matching = [(methods, max_bytes) for methods, pattern, max_bytes in self._routes if pattern.fullmatch(path)]
+        matching = [(methods, max_bytes) for methods, pattern, max_bytes in self._routes if re.fullmatch(pattern, path)]
         if not matching:
             raise Refusal(404, "no such page")
         max_bytes = next((most for methods, most in matching if scope["method"] in methods), None)

@@ -47,26 +47,17 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
     number: of the function for programs."""
 
     async def take(request: Request) -> Response:
-        try:
-            return JSONResponse({"key": await handlers.take(address_of(request), await request.body())})
-        except UsageError as error:
-            return JSONResponse({"detail": str(error)}, 400)
+        return JSONResponse({"key": await handlers.take(address_of(request), await request.body())})
 
     async def look(request: Request) -> Response:
         name, whole = request.query_params.get("name", ""), "whole" in request.query_params
-        try:
-            return JSONResponse(await handlers.look(address_of(request), await request.body(), name, whole))
-        except UsageError as error:
-            return JSONResponse({"detail": str(error)}, 400)
+        return JSONResponse(await handlers.look(address_of(request), await request.body(), name, whole))
 
     async def give(request: Request) -> Response:
         kind, make = FORMS.get(request.path_params["form"], ("", None))
         if make is None:
             return JSONResponse({"detail": f"choose one of: {', '.join(FORMS)}"}, 404)
-        try:
-            text = await handlers.give(address_of(request), request.path_params["key"], make)
-        except UsageError as error:
-            return JSONResponse({"detail": str(error)}, 404)
+        text = await handlers.give(address_of(request), request.path_params["key"], make)
         # never shown at this page's address: a recording may come from a stranger
         headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
         return Response(text, media_type=kind, headers=headers)
@@ -99,9 +90,9 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
         Route(HEALTH, healthy),
         Route("/tokens", count, methods=["POST"]),
         Route("/code.svg", code),
-        Route("/prompts", look, methods=["POST"]),
-        Route("/recordings", take, methods=["POST"]),
-        Route("/recordings/{key}.{form}", give),
+        Route("/prompts", stream.refusing(look), methods=["POST"]),
+        Route("/recordings", stream.refusing(take), methods=["POST"]),
+        Route("/recordings/{key}.{form}", stream.refusing(give, 404)),
     ]
     if handlers.doors is not None:
         served += [
@@ -111,7 +102,7 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
     return served
 
 
-def _answered(named: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]) -> Callable[..., Awaitable[Response]]:
+def _answered(named: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]) -> stream.Handler:
     async def answer(request: Request) -> Response:
         try:
             return JSONResponse(await named(read_asked(await request.body())))

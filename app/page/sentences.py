@@ -33,8 +33,6 @@ PANEL_HEAD = """
 <div class="page-panel-head"><h2 class="page-panel-title">Settings</h2>
 <button type="button" id="page-panel-close">Close</button></div>
 """
-
-
 SMALL_MODEL = "A small model: fast, not smart."
 REFUSED = "Not on offer here; a server of yours can race them (“Try it on yours”):"
 RANDOM_WEIGHTS = (

@@ -39,7 +39,8 @@ class StatusLines:
 
     async def _followed(self, frames: Frames, asked: Asked) -> Events:
         """Frames, and the line about the chosen model whenever it changes."""
-        pair, shown = self._pair_or_default(asked.settings.get("pair")), None
+        catalogue, chosen, shown = self.catalogue, asked.settings.get("pair"), None
+        pair = next((pair for pair in catalogue.runnable if pair.id == chosen), catalogue.default)
         async with aclosing(frames):
             async for frame in frames:
                 yield "", frame
@@ -103,9 +104,6 @@ class StatusLines:
         """State of this pair's servers, or of the model that is loaded here."""
         servers = self._servers_of(pair)
         return self.backend.loader.status if servers is None else servers.loader.status
-
-    def _pair_or_default(self, pair_id: object) -> Pair:
-        return next((pair for pair in self.catalogue.runnable if pair.id == pair_id), self.catalogue.default)
 
     def _pair(self, pair_id: object) -> Pair:
         with as_gradio_errors():

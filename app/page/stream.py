@@ -47,6 +47,7 @@ class Asked:
 
 Runs = Mapping[str, Callable[[Asked], Awaitable[Events]]]
 Stops = Mapping[str, Callable[[str], object]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 def routes(runs: Runs, stops: Stops) -> list[Route]:
@@ -58,22 +59,28 @@ def routes(runs: Runs, stops: Stops) -> list[Route]:
     stops: by name, what ends a visitor's."""
 
     async def stream(request: Request) -> Response:
-        try:
-            tab, run, body = read_asked(await request.body(), MAX_BODY_BYTES, runs)
-        except UsageError as error:
-            return JSONResponse({"detail": str(error)}, 400)
+        tab, run, body = read_asked(await request.body(), MAX_BODY_BYTES, runs)
         asked = Asked(tab, address_of(request), _object(body, "settings"), _object(body, "order"))
         return Answer(_written(_begun(runs[run], asked)))
 
     async def stop(request: Request) -> Response:
-        try:
-            tab, run, _ = read_asked(await request.body(), SMALL_BYTES, stops)
-        except UsageError as error:
-            return JSONResponse({"detail": str(error)}, 400)
+        tab, run, _ = read_asked(await request.body(), SMALL_BYTES, stops)
         stops[run](tab)
         return JSONResponse({})
 
-    return [Route("/stream", stream, methods=["POST"]), Route("/stop", stop, methods=["POST"])]
+    return [Route("/stream", refusing(stream), methods=["POST"]), Route("/stop", refusing(stop), methods=["POST"])]
+
+
+def refusing(handler: Handler, status: int = 400) -> Handler:
+    """A route's handler that answers a UsageError with its sentence and this status."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except UsageError as error:
+            return JSONResponse({"detail": str(error)}, status)
+
+    return answer
 
 
 class Answer(StreamingResponse):

@@ -95,8 +95,6 @@ def caller(server) -> Iterator[Visitor]:
         ({"pair": "gpt-oss-120b-eagle3"}, "cannot run here"),
         ({"drafter": "draft_model:/etc"}, "unknown drafter"),
         ({"drafter": "draft_model:owner/name"}, "unknown drafter"),
-        ({"drafter": "synthetic:0.5+draft_model:/etc"}, "unknown drafter"),
-        ({"drafter": "synthetic:0.5+draft_model:random:Qwen/Qwen3-0.6B"}, "unknown drafter"),
         ({"drafter": 7}, "drafter"),
         ({"drafter": "synthetic:7"}, "synthetic"),
         ({"k": 0}, "k"), ({"k": 64}, "63"), ({"k": 2.5}, "2.5"), ({"k": True}, "True"), ({"k": "many"}, "many"),

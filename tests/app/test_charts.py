@@ -9,8 +9,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from app.figures.charts import NO_TABLES, charts, speed_over_k
 from engine.analysis.metrics import lane_metrics
@@ -23,7 +21,7 @@ from engine.text import encode_prompt
 from engine.what_if.ask import members
 from engine.what_if.read import what_if_of
 from engine.what_if.tables import seconds_of
-from tests.helpers.races import events_of, recordings, servers_races, spec_of, with_trees
+from tests.helpers.races import events_of, spec_of
 from tests.helpers.trained import PROMPTS, text_of, trained
 
 EAGLE3, DFLASH = text_of("eagle3"), text_of("dflash")
@@ -122,18 +120,3 @@ def test_without_a_table_of_the_lane_there_is_no_oracle() -> None:
     drawn = speed_over_k(Recording.of(race))
     names = [trace.name for trace in drawn.figure.data]
     assert len(names) == 3 + 3 and "best possible (oracle)" not in names and "reached" not in drawn.sentence
-
-
-STRANGERS = st.builds(with_trees, recordings(), st.randoms(use_true_random=False)) | servers_races()
-
-
-@settings(max_examples=12)
-@given(STRANGERS, st.sampled_from(["ngram", "eagle3:<b>x</b>\n" + "y" * 99]))
-def test_a_strangers_tables_are_drawn_or_refused(race, drafter) -> None:
-    """A file would end in a fault of the program instead of a figure or a sentence."""
-    race = json.loads(json.dumps(race).replace('"ngram"', json.dumps(drafter)))
-    drawn = charts(Recording.of(race))[3]
-    assert drawn.sentence and "\n" not in drawn.sentence and not drawn.sentence.startswith(("Not ", "Only "))
-    if drawn.figure is not None:
-        for trace in drawn.figure.data:
-            assert "<" not in trace.name and len(trace.name) <= 36 and all(y >= 0 for y in trace.y)

@@ -19,7 +19,6 @@ from app.catalogue.saved import read_saved
 from app.jobs.checkups import CheckUps
 from app.jobs.queue import RaceQueue
 from app.jobs.server_races import ServersBackend, servers_catalogue
-from app.jobs.studies import FAULT
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE
 from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
@@ -121,15 +120,6 @@ def test_a_check_up_waits_its_turn_and_gives_it_back() -> None:
 
     last = asyncio.run(all_of_it())
     assert last["state"] == "stopped" and last["report"]["findings"]
-
-
-def test_what_cannot_be_checked_is_said() -> None:
-    """A traceback on the page, or findings that an error takes away."""
-    with pytest.raises(UsageError, match="no such model"):
-        frames_of(UsageError("no such model"))
-    last = frames_of(OK, UsageError("the drafter is gone"))[-1]
-    assert (last["state"], last["text"]) == ("failed", "The drafter is gone.") and last["report"]["findings"]
-    assert frames_of(OK, ValueError("a secret"))[-1]["text"] == FAULT
 
 
 def test_requests_are_checked() -> None:

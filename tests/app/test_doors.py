@@ -279,16 +279,14 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     doors.choose(SERVERS)
     catalogue = doors.added_to(base)
     assert pair_choices(catalogue)[0] == ("a/model on 2 servers", SERVERS) and pair_choices(base)[0][1] != SERVERS
-    values = {control.name: control.default for control in controls(base)} | {
-        "pair": SERVERS
-    }  # as they stand in the page
+    # as they stand in the page
+    values = {control.name: control.default for control in controls(base)} | {"pair": SERVERS}
     race = backend.prepare(read_request(catalogue, values), silent)
     assert isinstance(race, RemoteRace) and list(race.lanes) == ["plain", "speculative"]
     assert backend.extras(race, silent) == {}
 
-    text = "\n".join(
-        json.dumps(each) for each in ({"prompt": "one"}, {"messages": [{"role": "user", "content": "two"}]})
-    )
+    chat = {"messages": [{"role": "user", "content": "two"}]}
+    text = f'{{"prompt": "one"}}\n{json.dumps(chat)}'
     asked = {"name": "a.jsonl", "text": text, "limit": 2, "max_new_tokens": 41, "kept": None}
     request = read_study(catalogue, values, asked)
     (row,), ran_on, about = backend.study(request, (), silent)
@@ -299,7 +297,7 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     assert ran_on["machine"] == backend.servers.id and about["device"]["type"] == "server"
     two[0].answer = two[1].answer = writes(3, "/v1/chat/completions")
     (row,), *_ = backend.study(request, {1}, silent)
-    assert row.line == 2 and two[1].asked[-1]["messages"] == [{"role": "user", "content": "two"}]
+    assert row.line == 2 and two[1].asked[-1]["messages"] == chat["messages"]
     told = json.dumps([about, ran_on, row.to_json()])
     assert KEY not in told and "127.0.0.1" not in told
 

@@ -40,19 +40,16 @@ def gate(inside) -> Gate:
     return Gate(inside)
 
 
-def call(gate: Gate, method: str, path: str, content: Any = b"", address: str = "192.0.2.1", **more: Any) -> Any:
-    async def asked() -> httpx.Response:
-        return await ask(gate, method, path, content, address, **more)
-
-    return asyncio.run(asked())
-
-
 async def ask(
     gate: Gate, method: str, path: str, content: Any = b"", address: str = "192.0.2.1", root: str = ""
 ) -> httpx.Response:
     transport = httpx.ASGITransport(gate, raise_app_exceptions=True, client=(address, 1), root_path=root)
     async with httpx.AsyncClient(transport=transport, base_url="http://page") as client:
         return await client.request(method, path, content=content)
+
+
+def call(*arguments: Any, **more: Any) -> httpx.Response:
+    return asyncio.run(ask(*arguments, **more))
 
 
 async def in_parts(size: int, part: int = 1_000) -> AsyncIterator[bytes]:

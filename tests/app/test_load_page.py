@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import ExitStack, aclosing
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -37,30 +37,21 @@ def quick(monkeypatch) -> None:
 
 
 class Page:
-    """Loopback servers as the lanes of a page: baseline, speculative."""
+    """A loopback server as the lane of a page."""
 
-    def __init__(self, *servers: Scheduled) -> None:
-        self.servers, self.queue, self._stack = servers, RaceQueue(), ExitStack()
-
-    def __enter__(self) -> Page:
-        urls = [self._stack.enter_context(serving(server)) for server in self.servers]
-        lanes = zip(("baseline", "speculative"), urls, strict=False)
-        self.endpoints = [Endpoint(lane, "m", url, KEY) for lane, url in lanes]
+    def __init__(self, server: Scheduled, url: str) -> None:
+        self.server, self.queue = server, RaceQueue()
+        self.endpoints = [Endpoint("baseline", "m", url, KEY)]
         self.studies = StudiesOf(LoadStudy, self.queue)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
 
     @property
     def num_asked(self) -> int:
-        return sum(len(server.asked) for server in self.servers)
+        return len(self.server.asked)
 
     def request(self, **changes: Any) -> LoadRequest:
         return read_load(self.endpoints, False, LOAD_SETTINGS, {**LOAD, **changes})
 
     async def frames(self, request: LoadRequest) -> list[dict[str, Any]]:
-        """Its frames."""
         frames = []
         async for text in self.studies.frames("visitor", "address", request):
             assert KEY not in text and "127.0.0.1" not in text
@@ -71,7 +62,8 @@ class Page:
 def test_a_study_of_servers_waits_and_stops() -> None:
     """A race among a study's requests would measure both; a stopped study that keeps the servers, or loses the levels
     that it finished."""
-    with Page(Scheduled(0.05)) as page:
+    with serving(server := Scheduled(0.05)) as url:
+        page = Page(server, url)
 
         async def beside_a_race() -> list[dict[str, Any]]:
             race = page.queue.enter("racer", "a")
@@ -103,7 +95,8 @@ def test_a_study_of_servers_waits_and_stops() -> None:
 
 def test_a_study_of_servers_ends_when_its_browser_leaves() -> None:
     """It would go on at the operator's cost, and keep the servers from others."""
-    with Page(Scheduled(pace=20)) as page:
+    with serving(server := Scheduled(pace=20)) as url:
+        page = Page(server, url)
 
         async def left() -> None:
             async with aclosing(page.studies.frames("visitor", "address", page.request())) as frames:

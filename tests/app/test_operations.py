@@ -25,8 +25,7 @@ from app.jobs.loader import ModelStatus
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Over, Stage
 from app.jobs.recorded import RACES
-from app.jobs.studies import StudiesOf, Study
-from engine.core.errors import RaceError, UsageError
+from engine.core.errors import UsageError
 from engine.recordings.recording import read
 from engine.remote.endpoint import endpoints_of
 from tests.helpers.machines import SMALL
@@ -87,9 +86,19 @@ def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
         read_limits(str(tmp_path / "none.toml"))
 
 
+# What a visitor of the page with narrow limits may not ask for -> what is said.
+REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"max_new_tokens": 65}, "max_new_tokens must be an integer from 1 to 64 on this page, not 65"),
+    ({"prompt": "a" * 1001}, "at most 1000 are allowed"),
+    ({"more": ["ngram"]}, "a list of at most 0 drafters"),
+    ({"pair": "gemma3-270m-ngram"}, "has not allowed"),
+)
+
+
 @pytest.mark.slow
-def test_what_is_not_allowed_is_not_shown(page: Server) -> None:
-    """A visitor would fill in a dialog and then be refused."""
+def test_what_is_not_allowed_is_not_shown_and_cannot_be_called(page: Server) -> None:
+    """A visitor would fill in a dialog and then be refused; or whoever calls the page from a program would have what
+    its operator forbade."""
     config = httpx.get(f"{page.url}/config").json()
     props = [component["props"] for component in config["components"]]
     parts = {each.get("label") or each.get("elem_id"): each for each in props}
@@ -100,22 +109,9 @@ def test_what_is_not_allowed_is_not_shown(page: Server) -> None:
     for run in ("study", "checkup"):
         with pytest.raises(Refused, match="unknown run"):
             next(page.visitor("refused").frames(run))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"max_new_tokens": 65}, "max_new_tokens must be an integer from 1 to 64 on this page, not 65"),
-        ({"prompt": "a" * 1001}, "at most 1000 are allowed"),
-        ({"more": ["ngram"]}, "a list of at most 0 drafters"),
-        ({"pair": "gemma3-270m-ngram"}, "has not allowed"),
-    ],
-)
-def test_what_is_not_allowed_cannot_be_called(page: Server, changes: dict[str, Any], words: str) -> None:
-    """Whoever calls the page from a program would have what its operator forbade."""
-    with pytest.raises(Refused, match=words):
-        page.visitor("refused").race(**changes)
+    for changes, words in REFUSED:
+        with pytest.raises(Refused, match=words):
+            page.visitor("refused").race(**changes)
 
 
 def test_neither_an_answer_under_load_nor_a_recording_exceeds_the_limits() -> None:
@@ -197,29 +193,6 @@ async def test_a_race_that_takes_too_long_is_ended() -> None:
     assert json.loads(last["recording"])["stopped"] is True
     (over,) = seen
     assert over.view.state == "stopped" and over.lasted_s is not None and 0.3 <= over.lasted_s < 2
-
-
-class Endless(Study):
-    """A study that goes on until it is stopped."""
-
-    def work(self) -> None:
-        while True:
-            self._progress("racing", None)
-            time.sleep(0.01)
-
-    def frame(self) -> dict[str, Any]:
-        return {}
-
-
-@in_loop
-async def test_a_study_that_takes_too_long_is_ended() -> None:
-    """The limit on a race could be got round by a study of one prompt."""
-    queue = RaceQueue(limits=Limits(race_s=0.3))
-    studies = StudiesOf(lambda _: Endless(()), queue)
-    with pytest.raises(RaceError, match="Ended after"):
-        async for _ in studies.frames("a", "at a", None):
-            pass
-    assert queue.is_empty
 
 
 def test_several_visitors_at_once_lose_nothing_and_wait_their_turn(page: Server, monkeypatch) -> None:

@@ -30,13 +30,13 @@ def test_events_come_whole_out_of_any_pieces() -> None:
             cuts = sorted(rng.choices(range(len(written) + 1), k=rng.randrange(1, 40)))
             pieces = [written[a:b] for a, b in zip([0, *cuts], [*cuts, len(written)], strict=True)]
             assert pure(READ, pieces) == events
-        assert pure(READ, [*written]) == events and pure(READ, [written[:-1]]) == events[:-1], (
-            "the last one was cut off"
-        )
+        assert pure(READ, [*written]) == events
+        assert pure(READ, [written[:-1]]) == events[:-1], "the last one was cut off"
 
 
 SCREEN: dict[str, Any] = {"id": "a", "seq": 4, "waiting": None, "isFirst": False, "isLinked": False}
 QUEUED = {"race": "q", "seq": 2}
+RECORDED = {"race": "r", "seq": 0, "state": "finished", "ribbon": "RECORDED"}
 
 
 @pytest.mark.parametrize(
@@ -53,21 +53,14 @@ QUEUED = {"race": "q", "seq": 2}
         ({"race": "q", "seq": 3, "state": "waiting"}, {"waiting": QUEUED}, "card"),
         ({"race": "q", "seq": 0, "state": "waiting"}, {"waiting": QUEUED}, "card"),
         ({"race": "q", "seq": 2, "state": "waiting"}, {"waiting": QUEUED}, "none"),
-        (
-            {"race": "q", "seq": 3, "state": "stopped"},
-            {"waiting": QUEUED},
-            "card",
-        ),  # it never began: the race before stays
+        # it never began: the race before stays
+        ({"race": "q", "seq": 3, "state": "stopped"}, {"waiting": QUEUED}, "card"),
         ({"race": "q", "seq": 3, "state": "preparing"}, {"waiting": QUEUED}, "anew"),
         ({"race": "b", "seq": 3, "state": "stopped"}, {"waiting": QUEUED}, "anew"),
-        ({"race": "r", "seq": 0, "state": "finished", "ribbon": "RECORDED"}, {"waiting": QUEUED}, "anew"),
-        (
-            {"race": "r", "seq": 0, "state": "finished", "ribbon": "RECORDED"},
-            {"isFirst": True, "isLinked": True},
-            "link",
-        ),
-        ({"race": "r", "seq": 0, "state": "finished", "ribbon": "RECORDED"}, {"isFirst": True}, "anew"),
-        ({"race": "r", "seq": 0, "state": "finished", "ribbon": "RECORDED"}, {"isLinked": True}, "anew"),
+        (RECORDED, {"waiting": QUEUED}, "anew"),
+        (RECORDED, {"isFirst": True, "isLinked": True}, "link"),
+        (RECORDED, {"isFirst": True}, "anew"),
+        (RECORDED, {"isLinked": True}, "anew"),
         ({"race": "none", "seq": 0, "state": "idle"}, {"id": None, "seq": -1, "isFirst": True}, "anew"),
     ],
 )

@@ -30,6 +30,5 @@ def test_an_answer_begins_in_the_form_that_is_asked_for() -> None:
             whole = f"{prompt}\n\n{start}" if start else prompt
             assert pure("withStart", prompt) == pure("withStart", whole) == whole
             assert pure("withoutStart", whole) == (prompt if start else None)
-        assert pure("withStart", "Translate to French:\n\nGood morning.").endswith(".\n\nFrench:"), (
-            "a task above its text"
-        )
+        task_above_its_text = pure("withStart", "Translate to French:\n\nGood morning.")
+        assert task_above_its_text.endswith(".\n\nFrench:")

@@ -105,7 +105,8 @@ def test_nothing_changes_a_race_that_is_over(recording, state) -> None:
 
 
 def test_states_follow_each_other() -> None:
-    """Queue, preparation and race each have their state and sentence; the bar goes when nothing is left to wait for."""
+    """Queue, preparation and race each have their state and sentence; the bar goes when nothing is left to wait for.
+    Drafts that were taken from the answer never pass for real ones."""
     news = history(fixed_race())
     seen = []
     view = RaceView("r")
@@ -115,14 +116,9 @@ def test_states_follow_each_other() -> None:
             seen.append((view.state, view.text, view.share))
     assert [state for state, _, _ in seen] == ["waiting", "waiting", "preparing", "running", "finished", "finished"]
     assert seen[2][1:] == ("Reading the weights.", 0.5)
-    assert seen[3][1:] == (RUNNING_TEXT, None)
-
-
-def test_a_synthetic_race_wears_its_ribbon() -> None:
-    """Drafts that were taken from the answer must never pass for real ones."""
-    header = {**header_of(fixed_race()), "synthetic": ["speculative"]}
-    assert fold(RaceView("r"), Prepared(header)).ribbon == "SYNTHETIC"
-    assert fold(RaceView("r"), Prepared(header_of(fixed_race()))).ribbon == ""
+    assert seen[3][1:] == (RUNNING_TEXT, None) and view.ribbon == ""
+    made_up = {**header_of(fixed_race()), "synthetic": ["speculative"]}
+    assert fold(RaceView("r"), Prepared(made_up)).ribbon == "SYNTHETIC"
 
 
 @given(st.integers(1, 50), st.none() | st.just(math.inf) | st.floats(0.0, 1e4))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.figures.charts import charts
 from app.figures.cheats import cheats, eager
 from app.figures.why import NO_DRAFTS, NO_IDS, NO_RATIO, NOT_KNOWN, compared_of, why
 from app.jobs.recorded import RACES
@@ -20,7 +21,6 @@ from app.page.sentences import chart_table
 from engine.analysis.breakdown import compared
 from engine.analysis.inflate import CHUNK_S, SWITCHES, inflated
 from engine.analysis.metrics import lane_metrics, race_speedup
-from engine.core.events import steps
 from engine.core.spec import SamplingParams
 from engine.recordings.recording import Recording, build, read
 from engine.remote.client import Patience
@@ -30,7 +30,7 @@ from engine.remote.server_race import RemoteRace
 from tests.helpers.loopback import says as says_so
 from tests.helpers.loopback import servers, sse, stream_of
 from tests.helpers.made_races import a_race
-from tests.helpers.races import events_of, recordings, servers_races, with_tables
+from tests.helpers.races import events_of, recordings, servers_races, with_tables, with_trees
 
 
 def said(race: Mapping[str, Any]) -> list[Any]:
@@ -82,15 +82,22 @@ def test_a_race_without_copies_or_lanes_says_so() -> None:
 
 
 STRANGERS = (
-    st.builds(with_tables, recordings(), st.randoms(use_true_random=False)) | servers_races() | recordings(failing=True)
+    st.builds(with_tables, recordings(), st.randoms(use_true_random=False))
+    | st.builds(with_trees, recordings(), st.randoms(use_true_random=False))
+    | servers_races()
+    | recordings(failing=True)
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=37)
 @given(STRANGERS, st.sampled_from(["ngram", "eagle3:<b>x</b>\n" + "y" * 99]))
 def test_a_strangers_race_is_drawn_or_refused_in_words(race, drafter) -> None:
     """A file would end in a fault of the program, or bring markup into the page."""
     race = json.loads(json.dumps(race).replace('"ngram"', json.dumps(drafter)))
+    speeds = charts(Recording.of(race))[3]
+    assert speeds.sentence and "\n" not in speeds.sentence and not speeds.sentence.startswith(("Not ", "Only "))
+    for trace in () if speeds.figure is None else speeds.figure.data:
+        assert "<" not in trace.name and len(trace.name) <= 36 and all(y >= 0 for y in trace.y)
     for each in said(race):
         assert each.sentence and "\n" not in each.sentence and "<" not in each.sentence
         assert len({len(row) for row in each.table}) <= 1
@@ -148,10 +155,3 @@ def test_a_switch_that_does_nothing_says_so() -> None:
     for name in ("chunks", "best"):
         place = sent["names"].index(name)
         assert sent["ratios"][1 << place] == sent["ratios"][0] and "changes nothing" in sent["exposed"][place]
-
-
-def test_steps_of_the_lane_are_those_of_the_page() -> None:
-    """With several speculative lanes, the page shows the first."""
-    race = read(RACES / "story.json")
-    found = compared_of(race)
-    assert found is not None and list(found.lane) == steps(events_of(race), "speculative")

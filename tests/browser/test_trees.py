@@ -35,9 +35,9 @@ COLUMNS = """() => [...document.querySelectorAll('.pf-one-place')].map(column =>
     guessed: [...column.querySelectorAll('.pf-one-guessed')].map(each => +each.dataset.tokenId) }))"""
 
 
-def opened_at(page: Any, index: int, recording: dict[str, Any] = TREES) -> None:
-    """Open the recording at a step."""
-    opened(page, recording, "onestep")
+def opened_at(page: Any, index: int) -> None:
+    """Open TREES at a step."""
+    opened(page, TREES, "onestep")
     page.focus("[data-ref=stepHead]")
     page.keyboard.press("Home")
     for _ in range(index):

@@ -21,12 +21,7 @@ export const METRICS = {
 };
 export const CURVES = ["output_tokens_per_s", "total_tokens_per_s", "ttft_p95_s", "itl_p95_s", "tpot_p95_s",
   "latency_median_s"];
-const WIDTH = 330;
-const HEIGHT = 190;
-const LEFT = 52;
-const RIGHT = 14;
-const TOP = 12;
-const BOTTOM = 30;
+const WIDTH = 330, HEIGHT = 190, LEFT = 52, RIGHT = 14, TOP = 12, BOTTOM = 30;
 
 const shownValue = (metric, value) =>
   typeof value === "number" ? (value * METRICS[metric][1]).toFixed(METRICS[metric][2]) : "–";
