@@ -172,7 +172,7 @@ export class Board {
       this.fill(row.run, n, total);
       const { then } = places, place = (100 * then[side]) / (total || 1);
       row.then.hidden = then[side] === undefined;
-      row.then.style.setProperty("--then", `${place}%`);
+      row.then.style.left = `${place}%`;
       row.then.toggleAttribute("data-late", place > 60);
       if (!row.then.hidden) row.then.replaceChildren(String(then[side]), make("span", "", ` when ${then.by} finished`));
       write(row.count, String(n));
