@@ -1,4 +1,5 @@
-"""The stage: frames at their rate, a preparation that is told as it goes, and a device that Stop frees at once."""
+"""The stage: its frames come at a steady rate, a visitor sees how a preparation goes, and Stop frees the device at
+once."""
 
 from __future__ import annotations
 

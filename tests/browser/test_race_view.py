@@ -37,6 +37,7 @@ from tests.helpers.race_pages import (
     words_of,
 )
 from tests.helpers.races import events_of, fixed_race, recordings, servers_races
+from tests.helpers.steps_apart import steps_of
 
 pytestmark = pytest.mark.browser
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
@@ -108,6 +109,18 @@ def test_live_numbers_are_the_servers(page: Any) -> None:
     assert words(page, "ratio") == f"{123.45 / left:.2f}×"
     assert words(page, "ratioWords") == f"123.5 against {left:.1f} tok/s, Plain's faster run, so far"
     assert page.evaluate(STATE)["speedup"] == 0.5
+
+
+def test_the_bar_names_what_the_later_lane_had(page: Any) -> None:
+    """Two full bars say nothing; a place from another moment flatters a lane."""
+    for seed in range(3):
+        feed(page, race := race_over(words_of(TEXT)[:80], seed=seed), race_id=f"places {seed}")
+        lanes = {lane: steps_of(race, lane) for lane in ("baseline", "speculative")}
+        ends = {lane: taken[-1]["clock_s"] for lane, taken in lanes.items()}
+        late, early = sorted(ends, key=ends.__getitem__, reverse=True)
+        num = sum(len(step["token_ids"]) for step in lanes[late] if step["clock_s"] <= ends[early])
+        name = {"baseline": "Plain", "speculative": "Speculative"}[early]
+        assert page.locator(".pf-then:visible").all_inner_texts() == [f"{num} when {name} finished"]
 
 
 LINE = r"([\d.]+) against ([\d.]+) tok/s, Plain's faster run; ([\d.]+)× including the prompt"

@@ -129,6 +129,10 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
     for key, view in (("V", "plain"), ("M", "reading"), ("V", "reading"), ("V", "plain"), ("Home", "reading")):
         press(tab, key)
         assert tab.get_attribute(".pf", "data-view") == view and tab.is_visible("[data-ref=stageHint]"), key
+    press(tab, "Q")
+    assert "QR code" in tab.inner_text("[data-ref=stageAddress]") and tab.is_hidden("[data-ref=stageList]")
+    press(tab, "Q")
+    assert tab.is_hidden("[data-ref=stageKeys]")
     tab.evaluate("window.matchMedia = window.media")
     press(tab, "Escape")
 

@@ -101,7 +101,7 @@ def test_a_template_that_reads_parts_alone_is_given_parts(template):
     ],
 )
 def test_a_template_that_leaves_something_out_is_refused(template, role):
-    """A race would be of another prompt than the one that stands beside it."""
+    """The model would read another prompt than the page shows."""
     with pytest.raises(TemplateError, match=f"template 'default' leaves out what the message of role '{role}' says"):
         chat(template, ("system", "user"), ("user", "user"))
 
