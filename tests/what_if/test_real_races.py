@@ -150,26 +150,23 @@ def test_a_recording_of_trees_can_be_opened():
             assert counts(found.steps(lane.spec.drafter, lane.spec.k)) == counts(lane.steps)
 
 
-@needs_kernels
 def test_a_race_that_samples_has_its_servers_drafts():
     """A server's drafts would be told by the race's own random numbers; or a file with its drafts could not be opened,
     or not be told from one of temperature 0. With top-k 1 there is only one choice: both tables must be one."""
     eagle3, model, block = map(text_of, ("eagle3", "draft_model", "dflash"))
     events: list[LaneEvent] = []
     lanes = [(eagle3, 4), (model, "auto"), (block, 3), (HYBRID, 2)]
-    race = held(lanes, temperature=0.8, top_k=1, num=24, loaded=branching(), events=events)
+    race = held(lanes, temperature=0.8, top_k=1, num=12, events=events)
     recording = recordings.build(race.header(), events, {**race.result(), **members(race)})
     read = recordings.loads(recording.text.encode())
     found, tables = what_if_of(read), read["tables"]
     own = {eagle3, f"{model}@tree", f"{block}@3", HYBRID}
     greedy = {f"{name}{GREEDY}" for name in (eagle3, model, HYBRID)} | {f"{block}{GREEDY}@3"}
     assert found and set(tables) == own | greedy | {"ngram"}, "what a server can run is there once, as servers draft it"
-    for name in (eagle3, HYBRID):
-        assert tables[name] == tables[name + GREEDY]
-    assert tables[f"{block}@3"] == tables[f"{block}{GREEDY}@3"]
+    assert all(tables[name] == tables[name + GREEDY] for name in (eagle3, HYBRID))
     assert label(eagle3 + GREEDY) == label(eagle3) + AS_SERVED
     assert set(found.drawn) == {eagle3, model, block} and set(found.drawn[block]) == {"3"}
-    assert all(24 / (int(k) + 1) <= one["steps"] <= 24 for k, one in found.drawn[eagle3].items())
+    assert all(12 / (int(k) + 1) <= one["steps"] <= 12 for k, one in found.drawn[eagle3].items())
     fields = json.loads(recording.text)
     fields["spec"]["params"]["temperature"] = 0.0
     with pytest.raises(UsageError, match="at temperature 0 all rules are one"):

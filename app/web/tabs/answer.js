@@ -184,17 +184,18 @@ function aloneWords({ drafter, best, isServed }) {
 }
 
 // Why there is nothing to serve; "" if there is something, or if it was chosen all the same.
-export function nothingWords({ tone, noise, not, isChosen, options }) {
+export function nothingWords({ subject, tone, noise, not, isChosen, options }) {
   const why = !not ? { even: `the difference is within the noise (${noiseWords(noise)})`,
-    loses: "guessing is slower here" }[tone] : not;
+    loses: `guessing is slower here${isGreedy(subject.drafter) ? " as vLLM drafts by default" : ""}` }[tone] : not;
   return !why || isChosen ? "" : `Nothing to put into production: ${why}.${options.every(({ lane }) => lane) ? "" :
     " Choose an option in What if to see its commands all the same."}`;
 }
 
 // What the commands serve.
 export function servedWords({ subject, isChosen, not }) {
-  return `${choiceWords(subject)}: ${gainWords(subject)}, ${isChosen ? "chosen in What if" :
-    "the fastest that a server can run"}.${not && ` ${sentence(not)}`}`;
+  const how = isChosen ? "chosen in What if" : isGreedy(subject.drafter) ? "the fastest that a server runs by default" :
+    "the fastest that a server can run";
+  return `${choiceWords(subject)}: ${gainWords(subject)}, ${how}.${not && ` ${sentence(not)}`}`;
 }
 
 // The sentence at What if's slider. raced: the lane on the right; share: how much of the oracle's speed it reached.
