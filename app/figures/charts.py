@@ -12,7 +12,7 @@ from engine.analysis.roofline import roofline
 from engine.core.errors import UsageError, sentence
 from engine.core.events import LaneEvent, Step, steps
 from engine.core.spec import AUTO, BASELINE, PLAIN, SPECULATIVE, TREE, LaneSpec
-from engine.drafters import label, short_label
+from engine.drafters import GREEDY, label, short_label
 from engine.recordings.recording import Recording
 from engine.what_if.ask import queries_of
 from engine.what_if.judged import WhatIf
@@ -179,7 +179,8 @@ def _over_k(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
 
     words = ""
     if speeds:
-        choices = [(speed, table, k) for table, by_k in speeds.items() for k, speed in by_k.items()]
+        own = {table: by_k for table, by_k in speeds.items() if not table.endswith(GREEDY)} or speeds
+        choices = [(speed, table, k) for table, by_k in own.items() for k, speed in by_k.items()]
         _, table, k = max(choices, key=itemgetter(0))  # the shortest of equal ones
         best = what_if.steps(table, k)
         gains = [gain for name in undrafted if (gain := speedup(steps(events, name), best)) is not None]

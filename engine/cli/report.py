@@ -17,6 +17,7 @@ from ..analysis.verdict_words import LOOPS, VERDICTS
 from ..core.errors import UsageError
 from ..core.events import Finished, steps, text_of
 from ..core.spec import BASELINE, MAX_AUTO_K, PLAIN
+from ..drafters import AS_SERVED, GREEDY
 from ..recordings.recording import Recording, failures
 from ..recordings.words import circumstances, clean, ribbons
 from ..what_if.read import what_if_of
@@ -72,11 +73,16 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
 
 
 def rates_at_every_k(recording: Recording) -> dict[str, dict[int, float]]:
-    """Tokens a second that each drafter, or its table of trees, would write at each size of its drafts, computed; {} of
-    a race without tables, or with more than can be computed here."""
+    """Tokens a second that each drafter, or its table of trees, would write at each size of its drafts, computed, also
+    by the rules of servers; {} of a race without tables, or with more than can be computed here."""
     with suppress(UsageError):
-        found = what_if_of(recording)
-        return found.rates() if found else {}
+        if found := what_if_of(recording):
+            num = len(found.text.token_ids)
+            rates = {name.replace(GREEDY, AS_SERVED): by_k for name, by_k in found.rates().items()}
+            return rates | {
+                f"{name}, as vLLM drafts by probability": {int(k): num / one["seconds"] for k, one in by_k.items()}
+                for name, by_k in found.drawn.items()
+            }
     return {}
 
 

@@ -7,6 +7,7 @@ Standard library only. Every error is a UsageError with one sentence.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -27,6 +28,7 @@ MAX_TABLES = 64  # four per lane, which has at most two
 TOKEN = integer(0, MAX_TOKEN_ID, wanted=f"a token id from 0 to {MAX_TOKEN_ID}")
 DRAFT = AtMost(MAX_K, TOKEN)
 TREES = "@tree"  # ends the names of tables whose drafts may branch
+GREEDY = re.compile(r"~greedy(@\d+)?$")  # ends the names of tables made at temperature 0
 _TIMES = items(f"a list of 1 to {MAX_WIDTH} times in seconds that never fall", SECONDS, range(1, MAX_WIDTH + 1))
 COSTS = Shape(_TIMES.wanted, lambda value: _TIMES.holds(value) and all(a <= b for a, b in pairwise(value)))
 EXTRAS = {
@@ -34,6 +36,7 @@ EXTRAS = {
     "table_pieces": IfThere(NAMES),
     "table_parents": IfThere(OBJECT),
     "table_chances": IfThere(OBJECT),
+    "drawn": IfThere(OBJECT),
     "costs": IfThere({"verify_s": COSTS, "draft_s": OBJECT}),
     "oracles": IfThere(OBJECT),
     "candidates": IfThere(SHAPE),
@@ -56,6 +59,7 @@ def check_extras(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[st
         if not all(is_tree(*tree) for tree in zip(rows, tables[name], strict=True) if tree[0]):
             raise UsageError(f"table_parents of {short(name)} are no trees of its drafts")
     _check_lanes(tables, trees, spec, lanes)
+    _check_rules(tables, recording.get("drawn", {}), spec)
     if "costs" in recording:
         _check_costs(recording["costs"], tables)
     for member, what in (("oracles", "the oracle"), ("drafter_bytes", "the bytes"), ("promises", "a promise")):
@@ -132,6 +136,21 @@ def _other_draft(
         if [*step.token_ids] != text[step.position : end]:
             break
     return None
+
+
+def _check_rules(tables: Mapping[str, Any], drawn: Mapping[str, Any], spec: RaceSpec) -> None:
+    """What other rules keep: of drafts made at temperature 0, and of drafts that are drawn by probability."""
+    greedy, longest = {*filter(GREEDY.search, tables)}, len(next(iter(tables.values()), ()))
+    if (greedy or drawn) and not spec.params.temperature:
+        raise UsageError("it has drafts of other rules, but at temperature 0 all rules are one")
+    for name, by_k in drawn.items():
+        which = f"the drawn drafts of {short(name)}"
+        fits(by_k, OBJECT, which)
+        for k, one in by_k.items():
+            fits(one, {"steps": NUMBER, "seconds": SECONDS}, which)
+            is_sound = re.fullmatch("[1-9][0-9]?", k) and 1 <= one["steps"] <= longest and one["seconds"] > 0
+            if not is_sound or greedy.isdisjoint((f"{name}~greedy", f"{name}~greedy@{k}")):
+                raise UsageError(f"{which} at k={short(k)} are not of this race")
 
 
 def _check_costs(costs: Mapping[str, Any], tables: Mapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ from .lanes import Lane, build_drafter, decode_lane
 from .set_up import set_up
 
 if TYPE_CHECKING:
+    from ..core.sampling.sampler import Sampler
     from ..loading.loading import LoadedModel
 
 log = logging.getLogger(__name__)
@@ -82,9 +83,10 @@ class TorchRace:
             self.end_if_device_fails(error)
             raise
 
-    def build_drafter(self, lane: LaneSpec) -> Drafter:
-        """The drafter that such a lane of this race has; with k "auto" without its choice of k."""
-        return build_drafter(self.order, self.widths, lane)
+    def build_drafter(self, lane: LaneSpec, sampler: Sampler) -> Drafter:
+        """The drafter that such a lane of this race has, if it picks with this sampler; with k "auto" without its
+        choice of k."""
+        return build_drafter(replace(self.order, sampler=sampler), self.widths, lane)
 
     def reader(self, hidden_layers: Sequence[int], on_prefill: Callable[[float], None]) -> StaticTarget:
         """A separate sequence whose steps have the exact lanes' widest width; arguments as for StaticTarget."""

@@ -12,7 +12,7 @@ from ..analysis.costs import Costs, draft_costs, verify_costs
 from ..core.errors import UsageError
 from ..core.interfaces import Draft, Drafter
 from ..core.spec import BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, tree_size
-from ..drafters import serves_every_k
+from ..drafters import GREEDY, parse, serves_every_k, weightless
 from ..drafters.auto import AutoDrafter, parts_of
 from ..drafters.by_rate import ByRateDrafter
 from ..drafters.served import served_parts
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..session import TorchRace
+    from .odds import Odds
 
 STAGE = "querying the drafters at every position"
 Query = tuple[str, int | str]  # a drafter and the k to query it at
+Look = Callable[["Tensor"], None]  # takes logits
 
 
 def queries_of(spec: RaceSpec) -> list[Query]:
@@ -55,10 +57,13 @@ def what_if(
     is what the drafter would propose there in a race, as far as rows are exact on this device (see `WidthPlan.exact`).
 
     queries: None for those of the race's lanes. At k auto or tree:N a drafter that rates tokens proposes trees. Another
-        k matters only where drafts depend on it.
+        k matters only where drafts depend on it. A drafter that ends in GREEDY drafts at temperature 0; what would be
+        kept of its drafts by probability is computed as well, unless it is a hybrid.
     progress: may raise to give up.
 
     Raises UsageError for a drafter without a table, RaceError if the device fails, and whatever a drafter raises."""
+    from .odds import Odds
+
     (baseline,) = race.spec.named(BASELINE)
     text = Text(
         race.prompt.token_ids,
@@ -75,9 +80,15 @@ def what_if(
             if (drafter if isinstance(k, int) else table_name(drafter, TREES)) not in questions:
                 question = _Question(race, drafter, k, size, most)
                 questions.setdefault(question.name, question)
-        _ask(race, text, list(questions.values()), most, progress)
+        drawn = [one for one in questions.values() if one.drafter.endswith(GREEDY) and one.drafter[:6] != "hybrid"]
+        odds = [Odds(race, text, one, most) for one in drawn]
+        _ask(race, text, [*questions.values(), *odds], most, progress)
     tables = {name: Table(name, question.drafter, tuple(question.drafts)) for name, question in questions.items()}
-    return WhatIf(text, tables, _costs(race, tables, {name: question.seconds for name, question in questions.items()}))
+    costs = _costs(race, tables, {name: question.seconds for name, question in questions.items()})
+    expected: dict[str, dict[str, dict[str, float]]] = {}
+    for one in odds:
+        expected.setdefault(one.drafter, {}).update(one.expected(costs))
+    return WhatIf(text, tables, costs, expected)
 
 
 def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
@@ -97,25 +108,31 @@ def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
 
 
 def _with_served(race: TorchRace) -> list[Query]:
-    """The queries of the race, and chains of what servers can run of its drafters, as far as all can be read again."""
+    """The queries of the race, and chains of what servers can run of its drafters, as they draft them, as far as all
+    can be read again."""
     queries = queries_of(race.spec)
     (baseline,) = race.spec.named(BASELINE)
     size = sum(len(step.token_ids) for step in race.lanes[baseline].steps) * max(race.widths.plan.step_widths)
-    for drafter in dict.fromkeys(drafter for drafter, _ in queries):
+    for drafter, k in dict.fromkeys(queries):
         for part in served_parts(race.loaded.info.name, drafter):
-            if serves_every_k(part) and (len({*queries}) + 1) * size <= MAX_WORK:
-                queries.append((part, MAX_AUTO_K))
+            how = GREEDY if race.spec.params.temperature and parse(part)[0] not in weightless() else ""
+            fits = (len({*queries}) + 1) * size <= MAX_WORK
+            if fits and (serves_every_k(part) or (how and part == drafter and isinstance(k, int))):
+                queries.append((part + how, MAX_AUTO_K if serves_every_k(part) else k))
     return queries
 
 
 class _Question:
     """Collects the drafts of one table, position by position. size: the most tokens of a tree; longest: of a chain.
-    seconds: how long the drafts took, by their length."""
+    seconds: how long the drafts took, by their length. look: see `_hidden`."""
+
+    look: Look | None = None
 
     def __init__(self, race: TorchRace, drafter: str, k: int | str, size: int, longest: int) -> None:
-        chains = longest if serves_every_k(drafter) else k
-        lane = LaneSpec(f"the table of {drafter}", drafter, f"{TREE}{size}" if isinstance(k, str) else chains)
-        made = race.build_drafter(lane)
+        plain = drafter.removesuffix(GREEDY)
+        chains = longest if serves_every_k(plain) else k
+        lane = LaneSpec(f"the table of {drafter}", plain, f"{TREE}{size}" if isinstance(k, str) else chains)
+        made = race.build_drafter(lane, race.sampler if plain == drafter else race.sampler.greedy())
         is_tree = isinstance(k, str) and parts_of(made) is not None
         if is_tree:
             branches = race.lanes[race.spec.first(BASELINE)].target.takes_trees
@@ -136,15 +153,17 @@ def _table_name(drafter: str, k: int | str, made: Drafter) -> str:
     """The table that a lane drafts from. made: its drafter."""
     if tree_size(k) or isinstance(made, AutoDrafter):
         return table_name(drafter, TREES)
-    if serves_every_k(drafter):
+    if serves_every_k(drafter.removesuffix(GREEDY)):
         return drafter
     inner = made.drafter if isinstance(made, ByRateDrafter) else made
     return table_name(drafter, k if isinstance(k, int) else min(inner.max_k, MAX_AUTO_K))
 
 
-def _ask(race: TorchRace, text: Text, questions: Sequence[_Question], most: int, progress: Progress) -> None:
+def _ask(race: TorchRace, text: Text, questions: Sequence[_Question | Odds], most: int, progress: Progress) -> None:
     layers = sorted({layer for question in questions for layer in question.made.hidden_layers})
-    hidden = _hidden(race, text, layers, lambda share: progress(STAGE, 0.0)) if layers else repeat(None)
+    looks = [question.look for question in questions if question.look]
+    is_read = layers or looks
+    hidden = _hidden(race, text, layers, looks, lambda share: progress(STAGE, 0.0)) if is_read else repeat(None)
     rows = next(hidden)
     for question in questions:
         question.made.prefill(text.prompt_ids, _columns(rows, layers, question.made))
@@ -156,22 +175,23 @@ def _ask(race: TorchRace, text: Text, questions: Sequence[_Question], most: int,
 
 
 def _hidden(
-    race: TorchRace, text: Text, layers: Sequence[int], on_prefill: Callable[[float], None]
+    race: TorchRace, text: Text, layers: Sequence[int], looks: Sequence[Look], on_prefill: Callable[[float], None]
 ) -> Iterator[Tensor | None]:
     """The hidden states for the drafters' prefill, then for every position, as if each step committed one token. The
     target reads the text in steps of the exact lanes' widest width, so its rows have the same bits as in every lane.
-    Logits are left out, unless that would change how linear layers compute (`Buffers.forward`): the head is a good part
-    of a step."""
+    Logits are left out, unless there are `looks`, which take them first, or that would change how linear layers compute
+    (`Buffers.forward`): the head is a good part of a step."""
     target = race.reader(layers, on_prefill)
     yield target.extend(text.prompt_ids[:-1], 0)[1]
     yield None
     read, width = (text.prompt_ids[-1], *text.token_ids), target.widths[-1]
-    num_logits = 0 if race.prepared.shape.linear is None else width
+    num_logits = width if looks or race.prepared.shape.linear is not None else 0
     for start in range(0, len(text.token_ids), width):
         block = read[start : start + width]
-        rows = target.extend((*block, *[0] * (width - len(block))), num_logits)[1]
-        assert rows is not None
-        yield from rows.split(1)
+        logits, rows = target.extend((*block, *[0] * (width - len(block))), num_logits)
+        for look in looks:
+            look(logits)
+        yield from [None] * width if rows is None else rows.split(1)
 
 
 def _columns(rows: Tensor | None, layers: Sequence[int], drafter: Drafter) -> Tensor | None:
@@ -191,13 +211,13 @@ def _costs(race: TorchRace, tables: dict[str, Table], asked_s: Mapping[str, dict
     verify_s = verify_costs([step for lane in race.lanes.values() for step in lane.steps], step_s)
     draft_s = {}
     for table in tables.values():
-        lanes = [lane for lane in race.lanes.values() if lane.spec.drafter == table.drafter]
+        lanes = [lane for lane in race.lanes.values() if lane.spec.drafter == table.drafter.removesuffix(GREEDY)]
         own = [lane for lane in lanes if _table_name(table.drafter, lane.spec.k, lane.drafter) == table.name]
         times: dict[int, list[float]] = {}
         for step in [step for lane in own or lanes for step in lane.steps]:
             # a path takes about as many passes of the drafter as a chain of its length
             times.setdefault(step.num_drafted if own else step.depth, []).append(step.draft_s)
         times = times or asked_s[table.name]
-        in_proportion = table.is_tree or serves_every_k(table.drafter)
+        in_proportion = table.is_tree or serves_every_k(table.drafter.removesuffix(GREEDY))
         draft_s[table.name] = draft_costs(times, len(verify_s) - 1, in_proportion)
     return Costs(verify_s, draft_s)

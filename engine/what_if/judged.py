@@ -4,7 +4,7 @@ only."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..analysis.costs import Costs
@@ -18,11 +18,13 @@ from .tables import TREES, Table, Text, seconds_at, seconds_of, steps_at, table_
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A finished race's text, its drafts at each position by table, and its costs."""
+    """A finished race's text, its drafts at each position by table, and its costs. drawn: see `Odds.expected`, by
+    drafter."""
 
     text: Text
     tables: Mapping[str, Table]
     costs: Costs
+    drawn: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
 
     def steps(self, drafter: str, k: int | str) -> list[Step]:
         """The race of this drafter at this k, an integer or tree:N (see `steps_at`). A tree's table may be named in
@@ -99,6 +101,7 @@ class WhatIf:
             "tables": {name: [draft.token_ids for draft in table.drafts] for name, table in self.tables.items()},
             "table_parents": {table.name: [draft.parents for draft in table.drafts] for table in trees},
             "table_chances": {table.name: [draft.chances for draft in table.drafts] for table in trees},
+            "drawn": dict(self.drawn),
             "costs": {"verify_s": self.costs.verify_s, "draft_s": dict(self.costs.draft_s)},
         }
         return {name: member for name, member in members.items() if member}

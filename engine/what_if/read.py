@@ -44,4 +44,4 @@ def what_if_of(recording: Recording) -> WhatIf | None:
         made = (Draft(tuple(ids), parents=tuple(follows), chances=tuple(odds)) for ids, follows, odds in rows)
         by_name[name] = Table(name, match[1], tuple(made))
     drafts_s = {name: tuple(costs["draft_s"][name]) for name in by_name}
-    return WhatIf(text, by_name, Costs(tuple(costs["verify_s"]), drafts_s))
+    return WhatIf(text, by_name, Costs(tuple(costs["verify_s"]), drafts_s), recording.get("drawn", {}))

@@ -15,7 +15,7 @@ import pytest
 from engine.analysis.metrics import lane_metrics
 from engine.analysis.verdict_words import PAYS, THRESHOLD, capital
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
-from engine.drafters import DRAFTERS, label, short_label
+from engine.drafters import AS_SERVED, DRAFTERS, GREEDY, label, short_label
 from engine.drafters.served import is_served, served_parts
 from engine.recordings.claims import cautions_of
 from engine.recordings.recording import Recording
@@ -65,11 +65,16 @@ def a_recording(seed: int) -> dict[str, Any]:
     drafter, k = rng.choice(DRAFTS), rng.randrange(1, 8)
     words = words_of("one two three four " * 12 if rng.random() < 0.15 else TEXT)[: rng.randrange(12, 70)]
     race = race_over(words, seed=seed, hit=rng.choice((0.1, 0.5, 0.9)), k=k, drafter=drafter)
-    shape = rng.choice(("plain", "tables", "tables", "trees", "trees", "own table", "lanes", "servers"))
+    shape = rng.choice(("plain", "tables", "tables", "trees", "trees", "own table", "lanes", "servers", "rules"))
     if shape == "tables":
         race = with_tables(race, rng)
-    elif shape == "own table":
+    elif shape in ("own table", "rules"):
         race = with_tables(race, rng, drafter)
+        if shape == "rules":  # the race samples; an older one does not tell what servers draft
+            race["spec"]["params"]["temperature"] = 0.8
+            if drafter[:3] not in ("ngr", "syn") and rng.random() < 0.7:
+                race["tables"][drafter + GREEDY] = with_tables(race, rng, drafter)["tables"][drafter]
+                race["drawn"] = {drafter: {"3": {"steps": len(words) / 2.5, "seconds": len(words) / 60}}}
     elif shape == "trees":
         race = with_trees(race, rng, f"{drafter}@tree")
         race["spec"]["lanes"][-1]["k"] = rng.choice(("auto", "tree:4"))
@@ -127,8 +132,9 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         drafter, k, ratio = its["drafter"], its["k"], its["ratio"]
         kinds.add((its["canServe"], its["isMeasured"], got["isChosen"], got["tone"], got["isEvidence"]))
         on_server = drafter == "server"
-        served = {(of, at): value for (of, at), value in options.items()
-                  if of == "server" or (is_served(target, of) and type(at) is int)}  # fmt: skip
+        greedy = {of.removesuffix(GREEDY) for of, _ in options if of.endswith(GREEDY)}
+        served = {(of, at): value for (of, at), value in options.items() if of == "server" or (
+                  is_served(target, of.removesuffix(GREEDY)) and type(at) is int and of not in greedy)}  # fmt: skip
         assert its["canServe"] == ((drafter, k) in served)
         assert its["tokensPerS"] == pytest.approx(options[drafter, k]) and got["plain"] == pytest.approx(plain)
         near = 0.05 if race["events"][-1]["type"] == "step" else 0.011
@@ -139,7 +145,13 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         name = f"lane {its['lane']}, on a server" if on_server else label(drafter)
         length = "" if on_server else f", k = {k}" if type(k) is int else ", automatic length" if k == "auto" else (
             f", trees of up to {k.removeprefix('tree:')}")  # fmt: skip
-        gain = f"{ratio:.2f}× as fast as Plain ({'measured' if its['isMeasured'] else 'computed'})"
+        is_shared = race["spec"]["params"]["temperature"] and its["canServe"] and not drafter.endswith(GREEDY)
+        shared = ", with shared random numbers, as on no server" * bool(is_shared and drafter[:5] != "ngram")
+        gain = f"{ratio:.2f}× as fast as Plain ({'measured' if its['isMeasured'] else 'computed'}{shared})"
+        both = next((of for of in greedy if of[:6] != "hybrid" and is_served(target, of)), "")
+        told = bool(both) and (both.startswith("draft_model") or "gemma-3-" not in target)  # vLLM has no such heads
+        for said in (got["others"], got["whatIf"]):
+            assert told == ("draft_sample_method" in said) == ('"probabilistic", ' in said and "2.50 tokens a" in said)
         than = f"{abs(100 * (1 - 1 / ratio)):.1f}\u00a0% {'less' if ratio >= 1 else 'more'}"
         chosen = " (chosen in What if)" if got["isChosen"] else ""
         loops = not got["isEvidence"]  # then its gain is nobody's saving
@@ -160,7 +172,8 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         ships = drafter != "eagle3" and not drafters.isdisjoint(("eagle3", "hybrid:ngram+eagle3"))
         assert others.count("no server runs") == others.count("EAGLE-3 head alone: no server runs this head") == ships
         for raced in drafters:
-            for part in set(served_parts(target, raced)) - {drafter}:
+            parts = {part + GREEDY * (part in greedy) for part in served_parts(target, raced)}
+            for part in parts - {drafter}:
                 known = [speed / plain for (other, k), speed in options.items() if other == part and type(k) is int]
                 figures += says_alone(others, part, max(known, default=None))
         assert got["says"].endswith(f"{name}{length}{chosen}: {gain}{saved}.")
@@ -193,7 +206,8 @@ def says_alone(others: str, part: str, ratio: float | None) -> bool:
     """Whether it gives a figure of what a server could run as well; it must, if there is one."""
     if f"a server can run: {label(part)}," in others:
         return False
-    name = re.escape(label(part) if part.startswith("hybrid") else f"{short_label(part)} alone")
+    name, rule = part.removesuffix(GREEDY), AS_SERVED * part.endswith(GREEDY)
+    name = re.escape((label(name) if part.startswith("hybrid") else f"{short_label(name)} alone") + rule)
     found = re.search(rf"{name}(?:, k = \d+: ([\d.]+)× |: no figures at a fixed length )", others)
     assert found and bool(found[1]) == (ratio is not None), (part, others)
     assert ratio is None or float(found[1]) == pytest.approx(ratio, rel=0.02)

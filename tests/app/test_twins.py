@@ -127,7 +127,9 @@ STEPS = """recording => {
 }"""
 
 
-@pytest.mark.parametrize("name", ["ngram", "eagle3", "ngram@5", "ngram@tree", "x@07", "__proto__", "__proto__@tree"])
+@pytest.mark.parametrize(
+    "name", ["ngram", "eagle3~greedy", "x~greedy@5", "ngram@5", "ngram@tree", "x@07", "__proto__", "__proto__@tree"]
+)
 def test_a_race_at_every_size_is_the_engines(pure: Call, name: str) -> None:
     """The slider would show another race than the chart, look for a draft that is not there, or write a kept token's
     text over a dropped one."""

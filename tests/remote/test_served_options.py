@@ -9,6 +9,7 @@ from itertools import dropwhile
 
 import pytest
 
+from engine.drafters import GREEDY
 from engine.remote.served_options import CHECKED, SERVED, option_words
 from tests.helpers import FIXTURES, ROOT
 from tests.helpers.pure_js import pure_js
@@ -30,7 +31,8 @@ def check(name: str, command: str) -> None:
         configs += [json.loads(value)] if str(value).startswith("{") else []
     for config in configs:
         fields = parser["configs"][config.pop("method", None) or config.pop("decoding_type")]
-        assert all(type(value).__name__ in fields[field].lower() for field, value in config.items()), config
+        for field, value in config.items():
+            assert type(value).__name__ in fields[field].lower() or repr(value) in fields[field], config
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -52,11 +54,17 @@ def test_decide_says_the_same_and_each_server_takes_it() -> None:
     params = {"max_new_tokens": 8, "temperature": 0, "top_p": 1, "top_k": 0, "seed": 0, "stop": []}
     header = {"model": {"name": "Qwen/Qwen3-8B@main"}, "prompt": {"text": "p"}, "spec": {"params": params}}
     with pure_js("tabs/production.js") as call:
-        for drafter in [*SAME, "ngram:2", "hybrid:ngram+draft_model:a/b", "eagle3:a/b-speculator@v1"]:
+        drafters = [*SAME, "ngram:2", "hybrid:ngram+draft_model:a/b", "eagle3:a/b-speculator@v1"]
+        for drafter in [*drafters, *(f"{drafter}{GREEDY}" for drafter in drafters if drafter[:5] != "ngram")]:
             for made in call("productionOf", header, {"drafter": drafter, "k": 4})["servers"]:
                 check(made["name"], made["command"] or "")
                 remedy = option_words(made["name"], drafter.partition(":")[0])
                 assert drafter not in SAME or made["command"].endswith(f" {remedy}")
+        for drafter, said in ((SAME[2], ""), (SAME[2] + GREEDY, "greedy")):
+            servers = call("productionOf", header, {"drafter": drafter, "k": 4})["servers"]
+            made = {each["name"]: each["command"] for each in servers}
+            assert said == "".join(re.findall('"draft_sample_method": "(.*)"', made["vLLM"]))
+            assert said == "".join(re.findall("--spec-draft-sampling (.*)", made["llama.cpp"]))
         old = {*re.findall(r"--[\w-]+", call("() => OLD_FLAGS"))}
     assert len(old) == 4 and not old & {*PARSERS["vLLM"]["options"], *PARSERS["llama.cpp"]["options"]}
     check("vLLM", re.findall("vllm serve .*", (ROOT / "docs" / "servers.md").read_text().replace("\\\n", ""))[1])

@@ -11,6 +11,7 @@ import pytest
 from engine.core.errors import UsageError
 from engine.core.events import LaneEvent
 from engine.core.spec import RaceSpec, SamplingParams, lanes_of
+from engine.drafters import AS_SERVED, GREEDY, label
 from engine.loading.loading import load
 from engine.recordings import recording as recordings
 from engine.session import TorchRace
@@ -44,10 +45,11 @@ def held(
     rule: str = "coupled",
     before: Callable[[TorchRace], object] = lambda race: None,
     events: list[LaneEvent] | None = None,
+    top_k: int = 0,
 ) -> TorchRace:
     """A finished race. events: takes in its events."""
     loaded = loaded or trained()
-    params = SamplingParams(temperature, top_p=0.95, seed=5, max_new_tokens=num, stop=stop)
+    params = SamplingParams(temperature, top_p=0.95, top_k=top_k, seed=5, max_new_tokens=num, stop=stop)
     spec = RaceSpec(lanes_of(((f"{d}@{k}", d, k) for d, k in lanes), rule=rule), params)
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, text))
     before(race)
@@ -146,6 +148,29 @@ def test_a_recording_of_trees_can_be_opened():
     for lane in drafting(race):
         if lane.spec.k != "auto":
             assert counts(found.steps(lane.spec.drafter, lane.spec.k)) == counts(lane.steps)
+
+
+def test_a_race_that_samples_has_its_servers_drafts():
+    """A server's drafts would be told by the race's own random numbers; or a file with its drafts could not be opened,
+    or not be told from one of temperature 0. With top-k 1 there is only one choice: both tables must be one."""
+    eagle3, model, block = map(text_of, ("eagle3", "draft_model", "dflash"))
+    events: list[LaneEvent] = []
+    lanes = [(eagle3, 4), (model, "auto"), (block, 3), (HYBRID, 2)]
+    race = held(lanes, temperature=0.8, top_k=1, num=12, events=events)
+    recording = recordings.build(race.header(), events, {**race.result(), **members(race)})
+    read = recordings.loads(recording.text.encode())
+    found, tables = what_if_of(read), read["tables"]
+    own = {eagle3, f"{model}@tree", f"{block}@3", HYBRID}
+    greedy = {f"{name}{GREEDY}" for name in (eagle3, model, HYBRID)} | {f"{block}{GREEDY}@3"}
+    assert found and set(tables) == own | greedy | {"ngram"}, "what a server can run is there once, as servers draft it"
+    assert all(tables[name] == tables[name + GREEDY] for name in (eagle3, HYBRID))
+    assert label(eagle3 + GREEDY) == label(eagle3) + AS_SERVED
+    assert set(found.drawn) == {eagle3, model, block} and set(found.drawn[block]) == {"3"}
+    assert all(12 / (int(k) + 1) <= one["steps"] <= 12 for k, one in found.drawn[eagle3].items())
+    fields = json.loads(recording.text)
+    fields["spec"]["params"]["temperature"] = 0.0
+    with pytest.raises(UsageError, match="at temperature 0 all rules are one"):
+        recordings.loads(json.dumps(fields).encode())
 
 
 def test_giving_up_leaves_the_race_as_it_was():

@@ -89,11 +89,14 @@ export function joinCharacters(nodes, before = null) {
   return before;
 }
 
+// Ends the name of a drafter whose tables were made at temperature 0 in a race that samples.
+export const GREEDY = "~greedy";
+
 // The name of a drafter, or of the table of its trees. Twin of `label` in engine/drafters; compared by
 // test_a_drafter_has_one_name.
 export function drafterName(drafter) {
-  const [, name, tree] = /^(.*?)(@tree)?$/s.exec(drafter);
-  return oneLine(plainName(name)).slice(0, 100) + (tree ? ", tree" : "");
+  const [, name, tree, greedy] = /^(.*?)(?:(@tree)|(~greedy))?$/s.exec(drafter);
+  return oneLine(plainName(name)).slice(0, 100) + (tree ? ", tree" : greedy ? ", as vLLM drafts by default" : "");
 }
 // The same without the brackets.
 export const shortDrafter = (drafter) => drafterName(drafter).replace(/ \([^)]*\)/, "");

@@ -7,7 +7,7 @@ import { isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
 import { capital, drafterName, oneLine, percent, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
 import { differs, draftWords, noResult } from "../base/words.js";
 import { wasteWords } from "./money.js";
-import { canServe, drafterOf, isShipped, partsOf } from "./production.js";
+import { canServe, drafterOf, isGreedy, isShipped, partsOf, productionOf, undrawn } from "./production.js";
 import { laneOf } from "./whatif.js";
 
 const TEXTS_DIFFER = "The texts differ, so the speeds are not of quite the same work.";
@@ -16,9 +16,10 @@ const toneWords = (tone, ratio) =>
   capital(SAYS.pays[tone === "differ" && isLittle(ratio) ? "little_differ" : tone]);
 
 // An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, steps, ratio (over plain, as
-// shown everywhere), canServe}.
+// shown everywhere), canServe, isShared (its drafter draws with the target's random numbers, as on no server)}.
 //
-// {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence, not, saves, scope, work};
+// {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence, not, saves, scope, work,
+// rules (see rulesOf)};
 // null without a plain lane or anything to compare with it. best: the fastest option that a server can run; engine: the
 // fastest of the others, if it is faster; alone: see aloneOf; subject: the option that verdict, money and command are
 // about: the one chosen in "What if", else `best`, else `engine`. tone: a key of SAYS.pays; "little" is a gain that the
@@ -40,11 +41,13 @@ export function answerOf(header, race, first, { metrics = null, whatIf = null, c
     const lane = laneOf(drafter, k), tokensPerS = whatIf.tokens.length / seconds;
     if (options.some((option) => option.drafter === lane.drafter && option.k === lane.k)) continue;
     options.push({ ...lane, lane: null, isMeasured: false, tokensPerS,
-      prefillS: (options.find((option) => option.drafter === lane.drafter) ?? options[0]).prefillS,
+      prefillS: (options.find((option) => option.drafter === undrawn(lane.drafter)) ?? options[0]).prefillS,
       get steps() { return whatIf.steps(drafter, k); },
       ratio: tokensPerS / plain.tokensPerS,
       canServe: canServe(header, lane) });
   }
+  const draws = header.spec?.params.temperature > 0;
+  for (const option of options) option.isShared = draws && !/^(ngram|server)\b|~greedy$/.test(option.drafter);
   const fastest = (some) => some.reduce((top, option) => (top && top.ratio >= option.ratio ? top : option), null);
   const best = fastest(options.filter((option) => option.canServe));
   const engine = fastest(options.filter((option) => !option.canServe && !(option.ratio <= best?.ratio)));
@@ -52,6 +55,7 @@ export function answerOf(header, race, first, { metrics = null, whatIf = null, c
   const subject = choice ?? best ?? engine;
   return { plain, options, best, engine, subject, isChosen: Boolean(choice), scope: scopeOf(header),
     alone: [...aloneOf(header, options, [subject, best].map((option) => option?.drafter))],
+    rules: rulesOf(header, plain, options, fastest, whatIf),
     ...judged(header, plain, subject, options) };
 }
 
@@ -67,11 +71,29 @@ function* measured(header, race, first, plain, numbers) {
   }
 }
 
+// What vLLM's two ways to draft give, each at its best length, for the drafter that is fastest with the first; "" if
+// that is not known.
+function rulesOf(header, plain, options, fastest, whatIf) {
+  const greedy = fastest(options.filter(({ drafter }) => isGreedy(drafter))), num = whatIf?.tokens.length;
+  const name = undrawn(greedy?.drafter ?? "");
+  if (!Object.hasOwn(whatIf?.drawn ?? {}, name) || !productionOf(header, greedy).servers[0]?.command) return "";
+  const drawn = fastest(Object.entries(whatIf.drawn[name]).map(([k, { steps, seconds }]) =>
+    ({ k, perStep: num / steps, ratio: num / seconds / plain.tokensPerS })));
+  const words = ({ k, ratio, perStep = num / greedy.steps.length }) =>
+    `${times(ratio)} (k = ${k}, ${perStep.toFixed(2)} tokens a step)`;
+  const better = times(drawn.ratio) === times(greedy.ratio) ? "Neither is faster here." :
+    `"${drawn.ratio > greedy.ratio ? "probabilistic" : "greedy"}" is faster here.`;
+  return `vLLM's "draft_sample_method" for ${shortDrafter(name)}, computed: "greedy", its default, ${words(greedy)}; `
+    + `"probabilistic", ${words(drawn)}. ${better}`;
+}
+
 // The race's other drafters, and parts of a hybrid, that a server can run, and heads that none can: {drafter, isServed,
 // best: the fastest option, undefined without figures}. known: drafters that the answer names anyway.
 function* aloneOf(header, options, known) {
   const raced = (header.spec?.lanes ?? []).filter(({ role }) => role === "speculative").map(({ drafter }) => drafter);
-  for (const drafter of new Set(raced.flatMap((name) => [name, ...partsOf(name)]))) {
+  const asServed = new Map(options.map(({ drafter }) => [isGreedy(drafter) && undrawn(drafter), drafter]));
+  for (const name of new Set(raced.flatMap((whole) => [whole, ...partsOf(whole)]))) {
+    const drafter = asServed.get(name) ?? name;
     const isServed = canServe(header, { drafter, k: 1 }), isHybrid = partsOf(drafter).length > 0;
     if (known.includes(drafter) || !(isServed || (!isHybrid && isShipped(drafterOf(drafter))))) continue;
     const servable = options.filter((option) => option.drafter === drafter && option.canServe);
@@ -81,8 +103,9 @@ function* aloneOf(header, options, known) {
 
 // What limits the answer. A computed race has no noise of its own; it takes that of a lane that raced.
 function judged(header, plain, { drafter, ratio, lane, canServe: isServed }, options) {
-  const like = options.find((raced) => raced.lane === lane && lane) ?? options.find((raced) => raced.drafter === drafter
-    && raced.isMeasured) ?? options[0], noise = ratioNoise(plain.steps, like.steps), isEven = isNoise(ratio, noise);
+  const like = options.find((raced) => raced.lane === lane && lane) ?? options.find((raced) => raced.isMeasured
+    && raced.drafter === undrawn(drafter)) ?? options[0];
+  const noise = ratioNoise(plain.steps, like.steps), isEven = isNoise(ratio, noise);
   const { whole: disturbed, loop, copies } = cautionsOf(header, like.lane), verdict = header.verdicts?.[like.lane];
   const isOther = differs(verdict), none = noResult(verdict);
   const limits = [isEven && `The difference is within the noise (${noiseWords(noise)}).`,
@@ -125,8 +148,9 @@ export const shortChoice = (option) =>
   choiceWords(option).replace(drafterName(option.drafter), () => shortDrafter(option.drafter));
 
 // "1.87× as fast as Plain (computed)", the same wherever it is said.
-export function gainWords({ ratio, isMeasured }) {
-  return `${ratio.toFixed(2)}\u00d7 as fast as Plain (${isMeasured ? "measured" : "computed"})`;
+export function gainWords({ ratio, isMeasured, isShared, canServe: isServed }) {
+  return `${ratio.toFixed(2)}\u00d7 as fast as Plain (${isMeasured ? "measured" : "computed"}${isShared && isServed ?
+    ", with shared random numbers, as on no server" : ""})`;
 }
 
 // The verdict. Only what a server can run saves a share of anything. what: put before the drafter.
@@ -144,32 +168,34 @@ export const payWords = ({ subject, tone, saves, work }) =>
 
 // What the verdict is not about: the best that a server can run if another option was chosen, other drafters, and this
 // engine's best.
-export function othersWords({ subject, best, engine, alone }) {
+export function othersWords({ subject, best, engine, alone, rules }) {
   return [best && best !== subject && `Best that a server can run: ${choiceWords(best)}, ${gainWords(best)}.`,
     ...alone.map(aloneWords),
-    engine && engine !== subject && `This engine alone: ${choiceWords(engine)}, ${gainWords(engine)}.`]
-    .filter(Boolean).join(" ");
+    engine && engine !== subject && `This engine alone: ${choiceWords(engine)}, ${gainWords(engine)}.`,
+    rules].filter(Boolean).join(" ");
 }
 
 function aloneWords({ drafter, best, isServed }) {
-  const name = drafter.startsWith("hybrid:") ? drafterName(drafter) : `${shortDrafter(drafter)} alone`;
+  const name = drafter.startsWith("hybrid:") ? drafterName(drafter) :
+    shortDrafter(drafter).replace(/(, as .*)?$/s, " alone$1");
   if (!isServed) return `${name}: no server runs this head, which ships with Photofinish.`;
   return best ? `${name}, k = ${best.k}: ${times(best.ratio)} (${best.isMeasured ? "measured" : "computed"}).` :
     `${name}: no figures at a fixed length in this race; race it to get them.`;
 }
 
 // Why there is nothing to serve; "" if there is something, or if it was chosen all the same.
-export function nothingWords({ tone, noise, not, isChosen, options }) {
+export function nothingWords({ subject, tone, noise, not, isChosen, options }) {
   const why = !not ? { even: `the difference is within the noise (${noiseWords(noise)})`,
-    loses: "guessing is slower here" }[tone] : not;
+    loses: `guessing is slower here${isGreedy(subject.drafter) ? " as vLLM drafts by default" : ""}` }[tone] : not;
   return !why || isChosen ? "" : `Nothing to put into production: ${why}.${options.every(({ lane }) => lane) ? "" :
     " Choose an option in What if to see its commands all the same."}`;
 }
 
 // What the commands serve.
 export function servedWords({ subject, isChosen, not }) {
-  return `${choiceWords(subject)}: ${gainWords(subject)}, ${isChosen ? "chosen in What if" :
-    "the fastest that a server can run"}.${not && ` ${sentence(not)}`}`;
+  const how = isChosen ? "chosen in What if" : isGreedy(subject.drafter) ? "the fastest that a server runs by default" :
+    "the fastest that a server can run";
+  return `${choiceWords(subject)}: ${gainWords(subject)}, ${how}.${not && ` ${sentence(not)}`}`;
 }
 
 // The sentence at What if's slider. raced: the lane on the right; share: how much of the oracle's speed it reached.
@@ -178,7 +204,7 @@ export function bestWords(answer, raced, share) {
   return [best ? `Best that a server can run: ${choiceWords(best)}, ${gainWords(best)}.` :
     "No server runs a drafter of this race.",
   engine && engine !== own && `This engine alone: ${choiceWords(engine)}, ${gainWords(engine)}.`,
-  own && own !== best && `This race: ${choiceWords(own)}, ${gainWords(own)}.`,
+  own && own !== best && `This race: ${choiceWords(own)}, ${gainWords(own)}.`, answer.rules,
   typeof share === "number" && `This race reached ${percent(share)} of the best possible (the oracle).`]
     .filter(Boolean).join(" ");
 }

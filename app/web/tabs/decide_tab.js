@@ -78,7 +78,8 @@ function drawDecide() {
   drawAnswer(answer, inputs);
   drawMoney(answer, inputs);
   const nothing = answer.subject.canServe && !isOfServers(S.header) && nothingWords(answer);
-  const made = nothing ? { servers: [], client: null, notes: [nothing] } : productionOf(S.header, answer.subject);
+  const made = nothing ? { servers: [], client: null, notes: [nothing] } :
+    productionOf(S.recording ?? S.header, answer.subject);
   drawProduction(answer, made);
   drawMemory(answer.subject, made.servers.length > 0);
 }

@@ -2,7 +2,7 @@
 // those of engine/remote/served_options.json. Pure: no DOM.
 
 import { SERVED } from "../host.js";
-import { DEFAULT_TARGET, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
+import { DEFAULT_TARGET, GREEDY, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
 
 export const OLD_FLAGS = "Removed, but still quoted in many posts: --speculative-model and --num-speculative-tokens "
   + "(vLLM); --draft-max and --draft-min (llama.cpp).";
@@ -22,14 +22,19 @@ export function modelOf(text) {
   return { name: text === DEFAULT_TARGET ? `google/${DEFAULT_TARGET}` : text, revision: "" };
 }
 
-// {kind, argument, options after "#", copies} of a drafter; copies: it is a hybrid, which also copies earlier text.
+// {kind, argument, options after "#", copies, rule} of a drafter; copies: it is a hybrid, which also copies earlier
+// text; rule: how a server is told to choose drafts, "" if it is not told.
 export function drafterOf(text) {
-  const [, kind, argument = ""] = /^([^:]*)(?::(.*))?$/s.exec(text);
-  if (kind === "hybrid") return { ...drafterOf(argument.slice(argument.indexOf("+") + 1)), copies: true };
+  const [, kind, argument = ""] = /^([^:]*)(?::(.*))?$/s.exec(undrawn(text)), rule = isGreedy(text) ? "greedy" : "";
+  if (kind === "hybrid") return { ...drafterOf(argument.slice(argument.indexOf("+") + 1)), copies: true, rule };
   const at = argument.indexOf("#");
   return { kind, argument: at < 0 ? argument : argument.slice(0, at), options: at < 0 ? "" : argument.slice(at + 1),
-    copies: false };
+    copies: false, rule };
 }
+
+// Whether its tables were made at temperature 0, for a race that samples; and its name without that.
+export const isGreedy = (drafter) => drafter.endsWith(GREEDY);
+export const undrawn = (drafter) => (isGreedy(drafter) ? drafter.slice(0, -GREEDY.length) : drafter);
 
 // The drafters in a hybrid; none in others.
 export const partsOf = (drafter) => /^hybrid:([^+]*)\+(.+)$/s.exec(drafter)?.slice(1) ?? [];
@@ -38,7 +43,7 @@ export const partsOf = (drafter) => /^hybrid:([^+]*)\+(.+)$/s.exec(drafter)?.sli
 // is null without servers.
 export function productionOf(header, { drafter: text, k }) {
   const target = modelOf(header.model.name), drafter = drafterOf(text);
-  const head = { ...drafter, ...modelOf(drafter.argument) }, why = noServer(header, target, head, k);
+  const head = { ...drafter, ...modelOf(drafter.argument) }, why = noServer(header, target, head, k, text);
   if (why) return { servers: [], client: null, notes: [why] };
   const notes = [
     !HUB.test(target.name) && "The model is a local folder of the machine that raced; replace it with yours.",
@@ -58,7 +63,7 @@ export function canServe(header, option) {
 }
 
 // Why no server can do this; "" if one may.
-function noServer(header, target, head, k) {
+function noServer(header, target, head, k, text) {
   if (RANDOM_WEIGHTS.test(header.model.name)) return "These are random weights: there is nothing to deploy.";
   if (head.kind === "synthetic") return "The drafts are made up: no server has such a drafter.";
   if (head.kind === "server") return "This race ran on servers; their start commands are not known here.";
@@ -67,7 +72,10 @@ function noServer(header, target, head, k) {
     return `No known server equivalent of the drafter ${oneLine(head.kind).slice(0, 80)}.`;
   if (isShipped(head)) return SHIPPED;
   if (typeof k !== "number") return "Servers draft chains of a fixed length: no automatic lengths, no trees like "
-    + "these. What if computes every length.";
+    + "these. What if computes every length. vLLM's enable_adaptive_verification is for DSpark heads alone.";
+  if ([text + GREEDY, `${text}${GREEDY}@${k}`].some((name) => Object.hasOwn(header.tables ?? {}, name)))
+    return "Here it draws with the model\u2019s own random numbers, as on no server. What if has the same \u201cas vLLM "
+      + "drafts by default\u201d.";
   const drafters = head.kind === "ngram" ? [] : [head.name];
   return [target.name, ...drafters, ...[target.revision, head.revision].filter(Boolean)].every(isSafeName) ? "" :
     "A name in this recording contains characters that are unsafe in a command.";
@@ -86,9 +94,9 @@ const isSpeculator = (head) => isHead(head) && HUB.test(head.name) && /speculato
 // not known.
 export function bytesOf(header, drafter) {
   if (drafterOf(drafter).kind === "ngram") return { weights: 0, cache_per_token: 0 };
-  const part = drafter.slice(drafter.indexOf("+") + 1), lanes = header.spec?.lanes ?? [];
-  const lane = lanes.find((spec) => spec.drafter === drafter) ?? lanes.find((spec) => drafterOf(spec.drafter).copies
-    && spec.drafter.slice(spec.drafter.indexOf("+") + 1) === part);
+  const name = undrawn(drafter), part = name.slice(name.indexOf("+") + 1), lanes = header.spec?.lanes ?? [];
+  const lane = lanes.find((spec) => undrawn(spec.drafter) === name) ?? lanes.find((spec) =>
+    drafterOf(spec.drafter).copies && spec.drafter.slice(spec.drafter.indexOf("+") + 1) === part);
   return lane && Object.hasOwn(header.drafter_bytes ?? {}, lane.name) ? header.drafter_bytes[lane.name] : null;
 }
 
@@ -118,7 +126,7 @@ function valuesOf(target, head, k) {
   const given = /^[1-9]\d?$/.test(head.argument) ? Number(head.argument) : null;
   return { target: target.name, revision: target.revision, target_file: file(target.name), k, "k+1": k + 1,
     head: head.name, head_revision: head.revision, head_file: file(head.name),
-    least: given ?? 1, most: Math.max(given ?? 1, LOOKUP_MAX), match: given ?? LOOKUP_MAX };
+    rule: head.rule, least: given ?? 1, most: Math.max(given ?? 1, LOOKUP_MAX), match: given ?? LOOKUP_MAX };
 }
 
 // Options with these values, and without those whose value is "". Twin of `_filled` in engine/remote/served_options.py.

@@ -23,9 +23,9 @@ export const sizeOf = (k) => Number(String(k).replace("tree:", ""));
 export class WhatIf {
   // recording: one with tables; race: its lanes; first: the first lane of each role, by name; raced: the lane replaced.
   constructor(recording, race, first, raced) {
-    const { tables, costs, table_parents: parents, table_pieces: pieces } = recording;
+    const { tables, costs, drawn = {}, table_parents: parents, table_pieces: pieces } = recording;
     const steps = race.lane(first.baseline)?.steps ?? [];
-    Object.assign(this, { tables, costs, race, raced, baseline: first.baseline, words: pieces ?? {},
+    Object.assign(this, { tables, costs, drawn, race, raced, baseline: first.baseline, words: pieces ?? {},
       parents: parents ?? {}, limit: recording.spec.params.max_new_tokens, longest: costs.verify_s.length - 1,
       tokens: steps.flatMap((step) => step.token_ids), pieces: steps.flatMap((step) => step.pieces) });
     // drafter, or name of a table of trees -> every size of drafts in its tables; a block drafter has only some

@@ -115,6 +115,12 @@ class Sampler(Choice):
         part._set(self.params, token_ids.to(self._tokens))
         return part
 
+    def greedy(self) -> Sampler:
+        """The same sampler at temperature 0."""
+        derived = copy(self)
+        derived._set(replace(self.params, temperature=0.0), self._tokens)
+        return derived
+
     def stream(self, purpose: int) -> Sampler:
         """The same sampler with independent noise, by purpose."""
         derived = copy(self)
