@@ -17,7 +17,7 @@ from ..analysis.verdict_words import LOOPS, VERDICTS
 from ..core.errors import UsageError
 from ..core.events import Finished, steps, text_of
 from ..core.spec import BASELINE, MAX_AUTO_K, PLAIN
-from ..drafters import AS_SERVED, GREEDY
+from ..drafters import DRAWN, GREEDY, RULES
 from ..recordings.recording import Recording, failures
 from ..recordings.words import circumstances, clean, ribbons
 from ..what_if.read import what_if_of
@@ -78,9 +78,9 @@ def rates_at_every_k(recording: Recording) -> dict[str, dict[int, float]]:
     with suppress(UsageError):
         if found := what_if_of(recording):
             num = len(found.text.token_ids)
-            rates = {name.replace(GREEDY, AS_SERVED): by_k for name, by_k in found.rates().items()}
+            rates = {name.replace(GREEDY, RULES[GREEDY]): by_k for name, by_k in found.rates().items()}
             return rates | {
-                f"{name}, as vLLM drafts by probability": {int(k): num / one["seconds"] for k, one in by_k.items()}
+                name + RULES[DRAWN]: {int(k): num / one["seconds"] for k, one in by_k.items()}
                 for name, by_k in found.drawn.items()
             }
     return {}

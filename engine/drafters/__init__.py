@@ -29,10 +29,10 @@ DRAFTERS: dict[str, str] = {
     "hybrid": "engine.drafters.hybrid:KIND",
     "none": "engine.drafters.none:KIND",
 }  # name -> "module:attribute" of a `Kind`, in the order of lists
-# Ends the name of a drafter whose tables are made at temperature 0 in a race that samples: vLLM 0.32.0 and llama.cpp
-# draft like this unless told otherwise. No revision on a hub can have a "~".
-GREEDY = "~greedy"
-AS_SERVED = ", as vLLM drafts by default"
+# End the name of a drafter that drafts as servers do in a race that samples: its likeliest tokens, the default of vLLM
+# 0.32.0, SGLang 0.5.23 and llama.cpp, or by probability. No revision on a hub can have a "~".
+GREEDY, DRAWN = "~greedy", "~probabilistic"
+RULES = {GREEDY: ", drafted greedily", DRAWN: ", drafted by probability"}
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,9 @@ def serves_every_k(text: str) -> bool:
 def label(text: str) -> str:
     """A drafter's name everywhere on the page: `EAGLE-3 head owner/name`. Twin of drafterName in
     app/web/base/text.js; compared by test_a_drafter_has_one_name."""
-    if text.endswith(GREEDY):
-        return label(text.removesuffix(GREEDY)) + AS_SERVED
+    for rule, words in RULES.items():
+        if text.endswith(rule):
+            return label(text.removesuffix(rule)) + words
     name, argument = parse(text)
     words = _kind(name).label
     if "{}" in words:

@@ -9,7 +9,7 @@ from itertools import dropwhile
 
 import pytest
 
-from engine.drafters import GREEDY
+from engine.drafters import RULES
 from engine.remote.served_options import CHECKED, SERVED, option_words
 from tests.helpers import FIXTURES, ROOT
 from tests.helpers.pure_js import pure_js
@@ -55,16 +55,18 @@ def test_decide_says_the_same_and_each_server_takes_it() -> None:
     header = {"model": {"name": "Qwen/Qwen3-8B@main"}, "prompt": {"text": "p"}, "spec": {"params": params}}
     with pure_js("tabs/production.js") as call:
         drafters = [*SAME, "ngram:2", "hybrid:ngram+draft_model:a/b", "eagle3:a/b-speculator@v1"]
-        for drafter in [*drafters, *(f"{drafter}{GREEDY}" for drafter in drafters if drafter[:5] != "ngram")]:
+        ruled = [drafter + rule for rule in RULES for drafter in drafters if drafter[:5] != "ngram"]
+        for drafter in [*drafters, *ruled]:
             for made in call("productionOf", header, {"drafter": drafter, "k": 4})["servers"]:
                 check(made["name"], made["command"] or "")
                 remedy = option_words(made["name"], drafter.partition(":")[0])
                 assert drafter not in SAME or made["command"].endswith(f" {remedy}")
-        for drafter, said in ((SAME[2], ""), (SAME[2] + GREEDY, "greedy")):
-            servers = call("productionOf", header, {"drafter": drafter, "k": 4})["servers"]
-            made = {each["name"]: each["command"] for each in servers}
-            assert said == "".join(re.findall('"draft_sample_method": "(.*)"', made["vLLM"]))
-            assert said == "".join(re.findall("--spec-draft-sampling (.*)", made["llama.cpp"]))
+        for rule in ("", *RULES):
+            servers = call("productionOf", header, {"drafter": SAME[2] + rule, "k": 4})["servers"]
+            made = {server["name"]: server["command"] for server in servers}
+            assert rule[1:] == "".join(re.findall('"draft_sample_method": "(.*)"', made["vLLM"]))
+            assert rule[1:] == "".join(re.findall("--spec-draft-sampling (.*)", made["llama.cpp"]))
+            assert ("--speculative-use-rejection-sampling" in made["SGLang"]) == (rule == "~probabilistic")
         old = {*re.findall(r"--[\w-]+", call("() => OLD_FLAGS"))}
     assert len(old) == 4 and not old & {*PARSERS["vLLM"]["options"], *PARSERS["llama.cpp"]["options"]}
     check("vLLM", re.findall("vllm serve .*", (ROOT / "docs" / "servers.md").read_text().replace("\\\n", ""))[1])

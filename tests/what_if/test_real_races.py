@@ -11,7 +11,7 @@ import pytest
 from engine.core.errors import UsageError
 from engine.core.events import LaneEvent
 from engine.core.spec import RaceSpec, SamplingParams, lanes_of
-from engine.drafters import AS_SERVED, GREEDY, label
+from engine.drafters import GREEDY, RULES, label
 from engine.loading.loading import load
 from engine.recordings import recording as recordings
 from engine.session import TorchRace
@@ -164,7 +164,7 @@ def test_a_race_that_samples_has_its_servers_drafts():
     greedy = {f"{name}{GREEDY}" for name in (eagle3, model, HYBRID)} | {f"{block}{GREEDY}@3"}
     assert found and set(tables) == own | greedy | {"ngram"}, "what a server can run is there once, as servers draft it"
     assert all(tables[name] == tables[name + GREEDY] for name in (eagle3, HYBRID))
-    assert label(eagle3 + GREEDY) == label(eagle3) + AS_SERVED
+    assert label(eagle3 + GREEDY) == label(eagle3) + RULES[GREEDY]
     assert set(found.drawn) == {eagle3, model, block} and set(found.drawn[block]) == {"3"}
     assert all(12 / (int(k) + 1) <= one["steps"] <= 12 for k, one in found.drawn[eagle3].items())
     fields = json.loads(recording.text)

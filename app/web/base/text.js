@@ -89,14 +89,14 @@ export function joinCharacters(nodes, before = null) {
   return before;
 }
 
-// Ends the name of a drafter whose tables were made at temperature 0 in a race that samples.
-export const GREEDY = "~greedy";
+// How a server drafts in a race that samples, in words; "~greedy" or "~probabilistic" ends such a drafter's name.
+const RULES = { greedy: ", drafted greedily", probabilistic: ", drafted by probability" };
 
 // The name of a drafter, or of the table of its trees. Twin of `label` in engine/drafters; compared by
 // test_a_drafter_has_one_name.
 export function drafterName(drafter) {
-  const [, name, tree, greedy] = /^(.*?)(?:(@tree)|(~greedy))?$/s.exec(drafter);
-  return oneLine(plainName(name)).slice(0, 100) + (tree ? ", tree" : greedy ? ", as vLLM drafts by default" : "");
+  const [, name, tree, rule] = /^(.*?)(?:(@tree)|~(greedy|probabilistic))?$/s.exec(drafter);
+  return oneLine(plainName(name)).slice(0, 100) + (tree ? ", tree" : RULES[rule] ?? "");
 }
 // The same without the brackets.
 export const shortDrafter = (drafter) => drafterName(drafter).replace(/ \([^)]*\)/, "");
@@ -146,8 +146,10 @@ export function shellQuoted(value) {
   return /^[\w@%+=:,./-]+$/.test(value) ? value : `'${String(value).replaceAll("'", "'\\''")}'`;
 }
 
-// The words of a command, nested as they may be, as one line of a shell.
-export function joined(parts) { return parts.flat(Infinity).map(String).map(shellQuoted).join(" "); }
+// The words of a command, nested as they may be, as one line of a shell; true is the value of an option that takes none.
+export function joined(parts) {
+  return parts.flat(Infinity).filter((part) => part !== true).map((part) => shellQuoted(String(part))).join(" ");
+}
 
 // The settings of races as options of a command; null where the command's default is the same.
 export function settingsOptions({ target, temperature, top_p: topP, seed, max_new_tokens: length }) {

@@ -7,7 +7,7 @@ import { isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
 import { capital, drafterName, oneLine, percent, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
 import { differs, draftWords, noResult } from "../base/words.js";
 import { wasteWords } from "./money.js";
-import { canServe, drafterOf, isGreedy, isShipped, partsOf, productionOf, undrawn } from "./production.js";
+import { canServe, drafterOf, isShipped, partsOf, serverRule, undrawn } from "./production.js";
 import { laneOf } from "./whatif.js";
 
 const TEXTS_DIFFER = "The texts differ, so the speeds are not of quite the same work.";
@@ -37,25 +37,25 @@ export function answerOf(header, race, first, { metrics = null, whatIf = null, c
   }).sort((a, b) => b.tokensPerS - a.tokensPerS)[0];
   const options = plain ? [...measured(header, race, first, plain, numbers)] : [];
   if (!options.length) return null;
-  for (const { drafter, k, seconds } of whatIf?.all() ?? []) {
+  for (const { drafter, k, seconds, numSteps } of [...whatIf?.all() ?? [], ...whatIf?.expected() ?? []]) {
     const lane = laneOf(drafter, k), tokensPerS = whatIf.tokens.length / seconds;
     if (options.some((option) => option.drafter === lane.drafter && option.k === lane.k)) continue;
     options.push({ ...lane, lane: null, isMeasured: false, tokensPerS,
       prefillS: (options.find((option) => option.drafter === undrawn(lane.drafter)) ?? options[0]).prefillS,
-      get steps() { return whatIf.steps(drafter, k); },
+      get perStep() { return whatIf.tokens.length / (numSteps ?? whatIf.steps(drafter, k).length); },
       ratio: tokensPerS / plain.tokensPerS,
       canServe: canServe(header, lane) });
   }
   const draws = header.spec?.params.temperature > 0;
-  for (const option of options) option.isShared = draws && !/^(ngram|server)\b|~greedy$/.test(option.drafter);
+  for (const option of options) option.isShared = draws && !/^(ngram|server)\b|~/.test(option.drafter);
   const fastest = (some) => some.reduce((top, option) => (top && top.ratio >= option.ratio ? top : option), null);
   const best = fastest(options.filter((option) => option.canServe));
   const engine = fastest(options.filter((option) => !option.canServe && !(option.ratio <= best?.ratio)));
   const choice = options.find((option) => option.drafter === chosen?.drafter && option.k === chosen?.k);
   const subject = choice ?? best ?? engine;
   return { plain, options, best, engine, subject, isChosen: Boolean(choice), scope: scopeOf(header),
-    alone: [...aloneOf(header, options, [subject, best].map((option) => option?.drafter))],
-    rules: rulesOf(header, plain, options, fastest, whatIf),
+    alone: [...aloneOf(header, options, [subject, best].map((option) => undrawn(option?.drafter ?? "")))],
+    rules: rulesOf(options, fastest),
     ...judged(header, plain, subject, options) };
 }
 
@@ -71,33 +71,29 @@ function* measured(header, race, first, plain, numbers) {
   }
 }
 
-// What vLLM's two ways to draft give, each at its best length, for the drafter that is fastest with the first; "" if
-// that is not known.
-function rulesOf(header, plain, options, fastest, whatIf) {
-  const greedy = fastest(options.filter(({ drafter }) => isGreedy(drafter))), num = whatIf?.tokens.length;
-  const name = undrawn(greedy?.drafter ?? "");
-  if (!Object.hasOwn(whatIf?.drawn ?? {}, name) || !productionOf(header, greedy).servers[0]?.command) return "";
-  const drawn = fastest(Object.entries(whatIf.drawn[name]).map(([k, { steps, seconds }]) =>
-    ({ k, perStep: num / steps, ratio: num / seconds / plain.tokensPerS })));
-  const words = ({ k, ratio, perStep = num / greedy.steps.length }) =>
-    `${times(ratio)} (k = ${k}, ${perStep.toFixed(2)} tokens a step)`;
-  const better = times(drawn.ratio) === times(greedy.ratio) ? "Neither is faster here." :
-    `"${drawn.ratio > greedy.ratio ? "probabilistic" : "greedy"}" is faster here.`;
-  return `vLLM's "draft_sample_method" for ${shortDrafter(name)}, computed: "greedy", its default, ${words(greedy)}; `
-    + `"probabilistic", ${words(drawn)}. ${better}`;
+// What the two ways in which servers draft give, each at its best length, for the drafter that is fastest with one of
+// them; "" if that is not known.
+function rulesOf(options, fastest) {
+  const served = options.filter((option) => option.canServe && serverRule(option.drafter));
+  const name = undrawn(fastest(served.filter(({ drafter }) => serverRule(drafter) === "probabilistic"))?.drafter ?? "");
+  const words = (rule) => {
+    const { k, ratio, perStep } = fastest(served.filter(({ drafter }) => drafter === `${name}~${rule}`));
+    return `${times(ratio)} (k = ${k}, ${perStep.toFixed(2)} tokens a step)`;
+  };
+  return name && `How servers draft with ${shortDrafter(name)}, computed: greedily, by default, ${words("greedy")}; by `
+    + `probability ${words("probabilistic")}.`;
 }
 
 // The race's other drafters, and parts of a hybrid, that a server can run, and heads that none can: {drafter, isServed,
 // best: the fastest option, undefined without figures}. known: drafters that the answer names anyway.
 function* aloneOf(header, options, known) {
   const raced = (header.spec?.lanes ?? []).filter(({ role }) => role === "speculative").map(({ drafter }) => drafter);
-  const asServed = new Map(options.map(({ drafter }) => [isGreedy(drafter) && undrawn(drafter), drafter]));
   for (const name of new Set(raced.flatMap((whole) => [whole, ...partsOf(whole)]))) {
-    const drafter = asServed.get(name) ?? name;
-    const isServed = canServe(header, { drafter, k: 1 }), isHybrid = partsOf(drafter).length > 0;
-    if (known.includes(drafter) || !(isServed || (!isHybrid && isShipped(drafterOf(drafter))))) continue;
-    const servable = options.filter((option) => option.drafter === drafter && option.canServe);
-    yield { drafter, isServed, best: servable.sort((a, b) => b.ratio - a.ratio)[0] };
+    const like = options.filter((option) => undrawn(option.drafter) === name && option.canServe);
+    const [best] = like.sort((a, b) => b.ratio - a.ratio), isHybrid = partsOf(name).length > 0;
+    const isServed = Boolean(best) || canServe(header, { drafter: name, k: 1 });
+    if (known.includes(name) || !(isServed || (!isHybrid && isShipped(drafterOf(name))))) continue;
+    yield { drafter: best?.drafter ?? name, isServed, best };
   }
 }
 
@@ -177,7 +173,7 @@ export function othersWords({ subject, best, engine, alone, rules }) {
 
 function aloneWords({ drafter, best, isServed }) {
   const name = drafter.startsWith("hybrid:") ? drafterName(drafter) :
-    shortDrafter(drafter).replace(/(, as .*)?$/s, " alone$1");
+    shortDrafter(drafter).replace(/(, drafted .*)?$/s, " alone$1");
   if (!isServed) return `${name}: no server runs this head, which ships with Photofinish.`;
   return best ? `${name}, k = ${best.k}: ${times(best.ratio)} (${best.isMeasured ? "measured" : "computed"}).` :
     `${name}: no figures at a fixed length in this race; race it to get them.`;
@@ -186,15 +182,14 @@ function aloneWords({ drafter, best, isServed }) {
 // Why there is nothing to serve; "" if there is something, or if it was chosen all the same.
 export function nothingWords({ subject, tone, noise, not, isChosen, options }) {
   const why = !not ? { even: `the difference is within the noise (${noiseWords(noise)})`,
-    loses: `guessing is slower here${isGreedy(subject.drafter) ? " as vLLM drafts by default" : ""}` }[tone] : not;
+    loses: "guessing is slower here" }[tone] : not;
   return !why || isChosen ? "" : `Nothing to put into production: ${why}.${options.every(({ lane }) => lane) ? "" :
     " Choose an option in What if to see its commands all the same."}`;
 }
 
 // What the commands serve.
 export function servedWords({ subject, isChosen, not }) {
-  const how = isChosen ? "chosen in What if" : isGreedy(subject.drafter) ? "the fastest that a server runs by default" :
-    "the fastest that a server can run";
+  const how = isChosen ? "chosen in What if" : "the fastest that a server can run";
   return `${choiceWords(subject)}: ${gainWords(subject)}, ${how}.${not && ` ${sentence(not)}`}`;
 }
 

@@ -81,7 +81,7 @@ function drawDecide() {
   const made = nothing ? { servers: [], client: null, notes: [nothing] } :
     productionOf(S.recording ?? S.header, answer.subject);
   drawProduction(answer, made);
-  drawMemory(answer.subject, made.servers.length > 0);
+  drawMemory(answer, made.servers.length > 0);
 }
 
 // Verdict, caveats, what measures a load, and what only this engine can do.
@@ -98,9 +98,9 @@ function drawAnswer(answer, inputs) {
 }
 
 // The drafter's memory, if the race recorded it.
-function drawMemory({ drafter, steps }, isServed) {
-  const written = sum(steps.map((step) => step.token_ids.length));
-  const { rows, words } = isServed ? memoryOf(bytesOf(S.header, drafter),
+function drawMemory({ subject, plain }, isServed) {
+  const written = sum(plain.steps.map((step) => step.token_ids.length));
+  const { rows, words } = isServed ? memoryOf(bytesOf(S.header, subject.drafter),
     (S.header.prompt.token_ids?.length ?? 0) + written) : { rows: [], words: "" };
   refs.memory.hidden = !rows.length;
   refs.memoryRows.replaceChildren(...rows.map(([what, ...cells]) => rowOf([what, "", ...cells])));

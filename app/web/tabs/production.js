@@ -2,7 +2,7 @@
 // those of engine/remote/served_options.json. Pure: no DOM.
 
 import { SERVED } from "../host.js";
-import { DEFAULT_TARGET, GREEDY, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
+import { DEFAULT_TARGET, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
 
 export const OLD_FLAGS = "Removed, but still quoted in many posts: --speculative-model and --num-speculative-tokens "
   + "(vLLM); --draft-max and --draft-min (llama.cpp).";
@@ -23,18 +23,19 @@ export function modelOf(text) {
 }
 
 // {kind, argument, options after "#", copies, rule} of a drafter; copies: it is a hybrid, which also copies earlier
-// text; rule: how a server is told to choose drafts, "" if it is not told.
+// text; rule: see serverRule.
 export function drafterOf(text) {
-  const [, kind, argument = ""] = /^([^:]*)(?::(.*))?$/s.exec(undrawn(text)), rule = isGreedy(text) ? "greedy" : "";
+  const [, kind, argument = ""] = /^([^:]*)(?::(.*))?$/s.exec(undrawn(text)), rule = serverRule(text);
   if (kind === "hybrid") return { ...drafterOf(argument.slice(argument.indexOf("+") + 1)), copies: true, rule };
   const at = argument.indexOf("#");
   return { kind, argument: at < 0 ? argument : argument.slice(0, at), options: at < 0 ? "" : argument.slice(at + 1),
     copies: false, rule };
 }
 
-// Whether its tables were made at temperature 0, for a race that samples; and its name without that.
-export const isGreedy = (drafter) => drafter.endsWith(GREEDY);
-export const undrawn = (drafter) => (isGreedy(drafter) ? drafter.slice(0, -GREEDY.length) : drafter);
+// How a server would draw its drafts in a race that samples, "greedy", "probabilistic" or "" for neither; and its name
+// without that.
+export const serverRule = (drafter) => /~(greedy|probabilistic)$/.exec(drafter)?.[1] ?? "";
+export const undrawn = (drafter) => drafter.replace(/~(greedy|probabilistic)$/, "");
 
 // The drafters in a hybrid; none in others.
 export const partsOf = (drafter) => /^hybrid:([^+]*)\+(.+)$/s.exec(drafter)?.slice(1) ?? [];
@@ -73,9 +74,9 @@ function noServer(header, target, head, k, text) {
   if (isShipped(head)) return SHIPPED;
   if (typeof k !== "number") return "Servers draft chains of a fixed length: no automatic lengths, no trees like "
     + "these. What if computes every length. vLLM's enable_adaptive_verification is for DSpark heads alone.";
-  if ([text + GREEDY, `${text}${GREEDY}@${k}`].some((name) => Object.hasOwn(header.tables ?? {}, name)))
-    return "Here it draws with the model\u2019s own random numbers, as on no server. What if has the same \u201cas vLLM "
-      + "drafts by default\u201d.";
+  if ([`${text}~greedy`, `${text}~greedy@${k}`].some((name) => Object.hasOwn(header.tables ?? {}, name)))
+    return "Here it draws with the model\u2019s own random numbers, as on no server. What if has the same drafted "
+      + "greedily, as servers do.";
   const drafters = head.kind === "ngram" ? [] : [head.name];
   return [target.name, ...drafters, ...[target.revision, head.revision].filter(Boolean)].every(isSafeName) ? "" :
     "A name in this recording contains characters that are unsafe in a command.";
@@ -126,7 +127,8 @@ function valuesOf(target, head, k) {
   const given = /^[1-9]\d?$/.test(head.argument) ? Number(head.argument) : null;
   return { target: target.name, revision: target.revision, target_file: file(target.name), k, "k+1": k + 1,
     head: head.name, head_revision: head.revision, head_file: file(head.name),
-    rule: head.rule, least: given ?? 1, most: Math.max(given ?? 1, LOOKUP_MAX), match: given ?? LOOKUP_MAX };
+    rule: head.rule, isDrawn: head.rule === "probabilistic" || "",
+    least: given ?? 1, most: Math.max(given ?? 1, LOOKUP_MAX), match: given ?? LOOKUP_MAX };
 }
 
 // Options with these values, and without those whose value is "". Twin of `_filled` in engine/remote/served_options.py.
@@ -161,6 +163,8 @@ function sglangOf(target, head, serve, { "k+1": tokens }) {
   if (head.kind === "ngram")
     return { command: serve(), notes: [counts, "Breadth 1: a single chain of guesses, as here."] };
   if (head.copies) return noHybrid("SGLang");
+  if (head.rule === "probabilistic" && head.kind !== "eagle3")
+    return { notes: ["No command: it drafts by probability with EAGLE heads only."] };
   if (isSpeculator(head) || (isHead(head) && !HUB.test(head.name)))      // our own heads have that format too
     return { notes: ["No command: it has no head in the speculators format for this model."] };
   return { command: serve(), notes: [counts] };

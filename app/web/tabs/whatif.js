@@ -78,6 +78,12 @@ export class WhatIf {
     return race;
   }
 
+  // {drafter, k, seconds, numSteps} of drafts that a server draws by probability, expected over its dice, so no race.
+  expected() {
+    return Object.entries(this.drawn).flatMap(([drafter, byK]) => Object.entries(byK).map(([k, { steps, seconds }]) =>
+      ({ drafter: `${drafter}~probabilistic`, k: Number(k), seconds, numSteps: steps })));
+  }
+
   // {drafter, k, seconds} of every choice; drafter and k as in `offered`.
   all() {
     return this.every ??= [...this.offered].flatMap(([drafter, ks]) =>
