@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import runpy
 import shlex
@@ -18,6 +19,7 @@ from engine.analysis.verdict_words import THRESHOLD, VERDICTS
 from engine.cli import main
 from engine.core.errors import UsageError
 from engine.loading.loading import load
+from engine.remote.served_options import SERVED
 from tests.helpers import ROOT
 from tests.helpers.tiny import TRAINED
 
@@ -25,12 +27,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 TOLD = [page for page in PAGES if page.name != "log.md"]  # the log tells of what is gone
 README_CHARACTERS = 6000
 COMMANDS = ROOT / "docs" / "commands.md"
-OF_OTHERS = {
-    "--metrics",
-    "--enable-metrics",
-    "--gpus",
-    "--speculative-config",
-}  # options in docs that are other programs'
+OF_OTHERS = {"--gpus", *re.findall(r"--[a-z-]+", json.dumps(SERVED))}  # options in docs that are other programs'
 
 
 @cache
