@@ -1,9 +1,9 @@
-"""Under Charts: four figures, each with a sentence. Pure; plotly is imported when the first is drawn."""
+"""Under Charts: five figures, each with a sentence. Pure; plotly is imported when the first is drawn."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -12,7 +12,7 @@ from engine.analysis.roofline import roofline
 from engine.core.errors import UsageError, sentence
 from engine.core.events import LaneEvent, Step, steps
 from engine.core.spec import AUTO, BASELINE, PLAIN, SPECULATIVE, TREE, LaneSpec
-from engine.drafters import GREEDY, label, short_label
+from engine.drafters import GREEDY, RULES, label, short_label
 from engine.recordings.recording import Recording
 from engine.what_if.ask import queries_of
 from engine.what_if.judged import WhatIf
@@ -23,7 +23,7 @@ from ..web.colours import AUTOMATIC, COMMITTED, DRAFT, EACH_DRAFTER, FIGURE_TEXT
 from .plots import Chart, axes, bars, legend_below, level, line, percent, points, shown, times
 
 MS = 1000.0
-OVER_K = "Speed by draft length"
+OVER_K, FIRST = "Speed by draft length", "First guess by draft length"
 MAX_BARS = 2_000  # per figure: more than a race on this page has steps, and as many as a browser draws quickly
 NOTHING = "No guesses in this race, so there is nothing to show."
 NO_TABLES = (
@@ -34,17 +34,18 @@ NOT_ASKED = "Speed at other draft lengths is not known: a server does not reveal
 ARRIVALS = "The time between two arrivals of text from the server, which does not say how long it drafts."
 
 
-def charts(recording: Recording | None) -> tuple[Chart, Chart, Chart, Chart]:
-    """Step times, acceptance by position and tokens per step of the first speculative lane; speed over k of all lanes
-    if the recording has tables. None: the empty figures."""
+def charts(recording: Recording | None) -> tuple[Chart, ...]:
+    """Step times, acceptance by position and tokens per step of the first speculative lane; speed and first guesses
+    over k of all lanes if the recording has tables. None: the empty figures."""
     if recording is None:
-        return step_times((), None), acceptance((), ""), tokens_per_step(()), Chart(OVER_K, None, NO_TABLES)
+        empty = (Chart(title, None, NO_TABLES) for title in (OVER_K, FIRST))
+        return step_times((), None), acceptance((), ""), tokens_per_step(()), *empty
     events, (lane, plain) = recording.events, map(recording.spec.first, (SPECULATIVE, PLAIN))
     done = steps(events, lane)
     plain_step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     bound = roofline(recording, events, plain)
     of_steps = step_times(done, plain_step_s, bound.sentence if bound else "", recording.on_servers)
-    return of_steps, acceptance(events, lane), tokens_per_step(done), speed_over_k(recording)
+    return of_steps, acceptance(events, lane), tokens_per_step(done), speed_over_k(recording), first_guess(recording)
 
 
 def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "", is_on_server: bool = False) -> Chart:
@@ -130,15 +131,45 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
 
 def speed_over_k(recording: Recording) -> Chart:
     """Tokens per second at every size of drafts in the tables, by drafter, with the raced lanes and the oracle."""
+    return _of_tables(OVER_K, recording, _over_k)
+
+
+def first_guess(recording: Recording) -> Chart:
+    """How often the first guess of a step was right, by drafter, at every size of chains in the tables."""
+    return _of_tables(FIRST, recording, _first_guess)
+
+
+def _of_tables(title: str, recording: Recording, draw: Callable[[Recording, WhatIf], tuple[Any, str]]) -> Chart:
     if recording.on_servers:
-        return Chart(OVER_K, None, NOT_ASKED)
+        return Chart(title, None, NOT_ASKED)
     try:
         if (what_if := what_if_of(recording)) is not None:
-            return Chart(OVER_K, *_over_k(recording, what_if))
+            return Chart(title, *draw(recording, what_if))
         queries_of(recording.spec)  # raises if such a race cannot have tables
     except UsageError as error:
-        return Chart(OVER_K, None, sentence(str(error)))
-    return Chart(OVER_K, None, NO_TABLES)
+        return Chart(title, None, sentence(str(error)))
+    return Chart(title, None, NO_TABLES)
+
+
+def _first_guess(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
+    """Figure and sentence. Raises UsageError if no drafter drafts chains of any length."""
+    shares = what_if.first_right()
+    if not shares:
+        raise UsageError("no drafter of this race has chains of every length")
+    figure = axes("tokens drafted per step", "%")
+    for number, (drafter, by_k) in enumerate(shares.items()):
+        colour, hover = EACH_DRAFTER[number % len(EACH_DRAFTER)], "right in %{y:.0f} % of steps at k = %{x}"
+        percents = [100 * share for share in by_k.values()]
+        points(figure, list(by_k), percents, _name(drafter), "lines+markers", colour, "circle", hover)
+    legend_below(figure)
+    figure.update_xaxes(dtick=1 if len(what_if.costs.verify_s) <= 17 else None)
+    drafter, by_k = max(shares.items(), key=lambda item: item[1][0] - item[1][max(item[1])])
+    k, at_once, in_steps = max(by_k), percent(by_k[0]), percent(by_k[max(by_k)])
+    return figure, (
+        f"{_name(drafter)}: right at {at_once} of all places of the text (k = 0), in {in_steps} of the steps "
+        f"that draft {k}. Where that falls the drafter is no worse: long drafts pass over the places where guessing is "
+        "easy, and a step begins where the last draft failed."
+    )
 
 
 def _over_k(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
@@ -158,7 +189,7 @@ def _over_k(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
         how = "lines+markers" if table in what_if.tables else "markers"  # a block drafter has only some lengths
         colour = EACH_DRAFTER[number % len(EACH_DRAFTER)]
         drafter, tree = _parts(what_if, table)
-        name = shown(short_label(drafter) if tree else label(drafter), ", tree" if tree else "")
+        name = _name(drafter, tree)
         hover = f"%{{y:.1f}} tokens/s at k = {tree}%{{x}}, computed"
         points(figure, list(by_k), list(by_k.values()), name, how, colour, "circle", hover)
     raced = [lane for lane in lanes if lane.role == SPECULATIVE and lane.k != AUTO and rates[lane.name]]
@@ -190,6 +221,13 @@ def _over_k(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
         drafter, tree = _parts(what_if, table)
         words = f"Fastest on this engine: {tree}{k} with {shown(label(drafter))}{against}{reached}. "
     return figure, f"{words}Steps are exact; times are computed from this race's costs."
+
+
+def _name(drafter: str, tree: str = "") -> str:
+    """A drafter in a legend, with whether it drafts trees, and how a server would draw its drafts."""
+    name, mark, rule = drafter.partition("~")
+    more = ", tree" if tree else RULES.get(mark + rule, "")
+    return shown(short_label(name) if more else label(name), more)
 
 
 def _parts(what_if: WhatIf, name: str) -> tuple[str, str]:

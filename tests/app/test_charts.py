@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.figures.charts import NO_TABLES, charts, speed_over_k
+from app.figures.charts import NO_TABLES, charts, first_guess, speed_over_k
 from engine.analysis.metrics import lane_metrics
 from engine.core.events import LaneEvent, steps
 from engine.core.spec import AUTO, RaceSpec, SamplingParams, lanes_of
@@ -88,6 +88,19 @@ def test_the_sentence_names_the_best_and_the_share() -> None:
     assert words.endswith("Steps are exact; times are computed from this race's costs.")
 
 
+def test_first_guesses_are_those_of_the_steps() -> None:
+    """The chart would blame the drafter for what the choice of places does; or count steps that drafted nothing."""
+    race, found = Recording.of(recording()), what_if_of(Recording.of(recording()))
+    drawn = first_guess(race)
+    for trace, drafter in zip(drawn.figure.data, ("ngram", EAGLE3, f"hybrid:ngram+{EAGLE3}"), strict=True):
+        for k, y in zip(trace.x[1:], trace.y[1:], strict=True):
+            drafted = [step for step in found.steps(drafter, k) if step.drafted]
+            assert y == pytest.approx(100 * sum(step.num_accepted > 0 for step in drafted) / len(drafted))
+        places = [draft.token_ids[0] == token for draft, token in
+                  zip(found.tables[drafter].drafts, found.text.token_ids, strict=False) if len(draft)]  # fmt: skip
+        assert trace.x[0] == 0 and trace.y[0] == pytest.approx(100 * sum(places) / len(places))
+
+
 def test_what_cannot_be_drawn_is_said() -> None:
     """An empty figure would leave the visitor guessing, or a contradiction be drawn."""
     whole = recording()
@@ -101,8 +114,8 @@ def test_what_cannot_be_drawn_is_said() -> None:
         (unknown, "drafter 'tarot'"),
         (rejection, "Rule 'rejection' of lane 'lane 0' has no table"),
     ):
-        drawn = speed_over_k(Recording.of(race))
-        assert drawn.figure is None and words.lower() in drawn.sentence.lower()
+        for drawn in charts(Recording.of(race))[3:]:
+            assert drawn.figure is None and words.lower() in drawn.sentence.lower()
     assert charts(None)[3].figure is None
 
 

@@ -67,6 +67,11 @@ def test_decide_says_the_same_and_each_server_takes_it() -> None:
             assert rule[1:] == "".join(re.findall('"draft_sample_method": "(.*)"', made["vLLM"]))
             assert rule[1:] == "".join(re.findall("--spec-draft-sampling (.*)", made["llama.cpp"]))
             assert ("--speculative-use-rejection-sampling" in made["SGLang"]) == (rule == "~probabilistic")
+        note = call("productionOf", header, {"drafter": SAME[2], "k": 4, "perStep": 2.345})["asIf"]
+        fields = re.search('(?<=vLLM with )"rejection_sample_method".*? in ', note)[0].removesuffix(" in ")
+        check("vLLM", f'--speculative-config \'{{"method": "eagle3", {fields}}}\'')
+        check("llama.cpp", re.search("--spec-synth-len [0-9.]+[0-9]", note)[0])
+        assert note.count("2.3") == 4  # the environment of SGLang is in no parser
         old = {*re.findall(r"--[\w-]+", call("() => OLD_FLAGS"))}
     assert len(old) == 4 and not old & {*PARSERS["vLLM"]["options"], *PARSERS["llama.cpp"]["options"]}
     check("vLLM", re.findall("vllm serve .*", (ROOT / "docs" / "servers.md").read_text().replace("\\\n", ""))[1])

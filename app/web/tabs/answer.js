@@ -15,8 +15,9 @@ const isLittle = (ratio) => Number(ratio.toFixed(2)) < SAYS.threshold;
 const toneWords = (tone, ratio) =>
   capital(SAYS.pays[tone === "differ" && isLittle(ratio) ? "little_differ" : tone]);
 
-// An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, steps, ratio (over plain, as
-// shown everywhere), canServe, isShared (its drafter draws with the target's random numbers, as on no server)}.
+// An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, perStep (tokens a step),
+// steps (of one that raced), ratio (over plain, as shown everywhere), canServe, isShared (its drafter draws with the
+// target's random numbers, as on no server)}.
 //
 // {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence, not, saves, scope, work,
 // rules (see rulesOf)};
@@ -66,7 +67,8 @@ function* measured(header, race, first, plain, numbers) {
     if (role !== "speculative" || !(timing?.tokens_per_s > 0) || lane.failed) continue;
     const speedup = raceSpeedup(race, first, lane, ({ steps }) => steps.length);
     yield { drafter, k, lane: name, isMeasured: true, tokensPerS: timing.tokens_per_s, prefillS: timing.prefill_s ?? 0,
-      steps: lane.steps, ratio: speedup ?? timing.tokens_per_s / plain.tokensPerS,
+      steps: lane.steps, perStep: lane.tokens.at(-1) / lane.steps.length,
+      ratio: speedup ?? timing.tokens_per_s / plain.tokensPerS,
       canServe: isOfServers(header) || canServe(header, { drafter, k }) };
   }
 }

@@ -144,7 +144,7 @@ const snippet = (title, words, text, notes) => make("section", "pf-serve",
   text !== null && commandBox(text),
   notes.length > 0 && make("p", "pf-note", notes.join(" ")));
 
-function drawProduction(answer, { servers, client, notes }) {
+function drawProduction(answer, { servers, client, notes, asIf: loadTest }) {
   write(refs.serveSays, servers.length ? servedWords(answer) : "");
   write(refs.serveNotes, notes.join(" "));
   refs.serve.replaceChildren(...servers.map(({ name, version, command, notes: about }) =>
@@ -153,7 +153,7 @@ function drawProduction(answer, { servers, client, notes }) {
   refs.clientRows.replaceChildren(...(client ? [snippet("curl", "this race's request", client.curl, []),
     snippet("Python", "package openai", client.python, ["Servers use other random numbers, so above temperature 0 "
       + "the text may differ."])] : []));
-  write(refs.serveOld, servers.length ? OLD_FLAGS : "");
+  write(refs.serveOld, servers.length ? `${loadTest} ${OLD_FLAGS}` : "");
 }
 
 for (const box of boxes.values()) box.addEventListener("input", keepBox);

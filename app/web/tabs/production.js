@@ -1,5 +1,5 @@
 // Commands that serve a target with a drafter at a fixed k; where a server cannot, a sentence why. Their options are
-// those of engine/remote/served_options.json. Pure: no DOM.
+// those of engine/remote/served_options.json and, for a load test, of `asIf`. Pure: no DOM.
 
 import { SERVED } from "../host.js";
 import { DEFAULT_TARGET, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
@@ -40,9 +40,9 @@ export const undrawn = (drafter) => drafter.replace(/~(greedy|probabilistic)$/, 
 // The drafters in a hybrid; none in others.
 export const partsOf = (drafter) => /^hybrid:([^+]*)\+(.+)$/s.exec(drafter)?.slice(1) ?? [];
 
-// {servers: [{name, version, command, notes}], client: {curl, python}, notes}. command is null if there is none; client
-// is null without servers.
-export function productionOf(header, { drafter: text, k }) {
+// {servers: [{name, version, command, notes}], client: {curl, python}, notes, asIf: how to load-test such a server}.
+// command is null if there is none; client is null without servers.
+export function productionOf(header, { drafter: text, k, perStep }) {
   const target = modelOf(header.model.name), drafter = drafterOf(text);
   const head = { ...drafter, ...modelOf(drafter.argument) }, why = noServer(header, target, head, k, text);
   if (why) return { servers: [], client: null, notes: [why] };
@@ -55,8 +55,14 @@ export function productionOf(header, { drafter: text, k }) {
       Object.entries(withValues({ ...model, ...more }, its)).map(([option, value]) => [option, spaced(value)])]);
     return [make(target, head, serve, values)].flat().map((made) => ({ name, version, command: null, ...made }));
   });
-  return { servers, client: clientOf(header, target), notes };
+  return { servers, client: clientOf(header, target), notes, asIf: perStep ? asIf(perStep.toFixed(2)) : "" };
 }
+
+// How to see a server under load with this race's tokens a step, whatever the prompts are.
+const asIf = (length) => `To load-test a server as if every prompt went like this one, ${length} tokens a step (its `
+  + 'texts are then worthless): vLLM with "rejection_sample_method": "synthetic", "synthetic_acceptance_length": '
+  + `${length} in its --speculative-config, llama.cpp with --spec-synth-len ${length}, SGLang with `
+  + `SGLANG_SIMULATE_ACC_LEN=${length} in its environment.`;
 
 // Whether some server runs exactly this. Twin of engine/drafters/served.py.
 export function canServe(header, option) {
