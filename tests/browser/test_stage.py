@@ -106,7 +106,7 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
         assert tab.is_visible("[data-ref=stagePrompt]")
         assert words(tab, "stageWarns") == "", "an example's own prompt"
         tab.keyboard.type("nvx?")
-        tab.wait_for_selector("[data-ref=stageWarns]:has-text('Sampled at 0.8'):has-text('Answer:')")
+        tab.wait_for_selector("[data-ref=stageWarns]:has-text('Sampled at temperature 0.8'):has-text('Answer:')")
         assert tab.evaluate(STATE)["race"] == before
         if by_bar:
             tab.keyboard.press("Enter")
