@@ -147,8 +147,9 @@ def _check_rules(tables: Mapping[str, Any], drawn: Mapping[str, Any], spec: Race
         which = f"the drawn drafts of {short(name)}"
         fits(by_k, OBJECT, which)
         for k, one in by_k.items():
-            fits(one, {"steps": NUMBER, "seconds": SECONDS}, which)
-            is_sound = re.fullmatch("[1-9][0-9]?", k) and 1 <= one["steps"] <= longest and one["seconds"] > 0
+            fits(one, {"steps": NUMBER, "seconds": SECONDS, "block_steps": NUMBER}, which)
+            is_sound = re.fullmatch("[1-9][0-9]?", k) and one["seconds"] > 0
+            is_sound = is_sound and all(1 <= one[name] <= longest for name in ("steps", "block_steps"))
             if not is_sound or greedy.isdisjoint((f"{name}~greedy", f"{name}~greedy@{k}")):
                 raise UsageError(f"{which} at k={short(k)} are not of this race")
 

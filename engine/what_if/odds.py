@@ -2,12 +2,16 @@
 (Leviathan et al. 2023): expected over all its dice, along the text of a race.
 
 Where the target writes y, a token drawn from q is kept with probability min(1, q(y) / p(y)). So a drafter that is fed
-the text itself tells everything: E[i] = 1 + sum over n of P(n kept) E[i + n + 1] steps from position i."""
+the text itself tells everything: E[i] = 1 + sum over n of P(n kept) E[i + n + 1] steps from position i.
+
+Verified as a block (Sun et al. 2024, arXiv:2403.10444), at least n tokens are kept, where the target writes y, with the
+least of 1 and the products of the first 1, 2, ... n ratios q(y) / p(y)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.costs import Costs
@@ -62,21 +66,33 @@ class Odds:
         self._drawn.append((len(draft), [] if rows is None else _logs(rows, tokens)))
 
     def expected(self, costs: Costs) -> dict[str, dict[str, float]]:
-        """By k, the race's `steps` and `seconds`: at every k or, of a drafter whose drafts depend on it, at its own."""
+        """By k, the race's `steps` and `seconds`, and its `block_steps` if drafts are verified as a block: at every k
+        or, of a drafter whose drafts depend on it, at its own."""
         ks = range(1, len(costs.verify_s)) if serves_every_k(self.drafter) else [self.made.max_k]
-        return {str(k): self._race_at(k, costs.verify_s, costs.draft_s[self._table]) for k in ks}
+        step_s = [sum(both) for both in zip(costs.draft_s[self._table], costs.verify_s, strict=True)]
+        rows = {}
+        for k in ks:
+            steps, seconds = self._race_at(k, step_s, is_block=False)
+            rows[str(k)] = {
+                "steps": steps,
+                "seconds": seconds,
+                "block_steps": self._race_at(k, step_s, is_block=True)[0],
+            }
+        return rows
 
-    def _race_at(self, k: int, verify_s: Sequence[float], draft_s: Sequence[float]) -> dict[str, float]:
+    def _race_at(self, k: int, step_s: Sequence[float], is_block: bool) -> tuple[float, float]:
+        """Steps and seconds."""
         steps, seconds = ([0.0] * (len(self._drawn) + k + 1) for _ in range(2))
         for at, (length, drawn) in reversed([*enumerate(self._drawn)]):
-            num, reached = min(k, length, self._text.room(at)), 1.0
-            steps[at], seconds[at] = 1.0, draft_s[num] + verify_s[num]
-            ratios = [min(0.0, q - self._written[at + i]) for i, q in enumerate(drawn[:num])]
-            for kept, goes_on in enumerate([*map(math.exp, ratios), 0.0]):
-                steps[at] += reached * (1 - goes_on) * steps[at + kept + 1]
-                seconds[at] += reached * (1 - goes_on) * seconds[at + kept + 1]
-                reached *= goes_on
-        return {"steps": steps[0], "seconds": seconds[0]}
+            num = min(k, length, self._text.room(at))
+            steps[at], seconds[at] = 1.0, step_s[num]
+            ratios = [q - self._written[at + i] for i, q in enumerate(drawn[:num])]
+            least = accumulate(accumulate(ratios), min, initial=0.0)
+            reached = least if is_block else accumulate((min(0.0, one) for one in ratios), initial=0.0)
+            for kept, (enough, more) in enumerate(pairwise([*map(math.exp, reached), 0.0])):
+                steps[at] += (enough - more) * steps[at + kept + 1]
+                seconds[at] += (enough - more) * seconds[at + kept + 1]
+        return steps[0], seconds[0]
 
 
 def _logs(rows: Tensor, tokens: Sequence[int]) -> list[float]:

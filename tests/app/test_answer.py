@@ -75,7 +75,8 @@ def a_recording(seed: int) -> dict[str, Any]:
             if drafter[:3] not in ("ngr", "syn") and rng.random() < 0.7:
                 race["tables"][drafter + GREEDY] = with_tables(race, rng, drafter)["tables"][drafter]
                 if drafter[:6] != "hybrid":
-                    race["drawn"] = {drafter: {"3": {"steps": len(words) / 2.5, "seconds": len(words) / 60}}}
+                    race["drawn"] = {drafter: {"3": {"steps": len(words) / 2.5, "seconds": len(words) / 60,
+                                                     "block_steps": len(words) / 2.75}}}  # fmt: skip
     elif shape == "trees":
         race = with_trees(race, rng, f"{drafter}@tree")
         race["spec"]["lanes"][-1]["k"] = rng.choice(("auto", "tree:4"))
@@ -153,7 +154,7 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         gain = f"{ratio:.2f}× as fast as Plain ({'measured' if its['isMeasured'] else 'computed'}{shared})"
         both = next((of for of in greedy if of[:6] != "hybrid" and is_served(target, of)), "")
         for said in (got["others"], got["whatIf"]):
-            assert bool(both) == ("How servers draft with" in said) == ("2.50 tokens a step)" in said)
+            assert bool(both) == ("How servers draft with" in said) == ("2.50 tokens a step; 2.75 verified" in said)
         than = f"{abs(100 * (1 - 1 / ratio)):.1f}\u00a0% {'less' if ratio >= 1 else 'more'}"
         chosen = " (chosen in What if)" if got["isChosen"] else ""
         loops = not got["isEvidence"]  # then its gain is nobody's saving

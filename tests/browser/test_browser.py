@@ -169,7 +169,7 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
     assert answer.value.json()["chat"] is True and note.inner_text() == "" and tab.input_value(temperature) == "0"
     tab.route("**/tokens", lambda route: route.fulfill(json={"count": 9, "chat": False}))  # as of a base model
     tab.locator(PROMPT).fill(question)
-    tab.wait_for_selector(".page-continues:has-text('Sampled at temperature 0.8'):has-text('Race adds “Dear Mr Smith,”')")
+    tab.wait_for_selector(".page-continues:has-text('temperature 0.8'):has-text('Race adds “Dear Mr Smith,”')")
     for width in (390, 1280):
         tab.set_viewport_size({"width": width, "height": 800})
         box = note.bounding_box()

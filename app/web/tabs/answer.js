@@ -16,6 +16,7 @@ const toneWords = (tone, ratio) =>
   capital(SAYS.pays[tone === "differ" && isLittle(ratio) ? "little_differ" : tone]);
 
 // An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, perStep (tokens a step),
+// perBlock (the same of drafts by probability that are verified as a block),
 // steps (of one that raced), ratio (over plain, as shown everywhere), canServe, isShared (its drafter draws with the
 // target's random numbers, as on no server)}.
 //
@@ -38,12 +39,13 @@ export function answerOf(header, race, first, { metrics = null, whatIf = null, c
   }).sort((a, b) => b.tokensPerS - a.tokensPerS)[0];
   const options = plain ? [...measured(header, race, first, plain, numbers)] : [];
   if (!options.length) return null;
-  for (const { drafter, k, seconds, numSteps } of [...whatIf?.all() ?? [], ...whatIf?.expected() ?? []]) {
+  for (const { drafter, k, seconds, numSteps, blockSteps } of [...whatIf?.all() ?? [], ...whatIf?.expected() ?? []]) {
     const lane = laneOf(drafter, k), tokensPerS = whatIf.tokens.length / seconds;
     if (options.some((option) => option.drafter === lane.drafter && option.k === lane.k)) continue;
     options.push({ ...lane, lane: null, isMeasured: false, tokensPerS,
       prefillS: (options.find((option) => option.drafter === undrawn(lane.drafter)) ?? options[0]).prefillS,
       get perStep() { return whatIf.tokens.length / (numSteps ?? whatIf.steps(drafter, k).length); },
+      perBlock: whatIf.tokens.length / blockSteps,
       ratio: tokensPerS / plain.tokensPerS,
       canServe: canServe(header, lane) });
   }
@@ -79,8 +81,9 @@ function rulesOf(options, fastest) {
   const served = options.filter((option) => option.canServe && serverRule(option.drafter));
   const name = undrawn(fastest(served.filter(({ drafter }) => serverRule(drafter) === "probabilistic"))?.drafter ?? "");
   const words = (rule) => {
-    const { k, ratio, perStep } = fastest(served.filter(({ drafter }) => drafter === `${name}~${rule}`));
-    return `${times(ratio)} (k = ${k}, ${perStep.toFixed(2)} tokens a step)`;
+    const { k, ratio, perStep, perBlock } = fastest(served.filter(({ drafter }) => drafter === `${name}~${rule}`));
+    const block = perBlock ? `; ${perBlock.toFixed(2)} verified as a block, vLLM's "rejection_sample_method"` : "";
+    return `${times(ratio)} (k = ${k}, ${perStep.toFixed(2)} tokens a step${block})`;
   };
   return name && `How servers draft with ${shortDrafter(name)}, computed: greedily, by default, ${words("greedy")}; by `
     + `probability ${words("probabilistic")}.`;

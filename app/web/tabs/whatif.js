@@ -78,10 +78,12 @@ export class WhatIf {
     return race;
   }
 
-  // {drafter, k, seconds, numSteps} of drafts that a server draws by probability, expected over its dice, so no race.
+  // {drafter, k, seconds, numSteps, blockSteps} of drafts that a server draws by probability, expected over its dice,
+  // so no race; blockSteps: where it verifies them as a block.
   expected() {
-    return Object.entries(this.drawn).flatMap(([drafter, byK]) => Object.entries(byK).map(([k, { steps, seconds }]) =>
-      ({ drafter: `${drafter}~probabilistic`, k: Number(k), seconds, numSteps: steps })));
+    return Object.entries(this.drawn).flatMap(([drafter, byK]) => Object.entries(byK).map(([k, row]) =>
+      ({ drafter: `${drafter}~probabilistic`, k: Number(k), seconds: row.seconds, numSteps: row.steps,
+        blockSteps: row.block_steps })));
   }
 
   // {drafter, k, seconds} of every choice; drafter and k as in `offered`.
