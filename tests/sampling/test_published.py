@@ -35,6 +35,11 @@ def picked(sampler: Sampler, row: Tensor, positions: Tensor) -> Tensor:
     return sampler.pick_rows(row.expand(len(positions), -1), keys_of(sampler.params.seed, positions))
 
 
+def uniforms(sampler: Sampler, positions: Tensor) -> Tensor:
+    low, high = keys_of(sampler.params.seed, positions).long().unbind(-1)
+    return ((((high << 21) & (2**53 - 1)) | ((low & (2**32 - 1)) >> 11)) + 0.5) * 2.0**-53
+
+
 def committed(rule_of: Any, target: Tensor, draft: Tensor, k: int) -> Tensor:
     """What a rule commits in TRIALS steps whose logits are always these rows, [TRIALS, k + 1], -1 behind the end:
     all at once, and the first of them by the rule itself as well."""
@@ -47,8 +52,8 @@ def committed(rule_of: Any, target: Tensor, draft: Tensor, k: int) -> Tensor:
         at = starts[alive] + i
         drafted, words = picked(drafter, draft, at), picked(own, target, at)
         if rule_of is not Coupled:
-            tests = torch.tensor([rule._test.uniform(place) for place in at.tolist()])
-            words = torch.where(tests * q[drafted] < p[drafted], drafted, picked(own, _residual(p, q, 0).log(), at))
+            stands = uniforms(rule._test, at) * q[drafted] < p[drafted]
+            words = torch.where(stands, drafted, picked(own, _residual(p, q, 0).log(), at))
         tokens[alive, i] = words
         alive = alive[words == drafted]
     tokens[alive, k] = picked(own, target, starts[alive] + k)
