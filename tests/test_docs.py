@@ -25,12 +25,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 TOLD = [page for page in PAGES if page.name != "log.md"]  # the log tells of what is gone
 README_CHARACTERS = 6000
 COMMANDS = ROOT / "docs" / "commands.md"
-OF_OTHERS = {
-    "--metrics",
-    "--enable-metrics",
-    "--gpus",
-    "--speculative-config",
-}  # options in docs that are other programs'
+# Options in docs that are other programs'.
+OF_OTHERS = {"--metrics", "--enable-metrics", "--gpus", "--speculative-config", "--spec-draft-sampling"}
 
 
 @cache
