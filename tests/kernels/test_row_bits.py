@@ -5,17 +5,23 @@ That is why drafts cannot change a token, so every kernel is in a table of tests
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from math import isnan
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from engine.exactness.operators import same_bits
+from engine.exactness.operators import _in_blocks, operator_classes, same_bits, split
 from engine.kernels.cpu.build import has
+from engine.kernels.cpu.linear import NativeLinear, reason_against
+from engine.kernels.cpu.packing import PackedLinear, onednn_packs
+from tests.helpers.native_kernels import VARIANTS, compiled
 from tests.helpers.row_kernels import ROWS, SEQUENCES
-from tests.helpers.tiny import threads
+from tests.helpers.tiny import DTYPES, threads
 
 # Of Triton's interpreter, where garbage is NaN or infinite; rows without garbage are looked at by `numbers`.
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|All-NaN slice) encountered:RuntimeWarning")
@@ -94,3 +100,31 @@ def test_steps_of_any_widths_compute_and_write_the_same(name: str) -> None:
             found = kernel.run(kernel.cuts[1], at=at, garbage=garbage)
             assert same(found, expected, unseen), (at, garbage)
             assert not isnan(garbage) or found[0][at:last].isnan().all(), at
+
+
+@pytest.mark.parametrize("sizes", [(32, 128, 1024), pytest.param((2048, 4096, 4096), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@torch.inference_mode()
+def test_a_batch_is_invariant_as_thinking_machines_asks(sizes, dtype, few_rows):
+    """Thinking Machines Lab, batch_invariant_ops, test_batch_invariance.py (at 37e48aa6; the large sizes at c99026c8):
+    numbers from -100 to 100 that nearly cancel, and no difference between a row alone and in a batch. Compiled linears
+    would break their promise for all widths, torch's (in float32 off by 16.6 from width to width) that of the probe."""
+    num_rows, k, n = sizes
+    rows = torch.linspace(-100, 100, num_rows * k, dtype=dtype).view(num_rows, k)[:16]
+    weight = torch.linspace(-100, 100, k * n, dtype=dtype)
+    stock = nn.Linear(k, n, bias=False, dtype=dtype).requires_grad_(False)
+    stock.weight.copy_(weight.view(n, k) if n > k else weight.view(k, n).T)
+    linears, widths = [stock, PackedLinear(stock)] if onednn_packs(dtype) else [stock], tuple(range(1, 17))
+    for variant in () if reason_against(stock) else VARIANTS:
+        with compiled(variant):
+            linears.append(NativeLinear(stock))
+    for linear in linears:
+        alone: Any = SimpleNamespace(model=nn.ModuleList([linear]), device=rows.device, dtype=dtype)
+        classes = [widths] if isinstance(linear, NativeLinear) else [*operator_classes(alone, widths).classes]
+        assert split(classes, partial(_in_blocks, rows, call=linear)) == classes, linear
+
+    def by_halves(x: Tensor) -> Any:
+        size = k // min(2, x.shape[1])
+        return sum(map(F.linear, x.split(size, -1), stock.weight.split(size, -1)))
+
+    assert len(split([(1, 2)], partial(_in_blocks, rows, call=by_halves))) == 2, "another order would go unnoticed"

@@ -3,7 +3,6 @@ must be caught."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,6 @@ from engine.core.decode import decode
 from engine.core.errors import DrafterError, RaceError
 from engine.core.events import Failed, Step
 from engine.core.interfaces import Draft, Drafter
-from engine.core.sampling import accept
 from engine.core.sampling.accept import Coupled, Rejection, drafters_sampler, rejection
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
@@ -65,27 +63,13 @@ class Guesser(Drafter):
         return Draft(tuple(ids[len(token_ids) :]), torch.stack(rows) if rows and self.stated else None)
 
 
-def first_two(target: Any, drafter: Any, rule: Any, prompt: Sequence[int], k: int) -> tuple[int, int]:
-    events = list(decode(target, drafter, rule, prompt, Ends(3), 3, k))
-    assert not isinstance(events[-1], Failed), events[-1]
-    tokens = [t for e in events if isinstance(e, Step) for t in e.token_ids]
-    return tokens[0], tokens[1]
-
-
-def probabilities(sampler: Sampler, row: Any) -> list[float]:
-    return sampler.processed(torch.as_tensor(row)).double().softmax(-1).tolist()
-
-
-def joint(sampler: Sampler, row_after: Any) -> dict[tuple[int, int], float]:
-    """The target's own odds of its first two tokens; `row_after(tokens)` are its logits there."""
-    first = probabilities(sampler, row_after(()))
-    return {
-        (a, b): p * q
-        for a, p in enumerate(first)
-        if p > 0
-        for b, q in enumerate(probabilities(sampler, row_after((a,))))
-        if q > 0
-    }
+def joint(sampler: Sampler) -> dict[tuple[int, int], float]:
+    """The target's own odds of its first two tokens."""
+    first, *after = (
+        sampler.processed(torch.tensor(Table().row([*PROMPT, *tokens]))).double().softmax(-1).tolist()
+        for tokens in ((), *([token] for token in range(VOCAB)))
+    )
+    return {(a, b): p * q for a, p in enumerate(first) for b, q in enumerate(after[a]) if p * q > 0}
 
 
 def excess(seen: Counter, odds: dict[tuple[int, int], float]) -> float:
@@ -99,19 +83,17 @@ def excess(seen: Counter, odds: dict[tuple[int, int], float]) -> float:
     return chances.excess(torch.tensor(observed), torch.tensor(expected))
 
 
-def bias(
-    params: SamplingParams = PLAIN,
-    k: int = 2,
-    rule_of: Any = Rejection,
-    sample_of: Any = drafters_sampler,
-    **guesser: Any,
-) -> float:
+def bias(params: SamplingParams = PLAIN, k: int = 2, **guesser: Any) -> float:
     seen: Counter = Counter()
     for seed in range(NUM_RACES):
         sampler = Sampler(SamplingParams(params.temperature, params.top_k, params.top_p, seed, 3), VOCAB, PACKED)
-        rule = rule_of(sampler)
-        seen[first_two(Table(), Guesser(sample_of(rule, sampler), **guesser), rule, PROMPT, k)] += 1
-    return excess(seen, joint(Sampler(params, VOCAB, PACKED), lambda tokens: Table().row([*PROMPT, *tokens])))
+        rule = Rejection(sampler)
+        drafter = Guesser(drafters_sampler(rule, sampler), **guesser)
+        events = list(decode(Table(), drafter, rule, PROMPT, Ends(3), 3, k))
+        assert not isinstance(events[-1], Failed), events[-1]
+        first, second, *_ = (t for e in events if isinstance(e, Step) for t in e.token_ids)
+        seen[first, second] += 1
+    return excess(seen, joint(Sampler(params, VOCAB, PACKED)))
 
 
 CASES: list[dict[str, Any]] = [
@@ -126,50 +108,9 @@ def test_the_first_two_tokens_have_the_targets_odds(case):
     assert abs(bias(**case)) < 4
 
 
-class CoupledTest(Rejection):
-    """Tests with the very uniform that made the drafter prefer a token."""
-
-    def __init__(self, sampler: Sampler) -> None:
-        super().__init__(sampler)
-        self._test = self
-
-    def uniform(self, position: int) -> float:
-        from engine.core.sampling.noise import uniform
-
-        noise = self._sampler.stream(accept.DRAFT).params.seed
-        return float(uniform(torch.tensor([0], dtype=torch.int32), noise, position))
-
-
-def test_a_rule_that_uses_one_noise_twice_is_caught():
-    """The test above would pass rules as biased as those that were shipped elsewhere (vLLM #47386)."""
-    assert bias(rule_of=CoupledTest) > 6
-
-
-def test_a_rule_that_draws_from_p_after_a_rejection_is_caught(monkeypatch):
-    """The classic mistake would pass: what the drafter likes comes too often."""
-    monkeypatch.setattr(accept, "_residual", lambda p, q, token: p)
-    assert bias() > 6
-
-
 def test_a_drafter_that_states_other_odds_than_it_draws_from_is_caught():
-    """A greedy drafter with logits would bias what is written, unnoticed."""
+    """A greedy drafter with logits would bias what is written, and the test above not see it."""
     assert bias(greedy=True) > 6
-
-
-def test_acceptance_is_as_high_as_it_can_be():
-    """A draft token stands with probability sum of min(p, q), which no rule can beat; less would be waste."""
-    num_kept, expected = 0, 0.0
-    for seed in range(500):
-        sampler = Sampler(SamplingParams(1.0, seed=seed), VOCAB, PACKED)
-        rule = Rejection(sampler)
-        drafter, target = Guesser(drafters_sampler(rule, sampler)), Table()
-        drafter.prefill(PROMPT, None)
-        target.extend(PROMPT[:-1], 0)
-        draft = drafter.propose(PROMPT, None, 1)
-        logits, _ = target.extend([PROMPT[-1], *draft.token_ids], 2)
-        num_kept += rule(draft, logits, 0).num_accepted
-        expected = sum(map(min, probabilities(sampler, logits[0]), probabilities(sampler, draft.logits[0])))
-    assert abs(num_kept - 500 * expected) < 4 * math.sqrt(500 * expected * (1 - expected))
 
 
 def test_a_drafter_that_is_the_target_is_always_accepted():
@@ -211,29 +152,19 @@ def test_rows_that_cannot_be_judged_fail_the_lane(draft, logits, error):
 # --- with real models
 
 
-@pytest.mark.slow
-def test_a_draft_model_keeps_the_targets_odds():
+def test_a_draft_model_draws_from_what_it_states():
     """Its rows, its vocabulary or its sampler would not be what the rule takes them for."""
-    loaded, draft = load(str(TRAINED), "float32", "cpu"), load(str(DRAFT), "float32", "cpu")
-    prompt = loaded.tokenizer("def read(self")["input_ids"]
-    target, model = StaticTarget(loaded.prepared, 256, (4,)), StaticTarget(draft.prepared, 256, (2,))
-    vocab_size = loaded.prepared.vocab_size
-    params = SamplingParams(temperature=1.5, top_k=3)
-
-    def row_after(tokens: tuple[int, ...]) -> Any:
-        target.rollback(0)
-        target.extend([*prompt, *tokens][:-1], 0)
-        return target.extend([*prompt, *tokens][-1:], 1)[0][0].clone()
-
-    odds = joint(Sampler(params, vocab_size, PACKED), row_after)
-    seen: Counter = Counter()
-    for seed in range(120):
-        sampler = Sampler(SamplingParams(1.5, top_k=3, seed=seed), vocab_size, PACKED)
-        rule = Rejection(sampler)
-        target.rollback(0)
-        drafter = DraftModelDrafter(model, drafters_sampler(rule, sampler), vocab_size, True)
-        seen[first_two(target, drafter, rule, prompt, 2)] += 1
-    assert abs(excess(seen, odds)) < 4 and len(seen) >= 5
+    draft = load(str(DRAFT), "float32", "cpu")
+    prompt, vocab_size = draft.tokenizer("def read(self")["input_ids"], draft.prepared.vocab_size + 5
+    sampler = Sampler(SamplingParams(1.5, top_k=3, seed=2), vocab_size, PACKED)
+    picks = drafters_sampler(Rejection(sampler), sampler)
+    drafter = DraftModelDrafter(StaticTarget(draft.prepared, 256, (2,)), picks, vocab_size, True)
+    drafter.prefill(prompt, None)
+    for ids in (prompt, [*prompt, 5, 6]):
+        made = drafter.propose(ids, None, 4)
+        assert made.logits.shape == (4, vocab_size) and (made.logits[:, -5:] == -torch.inf).all()
+        places = range(len(ids) - len(prompt), 100)
+        assert made.token_ids == tuple(map(picks, made.logits, places)) and len({*made.token_ids}) > 1
 
 
 @pytest.mark.slow
@@ -258,12 +189,3 @@ def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k)
     assert results[0.9]["verdicts"]["speculative"]["kind"] == "same_distribution"
     assert results[0.9]["verdicts"]["plain"]["kind"] != "same_distribution", "two lanes that sample alike are compared"
     assert isinstance(race, TorchRace) and isinstance(race.lanes["speculative"].accept, Rejection)
-
-
-def test_the_same_seed_writes_the_same_again():
-    """A race under it could not be verified."""
-    for seed in range(20):
-        sampler = Sampler(SamplingParams(1.0, seed=seed), VOCAB, PACKED)
-        rule = Rejection(sampler)
-        once, again = (first_two(Table(), Guesser(drafters_sampler(rule, sampler)), rule, PROMPT, 2) for _ in range(2))
-        assert once == again
