@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from engine.core.errors import UsageError
@@ -22,29 +21,19 @@ TIMEOUT_S = 600.0
 SETTINGS = ("temperature", "seed", "chat")  # the page's controls that a study uses
 
 
-@dataclass(frozen=True)
-class LoadRequest:
-    """A study that can run. servers: their id."""
-
-    plan: Plan
-    servers: str
-
-
 def read_load(
     endpoints: Sequence[Endpoint],
     separate: bool,
     values: Mapping[str, Any],
     asked: object,
-    servers: str = "",
     max_new_tokens: int = MAX_NEW_TOKENS,
-) -> LoadRequest:
-    """Check a study. Raises UsageError.
+) -> Plan:
+    """The study that is asked for. Raises UsageError.
 
     values: the page's controls SETTINGS.
     asked: `users`, such as 1,5,25; `requests` per level; `max_new_tokens` per answer; `dollars` per hour, or null; the
         prompts as `text`, see `look_at`, with the `name` of their file, or, if that is null, made up of `words` random
         words.
-    servers: their id.
     max_new_tokens: the page's limit on an answer."""
     asked = asked if isinstance(asked, dict) else {}
     users = _users(asked.get("users"))
@@ -70,7 +59,7 @@ def read_load(
         data = str(asked.get("name"))[:200]
         questions = questions_of(prompts_of(asked), chat is True)
     fields = (dealt(questions, num), tuple(users), requests, params, TIMEOUT_S, dollars, separate, name_of(data))
-    return LoadRequest(Plan(tuple(endpoints), *fields), servers)
+    return Plan(tuple(endpoints), *fields)
 
 
 def _users(given: object) -> list[int]:

@@ -170,9 +170,9 @@ class Handlers(StatusLines):
         if (servers := self._servers_of(pair)) is None:
             raise UsageError(f"only servers can be put under load, and {pair.target} runs in this page's own program")
         most, separate = self.catalogue.limits.max_new_tokens, not servers.same_device
-        arguments = servers.endpoints, separate, asked.settings, asked.order, servers.id, most
-        order = await self._jobs.run(asked.address, read_load, *arguments)
-        return self.loads.frames(asked.visitor, asked.address, order)
+        arguments = servers.endpoints, separate, asked.settings, asked.order, most
+        plan = await self._jobs.run(asked.address, read_load, *arguments)
+        return self.loads.frames(asked.visitor, asked.address, (plan, servers.id))
 
     def preset(self, preset_id: str, pair_id: object) -> dict[str, Any]:
         """What to expect, and its settings, by name."""

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
+from ...recordings.recording import OUTPUT_SCHEMA
 from ...remote.reply import BUFFERED, FIELDS
 from .pays_under_load import differ, pairs_of, ranks, recommends, rough, same_work, says, speedups
 
@@ -114,9 +115,7 @@ def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tu
     return None
 
 
-def report(
-    levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int, said: Mapping[str, Any]
-) -> dict[str, Any]:
+def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], said: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON object of --json, from at least one level. `improvement_by_users` covers the levels that both lanes have
     finished. `says` is the verdict, in sentences; `differ`: where texts do; `causes`: why they may. `recommends`,
     `speedup_by_users`: see `recommends` and `speedups`. `gains_with`, `gains_little_with`: numbers of users with which
@@ -127,7 +126,7 @@ def report(
     gains = speedups(levels, *lanes) if len(lanes) == 2 else {}
     placed = [ranked for second in lanes[1:] for ranked in ranks(levels, lanes[0], second).items()]
     return {
-        "schema": schema,
+        "schema": OUTPUT_SCHEMA,
         "format": FORMAT,
         "said": said,
         "lanes": list(lanes),

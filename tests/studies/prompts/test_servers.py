@@ -212,9 +212,9 @@ def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, cap
         assert main(asked) == main(asked) == 0, "the second one goes on where nothing is left"
         num_asked = [sum(body["max_tokens"] > 1 for body in each.asked) for each in found]
     out, err = capfd.readouterr()
-    said, saved = json.loads(out[: len(out) // 2]), open_study((tmp_path / "study.jsonl").read_text())
+    said, (rows, _, kept) = json.loads(out[: len(out) // 2]), open_study((tmp_path / "study.jsonl").read_text())
     assert num_asked == [len(TEXTS) + 3, len(TEXTS)], "where texts differ, the plain one is asked once more"
     assert [row["identical"] for row in said["rows"]] == [True, False, False, False]
-    assert [row.to_json() for row in saved.rows] == said["rows"] and saved.said == said["said"]
+    assert [row.to_json() for row in rows] == said["rows"] and kept == said["said"]
     assert "plain and spec do not say what they are; 4 prompts (mine.txt), 20" in said["said"]["circumstances"]
     assert "127.0.0.1" not in out + err + (tmp_path / "study.jsonl").read_text()
