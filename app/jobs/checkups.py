@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Protocol
 
 from engine.doctor.defaults import K
@@ -12,8 +11,8 @@ from engine.progress import Progress
 
 from ..catalogue.request import CheckUpRequest
 from .frames import ENDED
-from .queue import RaceQueue
-from .studies import Halt, StudiesOf, Study
+from .studies import Study
+from .worker import Halt
 
 
 class Backend(Protocol):
@@ -21,16 +20,7 @@ class Backend(Protocol):
     def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]: ...
 
 
-class CheckUps(StudiesOf):
-    """All check-ups, one per visitor."""
-
-    what = "a check-up"
-
-    def __init__(self, backend: Backend, queue: RaceQueue) -> None:
-        super().__init__(partial(_CheckUp, backend), queue)
-
-
-class _CheckUp(Study):
+class CheckUp(Study):
     """Its rows are findings."""
 
     def __init__(self, backend: Backend, request: CheckUpRequest) -> None:

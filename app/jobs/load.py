@@ -11,7 +11,8 @@ from engine.studies.load.level_metrics import report
 from engine.studies.load.study import Key, Listener, Plan, Row, run
 from engine.studies.load.users import Outcome
 
-from .studies import Halt, Study
+from .studies import Study
+from .worker import Halt
 
 
 class LoadStudy(Study):

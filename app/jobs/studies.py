@@ -21,7 +21,7 @@ from engine.studies.prompts.study_file import dated, result
 from ..catalogue.request import StudyRequest
 from .frames import ENDED, Waiting, frame_json, waiting_text
 from .queue import RaceQueue, Ticket
-from .worker import QUIET_S, words_of
+from .worker import QUIET_S, Halt, words_of
 
 TICK_S = 0.2  # between checks for news
 # Prompts whose rows each frame repeats, so that a browser may miss frames; the report of the last one has all rows.
@@ -34,10 +34,6 @@ Raced = tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]
 
 class Backend(Protocol):
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced: ...
-
-
-class Halt(BaseException):
-    """Ends a study's work from inside, whatever catches ordinary exceptions there."""
 
 
 class Study(ABC):
@@ -146,10 +142,8 @@ class Study(ABC):
 class StudiesOf:
     """All studies of one kind, one per visitor. To be used from the event loop that serves the page."""
 
-    what = "a study"
-
-    def __init__(self, make: Callable[[Any], Study], queue: RaceQueue) -> None:
-        self._make, self._queue = make, queue
+    def __init__(self, make: Callable[[Any], Study], queue: RaceQueue, what: str = "a study") -> None:
+        self._make, self._queue, self._what = make, queue, what
         self._studies: dict[str, Study] = {}
 
     @property
@@ -161,7 +155,7 @@ class StudiesOf:
         """Run a study; its frames as JSON text. Closing this generator ends it within one step. Raises UsageError if
         the visitor already has one, or too many races."""
         if visitor in self._studies:
-            raise UsageError(f"you already have {self.what} running here; stop it first")
+            raise UsageError(f"you already have {self._what} running here; stop it first")
         self._studies[visitor] = study = self._make(request)
         try:
             async with aclosing(study.run(partial(self._queue.enter, visitor, address))) as news:
@@ -178,15 +172,8 @@ class StudiesOf:
             self._studies[visitor].stop()
 
 
-class Studies(StudiesOf):
-    """Studies of many prompts."""
-
-    def __init__(self, backend: Backend, queue: RaceQueue) -> None:
-        super().__init__(partial(_PromptsStudy, backend), queue)
-
-
-class _PromptsStudy(Study):
-    """note: a sentence on something unusual."""
+class PromptsStudy(Study):
+    """Of many prompts. note: a sentence on something unusual."""
 
     is_patient = True
 

@@ -7,6 +7,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -25,16 +26,16 @@ from ..figures.charts import charts
 from ..figures.cheats import cheats
 from ..figures.plots import Chart
 from ..figures.why import compared_of, why
-from ..jobs.checkups import CheckUps
+from ..jobs.checkups import CheckUp
 from ..jobs.frames import frame_json
 from ..jobs.load import LoadStudy
+from ..jobs.logs import log_race
 from ..jobs.pool import Jobs
-from ..jobs.race_log import log_race
 from ..jobs.races import Frames, Stage, first_frame
 from ..jobs.recorded import recorded_view
 from ..jobs.server_races import EitherBackend, ServersBackend
 from ..jobs.shelf import Shelf
-from ..jobs.studies import Studies, StudiesOf
+from ..jobs.studies import PromptsStudy, StudiesOf
 from .controls import OF_THE_ENGINE, chat_help, controls, more_choices, pair_choices, preset_values, settings_of
 from .doors import Doors
 from .gate import address_of
@@ -70,8 +71,8 @@ class Handlers(StatusLines):
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
         self.stage.over = log_race
         self._jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
-        self._studies = Studies(backend, self.stage.queue)
-        self._check_ups = CheckUps(backend, self.stage.queue)
+        self._studies = StudiesOf(partial(PromptsStudy, backend), self.stage.queue)
+        self._check_ups = StudiesOf(partial(CheckUp, backend), self.stage.queue, "a check-up")
         self.loads = StudiesOf(LoadStudy, self.stage.queue) if under_load or self.doors is not None else None
 
     @property
