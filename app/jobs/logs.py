@@ -9,7 +9,6 @@ import logging
 from engine.core.events import token_ids
 from engine.core.spec import SERVER, SPECULATIVE
 
-from ..catalogue.request import RaceRequest
 from .races import Over
 
 # For what an operator wants to see at level INFO; other loggers show warnings and errors only.
@@ -30,12 +29,7 @@ def log_race(over: Over) -> None:
     num_tokens = sum(len(token_ids(view.events, lane.name)) for lane in (view.spec.lanes if view.spec else ()))
     took = "never began" if lasted_s is None else f"took {lasted_s:.1f} s, {num_tokens} tokens"
     own = hashlib.sha256(view.race.encode()).hexdigest()[:8]  # whoever knows its own id can read it
-    words = own, view.state, over.request.pair.id, ", ".join(drafters_of(over.request)), over.waited_s, took
+    drafting = {lane.drafter.partition(":")[0] for lane in over.request.spec.lanes if lane.role == SPECULATIVE}
+    drafters = sorted(drafting) if over.request.pair.lanes is None else [SERVER]  # of a hybrid only that it is one
+    words = own, view.state, over.request.pair.id, ", ".join(drafters), over.waited_s, took
     RUNNING.info("race %s %s: %s, %s; waited %.1f s, %s", *words)
-
-
-def drafters_of(request: RaceRequest) -> list[str]:
-    """The kinds of the drafters of a race: `hybrid`, never `hybrid:ngram+eagle3`."""
-    if request.pair.lanes is not None:
-        return [SERVER]
-    return sorted({lane.drafter.partition(":")[0] for lane in request.spec.lanes if lane.role == SPECULATIVE})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.analysis.costs import Costs
 from engine.core.interfaces import Draft
+from engine.doctor.checkup import NOWHERE, placed, slowest, struck, uncovered
 from engine.doctor.findings import Finding
-from engine.doctor.places import NOWHERE, placed, slowest, struck, uncovered
 from engine.what_if.judged import WhatIf
 from engine.what_if.tables import Table, Text
 
