@@ -80,7 +80,7 @@ class Checkup:
         be loaded."""
         from ..loading.load_head import load_head
         from .text_kinds import template_findings, text_findings
-        from .trial import covered, draft_findings, failed, run
+        from .trial import covered, draft_findings, run
         from .variants import variants
 
         loaded = load()
@@ -99,7 +99,8 @@ class Checkup:
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
-                yield failed(error) if isinstance(error, PhotofinishError) else broke("race", error)
+                change, is_told = "Fix this first; nothing else could be tried", isinstance(error, PhotofinishError)
+                yield Finding("fault", "race", sentence(str(error)), change) if is_told else broke("race", error)
                 return
             tried = [variant for variant in heads if variant.drafter in trial.variants]
             if num := len(heads) - len(tried):

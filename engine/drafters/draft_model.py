@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.interfaces import BranchingDrafter, Draft, Node
+from .pace import num_matching
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,11 +88,7 @@ class DraftModelDrafter(BranchingDrafter):
 
     def _missing(self, token_ids: Sequence[int]) -> Sequence[int]:
         """Make the cache hold all of `token_ids` but the last one or two (at most WIDTH), and return those."""
-        common = self._num_committed
-        for cached, committed in zip(self._drafted, token_ids[common:], strict=False):
-            if cached != committed:
-                break
-            common += 1
+        common = self._num_committed + num_matching(self._drafted, token_ids[self._num_committed :])
         common = min(common, len(token_ids) - 1)
         self._model.rollback(common)
         new = token_ids[common:]

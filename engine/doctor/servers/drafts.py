@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...analysis.verdict_words import capital
 from ...remote.served_options import option_words
 from ...remote.speculation import Speculation, speculation_of
 from ..findings import Finding
@@ -21,10 +22,10 @@ async def drafts(pair: Pair) -> list[Finding]:
     if not pair.is_alone:
         plain = _drafts_of(pair.plain)
         if plain.is_on:
-            says = f"{_begin(pair.plain)} speculates too: {plain.says}."
+            says = f"{capital(pair.plain.lane)} speculates too: {plain.says}."
             change = f"Start the server of {pair.plain.lane} without speculation, or give the plain one first"
             findings.append(Finding("doubt", "plain lane", says, change))
-    says, name = f"{_begin(pair.drafting)}: {drafting.says}.", pair.drafting.dialect.name
+    says, name = f"{capital(pair.drafting.lane)}: {drafting.says}.", pair.drafting.dialect.name
     if drafting.is_on is None:
         change = f"Make the server report its drafts ({option_words(name, 'report')})"
         return [*findings, Finding("untested", "speculation", says, "" if pair.is_alone else change)]
@@ -44,7 +45,3 @@ async def drafts(pair: Pair) -> list[Finding]:
 
 def _drafts_of(server: Server) -> Speculation:
     return speculation_of(server.answers[0], server.before, server.after)
-
-
-def _begin(server: Server) -> str:
-    return f"Lane {server.endpoint.lane}"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...core.errors import sentence
+from ...analysis.verdict_words import capital
 from ...remote.client import RemoteError
 from ...remote.look import look
 from ...remote.reply import Reply
@@ -34,16 +34,16 @@ async def identity(pair: Pair) -> list[Finding]:
         if result.endpoint is None:
             kind = result.error.kind if result.error else ""
             change = (COUNT if result.reply else HELP.get(kind, NAME)).format(server.lane)
-            findings.append(Finding("fault", "reachable", f"{_named(server)}: {result.sentence}", change))
+            findings.append(Finding("fault", "reachable", f"{capital(server.lane)}: {result.sentence}", change))
         else:
             server.endpoint = result.endpoint
             if result.chat and not pair.chat:
-                says = f"{_named(server)}: {result.sentence}"
+                says = f"{capital(server.lane)}: {result.sentence}"
                 findings.append(Finding("fault", "reachable", says, "Send the prompts as chat messages: --chat"))
     if findings:
         return findings
     says = " ".join(
-        f"{_named(server)}: {server.dialect.name or 'a server'} with {server.model}." for server in pair.servers
+        f"{capital(server.lane)}: {server.dialect.name or 'a server'} with {server.model}." for server in pair.servers
     )
     findings.append(Finding("ok", "reachable", says))
     if pair.is_alone:
@@ -59,10 +59,6 @@ async def identity(pair: Pair) -> list[Finding]:
     return findings
 
 
-def _named(server: Server) -> str:
-    return sentence(server.lane).removesuffix(".")
-
-
 def _model(pair: Pair) -> Finding:
     (a, b), names = (server.seen for server in pair.servers), [server.model for server in pair.servers]
     assert a is not None and b is not None
@@ -73,7 +69,7 @@ def _model(pair: Pair) -> Finding:
     if is_one and are_known:
         return Finding("ok", "model", f"Both serve {roots[0]}, as {names[0]} and {names[1]}.")
     served = [f"{name} (from {root})" if root else name for name, root in zip(names, roots, strict=True)]
-    says = f"{_named(pair.plain)} serves {served[0]}, {pair.drafting.lane} {served[1]}."
+    says = f"{capital(pair.plain.lane)} serves {served[0]}, {pair.drafting.lane} {served[1]}."
     return Finding("fault" if names[0] != names[1] else "doubt", "model", says, SAME_MODEL)
 
 

@@ -131,7 +131,13 @@ def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], said: Mapping
         "said": said,
         "lanes": list(lanes),
         "levels": list(levels),
-        "improvement_by_users": {str(num): _improvement(*pair) for num, pair in both.items()},
+        "improvement_by_users": {
+            str(num): {
+                metric: improvement_percent(metric, a[metric], b[metric]) if same_work(a, b) else None
+                for metric in HIGHER
+            }
+            for num, (a, b) in both.items()
+        },
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
         "says": [*says(levels, lanes), *_remarks(levels)],
         "differ": differs,
@@ -163,12 +169,6 @@ def _remarks(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{users}: after its thinking the answer itself begins within {wait:.3f} s (P95)."
         if doubt := level.get("acceptance_doubt"):
             yield f"The drafts of {users} are not known: {doubt}."
-
-
-def _improvement(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, float | None]:
-    if not same_work(first, second):
-        return dict.fromkeys(HIGHER)
-    return {metric: improvement_percent(metric, first[metric], second[metric]) for metric in HIGHER}
 
 
 def _acceptance_length(answers: Sequence[Answer]) -> float | None:
