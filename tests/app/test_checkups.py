@@ -17,10 +17,9 @@ from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_FILE_CHARS, MAX_PROMPT_CHARS
 from app.catalogue.request import CheckUpRequest, read_check_up
 from app.catalogue.saved import read_saved
-from app.jobs.checkups import CheckUp
 from app.jobs.queue import RaceQueue
 from app.jobs.server_races import ServersBackend, servers_catalogue
-from app.jobs.studies import StudiesOf
+from app.jobs.studies import CheckUp, StudiesOf
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE
 from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from app.catalogue.catalogue import load
-from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, read_load
+from app.catalogue.request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, read_load
 from app.catalogue.saved import read_saved
-from app.jobs.load import LoadStudy
 from app.jobs.queue import RaceQueue
 from app.jobs.server_races import EitherBackend
-from app.jobs.studies import StudiesOf
+from app.jobs.studies import LoadStudy, StudiesOf
 from app.page.handlers import Handlers
 from app.page.stream import Asked
 from engine.core.errors import UsageError

@@ -18,8 +18,7 @@ import pytest
 
 from app.catalogue.catalogue import load
 from app.catalogue.limits import Limits, read_limits
-from app.catalogue.load_request import read_load
-from app.catalogue.request import read_again
+from app.catalogue.request import read_again, read_load
 from app.jobs.loader import ModelStatus
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Over, Stage
