@@ -42,9 +42,8 @@ def _make(name: str, context: DrafterContext) -> Drafter:
     from ..core.interfaces import Memory
     from ..runner.memory import own_bytes, token_bytes
     from ..runner.target import StaticTarget, cache_length
-    from .device_draft_model import DeviceDraftModelDrafter
     from .device_picks import stays_on_device
-    from .draft_model import WIDTH, DraftModelDrafter
+    from .draft_model import WIDTH, DeviceDraftModelDrafter, DraftModelDrafter
 
     target = context.loaded
     draft = target.companion(name, context.progress)

@@ -16,8 +16,7 @@ from ..findings import Finding, broke, is_faulty
 from .answer_formats import schemas, tools
 from .batches import batches, prefix_cache
 from .compare_texts import texts
-from .drafts import drafts
-from .identity import identity
+from .identity import drafts, identity
 from .pair import NUM_AT_ONCE, Pair, Server
 from .sampling import frequencies, repeats, seeds
 from .server_worth import races, worth
