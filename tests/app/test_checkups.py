@@ -69,12 +69,9 @@ def request(**asked: Any) -> CheckUpRequest:
     return read_check_up(CATALOGUE, SETTINGS, asked)
 
 
-def check_ups_of(backend: Any, queue: RaceQueue) -> StudiesOf:
-    return StudiesOf(partial(CheckUp, backend), queue, "a check-up")
-
-
 def frames_of(*findings: Finding | Exception, asked: CheckUpRequest | None = None) -> list[dict[str, Any]]:
-    return asyncio.run(watch(check_ups_of(Backend(*findings), RaceQueue()), "a", order=asked or request()))
+    check_ups = StudiesOf(partial(CheckUp, Backend(*findings)), RaceQueue())
+    return asyncio.run(watch(check_ups, "a", order=asked or request()))
 
 
 def test_findings_come_one_by_one_and_say_where_they_show() -> None:
@@ -105,7 +102,7 @@ def test_a_check_up_waits_its_turn_and_gives_it_back() -> None:
     """A check-up next to a race on one device; two of one visitor; a Stop that the device does not notice, or that
     loses what was found."""
     backend, queue = Backend(OK, *[FAULTY] * 999), RaceQueue()
-    check_ups = check_ups_of(backend, queue)
+    check_ups = StudiesOf(partial(CheckUp, backend), queue)
 
     async def all_of_it() -> dict[str, Any]:
         race = queue.enter("b", "at b")
@@ -156,7 +153,7 @@ def test_two_servers_are_examined_and_not_named() -> None:
         backend = ServersBackend(endpoints, same_device=True)
         catalogue = servers_catalogue(backend, chat=False)
         asked = read_check_up(catalogue, {**SETTINGS, "pair": catalogue.default.id}, {})
-        frames = asyncio.run(watch(check_ups_of(backend, RaceQueue()), "a", order=asked))
+        frames = asyncio.run(watch(StudiesOf(partial(CheckUp, backend), RaceQueue()), "a", order=asked))
     found = frames[-1]["report"]
     assert (found["lanes"], found["models"]) == ([BASELINE, "speculative"], [plain.model, spec.model])
     assert found["first"]["check"] == "tokenizer" and found["first"]["level"] == "fault"

@@ -113,7 +113,7 @@ async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], lis
         if any(lane == endpoint.lane for lane, _ in left):
             listener.warming(endpoint.lane)
             asked = plan.questions[-WARM_UP:], 1, plan.params, plan.timeout_s
-            warmed = await ask_all(endpoint, *asked, lambda _, lane=endpoint.lane: listener.warming(lane))
+            warmed = await ask_all(endpoint, *asked, lambda _, lane=endpoint.lane: listener.warming(lane))  # type: ignore[misc]
             if not warmed.answers:
                 raise warmed.failures[0]
     for index, num_users in enumerate(plan.concurrency):
