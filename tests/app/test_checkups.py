@@ -102,7 +102,7 @@ def test_a_check_up_waits_its_turn_and_gives_it_back() -> None:
     """A check-up next to a race on one device; two of one visitor; a Stop that the device does not notice, or that
     loses what was found."""
     backend, queue = Backend(OK, *[FAULTY] * 999), RaceQueue()
-    check_ups = StudiesOf(partial(CheckUp, backend), queue)
+    check_ups = StudiesOf(partial(CheckUp, backend), queue, "a check-up")
 
     async def all_of_it() -> dict[str, Any]:
         race = queue.enter("b", "at b")
