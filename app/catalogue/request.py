@@ -11,17 +11,20 @@ from typing import Any
 
 from engine.core.errors import UsageError
 from engine.core.spec import SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
-from engine.core.values import FLAG
+from engine.core.values import FLAG, integer, number
 from engine.doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from engine.recordings.recording import Recording
+from engine.remote.endpoint import Endpoint
 from engine.strict_json import parse
+from engine.studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, questions_of, synthetic
+from engine.studies.load.study import Plan
 from engine.studies.prompts.data_files import text_of
 from engine.studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest, json_lines, read_prompts
 from engine.studies.prompts.rows import Row, row_of
 from engine.text import check_prompt_text
 
 from .catalogue import Catalogue, Pair
-from .limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, Limits, check_file
+from .limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_NEW_TOKENS, Limits, check_file
 
 YOURS = "Your prompt"
 KEPT = "the earlier study saved in this browser"
@@ -35,6 +38,9 @@ CHAINS, CHAIN_LENGTH = "chains of 7", 7
 MAX_ROWS, MAX_ROW_CHARS = MAX_PROMPTS * (MAX_MORE_LANES + 2), 5_000
 # The settings that servers choose for themselves.
 OF_SERVERS: dict[str, Any] = {"drafter": NONE, "k": 1, "width": "auto", "rule": "coupled", "more": [], "audit": False}
+# Of a study under load: its limits, and the page's controls that it uses.
+MAX_LEVELS, MAX_USERS, MAX_REQUESTS, MAX_WORDS, TIMEOUT_S = 8, 200, 500, 2000, 600.0
+LOAD_SETTINGS = ("temperature", "seed", "chat")
 
 
 @dataclass(frozen=True)
@@ -284,3 +290,56 @@ def as_float(value: object) -> Any:
 def _decimal(value: object) -> Any:
     """An integer chosen from a list arrives as text."""
     return int(value) if isinstance(value, str) and re.fullmatch("[0-9]{1,3}", value) else whole(value)
+
+
+def read_load(
+    endpoints: Sequence[Endpoint],
+    separate: bool,
+    values: Mapping[str, Any],
+    asked: object,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+) -> Plan:
+    """The study that is asked for. Raises UsageError.
+
+    values: the page's controls LOAD_SETTINGS.
+    asked: `users`, such as 1,5,25; `requests` per level; `max_new_tokens` per answer; `dollars` per hour, or null; the
+        prompts as `text`, see `look_at`, with the `name` of their file, or, if that is null, made up of `words` random
+        words.
+    max_new_tokens: the page's limit on an answer."""
+    asked = asked if isinstance(asked, dict) else {}
+    users = _users(asked.get("users"))
+    requests = integer(1, MAX_REQUESTS).check("requests a level", whole(asked.get("requests")))
+    if requests < users[-1]:
+        raise UsageError(
+            f"{users[-1]} users need {users[-1]} requests per level or more, not {requests}: with fewer, they would "
+            "never all ask at once"
+        )
+    length = integer(1, max_new_tokens).check("tokens of each answer", whole(asked.get("max_new_tokens")))
+    if (dollars := asked.get("dollars")) is not None:
+        number(0, 1e6).check("dollars an hour", dollars)
+    temperature, seed, chat = (values[name] for name in LOAD_SETTINGS)
+    params = SamplingParams(as_float(temperature), seed=seed, max_new_tokens=length)
+    num = len(users) * requests
+    SamplingParams(seed=params.seed + num)
+    text = asked.get("text")
+    if text is None:
+        words = integer(1, MAX_WORDS).check("words of each prompt", whole(asked.get("words")))
+        data = f"{SYNTHETIC}{words},{length}"
+        questions, _ = synthetic(data, chat is True, num + WARM_UP, params.seed)
+    else:
+        data = str(asked.get("name"))[:200]
+        questions = questions_of(prompts_of(asked), chat is True)
+    fields = (dealt(questions, num), tuple(users), requests, params, TIMEOUT_S, dollars, separate, name_of(data))
+    return Plan(tuple(endpoints), *fields)
+
+
+def _users(given: object) -> list[int]:
+    parts = [part.strip() for part in str(given).split(",")][: MAX_LEVELS + 1]
+    users = [int(part) for part in parts if re.fullmatch("[0-9]{1,4}", part)]
+    fine = users == sorted(set(users)) and len(users) == len(parts) <= MAX_LEVELS
+    if not fine or not 1 <= users[0] <= users[-1] <= MAX_USERS:
+        raise UsageError(
+            f"users must be 1 to {MAX_LEVELS} ascending numbers from 1 to {MAX_USERS}, as 1,5,25, "
+            f"not {str(given)[:40]!r}"
+        )
+    return users

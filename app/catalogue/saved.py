@@ -10,7 +10,6 @@ from typing import Any
 
 from engine.core.errors import UsageError, short
 from engine.doctor.findings import open_report
-from engine.recordings.recording import OUTPUT_SCHEMA
 from engine.strict_json import COUNT, NUMBER, OBJECT, AtMost, IfThere, Maybe, fits, parse
 from engine.studies.load.level_metrics import report as load_report
 from engine.studies.load.load_file import open_load
@@ -64,18 +63,17 @@ def _check_short(rows: Sequence[object], most: int, what: str) -> None:
 
 
 def _study(text: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    saved = open_study(text)
-    _check_short([row.to_json() for row in saved.rows], MAX_ROWS, "rows")
-    num, drafters = len({row.line for row in saved.rows}), list(saved.drafters)
-    report = result(saved.rows, saved.target, saved.said, asked.get("temperature"))
-    return {"num_prompts": num, "num_done": num, "target": saved.target, "drafters": drafters, "report": report}
+    rows, target, said = open_study(text)
+    _check_short([row.to_json() for row in rows], MAX_ROWS, "rows")
+    num, drafters = len({row.line for row in rows}), list(dict.fromkeys(row.drafter for row in rows))
+    report = result(rows, target, said, asked.get("temperature"))
+    return {"num_prompts": num, "num_done": num, "target": target, "drafters": drafters, "report": report}
 
 
 def _load(text: str, _: Mapping[str, Any]) -> Mapping[str, Any]:
-    saved = open_load(text)
-    _check_short(saved.rows, MAX_LEVELS, "levels")
-    report = load_report(saved.rows, saved.lanes, OUTPUT_SCHEMA, saved.said)
-    return {"lanes": list(saved.lanes), "model": saved.said["model"], "report": report}
+    rows, lanes, said = open_load(text)
+    _check_short(rows, MAX_LEVELS, "levels")
+    return {"lanes": lanes, "model": said["model"], "report": load_report(rows, lanes, said)}
 
 
 def _check_up(text: str, _: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,9 +1,15 @@
-"""The page's log, on standard error. The words of other packages, and of errors that nobody foresaw, may quote a
-visitor."""
+"""The page's log, on standard error, with a line for each race that is over. The words of other packages, and of errors
+that nobody foresaw, may quote a visitor."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+
+from engine.core.events import token_ids
+from engine.core.spec import SERVER, SPECULATIVE
+
+from .races import Over
 
 # For what an operator wants to see at level INFO; other loggers show warnings and errors only.
 RUNNING = logging.getLogger("app.running")
@@ -15,3 +21,15 @@ def set_up() -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
     RUNNING.setLevel(logging.INFO)
+
+
+def log_race(over: Over) -> None:
+    """Log a race that has ended: of what a visitor typed nothing."""
+    view, lasted_s = over.view, over.lasted_s
+    num_tokens = sum(len(token_ids(view.events, lane.name)) for lane in (view.spec.lanes if view.spec else ()))
+    took = "never began" if lasted_s is None else f"took {lasted_s:.1f} s, {num_tokens} tokens"
+    own = hashlib.sha256(view.race.encode()).hexdigest()[:8]  # whoever knows its own id can read it
+    drafting = {lane.drafter.partition(":")[0] for lane in over.request.spec.lanes if lane.role == SPECULATIVE}
+    drafters = sorted(drafting) if over.request.pair.lanes is None else [SERVER]  # of a hybrid only that it is one
+    words = own, view.state, over.request.pair.id, ", ".join(drafters), over.waited_s, took
+    RUNNING.info("race %s %s: %s, %s; waited %.1f s, %s", *words)

@@ -19,7 +19,7 @@ from ..catalogue.limits import Limits
 from ..catalogue.request import RaceRequest
 from .frames import Ended, Extras, News, RaceView, Waiting, fold_all, frame, frame_json
 from .queue import RaceQueue, Ticket
-from .shelf import Shelf
+from .recorded import Shelf
 from .worker import STOPPED_TEXT, Race, Worker
 
 FRAME_S = 0.05

@@ -145,7 +145,8 @@ def servers_catalogue(servers: ServersBackend, chat: bool) -> Catalogue:
 
 
 class EitherBackend(TorchBackend):
-    """Prepares races on this machine, or on servers that the page's owner may name at any time, as the pair says."""
+    """Prepares races on this machine, or on servers that the page's owner may name at any time, as the pair says: see
+    `TorchBackend`."""
 
     def __init__(self, dtype: str, device: str, watched_here: bool) -> None:
         super().__init__(dtype, device, watched_here)
@@ -162,30 +163,21 @@ class EitherBackend(TorchBackend):
     def servers(self, servers: ServersBackend) -> None:
         self._servers = servers
 
+    def _of(self, pair: Pair) -> Any:
+        """What runs this pair. Raises UsageError."""
+        return super() if pair.lanes is None else self.servers
+
     def prepare(self, request: RaceRequest, progress: Progress) -> Race:
-        """The requested race. Raises UsageError and RaceError."""
-        if request.pair.lanes is not None:
-            return self.servers.prepare(request, progress)
-        return super().prepare(request, progress)
+        return self._of(request.pair).prepare(request, progress)
 
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:
-        """See `TorchBackend.extras`."""
-        if isinstance(race, RemoteRace):
-            return self.servers.extras(race, progress)
-        return super().extras(race, progress)
+        return {} if isinstance(race, RemoteRace) else super().extras(race, progress)
 
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
-        """See `TorchBackend.study`."""
-        if request.pair.lanes is not None:
-            return self.servers.study(request, done, progress)
-        return super().study(request, done, progress)
+        return self._of(request.pair).study(request, done, progress)
 
     def examined(self, request: CheckUpRequest) -> dict[str, Any]:
-        """See `TorchBackend.examined`."""
-        return self.servers.examined(request) if request.pair.lanes is not None else super().examined(request)
+        return self._of(request.pair).examined(request)
 
     def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
-        """See `TorchBackend.check_up`."""
-        if request.pair.lanes is not None:
-            return self.servers.check_up(request, progress)
-        return super().check_up(request, progress)
+        return self._of(request.pair).check_up(request, progress)

@@ -1,5 +1,6 @@
 """Studies on the page: each waits for the device like a race, and sends frames to its browser. A study of many prompts
-waits anew for every prompt, so that others race in between."""
+waits anew for every prompt, so that others race in between; a check-up, and a study of servers under load, keep the
+device until they are over."""
 
 from __future__ import annotations
 
@@ -7,21 +8,29 @@ import asyncio
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Container, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Container, Iterable, Iterator
+from contextlib import aclosing, suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
 from engine.core.errors import PhotofinishError, RaceError, UsageError, sentence
+from engine.doctor.defaults import K
+from engine.doctor.findings import Finding
+from engine.doctor.findings import report as findings_report
 from engine.progress import Progress
+from engine.remote.look import kinds_of
+from engine.studies.load.level_metrics import report as load_report
+from engine.studies.load.study import Key, Listener, Plan, run
+from engine.studies.load.study import Row as Level
+from engine.studies.load.users import Outcome
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import dated, result
 
-from ..catalogue.request import StudyRequest
+from ..catalogue.request import CheckUpRequest, StudyRequest
 from .frames import ENDED, Waiting, frame_json, waiting_text
 from .queue import RaceQueue, Ticket
-from .worker import QUIET_S, words_of
+from .worker import QUIET_S, Halt, words_of
 
 TICK_S = 0.2  # between checks for news
 # Prompts whose rows each frame repeats, so that a browser may miss frames; the report of the last one has all rows.
@@ -34,10 +43,8 @@ Raced = tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]
 
 class Backend(Protocol):
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced: ...
-
-
-class Halt(BaseException):
-    """Ends a study's work from inside, whatever catches ordinary exceptions there."""
+    def examined(self, request: CheckUpRequest) -> dict[str, Any]: ...
+    def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]: ...
 
 
 class Study(ABC):
@@ -146,10 +153,8 @@ class Study(ABC):
 class StudiesOf:
     """All studies of one kind, one per visitor. To be used from the event loop that serves the page."""
 
-    what = "a study"
-
-    def __init__(self, make: Callable[[Any], Study], queue: RaceQueue) -> None:
-        self._make, self._queue = make, queue
+    def __init__(self, make: Callable[[Any], Study], queue: RaceQueue, what: str = "a study") -> None:
+        self._make, self._queue, self._what = make, queue, what
         self._studies: dict[str, Study] = {}
 
     @property
@@ -161,7 +166,7 @@ class StudiesOf:
         """Run a study; its frames as JSON text. Closing this generator ends it within one step. Raises UsageError if
         the visitor already has one, or too many races."""
         if visitor in self._studies:
-            raise UsageError(f"you already have {self.what} running here; stop it first")
+            raise UsageError(f"you already have {self._what} running here; stop it first")
         self._studies[visitor] = study = self._make(request)
         try:
             async with aclosing(study.run(partial(self._queue.enter, visitor, address))) as news:
@@ -178,15 +183,8 @@ class StudiesOf:
             self._studies[visitor].stop()
 
 
-class Studies(StudiesOf):
-    """Studies of many prompts."""
-
-    def __init__(self, backend: Backend, queue: RaceQueue) -> None:
-        super().__init__(partial(_PromptsStudy, backend), queue)
-
-
-class _PromptsStudy(Study):
-    """note: a sentence on something unusual."""
+class PromptsStudy(Study):
+    """Of many prompts. note: a sentence on something unusual."""
 
     is_patient = True
 
@@ -241,3 +239,129 @@ class _PromptsStudy(Study):
 
     def _dated(self) -> dict[str, Any]:
         return dated(self.about.get("said", {}), len(self.request.prompts), self.request.name)
+
+
+class CheckUp(Study):
+    """Of one pair. Its rows are findings, which come one by one."""
+
+    def __init__(self, backend: Backend, request: CheckUpRequest) -> None:
+        super().__init__(())
+        self._backend, self._request = backend, request
+
+    def work(self) -> None:
+        self._progress("Reading the files.", None)
+        try:
+            for finding in self._backend.check_up(self._request, self._progress):
+                self.rows.append(finding)
+        except BaseExceptionGroup as group:  # of tasks that ask servers
+            if self.stopped.is_set():
+                raise Halt from group
+            raise
+        self.is_complete = True
+
+    def frame(self) -> dict[str, Any]:
+        request, findings = self._request, tuple(self.rows)
+        about = self._backend.examined(request)
+        return {
+            "servers": about.pop("servers", None),
+            "share": None if self.state in ENDED else self.share,
+            "params": {name: getattr(request.params, name) for name in ("temperature", "seed", "max_new_tokens")},
+            "chat": request.as_messages,
+            "report": findings_report(findings, about),
+            "races": {finding.prompt: self._race(finding.prompt) for finding in findings if finding.prompt is not None},
+        }
+
+    def _race(self, index: int) -> dict[str, Any] | None:
+        """The settings that race this prompt on the page as the check-up did; None for a conversation, which the prompt
+        box cannot hold, and for a turn as long as it is not known whether the model has a chat template."""
+        request, prompt = self._request, self._request.prompts[index]
+        roles, params = [role for role, _ in prompt.messages], request.params
+        if roles not in ([], ["user"]) or (roles and request.pair.chat is None):
+            return None
+        return {
+            "prompt": prompt.text,
+            "chat": bool(roles and request.pair.chat),
+            "drafter": request.drafter,
+            "k": str(K),
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "seed": params.seed + index,
+            "max_new_tokens": params.max_new_tokens,
+            "rule": "coupled",
+        }
+
+
+class LoadStudy(Study):
+    """Of servers under load. Its thread has an event loop of its own. request: what to measure, and the servers' id."""
+
+    def __init__(self, request: tuple[Plan, str]) -> None:
+        super().__init__(())
+        self._plan, self._servers = request
+        self._now: dict[Key, tuple[int, int]] = {}
+        self._kinds: dict[str, str] = {}
+        self._said = self._plan.said({})
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """End it now."""
+        super().stop()
+        if self._loop is not None and self._task is not None:
+            with suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def work(self) -> None:
+        self.state, self.text = "running", "Setting up."
+        try:
+            asyncio.run(self._serve())
+        except asyncio.CancelledError:
+            raise Halt from None
+        self.is_complete = True
+
+    async def _serve(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        if self.stopped.is_set():
+            raise Halt
+        self._kinds = await kinds_of(self._plan.endpoints)
+        await run(self._plan, (), (), Listener(self._warming, self._count, self._asked, self._add))
+
+    def _warming(self, lane: str) -> None:
+        self._sign()
+        self.text = f"Warming {lane} up."
+
+    def _asked(self, key: Key, asked: Outcome) -> None:
+        self._count(key, len(asked.answers) + len(asked.failures), len(asked.failures))
+
+    def _add(self, row: Level) -> None:
+        del self._now[row["lane"], row["concurrency"]]
+        self.rows.append(row)
+        self._said = self._plan.said(self._kinds)  # with the time at which it was measured
+
+    def _count(self, key: Key, done: int = 0, failed: int = 0) -> None:
+        """done: requests of this level so far; failed: those of them that failed."""
+        self._sign()
+        self._now[key] = done, failed
+        self.text = "; ".join(
+            f"{lane}, {users} user{'s' if users > 1 else ''}: {done} of {self._plan.num_requests} requests"
+            + (f", {bad} failed" if bad else "")
+            for (lane, users), (done, bad) in list(self._now.items())
+        )
+
+    def frame(self) -> dict[str, Any]:
+        plan = self._plan
+        order = {key: index for index, key in enumerate(plan.keys)}
+        rows = sorted(self.rows, key=lambda row: order[row["lane"], row["concurrency"]])
+        num_done = len(rows) * plan.num_requests + sum(done for done, _ in list(self._now.values()))
+        lanes = [endpoint.lane for endpoint in plan.endpoints]
+        return {
+            "servers": self._servers,
+            "share": num_done / (len(plan.keys) * plan.num_requests),
+            "lanes": lanes,
+            "model": plan.endpoints[0].model,
+            "temperature": plan.params.temperature,
+            "max_new_tokens": plan.params.max_new_tokens,
+            "seed": plan.params.seed,
+            "chat": bool(plan.questions[0].messages),
+            "separate": plan.separate,
+            "report": load_report(rows, lanes, self._said) if rows else None,
+        }

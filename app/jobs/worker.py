@@ -42,8 +42,8 @@ class Race(Protocol):
     def result(self) -> Mapping[str, Any]: ...
 
 
-class _Halt(BaseException):
-    """Raised by the progress callback to end a preparation from inside, whatever catches ordinary exceptions there."""
+class Halt(BaseException):
+    """Raised by a progress callback to end work from inside, whatever catches ordinary exceptions there."""
 
 
 class Worker:
@@ -97,7 +97,7 @@ class Worker:
         race: Race | None = None
         try:
             race, ended = self._race()
-        except _Halt:
+        except Halt:
             ended = Ended("stopped", self._why)
         except BaseException as error:  # whatever ends this thread, the device is free and the visitor reads why
             ended = Ended("failed", sentence(words_of(error, "a race", FAULT)))
@@ -120,14 +120,14 @@ class Worker:
         def go_on(text: str, share: float | None) -> None:
             self._device.sign(QUIET_S)
             if self._stop.is_set() or self._device.is_waited_for:
-                raise _Halt
+                raise Halt
 
         try:
             go_on("", None)
             while not self._shown.wait(POLL_S):
                 go_on("", None)
             return self._extras(race, go_on)
-        except (_Halt, PhotofinishError):
+        except (Halt, PhotofinishError):
             return {}
         except BaseException as error:
             words_of(error, "what is added to a race", FAULT)
@@ -153,7 +153,7 @@ class Worker:
                     break
         self._news += pending
         if self._unwatched:
-            raise _Halt
+            raise Halt
         self._device.sign(QUIET_S)
         result = race.result()
         if self._stop.is_set():
@@ -168,7 +168,7 @@ class Worker:
         if self._is_running:  # lanes run one after the other, and a later one reads its prompt
             return
         if self._stop.is_set():
-            raise _Halt
+            raise Halt
         self._news.append(Preparing(text, share, self._left_s(text, share)))
 
     def _left_s(self, text: str, share: float | None) -> float | None:

@@ -1,5 +1,8 @@
 """ASGI middleware in front of Gradio. It lets through the routes that this page uses, with bodies no larger and no more
-complex than the page's own, and refuses everything else before it is parsed."""
+complex than the page's own, and refuses everything else before it is parsed.
+
+A page that loads models and reaches servers for its owner is for programs and pages of this machine, under one of its
+names. A page of another site, or one whose name was pointed at this machine (DNS rebinding), is refused."""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ import asyncio
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from typing import Any
 
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from ..catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
-from .own import FOREIGN, is_foreign, is_proxied
+from ..catalogue.machine import bare, in_url
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -36,6 +39,12 @@ MAX_INCOMING_BYTES = 3 * MAX_BODY_BYTES  # per address, of bodies that are still
 BODY_S = 60.0  # a body must arrive within this time
 # Key in a request's scope: whether a function raised gr.Error, which Gradio makes a 500.
 REFUSED = "photofinish.refused"
+HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[0-9a-z.-]{1,253})(?::[0-9]{1,5})?")
+PROXIES = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host")
+FOREIGN = (
+    "this page belongs to the owner of its machine: open it as localhost or 127.0.0.1 with its port. For a page behind "
+    "a proxy, start app.py with --pairs loaded"
+)
 
 
 class Refusal(Exception):
@@ -217,3 +226,34 @@ def _take(counts: Counter[str], key: str, num: int) -> None:
     counts[key] -= num
     if counts[key] <= 0:
         del counts[key]
+
+
+def is_foreign(headers: Iterable[tuple[bytes, bytes]], names: Collection[str]) -> bool:
+    """Whether a request comes from another site, or for another host than this machine. names: what the page is served
+    as, besides the names and addresses of the loopback interface.
+
+    Through an SSH tunnel a browser sends the tunnel's own port; so a request's Origin is compared with its Host."""
+    given: dict[bytes, list[str]] = {}
+    for name, value in headers:
+        given.setdefault(name.lower(), []).append(value.decode("latin-1").lower())
+    match = HOST.fullmatch(given.get(b"host", [""])[0])
+    if match is None or len(given[b"host"]) > 1 or not (in_url(bare(match[1])) in names or _is_loopback(match[1])):
+        return True
+    if any(origin not in (f"http://{match[0]}", f"https://{match[0]}") for origin in given.get(b"origin", [])):
+        return True
+    site, purpose = (given.get(name, [""])[0] for name in (b"sec-fetch-site", b"sec-fetch-dest"))
+    return site not in ("", "none", "same-origin") and purpose != "document"  # a link from elsewhere may open the page
+
+
+def is_proxied(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a request says that a proxy passed it on: whose it is cannot be known then."""
+    return any(name.lower() in PROXIES for name, _ in headers)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -4,9 +4,12 @@ its frames, or returns new values for components."""
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -15,32 +18,37 @@ from engine.core.errors import UsageError, choices
 from engine.recordings.recording import Recording, checked, unpacked
 from engine.text import encode_prompt
 
-from ..catalogue.catalogue import Catalogue
+from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
-from ..catalogue.load_request import read_load
-from ..catalogue.request import look_at, read_again, read_check_up, read_request, read_study
+from ..catalogue.request import look_at, read_again, read_check_up, read_load, read_request, read_study
 from ..catalogue.saved import read_saved
 from ..figures.charts import charts
 from ..figures.cheats import cheats
 from ..figures.plots import Chart
 from ..figures.why import compared_of, why
-from ..jobs.checkups import CheckUps
 from ..jobs.frames import frame_json
-from ..jobs.load import LoadStudy
+from ..jobs.loader import ModelStatus
+from ..jobs.logs import log_race
 from ..jobs.pool import Jobs
-from ..jobs.race_log import log_race
 from ..jobs.races import Frames, Stage, first_frame
-from ..jobs.recorded import recorded_view
+from ..jobs.recorded import Shelf, recorded_view
 from ..jobs.server_races import EitherBackend, ServersBackend
-from ..jobs.shelf import Shelf
-from ..jobs.studies import Studies, StudiesOf
+from ..jobs.studies import CheckUp, LoadStudy, PromptsStudy, StudiesOf
 from .controls import OF_THE_ENGINE, chat_help, controls, more_choices, pair_choices, preset_values, settings_of
 from .doors import Doors
 from .gate import address_of
-from .gradio_errors import as_gradio_errors
-from .sentences import chart_sentence, chart_table, charts_of, drafter_choices, pair_line, preset_line, refused
-from .status import MODEL_POLL_S, StatusLines
+from .gradio_faults import as_gradio_errors
+from .sentences import (
+    chart_sentence,
+    chart_table,
+    charts_of,
+    drafter_choices,
+    model_line,
+    pair_line,
+    preset_line,
+    refused,
+)
 from .stream import Asked, Events, Runs, Stops
 
 MAX_ID_CHARS = 100  # limit on the browser's number for a request, which the answer repeats
@@ -48,9 +56,10 @@ NO_LOAD = (
     "a check-up puts servers under load, which visitors of this page may not do; in a terminal it is python -m engine "
     "doctor --lane plain=openai:URL --lane speculative=openai:URL --model NAME"
 )
+MODEL_POLL_S = 0.2
 
 
-class Handlers(StatusLines):
+class Handlers:
     """The page's behaviour for one process: its catalogue, its backend, its stage."""
 
     def __init__(
@@ -70,8 +79,8 @@ class Handlers(StatusLines):
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
         self.stage.over = log_race
         self._jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
-        self._studies = Studies(backend, self.stage.queue)
-        self._check_ups = CheckUps(backend, self.stage.queue)
+        self._studies = StudiesOf(partial(PromptsStudy, backend), self.stage.queue)
+        self._check_ups = StudiesOf(partial(CheckUp, backend), self.stage.queue, "a check-up")
         self.loads = StudiesOf(LoadStudy, self.stage.queue) if under_load or self.doors is not None else None
 
     @property
@@ -170,9 +179,9 @@ class Handlers(StatusLines):
         if (servers := self._servers_of(pair)) is None:
             raise UsageError(f"only servers can be put under load, and {pair.target} runs in this page's own program")
         most, separate = self.catalogue.limits.max_new_tokens, not servers.same_device
-        arguments = servers.endpoints, separate, asked.settings, asked.order, servers.id, most
-        order = await self._jobs.run(asked.address, read_load, *arguments)
-        return self.loads.frames(asked.visitor, asked.address, order)
+        arguments = servers.endpoints, separate, asked.settings, asked.order, most
+        plan = await self._jobs.run(asked.address, read_load, *arguments)
+        return self.loads.frames(asked.visitor, asked.address, (plan, servers.id))
 
     def preset(self, preset_id: str, pair_id: object) -> dict[str, Any]:
         """What to expect, and its settings, by name."""
@@ -279,6 +288,83 @@ class Handlers(StatusLines):
     def _named(self, order: Mapping[str, Any]) -> Recording:
         """The recording that a browser names by its key, with the lane on its screen first. Raises UsageError."""
         return self.shelf.get(str(order.get("key"))).showing(str(order.get("lane")))
+
+    async def model(self, asked: Asked) -> Events:
+        """The line about the default model, until it is ready. `named` in the order: the owner has just named one."""
+        lines = self._named_line() if asked.order.get("named") is True else self._line()
+        return (("model", json.dumps(line)) async for line in lines)
+
+    async def _followed(self, frames: Frames, asked: Asked) -> Events:
+        """Frames, and the line about the chosen model whenever it changes."""
+        catalogue, chosen, shown = self.catalogue, asked.settings.get("pair"), None
+        pair = next((pair for pair in catalogue.runnable if pair.id == chosen), catalogue.default)
+        async with aclosing(frames):
+            async for frame in frames:
+                yield "", frame
+                if pair.lanes is None and (status := self.backend.loader.status) is not shown:
+                    shown = status
+                    yield "model", json.dumps(model_line(status, chosen=pair.target))
+        yield "model", json.dumps(await asyncio.to_thread(self.model_now, pair.id))
+
+    async def _line(self) -> AsyncGenerator[str, None]:
+        """The status line of the default model, until it is ready, or the owner has named another one."""
+        loader, shown = self.backend.loader, ""
+        while self._check is not None and self._check.found is None:
+            if (line := model_line(None, self._check.is_late)) != shown:
+                shown = line
+                yield line
+            await asyncio.sleep(MODEL_POLL_S)
+        default, num = self.catalogue.default, self._num_named
+        if (servers := self._servers_of(default)) is not None:
+            yield model_line(servers.loader.asking)
+            yield model_line(await servers.loader.ask())
+            return
+        loader.start(default.target)
+        while self._num_named == num:
+            status = loader.status
+            if (line := model_line(status, chosen=self.catalogue.default.target)) != shown:
+                shown = line
+                yield line
+            if status is not None and status.state != "loading":
+                return
+            await asyncio.sleep(MODEL_POLL_S)
+
+    @property
+    def _num_named(self) -> int:
+        return 0 if self.doors is None else self.doors.num_named
+
+    async def _named_line(self) -> AsyncGenerator[str, None]:
+        """The same for what the owner has named last, once no other model is being loaded."""
+        is_here = self.catalogue.default.lanes is None
+        while is_here and (now := self.backend.loader.status) and now.state == "loading":
+            await asyncio.sleep(MODEL_POLL_S)
+        async with aclosing(self._line()) as lines:
+            async for line in lines:
+                yield line
+
+    def model_now(self, pair_id: object) -> str:
+        """The status line of the chosen pair: a race may have loaded another model, and servers are asked anew. May
+        take seconds; not to be called in an event loop."""
+        pair = self._pair(pair_id)
+        servers = self._servers_of(pair)
+        if servers is not None:
+            return model_line(asyncio.run(servers.loader.ask()))
+        return model_line(self.backend.loader.status, chosen=pair.target)
+
+    def _servers_of(self, pair: Pair) -> ServersBackend | None:
+        """What races this pair's servers; None if it races on this machine."""
+        if pair.lanes is None:
+            return None
+        return self.backend if isinstance(self.backend, ServersBackend) else self.backend.servers
+
+    def status(self, pair: Pair) -> ModelStatus | None:
+        """State of this pair's servers, or of the model that is loaded here."""
+        servers = self._servers_of(pair)
+        return self.backend.loader.status if servers is None else servers.loader.status
+
+    def _pair(self, pair_id: object) -> Pair:
+        with as_gradio_errors():
+            return self.catalogue.pair(pair_id)
 
 
 def _skipped(drawn: Sequence[Chart]) -> list[Any]:

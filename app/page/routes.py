@@ -4,7 +4,6 @@ the number of tokens of a prompt, what the page's owner names, and what its oper
 from __future__ import annotations
 
 import io
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -14,12 +13,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from engine.core.errors import PhotofinishError, UsageError, sentence
+from engine.core.errors import PhotofinishError, sentence
 from engine.recordings.recording import Recording
 from engine.recordings.steps_csv import steps_csv
+from engine.strict_json import parse
 
-from ..catalogue.limits import MAX_PROMPT_CHARS, check_file
-from ..jobs.health import health
+from ..catalogue.limits import MAX_CALL_BYTES, MAX_PROMPT_CHARS, check_file
+from ..jobs.loader import ModelStatus
+from ..jobs.queue import RaceQueue
 from . import stream
 from .doors import read_asked
 from .exported import exported
@@ -63,13 +64,10 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
         return Response(text, media_type=kind, headers=headers)
 
     async def count(request: Request) -> Response:
-        try:
-            asked = json.loads(await request.body())
-            asked = asked if isinstance(asked, dict) else {}
-            text = check_file(asked.get("text"), "it", MAX_PROMPT_CHARS)
-            return JSONResponse(await handlers.count(address_of(request), str(asked.get("target")), text))
-        except (UsageError, ValueError, RecursionError) as error:
-            return JSONResponse({"detail": str(error)}, 400)
+        asked = parse(await request.body(), MAX_CALL_BYTES)
+        asked = asked if isinstance(asked, dict) else {}
+        text = check_file(asked.get("text"), "it", MAX_PROMPT_CHARS)
+        return JSONResponse(await handlers.count(address_of(request), str(asked.get("target")), text))
 
     async def code(request: Request) -> Response:
         address = request.query_params.get("of", "")
@@ -88,7 +86,7 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
         *stream.routes(runs, handlers.stops()),
         *Calls(runs["race"], handlers.stage.stop, names, number).routes(),
         Route(HEALTH, healthy),
-        Route("/tokens", count, methods=["POST"]),
+        Route("/tokens", stream.refusing(count), methods=["POST"]),
         Route("/code.svg", code),
         Route("/prompts", stream.refusing(look), methods=["POST"]),
         Route("/recordings", stream.refusing(take), methods=["POST"]),
@@ -100,6 +98,31 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
             Route("/yours/servers", _answered(handlers.doors.servers), methods=["POST"]),
         ]
     return served
+
+
+def health(queue: RaceQueue, default: str, status: ModelStatus | None) -> dict[str, Any]:
+    """As JSON:
+
+    - `ready`: races can be run, because the default model is loaded, or would be for a race.
+    - `model`, `state`: the model that is loaded, or was last; starting, loading, ready or failed.
+    - `reason`: why it is not ready, a sentence; else "".
+    - `queue_length`, `device_busy`: races that wait, and whether one has the device.
+
+    default: the default pair's target.
+    status: of its loader; None as long as nothing is loaded yet."""
+    reason = queue.why_closed
+    if status is None:
+        reason = reason or "finding out what this machine can run"
+    elif status.hangs or (status.target == default and status.state != "ready"):
+        reason = reason or status.text.partition(". ")[0]
+    return {
+        "ready": not reason,
+        "model": default if status is None else status.target,
+        "state": "starting" if status is None else status.state,
+        "reason": sentence(reason),
+        "queue_length": queue.num_waiting,
+        "device_busy": not queue.is_empty,
+    }
 
 
 def _answered(named: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]) -> stream.Handler:

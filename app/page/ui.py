@@ -27,8 +27,7 @@ from ..web.components import YOURS_CSS, race_view
 from . import sentences
 from .controls import OF_THE_ENGINE, Control, controls
 from .gate import Gate
-from .gradio_errors import answers
-from .gradio_faults import MAX_SESSIONS, mend, mend_gradio
+from .gradio_faults import MAX_SESSIONS, answers, mend, mend_gradio
 from .handlers import Handlers
 from .programs import for_programs
 from .routes import routes

@@ -16,7 +16,7 @@ from engine.studies.prompts.pays_words import LEAST
 from engine.studies.prompts.prompts import MAX_PROMPTS
 
 from ..catalogue.limits import MAX_FILE_CHARS
-from ..catalogue.load_request import MAX_REQUESTS, MAX_WORDS
+from ..catalogue.request import MAX_REQUESTS, MAX_WORDS
 from . import CONSTANTS, RACE_VIEW_TEMPLATE
 from .bundle import FOLDER, bundle
 from .colours import variables

@@ -1,4 +1,4 @@
-"""Whether a text loops, which makes it the easiest to guess. Standard library only."""
+"""Whether a text loops, or copies its prompt, which makes it the easiest to guess. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ YEARS = range(1000, 3000)
 JOINTS = "-/:."  # between two numbers they make a date, a time or a range
 COUNTER = -1
 LOOKED_AT = 10_000  # tokens of a text that are searched for copies, ten times the limit of a race on the page
+# Of copies of a prompt: characters of the shortest that counts, a handful of words, and of a text that are searched,
+# which may be a stranger's.
+SHORTEST_COPY, MOSTLY, MOST_CHARACTERS = 24, 0.5, 40_000
 
 
 def with_counters(done: Sequence[Step]) -> list[int]:
@@ -131,3 +134,24 @@ def _num_matching(start: Sequence[int], text: Sequence[int]) -> list[int]:
             begins, ends = i, i + num
         lengths[i] = num
     return lengths[len(start) + 1 :]
+
+
+def copied_share(prompt: str, text: str) -> float:
+    """The share of the text's characters in verbatim copies of the prompt, of at least SHORTEST_COPY characters."""
+    text = text[:MOST_CHARACTERS]
+    starts: dict[str, list[int]] = {}
+    for i in range(len(text) - SHORTEST_COPY + 1):
+        starts.setdefault(text[i : i + SHORTEST_COPY], []).append(i)
+    copied = bytearray(len(text))
+    for i in range(len(prompt) - SHORTEST_COPY + 1):
+        for at in starts.pop(prompt[i : i + SHORTEST_COPY], ()):
+            copied[at : at + SHORTEST_COPY] = b"\1" * SHORTEST_COPY
+    return sum(copied) / len(text) if text else 0.0
+
+
+def copies_sentence(prompt: str, text: str) -> str | None:
+    """A warning to show with the ratio of a text that mostly copies its prompt; None for any other."""
+    copied = copied_share(prompt, text)
+    if copied < MOSTLY:
+        return None
+    return f"{100 * copied:.0f} % of this text copies the prompt: expect this ratio only where yours do the same."

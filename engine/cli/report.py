@@ -68,8 +68,13 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
         console.print(Text(f"plain lane: {words}") if name == plain else Text(words, _style(verdict)))
     for name, promise in recording.get("promises", {}).items():
         console.print(Text(f"{clean(name)}: {clean(promise)}"))
-    console.print(Text(widths_line(recording["widths"])))
-    print_ending(console, recording, recorded)
+    widths = recording["widths"]
+    width = f"; plain at width {widths['plain_width']}" if widths["plain_width"] is not None else ""
+    cache = f"; cache of {widths['cache_length']} tokens" if widths["cache_length"] else ""
+    console.print(Text(f"widths: {clean(widths['note'])}{width}{cache}"))
+    console.print(Text(circumstances(recording), "dim"))
+    for ribbon in ribbons(recording, recorded):
+        console.print(Text(ribbon, "bold reverse"))
 
 
 def rates_at_every_k(recording: Recording) -> dict[str, dict[int, float]]:
@@ -96,13 +101,6 @@ def _at_every_k(recording: Recording, metrics: Mapping[str, LaneMetrics]) -> Ite
         best = max(rates, key=rates.__getitem__)
         name = clean(drafter.removesuffix(f"@{TREES}")) + ", trees," * drafter.endswith(f"@{TREES}")
         yield f"{name} at every k, times as fast as plain, computed: {said}; best at {best}"
-
-
-def print_ending(console: Console, about: Mapping[str, Any], recorded: bool = False) -> None:
-    """What a race ran on, and the labels that no reader may miss."""
-    console.print(Text(circumstances(about), "dim"))
-    for ribbon in ribbons(about, recorded):
-        console.print(Text(ribbon, "bold reverse"))
 
 
 def _print_headline(console: Console, recording: Recording, metrics: Mapping[str, LaneMetrics]) -> None:
@@ -137,13 +135,6 @@ def _style(verdict: Mapping[str, Any] | None) -> str:
     if verdict["kind"] in ("different", "same_distribution"):
         return FAULTY if verdict["kind"] == "different" else NEUTRAL
     return GOOD if VERDICTS[verdict["kind"]].is_same else CAUTION
-
-
-def widths_line(widths: Mapping[str, Any]) -> str:
-    """Which widths the steps ran at, and why."""
-    plain = f"; plain at width {widths['plain_width']}" if widths["plain_width"] is not None else ""
-    cache = f"; cache of {widths['cache_length']} tokens" if widths["cache_length"] else ""
-    return f"widths: {clean(widths['note'])}{plain}{cache}"
 
 
 def _print_texts(console: Console, texts: Mapping[str, str]) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 from ..core.errors import RaceError, UsageError
 from ..core.spec import SamplingParams
 from ..progress import Progress
-from ..recordings.recording import OUTPUT_SCHEMA
 from ..remote.endpoint import PREFIX, Endpoint, endpoint_of
 from ..remote.look import kinds_of
 from ..studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data
@@ -95,7 +94,7 @@ def _study(options: Namespace) -> int:
         interrupted = True
     lanes = [endpoint.lane for endpoint in plan.endpoints]
     rows.sort(key=lambda row: plan.keys.index((row["lane"], row["concurrency"])))
-    result = report(rows, lanes, OUTPUT_SCHEMA, plan.said(kinds))
+    result = report(rows, lanes, plan.said(kinds))
     if options.json:
         print_json(result)
     else:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,15 +19,20 @@ from ..loading.sources import BUNDLED_HEADS, find
 from ..progress import Progress, silent
 from ..studies.prompts.prompts import FilePrompt
 from ..text import unapplied
+from ..what_if.judged import WhatIf
+from ..what_if.tables import seconds_of
 from .before_loading import head_findings, model_findings, target_findings
+from .defaults import K
 from .drafter_worth import worth
 from .files import Files, read_files
 from .findings import Finding, broke, guarded, is_faulty
-from .places import placed, slowest, struck, uncovered
 
 if TYPE_CHECKING:
     from ..loading.loading import LoadedModel
     from .variants import Variant
+
+Place = tuple[int | None, int | None]  # indexes of a prompt and of a token in its text; None: see `Finding`
+NOWHERE: Place = (None, None)
 
 
 class Checkup:
@@ -74,7 +80,7 @@ class Checkup:
         be loaded."""
         from ..loading.load_head import load_head
         from .text_kinds import template_findings, text_findings
-        from .trial import covered, draft_findings, failed, run
+        from .trial import covered, draft_findings, run
         from .variants import variants
 
         loaded = load()
@@ -93,7 +99,8 @@ class Checkup:
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
-                yield failed(error) if isinstance(error, PhotofinishError) else broke("race", error)
+                change, is_told = "Fix this first; nothing else could be tried", isinstance(error, PhotofinishError)
+                yield Finding("fault", "race", sentence(str(error)), change) if is_told else broke("race", error)
                 return
             tried = [variant for variant in heads if variant.drafter in trial.variants]
             if num := len(heads) - len(tried):
@@ -133,3 +140,30 @@ class Checkup:
         tensors = read_tensors(self._folder(silent))
         norms = [value for name, value in tensors.items() if "norm" in name and value.dim() == 1]
         return bool(norms) and all(bool((value == 1).all()) for value in norms)
+
+
+def placed(findings: Iterable[Finding], place: Place) -> Iterator[Finding]:
+    """The findings; those that are not ok show at this place."""
+    for finding in findings:
+        yield finding if finding.level == "ok" else replace(finding, prompt=place[0], position=place[1])
+
+
+def struck(races: Sequence[WhatIf], drafter: str) -> Place:
+    """The first step of the races that kept none of its guesses."""
+    steps = ((i, step) for i, race in enumerate(races) for step in race.steps(drafter, K))
+    return next(((i, step.position) for i, step in steps if step.num_drafted and not step.num_accepted), NOWHERE)
+
+
+def uncovered(races: Sequence[WhatIf], words: Collection[int] | None) -> Place:
+    """The first token of the texts that is not among these."""
+    tokens = ((i, at, token) for i, race in enumerate(races) for at, token in enumerate(race.text.token_ids))
+    return next(((i, at) for i, at, token in tokens if words is not None and token not in words), NOWHERE)
+
+
+def slowest(races: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> Place:
+    """The prompt on which the drafter costs most time, or gains least.
+
+    plain_s: seconds of each race's plain lane."""
+    pairs = zip(races, plain_s, strict=True)
+    lost_s = [seconds_of(race.steps(drafter, K)) - plain for race, plain in pairs]
+    return lost_s.index(max(lost_s)), None

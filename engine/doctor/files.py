@@ -26,10 +26,6 @@ DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float1
           "BOOL": "bool"}  # fmt: skip
 
 
-def _no_tokenizer() -> Path | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Files:
     """name: as given. config: its config.json. tensors: by name, with values only of TABLES of a folder; {} if unknown.
@@ -39,7 +35,7 @@ class Files:
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, TensorInfo] = field(default_factory=dict)
-    tokenizer: Callable[[], Path | None] = _no_tokenizer
+    tokenizer: Callable[[], Path | None] = lambda: None
     refused: str = ""
 
     @cached_property

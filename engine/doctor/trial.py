@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..analysis.metrics import num_tokens_of, share
-from ..core.errors import PhotofinishError, sentence
+from ..core.errors import PhotofinishError
 from ..core.events import Prompt, Step
 from ..core.spec import BASELINE, PLAIN, RaceSpec, SamplingParams, lanes_of
 from ..drafters import parse as parse_drafter
@@ -196,8 +196,3 @@ def is_better(one: Sequence[bool], another: Sequence[bool]) -> bool:
     wins = sum(a and not b for a, b in zip(one, another, strict=True))
     losses = sum(b and not a for a, b in zip(one, another, strict=True))
     return wins - losses > max(MIN_GAIN * len(one), MIN_DEVIATIONS * math.sqrt(wins + losses))
-
-
-def failed(error: PhotofinishError) -> Finding:
-    """A race that could not be set up, or that ended in an error."""
-    return Finding("fault", "race", sentence(str(error)), "Fix this first; nothing else could be tried")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 DRAFTERS: dict[str, str] = {
     "ngram": "engine.drafters.ngram:KIND",
     "draft_model": "engine.drafters.model_kinds:KIND",
-    "eagle3": "engine.drafters.head_kinds:EAGLE3",
-    "dflash": "engine.drafters.head_kinds:DFLASH",
+    "eagle3": "engine.drafters.model_kinds:EAGLE3",
+    "dflash": "engine.drafters.model_kinds:DFLASH",
     "synthetic": "engine.drafters.synthetic:KIND",
     "hybrid": "engine.drafters.hybrid:KIND",
     "none": "engine.drafters.none:KIND",

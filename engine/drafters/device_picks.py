@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.errors import NOT_NUMBERS, RaceError
 from ..core.sampling.sampler import Sampler
-from ..kernels import Kernels
+from ..kernels.torch import Kernels
 
 if TYPE_CHECKING:
     from . import DrafterContext

@@ -1,10 +1,12 @@
-"""The table's entry for draft models. Standard library only; drafters are imported on use."""
+"""The table's entries for draft models and heads. Standard library only; drafters are imported on use."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError
+from ..heads.names import HeadName, parse_name
 from . import DrafterContext, Kind
 
 if TYPE_CHECKING:
@@ -40,9 +42,8 @@ def _make(name: str, context: DrafterContext) -> Drafter:
     from ..core.interfaces import Memory
     from ..runner.memory import own_bytes, token_bytes
     from ..runner.target import StaticTarget, cache_length
-    from .device_draft_model import DeviceDraftModelDrafter
     from .device_picks import stays_on_device
-    from .draft_model import WIDTH, DraftModelDrafter
+    from .draft_model import WIDTH, DeviceDraftModelDrafter, DraftModelDrafter
 
     target = context.loaded
     draft = target.companion(name, context.progress)
@@ -76,3 +77,33 @@ def _cache_bytes(name: str, loaded: LoadedModel, k: int, length: int, progress: 
 
 
 KIND = Kind(name_of, _make, label="draft model", table="any k", cache_bytes=_cache_bytes)
+
+
+def _make_head(kind: str, name: HeadName, context: DrafterContext) -> Drafter:
+    from ..loading.load_head import load_head
+    from .device_heads import drafter_of
+
+    return drafter_of(load_head(kind, name, context.loaded, context.progress), context)
+
+
+def _head_bytes(kind: str, name: HeadName, loaded: LoadedModel, k: int, length: int, progress: Progress) -> int:
+    from ..loading.load_head import load_head
+    from .head_drafter import buffer_bytes
+
+    return buffer_bytes(load_head(kind, name, loaded, progress), loaded.prepared, length + k + 1)
+
+
+def _block_drafts(name: HeadName, loaded: LoadedModel, progress: Progress) -> int:
+    from ..loading.load_head import load_head
+    from .dflash import most_drafts
+
+    return most_drafts(load_head("dflash", name, loaded, progress))
+
+
+def _kind(kind: str, label: str, **more: Any) -> Kind:
+    make, cache_bytes = partial(_make_head, kind), partial(_head_bytes, kind)
+    return Kind(partial(parse_name, kind), make, label, cache_bytes=cache_bytes, **more)
+
+
+EAGLE3 = _kind("eagle3", "EAGLE-3 head", table="any k")
+DFLASH = _kind("dflash", "DFlash head", table="one k", most_drafts=_block_drafts)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import RaceError
-from ..kernels import Kernels
 from ..kernels.choose import choose
+from ..kernels.torch import Kernels
 from ..layers.attention import windows_of
 from ..layers.linear import StepLinear
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from . import Kernels
 from .cpu.kernels import CpuKernels
 from .cuda.available import is_interpreted
 from .cuda.kernels import CudaKernels, TritonKernels
-from .torch import TorchKernels
+from .torch import Kernels
 
 
 def choose(device: torch.device, dtype: torch.dtype | None = None) -> Kernels:
@@ -18,4 +17,4 @@ def choose(device: torch.device, dtype: torch.dtype | None = None) -> Kernels:
         return CudaKernels(device, dtype)
     if is_interpreted(device, dtype):
         return TritonKernels(device, dtype)
-    return CpuKernels(device) if device.type == "cpu" else TorchKernels(device)
+    return CpuKernels(device) if device.type == "cpu" else Kernels(device)

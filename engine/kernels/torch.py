@@ -1,4 +1,5 @@
-"""torch's own operations as kernels: they run anywhere, and the others are compared with them."""
+"""What this engine needs from hardware, on torch's own operations: they run anywhere, and the others are compared with
+them."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from . import Kernels
+from ..layers.step import Attend
+from ..progress import Progress
 from .host_copies import HostRead, HostWrite
 from .processor import cpu_info
 
@@ -25,12 +27,23 @@ MIB = 1024**2
 # reads.
 CACHES = 8
 USUAL, LARGEST, SHARE_OF_MEMORY = 256 * MIB, 1024 * MIB, 8
+T = TypeVar("T")
+Chooser = Callable[[Tensor, Sequence[int], int], list[int]]
+# picks(rows, positions, num_best): for each row of bfloat16 logits [n, columns], at its position in the completion: the
+# columns with the largest scores and those scores, best first, the first of equals. Beyond the first, columns more than
+# 10 below the largest logit are left out. Raises RaceError for a NaN row.
+Picks = Callable[[Tensor, Sequence[int], int], list[list[tuple[int, float]]]]
+# forward(ids [1, n], at, want_logits, want_hidden, seen, parents) -> logits [n, vocab] and hidden states [layers + 1,
+# n, hidden], if wanted. `at`: the position of the first token. `seen` receives the window of every layer. parents [n],
+# int32: row i follows row parents[i], an earlier one, at the next position; None: the row before. forward.keep(at,
+# rows): the cache's entries from `at` on become those of these rows of the last step, ascending.
+Forward = Callable[..., tuple[Tensor | None, Any]]
 
 
-class TorchKernels(Kernels):
-    """See `Kernels`. Other kernels derive from it."""
+class Kernels:
+    """On torch's own operations. Other kernels derive from it, and override what they do otherwise."""
 
-    name = "torch"
+    name = "torch"  # or `cpu`, `cuda`
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -38,63 +51,211 @@ class TorchKernels(Kernels):
 
     @property
     def on_host(self) -> bool:
+        """Whether tensors lie in the host's memory, where numpy reads them without a copy."""
         return self.device.type == "cpu"
 
     # A model
 
+    def get_ready(self, progress: Progress) -> None:
+        """Called before a model is loaded: set up torch, and compile what is compiled once per machine."""
+        return
+
+    def parts(self, model: Any) -> tuple[str, ...]:
+        """The parts that run for a fused model. Each can be left out separately, and must first prove right and fast
+        on this machine, in a separate process (`runner.trial`)."""
+        return ()
+
+    def without(self, off: Mapping[str, str]) -> Kernels:
+        """These kernels with some of their `parts` left out: name -> reason."""
+        return self
+
+    @property
+    def compares_with_torch(self) -> bool:
+        """Whether a model on these kernels is compared with itself on torch's (`runner.agreement`)."""
+        return False
+
     def best_dtype(self) -> str:
-        """Measured, with linears as narrow as in decoding."""
+        """`bfloat16` if its steps are faster, else `float32`. Measured, with linears as narrow as in decoding."""
         seconds = _narrow_linears_s((torch.bfloat16, torch.float32), self.device)
         return "bfloat16" if seconds[0] <= seconds[1] else "float32"
 
     def reason_against_int8(self) -> str:
+        """Why no model can have 8-bit weights here, as a continuation of "dtype 'int8'"; "" if one can."""
         return f"is for the CPU, not for {str(self.device)!r}"
 
     def install(self, model: Any, int8: bool) -> None:
+        """Replace the model's fused layers and linears, in place. int8: with 8-bit weights; raises UnsupportedModel if
+        no linear can have them."""
         assert not int8
+
+    def remove(self, model: Any) -> None:
+        """Undo `install`. Only if there is a lower rung."""
+        return
+
+    def removed(self, model: Any) -> AbstractContextManager[None]:
+        """Within it the model has no kernels, and afterwards the same modules as before. Only if there is a lower
+        rung."""
+        return nullcontext()
+
+    def lower(self, why: str) -> Kernels | None:
+        """The kernels one rung down, for a model that failed on these, or None; `why` becomes part of `runs`. Does not
+        touch the model: see `runner.prepare.lowered`.
+
+        Raises RaceError if the device is lost, so that nothing can run on it until the program restarts."""
+        return None
+
+    def install_head(self, head: Any) -> None:
+        """`install` for a draft head."""
+        return
+
+    @property
+    def norms_by_layer_norm(self) -> bool:
+        """Whether an RMSNorm is fastest as a layer norm over [x, -x]: torch has no other kernel for it on the CPU."""
+        return self.on_host
 
     # A step
 
+    def forward(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> Forward | None:
+        """A model's whole forward over one sequence's caches in one call. None: the model's own modules run."""
+        return None
+
+    def attention(self, model: Any, num_rows: int) -> Attend | None:
+        """The attention of steps of that many rows, without a mask. None: torch's, with masks."""
+        return None
+
+    @property
+    def judges_on_device(self) -> bool:
+        """Whether a whole step, acceptance included, is one fixed call on the device: where a wait costs more than a
+        row."""
+        return False
+
+    @property
+    def rows_cost(self) -> bool:
+        """Whether every row takes time, so that half-way widths pay."""
+        return self.on_host
+
     @property
     def warmed(self) -> set[int]:
+        """Sizes of prefill for which libraries have set up what they keep; of this thread only, if they keep it by
+        thread."""
         return self._warmed
 
+    def graph_pool(self) -> Any:
+        """Memory for the fixed calls of one race, which run one at a time. None: nothing is captured."""
+        return None
+
+    def fixed(self, function: Callable[[], T], pool: Any = None, name: str = "a fixed call") -> Callable[[], T]:
+        """`function`, which takes no arguments and works on buffers that stay in place, as a call that may be a
+        captured graph: see `cuda.graphs.FixedCall` for what it must not do, and for how long its results are valid.
+        Returns `function` itself if nothing is captured."""
+        return function
+
     def host_write(self, size: int) -> HostWrite:
+        """Sends up to `size` integers to the device."""
         return HostWrite(size, self.device)
 
     def host_read(self, size: int) -> HostRead:
+        """Reads up to `size` integers off the device."""
         return HostRead(size)
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished all work."""
+        return
+
+    # The choice of a token
+
+    def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
+        """Chooses from rows of bfloat16 logits on the host in one call: see `cpu.choose.Chooser`."""
+        return None
+
+    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
+        """`Sampler.pick_rows_with_margins` in few launches. None: torch's operations."""
+        return None
+
+    def picks(self, token_ids: Tensor, temperature: float, seed: int) -> Picks | None:
+        """Chooses a draft's tokens from rows of bfloat16 logits over `token_ids` [n]. seed: through splitmix64. None:
+        `Sampler` does."""
+        return None
+
+    # A head's rows
+
+    def eagle3_rows(self, head: Any) -> Any:
+        """The class that computes rows of an EAGLE-3 head for one sequence at positions known to the host: see
+        `cpu.eagle3.NativeEagle3Rows`. None: rows of fixed shapes, in fixed calls."""
+        return None
+
+    def dflash_rows(self, head: Any) -> Any:
+        """The same for a DFlash head: see `cpu.dflash.NativeDFlashRows`."""
+        return None
+
+    # Training
+
+    def install_stock(self, model: Any) -> None:
+        """Replace linears of a stock model, in place, where that makes reading and writing training texts faster."""
+        return
+
+    def linear_for_many_rows(self, linear: nn.Linear) -> nn.Module:
+        """A linear that is at least as fast with a hundred rows as this one."""
+        return linear
+
+    @property
+    def trains_in_bfloat16(self) -> bool:
+        """Whether training products are faster in bfloat16 than in float32."""
+        return False
 
     # The device
 
     def identity(self, model: Any) -> dict[str, Any]:
+        """Whatever in hardware and kernels a row's bits may depend on, as JSON values: the key of a probe's result."""
         name = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}" if self.on_host else self.device.type
         return {"kernels": [self.name], "device": name, "threads": torch.get_num_threads() if self.on_host else 0}
 
+    def describe(self, model: Any = None) -> str:
+        """What the model's kernels are built from and by, for the versions of a recording; "" for torch's own."""
+        return ""
+
     def runs(self, model: Any) -> dict[str, Any]:
+        """What runs a model's steps, read off its modules: "sentence" in words; further keys depend on the kind of
+        kernels."""
         return what_runs(model, {}, {}, "torch's")
 
     def about_device(self) -> dict[str, Any]:
+        """{"type", "name", "threads"} for a recording (threads: the CPU's), and more for some kinds of kernels."""
         return {"type": self.device.type, "name": cpu_name(), "threads": torch.get_num_threads()}
 
+    @property
+    def runs_in_threads(self) -> bool:
+        """Whether a step's time depends on torch's number of threads."""
+        return self.on_host
+
     def free_bytes(self) -> int:
+        """Memory that the device can still give, torch's unused memory included; plenty if unknown."""
         try:
             lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
             return int(lines["MemAvailable"].split()[0]) * 1024
         except (OSError, KeyError, ValueError):
             return 2**63 - 1
 
+    def give_back_memory(self) -> None:
+        """Return torch's unused memory to the device."""
+        return
+
     @property
     def device_map(self) -> dict[str, Any] | None:
+        """The argument of transformers' `from_pretrained` that puts weights directly on this device."""
         return None if self.on_host else {"": self.device}
 
     def random_numbers_kept(self) -> AbstractContextManager[None]:
+        """Within it random numbers may be drawn; afterwards the generators are as before."""
         return torch.random.fork_rng(devices=[])
 
     def read_bytes(self) -> int:
+        """Size of a buffer for measuring the memory's bandwidth: far larger than caches, far smaller than free
+        memory."""
         return min(max(USUAL, CACHES * _last_level_caches()), LARGEST, self.free_bytes() // SHARE_OF_MEMORY)
 
     def readers(self, buffer: Tensor) -> Mapping[str, Callable[[], Any]]:
+        """Kernels, by name, that read all of a float32 buffer [rows, columns] and write next to nothing."""
         flat, vector = buffer.view(-1), torch.ones(buffer.shape[1], dtype=buffer.dtype, device=buffer.device)
         kernels: dict[str, Callable[[], Any]] = {
             "a sum of float32": flat.sum,
@@ -106,11 +267,13 @@ class TorchKernels(Kernels):
         return kernels
 
     def seconds(self, call: Callable[[], Any]) -> float:
+        """Seconds of one run, by the device's own clock if it has one."""
         started = time.perf_counter()
         call().sum().item()  # waits for the device
         return time.perf_counter() - started
 
     def reason_against_compiling(self) -> str:
+        """Why torch.compile cannot make code for this device here; "" if it can."""
         if not self.on_host:
             return ""
         from torch._inductor.cpp_builder import get_cpp_compiler

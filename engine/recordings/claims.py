@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..analysis.copies import copies_sentence
-from ..analysis.loops import loop_sentence, with_counters
+from ..analysis.loops import copies_sentence, loop_sentence, with_counters
 from ..analysis.metrics import disturbance
 from ..analysis.same import SAME, Side, goes_on, short_words, state_of, worth
 from ..analysis.verdict_words import NOT_COMPARED

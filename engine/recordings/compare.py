@@ -38,13 +38,15 @@ def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
     lanes = {lane.name: _compare_lane(recorded, here, lane, lane.name not in excused) for lane in ran}
     counted = [lane["same_tokens"] for lane in lanes.values() if lane["counts"]]
     digests = recorded["model"]["digest"], here["model"]["digest"]
+    then, now = (race_speedups(race.events, here.spec.lanes) for race in (recorded, here))
+    speedups = {name: {"recorded": then[name], "here": now[name]} for name in now}
     result = {
         "schema": OUTPUT_SCHEMA,
         "same_tokens": True in counted and False not in counted,
         "lanes": lanes,
         "digest": {"recorded": digests[0], "here": digests[1], "same": digests[0] == digests[1]},
         "differences": _differences(recorded, here),
-        "speedups": (speedups := _speedups(recorded, here)),
+        "speedups": speedups,
         "speed": _speed(recorded, here, speedups),
     }
     same_kernels = recorded["versions"].get("kernels") == here["versions"].get("kernels")
@@ -89,11 +91,6 @@ def _differences(recorded: Recording, here: Recording) -> list[str]:
     pairs += [(name, *(race["versions"].get(name) for race in (recorded, here))) for name in (*PACKAGES, "kernels")]
     pairs.append(("what runs", *(part.get("runs", {}).get("sentence") for part in (recorded, here))))
     return [f"{name}: {then} there, {now} here" for name, then, now in pairs if then != now]
-
-
-def _speedups(recorded: Recording, here: Recording) -> dict[str, dict[str, float | None]]:
-    then, now = (race_speedups(race.events, here.spec.lanes) for race in (recorded, here))
-    return {name: {"recorded": then[name], "here": now[name]} for name in now}
 
 
 def _speed(recorded: Recording, here: Recording, speedups: Mapping[str, Mapping[str, float | None]]) -> str:

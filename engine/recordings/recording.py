@@ -88,14 +88,6 @@ def build(header: Mapping[str, Any], events: Iterable[LaneEvent], result: Mappin
     return replace(recording, fields={**recording.fields, **judged(recording.fields, recording.spec, recording.events)})
 
 
-def loads(data: bytes, source: str = "the recording") -> Recording:
-    """`checked`, with errors that name the file as `source`."""
-    try:
-        return checked(data)
-    except UsageError as error:
-        raise UsageError(f"{source} cannot be used: {error}") from error
-
-
 def checked(data: bytes) -> Recording:
     """A checked recording from the bytes of its file. Raises UsageError if they are broken or hostile."""
     fields = parse(unpacked(data), MAX_BYTES)
@@ -119,7 +111,11 @@ def unpacked(data: bytes) -> bytes:
 def read(path: str | os.PathLike[str]) -> Recording:
     """A checked recording from a file; "-" is stdin. Raises UsageError if it cannot be read or is no recording."""
     source = f"the recording {os.fspath(path)!r}"
-    return loads(read_bytes(os.fspath(path), MAX_BYTES, source), source)
+    data = read_bytes(os.fspath(path), MAX_BYTES, source)
+    try:
+        return checked(data)
+    except UsageError as error:
+        raise UsageError(f"{source} cannot be used: {error}") from error
 
 
 def write(path: str | os.PathLike[str], recording: Recording) -> tuple[str, ...]:

@@ -38,10 +38,6 @@ class Drafted:
         return Drafted(num_tokens - num_steps, None, num_steps)
 
 
-def _no_drafts(event: Any) -> Drafted | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Dialect:
     """A server's program.
@@ -52,7 +48,7 @@ class Dialect:
 
     name: str
     owners: tuple[str, ...] = ()
-    drafted: Callable[[Any], Drafted | None] = _no_drafts
+    drafted: Callable[[Any], Drafted | None] = lambda event: None
     metrics: str = ""
     has_steps: bool = False
 

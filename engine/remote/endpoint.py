@@ -132,12 +132,10 @@ class Hiding:
         done = max((match.end() for match in _pattern(self._secrets).finditer(text)), default=0) if self._secrets else 0
         longest = max(map(len, self._secrets), default=0)
         starts = range(max(done, len(text) - longest + 1), len(text))
-        end = next((i for i in starts if self._begins(text[i:].lower())), len(text))
+        secrets = tuple(secret.lower() for secret in self._secrets)
+        end = next((i for i in starts if any(secret.startswith(text[i:].lower()) for secret in secrets)), len(text))
         self._held = text[end:]
         return hide(text[:end], self._secrets)
-
-    def _begins(self, tail: str) -> bool:
-        return any(secret.lower().startswith(tail) for secret in self._secrets)
 
     def flush(self) -> str:
         rest, self._held = self._held, ""

@@ -102,7 +102,7 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
     parts = (
         what,
         f"{STATES[speculation.is_on]}: {speculation.says}",
-        "" if reply.is_counted else UNCOUNTED,
+        UNCOUNTED if any(chunk.num_tokens is None for chunk in reply.chunks) else "",
         costs(endpoint, said.path),
         reply.textless,
         PACKED.format(endpoint.redact(reply.encoding)[:20]) if reply.encoding else "",

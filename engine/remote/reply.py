@@ -131,11 +131,6 @@ class Reply:
         return [] if None in counted else [b - a for a, b in pairwise([0, *counted]) if b > a]  # type: ignore[operator]
 
     @property
-    def is_counted(self) -> bool:
-        """Whether the tokens of every piece are counted, not only those of the whole answer."""
-        return all(chunk.num_tokens is not None for chunk in self.chunks)
-
-    @property
     def is_buffered(self) -> bool:
         """Whether several pieces were read at one moment, so that their times say nothing."""
         return len(self.chunks) >= MIN_PIECES and len({chunk.at_s for chunk in self.chunks}) == 1

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..core.errors import UnsupportedModel, UsageError
-from ..kernels.torch import TorchKernels
+from ..kernels.torch import Kernels
 from ..layers.attention import additive_masks, caches, windows_of
 from ..layers.decoder import FusedDecoder
 from ..layers.delta_places import WINDOW, Places
@@ -153,7 +153,7 @@ class _Sequence:
 
 
 def _plain(prepared: Prepared) -> Prepared:
-    return replace(prepared, kernels=TorchKernels(prepared.device))
+    return replace(prepared, kernels=Kernels(prepared.device))
 
 
 def _size(side: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..kernels import Forward
+from ..kernels.torch import Forward
 from ..layers.attention import additive_masks
 from ..layers.delta_places import Places
 from ..layers.step import StepState

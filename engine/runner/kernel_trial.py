@@ -28,8 +28,8 @@ from transformers import PreTrainedModel
 
 from ..cache import read_json, write_json
 from ..core.errors import in_a_line
-from ..kernels import Kernels
 from ..kernels.choose import choose
+from ..kernels.torch import Kernels
 from ..progress import Progress, silent
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..core.errors import NAN, PhotofinishError, RaceError, UnsupportedModel, in_a_line, is_out_of_memory
-from ..kernels import Kernels
 from ..kernels.choose import choose
-from ..kernels.torch import TorchKernels
+from ..kernels.torch import Kernels
 from ..layers.attention import NAME, shape_of, windows_of
 from ..layers.decoder import fuse
 from ..layers.delta_rule import fix_linear_layers
@@ -81,7 +80,7 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
     fix_linear_layers(model)
     fuse(model, kernels.norms_by_layer_norm)
     tokens = ids[0].tolist()
-    plain = Prepared(model, shape, TorchKernels(device), vocab_size, dtype, device)
+    plain = Prepared(model, shape, Kernels(device), vocab_size, dtype, device)
     if int8 or kernels.compares_with_torch:
         _check_faithful(plain, tokens, stock)  # checks the fixed step; the kernels are checked below
     if kernels.parts(model):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel
 
-from ..kernels import Kernels
+from ..kernels.torch import Kernels
 from ..layers.attention import Shape
 
 

@@ -20,8 +20,8 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 from ..core.errors import RaceError, words
 from ..core.sampling.sampler import Sampler
 from ..core.spec import SamplingParams
-from ..kernels import Kernels
 from ..kernels.choose import choose
+from ..kernels.torch import Kernels
 from .agreement import check_agreement
 from .prepare import prepare
 from .prepared import Prepared

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core.errors import NOT_NUMBERS, RaceError
 from ..core.interfaces import Acceptance
 from ..core.sampling.sampler import Sampler
-from ..kernels import Kernels
+from ..kernels.torch import Kernels
 from ..kernels.weak import weak_call
 
 POINTER, POSITION, NUM_DRAFTED, HEADER = 0, 1, 2, 3

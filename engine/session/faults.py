@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ..core.errors import CaptureError, PhotofinishError, RaceError, is_out_of_memory
-from ..kernels import Kernels
+from ..kernels.torch import Kernels
 
 Fault = Literal["memory", "kernels", ""]
 

@@ -34,7 +34,7 @@ def dice_of(sampler: Sampler, prepared: Prepared) -> list[Sampler]:
 
 
 class Candidates:
-    """Candidates of one lane. steps: for its recording (see `recordings/candidates.py`). dice: from `dice_of`; [] if
+    """Candidates of one lane. steps: for its recording (see `recordings/extras.py`). dice: from `dice_of`; [] if
     the lane does not choose by them."""
 
     def __init__(self, sampler: Sampler, dice: Sequence[Sampler]) -> None:

@@ -29,7 +29,7 @@ from ..drafters import cache_bytes, most_drafts
 from ..exactness.probe import probe_cached
 from ..exactness.widths import candidates, plan
 from ..hardware.bandwidth import roofline_figures
-from ..kernels import Kernels
+from ..kernels.torch import Kernels
 from ..progress import Progress, silent
 from ..runner.memory import sequence_bytes
 from ..runner.prepared import Prepared

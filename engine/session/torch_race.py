@@ -155,7 +155,7 @@ class TorchRace:
     def result(self) -> dict[str, Any]:
         """`verdicts` on every other lane against the baseline, by name; {} without a baseline. `waited_share`: the
         share of the race's time that its threads waited for a core, if the system reports it. In an audited race also
-        `candidates`: see `recordings/candidates.py`. Raises RaceError if the device fails."""
+        `candidates`: see `recordings/extras.py`. Raises RaceError if the device fails."""
         waited = {} if self.waited_share is None else {"waited_share": round(self.waited_share, 4)}
         with self.guard():
             return {"verdicts": self._verdicts(), **waited, **self._looked_at()}

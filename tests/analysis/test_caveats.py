@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.jobs.recorded import RACES
-from engine.analysis.copies import MOSTLY, copied_share, copies_sentence
-from engine.analysis.copies import SHORTEST as SHORTEST_COPY
 from engine.analysis.loops import (
     LOOKED_AT,
     LOOPS_ABOVE,
+    MOSTLY,
     SHORTEST,
+    SHORTEST_COPY,
+    copied_share,
+    copies_sentence,
     loop_sentence,
     loop_start,
     repeated_share,

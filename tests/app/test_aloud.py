@@ -1,7 +1,8 @@
-"""The stage's line to read aloud, without a page."""
+"""The stage's line to read aloud, and which prompts ask for something that a base model does not do, without a page."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.catalogue.catalogue import load_presets
+from tests.helpers import ROOT
 from tests.helpers.pure_js import pure_js
 
 BETS = {"no gain": 1.0, "1.5×": 1.5, "2×": 2.0, "3× or more": 3.0}
@@ -69,3 +72,28 @@ def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, token
     own = float(shown[:-1]), round(100 * (kept or 0)), round(per_step, 2), round(per_step / ratio, 2)
     known = [*tokens, *own, *BETS.values()]
     assert all(any(abs(float(number) - other) < 0.011 for other in known) for number in numbers), said
+
+
+def test_a_text_to_continue_is_no_task() -> None:
+    """A hint over code, over the examples, or once the answer is begun; none where a base model will only loop."""
+    tasks = ("Write a friendly mail to Ms Smith", "please be brief", "What is the capital of France", "Is it?",
+             "Notes.\nSummarise them in two lines.", "Can you help me with my tax", "tell me a joke ")  # fmt: skip
+    texts = ("def write(a):", "list = [1, 2]", "Write a mail to her.\n\nDear Ms Smith,", "What a day it was, she said",
+             "", "The Roman Empire began when", "Translate to French:", "help(x)", "Q: Is it?\nA:")  # fmt: skip
+    texts += tuple(preset.prompt for preset in load_presets())
+    with pure_js("base/task.js") as task:
+        assert [text for text in tasks if not task("asks", text)] == []
+        assert [text for text in texts if task("asks", text)] == []
+
+
+def test_an_answer_begins_in_the_form_that_is_asked_for() -> None:
+    """SQL that begins as prose or code as a letter, a second beginning after the first, or one that cannot be removed.
+    These are the half in the repository of the prompts by which first races are judged."""
+    prompts = json.loads((ROOT / "tests/fixtures/first_prompts.json").read_text(encoding="utf-8"))
+    with pure_js("base/task.js") as task:
+        for prompt, start in prompts.items():
+            whole = f"{prompt}\n\n{start}" if start else prompt
+            assert task("withStart", prompt) == task("withStart", whole) == whole
+            assert task("withoutStart", whole) == (prompt if start else None)
+        task_above_its_text = task("withStart", "Translate to French:\n\nGood morning.")
+        assert task_above_its_text.endswith(".\n\nFrench:")

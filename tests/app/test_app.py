@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.catalogue.limits import PER_ADDRESS
-from engine.recordings.recording import loads
+from engine.recordings.recording import checked
 from tests.helpers import ROOT
 from tests.helpers.pageserver import LONG, ORDER, Refused, Visitor, Watched
 
@@ -24,8 +24,8 @@ def test_a_race_through_the_server(server) -> None:
     states = [frame["state"] for frame in frames]
     assert states[-1] == "finished" and "running" in states
     over, last = frames[states.index("finished")], frames[-1]
-    assert not over["complete"] and last["complete"] and loads(last["recording"].encode())["tables"]
-    recording = loads(over["recording"].encode())
+    assert not over["complete"] and last["complete"] and checked(last["recording"].encode())["tables"]
+    recording = checked(over["recording"].encode())
     assert [event for frame in frames for event in frame["events"]] == recording["events"]
     assert recording["verdicts"]["speculative"]["kind"] == "identical_bits"
     assert recording["spec"]["params"]["max_new_tokens"] == ORDER["max_new_tokens"]

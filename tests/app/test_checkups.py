@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,9 +17,9 @@ from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_FILE_CHARS, MAX_PROMPT_CHARS
 from app.catalogue.request import CheckUpRequest, read_check_up
 from app.catalogue.saved import read_saved
-from app.jobs.checkups import CheckUps
 from app.jobs.queue import RaceQueue
 from app.jobs.server_races import ServersBackend, servers_catalogue
+from app.jobs.studies import CheckUp, StudiesOf
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE
 from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
@@ -69,7 +70,8 @@ def request(**asked: Any) -> CheckUpRequest:
 
 
 def frames_of(*findings: Finding | Exception, asked: CheckUpRequest | None = None) -> list[dict[str, Any]]:
-    return asyncio.run(watch(CheckUps(Backend(*findings), RaceQueue()), "a", order=asked or request()))
+    check_ups = StudiesOf(partial(CheckUp, Backend(*findings)), RaceQueue())
+    return asyncio.run(watch(check_ups, "a", order=asked or request()))
 
 
 def test_findings_come_one_by_one_and_say_where_they_show() -> None:
@@ -100,7 +102,7 @@ def test_a_check_up_waits_its_turn_and_gives_it_back() -> None:
     """A check-up next to a race on one device; two of one visitor; a Stop that the device does not notice, or that
     loses what was found."""
     backend, queue = Backend(OK, *[FAULTY] * 999), RaceQueue()
-    check_ups = CheckUps(backend, queue)
+    check_ups = StudiesOf(partial(CheckUp, backend), queue, "a check-up")
 
     async def all_of_it() -> dict[str, Any]:
         race = queue.enter("b", "at b")
@@ -151,7 +153,7 @@ def test_two_servers_are_examined_and_not_named() -> None:
         backend = ServersBackend(endpoints, same_device=True)
         catalogue = servers_catalogue(backend, chat=False)
         asked = read_check_up(catalogue, {**SETTINGS, "pair": catalogue.default.id}, {})
-        frames = asyncio.run(watch(CheckUps(backend, RaceQueue()), "a", order=asked))
+        frames = asyncio.run(watch(StudiesOf(partial(CheckUp, backend), RaceQueue()), "a", order=asked))
     found = frames[-1]["report"]
     assert (found["lanes"], found["models"]) == ([BASELINE, "speculative"], [plain.model, spec.model])
     assert found["first"]["check"] == "tokenizer" and found["first"]["level"] == "fault"

@@ -26,7 +26,7 @@ HEAD = {"format": study_file.FORMAT, "schema": study_file.SCHEMA, "about": {"not
 # Of each kind of file: its name, a text with lines, and what is read of it.
 KINDS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     "recording": ("race.json", RACE, lambda path: recording.read(path).text),
-    "exported page": ("race.html", page_of(recording.loads(RACE.encode())), lambda path: recording.read(path).text),
+    "exported page": ("race.html", page_of(recording.checked(RACE.encode())), lambda path: recording.read(path).text),
     "limits": ("limits.toml", 'pairs = "loaded"  # é\nrace_s = 90\n', lambda path: read_limits(str(path))),
     "prompt": ("prompt.txt", "é→猫", lambda path: read_prompt(Namespace(prompt=[], prompt_file=[str(path)]))),
     "study": (

@@ -17,7 +17,7 @@ from app.catalogue.catalogue import load
 from app.catalogue.machine import Machine
 from app.jobs.pool import MAX_JOBS, PER_ADDRESS, Jobs
 from app.jobs.server_races import EitherBackend
-from app.page.gradio_errors import SAME_ERROR_S, Errors
+from app.page.gradio_faults import SAME_ERROR_S, Errors
 from app.page.ui import build
 from engine.core.errors import UsageError
 from tests.helpers.hostile_recordings import lanes, race, singly

@@ -14,6 +14,7 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import aclosing, nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ from app.jobs.backend import TorchBackend
 from app.jobs.loader import Loader
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
-from app.jobs.studies import Studies
+from app.jobs.studies import PromptsStudy, StudiesOf
 from engine.core.errors import RaceError
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.loading.loading import load
@@ -56,7 +57,7 @@ def request(drafter: str = "ngram", target: str = str(TRAINED)) -> RaceRequest:
     return RaceRequest("a race", PROMPTS[0], False, Pair("trained", "trained", target, "ngram", 3, "", False), spec)
 
 
-def last_of(stage: Stage | Studies, wanted: Any) -> dict[str, Any]:
+def last_of(stage: Stage | StudiesOf, wanted: Any) -> dict[str, Any]:
     """What the last frame says, extras included; the recording of a race is read."""
 
     async def watch() -> dict[str, Any]:
@@ -233,7 +234,7 @@ def test_a_study_goes_on_after_a_prompt_that_fails(monkeypatch: Any) -> None:
     monkeypatch.setattr(TorchRace, "events", events)
     prompts = tuple(FilePrompt(i, "k", text) for i, text in enumerate(("def f(", "second", "import "), 1))
     wanted = StudyRequest(prompts, request().pair, ("ngram",), SamplingParams(max_new_tokens=NUM), "key")
-    last = last_of(Studies(Backend(), RaceQueue()), wanted)
+    last = last_of(StudiesOf(partial(PromptsStudy, Backend()), RaceQueue()), wanted)
     faults = [row["fault"] for row in last["report"]["rows"]]
     assert last["state"] == "finished" and faults == ["", "line 2: the race failed on cpu: no luck", ""]
     assert [row["speedup"] is None for row in last["report"]["rows"]] == [False, True, False]

@@ -18,7 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from app.jobs import races, shelf, studies, worker
+from app.jobs import races, recorded, studies, worker
 from app.jobs.loader import QUIET_S, Loader
 from app.jobs.queue import HANGS, RESTARTS, RaceQueue
 from app.jobs.races import Stage
@@ -274,11 +274,11 @@ def test_the_process_ends_whatever_hangs(closes_in_s: float, number: int) -> Non
 @in_loop
 async def test_a_full_shelf_says_which_race_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A race too many would end the page's memory, or take the next race with it."""
-    monkeypatch.setattr(shelf, "MAX_BYTES", 4000)
+    monkeypatch.setattr(recorded, "MAX_BYTES", 4000)
     stage = Stage(StagedBackend(RACE))
     names = [(await watch(stage, "a"))[-1]["race"] for _ in range(5)]
     with pytest.raises(UsageError, match="no longer on the server; open it from its file, or race again"):
         stage.shelf.get(names[0])
     assert stage.shelf.get(names[-1]) == Recording.of(RACE)
-    monkeypatch.setattr(shelf, "MAX_BYTES", 10)
+    monkeypatch.setattr(recorded, "MAX_BYTES", 10)
     assert (await watch(stage, "a"))[-1]["state"] == "finished", "not even one fits"

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from app.catalogue.catalogue import load
-from app.catalogue.load_request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, LoadRequest, read_load
+from app.catalogue.request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, read_load
 from app.catalogue.saved import read_saved
-from app.jobs.load import LoadStudy
 from app.jobs.queue import RaceQueue
 from app.jobs.server_races import EitherBackend
-from app.jobs.studies import StudiesOf
+from app.jobs.studies import LoadStudy, StudiesOf
 from app.page.handlers import Handlers
 from app.page.stream import Asked
 from engine.core.errors import UsageError
@@ -48,10 +47,10 @@ class Page:
     def num_asked(self) -> int:
         return len(self.server.asked)
 
-    def request(self, **changes: Any) -> LoadRequest:
-        return read_load(self.endpoints, False, LOAD_SETTINGS, {**LOAD, **changes})
+    def request(self, **changes: Any) -> tuple[Any, str]:
+        return read_load(self.endpoints, False, LOAD_SETTINGS, {**LOAD, **changes}), ""
 
-    async def frames(self, request: LoadRequest) -> list[dict[str, Any]]:
+    async def frames(self, request: tuple[Any, str]) -> list[dict[str, Any]]:
         frames = []
         async for text in self.studies.frames("visitor", "address", request):
             assert KEY not in text and "127.0.0.1" not in text

@@ -18,13 +18,12 @@ import pytest
 
 from app.catalogue.catalogue import load
 from app.catalogue.limits import Limits, read_limits
-from app.catalogue.load_request import read_load
-from app.catalogue.request import read_again
-from app.jobs.health import health
+from app.catalogue.request import read_again, read_load
 from app.jobs.loader import ModelStatus
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Over, Stage
 from app.jobs.recorded import RACES
+from app.page.routes import health
 from engine.core.errors import UsageError
 from engine.recordings.recording import read
 from engine.remote.endpoint import endpoints_of

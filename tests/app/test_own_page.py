@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.page.gate import YOURS_BYTES, Gate
-from app.page.own import FOREIGN, is_foreign
+from app.page.gate import FOREIGN, YOURS_BYTES, Gate, is_foreign
 from tests.helpers.gated import USED, Inside
 
 OWN = ("localhost:7860", "127.0.0.1:7860", "127.1.2.3", "[::1]:8000", "a.localhost", "my.name:7860", "[fd00:0::5]:7860")

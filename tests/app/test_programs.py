@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from app.page import programs
 from app.page.programs import MAX_CALLS_THERE, Calls
 from engine.core.errors import UsageError
-from engine.recordings.recording import loads
+from engine.recordings.recording import checked
 from tests.helpers.page_browser import slowness
 from tests.helpers.pageserver import LONG, ORDER, Watched
 from tests.helpers.staged import in_loop
@@ -27,17 +27,17 @@ def test_programs_can_race_too(server) -> None:
     """Each way in that the API page shows returns the recording of the race, and a refusal in its words."""
     client = Client(server.url, verbose=False, httpx_kwargs={"timeout": 60})
     jobs = [client.submit(**{**ORDER, "seed": seed}, api_name="/race") for seed in range(2)]
-    assert [loads(job.result(60).encode())["spec"]["params"]["seed"] for job in jobs] == [0, 1]
+    assert [checked(job.result(60).encode())["spec"]["params"]["seed"] for job in jobs] == [0, 1]
     with pytest.raises(AppError, match="the prompt is empty"):
         client.predict(**{**ORDER, "prompt": ""}, api_name="/race")
-    assert loads(client.predict(prompt="la la la", max_new_tokens=8, chat=False, api_name="/race").encode())
+    assert checked(client.predict(prompt="la la la", max_new_tokens=8, chat=False, api_name="/race").encode())
     for path, body in (("call/race", {"data": list(ORDER.values())}), ("call/v2/race", ORDER)):
         event_id = httpx.post(f"{server.url}/gradio_api/{path}", json=body).json()["event_id"]
         with httpx.stream("GET", f"{server.url}/gradio_api/{path}/{event_id}", timeout=60) as stream:
             lines = [line for line in stream.iter_lines() if line]
         assert lines[0] == "event: complete"
         (recording,) = json.loads(lines[1].removeprefix("data: "))
-        assert loads(recording.encode())["prompt"]["text"] == ORDER["prompt"], path
+        assert checked(recording.encode())["prompt"]["text"] == ORDER["prompt"], path
         assert httpx.get(f"{server.url}/gradio_api/{path}/{event_id}").status_code == 404, "fetched twice"
 
 

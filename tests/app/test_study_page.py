@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_PROMPT_CHARS, Limits
 from app.catalogue.request import StudyRequest, look_at, read_study
 from app.jobs.queue import RaceQueue
-from app.jobs.studies import ANEW, FAULT, Studies
+from app.jobs.studies import ANEW, FAULT, PromptsStudy, StudiesOf
 from engine.core.errors import RaceError, UsageError
 from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.rows import Row
@@ -68,6 +69,10 @@ class Backend:
             self.running -= 1
 
 
+def frames_of(backend: Backend, order: StudyRequest, queue: RaceQueue | None = None) -> list[dict[str, Any]]:
+    return asyncio.run(watch(StudiesOf(partial(PromptsStudy, backend), queue or RaceQueue()), "a", order=order))
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch) -> None:
     monkeypatch.setattr("app.jobs.studies.TICK_S", 0.005)
@@ -77,7 +82,7 @@ def test_two_visitors_and_a_race_take_turns() -> None:
     """Two races at once on one device; a study of hundreds of prompts before anybody else; a race that gives up its
     extras because a study waits; a second study of one visitor."""
     backend, queue = Backend(race_s=0.05), RaceQueue()
-    studies = Studies(backend, queue)
+    studies = StudiesOf(partial(PromptsStudy, backend), queue)
 
     async def all_of_them() -> tuple[list[Any], int]:
         one = asyncio.create_task(watch(studies, "a", order=request(4)))
@@ -103,7 +108,7 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
     """A browser that missed frames has other rows at the end; a verdict of other rows; prompts raced twice, or rows of
     another machine, file or setting in one table."""
     backend = Backend()
-    frames = asyncio.run(watch(Studies(backend, RaceQueue()), "a", order=request(14)))
+    frames = frames_of(backend, request(14))
     last, rows = frames[-1], [row(i, "ngram") for i in range(1, 15)]
     said = last["report"]["said"]
     assert last["report"] == json.loads(json.dumps(result(rows, CATALOGUE.default.target, said)))
@@ -114,13 +119,13 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
     assert all(frame["report"] is None for frame in frames[:-1]) and any(frame["left_s"] for frame in frames)
     half = {**last, "rows": [each for each in last["rows"] if each["line"] % 2]}
     backend.raced.clear()
-    again = asyncio.run(watch(Studies(backend, RaceQueue()), "a", order=request(14, kept=half)))[-1]
+    again = frames_of(backend, request(14, kept=half))[-1]
     assert backend.raced == [f"prompt {i}" for i in range(2, 15, 2)] and again["note"] == ""
     assert again["report"] == {**last["report"], "said": again["report"]["said"]}
     for other in (request(14, kept=half, max_new_tokens=9), request(13, kept=half), request(kept={**half, "key": ""})):
         assert other.kept == ()
     elsewhere = Backend(ran_on={**HERE, "machine": "another"})
-    anew = asyncio.run(watch(Studies(elsewhere, RaceQueue()), "a", order=request(14, kept=half)))[-1]
+    anew = frames_of(elsewhere, request(14, kept=half))[-1]
     assert len(elsewhere.raced) == 14 == anew["num_done"] and anew["note"] == ANEW
 
 
@@ -137,7 +142,7 @@ def test_a_study_that_takes_too_long_is_ended() -> None:
     """The limit on a race could be got round by a study of one prompt."""
     queue = RaceQueue(limits=Limits(race_s=0.3))
     with pytest.raises(RaceError, match="Ended after"):
-        asyncio.run(watch(Studies(Backend(race_s=60), queue), "a", order=request()))
+        frames_of(Backend(race_s=60), request(), queue)
     assert queue.is_empty
 
 
@@ -146,13 +151,13 @@ def test_what_goes_wrong_is_said(caplog) -> None:
     backend = Backend()
     backend.error = ValueError("secret")
     with pytest.raises(RaceError, match="bug in Photofinish"):
-        asyncio.run(watch(Studies(backend, RaceQueue()), "a", order=request()))
+        frames_of(backend, request())
     assert "secret" in caplog.text and "secret" not in FAULT
-    frame = asyncio.run(watch(Studies(Backend(), RaceQueue()), "a", order=request()))[-1]
+    frame = frames_of(Backend(), request())[-1]
     half = {**frame, "rows": frame["report"]["rows"][:1]}
     for error, words in ((backend.error, FAULT), (UsageError("the drafter is gone"), "The drafter is gone.")):
         backend.error = error
-        last = asyncio.run(watch(Studies(backend, RaceQueue()), "a", order=request(kept=half)))[-1]
+        last = frames_of(backend, request(kept=half))[-1]
         assert last["state"] == "failed" and last["text"] == words and len(last["report"]["rows"]) == 1
 
 

@@ -15,7 +15,7 @@ from engine.analysis.metrics import lane_metrics
 from engine.cli.commands import RACE
 from engine.cli.main import _parser
 from engine.core.events import steps
-from engine.recordings.recording import loads, read
+from engine.recordings.recording import checked, read
 from engine.what_if.read import what_if_of
 from tests.helpers.page_browser import (
     copied,
@@ -62,7 +62,7 @@ def test_a_live_race_to_its_verdict_and_its_figures(tab: Any) -> None:
     tab.click("[role=tab][data-tab=onestep]")
     tab.wait_for_selector(".pf-one-answer")
     assert "equal in both lanes" in tab.text_content(".pf-dice-says")
-    live = loads(saved(tab))
+    live = checked(saved(tab))
     assert what_if_of(live)
     seen = []
     for name in ("", "sql.json"):
@@ -119,7 +119,7 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
     assert tab.inner_text(".page-expect") == "Temperature 0.9.", "not of the model that the recording is of"
     settings(tab, Maximum_length="16")
     run_race(tab)
-    race, story = loads(saved(tab)), presets["Story"]
+    race, story = checked(saved(tab)), presets["Story"]
     params = race["spec"]["params"]
     assert race["prompt"]["text"] == story.message and race["prompt"]["chat"]
     assert (params["temperature"], params["seed"]) == (story.temperature, story.seed)
@@ -178,7 +178,7 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
         assert race["x"] > box["x"] + box["width"] or race["y"] + race["height"] <= box["y"], "it covers Race"
     for prompt in (f"{question}\n\nDear Mr Smith,", question):
         run_race(tab)
-        race = loads(saved(tab))
+        race = checked(saved(tab))
         assert race["prompt"]["text"] == tab.input_value(PROMPT) == prompt
         assert (race["spec"]["params"]["temperature"], race["spec"]["params"]["seed"]) == (0.8, 0)
         if prompt != question:
@@ -204,7 +204,7 @@ def test_hostile_prompts_run_nothing(tab: Any) -> None:
     tab.locator(PROMPT).fill(hostile)
     settings(tab, Maximum_length="16")
     run_race(tab)
-    assert loads(saved(tab))["prompt"]["text"] == hostile and words(tab, "titleName") == "Your prompt"
+    assert checked(saved(tab))["prompt"]["text"] == hostile and words(tab, "titleName") == "Your prompt"
     assert tab.locator('img[src="x"]').count() == 0
 
 
@@ -231,7 +231,7 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     assert of_identity not in shown
     tab.click("[data-tab=whatif]")
     assert ODDS in words(tab, "whatIfWords") and tab.is_disabled("[data-ref=whatIfK]")
-    found, recording = copied(tab, "command", "link", "proof"), loads(saved(tab))
+    found, recording = copied(tab, "command", "link", "proof"), checked(saved(tab))
     lane = recording["spec"]["lanes"][-1]
     assert recording["prompt"]["text"] == prompt and lane["rule"] == "rejection"
     for name in ("baseline", "speculative"):
@@ -249,7 +249,7 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     loaded(other, "model")
     other.wait_for_function("([box, text]) => document.querySelector(box).value === text", arg=[PROMPT, prompt])
     run_race(other)
-    assert loads(saved(other))["spec"]["lanes"][-1]["rule"] == "rejection"
+    assert checked(saved(other))["spec"]["lanes"][-1]["rule"] == "rejection"
     first, second = ([step[2] for step in page.evaluate(TOKENS) if step[0] == "baseline"] for page in (tab, other))
     assert first == second
     choose_odds(other)

@@ -12,7 +12,7 @@ import pytest
 
 from app.jobs.recorded import RACES
 from engine.cache import cache_dir
-from engine.recordings.recording import loads, read
+from engine.recordings.recording import checked, read
 from tests.helpers import CHAINS, ROOT
 from tests.helpers.forged import forged, in_turns
 from tests.helpers.nginx import nginx
@@ -108,7 +108,7 @@ def test_a_live_race_is_saved_and_opened(visit: Any, tmp_path: Path) -> None:
     run_race(tab)
     file = tmp_path / "race.json"
     file.write_bytes(saved(tab))
-    recording = loads(file.read_bytes())
+    recording = checked(file.read_bytes())
     other.set_input_files("[data-ref=file]", file)
     other.wait_for_function(f"{STATE}.fromFile")
     to_end(other)

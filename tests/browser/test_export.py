@@ -21,7 +21,7 @@ from app.page.exported import exported as page_of
 from app.web.player.player import describe
 from engine.analysis.metrics import race_speedup
 from engine.core.events import steps
-from engine.recordings.recording import loads, read
+from engine.recordings.recording import checked, read
 from engine.recordings.steps_csv import steps_csv
 from tests.helpers.page_browser import UNREADABLE, to_end, watched
 from tests.helpers.race_pages import HOSTILE, SAME, SETTLED, STATE, TOKENS, expected, race_over, words
@@ -53,7 +53,7 @@ def exported(browser: Any, tmp_path: Path) -> Iterator[Any]:
 
     def make(recording: bytes, remembered: str = "{}", **options: Any) -> Any:
         file = tmp_path / "race.html"
-        file.write_text(page_of(loads(recording)).replace(EMPTY, EMPTY[:-2] + remembered, 1), encoding="utf-8")
+        file.write_text(page_of(checked(recording)).replace(EMPTY, EMPTY[:-2] + remembered, 1), encoding="utf-8")
         context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}, **options)
         opened.append(watched(context.new_page(), "file:"))
         opened[-1].goto(file.as_uri())
@@ -76,7 +76,7 @@ def download(page: Any, button: str) -> Any:
 def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None:
     """A part that needs the server after all: a replay that does not move, a dead slider or tab, a file that is not the
     recording's. A verdict before both texts are there; a hash of something else; a price to be entered again."""
-    recording = loads(RACE.read_bytes())
+    recording = checked(RACE.read_bytes())
     page = exported(RACE.read_bytes(), PRICE)
     assert page.title() == describe(recording)[0] and words(page, "ribbon").startswith("RECORDED")
     page.wait_for_selector('.pf[data-mode="replay"]')  # by itself
@@ -143,8 +143,8 @@ def test_an_exported_page_says_its_result_wherever_it_stands(browser: Any, place
     race = RACE.read_bytes().replace(b"gemma-3-270m", ODD.encode())
     page = browser.new_context(offline=True, **options).new_page()
     page.add_init_script(f"delete window.{missing}" if missing else "")
-    file = page_of(loads(race))
-    assert file.isascii() and ODD in describe(loads(race))[0]
+    file = page_of(checked(race))
+    assert file.isascii() and ODD in describe(checked(race))[0]
     page.route("**", lambda route: route.fulfill(body=file, headers={"Content-Type": "text/html", **headers}))
     page.goto("http://host.test/")
     if plays:
@@ -152,8 +152,8 @@ def test_an_exported_page_says_its_result_wherever_it_stands(browser: Any, place
         assert f": {ODD} in bfloat16" in page.inner_text("#about") and page.is_visible(".pf")
     else:
         page.wait_for_timeout(1500)
-        assert page.inner_text("body").strip() == describe(loads(race))[1]
-    assert page.is_visible("#says") is not plays and page.title() == describe(loads(race))[0]
+        assert page.inner_text("body").strip() == describe(checked(race))[1]
+    assert page.is_visible("#says") is not plays and page.title() == describe(checked(race))[0]
     page.context.close()
 
 
@@ -164,13 +164,13 @@ def test_a_page_that_a_browser_has_saved_plays_again(exported: Any, tmp_path: Pa
     page.click("#page-stage-button")
     page.keyboard.press("Space")
     (tmp_path / "saved.html").write_text(page.evaluate("document.documentElement.outerHTML"), encoding="utf-8")
-    assert loads((tmp_path / "saved.html").read_bytes()).text == loads(race).text
+    assert checked((tmp_path / "saved.html").read_bytes()).text == checked(race).text
     page.goto((tmp_path / "saved.html").as_uri())
     page.wait_for_selector("#about:not([hidden])")
     page.evaluate(SETTLED)
     page.problems.clear()  # styles of the old drawing, refused
     to_end(page)
-    assert page.evaluate(TOKENS) == expected(loads(race)) and page.locator(".pf, h1, footer").count() == 3
+    assert page.evaluate(TOKENS) == expected(checked(race)) and page.locator(".pf, h1, footer").count() == 3
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -217,7 +217,7 @@ def test_an_exported_page_opens_on_the_money_and_sends_itself(exported: Any) -> 
     ratio = race_speedup(read(RACE).events, "speculative")
     assert words_.startswith(f"{ratio:.2f}× as fast as Plain (measured) on ") and "machine time" not in words_
     assert f" with EAGLE-3 head, automatic length (this engine alone); {SAME.lower()} (Photofinish, " in words_
-    made = page_of(loads(RACE.read_bytes())).replace(EMPTY, EMPTY[:-2] + kept.replace("2.50", "7"), 1)
+    made = page_of(checked(RACE.read_bytes())).replace(EMPTY, EMPTY[:-2] + kept.replace("2.50", "7"), 1)
     assert (PACKED.findall(sent), sent.count("<script")) == (PACKED.findall(made), made.count("<script"))
     assert STYLE_AND_SCRIPTS.findall(sent) == STYLE_AND_SCRIPTS.findall(made), "their hashes are in its policy"
     assert sent.isascii() and len(sent) < len(made) + 1000
@@ -260,16 +260,16 @@ def test_the_page_gives_the_files_that_the_command_makes(tab: Any) -> None:
     race = json.loads(RACE.read_bytes())
     made_up = {**race, "synthetic": ["speculative"], "model": {**race["model"], "name": "a <b> & 'c' \"d\""}}
     for recording in (race, made_up):
-        text = loads(json.dumps(recording).encode()).text
+        text = checked(json.dumps(recording).encode()).text
         tab.evaluate("text => window.photofinish.open(text, 'a.json')", text)  # the server has not seen it
         tab.click("#pf-tab-whatif")
         tab.press("[data-ref=whatIfK]", "Home")
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         page = download(tab, "[data-ref=savePage]").path().read_bytes().decode()
-        assert page == page_of(loads(text.encode())).replace(EMPTY, EMPTY[:-2] + PRICE, 1)
+        assert page == page_of(checked(text.encode())).replace(EMPTY, EMPTY[:-2] + PRICE, 1)
         assert gzip.decompress(b64decode(PACKED.findall(page)[0])) == text.encode()
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
-        assert download(tab, "[data-ref=saveSteps]").path().read_bytes().decode() == steps_csv(loads(text.encode()))
+        assert download(tab, "[data-ref=saveSteps]").path().read_bytes().decode() == steps_csv(checked(text.encode()))
     tab.route("**/recordings/**", lambda route: route.abort())
     tab.evaluate("document.querySelector('[data-ref=share]').open = true")
     tab.click("[data-ref=savePage]")

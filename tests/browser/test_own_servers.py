@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engine.recordings.recording import loads
+from engine.recordings.recording import checked
 from tests.helpers.dialogs import Dialog
 from tests.helpers.loopback import Answer, servers
 from tests.helpers.loopback_models import WORDS as WRITTEN
@@ -125,7 +125,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         print(f"own servers: {clicks} clicks, {took_s:.1f} s")
         assert clicks <= MAX_CLICKS and took_s <= MAX_S
         tab.wait_for_selector('.pf[data-state="finished"]')
-        recording = loads(saved(tab))
+        recording = checked(saved(tab))
         assert [lane["name"] for lane in recording["spec"]["lanes"]] == ["plain", "speculative"]
         assert recording["verdicts"]["speculative"]["kind"] == "same_text"
         tab.wait_for_selector('#page-model >> text="a/model on 2 servers is ready."')
@@ -222,7 +222,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         before = tab.evaluate("window.photofinish.state.race")
         tab.click(study["start"])
         new_race(tab, before, "finished")
-        recording = loads(saved(tab))
+        recording = checked(saved(tab))
         assert recording["model"]["name"] == TARGET and "draft_model" in recording["spec"]["lanes"][2]["drafter"]
         assert sum(len(loopback.asked) for loopback in two) == num_asked, (
             "a server was asked for a race of this machine"

@@ -17,7 +17,7 @@ from app.jobs.frames import frame_json
 from engine.analysis.breakdown import compared
 from engine.core.errors import UsageError
 from engine.core.events import text_of
-from engine.recordings.recording import loads
+from engine.recordings.recording import checked
 from tests.helpers.broken_races import SHORT, TIMES
 from tests.helpers.page_browser import saved
 from tests.helpers.race_pages import (
@@ -341,7 +341,7 @@ def test_a_stopped_race_is_saved_and_opened_again(page: Any) -> None:
     recorded = {**SHORT, "events": SHORT["events"][:90], "stopped": True}
     show(page, frames(recorded, state="stopped", status="Stopped."))
     file = saved(page)
-    assert loads(file) == rejudged(recorded)
+    assert checked(file) == rejudged(recorded)
     feed(page, SHORT, race_id="another")
     page.evaluate("text => window.photofinish.open(text, 'stopped.json')", file.decode())
     page.evaluate(SETTLED)
@@ -350,4 +350,4 @@ def test_a_stopped_race_is_saved_and_opened_again(page: Any) -> None:
     del recorded["stopped"]
     for claim in ({}, {"stopped": False}, {"stopped": "yes"}):  # a file cut short by accident
         with pytest.raises(UsageError):
-            loads(json.dumps(recorded | claim).encode())
+            checked(json.dumps(recorded | claim).encode())

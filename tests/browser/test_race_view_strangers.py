@@ -18,7 +18,7 @@ from engine.analysis.metrics import lane_metrics, race_speedups
 from engine.core.errors import UsageError
 from engine.core.spec import RaceSpec, SamplingParams, lanes_of
 from engine.drafters import short_label
-from engine.recordings.recording import Recording, build, loads
+from engine.recordings.recording import Recording, build, checked
 from engine.session import TorchRace
 from engine.text import encode_prompt
 from engine.what_if.ask import members
@@ -111,7 +111,7 @@ def test_every_good_recording_is_shown_and_copied_as_it_was_written(page: Any) -
     hostile = race_over([word for word in HOSTILE if word != "\x00"], seed=3, hit=0.6)
     trees = as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6), random.Random(4))
     in_part, servers = known_in_part(SHORT, random.Random(4)), on_servers(SHORT)
-    assert loads(json.dumps(in_part).encode()) == in_part
+    assert checked(json.dumps(in_part).encode()) == in_part
     shipped = [json.loads(file.read_bytes()) for file in sorted(RACES.glob("*.json"))]
     for recorded in (*shipped, trees, hostile, race_over(words_of(TEXT)[:9], audit=False), in_part, servers):
         opened(page, recorded)
@@ -147,12 +147,12 @@ def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
         tab.set_input_files("[data-ref=file]", [])
         tab.set_input_files("[data-ref=file]", path)
 
-    open_file(page_of(loads(good.encode())).encode("utf-16"))
+    open_file(page_of(checked(good.encode())).encode("utf-16"))
     tab.wait_for_function("window.photofinish.state.fromFile")
     tab.evaluate(SETTLED)
     before = tab.evaluate(TOKENS)
     assert before == expected(SHORT) and "RECORDED" in words(tab, "ribbon")
-    assert saved(tab).decode() == loads(good.encode()).text
+    assert saved(tab).decode() == checked(good.encode()).text
     wrong = json.dumps({**SHORT, "verdicts": {"nobody": {}}})
     for content, why in (
         (wrong.encode(), "nobody"),
@@ -179,7 +179,7 @@ def test_whatever_the_check_accepts_can_be_shown(page: Any) -> None:
     good = []
     for text in mutants(300):
         with suppress(UsageError):
-            good.append(json.dumps(loads(text.encode()).fields))
+            good.append(json.dumps(checked(text.encode()).fields))
     page.evaluate("texts => texts.forEach(text => window.photofinish.open(text))", good)
     page.evaluate(SETTLED)
     assert 20 < len(good) < 250

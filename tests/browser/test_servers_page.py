@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from engine.core.events import steps
-from engine.recordings.recording import loads
+from engine.recordings.recording import checked
 from tests.helpers.dialogs import Dialog
 from tests.helpers.loopback import Answer, refusal, says, servers
 from tests.helpers.page_browser import UNREADABLE, choose, open_tab, run_race, saved, to_end
@@ -111,7 +111,7 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             assert tab.is_disabled(yours["start"]) and "owner" in yours.text("whyNot")
             tab.keyboard.press("Escape")
             run_race(tab)
-            recording = loads(saved(tab))
+            recording = checked(saved(tab))
             assert recording["verdicts"]["speculative"]["kind"] == "same_text"
             assert "The same text" in tab.inner_text("[data-ref=verdict]")
             own = steps(events_of(recording), "speculative")

@@ -28,7 +28,7 @@ from engine.cli.commands import LOAD, RACE, REPLAY, read_prompt
 from engine.cli.verify import VERIFY
 from engine.core.errors import NO_MEMORY, RaceError, UsageError
 from engine.recordings import recording as recordings
-from engine.recordings.recording import Recording, loads
+from engine.recordings.recording import Recording, checked
 from engine.recordings.steps_csv import steps_csv
 from tests.helpers import ROOT, races
 
@@ -187,8 +187,8 @@ def test_the_command_writes_both_files_without_torch_or_gradio(tmp_path: Path) -
     done = engine("export", str(SHIPPED), "--html", str(html), "--csv", str(table), env=environment)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.count("\n") == 2
     (packed,) = PACKED.findall(html.read_text(encoding="utf-8"))
-    assert gzip.decompress(b64decode(packed)) == loads(SHIPPED.read_bytes()).text.encode()
-    assert table.read_bytes().decode() == steps_csv(loads(SHIPPED.read_bytes()))
+    assert gzip.decompress(b64decode(packed)) == checked(SHIPPED.read_bytes()).text.encode()
+    assert table.read_bytes().decode() == steps_csv(checked(SHIPPED.read_bytes()))
 
 
 def test_without_the_folder_of_the_page_there_is_one_sentence(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from math import comb
 
 import pytest
 
-from engine.doctor.servers.exact_test import cells, fisher
+from engine.doctor.servers.sampling import cells, fisher
 
 
 def test_two_servers_of_one_distribution_are_seldom_called_different() -> None:

@@ -15,9 +15,8 @@ from engine.core.errors import RaceError
 from engine.core.interfaces import Draft, Node
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SamplingParams
-from engine.drafters.device_draft_model import DeviceDraftModelDrafter
 from engine.drafters.device_heads import DeviceDFlashDrafter, DeviceEagle3Drafter, drafter_of
-from engine.drafters.draft_model import WIDTH, DraftModelDrafter
+from engine.drafters.draft_model import WIDTH, DeviceDraftModelDrafter, DraftModelDrafter
 from engine.heads.names import parse_name
 from engine.loading.load_head import load_head
 from engine.progress import silent

@@ -18,7 +18,7 @@ from engine.core.events import Failed
 from engine.core.interfaces import Acceptance, Draft
 from engine.core.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
 from engine.drafters.head_drafter import HeadDrafter
-from engine.kernels.torch import TorchKernels
+from engine.kernels.torch import Kernels
 from engine.runner.memory import sequence_bytes
 from engine.runner.target import StaticTarget
 from engine.session import TorchRace, set_up, threads
@@ -164,7 +164,7 @@ def test_a_race_that_does_not_fit_is_refused_before_anything_is_made(narrow, mon
     race = small_race("ngram")
     with monkeypatch.context() as patch:
         patch.setattr(set_up, "StaticTarget", lambda *unused, **more: pytest.fail("a cache was made"))
-        patch.setattr(TorchKernels, "free_bytes", lambda self: 1000)
+        patch.setattr(Kernels, "free_bytes", lambda self: 1000)
         with pytest.raises(RaceError) as refused:
             small_race("ngram")
     narrow = sequence_bytes(race.prepared, race.widths.length, 1)
@@ -179,7 +179,7 @@ def test_where_a_race_does_not_fit_its_cache_is_shorter_and_then_there_is_no_pla
 ):
     """A race would be refused for a shared length or its plain lane, or not say why that is missing."""
     whole = small_race("ngram")
-    monkeypatch.setattr(TorchKernels, "free_bytes", lambda self: whole.ready.needed - missing)
+    monkeypatch.setattr(Kernels, "free_bytes", lambda self: whole.ready.needed - missing)
     race = small_race("ngram", room=4096)
     assert race.widths.length == whole.widths.length
     events, header = list(race.events()), race.header()

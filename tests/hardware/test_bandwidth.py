@@ -22,7 +22,7 @@ from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.hardware import bandwidth
 from engine.hardware.bandwidth import SECONDS, kv_bytes, measured_bandwidth, step_bytes, weight_bytes
 from engine.loading.loading import load
-from engine.recordings.recording import Recording, loads
+from engine.recordings.recording import Recording, checked
 from engine.recordings.recording import build as build_recording
 from engine.session import TorchRace
 from engine.text import encode_prompt
@@ -182,7 +182,7 @@ def test_a_race_records_its_roofline():
     spec = RaceSpec((LaneSpec("plain", width="fastest"), LaneSpec("baseline")), SamplingParams(max_new_tokens=8))
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, "def main():", False))
     events = list(race.events())
-    recording = loads(build_recording(race.header(), events, race.result()).text.encode())
+    recording = checked(build_recording(race.header(), events, race.result()).text.encode())
     figures = recording["roofline"]
     assert figures["bytes_per_step"] == step_bytes(loaded.prepared, len(race.prompt.token_ids) + 4)
     assert figures["bandwidth_bytes_per_s"] == measured_bandwidth(CPU).bytes_per_s and figures["how"]

@@ -20,7 +20,7 @@ from engine.kernels.torch import cpu_name
 from engine.layers import decoder as fused_decoder
 from engine.recordings.check import check
 from engine.recordings.compare import compare
-from engine.recordings.recording import Recording, loads, summary
+from engine.recordings.recording import Recording, checked, summary
 from engine.recordings.recording import build as record
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
@@ -90,7 +90,7 @@ def test_triton_kernels_are_told_and_why_a_decoder_has_none(monkeypatch: pytest.
 def test_what_ran_is_recorded_printed_and_compared() -> None:
     """Who reads a recording would not see which decoder its times are of."""
     made = race()
-    recording = loads(record(made.header(), list(made.events()), made.result()).text.encode())
+    recording = checked(record(made.header(), list(made.events()), made.result()).text.encode())
     assert recording["runs"] == json.loads(json.dumps(what_runs(made.prepared)))
     sentence = recording["runs"]["sentence"]
     assert summary(Recording.of(recording))["runs"] == sentence

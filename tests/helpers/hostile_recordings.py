@@ -12,7 +12,7 @@ from app.figures.charts import charts
 from app.figures.cheats import cheats
 from app.figures.plots import Chart
 from app.figures.why import compared_of, why
-from app.jobs.shelf import Shelf
+from app.jobs.recorded import Shelf
 from engine.core.errors import UsageError
 from engine.recordings.recording import checked
 

@@ -17,7 +17,7 @@ LEVEL = {**dict.fromkeys(ROW), **COUNTS, "errors": {}, "wall_s": 1.0, "asked_bef
 SAID_OF_LOAD = {**dict.fromkeys(SAID, "x"), "temperature": None}
 FOUND = [findings.Finding("ok", "files", "Fine."), findings.Finding("fault", "drafts", "None is right.", "Do", 1, 5)]
 STUDY = result(ROWS, "of/another", {"scope": "a CPU elsewhere"})
-LOAD = level_metrics.report([{**LEVEL, "output_tokens_per_s": 9.0}, {**LEVEL, "lane": "b"}], "ab", 1, SAID_OF_LOAD)
+LOAD = level_metrics.report([{**LEVEL, "output_tokens_per_s": 9.0}, {**LEVEL, "lane": "b"}], "ab", SAID_OF_LOAD)
 CHECK_UP = findings.report(FOUND, {"target": "m", "drafter": "ngram"})
 
 

@@ -36,7 +36,7 @@ from engine.core.sampling.accept import Coupled
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SamplingParams
 from engine.kernels.cpu.kernels import CpuKernels
-from engine.kernels.torch import TorchKernels
+from engine.kernels.torch import Kernels
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
@@ -121,7 +121,7 @@ def stock(name: str, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
 
 
 CPU = torch.device("cpu")
-TORCH, PACKED = TorchKernels(CPU), CpuKernels(CPU)
+TORCH, PACKED = Kernels(CPU), CpuKernels(CPU)
 
 
 @cache

@@ -22,7 +22,7 @@ from engine.core.errors import UsageError
 from engine.core.events import Prompt
 from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.kernels.choose import choose
-from engine.kernels.torch import TorchKernels
+from engine.kernels.torch import Kernels
 from engine.loading.loading import DTYPES, load
 from engine.progress import quiet, silent
 from engine.session import TorchRace
@@ -64,7 +64,7 @@ def test_the_page_gives_back_one_models_memory_before_it_loads_the_next(monkeypa
     list(race.events())
     old = weakref.ref(first.model)
     del first, race
-    monkeypatch.setattr(TorchKernels, "give_back_memory", lambda self: seen.append(old() is None))
+    monkeypatch.setattr(Kernels, "give_back_memory", lambda self: seen.append(old() is None))
     backend.loader.get(str(TRAINED.parent / "draft"), silent)
     assert seen == [True]
 

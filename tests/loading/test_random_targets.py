@@ -17,7 +17,7 @@ from engine.cli.report import print_report
 from engine.core.errors import PhotofinishError, RaceError, UsageError
 from engine.core.spec import RANDOM
 from engine.kernels.cuda.kernels import CudaKernels
-from engine.kernels.torch import TorchKernels
+from engine.kernels.torch import Kernels
 from engine.layers.published import quantised, refusal
 from engine.loading import random_targets
 from engine.loading.default_model import NAME
@@ -190,7 +190,7 @@ def test_a_damaged_configuration_is_one_clear_line(config, damage):
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch):
     """An 8B model on a laptop: the system would kill the process, without a word."""
-    monkeypatch.setattr(TorchKernels, "free_bytes", lambda self: 16 * 10**9)
+    monkeypatch.setattr(Kernels, "free_bytes", lambda self: 16 * 10**9)
     with pytest.raises(RaceError, match=r"take 16\.4 GB in bfloat16, and cpu has 16\.0 GB free"):
         load(f"{RANDOM}Qwen/Qwen3-8B", "bfloat16", "cpu")
 

@@ -14,7 +14,7 @@ from transformers.models.auto import modeling_auto
 
 from engine.core.errors import RaceError, UnsupportedModel, UsageError
 from engine.kernels.cpu.kernels import CpuKernels
-from engine.kernels.torch import TorchKernels
+from engine.kernels.torch import Kernels
 from engine.layers.attention import caches
 from engine.layers.published import cache_bytes, num_parameters, quantised, refusal
 from engine.loading.loading import load
@@ -239,7 +239,7 @@ def test_a_device_without_bfloat16_is_asked_for_four_bytes_a_weight(monkeypatch,
     """A 24 GB card of an older kind would fetch 16 GB of an 8B model, and run out of memory reading them."""
     name = "Qwen/Qwen3-8B"
     num = num_parameters(PUBLISHED[name])
-    monkeypatch.setattr(TorchKernels, "free_bytes", lambda self: 3 * num)
+    monkeypatch.setattr(Kernels, "free_bytes", lambda self: 3 * num)
     monkeypatch.setattr(CpuKernels, "best_dtype", lambda self: "float32")
     with config_hub(monkeypatch, PUBLISHED) as hub:
         ask_at(monkeypatch, hub.address, tmp_path)

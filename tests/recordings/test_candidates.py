@@ -9,7 +9,7 @@ import pytest
 
 from engine.core.events import token_ids
 from engine.core.spec import RaceSpec, SamplingParams, lanes_of
-from engine.recordings.recording import build, loads
+from engine.recordings.recording import build, checked
 from engine.session import TorchRace
 from engine.text import encode_prompt
 from tests.helpers.races import events_of
@@ -28,7 +28,7 @@ def recorded(
     spec = RaceSpec(lanes_of(((d, d, k) for d in drafters), rule=rule), params, audit)
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0]))
     events = list(race.events())
-    return race, loads(build(race.header(), events, race.result()).text.encode())
+    return race, checked(build(race.header(), events, race.result()).text.encode())
 
 
 def steps_of(recording, lane):

@@ -34,7 +34,7 @@ SHIPPED = sorted((ROOT / "assets/races").glob("*.json"))
 @given(races.servers_races())
 def test_a_race_that_is_known_in_part_survives_its_file(recording):
     """A server's race or one step taken apart would lose what only it knows, or be refused."""
-    read = recordings.loads(json.dumps(recording).encode())
+    read = recordings.checked(json.dumps(recording).encode())
     events = events_of(read)
     assert read == recording and [to_json(event) for event in events] == recording["events"]
     header = {key: value for key, value in recording.items() if key not in ("schema", "format", "events")}
@@ -203,7 +203,7 @@ def test_what_contradicts_the_race_is_refused(words):
     recording.update(copy.deepcopy({**good, "promises": {"plain": ""}, "drafter_bytes": {"speculative": BYTES}}))
     recording["spec"]["params"]["temperature"] = 0.5
     recording["candidates"] = races.candidates_of(recording, random.Random(0))
-    assert recordings.loads(json.dumps(recording).encode()) == recording
+    assert recordings.checked(json.dumps(recording).encode()) == recording
     WRONG[words](recording)
     with pytest.raises(UsageError, match=words):
-        recordings.loads(json.dumps(recording).encode())
+        recordings.checked(json.dumps(recording).encode())

@@ -48,7 +48,7 @@ json_values = st.recursive(
 def test_a_recording_survives_its_bytes(recording):
     """What a race wrote is read back whole, events, spec and all; building it again from its parts gives the same; and
     nobody can change one part of what was read without the others."""
-    read = recordings.loads(json.dumps(recording).encode())
+    read = recordings.checked(json.dumps(recording).encode())
     assert read == recording and list(read) == list(recording)
     assert [to_json(event) for event in read.events] == recording["events"]
     assert races.recording(read.spec, recording["prompt"]["token_ids"], read.events) == recording
@@ -145,7 +145,7 @@ def test_where_saving_cannot_work_is_said_before_the_race(tmp_path):
 def test_what_is_no_recording_is_named(data, words):
     """Each kind of broken or hostile file gets its own sentence, never another exception."""
     with pytest.raises(UsageError, match=words):
-        recordings.loads(data)
+        recordings.checked(data)
 
 
 def test_too_large_a_file_is_not_read_to_its_end(tmp_path):
@@ -174,7 +174,7 @@ def test_no_change_of_a_value_breaks_the_reader(recording, data):
             key = data.draw(st.sampled_from(races.OF_EVENTS + races.BESIDE))
         at[key] = data.draw(json_values)
     try:
-        accepted = recordings.loads(json.dumps(recording).encode())
+        accepted = recordings.checked(json.dumps(recording).encode())
     except UsageError as error:
         assert len(str(error)) < 400
     else:
@@ -253,14 +253,14 @@ def test_a_recording_that_contradicts_itself_is_refused(words):
     steps = [e for e in recording["events"] if e["lane"] == "speculative" and e["type"] == "step"]
     CONTRADICTIONS[words](recording, steps)
     with pytest.raises(UsageError, match=words):
-        recordings.loads(json.dumps(recording).encode())
+        recordings.checked(json.dumps(recording).encode())
 
 
 def test_every_broken_recording_gets_one_sentence():
     """A fault that is not noticed is drawn on the page; one without words leaves its owner in the dark."""
     for recording in broken():
         with pytest.raises(UsageError) as caught:
-            recordings.loads(json.dumps(recording).encode())
+            recordings.checked(json.dumps(recording).encode())
         assert 8 < len(str(caught.value)) < 450 and "\n" not in str(caught.value)
 
 

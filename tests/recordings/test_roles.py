@@ -59,7 +59,7 @@ def test_no_lane_claims_more_than_its_events(recording, data):
     step["token_ids"][-1] += 1
     step["drafted"][: step["num_accepted"]] = step["token_ids"][: step["num_accepted"]]
     with pytest.raises(UsageError, match=f"the verdict on lane '{name}' says identical_"):
-        recordings.loads(json.dumps(recording).encode())
+        recordings.checked(json.dumps(recording).encode())
 
 
 def lanes(recording: dict[str, Any]) -> list[dict[str, Any]]:

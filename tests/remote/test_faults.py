@@ -36,7 +36,7 @@ def held(*answers: Answer, urls: tuple[str, ...] = (), patience: Patience = PATI
         race = RemoteRace(endpoints, Question("Once"), params, patience)
         events = list(race.events())
         recording = recordings.build(race.header(), events, race.result())
-    return recordings.loads(json.dumps(recording.fields).encode())
+    return recordings.checked(json.dumps(recording.fields).encode())
 
 
 @pytest.mark.parametrize("name, answer, words", SAID, ids=[case[0] for case in SAID])
@@ -157,7 +157,7 @@ RACES = sorted((FIXTURES / "streams").glob("race_*.json"))
 @pytest.mark.parametrize("path", RACES, ids=lambda path: path.stem)
 def test_a_recorded_race_of_real_servers_opens(path: Path) -> None:
     """A reader that refuses what this program wrote of a real server."""
-    recording = recordings.loads(path.read_bytes())
+    recording = recordings.checked(path.read_bytes())
     own = steps(events_of(recording), "speculative")
     assert recording["device"]["type"] == "server" and any(step.num_drafted for step in own)
     assert "http" not in path.read_text(encoding="utf-8").replace("httpx", "")

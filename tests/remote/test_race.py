@@ -42,7 +42,7 @@ def held(*answers: Answer, **more: Any) -> recordings.Recording:
         race = race_of([each.url for each in found], **more)
         events = list(race.events())
         recording = recordings.build(race.header(), events, race.result())
-    return recordings.loads(json.dumps(recording.fields).encode())
+    return recordings.checked(json.dumps(recording.fields).encode())
 
 
 def steps_in(recording: recordings.Recording, lane: str = "speculative") -> list[Step]:
@@ -57,7 +57,7 @@ def test_a_race_records_what_both_servers_said():
         live = list(race.events())
         recording = recordings.build(race.header(), live, race.result())
     assert [each.num_connections for each in found] == [1, 1] and [len(each.asked) for each in found] == [2, 2]
-    recording = recordings.loads(json.dumps(recording.fields).encode())
+    recording = recordings.checked(json.dumps(recording.fields).encode())
     told = recordings.summary(recording)
     for name in ("baseline", "speculative"):
         lane = told["lanes"][name]
@@ -193,5 +193,5 @@ def test_closing_the_stream_ends_all_lanes():
         stream.close()
         assert time.perf_counter() - began < 1 and threading.active_count() == before + 1
         recording = recordings.build(race.header(), [], {**race.result(), "stopped": True})
-    recordings.loads(json.dumps(recording.fields).encode())
+    recordings.checked(json.dumps(recording.fields).encode())
     assert not any(isinstance(e.event, (Finished, Failed)) for e in events_of(recording))

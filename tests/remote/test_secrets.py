@@ -96,7 +96,7 @@ def test_no_answer_brings_a_key_or_a_url_into_anything(caplog):
             race = RemoteRace(endpoints, Question("Once"), params, Patience(2.0, 4.0))
             live = list(race.events())
             recording = recordings.build(race.header(), live, race.result())
-            recordings.loads(json.dumps(recording.fields).encode())
+            recordings.checked(json.dumps(recording.fields).encode())
             num_races += 1
             num_hidden += HIDDEN in json.dumps(recording["events"])
             num_failed += len(recordings.failures(recording))

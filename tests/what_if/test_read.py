@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.core.errors import UsageError
 from engine.core.events import steps, token_ids
-from engine.recordings.recording import Recording, loads
+from engine.recordings.recording import Recording, checked
 from engine.what_if.read import MAX_WORK, what_if_of
 from engine.what_if.tables import seconds_of
 from tests.helpers.races import MOST, events_of, fixed_race, recordings, servers_races, with_tables, with_trees
@@ -23,7 +23,7 @@ TREES = st.builds(with_trees, recordings(), st.randoms(use_true_random=False))
 
 
 def read(race: dict[str, Any]) -> Any:
-    return what_if_of(loads(json.dumps(race).encode()))
+    return what_if_of(checked(json.dumps(race).encode()))
 
 
 @given(RACES | TREES)

@@ -144,7 +144,7 @@ def test_a_recording_of_trees_can_be_opened():
     recording = recordings.build(race.header(), events, {**race.result(), **members(race)})
     chains = {"ngram", text_of("eagle3"), HYBRID}
     assert set(recording["tables"]) == {f"{HYBRID}@tree", f"{text_of('eagle3')}@tree", *chains}, "what servers can run"
-    found = what_if_of(recordings.loads(recording.text.encode()))
+    found = what_if_of(recordings.checked(recording.text.encode()))
     for lane in drafting(race):
         if lane.spec.k != "auto":
             assert counts(found.steps(lane.spec.drafter, lane.spec.k)) == counts(lane.steps)
@@ -158,7 +158,7 @@ def test_a_race_that_samples_has_its_servers_drafts():
     lanes = [(eagle3, 4), (model, "auto"), (block, 3), (HYBRID, 2)]
     race = held(lanes, temperature=0.8, top_k=1, num=12, events=events)
     recording = recordings.build(race.header(), events, {**race.result(), **members(race)})
-    read = recordings.loads(recording.text.encode())
+    read = recordings.checked(recording.text.encode())
     found, tables = what_if_of(read), read["tables"]
     own = {eagle3, f"{model}@tree", f"{block}@3", HYBRID}
     greedy = {f"{name}{GREEDY}" for name in (eagle3, model, HYBRID)} | {f"{block}{GREEDY}@3"}
@@ -170,7 +170,7 @@ def test_a_race_that_samples_has_its_servers_drafts():
     fields = json.loads(recording.text)
     fields["spec"]["params"]["temperature"] = 0.0
     with pytest.raises(UsageError, match="at temperature 0 all rules are one"):
-        recordings.loads(json.dumps(fields).encode())
+        recordings.checked(json.dumps(fields).encode())
 
 
 def test_giving_up_leaves_the_race_as_it_was():

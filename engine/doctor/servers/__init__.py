@@ -14,12 +14,10 @@ from ...remote.endpoint import Endpoint, hide
 from ...remote.request import Question
 from ..findings import Finding, broke, is_faulty
 from .answer_formats import schemas, tools
-from .batches import batches
+from .batches import batches, prefix_cache
 from .compare_texts import texts
-from .drafts import drafts
-from .identity import identity
+from .identity import drafts, identity
 from .pair import NUM_AT_ONCE, Pair, Server
-from .prompt_cache import prefix_cache
 from .sampling import frequencies, repeats, seeds
 from .server_worth import races, worth
 from .thorough import CHECK, as_reported
@@ -64,7 +62,7 @@ def check_servers(
     if not 1 <= len(endpoints) <= 2 or not prompts:
         raise UsageError(f"needs 1 or 2 servers and at least one prompt, not {len(endpoints)} and {len(prompts)}")
     with asyncio.Runner() as runner:
-        servers = [runner.run(_server(endpoint)) for endpoint in endpoints]
+        servers = [Server(endpoint, new_client(NUM_AT_ONCE)) for endpoint in endpoints]
         pair = Pair(servers, prompts, params, progress, thorough)
         try:
             for name, check in CHECKS:
@@ -100,7 +98,3 @@ async def _end_rest() -> None:
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
-
-
-async def _server(endpoint: Endpoint) -> Server:
-    return Server(endpoint, new_client(NUM_AT_ONCE))

@@ -1,4 +1,5 @@
-"""Are the servers there, and do they serve the same model with the same tokenizer and chat template?"""
+"""Are the servers there, and do they serve the same model with the same tokenizer and chat template? Is speculation
+on, and does it keep anything?"""
 
 from __future__ import annotations
 
@@ -6,11 +7,13 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...core.errors import sentence
+from ...analysis.verdict_words import capital
 from ...remote.client import RemoteError
 from ...remote.look import look
 from ...remote.reply import Reply
 from ...remote.request import Question
+from ...remote.served_options import option_words
+from ...remote.speculation import Speculation, speculation_of
 from ..findings import Finding
 from .pair import Pair, Server
 
@@ -22,6 +25,11 @@ REACH = "Start the server of {0}, or correct its URL in --lane"
 NAME = "Correct the URL of {0} in --lane, its name of the model (--model) or its key"
 TRUST = "Give the certificate of its authority: --cacert FILE"
 HELP = {"connect": REACH, "timeout": REACH, "certificate": TRUST}  # by kind of error
+HEAD = "Examine the drafter alone: python -m engine doctor --target TARGET --drafter eagle3:HEAD (or dflash:HEAD)"
+# Up to this share of accepted tokens a drafter knows nothing about its target: in a text that repeats itself, even
+# copies are right more often.
+NOTHING = 0.03
+MIN_DRAFTED = 12  # drafted tokens below which nothing is said about them
 
 
 async def identity(pair: Pair) -> list[Finding]:
@@ -34,16 +42,16 @@ async def identity(pair: Pair) -> list[Finding]:
         if result.endpoint is None:
             kind = result.error.kind if result.error else ""
             change = (COUNT if result.reply else HELP.get(kind, NAME)).format(server.lane)
-            findings.append(Finding("fault", "reachable", f"{_named(server)}: {result.sentence}", change))
+            findings.append(Finding("fault", "reachable", f"{capital(server.lane)}: {result.sentence}", change))
         else:
             server.endpoint = result.endpoint
             if result.chat and not pair.chat:
-                says = f"{_named(server)}: {result.sentence}"
+                says = f"{capital(server.lane)}: {result.sentence}"
                 findings.append(Finding("fault", "reachable", says, "Send the prompts as chat messages: --chat"))
     if findings:
         return findings
     says = " ".join(
-        f"{_named(server)}: {server.dialect.name or 'a server'} with {server.model}." for server in pair.servers
+        f"{capital(server.lane)}: {server.dialect.name or 'a server'} with {server.model}." for server in pair.servers
     )
     findings.append(Finding("ok", "reachable", says))
     if pair.is_alone:
@@ -59,10 +67,6 @@ async def identity(pair: Pair) -> list[Finding]:
     return findings
 
 
-def _named(server: Server) -> str:
-    return sentence(server.lane).removesuffix(".")
-
-
 def _model(pair: Pair) -> Finding:
     (a, b), names = (server.seen for server in pair.servers), [server.model for server in pair.servers]
     assert a is not None and b is not None
@@ -73,7 +77,7 @@ def _model(pair: Pair) -> Finding:
     if is_one and are_known:
         return Finding("ok", "model", f"Both serve {roots[0]}, as {names[0]} and {names[1]}.")
     served = [f"{name} (from {root})" if root else name for name, root in zip(names, roots, strict=True)]
-    says = f"{_named(pair.plain)} serves {served[0]}, {pair.drafting.lane} {served[1]}."
+    says = f"{capital(pair.plain.lane)} serves {served[0]}, {pair.drafting.lane} {served[1]}."
     return Finding("fault" if names[0] != names[1] else "doubt", "model", says, SAME_MODEL)
 
 
@@ -106,3 +110,35 @@ def _prompt(check: str, what: str, replies: Sequence[Reply | None]) -> Finding:
     if None in nums:
         return Finding("untested", check, f"They do not both say how many tokens {what} has.")
     return Finding("ok", check, f"Both read {what} as {nums[0]} tokens; they do not say which.")
+
+
+async def drafts(pair: Pair) -> list[Finding]:
+    """Asks all questions at temperature 0, and judges what the servers say about their drafts. Raises RemoteError."""
+    await pair.answer()
+    findings, drafting = [], _drafts_of(pair.drafting)
+    if not pair.is_alone:
+        plain = _drafts_of(pair.plain)
+        if plain.is_on:
+            says = f"{capital(pair.plain.lane)} speculates too: {plain.says}."
+            change = f"Start the server of {pair.plain.lane} without speculation, or give the plain one first"
+            findings.append(Finding("doubt", "plain lane", says, change))
+    says, name = f"{capital(pair.drafting.lane)}: {drafting.says}.", pair.drafting.dialect.name
+    if drafting.is_on is None:
+        change = f"Make the server report its drafts ({option_words(name, 'report')})"
+        return [*findings, Finding("untested", "speculation", says, "" if pair.is_alone else change)]
+    if not drafting.is_on:
+        if not pair.is_alone:
+            change = f"Turn it on: {option_words(name, 'ngram', 'eagle3')}"
+            return [*findings, Finding("fault", "speculation", says, change)]
+    elif drafting.num_drafted is None or drafting.num_accepted is None:
+        pass
+    elif drafting.num_drafted < MIN_DRAFTED:
+        change = "Use a drafter that always drafts (a head or a draft model), or prompts whose text repeats"
+        return [*findings, Finding("doubt", "speculation", says, change)]
+    elif drafting.num_accepted <= NOTHING * drafting.num_drafted:
+        return [*findings, Finding("fault", "acceptance", says, HEAD)]
+    return [*findings, Finding("ok", "speculation", says)]
+
+
+def _drafts_of(server: Server) -> Speculation:
+    return speculation_of(server.answers[0], server.before, server.after)

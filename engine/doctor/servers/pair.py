@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TypeVar
 
 import httpx
@@ -118,17 +119,15 @@ class Pair:
     async def answer(self) -> None:
         """Ask every server all questions at temperature 0, twice, one at a time. Raises RemoteError."""
         params = replace(self.params, temperature=0.0, max_new_tokens=min(self.params.max_new_tokens, MAX_TOKENS))
-        num_done = 0
+        num_done = count(1)
 
         async def rounds(server: Server) -> None:
-            nonlocal num_done
             answers: tuple[list[Reply], list[Reply]] = [], []
             server.before = await server.counters()
             for number, replies in enumerate(answers):
                 for question in self.questions:
                     replies.append(await server.ask(question, params))
-                    num_done += 1
-                    share = num_done / (2 * len(self.servers) * len(self.questions))
+                    share = next(num_done) / (2 * len(self.servers) * len(self.questions))
                     self.progress("answering at temperature 0", share)
                 if not number:
                     server.after = await server.counters()

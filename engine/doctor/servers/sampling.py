@@ -1,16 +1,19 @@
-"""Are temperature, top_p and seed honoured, with speculation as without?"""
+"""Are temperature, top_p and seed honoured, with speculation as without? Two sets of sampled answers are compared by an
+exact test, for any sizes: do they come from the same distribution?"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from math import comb
+from typing import Any
 
 from ...analysis.same import are_alike
 from ...remote.request import Question
 from ..findings import Finding, Level
-from .exact_test import Cell, cells
 from .pair import Pair, Server, a_few_at_once, symbols, written
 
 DIGITS = "7 1 9 3 0 8 2 5 4 6 1 7 3 9 0 2 8 4 6 5"
@@ -32,6 +35,8 @@ IGNORED = {
     "temperature": "Speculation changes what is sampled. " + REPORT.format("temperatures above 0"),
     "top_p": "Speculation changes what is sampled. " + REPORT.format("top_p below 1"),
 }
+MIN_COUNT = 8  # a symbol seen less often in both sets together is counted with the other rare ones
+RARE, END = "one of the rare ones", "the end"
 
 
 async def repeats(pair: Pair) -> list[Finding]:
@@ -137,3 +142,42 @@ def _judged(pair: Pair, differences: Sequence[tuple[int, Cell]], num_samples: in
 
 def _shown(symbol: int | str) -> str:
     return f"token {symbol}" if isinstance(symbol, int) else repr(symbol) if len(symbol) == 1 else symbol
+
+
+@dataclass(frozen=True)
+class Cell:
+    """How many answers of each set have `symbol` at `position` (from 0). chance: the two-sided chance of a difference
+    this large between two sets of the same distribution, by Fisher's exact test."""
+
+    position: int
+    symbol: Any
+    counts: tuple[int, int]
+    chance: float
+
+
+def cells(one: Sequence[Sequence[Any]], another: Sequence[Sequence[Any]]) -> Iterator[Cell]:
+    """A cell for each frequent symbol at each position, and one for all rare ones. Which symbols are frequent depends
+    on both sets together, so the chance of each cell stays exact."""
+    for position in range(max(map(len, [*one, *another]), default=0)):
+        first, second = (Counter(_at(answer, position) for answer in answers) for answers in (one, another))
+        both = first + second
+        rare = [symbol for symbol, num in both.items() if num < MIN_COUNT]
+        groups = [(symbol, [symbol]) for symbol in both if symbol not in rare] + ([(RARE, rare)] if rare else [])
+        if len(groups) < 2:
+            continue
+        for symbol, group in groups:
+            counts = sum(first[member] for member in group), sum(second[member] for member in group)
+            yield Cell(position, symbol, counts, fisher(*counts, len(one), len(another)))
+
+
+def fisher(a: int, b: int, num_one: int, num_other: int) -> float:
+    """The two-sided chance that a of num_one and b of num_other differ this much: twice the smaller tail of the
+    hypergeometric distribution."""
+    num, total = a + b, comb(num_one + num_other, a + b)
+    low = sum(comb(num_one, i) * comb(num_other, num - i) for i in range(max(0, num - num_other), a + 1)) / total
+    high = sum(comb(num_one, i) * comb(num_other, num - i) for i in range(a, min(num, num_one) + 1)) / total
+    return min(1.0, 2 * min(low, high))
+
+
+def _at(answer: Sequence[Any], position: int) -> Any:
+    return answer[position] if position < len(answer) else END

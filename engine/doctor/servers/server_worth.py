@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import cycle, islice
 
 from ...analysis.verdict_words import PAYS, THRESHOLD, capital
@@ -88,11 +89,9 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
     if pair.is_alone:
         says = ", ".join(f"{rates[lanes[0], num]:.0f}" for num in LEVELS)
         return Finding("ok", "speed", f"With {levels} it writes {says} tokens a second.")
-    raced = [row.speedup for row in pair.races if row.speedup]
+    raced, doubt = [row.speedup for row in pair.races if row.speedup], partial(Finding, "doubt", "worth it")
     if not raced:
-        return Finding(
-            "doubt", "worth it", "The answers were too short to be timed.", "Use prompts with longer answers"
-        )
+        return doubt("The answers were too short to be timed.", "Use prompts with longer answers")
     gain = statistics.median(raced)
     lengths = [row.mean_acceptance_length for row in pair.races if row.mean_acceptance_length]
     gains = ", ".join(f"{rates[lanes[1], num] / rates[lanes[0], num]:.2f}x" for num in LEVELS)
@@ -104,11 +103,9 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
         length = statistics.mean(lengths)
         says += f" A step writes {length:.2f} tokens, and pays from {max(1, length / gain):.2f} on."
     if gain < LEAST_GAIN:
-        return Finding("doubt", "worth it", f"{capital(PAYS['not_worth_it'])}: {says}", FEWER)
+        return doubt(f"{capital(PAYS['not_worth_it'])}: {says}", FEWER)
     if rates[lanes[1], LEVELS[0]] <= rates[lanes[0], LEVELS[0]]:
-        return Finding(
-            "doubt", "worth it", f"Not certain, the two measurements of one user contradict each other: {says}", AGAIN
-        )
+        return doubt(f"Not certain, the two measurements of one user contradict each other: {says}", AGAIN)
     won = [num for num in LEVELS if rates[lanes[1], num] > rates[lanes[0], num]]
     sure = [row for row in rows if row["concurrency"] in won or row["concurrency"] > max(won)]
     between = crossing(sure, *lanes)
@@ -116,10 +113,5 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
         users = f"{between[0]} user{'s' if between[0] > 1 else ''}"
         if round(rates[lanes[1], between[0]] / rates[lanes[0], between[0]], 2) < THRESHOLD:
             users += f", though little there (below {THRESHOLD}x)"
-        return Finding(
-            "doubt",
-            "worth it",
-            f"{capital(PAYS['worth_it_until'].format(users))}: {says}",
-            NOT_FOR_MANY.format(between[1]),
-        )
+        return doubt(f"{capital(PAYS['worth_it_until'].format(users))}: {says}", NOT_FOR_MANY.format(between[1]))
     return Finding("ok", "worth it", f"{capital(PAYS['worth_it'])}: {says}")

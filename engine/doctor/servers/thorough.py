@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 
 from ...analysis.verdict_words import capital
 from ...remote.request import Question
@@ -84,13 +84,11 @@ async def _sampled(pair: Pair, server: Server) -> list[Token]:
     """The tokens of all answers but the first of each, which nobody drafts."""
     questions = islice(cycle([*pair.questions, UNCERTAIN_CHAT if pair.chat else UNCERTAIN]), NUM_ANSWERS)
     params = replace(pair.params, temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=NUM_TOKENS, stop=())
-    num_done = 0
+    num_done = count(1)
 
     async def one(question: Question, seed: int) -> Sequence[Token]:
-        nonlocal num_done
         answer = await ask_scored(server, question, replace(params, seed=seed))
-        num_done += 1
-        pair.progress(f"sampling {NUM_ANSWERS} answers of {server.lane}", num_done / NUM_ANSWERS)
+        pair.progress(f"sampling {NUM_ANSWERS} answers of {server.lane}", next(num_done) / NUM_ANSWERS)
         return answer.tokens[1:]
 
     answers = await a_few_at_once([partial(one, question, seed) for seed, question in enumerate(questions)])

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from ...layers.step import Attend
 from ...progress import Progress
-from .. import Chooser, Forward, Picks
-from ..torch import TorchKernels, what_runs
+from ..torch import Chooser, Forward, Kernels, Picks, what_runs
 from . import build
 from .attention import attend_rows
 from .choose_token import Chooser as NativeChooser
@@ -27,7 +26,7 @@ from .picks import NativePicks
 LINEARS = {"PackedLinear": "packed by oneDNN", "NativeLinear": "compiled C", "ByteLinear": "int8, compiled C"}
 
 
-class CpuKernels(TorchKernels):
+class CpuKernels(Kernels):
     """See `Kernels`."""
 
     name = "cpu"

@@ -17,7 +17,7 @@ from ...core.errors import RaceError, in_a_line
 from ...layers.step import Attend
 from ...progress import Progress
 from ..host_copies import HostRead, HostWrite
-from ..torch import MIB, TorchKernels, what_runs
+from ..torch import MIB, Kernels, what_runs
 from . import available
 from .available import ATTENTION, DECODER, DELTA, LINEARS, MOST_ROWS, PARTS, SAMPLER
 from .graphs import FixedCall, GraphPool
@@ -35,7 +35,7 @@ class _Sizes(threading.local):
         self.sizes: set[int] = set()
 
 
-class TritonKernels(TorchKernels):
+class TritonKernels(Kernels):
     """See `Kernels`. Used directly on a CPU with Triton's interpreter. against: why no Triton kernel runs, "" if they
     do, None: find out. off: the `available.PARTS` that do not run, with the reason."""
 

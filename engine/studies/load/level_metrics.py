@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
+from ...recordings.recording import OUTPUT_SCHEMA
 from ...remote.reply import BUFFERED, FIELDS
 from .pays_under_load import differ, pairs_of, ranks, recommends, rough, same_work, says, speedups
 
@@ -114,9 +115,7 @@ def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tu
     return None
 
 
-def report(
-    levels: Sequence[dict[str, Any]], lanes: Sequence[str], schema: int, said: Mapping[str, Any]
-) -> dict[str, Any]:
+def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], said: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON object of --json, from at least one level. `improvement_by_users` covers the levels that both lanes have
     finished. `says` is the verdict, in sentences; `differ`: where texts do; `causes`: why they may. `recommends`,
     `speedup_by_users`: see `recommends` and `speedups`. `gains_with`, `gains_little_with`: numbers of users with which
@@ -127,12 +126,18 @@ def report(
     gains = speedups(levels, *lanes) if len(lanes) == 2 else {}
     placed = [ranked for second in lanes[1:] for ranked in ranks(levels, lanes[0], second).items()]
     return {
-        "schema": schema,
+        "schema": OUTPUT_SCHEMA,
         "format": FORMAT,
         "said": said,
         "lanes": list(lanes),
         "levels": list(levels),
-        "improvement_by_users": {str(num): _improvement(*pair) for num, pair in both.items()},
+        "improvement_by_users": {
+            str(num): {
+                metric: improvement_percent(metric, a[metric], b[metric]) if same_work(a, b) else None
+                for metric in HIGHER
+            }
+            for num, (a, b) in both.items()
+        },
         "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
         "says": [*says(levels, lanes), *_remarks(levels)],
         "differ": differs,
@@ -164,12 +169,6 @@ def _remarks(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{users}: after its thinking the answer itself begins within {wait:.3f} s (P95)."
         if doubt := level.get("acceptance_doubt"):
             yield f"The drafts of {users} are not known: {doubt}."
-
-
-def _improvement(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, float | None]:
-    if not same_work(first, second):
-        return dict.fromkeys(HIGHER)
-    return {metric: improvement_percent(metric, first[metric], second[metric]) for metric in HIGHER}
 
 
 def _acceptance_length(answers: Sequence[Answer]) -> float | None:

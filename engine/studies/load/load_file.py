@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...core.errors import UsageError, short
@@ -66,17 +65,8 @@ def levels(entries: Iterable[Mapping[str, Any]]) -> tuple[list[Row], set[Key]]:
     return list(rows.values()), begun
 
 
-@dataclass(frozen=True)
-class SavedLoad:
-    """A study's result that was read from a file. said: see `Plan.said`."""
-
-    lanes: tuple[str, ...]
-    rows: tuple[Row, ...]
-    said: Mapping[str, Any]
-
-
-def open_load(text: str) -> SavedLoad:
-    """The study in a result, as --json and the page save it; its report must be computed again. Raises UsageError."""
+def open_load(text: str) -> tuple[list[Row], list[str], dict[str, Any]]:
+    """What `level_metrics.report` takes, of the study in a result. Raises UsageError."""
     whole = parse(text.encode("utf-8", "surrogatepass"), MAX_BYTES)
     fields = {**dict.fromkeys(SAID, TEXT), "temperature": IfThere(Maybe(NUMBER))}
     fits(whole, {"lanes": AtMost(MAX_LANES, NAME), "levels": [OBJECT], "said": fields})
@@ -91,7 +81,7 @@ def open_load(text: str) -> SavedLoad:
         for name in HIGHER:
             if row[name] and not 1 / MOST <= row[name] <= MOST:
                 raise UsageError(f"{name} must be 0 or from {1 / MOST:g} to {MOST:g}, not {short(row[name])}")
-    return SavedLoad(tuple(lanes), tuple(rows), {name: whole["said"].get(name) for name in fields})
+    return rows, lanes, {name: whole["said"].get(name) for name in fields}
 
 
 def checked_row(row: Any, keys: Container[Key]) -> Row:

@@ -112,8 +112,8 @@ async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], lis
     for endpoint in plan.endpoints:
         if any(lane == endpoint.lane for lane, _ in left):
             listener.warming(endpoint.lane)
-            questions, news = plan.questions[-WARM_UP:], partial(_warms, listener, endpoint.lane)
-            warmed = await ask_all(endpoint, questions, 1, plan.params, plan.timeout_s, news)
+            asked = plan.questions[-WARM_UP:], 1, plan.params, plan.timeout_s
+            warmed = await ask_all(endpoint, *asked, lambda _, lane=endpoint.lane: listener.warming(lane))  # type: ignore[misc]
             if not warmed.answers:
                 raise warmed.failures[0]
     for index, num_users in enumerate(plan.concurrency):
@@ -129,10 +129,6 @@ async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], lis
         else:
             for endpoint in endpoints:
                 await level(endpoint)
-
-
-def _warms(listener: Listener, lane: str, _: Outcome) -> None:
-    listener.warming(lane)
 
 
 async def _level(

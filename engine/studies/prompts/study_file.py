@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...core.errors import UsageError
@@ -19,20 +18,11 @@ from .rows import Row, row_of
 FORMAT, SCHEMA = "photofinish-study", 1
 
 
-@dataclass(frozen=True)
-class SavedStudy:
-    """A study that was read from a file. said: what it ran on in words, see `Study.about`; empty if unknown."""
-
-    target: str
-    drafters: tuple[str, ...]
-    rows: tuple[Row, ...]
-    said: Mapping[str, Any]
-
-
 def result(
     rows: Sequence[Row], target: str, said: Mapping[str, Any], temperature: float | None = None
 ) -> dict[str, Any]:
-    """A study's result, as --json and the page save it, from at least one row. temperature: None if not known."""
+    """A study's result, as --json and the page save it, from at least one row. said: what it ran on in words, see
+    `Study.about`; empty if unknown. temperature: None if not known."""
     return {
         "schema": OUTPUT_SCHEMA,
         "format": FORMAT,
@@ -50,8 +40,8 @@ def dated(said: Mapping[str, Any], num: int, name: str) -> dict[str, Any]:
     return {**said, "circumstances": circumstances, "created": created}
 
 
-def open_study(text: str) -> SavedStudy:
-    """The study in a result or in a `StudyFile`'s file; its report is computed again. Raises UsageError."""
+def open_study(text: str) -> tuple[list[Row], str, dict[str, Any]]:
+    """What `result` takes, of the study in a result or in a `StudyFile`'s file. Raises UsageError."""
     head, *lines = text.strip().encode("utf-8", "surrogatepass").split(b"\n")
     whole = parse(head, MAX_BYTES)
     fits(whole, {"about": {"said": IfThere(OBJECT)}} if lines else {"rows": [OBJECT], "said": OBJECT})
@@ -64,13 +54,12 @@ def open_study(text: str) -> SavedStudy:
         {"scope": IfThere(TEXT), "circumstances": IfThere(TEXT), "created": IfThere(TEXT), "ribbons": IfThere([TEXT])},
         "said",
     )
-    rows = tuple(row_of(parse(line, MAX_BYTES)) for line in lines) if lines else tuple(map(row_of, whole["rows"]))
+    rows = [*map(row_of, (parse(line, MAX_BYTES) for line in lines) if lines else whole["rows"])]
     if not rows:
         raise UsageError("it has no finished prompt")
-    for drafter in (drafters := tuple(dict.fromkeys(row.drafter for row in rows))):
-        if not said.get("on_servers"):
-            check_drafter(drafter)
-    return SavedStudy(whole["target"], drafters, rows, said)
+    for drafter in dict.fromkeys(row.drafter for row in rows if not said.get("on_servers")):
+        check_drafter(drafter)
+    return rows, whole["target"], said
 
 
 def study_file(path: str, settings: Mapping[str, Any]) -> StudyFile[Row]:

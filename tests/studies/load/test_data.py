@@ -136,7 +136,7 @@ def test_improvement_needs_both_lanes() -> None:
         for lane, value in (("a", 2.0), ("b", 3.0))
     ]
     extra = {"lane": "a", "concurrency": 5, "num_requests": 9, **dict.fromkeys(HIGHER, 99.0)}
-    found = report([*rows, extra], ["a", "b"], 1, {})
+    found = report([*rows, extra], ["a", "b"], {})
     gains = found["improvement_by_users"]
     assert gains.keys() == {"1"} and all((gain > 0) == HIGHER[metric] for metric, gain in gains["1"].items())
     assert (found["gains_with"], found["loses_with"]) == ([1], [])
@@ -271,7 +271,7 @@ def test_texts_that_differ_are_in_the_headline_with_their_prompts_and_what_may_c
             row["num_same_text"] = same[row["concurrency"] > 1]
             row["other_prompts"] = [3, 9][: 6 - row["num_same_text"]]
         rows[0]["num_compared"] = rows[1]["num_compared"] = None
-        found = report([{**dict.fromkeys(HIGHER), **row} for row in rows], ["plain", "speculative"], 1,
+        found = report([{**dict.fromkeys(HIGHER), **row} for row in rows], ["plain", "speculative"],
                        {"temperature": 0 if has_no_batch else 0.8})  # fmt: skip
         head, where, why = found["says"][0], found["differ"], found["causes"]
         assert head.startswith("Speculation on" if has_no_batch is None else "Faster with 1 and 4 users")
@@ -319,7 +319,7 @@ def test_unequal_work_has_no_ratio_and_is_said() -> None:
     rows = [{**level_metrics(some, 0, 3.0), "lane": lane, "concurrency": users, "num_short": 3, "rate_error": 0.01}
             for some, lane, users in zip(answers, ("a", "b", "a"), (1, 1, 4), strict=True)]  # fmt: skip
     for num in (1, 2, 3):
-        found = report(rows[:num], ["a", "b"], 1, {})
+        found = report(rows[:num], ["a", "b"], {})
         assert found["speedup_by_users"] == {} and found["crossing"] is None and not found["gains_with"]
     said = " ".join(found["says"])
     assert "different lengths" in said and "after 30 tokens" in said and "x output tokens" not in said

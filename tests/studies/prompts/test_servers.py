@@ -13,7 +13,7 @@ from engine.cli.main import main
 from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
 from engine.progress import silent
-from engine.recordings.recording import build, loads
+from engine.recordings.recording import build, checked
 from engine.recordings.words import causes
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
@@ -65,7 +65,7 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
             rows.append(row.to_json())
             recording = build(race.header(), (), race.result())
             assert recording["device"]["name"] == f"both servers, {plain} and spec"
-            verdicts.append(loads(json.dumps(recording.fields).encode())["verdicts"]["spec"]["kind"])
+            verdicts.append(checked(json.dumps(recording.fields).encode())["verdicts"]["spec"]["kind"])
     differs = [None, len("The cat sat "), 0, len("The cat sat on")]
     assert [(row["identical"], row["differs_at"]) for row in rows] == [(at is None, at) for at in differs]
     assert verdicts == ["same_text", "other_text", "other_text", "other_text"]
@@ -95,9 +95,9 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert [words["causes"] for words in others] == [""] * 3
     with pure_js("yours/prompt_results.js") as call:
         found = {"says": said, "best": {"num_other_texts": 3}}
-        checked, unexplained = (call("textsWords", found, 0, {"level": "fault", "check": name, "says": "1 real fault."})
+        known, unexplained = (call("textsWords", found, 0, {"level": "fault", "check": name, "says": "1 real fault."})
                                 for name in ("texts", "sampling"))  # fmt: skip
-    assert checked.endswith("makes the difference. The check-up: 1 real fault.") and "Possible" in unexplained
+    assert known.endswith("makes the difference. The check-up: 1 real fault.") and "Possible" in unexplained
 
 
 def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> None:
@@ -212,9 +212,9 @@ def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, cap
         assert main(asked) == main(asked) == 0, "the second one goes on where nothing is left"
         num_asked = [sum(body["max_tokens"] > 1 for body in each.asked) for each in found]
     out, err = capfd.readouterr()
-    said, saved = json.loads(out[: len(out) // 2]), open_study((tmp_path / "study.jsonl").read_text())
+    said, (rows, _, kept) = json.loads(out[: len(out) // 2]), open_study((tmp_path / "study.jsonl").read_text())
     assert num_asked == [len(TEXTS) + 3, len(TEXTS)], "where texts differ, the plain one is asked once more"
     assert [row["identical"] for row in said["rows"]] == [True, False, False, False]
-    assert [row.to_json() for row in saved.rows] == said["rows"] and saved.said == said["said"]
+    assert [row.to_json() for row in rows] == said["rows"] and kept == said["said"]
     assert "plain and spec do not say what they are; 4 prompts (mine.txt), 20" in said["said"]["circumstances"]
     assert "127.0.0.1" not in out + err + (tmp_path / "study.jsonl").read_text()

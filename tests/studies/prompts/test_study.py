@@ -65,7 +65,7 @@ def test_every_prompt_has_a_row_of_each_drafter(file, capsys):
     assert set(found) == {"schema", "format", "target", "said", "rows", "summary", "best", "engine", "verdict",
                           "doubtful", "reason", "says"}  # fmt: skip
     assert all(list(row) == list(Row.__dataclass_fields__) for row in found["rows"])
-    assert found["said"]["scope"].endswith("one user") and open_study(json.dumps(found)).target == found["target"]
+    assert found["said"]["scope"].endswith("one user") and open_study(json.dumps(found))[1] == found["target"]
     assert [(row["kind"], row["drafter"]) for row in found["rows"]] == [
         ("code"[i % 3 :], drafter) for i in range(len(TEXTS)) for drafter in DRAFTERS
     ]
