@@ -7,10 +7,10 @@ are cut (Gumbel-max coupling; Maddison et al. 2014, "A* sampling"). The vocabula
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -73,12 +73,29 @@ class LikelyBits:
         return self._row[torch.from_numpy(columns)].float() / self._temperature
 
 
+class DevicePicks(Protocol):
+    """The part of a choice that a device's kernels do. None: torch's operations do it."""
+
+    device: torch.device
+
+    @property
+    def on_host(self) -> bool:
+        """Whether tensors lie in the host's memory, where numpy reads them without a copy."""
+
+    def chooser(
+        self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float
+    ) -> Callable[[Tensor, Sequence[int], int], list[int]] | None:
+        """`Choice.at_once` in one call on the host."""
+
+    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
+        """`Sampler.pick_rows_with_margins` in few launches."""
+
+
 class Sampler(Choice):
     """The race's choice of tokens, the same in every lane: `sampler(row [vocab], position in the completion) -> token
-    id`. kernels: the device's, see `engine/kernels/torch.py`: of them `device` and `on_host`, and `chooser` and
-    `pick_rows`, which may do the work."""
+    id`."""
 
-    def __init__(self, params: SamplingParams, vocab_size: int, kernels: Any) -> None:
+    def __init__(self, params: SamplingParams, vocab_size: int, kernels: DevicePicks) -> None:
         self._kernels, self._on_host = kernels, kernels.on_host
         self._set(params, torch.arange(vocab_size, dtype=torch.int32, device=kernels.device))
 
