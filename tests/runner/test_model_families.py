@@ -41,9 +41,11 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemma 3 with a cap on its logits": (
         "Gemma3ForCausalLM", "Gemma3TextConfig", {**HEADS, "final_logit_softcapping": 30.0}),
     "gemma 4": ("Gemma4ForCausalLM", "Gemma4TextConfig", HEADS | PER_LAYER),
-    "gpt-oss": ("GptOssForCausalLM", "GptOssConfig", {**HEADS, **EXPERTS, "rope_parameters": ROPE}),
+    "gpt-oss": (
+        "GptOssForCausalLM", "GptOssConfig", {**HEADS, **EXPERTS, "rope_parameters": {**YARN, "truncate": False}}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**OTHER, "n_embd": 64, "bos_token_id": None, "eos_token_id": None}),
     "granite": ("GraniteForCausalLM", "GraniteConfig", {**SMALL, "logits_scaling": 8.0}),
+    "granite with sinks": ("GraniteSWAForCausalLM", "GraniteSWAConfig", SLIDING),
     "llama, dynamic rope": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "rope_parameters": DYNAMIC}),
     "llama, yarn": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "rope_parameters": YARN}),
     "bamba": ("BambaForCausalLM", "BambaConfig", MAMBA),
@@ -64,10 +66,16 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "Qwen3_5ForCausalLM", "Qwen3_5TextConfig", {**GATED, "head_dim": 24, "num_key_value_heads": 4}),
     "stablelm": ("StableLmForCausalLM", "StableLmConfig", SMALL),
 }  # fmt: skip
-REFUSED = {"gemma 2": "softcap", "gpt-oss": "attention sinks", "llama, dynamic rope": "dynamic", "bloom": "interface"}
+REFUSED = {"gemma 2": "softcap", "llama, dynamic rope": "dynamic", "bloom": "interface"}
 REFUSED |= {"olmo hybrid": "linear attention in layer 0 of a kind", "bamba": "Bamba"}
 SERVED = {"cohere", "gemma", "gemma 3 with a cap on its logits", "gpt2", "granite", "llama, yarn", "mixtral", "olmo 3"}
-SERVED |= {"phi 3", "qwen 2", *(family for family in FAMILIES if family.startswith("qwen 3"))}
+SERVED |= {
+    "phi 3",
+    "qwen 2",
+    "gpt-oss",
+    "granite with sinks",
+    *(family for family in FAMILIES if family.startswith("qwen 3")),
+}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
