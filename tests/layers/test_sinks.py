@@ -7,25 +7,18 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from torch import Tensor
 
 from engine.core.errors import UnsupportedModel
-from engine.exactness.operators import split
+from engine.exactness import operators
 from engine.layers import attention
 from engine.layers.attention import attend_rows
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from engine.training import written
-from tests.helpers.native_kernels import random
-from tests.helpers.tiny import DTYPES, LENGTH, build, random_ids
+from tests.helpers.tiny import DTYPES, LENGTH, build, random_ids, rows_of
 from tests.runner.test_model_families import FAMILIES
 
-PROMPTS = [random_ids(40, 200, seed) for seed in range(4)]
-FAULTS: dict[str, Any] = {
-    "none": lambda sinks: sinks,
-    "left out": lambda sinks: None,
-    "of another head": lambda sinks: sinks.roll(1),
-}
+FAULTS: dict[str, Any] = {"none": lambda x: x, "left out": lambda x: None, "of another head": lambda x: x.roll(1)}
 
 
 def stock(family: str, dtype: torch.dtype = torch.float32) -> Any:
@@ -41,52 +34,32 @@ def stock(family: str, dtype: torch.dtype = torch.float32) -> Any:
 @pytest.mark.parametrize("family", ["gpt-oss", "granite with sinks"])
 @torch.inference_mode()
 def test_greedy_text_is_that_of_transformers(family, fault, monkeypatch):
-    """A model without its sinks, or with another head's, writes something else, and both lanes would agree on it."""
+    """A model without its sinks, or with another head's, writes something else, and both lanes would agree on it; or
+    its head would learn the hidden states of such a model."""
     model = stock(family)
-    expected = [model.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, 40:] for ids in PROMPTS]
+    texts = model.generate(torch.tensor([random_ids(40, 200, seed) for seed in range(4)]), max_new_tokens=24)
+    logits = model(input_ids=texts).logits
+    model.set_attn_implementation(written.NAME)
+    torch.testing.assert_close(model(input_ids=texts).logits, logits, atol=1e-3, rtol=1e-3)
     monkeypatch.setattr(attention, "attend_rows", lambda *call: attend_rows(*call[:-1], FAULTS[fault](call[-1])))
+    model.set_attn_implementation("eager")
     try:
-        target = StaticTarget(prepare(model), LENGTH, (1, 8))
+        target = StaticTarget(prepare(model), LENGTH, (8,))
     except UnsupportedModel:
         assert fault != "none"
         return
-    found = []
-    for ids in PROMPTS:
-        target.jump(0)
-        target.extend(ids[:-1], 0)
-        tokens = ids[-1:]
-        for step in range(24):
-            tokens.append(int(target.extend(tokens[-1:], 1, width=(1, 8)[step % 2])[0][0].argmax()))
-        found.append(torch.tensor(tokens[1:]))
-    assert all(map(torch.equal, found, expected)) == (fault == "none")
+    found = [(target.jump(0), rows_of(target, ids, 8).argmax(-1))[1][39:-1] for ids in texts.tolist()]
+    assert torch.equal(torch.stack(found), texts[:, 40:]) == (fault == "none")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_sinks_split_no_class_of_widths(dtype):
-    """Drafts would change a token only because the model has sinks."""
-    heads, kv, dim, length, total = 16, 2, 64, 300, 16
-    query = random(1, heads, total, dim, dtype=dtype)
-    keys, values = (random(1, kv, length, dim, seed=seed, dtype=dtype) for seed in (1, 2))
-    sinks = random(heads, seed=7, dtype=dtype)
-
-    def at_width(width: int, *sinks: Tensor) -> Tensor:
-        rows = []
-        for start in range(0, total, width):
-            places = torch.arange(start, start + width)
-            hidden = torch.arange(length) > 200 + places.repeat(heads // kv)[:, None]
-            mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, -torch.inf)
-            rows.append(attend_rows(query[:, :, places % total], keys, values, mask, None, *sinks)[0])
-        return torch.cat(rows)[:total]
-
-    plain = split([tuple(range(1, total + 1))], at_width)
-    assert split(plain, lambda width: at_width(width, sinks)) == plain
-    assert not torch.equal(at_width(1), at_width(1, sinks))
-
-
-@torch.inference_mode()
-def test_training_texts_are_written_with_sinks():
-    """A head would learn the hidden states of another model."""
-    model, ids = stock("gpt-oss"), torch.tensor(PROMPTS)
-    expected = model(input_ids=ids).logits
-    model.set_attn_implementation(written.NAME)
-    torch.testing.assert_close(model(input_ids=ids).logits, expected, atol=1e-3, rtol=1e-3)
+def test_sinks_split_no_class_of_widths_and_the_probe_looks_at_them(dtype, few_rows, monkeypatch):
+    """Drafts would change a token only because the model has sinks; or where they do, nobody would know."""
+    model, widths = prepare(stock("gpt-oss", dtype)), [(1, 2, 4, 16)]
+    found = operators.split_by_attention(model, LENGTH, widths)
+    wrong = lambda query, *more: attend_rows(query, *more) * (1 + query.shape[2] * (len(more) == 5))  # noqa: E731
+    monkeypatch.setattr(operators, "attend_rows", wrong)
+    assert len(operators.split_by_attention(model, LENGTH, widths)) == 4
+    for layer in model.model.model.layers:
+        del layer.self_attn.sinks
+    assert operators.split_by_attention(model, LENGTH, widths) == found
