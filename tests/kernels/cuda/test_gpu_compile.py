@@ -87,6 +87,7 @@ def compiled() -> dict[str, list[int]]:
             attend(query, keys, values, at, None, 0.1, qkv)
             if capability == COMPILED[0]:
                 continue
+            attend(query, keys, values, at, 128, 0.1, sinks=empty(16))
             head(normed(added.rows, scale, 1e-6))
             add_normed(added.rows, added.rows, scale, scale, 1e-6)
             parts = shape.parts_of(empty(rows, shape.conv_dim + 32 * 130))
