@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
 from engine.core.errors import UnsupportedModel
 from engine.exactness import operators
@@ -15,16 +14,15 @@ from engine.layers.attention import attend_rows
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from engine.training import written
-from tests.helpers.tiny import DTYPES, LENGTH, build, random_ids, rows_of
-from tests.runner.test_model_families import FAMILIES
+from tests.helpers.families import of_family
+from tests.helpers.tiny import DTYPES, LENGTH, random_ids, rows_of
 
 FAULTS: dict[str, Any] = {"none": lambda x: x, "left out": lambda x: None, "of another head": lambda x: x.roll(1)}
 
 
 def stock(family: str, dtype: torch.dtype = torch.float32) -> Any:
     """A model whose sinks take a good part of what heads look at."""
-    name, config, settings = FAMILIES[family]
-    model: Any = build(getattr(transformers, name), getattr(transformers, config)(**settings), dtype)
+    model = of_family(family, dtype)
     for layer in model.model.layers:
         layer.self_attn.sinks.data += torch.arange(-1, 3)
     return model

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.core.errors import UsageError
 from engine.loading.loading import load
-from tests.helpers.tiny import TRAINED, build, random_ids
-from tests.runner.test_model_families import FAMILIES
+from tests.helpers.families import of_family
+from tests.helpers.tiny import TRAINED, random_ids
 
 FP8 = {"quant_method": "compressed-tensors", "format": "float-quantized"}
 KINDS: dict[str, dict[str, Any]] = {
@@ -52,10 +51,8 @@ def eight_bits(kind: str, name: str, weight: Tensor) -> tuple[dict[str, Tensor],
 def test_weights_are_what_codes_and_scales_say(kind, tmp_path):
     """Halves of a byte exchanged, a block's scale on its neighbour, a matrix turned: text that is nearly right. Without
     a scale, codes would be taken for weights."""
-    name, config, settings = FAMILIES["gpt-oss" if kind == "MXFP4" else "mixtral"]
     plain, quantised = tmp_path / "plain", tmp_path / "quantised"
-    own: Any = getattr(transformers, config)(**{**settings, "vocab_size": 2048})
-    build(getattr(transformers, name), own).save_pretrained(plain)
+    of_family("gpt-oss" if kind == "MXFP4" else "mixtral", vocab_size=2048).save_pretrained(plain)
     for path in TRAINED.glob("tokenizer*"):
         shutil.copy(path, plain)
     shutil.copytree(plain, quantised)
