@@ -13,7 +13,7 @@ from typing import Any
 from engine.core.errors import PhotofinishError, UsageError
 from engine.core.spec import AUTO, RANDOM
 from engine.drafters import check as check_drafter
-from engine.layers.published import num_parameters, quantised, refusal, text_part
+from engine.layers.published import num_parameters, quantised, refusal, stored_bits, text_part, unpacking
 from engine.loading.random_targets import read_published
 from engine.loading.sources import DEFAULT_TARGET, cached_config, config_of, is_here
 
@@ -74,6 +74,8 @@ def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
     chat = known.chat if known else has_template(Path(os.path.expanduser(target)))
     pair = Pair(OWN, f"{target} + {drafter}", target, drafter, AUTO, "Named by you.", chat, named=True)
     sentences = [_described(target, config), *([_described(head, draft)] if head else [])]
+    if says := unpacking(config):
+        sentences.append(f"{target} {says}.")
     if config:
         sentences.append(f"It {takes}; {free}{', so only shorter races fit' if needed > room.free else ''}.")
     return pair, sentences
@@ -115,7 +117,10 @@ def _described(name: str, config: Mapping[str, Any]) -> str:
         return f"{name}: {kind}, {size}, drawn at random."
     if is_here(name):
         return f"{name}: {kind}, {size}, on this machine: nothing to download."
-    num_bytes = num * BYTES.get(str(stored), 2)
+    bits = stored_bits(config)  # not of every weight
+    num_bytes = num * (bits / 8 or BYTES.get(str(stored), 2))
     return f"{name}: {kind}, {size}. " + (
-        f"About {num_bytes / GB:.1f} GB to download." if num else "The download's size is unknown."
+        f"{'At least' if bits else 'About'} {num_bytes / GB:.1f} GB to download."
+        if num
+        else "The download's size is unknown."
     )

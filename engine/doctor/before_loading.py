@@ -14,7 +14,7 @@ from ..heads.head_spec import KINDS, HeadSpec
 from ..heads.names import HeadName
 from ..heads.shapes import EMBEDDING, OUTPUT, RESTORED, fitted, unpacked
 from ..heads.vocabulary import TABLES, TensorInfo, by_offsets, marked, may_be_padding
-from ..layers.published import DEFAULT_WORDS, quantised, refusal, text_part
+from ..layers.published import DEFAULT_WORDS, quantised, refusal, text_part, unpacking
 from .files import Files
 from .findings import Finding
 
@@ -28,6 +28,8 @@ def target_findings(target: Files, what: str = "target") -> Iterator[Finding]:
         yield Finding("fault", what, f"The {what} {why}.", f"Choose another {what}")
     elif why := quantised(target.config):
         yield Finding("fault", what, f"The {what} {why}.", f"Choose the unquantised model, or another {what}")
+    elif says := unpacking(target.config):
+        yield Finding("ok", what, f"The {what} {says}.")
 
 
 def model_findings(draft: Files, target: Files) -> Iterator[Finding]:

@@ -121,15 +121,18 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
     shape, columns = prepared.shape, torch.arange(length, device=prepared.device)
     heads = shape.num_kv_heads * shape.groups
     num_rows = min(ATTENTION_ROWS, length // 2)
+    sinks = [own for module in prepared.model.modules() if isinstance(own := getattr(module, "sinks", None), Tensor)][
+        :1
+    ]
     rounds = max(ATTENTION_ROUNDS[0], min(ATTENTION_ROUNDS[1], ATTENTION_VALUES // (num_rows * heads * shape.head_dim)))
 
     def attend(block: Tensor, keys: Tensor, values: Tensor, first: int) -> list[Tensor]:
         at = torch.arange(first, first + len(block), device=prepared.device).clamp_(max=length - 1)
         query, kernel = block.transpose(0, 1)[None], prepared.kernels.attention(prepared.model, len(block))
         if kernel is not None:
-            return [kernel(query, keys, values, at, window, None)[0] for window in shape.windows]
+            return [kernel(query, keys, values, at, window, None, *sinks)[0] for window in shape.windows]
         masks = additive_masks(shape, at, columns, prepared.dtype)
-        return [attend_rows(query, keys, values, masks[window], None)[0] for window in shape.windows]
+        return [attend_rows(query, keys, values, masks[window], None, *sinks)[0] for window in shape.windows]
 
     def random(*size: int) -> Tensor:
         return torch.randn(size, generator=generator).to(prepared.device, prepared.dtype)

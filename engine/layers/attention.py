@@ -48,9 +48,11 @@ def attend(
     scaling: float | None = None,
     sliding_window: int | None = None,
     state: StepState | None = None,
+    s_aux: Tensor | None = None,
     **more: Any,
 ):
-    """query [1, heads, W, dim], key and value [1, kv_heads, W, dim] -> ([1, W, heads, dim], None)."""
+    """query [1, heads, W, dim], key and value [1, kv_heads, W, dim] -> ([1, W, heads, dim], None). s_aux: transformers'
+    name for sinks, see `attend_rows`."""
     unknown = [name for name, value in more.items() if value is not None and name not in IGNORABLE]
     if unknown:
         raise UnsupportedModel(
@@ -64,14 +66,22 @@ def attend(
     keys.index_copy_(2, state.at, key)
     values.index_copy_(2, state.at, value)
     if state.attend is not None:
-        return state.attend(query, keys, values, state.at, sliding_window, scaling), None
-    return attend_rows(query, keys, values, state.masks[sliding_window], scaling), None
+        return state.attend(query, keys, values, state.at, sliding_window, scaling, s_aux), None
+    return attend_rows(query, keys, values, state.masks[sliding_window], scaling, s_aux), None
 
 
-def attend_rows(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    """query [B, heads, W, dim] over keys and values [B, kv_heads, S, dim] under a mask [..., groups * W, S] -> [B, W,
-    heads, dim]."""
+def attend_rows(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None, sinks: Tensor | None = None
+) -> Tensor:
+    """query [B, heads, W, dim] over keys and values [B, kv_heads, S, dim] under an additive mask [..., groups * W, S],
+    which without sinks may be one of bools -> [B, W, heads, dim].
+
+    sinks [heads]: for each head one more score in the softmax, of no value."""
     size, heads, width, dim = query.shape
+    if sinks is not None:  # a column of zeros, whose score is what its mask says: the same operation, one column wider
+        column = sinks.to(mask.dtype)[:, None].expand(size, -1, width).reshape(size, keys.shape[1], -1, 1)
+        mask = torch.cat([mask.expand(*column.shape[:-1], -1), column], -1)
+        keys, values = (F.pad(side, (0, 0, 0, 1)) for side in (keys, values))
     rows = query.reshape(
         size, keys.shape[1], -1, dim
     )  # heads that share keys become rows: K and V are read once, never repeated

@@ -18,7 +18,6 @@ LAYER_TYPES = {"full_attention", "sliding_attention", LINEAR}
 # Found in the names of architectures that write text, token by token.
 WRITES = ("CausalLM", "LMHead", "ConditionalGeneration")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
-SINKS = {"gpt_oss"}  # types of models with attention sinks, which no field of a configuration mentions
 MOVING_ROPES = ("dynamic", "longrope", "su")
 DEFAULT_WORDS = 262_208  # Gemma 3's, the one family whose published configurations omit the size of the vocabulary
 STATE_BYTES = 4  # per number in the state of a linear layer: float32
@@ -44,8 +43,6 @@ def refusal(config: Mapping[str, Any]) -> str:
         return f"is of type {what}, which transformers does not load as a causal language model{more}"
     if not any(text.get(name) for name in HEADS):
         return "has no attention, and this engine does no model without"
-    if text.get("model_type") in SINKS:
-        return "has attention sinks, which this engine does not do"
     if cap := text.get("attn_logit_softcapping"):
         return f"caps its attention scores (attn_logit_softcapping {cap:g}), which this engine does not do"
     by_layer = (text.get("per_layer_config") or {}).values()  # transformers' name for what Gemma 4 publishes as global
@@ -75,9 +72,27 @@ def _causal_types() -> frozenset[str]:
 
 def quantised(config: Mapping[str, Any]) -> str:
     """Like `refusal`, for the weights: the fixed step may run such a model, but not in this quantisation."""
-    if not (how := config.get("quantization_config")):
+    if not (how := config.get("quantization_config")) or stored_bits(config):
         return ""
     return f"has quantised weights ({how.get('quant_method')}), which this engine does not read"
+
+
+def stored_bits(config: Mapping[str, Any]) -> int:
+    """The bits of a quantised weight where loading unpacks it: 4 for MXFP4, 8 for FP8; 0 for other weights."""
+    how = config.get("quantization_config") or {}
+    plain = (
+        how.get("format") == "float-quantized" and not how.get("sparsity_config") and not how.get("transform_config")
+    )
+    kinds: dict[Any, int] = {"mxfp4": 4, "fp8": 8, "compressed-tensors": 8 if plain else 0}
+    return kinds.get(how.get("quant_method"), 0)
+
+
+def unpacking(config: Mapping[str, Any]) -> str:
+    """What becomes of such weights, as a continuation of "it"; "" for others."""
+    bits, how = stored_bits(config), config.get("quantization_config") or {}
+    if not bits:
+        return ""
+    return f"has weights of {bits} bits ({how['quant_method']}), unpacked here to 16 or more; a server keeps the {bits}"
 
 
 def num_parameters(config: Mapping[str, Any]) -> int:

@@ -153,6 +153,8 @@ def load(
         return kernels.best_dtype() if dtype == "auto" else dtype
 
     def accept(config: dict[str, Any]) -> None:
+        if says := published.unpacking(config):
+            progress(f"{target} {says}", None)
         _explained(target, _accept, target, config, chosen, place, kernels.free_bytes())
 
     source = find(target, progress, accept)
@@ -207,21 +209,39 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
         return random_targets.build(source.config, dtype, device)
     from transformers import AutoModelForCausalLM
 
-    model, report = AutoModelForCausalLM.from_pretrained(
-        str(source.folder),
-        dtype=dtype,
-        device_map=choose(device).device_map,
-        trust_remote_code=False,
-        local_files_only=True,
-        weights_only=True,
-        output_loading_info=True,
-    )
+    options: dict[str, Any] = {
+        "dtype": dtype,
+        "device_map": choose(device).device_map,
+        "trust_remote_code": False,
+        "local_files_only": True,
+        "weights_only": True,
+        "output_loading_info": True,
+    }
+    published_config = random_targets.read_published(source.folder / "config.json")
+    if published.stored_bits(published_config):
+        model, report = _unpacked(source.folder, published_config["quantization_config"], options)
+    else:
+        model, report = AutoModelForCausalLM.from_pretrained(str(source.folder), **options)
     if missing := sorted(report["missing_keys"]):
         raise UsageError(
             f"the weights of {source.name!r} are not those of a {type(model).__name__}: {len(missing)} parameters "
             f"are missing, such as {missing[0]}"
         )
     return model.eval().requires_grad_(False)
+
+
+def _unpacked(folder: Path, quantization: dict[str, Any], options: dict[str, Any]) -> Any:
+    """What from_pretrained returns for a model in the folder, of whose weights some are to be unpacked."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, GenerationConfig
+
+    from .unpack import unpacked
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    del config.quantization_config
+    if (folder / "generation_config.json").is_file():
+        options["generation_config"] = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    weights = unpacked(weights_files(folder), quantization, options["dtype"])
+    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].from_pretrained(None, config=config, state_dict=weights, **options)
 
 
 def _explained(target: str, call, *arguments):

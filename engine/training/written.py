@@ -42,12 +42,21 @@ class Writing:
 
 
 def grouped_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None = None, **_: Any
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    scaling: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention interface: heads of query [B, heads, n, dim] that share keys [B, kv_heads, S, dim] become
     rows."""
     groups = query.shape[1] // key.shape[1]
-    return attend_rows(query, key, value, mask.repeat(1, 1, groups, 1), scaling).contiguous(), None
+    if s_aux is not None:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
+    return attend_rows(query, key, value, mask.repeat(1, 1, groups, 1), scaling, s_aux).contiguous(), None
 
 
 def whole_mask(*args: Any, **kwargs: Any) -> Tensor:

@@ -189,7 +189,7 @@ def compiled_attention(variant: str, window: int | None, num_heads: int, kv: int
     return Cached(run, total, reach=window, grows=True)
 
 
-def triton_attention(window: int | None, programs: int) -> Cached:
+def triton_attention(window: int | None, programs: int, sinks: Tensor | None = None) -> Cached:
     """programs: few make splits of several blocks."""
     total, first, dim = 16, 120, 128
 
@@ -208,7 +208,7 @@ def triton_attention(window: int | None, programs: int) -> Cached:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("engine.kernels.cuda.attention.PROGRAMS", programs)
             assert splits_of(200, 1, dim, window).blocks == (1 if programs == 128 else 2)
-            found = [attend(query[s], keys, values, places[s], window, 0.1) for s in steps(total, widths)]
+            found = [attend(query[s], keys, values, places[s], window, 0.1, sinks=sinks) for s in steps(total, widths)]
         return [torch.cat(found)]
 
     return Cached(run, total, ((1, 5, 8), (16,), (9, 7)), True, reach=window, grows=programs == 128)
@@ -343,7 +343,7 @@ SEQUENCES: dict[str, Callable[[], Cached]] = {
     },
     **{f"compiled DFlash, {form}": partial(compiled_head, "dflash", form) for form in DFLASH_FORMS},
     "Triton attention, splits of a block": partial(triton_attention, 40, 128),
-    "Triton attention, splits of two": partial(triton_attention, None, 2),
+    "Triton attention, splits of two": partial(triton_attention, None, 2, torch.tensor([-1.0, 2.0])),
     "Triton placing": partial(triton_placing, False),
     "Triton placing, normed": partial(triton_placing, True),
     "Triton delta rule": triton_delta,

@@ -52,6 +52,8 @@ PUBLISHED = {
     "google/gemma-3-270m": 268_098_176,
     "meta-llama/Llama-3.3-70B-Instruct": 70_553_706_496,
     "meta-llama/Llama-3.1-8B-Instruct": 8_030_261_248,
+    "openai/gpt-oss-20b": 20_914_757_184,
+    "openai/gpt-oss-120b": 116_829_156_672,
 }  # parameters as the owners count them (Qwen3.5-9B: its language model)
 TINY = {
     "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 600,

@@ -28,6 +28,7 @@ PROGRAMS = 128
 MOST_BLOCKS = 16
 # The unit of strides: the compiler then knows that rows are aligned, without a binary for every stride.
 UNIT = tl.constexpr(16)
+LOG2_E = tl.constexpr(math.log2(math.e))
 
 
 @triton.jit
@@ -97,7 +98,7 @@ def _attend(
 
 @triton.jit(do_not_specialize=["at", "window"])
 def _combine(
-    outs, peaks, sums, at, result, qkv, window,
+    outs, peaks, sums, at, result, qkv, sinks, window,
     HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, QKV_ROW: tl.constexpr, SPLIT: tl.constexpr,
     SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
 ):  # fmt: skip
@@ -113,6 +114,10 @@ def _combine(
         tl.load(peaks + pair * SLOTS + (lowest + every) % SLOTS, mask=every < num_live, other=float("-inf")), 0
     )
     total = 0.0
+    if sinks is not None:
+        sink = tl.load(sinks + pair % HEADS).to(tl.float32) * LOG2_E
+        peak = tl.maximum(peak, sink)
+        total += tl.exp2(sink - peak)
     out = tl.zeros((PADDED,), tl.float32)
     for first in range(0, SLOTS, CHUNK):
         some = first + tl.arange(0, CHUNK)
@@ -169,12 +174,14 @@ def attend(
     window: int | None,
     scaling: float,
     gated: Tensor | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """query [m, heads, dim] over keys, values [1, kv_heads, S, dim] -> [m, heads * dim]. Row r, at position at[0] + r,
     sees columns up to its own, with a window the last `window` of them. keys, values and at are contiguous, as is the
     last dimension of query; dim and query's strides are multiples of 16. Any m, in memory that grows with it.
 
-    Two launches. gated: a qkv with gates, contiguous, as for `place`: the result is multiplied by their sigmoids."""
+    Two launches. gated: a qkv with gates, contiguous, as for `place`: the result is multiplied by their sigmoids. sinks
+    [heads], contiguous: see `layers.attention.attend_rows`."""
     rows, heads, dim = query.shape
     _, kv_heads, length, _ = keys.shape
     groups, unit = heads // kv_heads, UNIT.value
@@ -195,6 +202,7 @@ def attend(
     assert window is None or window > 0
     qkv_row = 0 if gated is None else (2 * heads + 2 * kv_heads) * dim
     assert gated is None or (gated.shape == (rows, qkv_row) and gated.is_contiguous() and gated.dtype == query.dtype)
+    assert sinks is None or (sinks.shape == (heads,) and sinks.is_contiguous())
     splits, padded = splits_of(length, kv_heads, dim, window), triton.next_power_of_2(dim)
     reach = NO_WINDOW if window is None else window
     outs = torch.empty(rows, heads, splits.slots, dim, dtype=torch.float32, device=query.device)
@@ -202,12 +210,12 @@ def attend(
     result = query.new_empty(rows, heads * dim)
     _attend[(kv_heads, triton.cdiv(rows * groups, MOST_ROWS), splits.slots)](
         query, keys, values, at, outs, peaks, sums, rows, length, reach, row_stride // unit, head_stride // unit,
-        scaling * math.log2(math.e),
+        scaling * LOG2_E.value,
         GROUPS=groups, HEADS=heads, DIM=dim, PADDED=padded, COLUMNS=splits.columns, BLOCKS=splits.blocks,
         SLOTS=splits.slots, num_warps=warps_of(padded),
     )  # fmt: skip
     _combine[(rows * heads,)](
-        outs, peaks, sums, at, result, gated, reach,
+        outs, peaks, sums, at, result, gated, sinks, reach,
         HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, SPLIT=splits.split, SLOTS=splits.slots,
         PADDED_SLOTS=triton.next_power_of_2(splits.slots), num_warps=8,
     )  # fmt: skip
@@ -215,10 +223,16 @@ def attend(
 
 
 def attend_rows(
-    query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float | None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
+    window: int | None,
+    scaling: float | None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """`attend` for a query [1, heads, m, dim] as in transformers -> [1, m, heads, dim]. `scaling` None: 1 /
     sqrt(dim)."""
     _, heads, rows, dim = query.shape
     scaling = dim**-0.5 if scaling is None else scaling
-    return attend(query[0].transpose(0, 1), keys, values, at, window, scaling).view(1, rows, heads, dim)
+    return attend(query[0].transpose(0, 1), keys, values, at, window, scaling, sinks=sinks).view(1, rows, heads, dim)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.kernels.cuda.attention import attend, attend_rows
@@ -36,16 +35,16 @@ def hide(keys: Tensor, values: Tensor, at: Tensor, window: int | None) -> tuple[
     return hidden[0], hidden[1]
 
 
-def expected(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float) -> Tensor:
+def expected(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, sinks: Tensor) -> Tensor:
     columns = torch.arange(keys.shape[2])
     seen = columns <= at[:, None]
     if window is not None:
         seen &= columns > at[:, None] - window
     keys, values = (side.double().repeat_interleave(query.shape[1] // keys.shape[1], 1) for side in (keys, values))
-    out = F.scaled_dot_product_attention(
-        query.double().transpose(0, 1)[None], keys, values, attn_mask=seen, scale=scaling
-    )
-    return out[0].transpose(0, 1).flatten(1)
+    scores = (query.double().transpose(0, 1) @ keys[0].mT * query.shape[2] ** -0.5).masked_fill(~seen, -torch.inf)
+    column = sinks.double()[:, None, None].expand(*scores.shape[:2], 1)
+    out = torch.cat([scores, column], -1).softmax(-1)[..., :-1] @ values[0]
+    return out.transpose(0, 1).flatten(1)
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim", "length", "first", "rows", "window", "dtype"), SHAPES)
@@ -58,9 +57,11 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
     )
     at = torch.arange(first, first + rows)
     found = attend(query, *hide(keys, values, at, window), at, window, dim**-0.5)
-    right = expected(query, keys, values, at, window, dim**-0.5)
-    assert found.shape == (rows, heads * dim)
-    assert (found.double() - right).abs().max() <= 4 * torch.finfo(dtype).eps * right.abs().max()
+    sinks = random(heads, seed=4, dtype=dtype)
+    with_sinks = attend(query, *hide(keys, values, at, window), at, window, dim**-0.5, sinks=sinks)
+    for its_rows, scores in ((found, torch.full((heads,), -torch.inf)), (with_sinks, sinks)):
+        right = expected(query, keys, values, at, window, scores)
+        assert (its_rows.double() - right).abs().max() <= 4 * torch.finfo(dtype).eps * right.abs().max()
     other_layout = attend_rows(query.transpose(0, 1)[None].contiguous(), keys, values, at, window, None)
     assert torch.equal(other_layout[0].flatten(1), found)
 

@@ -87,6 +87,7 @@ def compiled() -> dict[str, list[int]]:
             attend(query, keys, values, at, None, 0.1, qkv)
             if capability == COMPILED[0]:
                 continue
+            attend(query, keys, values, at, None, 0.1, sinks=empty(16))
             head(normed(added.rows, scale, 1e-6))
             add_normed(added.rows, added.rows, scale, scale, 1e-6)
             parts = shape.parts_of(empty(rows, shape.conv_dim + 32 * 130))
@@ -113,7 +114,8 @@ def test_every_kernel_compiles_fits_and_knows_no_number_of_rows(tmp_path: Path) 
     matrices, others = ("_attend", "_combine", "_place"), ("_add_normed", "_best_of_rows", "_gated_norm", "_normed")
     wanted = {f"{first}{name}": 1 for name in matrices} | {f"{first}linear_rows": 2}
     wanted |= {f"{second}{name}": 1 for name in (*matrices, *others, "_delta_step")}
-    wanted |= {f"{second}linear_rows": 3, f"{second}_best_of_blocks": 2}  # three linears; greedy, and with noise
+    # three linears; greedy, and with noise; with gates, and with sinks
+    wanted |= {f"{second}linear_rows": 3, f"{second}_best_of_blocks": 2, f"{second}_combine": 2}
     assert {name: len(its) for name, its in found.items()} == wanted
     for name, its in found.items():
         assert max(its) <= CHIPS[int(name.split()[0])].shared_bytes, name
