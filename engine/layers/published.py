@@ -19,6 +19,14 @@ LAYER_TYPES = {"full_attention", "sliding_attention", LINEAR}
 WRITES = ("CausalLM", "LMHead", "ConditionalGeneration")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
 SINKS = {"gpt_oss"}  # types of models with attention sinks, which no field of a configuration mentions
+# Text parts that are no causal type of transformers, and the one that computes the same for text.
+SAME_FOR_TEXT = {
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+}
 MOVING_ROPES = ("dynamic", "longrope", "su")
 DEFAULT_WORDS = 262_208  # Gemma 3's, the one family whose published configurations omit the size of the vocabulary
 STATE_BYTES = 4  # per number in the state of a linear layer: float32
@@ -36,7 +44,7 @@ def refusal(config: Mapping[str, Any]) -> str:
     if config.get("is_encoder_decoder") or (names and not any(part in name for name in names for part in WRITES)):
         return f"is no causal language model but {names[0] if names else 'an encoder with a decoder'}"
     kind = config.get("model_type")
-    if kind and (known := _causal_types()) and kind not in known:
+    if kind and (known := _causal_types()) and kind not in known and not causal_type(config):
         if config.get("auto_map"):
             return "needs code of its own, which is never run here; choose one that transformers knows"
         what = f"{kind} ({names[0]})" if names else kind
@@ -59,6 +67,13 @@ def refusal(config: Mapping[str, Any]) -> str:
         if (kind := rope.get("rope_type") or rope.get("type")) in MOVING_ROPES:
             return f"uses {kind} RoPE, whose angles depend on the length so far; this engine needs fixed angles"
     return ""
+
+
+def causal_type(config: Mapping[str, Any]) -> str:
+    """The type of which a composite model's text part can be loaded by itself; "" if there is none, or no need."""
+    known, kind = _causal_types(), text_part(config).get("model_type", "")
+    kind = SAME_FOR_TEXT.get(kind, kind)
+    return kind if kind in known and config.get("model_type") not in known else ""
 
 
 @cache

@@ -22,6 +22,7 @@ from ..progress import Progress, quiet, silent
 from . import default_model, random_targets
 from .sources import DEFAULT_TARGET, Source, find, weights_files
 from .tokenizer_files import read_tokenizer
+from .towers import BESIDE, TEXT_NAMES, decoder_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -205,10 +206,15 @@ def _tokenizer(source: Source, progress: Progress) -> Any:
 def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     if source.config:
         return random_targets.build(source.config, dtype, device)
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
+    folder = str(source.folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    decoder = decoder_config(config)
     model, report = AutoModelForCausalLM.from_pretrained(
-        str(source.folder),
+        folder,
+        config=decoder or config,
+        key_mapping=TEXT_NAMES if decoder else None,
         dtype=dtype,
         device_map=choose(device).device_map,
         trust_remote_code=False,
@@ -216,11 +222,13 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
         weights_only=True,
         output_loading_info=True,
     )
-    if missing := sorted(report["missing_keys"]):
-        raise UsageError(
-            f"the weights of {source.name!r} are not those of a {type(model).__name__}: {len(missing)} parameters "
-            f"are missing, such as {missing[0]}"
-        )
+    surplus = sorted(key for key in report["unexpected_keys"] if decoder and not key.startswith(BESIDE))
+    for names, what in ((sorted(report["missing_keys"]), "missing"), (surplus, "too many")):
+        if names:
+            raise UsageError(
+                f"the weights of {source.name!r} are not those of a {type(model).__name__}: {len(names)} parameters "
+                f"are {what}, such as {names[0]}"
+            )
     return model.eval().requires_grad_(False)
 
 

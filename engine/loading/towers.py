@@ -1,0 +1,39 @@
+"""Composite models, of text and images or sound, as text models: the decoder alone, under a causal class of
+transformers, without the other towers' weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..layers.published import causal_type
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+# From the names of weights in a composite's checkpoint to those of its decoder alone, applied one after the other. All
+# that is no text comes to lie beside it, so that what the decoder should have and does not is noticed.
+BESIDE = "beside_text."
+TEXT_NAMES = {
+    r"^(?:model\.)?(?:language_model|text_model)\.(?:model\.)?": "model.",
+    r"^model\.lm_head\.": "lm_head.",
+    r"^(?!lm_head\.|model\.(?:embed_tokens|layers|norm|decoder)\.)": BESIDE,
+}
+
+
+def decoder_config(config: PreTrainedConfig) -> PreTrainedConfig | None:
+    """What to load of a composite model as a causal language model: its text part, of a type whose arithmetic is the
+    same for text. None for a model that is none."""
+    from transformers import CONFIG_MAPPING
+
+    if not (kind := causal_type(config.to_dict())):
+        return None
+    text = config.get_text_config()
+    fields = text.to_dict()
+    for name in ("tie_word_embeddings", "eos_token_id"):  # the composite's, where it states them
+        if (value := getattr(config, name, None)) is not None:
+            fields[name] = value
+    # Three positions per token, which are equal for text: one is enough.
+    fields["rope_parameters"] = {
+        name: value for name, value in (fields.get("rope_parameters") or {}).items() if "mrope" not in name
+    }
+    return CONFIG_MAPPING[kind].from_dict({**fields, "model_type": kind})
