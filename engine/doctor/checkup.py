@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import PhotofinishError, is_out_of_memory, sentence
+from ..core.errors import PhotofinishError, TemplateError, is_out_of_memory, sentence
 from ..core.spec import SamplingParams
 from ..drafters import check
 from ..drafters import parse as parse_drafter
@@ -22,9 +23,10 @@ from .before_loading import head_findings, model_findings, target_findings
 from .drafter_worth import worth
 from .files import Files, read_files
 from .findings import Finding, broke, guarded, is_faulty
-from .places import placed, slowest, struck, uncovered
+from .places import Place, placed, slowest, struck, uncovered
 
 if TYPE_CHECKING:
+    from ..core.events import Prompt
     from ..loading.loading import LoadedModel
     from .variants import Variant
 
@@ -56,6 +58,7 @@ class Checkup:
                 yield Finding("fault", "access", says, change)
                 return
         yield from guarded("target", lambda: target_findings(self._target))
+        yield from guarded("penalties", self._penalties)
         if (head := self._head) is None:
             return
         if self._kind == "draft_model":
@@ -78,8 +81,6 @@ class Checkup:
         from .variants import variants
 
         loaded = load()
-        if says := unapplied(loaded.model.generation_config):
-            yield Finding("untested", "penalties", sentence(says))
         with ExitStack() as stack:
             heads: list[Variant] = []
             untested: list[Finding] = []
@@ -88,7 +89,7 @@ class Checkup:
                     embedding: Any = loaded.model.get_input_embeddings().weight
                     about = self._folder(progress), self._head, self._target, embedding.detach().cpu()
                     heads, untested = stack.enter_context(variants(self._kind, self._name, *about))
-                encoded = [(prompt.kind, prompt.encode(loaded.tokenizer)) for prompt in prompts]
+                encoded, refused = _encoded(prompts, loaded.tokenizer)
                 trial = run(loaded, self.drafter, encoded, params, [variant.drafter for variant in heads], progress)
             except Exception as error:
                 if is_out_of_memory(error):
@@ -101,25 +102,36 @@ class Checkup:
                 untested.append(Finding("untested", "settings", says))
             drafts = list(guarded("acceptance", lambda: draft_findings(trial, tried, self._is_untrained)))
 
+        raced = [i for i, (_, prompt) in enumerate(encoded) if prompt]
+        untested += refused
+
+        def shown(findings: Iterable[Finding], place: Place) -> Iterator[Finding]:
+            number, position = place
+            return placed(findings, (None if number is None else raced[number], position))
+
         def reduced() -> Iterator[Finding]:
             ids = load_head(self._kind, self._name, loaded, progress).target_ids
             words = None if ids is None else set(ids.tolist())
-            return placed(covered(trial, words), uncovered(trial.found, words))
+            return shown(covered(trial, words), uncovered(trial.found, words))
 
         def pays() -> Iterator[Finding]:
             findings = worth(trial.found, trial.plain_s, self.drafter)
-            return placed(findings, slowest(trial.found, trial.plain_s, self.drafter))
+            return shown(findings, slowest(trial.found, trial.plain_s, self.drafter))
 
         if self._kind in KINDS:
             yield from guarded("reduced vocabulary", reduced)
-        yield from guarded("acceptance", lambda: placed(drafts, struck(trial.found, self.drafter)))
+        yield from guarded("acceptance", lambda: shown(drafts, struck(trial.found, self.drafter)))
         yield from guarded("texts", lambda: text_findings(trial))
         yield from untested
         if not is_faulty(drafts):
             if self._head is not None:
-                forms = partial(template_findings, loaded, self.drafter, prompts, params, progress)
+                forms = partial(template_findings, loaded, self.drafter, [prompts[i] for i in raced], params, progress)
                 yield from guarded("chat template", forms)
             yield from guarded("worth it", pays)
+
+    def _penalties(self) -> Iterator[Finding]:
+        if says := unapplied(SimpleNamespace(**self._target.generation)):
+            yield Finding("untested", "penalties", sentence(says))
 
     def _folder(self, progress: Progress) -> Path:
         return find(self._name.source, progress).folder if self._name.source else BUNDLED_HEADS / self._kind
@@ -133,3 +145,19 @@ class Checkup:
         tensors = read_tensors(self._folder(silent))
         norms = [value for name, value in tensors.items() if "norm" in name and value.dim() == 1]
         return bool(norms) and all(bool((value == 1).all()) for value in norms)
+
+
+def _encoded(prompts: Sequence[FilePrompt], tokenizer: Any) -> tuple[list[tuple[str, Prompt | None]], list[Finding]]:
+    """The prompts with their kinds, None for one that the chat template does not take, and a finding for each of those.
+    Raises TemplateError if it takes none."""
+    encoded: list[tuple[str, Prompt | None]] = []
+    refused = []
+    for prompt in prompts:
+        try:
+            encoded.append((prompt.kind, prompt.encode(tokenizer)))
+        except TemplateError as error:
+            encoded.append((prompt.kind, None))
+            refused.append(Finding("untested", "prompt", sentence(str(error))))
+            if len(refused) == len(prompts):
+                raise
+    return encoded, refused

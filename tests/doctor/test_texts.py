@@ -9,12 +9,14 @@ import pytest
 
 from engine.cli.doctor import PROMPTS as OWN
 from engine.core.spec import SamplingParams
-from engine.doctor.findings import Finding
+from engine.doctor.checkup import Checkup
+from engine.doctor.findings import Finding, is_broken
 from engine.doctor.text_kinds import template_findings, text_findings
 from engine.doctor.trial import run
 from engine.studies.prompts.prompts import FilePrompt
 from engine.text import encode_prompt
 from tests.helpers.heads import HEADS
+from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, trained
 
 EAGLE3 = f"eagle3:{HEADS['eagle3']}"
@@ -38,6 +40,20 @@ def test_a_template_that_the_head_was_not_trained_on_is_doubted_with_its_remedy(
     plain, chat = rates(found)
     assert (found.check, found.level) == ("chat template", "doubt") and plain > chat + 10, found
     assert found.says.count("mean acceptance length") == 2 and found.change.startswith("Send plain text")
+
+
+def test_a_chat_that_the_template_refuses_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One system message among the prompts, and nothing would be said of the drafter; or of the wrong prompt."""
+    template = "{{ raise_exception('No system role') if messages[0].role == 'system' }}{{ messages[0].content }}"
+    monkeypatch.setattr(trained().tokenizer, "chat_template", template)
+    chat = FilePrompt(1, "", "x", (("system", "x"), ("user", "x")))
+    checkup = Checkup(str(TRAINED), "ngram")
+    found = [*checkup.with_tokens(trained, [chat, FilePrompt(2, "", PROMPTS[0])], PARAMS)]
+    (refused,) = [each for each in found if each.check == "prompt"]
+    assert "line 1" in refused.says.casefold() and "No system role" in refused.says and not is_broken(found)
+    assert {each.prompt for each in found} <= {None, 1} and "worth it" in {each.check for each in found}
+    (failed,) = checkup.with_tokens(trained, [chat], PARAMS)
+    assert (failed.level, failed.check) == ("fault", "race") and "No system role" in failed.says
 
 
 def test_thinking_is_tried_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,3 +142,12 @@ def test_what_is_not_a_number_is_named_before_a_race(dtype, where):
     advice = "choose dtype float32 or bfloat16" if dtype == "float16" else "damaged|those of the stock model are"
     with pytest.raises(RaceError, match=rf"{dtype}: the model's logits are not numbers \(NaN\).*({advice})"):
         prepare(model)
+
+
+def test_words_that_a_model_leaves_out_are_no_fault():
+    """A masked vocabulary would be called damaged weights: the difference of two infinities is NaN."""
+    model = build(*CONFIGS["llama"])
+    model.lm_head.bias = torch.nn.Parameter(torch.zeros(model.lm_head.out_features))
+    model.lm_head.bias.data[-3:] = -torch.inf
+    rows = StaticTarget(prepare(model), LENGTH, (8,)).extend(random_ids(8, 200), 8)[0]
+    assert rows.isneginf().sum(-1).tolist() == [3] * 8
