@@ -27,15 +27,17 @@ SAME_FOR_TEXT = {
     "qwen2_5_vl_text": "qwen2",
     "qwen3_vl_text": "qwen3",
 }
+# Composite types of transformers that take no text without an image: their decoders could not be checked against them.
+NEVER_ALONE = {"blip-2", "instructblip", "instructblipvideo"}
 MOVING_ROPES = ("dynamic", "longrope", "su")
 DEFAULT_WORDS = 262_208  # Gemma 3's, the one family whose published configurations omit the size of the vocabulary
 STATE_BYTES = 4  # per number in the state of a linear layer: float32
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language model's part of a configuration."""
+    """The language model's part of a configuration. What a composite model's part leaves out is as in its type."""
     part = config.get("text_config")
-    return part if isinstance(part, Mapping) else config
+    return {**_defaults(str(part.get("model_type"))), **part} if isinstance(part, Mapping) else config
 
 
 def refusal(config: Mapping[str, Any]) -> str:
@@ -48,7 +50,7 @@ def refusal(config: Mapping[str, Any]) -> str:
         if config.get("auto_map"):
             return "needs code of its own, which is never run here; choose one that transformers knows"
         what = f"{kind} ({names[0]})" if names else kind
-        more = "; a text-only version of it would do" if text is not config else ""
+        more = "; a text-only version of it would do" if config.get("text_config") else ""
         return f"is of type {what}, which transformers does not load as a causal language model{more}"
     if not any(text.get(name) for name in HEADS):
         return "has no attention, and this engine does no model without"
@@ -73,19 +75,36 @@ def causal_type(config: Mapping[str, Any]) -> str:
     """The type of which a composite model's text part can be loaded by itself; "" if there is none, or no need."""
     known, kind = _causal_types(), text_part(config).get("model_type", "")
     kind = SAME_FOR_TEXT.get(kind, kind)
-    return kind if kind in known and config.get("model_type") not in known else ""
+    return kind if kind in known and config.get("model_type") not in known | NEVER_ALONE else ""
 
 
 @cache
 def _causal_types() -> frozenset[str]:
     """The model types that AutoModelForCausalLM loads, out of transformers' source: to import its table would import
     torch. Empty if the table is not there."""
-    found = find_spec("transformers")
-    path = Path(found.origin).parent / "models/auto/modeling_auto.py" if found and found.origin else None
-    for node in ast.parse(path.read_bytes()).body if path and path.is_file() else ():
+    for node in _source("auto/modeling_auto.py"):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES":
             return frozenset(kind for kind, _ in ast.literal_eval(node.value.args[0]))  # type: ignore[attr-defined]
     return frozenset()
+
+
+@cache
+def _defaults(kind: str) -> Mapping[str, Any]:
+    """The plain values of a model type's fields that a configuration need not state, as above."""
+    module, values = kind.replace("-", "_").removesuffix("_text"), {}
+    for node in _source(f"{module}/configuration_{module}.py"):
+        lines = node.body if isinstance(node, ast.ClassDef) else []
+        if any(ast.unparse(line) == f"model_type = {kind!r}" for line in lines):
+            fields = [line for line in lines if isinstance(line, ast.AnnAssign)]
+            values = {ast.unparse(f.target): f.value.value for f in fields if isinstance(f.value, ast.Constant)}
+    return values
+
+
+def _source(module: str) -> list[ast.stmt]:
+    """The statements of a module among transformers' models; [] if it is not there."""
+    found = find_spec("transformers")
+    path = Path(found.origin).parent / "models" / module if found and found.origin else None
+    return ast.parse(path.read_bytes()).body if path and path.is_file() else []
 
 
 def quantised(config: Mapping[str, Any]) -> str:

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 # that is no text comes to lie beside it, so that what the decoder should have and does not is noticed.
 BESIDE = "beside_text."
 TEXT_NAMES = {
-    r"^(?:model\.)?(?:language_model|text_model)\.(?:model\.)?": "model.",
-    r"^model\.lm_head\.": "lm_head.",
-    r"^(?!lm_head\.|model\.(?:embed_tokens|layers|norm|decoder)\.)": BESIDE,
+    r"^(?:model\.)?(?:language_model|text_model)\.(?:model\.)?": "text.",
+    r"^model\.(?=(?:embed_tokens|layers|norm)\.)": "text.",
+    r"^(?!lm_head\.|text\.)": BESIDE,
+    r"^text\.(?=lm_head\.)": "",
+    r"^text\.": "model.",
 }
 
 

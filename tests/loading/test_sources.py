@@ -16,7 +16,7 @@ from engine.core.errors import RaceError, UnsupportedModel, UsageError
 from engine.kernels.cpu.kernels import CpuKernels
 from engine.kernels.torch import TorchKernels
 from engine.layers.attention import caches
-from engine.layers.published import cache_bytes, num_parameters, quantised, refusal
+from engine.layers.published import NEVER_ALONE, WRITES, cache_bytes, num_parameters, quantised, refusal
 from engine.loading.loading import load
 from engine.loading.sources import find
 from engine.runner.prepare import prepare
@@ -219,10 +219,15 @@ def test_other_names_for_sizes_are_left_to_the_engine(config):
 
 
 def test_what_transformers_loads_as_no_language_model_is_refused_by_name():
-    """Mistral 3 would be fetched whole, and then refused in transformers' words; or Gemma 3, which runs, be refused."""
+    """What has no decoder of its own would be fetched whole, and then refused in transformers' words; or Gemma 3, which
+    runs, be refused."""
     for kind, name in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items():
-        why = refusal({"model_type": kind, "architectures": [name], "text_config": {"n_head": 4}})
-        assert (name in why) == (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), (kind, why)
+        runs = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        alone = kind not in NEVER_ALONE and any(part in name for part in WRITES)
+        for text, loads in (("nonesuch", runs), ("llama", runs or alone)):
+            part = {"model_type": text, "n_head": 4}
+            why = refusal({"model_type": kind, "architectures": [name], "text_config": part})
+            assert (name not in why) == loads, (kind, text, why)
 
 
 def test_a_repository_is_refused_by_its_config_alone(monkeypatch, tmp_path):
