@@ -15,6 +15,7 @@ from ..drafters import check
 from ..drafters import parse as parse_drafter
 from ..heads.head_spec import KINDS
 from ..heads.names import HeadName, parse_name
+from ..loading.random_targets import read_published
 from ..loading.sources import BUNDLED_HEADS, find
 from ..progress import Progress, silent
 from ..studies.prompts.prompts import FilePrompt
@@ -130,7 +131,9 @@ class Checkup:
             yield from guarded("worth it", pays)
 
     def _penalties(self) -> Iterator[Finding]:
-        if says := unapplied(SimpleNamespace(**self._target.generation)):
+        path = self._target.file("generation_config.json")
+        given = read_published(path) if path and path.is_file() else {}
+        if says := unapplied(SimpleNamespace(**given)):
             yield Finding("untested", "penalties", sentence(says))
 
     def _folder(self, progress: Progress) -> Path:

@@ -26,10 +26,6 @@ DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float1
           "BOOL": "bool"}  # fmt: skip
 
 
-def _no_file(name: str) -> Path | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Files:
     """name: as given. config: its config.json. tensors: by name, with values only of TABLES of a folder; {} if unknown.
@@ -39,7 +35,7 @@ class Files:
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, TensorInfo] = field(default_factory=dict)
-    file: Callable[[str], Path | None] = _no_file
+    file: Callable[[str], Path | None] = lambda file: None
     refused: str = ""
 
     @cached_property
@@ -50,12 +46,6 @@ class Files:
             return _vocabulary(path) if path and path.is_file() else {}
         except Exception as error:  # as for `read_files`
             raise UsageError(f"cannot read the tokenizer.json of {self.name!r}: {in_a_line(error)}") from error
-
-    @property
-    def generation(self) -> Mapping[str, Any]:
-        """Its generation_config.json; {} without one. Raises UsageError for a damaged file."""
-        path = self.file("generation_config.json")
-        return read_published(path) if path and path.is_file() else {}
 
 
 def read_files(name: str, folder: Path | None = None) -> Files:

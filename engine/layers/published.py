@@ -19,14 +19,9 @@ LAYER_TYPES = {"full_attention", "sliding_attention", LINEAR}
 WRITES = ("CausalLM", "LMHead", "ConditionalGeneration")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
 SINKS = {"gpt_oss"}  # types of models with attention sinks, which no field of a configuration mentions
-# Text parts that are no causal type of transformers, and the one that computes the same for text.
-SAME_FOR_TEXT = {
-    "qwen2_vl": "qwen2",
-    "qwen2_vl_text": "qwen2",
-    "qwen2_5_vl": "qwen2",
-    "qwen2_5_vl_text": "qwen2",
-    "qwen3_vl_text": "qwen3",
-}
+# Types of text parts that transformers does not load by themselves, and the one that computes the same: each token has
+# three positions, which are equal for text.
+SAME_FOR_TEXT = {"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3"}
 # Composite types of transformers that take no text without an image: their decoders could not be checked against them.
 NEVER_ALONE = {"blip-2", "instructblip", "instructblipvideo"}
 MOVING_ROPES = ("dynamic", "longrope", "su")
@@ -73,8 +68,8 @@ def refusal(config: Mapping[str, Any]) -> str:
 
 def causal_type(config: Mapping[str, Any]) -> str:
     """The type of which a composite model's text part can be loaded by itself; "" if there is none, or no need."""
-    known, kind = _causal_types(), text_part(config).get("model_type", "")
-    kind = SAME_FOR_TEXT.get(kind, kind)
+    known, kind = _causal_types(), str(text_part(config).get("model_type"))
+    kind = SAME_FOR_TEXT.get(kind.removesuffix("_text"), kind)
     return kind if kind in known and config.get("model_type") not in known | NEVER_ALONE else ""
 
 

@@ -29,13 +29,8 @@ def decoder_config(config: PreTrainedConfig) -> PreTrainedConfig | None:
 
     if not (kind := causal_type(config.to_dict())):
         return None
-    text = config.get_text_config()
-    fields = text.to_dict()
+    fields = config.get_text_config().to_dict()
     for name in ("tie_word_embeddings", "eos_token_id"):  # the composite's, where it states them
         if (value := getattr(config, name, None)) is not None:
             fields[name] = value
-    # Three positions per token, which are equal for text: one is enough.
-    fields["rope_parameters"] = {
-        name: value for name, value in (fields.get("rope_parameters") or {}).items() if "mrope" not in name
-    }
     return CONFIG_MAPPING[kind].from_dict({**fields, "model_type": kind})

@@ -219,15 +219,15 @@ def test_other_names_for_sizes_are_left_to_the_engine(config):
 
 
 def test_what_transformers_loads_as_no_language_model_is_refused_by_name():
-    """What has no decoder of its own would be fetched whole, and then refused in transformers' words; or Gemma 3, which
-    runs, be refused."""
+    """What has no decoder of its own would be fetched whole, and then refused in transformers' words; or what has one,
+    such as LLaVA, which states hardly a size of it, be refused, or be said to take no memory."""
     for kind, name in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items():
         runs = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
         alone = kind not in NEVER_ALONE and any(part in name for part in WRITES)
         for text, loads in (("nonesuch", runs), ("llama", runs or alone)):
-            part = {"model_type": text, "n_head": 4}
-            why = refusal({"model_type": kind, "architectures": [name], "text_config": part})
+            why = refusal(config := {"model_type": kind, "architectures": [name], "text_config": {"model_type": text}})
             assert (name not in why) == loads, (kind, text, why)
+    assert num_parameters(config) == pytest.approx(6_738_415_616, rel=1e-3)  # what a part leaves out is as in its type
 
 
 def test_a_repository_is_refused_by_its_config_alone(monkeypatch, tmp_path):
