@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from .before_loading import head_findings, model_findings, target_findings
 from .drafter_worth import worth
 from .files import Files, read_files
 from .findings import Finding, broke, guarded, is_faulty
-from .places import Place, placed, slowest, struck, uncovered
+from .places import placed, slowest, struck, uncovered
 
 if TYPE_CHECKING:
     from ..core.events import Prompt
@@ -90,7 +90,11 @@ class Checkup:
                     embedding: Any = loaded.model.get_input_embeddings().weight
                     about = self._folder(progress), self._head, self._target, embedding.detach().cpu()
                     heads, untested = stack.enter_context(variants(self._kind, self._name, *about))
-                encoded, refused = _encoded(prompts, loaded.tokenizer)
+                encoded = [(prompt.kind, _encoded(prompt, loaded.tokenizer)) for prompt in prompts]
+                raced = [i for i, (_, prompt) in enumerate(encoded) if not isinstance(prompt, TemplateError)]
+                refused = [prompt for _, prompt in encoded if isinstance(prompt, TemplateError)]
+                if refused and not raced:
+                    raise refused[0]
                 trial = run(loaded, self.drafter, encoded, params, [variant.drafter for variant in heads], progress)
             except Exception as error:
                 if is_out_of_memory(error):
@@ -103,25 +107,20 @@ class Checkup:
                 untested.append(Finding("untested", "settings", says))
             drafts = list(guarded("acceptance", lambda: draft_findings(trial, tried, self._is_untrained)))
 
-        raced = [i for i, (_, prompt) in enumerate(encoded) if prompt]
-        untested += refused
-
-        def shown(findings: Iterable[Finding], place: Place) -> Iterator[Finding]:
-            number, position = place
-            return placed(findings, (None if number is None else raced[number], position))
+        untested += [Finding("untested", "prompt", sentence(str(error))) for error in refused]
 
         def reduced() -> Iterator[Finding]:
             ids = load_head(self._kind, self._name, loaded, progress).target_ids
             words = None if ids is None else set(ids.tolist())
-            return shown(covered(trial, words), uncovered(trial.found, words))
+            return placed(covered(trial, words), uncovered(trial.found, words), raced)
 
         def pays() -> Iterator[Finding]:
             findings = worth(trial.found, trial.plain_s, self.drafter)
-            return shown(findings, slowest(trial.found, trial.plain_s, self.drafter))
+            return placed(findings, slowest(trial.found, trial.plain_s, self.drafter), raced)
 
         if self._kind in KINDS:
             yield from guarded("reduced vocabulary", reduced)
-        yield from guarded("acceptance", lambda: shown(drafts, struck(trial.found, self.drafter)))
+        yield from guarded("acceptance", lambda: placed(drafts, struck(trial.found, self.drafter), raced))
         yield from guarded("texts", lambda: text_findings(trial))
         yield from untested
         if not is_faulty(drafts):
@@ -150,17 +149,8 @@ class Checkup:
         return bool(norms) and all(bool((value == 1).all()) for value in norms)
 
 
-def _encoded(prompts: Sequence[FilePrompt], tokenizer: Any) -> tuple[list[tuple[str, Prompt | None]], list[Finding]]:
-    """The prompts with their kinds, None for one that the chat template does not take, and a finding for each of those.
-    Raises TemplateError if it takes none."""
-    encoded: list[tuple[str, Prompt | None]] = []
-    refused = []
-    for prompt in prompts:
-        try:
-            encoded.append((prompt.kind, prompt.encode(tokenizer)))
-        except TemplateError as error:
-            encoded.append((prompt.kind, None))
-            refused.append(Finding("untested", "prompt", sentence(str(error))))
-            if len(refused) == len(prompts):
-                raise
-    return encoded, refused
+def _encoded(prompt: FilePrompt, tokenizer: Any) -> Prompt | TemplateError:
+    try:
+        return prompt.encode(tokenizer)
+    except TemplateError as error:
+        return error

@@ -10,14 +10,15 @@ from ..what_if.tables import seconds_of
 from .defaults import K
 from .findings import Finding
 
-Place = tuple[int | None, int | None]  # indexes of a prompt and of a token in its text; None: see `Finding`
+Place = tuple[int | None, int | None]  # indexes of a race and of a token in its text; None: see `Finding`
 NOWHERE: Place = (None, None)
 
 
-def placed(findings: Iterable[Finding], place: Place) -> Iterator[Finding]:
-    """The findings; those that are not ok show at this place."""
+def placed(findings: Iterable[Finding], place: Place, raced: Sequence[int]) -> Iterator[Finding]:
+    """The findings; those that are not ok show at this place. raced: the prompts of the races."""
+    prompt = None if place[0] is None else raced[place[0]]
     for finding in findings:
-        yield finding if finding.level == "ok" else replace(finding, prompt=place[0], position=place[1])
+        yield finding if finding.level == "ok" else replace(finding, prompt=prompt, position=place[1])
 
 
 def struck(races: Sequence[WhatIf], drafter: str) -> Place:

@@ -19,8 +19,7 @@ LAYER_TYPES = {"full_attention", "sliding_attention", LINEAR}
 WRITES = ("CausalLM", "LMHead", "ConditionalGeneration")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
 SINKS = {"gpt_oss"}  # types of models with attention sinks, which no field of a configuration mentions
-# Types of text parts that transformers does not load by themselves, and the one that computes the same: each token has
-# three positions, which are equal for text.
+# Types of text parts and the causal ones that compute the same: the three positions of a token are equal for text.
 SAME_FOR_TEXT = {"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3"}
 # Composite types of transformers that take no text without an image: their decoders could not be checked against them.
 NEVER_ALONE = {"blip-2", "instructblip", "instructblipvideo"}
@@ -41,7 +40,8 @@ def refusal(config: Mapping[str, Any]) -> str:
     if config.get("is_encoder_decoder") or (names and not any(part in name for name in names for part in WRITES)):
         return f"is no causal language model but {names[0] if names else 'an encoder with a decoder'}"
     kind = config.get("model_type")
-    if kind and (known := _causal_types()) and kind not in known and not causal_type(config):
+    types, known = {kind, text.get("model_type")} - {None}, _causal_types()
+    if known and not types <= known and not causal_type(config):
         if config.get("auto_map"):
             return "needs code of its own, which is never run here; choose one that transformers knows"
         what = f"{kind} ({names[0]})" if names else kind

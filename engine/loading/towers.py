@@ -1,14 +1,10 @@
-"""Composite models, of text and images or sound, as text models: the decoder alone, under a causal class of
-transformers, without the other towers' weights."""
+"""Composite models, of text and images or sound, as text models: their decoder alone, of a causal type."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..layers.published import causal_type
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 # From the names of weights in a composite's checkpoint to those of its decoder alone, applied one after the other. All
 # that is no text comes to lie beside it, so that what the decoder should have and does not is noticed.
@@ -22,9 +18,8 @@ TEXT_NAMES = {
 }
 
 
-def decoder_config(config: PreTrainedConfig) -> PreTrainedConfig | None:
-    """What to load of a composite model as a causal language model: its text part, of a type whose arithmetic is the
-    same for text. None for a model that is none."""
+def decoder_config(config: Any) -> Any:
+    """transformers' configuration to load a composite model's decoder with; None for a model that is no composite."""
     from transformers import CONFIG_MAPPING
 
     if not (kind := causal_type(config.to_dict())):

@@ -176,7 +176,7 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
             what = f"is configured for window {wanted[layer]}, and asks for {seen[layer]} in"
         raise UnsupportedModel(f"{type(prepared.model).__name__}: layer {layer} {what} the attention interface")
     _check_numbers(logits, prepared.model, "those of the stock model are")
-    gap = (logits - stock).abs().masked_fill_(logits == stock, 0)  # -inf is equal to -inf: a word that is left out
+    gap = (logits - stock).abs().masked_fill_(logits == stock, 0)  # -inf too, of words that are left out
     error, scale = float(gap.mean()), float(stock[stock.isfinite()].std())
     limit, why = (
         (INT8_LIMIT, "int8 weights cost it too much; choose another dtype")
@@ -191,9 +191,8 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
 
 
 def _check_numbers(logits: Tensor, model: PreTrainedModel, otherwise: str) -> None:
-    """Raises RaceError, with the dtypes to choose, for logits that are not numbers; otherwise: why, in float32. Words
-    that a model leaves out, by -inf, are legitimate."""
-    if not logits.amax(-1).isfinite().all():
+    """Raises RaceError, with the dtypes to choose, for logits that are not numbers; otherwise: why, in float32."""
+    if not logits.amax(-1).isfinite().all():  # some may be -inf: words that are left out
         dtype, choose_another = str(model.dtype).removeprefix("torch."), "choose dtype float32"
         advice = {"float16": f"{choose_another} or bfloat16", "float32": otherwise}.get(dtype, choose_another)
         raise RaceError(f"{type(model).__name__} in {dtype}: {NAN}; {advice}")

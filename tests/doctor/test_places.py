@@ -38,5 +38,5 @@ def test_the_slowest_prompt_and_what_is_ok() -> None:
     """A link to a prompt that gains, or from a line without anything to see."""
     assert slowest([EMPTY, RIGHT], [2.0, 1.5], "d") == (1, None)
     assert slowest([EMPTY, RIGHT], [1.0, 4.0], "d") == (0, None)
-    found = placed([Finding("ok", "a", ""), Finding("doubt", "b", "")], (1, None))
-    assert [(each.prompt, each.position) for each in found] == [(None, None), (1, None)]
+    found = placed([Finding("ok", "a", ""), Finding("doubt", "b", "")], (1, None), [0, 2])
+    assert [(each.prompt, each.position) for each in found] == [(None, None), (2, None)]
