@@ -65,7 +65,7 @@ def attend(
     values.index_copy_(2, state.at, value)
     if state.attend is not None:
         return state.attend(query, keys, values, state.at, sliding_window, scaling), None
-    return attend_rows(query, keys, values, state.masks[sliding_window], scaling), None
+    return attend_rows(query, keys, values, state.masks[sliding_window], scaling).contiguous(), None
 
 
 def attend_rows(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None) -> Tensor:

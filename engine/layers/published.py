@@ -17,6 +17,7 @@ LINEAR = "linear_attention"
 LAYER_TYPES = {"full_attention", "sliding_attention", LINEAR}
 # Found in the names of architectures that write text, token by token.
 WRITES = ("CausalLM", "LMHead", "ConditionalGeneration")
+INTERFACE = "ALL_ATTENTION_FUNCTIONS"  # in the source of models whose attention can be replaced
 HEADS = ("num_attention_heads", "n_head", "n_heads")
 SINKS = {"gpt_oss"}  # types of models with attention sinks, which no field of a configuration mentions
 # Types of text parts and the causal ones that compute the same: the three positions of a token are equal for text.
@@ -49,6 +50,10 @@ def refusal(config: Mapping[str, Any]) -> str:
         return f"is of type {what}, which transformers does not load as a causal language model{more}"
     if not any(text.get(name) for name in HEADS):
         return "has no attention, and this engine does no model without"
+    if (code := _source(str(text.get("model_type")), "modeling")) and INTERFACE not in code:
+        return "has an attention that does not go through transformers' attention interface, as this engine needs it"
+    if text.get("kv_lora_rank"):
+        return "has latent attention (kv_lora_rank), which this engine does not do"
     if text.get("model_type") in SINKS:
         return "has attention sinks, which this engine does not do"
     if cap := text.get("attn_logit_softcapping"):
@@ -77,7 +82,7 @@ def causal_type(config: Mapping[str, Any]) -> str:
 def _causal_types() -> frozenset[str]:
     """The model types that AutoModelForCausalLM loads, out of transformers' source: to import its table would import
     torch. Empty if the table is not there."""
-    for node in _source("auto/modeling_auto.py"):
+    for node in ast.parse(_source("auto", "modeling")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES":
             return frozenset(kind for kind, _ in ast.literal_eval(node.value.args[0]))  # type: ignore[attr-defined]
     return frozenset()
@@ -86,20 +91,20 @@ def _causal_types() -> frozenset[str]:
 @cache
 def _defaults(kind: str) -> Mapping[str, Any]:
     """The plain values of a model type's fields that a configuration need not state, as above."""
-    module, values = kind.replace("-", "_").removesuffix("_text"), {}
-    for node in _source(f"{module}/configuration_{module}.py"):
+    for node in ast.parse(_source(kind, "configuration")).body:
         lines = node.body if isinstance(node, ast.ClassDef) else []
         if any(ast.unparse(line) == f"model_type = {kind!r}" for line in lines):
             fields = [line for line in lines if isinstance(line, ast.AnnAssign)]
-            values = {ast.unparse(f.target): f.value.value for f in fields if isinstance(f.value, ast.Constant)}
-    return values
+            return {ast.unparse(f.target): f.value.value for f in fields if isinstance(f.value, ast.Constant)}
+    return {}
 
 
-def _source(module: str) -> list[ast.stmt]:
-    """The statements of a module among transformers' models; [] if it is not there."""
-    found = find_spec("transformers")
-    path = Path(found.origin).parent / "models" / module if found and found.origin else None
-    return ast.parse(path.read_bytes()).body if path and path.is_file() else []
+@cache
+def _source(kind: str, what: str) -> str:
+    """transformers' module of that model type; "" if it is not there."""
+    found, name = find_spec("transformers"), kind.replace("-", "_").removesuffix("_text")
+    path = Path(found.origin).parent / f"models/{name}/{what}_{name}.py" if found and found.origin else None
+    return path.read_text(encoding="utf-8") if path and path.is_file() else ""
 
 
 def quantised(config: Mapping[str, Any]) -> str:

@@ -208,13 +208,12 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
         return random_targets.build(source.config, dtype, device)
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    folder = str(source.folder)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    decoder = decoder_config(config)
+    config = AutoConfig.from_pretrained(str(source.folder), trust_remote_code=False, local_files_only=True)
+    is_tower = (decoder := decoder_config(config)) is not config
     model, report = AutoModelForCausalLM.from_pretrained(
-        folder,
-        config=decoder or config,
-        key_mapping=TEXT_NAMES if decoder else None,
+        str(source.folder),
+        config=decoder,
+        key_mapping=TEXT_NAMES if is_tower else None,
         dtype=dtype,
         device_map=choose(device).device_map,
         trust_remote_code=False,
@@ -222,7 +221,7 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
         weights_only=True,
         output_loading_info=True,
     )
-    surplus = sorted(key for key in report["unexpected_keys"] if decoder and not key.startswith(BESIDE))
+    surplus = sorted(key for key in report["unexpected_keys"] if is_tower and not key.startswith(BESIDE))
     for names, what in ((sorted(report["missing_keys"]), "missing"), (surplus, "too many")):
         if names:
             raise UsageError(

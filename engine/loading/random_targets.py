@@ -149,8 +149,7 @@ def _without_memory(path: Path, dtype: torch.dtype) -> PreTrainedModel:
 
     raw = read_config(path)
     try:
-        config = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
-        config = decoder_config(config) or config
+        config = decoder_config(CONFIG_MAPPING[raw["model_type"]].from_dict(raw))
         for part in (config, config.get_text_config()):
             for name in ENDS:
                 setattr(part, name, None)

@@ -19,11 +19,11 @@ TEXT_NAMES = {
 
 
 def decoder_config(config: Any) -> Any:
-    """transformers' configuration to load a composite model's decoder with; None for a model that is no composite."""
+    """transformers' configuration to load a model's decoder with: its own, unless it is a composite."""
     from transformers import CONFIG_MAPPING
 
     if not (kind := causal_type(config.to_dict())):
-        return None
+        return config
     fields = config.get_text_config().to_dict()
     for name in ("tie_word_embeddings", "eos_token_id"):  # the composite's, where it states them
         if (value := getattr(config, name, None)) is not None:

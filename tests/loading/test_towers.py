@@ -55,10 +55,6 @@ def composite(kind: str, folder: Path, tied: bool = False) -> PreTrainedModel:
     return model
 
 
-def of_folder(folder: Path) -> PreTrainedModel:
-    return load(str(folder), "float32", "cpu").model
-
-
 @torch.inference_mode()
 def logits(model: PreTrainedModel) -> torch.Tensor:
     return model(input_ids=torch.tensor([random_ids(40, 2048)]), use_cache=False).logits
@@ -68,7 +64,7 @@ def logits(model: PreTrainedModel) -> torch.Tensor:
 def test_a_tower_is_the_whole_model_for_text(kind: str, tmp_path: Path) -> None:
     """A model of images could not be raced, or be raced as another; its vision tower would take memory for nothing."""
     whole = composite(kind, tmp_path)
-    model = of_folder(tmp_path)
+    model = load(str(tmp_path), "float32").model
     assert torch.equal(logits(model), logits(whole))
     drawn = random_weights(tmp_path / "config.json", torch.float32, torch.device("cpu"))
     num_of_text = sum(weight.numel() for weight in whole.get_decoder().parameters()) + whole.lm_head.weight.numel()
@@ -82,14 +78,14 @@ def test_the_whole_model_decides_what_the_output_layer_is(tied: bool, tmp_path: 
     that the decoder alone does not know would be left out without a word."""
     whole = type(composite("mistral3", tmp_path, tied))
     weights = load_file(file := tmp_path / "model.safetensors")
-    assert torch.equal(logits(of_folder(tmp_path)), logits(whole.from_pretrained(tmp_path).eval()))
+    assert torch.equal(logits(load(str(tmp_path), "float32").model), logits(whole.from_pretrained(tmp_path).eval()))
     save_file({**weights, "language_model.model.layers.0.q_norm.weight": torch.ones(1)}, file, {"format": "pt"})
     with pytest.raises(UsageError, match=r"MistralForCausalLM: 1 parameters are too many, such as model\.layers\.0\."):
-        of_folder(tmp_path)
+        load(str(tmp_path), "float32")
     del weights[OLD[1] + "weight"]
     save_file(weights, file, {"format": "pt"})
     if tied:
-        assert torch.equal(logits(of_folder(tmp_path)), logits(whole.from_pretrained(tmp_path).eval()))
+        assert torch.equal(logits(load(str(tmp_path), "float32").model), logits(whole.from_pretrained(tmp_path).eval()))
         return
     with pytest.raises(UsageError, match=r"1 parameters are missing, such as lm_head\.weight"):
-        of_folder(tmp_path)
+        load(str(tmp_path), "float32")

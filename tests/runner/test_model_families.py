@@ -65,7 +65,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "stablelm": ("StableLmForCausalLM", "StableLmConfig", SMALL),
 }  # fmt: skip
 REFUSED = {"gemma 2": "softcap", "gpt-oss": "attention sinks", "llama, dynamic rope": "dynamic", "bloom": "interface"}
-REFUSED |= {"olmo hybrid": "linear attention in layer 0 of a kind", "bamba": "Bamba"}
+REFUSED |= {"olmo hybrid": "linear attention in layer 0 of a kind", "bamba": "Bamba", "deepseek v3": "latent"}
 SERVED = {"cohere", "gemma", "gemma 3 with a cap on its logits", "gpt2", "granite", "llama, yarn", "mixtral", "olmo 3"}
 SERVED |= {"phi 3", "qwen 2", *(family for family in FAMILIES if family.startswith("qwen 3"))}
 
