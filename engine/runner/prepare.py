@@ -65,6 +65,8 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
     embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
     if head is None:
         raise UnsupportedModel(f"{type(model).__name__} has no output embeddings: it is no causal language model")
+    if head is model.get_decoder():
+        raise UnsupportedModel(f"{type(model).__name__} has its output layer where its decoder should be")
     vocab_size = int(head.weight.shape[0])
     num_words = min(vocab_size, embeddings.weight.shape[0])
     ids = (torch.arange(FAITHFUL_TOKENS, device=device) * 7919 % num_words)[None]

@@ -10,6 +10,7 @@ import transformers
 
 from engine.core.errors import RaceError, UnsupportedModel
 from engine.layers.decoder import FusedDecoder
+from engine.loading.random_targets import ENDS
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from tests.helpers.tiny import BASE, CONFIGS, DELTA, LENGTH, NAMES, ROPE, WINDOW, build, prepared, random_ids
@@ -46,9 +47,11 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "granite": ("GraniteForCausalLM", "GraniteConfig", {**SMALL, "logits_scaling": 8.0}),
     "llama, dynamic rope": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "rope_parameters": DYNAMIC}),
     "llama, yarn": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "rope_parameters": YARN}),
+    "afmoe": ("AfmoeForCausalLM", "AfmoeConfig", {**HEADS, "num_dense_layers": 3, "num_hidden_layers": 3}),
     "bamba": ("BambaForCausalLM", "BambaConfig", MAMBA),
     "bloom": ("BloomForCausalLM", "BloomConfig", {**OTHER, "hidden_size": 64}),
     "mixtral": ("MixtralForCausalLM", "MixtralConfig", EXPERTS),
+    "modernbert decoder": ("ModernBertDecoderForCausalLM", "ModernBertDecoderConfig", SMALL | dict.fromkeys(ENDS, 0)),
     "olmo hybrid": ("OlmoHybridForCausalLM", "OlmoHybridConfig", HYBRIDS),
     "olmo 3": ("Olmo3ForCausalLM", "Olmo3Config", {**SLIDING, "layer_types": OLMO}),
     "persimmon": ("PersimmonForCausalLM", "PersimmonConfig", SMALL),
@@ -66,8 +69,9 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }  # fmt: skip
 REFUSED = {"gemma 2": "softcap", "gpt-oss": "attention sinks", "llama, dynamic rope": "dynamic", "bloom": "interface"}
 REFUSED |= {"olmo hybrid": "linear attention in layer 0 of a kind", "bamba": "Bamba", "deepseek v3": "latent"}
+REFUSED["modernbert decoder"] = "output layer"
 SERVED = {"cohere", "gemma", "gemma 3 with a cap on its logits", "gpt2", "granite", "llama, yarn", "mixtral", "olmo 3"}
-SERVED |= {"phi 3", "qwen 2", *(family for family in FAMILIES if family.startswith("qwen 3"))}
+SERVED |= {"afmoe", "phi 3", "qwen 2", *(family for family in FAMILIES if family.startswith("qwen 3"))}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
