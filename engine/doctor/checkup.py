@@ -7,14 +7,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import PhotofinishError, is_out_of_memory, sentence
+from ..core.errors import PhotofinishError, TemplateError, is_out_of_memory, sentence
 from ..core.spec import SamplingParams
 from ..drafters import check
 from ..drafters import parse as parse_drafter
 from ..heads.head_spec import KINDS
 from ..heads.names import HeadName, parse_name
+from ..loading.random_targets import read_published
 from ..loading.sources import BUNDLED_HEADS, find
 from ..progress import Progress, silent
 from ..studies.prompts.prompts import FilePrompt
@@ -28,10 +30,11 @@ from .files import Files, read_files
 from .findings import Finding, broke, guarded, is_faulty
 
 if TYPE_CHECKING:
+    from ..core.events import Prompt
     from ..loading.loading import LoadedModel
     from .variants import Variant
 
-Place = tuple[int | None, int | None]  # indexes of a prompt and of a token in its text; None: see `Finding`
+Place = tuple[int | None, int | None]  # indexes of a race and of a token in its text; None: see `Finding`
 NOWHERE: Place = (None, None)
 
 
@@ -62,6 +65,7 @@ class Checkup:
                 yield Finding("fault", "access", says, change)
                 return
         yield from guarded("target", lambda: target_findings(self._target))
+        yield from guarded("penalties", self._penalties)
         if (head := self._head) is None:
             return
         if self._kind == "draft_model":
@@ -84,8 +88,6 @@ class Checkup:
         from .variants import variants
 
         loaded = load()
-        if says := unapplied(loaded.model.generation_config):
-            yield Finding("untested", "penalties", sentence(says))
         with ExitStack() as stack:
             heads: list[Variant] = []
             untested: list[Finding] = []
@@ -94,7 +96,11 @@ class Checkup:
                     embedding: Any = loaded.model.get_input_embeddings().weight
                     about = self._folder(progress), self._head, self._target, embedding.detach().cpu()
                     heads, untested = stack.enter_context(variants(self._kind, self._name, *about))
-                encoded = [(prompt.kind, prompt.encode(loaded.tokenizer)) for prompt in prompts]
+                encoded = [(prompt.kind, _encoded(prompt, loaded.tokenizer)) for prompt in prompts]
+                raced = [i for i, (_, prompt) in enumerate(encoded) if not isinstance(prompt, TemplateError)]
+                refused = [prompt for _, prompt in encoded if isinstance(prompt, TemplateError)]
+                if refused and not raced:
+                    raise refused[0]
                 trial = run(loaded, self.drafter, encoded, params, [variant.drafter for variant in heads], progress)
             except Exception as error:
                 if is_out_of_memory(error):
@@ -108,25 +114,33 @@ class Checkup:
                 untested.append(Finding("untested", "settings", says))
             drafts = list(guarded("acceptance", lambda: draft_findings(trial, tried, self._is_untrained)))
 
+        untested += [Finding("untested", "prompt", sentence(str(error))) for error in refused]
+
         def reduced() -> Iterator[Finding]:
             ids = load_head(self._kind, self._name, loaded, progress).target_ids
             words = None if ids is None else set(ids.tolist())
-            return placed(covered(trial, words), uncovered(trial.found, words))
+            return placed(covered(trial, words), uncovered(trial.found, words), raced)
 
         def pays() -> Iterator[Finding]:
             findings = worth(trial.found, trial.plain_s, self.drafter)
-            return placed(findings, slowest(trial.found, trial.plain_s, self.drafter))
+            return placed(findings, slowest(trial.found, trial.plain_s, self.drafter), raced)
 
         if self._kind in KINDS:
             yield from guarded("reduced vocabulary", reduced)
-        yield from guarded("acceptance", lambda: placed(drafts, struck(trial.found, self.drafter)))
+        yield from guarded("acceptance", lambda: placed(drafts, struck(trial.found, self.drafter), raced))
         yield from guarded("texts", lambda: text_findings(trial))
         yield from untested
         if not is_faulty(drafts):
             if self._head is not None:
-                forms = partial(template_findings, loaded, self.drafter, prompts, params, progress)
+                forms = partial(template_findings, loaded, self.drafter, [prompts[i] for i in raced], params, progress)
                 yield from guarded("chat template", forms)
             yield from guarded("worth it", pays)
+
+    def _penalties(self) -> Iterator[Finding]:
+        path = self._target.file("generation_config.json")
+        given = read_published(path) if path and path.is_file() else {}
+        if says := unapplied(SimpleNamespace(**given)):
+            yield Finding("untested", "penalties", sentence(says))
 
     def _folder(self, progress: Progress) -> Path:
         return find(self._name.source, progress).folder if self._name.source else BUNDLED_HEADS / self._kind
@@ -142,10 +156,11 @@ class Checkup:
         return bool(norms) and all(bool((value == 1).all()) for value in norms)
 
 
-def placed(findings: Iterable[Finding], place: Place) -> Iterator[Finding]:
-    """The findings; those that are not ok show at this place."""
+def placed(findings: Iterable[Finding], place: Place, raced: Sequence[int]) -> Iterator[Finding]:
+    """The findings; those that are not ok show at this place. raced: the prompts of the races."""
+    prompt = None if place[0] is None else raced[place[0]]
     for finding in findings:
-        yield finding if finding.level == "ok" else replace(finding, prompt=place[0], position=place[1])
+        yield finding if finding.level == "ok" else replace(finding, prompt=prompt, position=place[1])
 
 
 def struck(races: Sequence[WhatIf], drafter: str) -> Place:
@@ -167,3 +182,10 @@ def slowest(races: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> 
     pairs = zip(races, plain_s, strict=True)
     lost_s = [seconds_of(race.steps(drafter, K)) - plain for race, plain in pairs]
     return lost_s.index(max(lost_s)), None
+
+
+def _encoded(prompt: FilePrompt, tokenizer: Any) -> Prompt | TemplateError:
+    try:
+        return prompt.encode(tokenizer)
+    except TemplateError as error:
+        return error

@@ -29,20 +29,20 @@ DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float1
 @dataclass(frozen=True)
 class Files:
     """name: as given. config: its config.json. tensors: by name, with values only of TABLES of a folder; {} if unknown.
-    tokenizer: its tokenizer.json, which is downloaded if necessary; None if it has none. refused: its page, if the hub
-    asks to accept its terms first, else ""; then nothing else is known."""
+    file: one of its small files by name, which is downloaded if necessary; it may not exist, or be None. refused: its
+    page, if the hub asks to accept its terms first, else ""; then nothing else is known."""
 
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, TensorInfo] = field(default_factory=dict)
-    tokenizer: Callable[[], Path | None] = lambda: None
+    file: Callable[[str], Path | None] = lambda file: None
     refused: str = ""
 
     @cached_property
     def vocabulary(self) -> Mapping[str, int]:
         """Each token's id; {} if unknown. Raises UsageError for a damaged file."""
         try:
-            path = self.tokenizer()
+            path = self.file("tokenizer.json")
             return _vocabulary(path) if path and path.is_file() else {}
         except Exception as error:  # as for `read_files`
             raise UsageError(f"cannot read the tokenizer.json of {self.name!r}: {in_a_line(error)}") from error
@@ -57,7 +57,7 @@ def read_files(name: str, folder: Path | None = None) -> Files:
                 return _from_hub(name)
         place = folder or find(name).folder
         tensors = _of_folder(place)
-        return Files(name, read_published(place / "config.json"), tensors, lambda: place / "tokenizer.json")
+        return Files(name, read_published(place / "config.json"), tensors, lambda file: place / file)
     except UsageError:
         raise
     except Exception as error:  # files from anywhere may be wrong in any way, and the hub may fail in any way
@@ -115,14 +115,14 @@ def _from_hub(name: str) -> Files:
     except RemoteEntryNotFoundError as error:
         raise UsageError(f"the hub repository {name!r} is no model: it has no config.json") from error
 
-    def tokenizer() -> Path | None:
+    def small(file: str) -> Path | None:
         try:
             with quiet(only_hub=True):
-                return get("tokenizer.json")
+                return get(file)
         except RemoteEntryNotFoundError:
             return None
 
-    return Files(name, config, tensors, tokenizer)
+    return Files(name, config, tensors, small)
 
 
 def _fetched(repository: str, revision: str | None, file: str) -> Path:

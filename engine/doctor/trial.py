@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..analysis.metrics import num_tokens_of, share
-from ..core.errors import PhotofinishError
+from ..core.errors import PhotofinishError, TemplateError
 from ..core.events import Prompt, Step
 from ..core.spec import BASELINE, PLAIN, RaceSpec, SamplingParams, lanes_of
 from ..drafters import parse as parse_drafter
@@ -85,7 +85,7 @@ class Trial:
 def run(
     loaded: LoadedModel,
     text: str,
-    prompts: Sequence[tuple[str, Prompt]],
+    prompts: Sequence[tuple[str, Prompt | TemplateError]],
     params: SamplingParams,
     others: Sequence[str] = (),
     progress: Progress = silent,
@@ -94,7 +94,7 @@ def run(
     that cannot be made is left out. `progress` may raise to give up, also between two steps. Raises what a race
     raises.
 
-    prompts: each with its kind of text."""
+    prompts: each with its kind of text; one that was refused is passed over, and so is its seed."""
     trial, lanes = Trial(text), lanes_of([(LANE, text, K)])
 
     def read(raced: Raced) -> None:
@@ -112,9 +112,10 @@ def run(
     entries = [
         Entry("", kind, prompt, RaceSpec(lanes, replace(params, seed=seed)))
         for seed, (kind, prompt) in enumerate(prompts, params.seed)
+        if isinstance(prompt, Prompt)
     ]
     deque(run_prompts(loaded, entries, read, progress=progress), maxlen=0)
-    trial.variants = {name: tables for name, tables in trial.variants.items() if len(tables) == len(prompts)}
+    trial.variants = {name: tables for name, tables in trial.variants.items() if len(tables) == len(entries)}
     return trial
 
 

@@ -67,7 +67,7 @@ def attend(
     values.index_copy_(2, state.at, value)
     if state.attend is not None:
         return state.attend(query, keys, values, state.at, sliding_window, scaling, s_aux), None
-    return attend_rows(query, keys, values, state.masks[sliding_window], scaling, s_aux), None
+    return attend_rows(query, keys, values, state.masks[sliding_window], scaling, s_aux).contiguous(), None
 
 
 def attend_rows(

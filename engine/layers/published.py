@@ -17,16 +17,21 @@ LINEAR = "linear_attention"
 LAYER_TYPES = {"full_attention", "sliding_attention", LINEAR}
 # Found in the names of architectures that write text, token by token.
 WRITES = ("CausalLM", "LMHead", "ConditionalGeneration")
+INTERFACE = "ALL_ATTENTION_FUNCTIONS"  # in the source of models whose attention can be replaced
 HEADS = ("num_attention_heads", "n_head", "n_heads")
+# Types of text parts and the causal ones that compute the same: the three positions of a token are equal for text.
+SAME_FOR_TEXT = {"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3"}
+# Composite types of transformers that take no text without an image: their decoders could not be checked against them.
+NEVER_ALONE = {"blip-2", "instructblip", "instructblipvideo"}
 MOVING_ROPES = ("dynamic", "longrope", "su")
 DEFAULT_WORDS = 262_208  # Gemma 3's, the one family whose published configurations omit the size of the vocabulary
 STATE_BYTES = 4  # per number in the state of a linear layer: float32
 
 
 def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language model's part of a configuration."""
+    """The language model's part of a configuration. What a composite model's part leaves out is as in its type."""
     part = config.get("text_config")
-    return part if isinstance(part, Mapping) else config
+    return {**_defaults(str(part.get("model_type"))), **part} if isinstance(part, Mapping) else config
 
 
 def refusal(config: Mapping[str, Any]) -> str:
@@ -35,14 +40,19 @@ def refusal(config: Mapping[str, Any]) -> str:
     if config.get("is_encoder_decoder") or (names and not any(part in name for name in names for part in WRITES)):
         return f"is no causal language model but {names[0] if names else 'an encoder with a decoder'}"
     kind = config.get("model_type")
-    if kind and (known := _causal_types()) and kind not in known:
+    types, known = {kind, text.get("model_type")} - {None}, _causal_types()
+    if known and not types <= known and not causal_type(config):
         if config.get("auto_map"):
             return "needs code of its own, which is never run here; choose one that transformers knows"
         what = f"{kind} ({names[0]})" if names else kind
-        more = "; a text-only version of it would do" if text is not config else ""
+        more = "; a text-only version of it would do" if config.get("text_config") else ""
         return f"is of type {what}, which transformers does not load as a causal language model{more}"
     if not any(text.get(name) for name in HEADS):
         return "has no attention, and this engine does no model without"
+    if (code := _source(str(text.get("model_type")), "modeling")) and INTERFACE not in code:
+        return "has an attention that does not go through transformers' attention interface, as this engine needs it"
+    if text.get("kv_lora_rank"):
+        return "has latent attention (kv_lora_rank), which this engine does not do"
     if cap := text.get("attn_logit_softcapping"):
         return f"caps its attention scores (attn_logit_softcapping {cap:g}), which this engine does not do"
     by_layer = (text.get("per_layer_config") or {}).values()  # transformers' name for what Gemma 4 publishes as global
@@ -58,16 +68,42 @@ def refusal(config: Mapping[str, Any]) -> str:
     return ""
 
 
+def causal_type(config: Mapping[str, Any]) -> str:
+    """The type of which a composite model's text part can be loaded by itself; "" if there is none, or no need."""
+    known, kind = _causal_types(), str(text_part(config).get("model_type"))
+    kind = SAME_FOR_TEXT.get(kind.removesuffix("_text"), kind)
+    return kind if kind in known and config.get("model_type") not in known | NEVER_ALONE else ""
+
+
 @cache
 def _causal_types() -> frozenset[str]:
     """The model types that AutoModelForCausalLM loads, out of transformers' source: to import its table would import
     torch. Empty if the table is not there."""
-    found = find_spec("transformers")
-    path = Path(found.origin).parent / "models/auto/modeling_auto.py" if found and found.origin else None
-    for node in ast.parse(path.read_bytes()).body if path and path.is_file() else ():
+    for node in ast.parse(_source("auto", "modeling")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES":
             return frozenset(kind for kind, _ in ast.literal_eval(node.value.args[0]))  # type: ignore[attr-defined]
     return frozenset()
+
+
+@cache
+def _defaults(kind: str) -> Mapping[str, Any]:
+    """The plain values of a model type's fields that a configuration need not state, as above."""
+    for node in ast.parse(_source(kind, "configuration")).body:
+        lines = node.body if isinstance(node, ast.ClassDef) else []
+        if any(ast.unparse(line) == f"model_type = {kind!r}" for line in lines):
+            fields = [line for line in lines if isinstance(line, ast.AnnAssign)]
+            return {ast.unparse(f.target): f.value.value for f in fields if isinstance(f.value, ast.Constant)}
+    return {}
+
+
+@cache
+def _source(kind: str, what: str) -> str:
+    """transformers' module of that model type; "" if it is not there."""
+    found, name = find_spec("transformers"), kind.replace("-", "_").removesuffix("_text")
+    path = (
+        Path(found.origin or "").parent / f"models/{name}/{what}_{name}.py" if found and name.isidentifier() else None
+    )
+    return path.read_text(encoding="utf-8") if path and path.is_file() else ""
 
 
 def quantised(config: Mapping[str, Any]) -> str:

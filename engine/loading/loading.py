@@ -22,6 +22,7 @@ from ..progress import Progress, quiet, silent
 from . import default_model, random_targets
 from .sources import DEFAULT_TARGET, Source, find, weights_files
 from .tokenizer_files import read_tokenizer
+from .towers import BESIDE, TEXT_NAMES, decoder_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -207,9 +208,13 @@ def _tokenizer(source: Source, progress: Progress) -> Any:
 def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     if source.config:
         return random_targets.build(source.config, dtype, device)
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
+    config = AutoConfig.from_pretrained(str(source.folder), trust_remote_code=False, local_files_only=True)
+    is_tower = (decoder := decoder_config(config)) is not config
     options: dict[str, Any] = {
+        "config": decoder,
+        "key_mapping": TEXT_NAMES if is_tower else None,
         "dtype": dtype,
         "device_map": choose(device).device_map,
         "trust_remote_code": False,
@@ -222,26 +227,28 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
         model, report = _unpacked(source.folder, published_config["quantization_config"], options)
     else:
         model, report = AutoModelForCausalLM.from_pretrained(str(source.folder), **options)
-    if missing := sorted(report["missing_keys"]):
-        raise UsageError(
-            f"the weights of {source.name!r} are not those of a {type(model).__name__}: {len(missing)} parameters "
-            f"are missing, such as {missing[0]}"
-        )
+    surplus = sorted(key for key in report["unexpected_keys"] if is_tower and not key.startswith(BESIDE))
+    for names, what in ((sorted(report["missing_keys"]), "missing"), (surplus, "too many")):
+        if names:
+            raise UsageError(
+                f"the weights of {source.name!r} are not those of a {type(model).__name__}: {len(names)} parameters "
+                f"are {what}, such as {names[0]}"
+            )
     return model.eval().requires_grad_(False)
 
 
 def _unpacked(folder: Path, quantization: dict[str, Any], options: dict[str, Any]) -> Any:
     """What from_pretrained returns for a model in the folder, of whose weights some are to be unpacked."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, GenerationConfig
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, GenerationConfig
 
     from .unpack import unpacked
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    del config.quantization_config
+    config = options["config"]
+    vars(config).pop("quantization_config", None)
     if (folder / "generation_config.json").is_file():
         options["generation_config"] = GenerationConfig.from_pretrained(folder, local_files_only=True)
     weights = unpacked(weights_files(folder), quantization, options["dtype"])
-    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].from_pretrained(None, config=config, state_dict=weights, **options)
+    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].from_pretrained(None, state_dict=weights, **options)
 
 
 def _explained(target: str, call, *arguments):

@@ -19,6 +19,7 @@ from ..progress import Progress, silent
 from ..strict_json import parse
 from . import default_model
 from .tokenizer_files import FILE, read_tokenizer
+from .towers import decoder_config
 
 if TYPE_CHECKING:
     import torch
@@ -148,7 +149,7 @@ def _without_memory(path: Path, dtype: torch.dtype) -> PreTrainedModel:
 
     raw = read_config(path)
     try:
-        config = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
+        config = decoder_config(CONFIG_MAPPING[raw["model_type"]].from_dict(raw))
         for part in (config, config.get_text_config()):
             for name in ENDS:
                 setattr(part, name, None)

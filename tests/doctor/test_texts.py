@@ -12,8 +12,8 @@ from engine.analysis.costs import Costs
 from engine.cli.doctor import PROMPTS as OWN
 from engine.core.interfaces import Draft
 from engine.core.spec import SamplingParams
-from engine.doctor.checkup import NOWHERE, placed, slowest, struck, uncovered
-from engine.doctor.findings import Finding
+from engine.doctor.checkup import NOWHERE, Checkup, placed, slowest, struck, uncovered
+from engine.doctor.findings import Finding, is_broken
 from engine.doctor.text_kinds import template_findings, text_findings
 from engine.doctor.trial import run
 from engine.studies.prompts.prompts import FilePrompt
@@ -21,6 +21,7 @@ from engine.text import encode_prompt
 from engine.what_if.judged import WhatIf
 from engine.what_if.tables import Table, Text
 from tests.helpers.heads import HEADS
+from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, trained
 
 EAGLE3 = f"eagle3:{HEADS['eagle3']}"
@@ -44,6 +45,20 @@ def test_a_template_that_the_head_was_not_trained_on_is_doubted_with_its_remedy(
     plain, chat = rates(found)
     assert (found.check, found.level) == ("chat template", "doubt") and plain > chat + 10, found
     assert found.says.count("mean acceptance length") == 2 and found.change.startswith("Send plain text")
+
+
+def test_a_chat_that_the_template_refuses_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One system message among the prompts, and nothing would be said of the drafter; or of the wrong prompt."""
+    template = "{{ raise_exception('No system role') if messages[0].role == 'system' }}{{ messages[0].content }}"
+    monkeypatch.setattr(trained().tokenizer, "chat_template", template)
+    chat = FilePrompt(1, "", "x", (("system", "x"), ("user", "x")))
+    checkup = Checkup(str(TRAINED), "ngram")
+    found = [*checkup.with_tokens(trained, [chat, FilePrompt(2, "", PROMPTS[0])], PARAMS)]
+    (refused,) = [each for each in found if each.check == "prompt"]
+    assert "line 1" in refused.says.casefold() and "No system role" in refused.says and not is_broken(found)
+    assert {each.prompt for each in found} <= {None, 1} and "worth it" in {each.check for each in found}
+    (failed,) = checkup.with_tokens(trained, [chat], PARAMS)
+    assert (failed.level, failed.check) == ("fault", "race") and "No system role" in failed.says
 
 
 def test_thinking_is_tried_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,5 +125,5 @@ def test_the_slowest_prompt_and_what_is_ok() -> None:
     """A link to a prompt that gains, or from a line without anything to see."""
     assert slowest([EMPTY, RIGHT], [2.0, 1.5], "d") == (1, None)
     assert slowest([EMPTY, RIGHT], [1.0, 4.0], "d") == (0, None)
-    found = placed([Finding("ok", "a", ""), Finding("doubt", "b", "")], (1, None))
-    assert [(each.prompt, each.position) for each in found] == [(None, None), (1, None)]
+    found = placed([Finding("ok", "a", ""), Finding("doubt", "b", "")], (1, None), [0, 2])
+    assert [(each.prompt, each.position) for each in found] == [(None, None), (2, None)]

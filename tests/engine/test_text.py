@@ -3,6 +3,8 @@ model's): prompts, pieces and endings."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -141,16 +143,17 @@ def test_every_end_token_is_known():
     assert end_token_ids(SimpleNamespace(eos_token_id=None), None, SimpleNamespace(eos_token_id=None)) == frozenset()
 
 
-def test_penalties_that_no_lane_applies_are_said_once():
+def test_penalties_that_no_lane_applies_are_said_once(tmp_path):
     """A server applies them by default: what it accepts would be blamed on the server, or on the drafter."""
-    model = prepared("llama")
+    model, given = prepared("llama"), {"repetition_penalty": 1.3, "no_repeat_ngram_size": 0, "suppress_tokens": [10]}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"repetition_penalty": 1.3, "no_repeat_ngram_size": 0, "suppress_tokens": [10]}.items():
+        for name, value in given.items():
             patch.setattr(model.model.generation_config, name, value)
         says = "generation_config.json (repetition_penalty 1.3, suppress_tokens) are not applied here"
         assert circumstances(model)["runs"]["sentence"].count(says) == 1
-        checkup = Checkup(str(TRAINED), "ngram").with_tokens(lambda: model, [], SamplingParams())  # type: ignore[arg-type]
-        assert says in next(checkup).says
+    folder = shutil.copytree(TRAINED, tmp_path / "model")
+    (folder / "generation_config.json").write_text(json.dumps(given))
+    assert [says in found.says for found in Checkup(str(folder), "ngram").before_weights()] == [True]
     assert "generation_config" not in circumstances(model)["runs"]["sentence"]
 
 

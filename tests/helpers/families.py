@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import transformers
 
+from engine.loading.random_targets import ENDS
 from tests.helpers.tiny import BASE, DELTA, ROPE, build
 
 # Wider than the comparison with the stock model that `prepare` makes: what it does not see must be known otherwise.
@@ -43,9 +44,11 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "granite with sinks": ("GraniteSWAForCausalLM", "GraniteSWAConfig", SLIDING),
     "llama, dynamic rope": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "rope_parameters": DYNAMIC}),
     "llama, yarn": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "rope_parameters": YARN}),
+    "afmoe": ("AfmoeForCausalLM", "AfmoeConfig", {**HEADS, "num_dense_layers": 3, "num_hidden_layers": 3}),
     "bamba": ("BambaForCausalLM", "BambaConfig", MAMBA),
     "bloom": ("BloomForCausalLM", "BloomConfig", {**OTHER, "hidden_size": 64}),
     "mixtral": ("MixtralForCausalLM", "MixtralConfig", EXPERTS),
+    "modernbert decoder": ("ModernBertDecoderForCausalLM", "ModernBertDecoderConfig", SMALL | dict.fromkeys(ENDS, 0)),
     "olmo hybrid": ("OlmoHybridForCausalLM", "OlmoHybridConfig", HYBRIDS),
     "olmo 3": ("Olmo3ForCausalLM", "Olmo3Config", {**SLIDING, "layer_types": OLMO}),
     "persimmon": ("PersimmonForCausalLM", "PersimmonConfig", SMALL),

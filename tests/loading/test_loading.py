@@ -160,7 +160,6 @@ DAMAGES = {
     "a layer too many": (_change(num_hidden_layers=64, layer_types=["full_attention"] * 64), "parameters are missing"),
     "an unknown architecture": (_change(model_type="nonesuch"), "cannot load"),
     "no language model": (_change(model_type="vit", architectures=["ViTModel"]), "cannot load"),
-    "text and images": (_change(model_type="llava", architectures=["LlavaForConditionalGeneration"]), "LlavaForC"),
     "no tokenizer": (
         lambda folder: [(folder / name).unlink() for name in ("tokenizer.json", "tokenizer_config.json")],
         "cannot load",

@@ -16,7 +16,15 @@ from engine.core.errors import RaceError, UnsupportedModel, UsageError
 from engine.kernels.cpu.kernels import CpuKernels
 from engine.kernels.torch import Kernels
 from engine.layers.attention import caches
-from engine.layers.published import cache_bytes, num_parameters, quantised, refusal, unpacking
+from engine.layers.published import (
+    NEVER_ALONE,
+    WRITES,
+    cache_bytes,
+    num_parameters,
+    quantised,
+    refusal,
+    unpacking,
+)
 from engine.loading.loading import load
 from engine.loading.sources import find
 from engine.runner.prepare import prepare
@@ -210,10 +218,15 @@ def test_other_names_for_sizes_are_left_to_the_engine(config):
 
 
 def test_what_transformers_loads_as_no_language_model_is_refused_by_name():
-    """Mistral 3 would be fetched whole, and then refused in transformers' words; or Gemma 3, which runs, be refused."""
+    """What has no decoder of its own would be fetched whole, and then refused in transformers' words; or what has one,
+    such as LLaVA, which states hardly a size of it, be refused, or be said to take no memory."""
     for kind, name in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items():
-        why = refusal({"model_type": kind, "architectures": [name], "text_config": {"n_head": 4}})
-        assert (name in why) == (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), (kind, why)
+        runs = kind in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        alone = kind not in NEVER_ALONE and any(part in name for part in WRITES)
+        for text, loads in (("nonesuch", False), ("llama", runs or alone)):
+            why = refusal(config := {"model_type": kind, "architectures": [name], "text_config": {"model_type": text}})
+            assert (name not in why) == loads, (kind, text, why)
+    assert num_parameters(config) == pytest.approx(6_738_415_616, rel=1e-3)  # what a part leaves out is as in its type
 
 
 @pytest.mark.parametrize(
@@ -226,7 +239,7 @@ def test_what_transformers_loads_as_no_language_model_is_refused_by_name():
 def test_a_repository_is_refused_by_its_config_alone(name, why, monkeypatch, tmp_path):
     """The command line would fetch 18 GB of Gemma 2, and then say that it does not run; or 65 GB of 4 bits, and then
     run out of memory for 16."""
-    monkeypatch.setattr(TorchKernels, "free_bytes", lambda self: 200 * 10**9)
+    monkeypatch.setattr(Kernels, "free_bytes", lambda self: 200 * 10**9)
     with config_hub(monkeypatch, PUBLISHED) as hub:
         ask_at(monkeypatch, hub.address, tmp_path)
         with pytest.raises((UsageError, RaceError), match=why):
