@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -30,30 +29,6 @@ def test_a_race_through_the_server(server) -> None:
     assert recording["verdicts"]["speculative"]["kind"] == "identical_bits"
     assert recording["spec"]["params"]["max_new_tokens"] == ORDER["max_new_tokens"]
     assert set(over["metrics"]) == {"plain", "baseline", "speculative"} and over["speedup"] > 0
-
-
-def test_stop_ends_the_race_and_the_next_works(server) -> None:
-    """Stop that comes back after the race has ended is no stop."""
-    visitor = server.visitor("stopper")
-    watched = Watched(visitor, **LONG)
-    watched.until("running")
-    time.sleep(0.2)
-    asked = time.monotonic()
-    visitor.stop()
-    assert watched.until("stopped") - asked < 0.5
-    assert server.visitor("after-stop").race()[-1]["state"] == "finished"
-
-
-def test_two_visitors_take_turns(server) -> None:
-    """The second sees its place in the queue, and starts when the first is done."""
-    first = Watched(server.visitor("first"), **{**LONG, "max_new_tokens": 120})
-    first.until("running")
-    second = Watched(server.visitor("second"))
-    second.until("waiting")
-    assert "1 race ahead of you" in second.frames[0]["status"]["text"]
-    second.until("finished")
-    # The last frame of the first holds the whole race, and is made when the device is free again.
-    assert -0.5 <= second.until("preparing") - first.until("finished") < 1.5
 
 
 def test_made_up_names_do_not_fill_the_line(server) -> None:

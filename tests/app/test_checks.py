@@ -87,13 +87,6 @@ def test_every_published_model_is_offered_or_refused_for_what_it_is(monkeypatch)
         assert "\n" not in said and not said.endswith(".")
 
 
-def test_what_the_page_offers_on_an_h100(monkeypatch):
-    """Weights of a drafter would be fetched for a list; or a pair would be offered unseen."""
-    catalogue = load(looked(monkeypatch, CONFIGS, on_hub()))
-    assert catalogue.default.target == "Qwen/Qwen3-8B" and HEADLINE in {pair.target for pair in catalogue.runnable}
-    assert not any(offer.reason == NOT_CHECKED for offer in catalogue.offers)
-
-
 SERVED = [({}, NOT_THERE), ({HEADLINE: None}, NO_CONFIG), ({HEADLINE: b"{"}, DAMAGED), ({HEADLINE: [1]}, DAMAGED),
           ({HEADLINE: {**PUBLISHED[LLAMA], "hidden_size": "wide"}}, DAMAGED)]  # fmt: skip
 UNREAD = "needs the drafter owner/head, which this engine does not read: "

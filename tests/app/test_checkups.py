@@ -38,26 +38,19 @@ CHATS = json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "ass
 class Backend:
     """Finds these, one after the other, each after `progress` was called for a while."""
 
-    def __init__(self, *findings: Finding | Exception, each_s: float = 0.02) -> None:
-        self._findings, self._each_s = findings, each_s
-        self.is_running = False
+    def __init__(self, *findings: Finding) -> None:
+        self._findings = findings
 
     def examined(self, request: CheckUpRequest) -> dict[str, Any]:
         return {"target": request.pair.target, "drafter": request.drafter}
 
     def check_up(self, request: CheckUpRequest, progress: Any) -> Iterator[Finding]:
-        self.is_running = True
-        try:
-            for found in self._findings:
-                ends = time.monotonic() + self._each_s
-                while time.monotonic() < ends:
-                    progress("prompt 1 of 3", 0.3)
-                    time.sleep(0.002)
-                if isinstance(found, Exception):
-                    raise found
-                yield found
-        finally:
-            self.is_running = False
+        for found in self._findings:
+            ends = time.monotonic() + 0.02
+            while time.monotonic() < ends:
+                progress("prompt 1 of 3", 0.3)
+                time.sleep(0.002)
+            yield found
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +62,7 @@ def request(**asked: Any) -> CheckUpRequest:
     return read_check_up(CATALOGUE, SETTINGS, asked)
 
 
-def frames_of(*findings: Finding | Exception, asked: CheckUpRequest | None = None) -> list[dict[str, Any]]:
+def frames_of(*findings: Finding, asked: CheckUpRequest | None = None) -> list[dict[str, Any]]:
     check_ups = StudiesOf(partial(CheckUp, Backend(*findings)), RaceQueue())
     return asyncio.run(watch(check_ups, "a", order=asked or request()))
 
@@ -96,32 +89,6 @@ def test_a_turn_is_raced_as_it_was_checked(chat: bool | None) -> None:
     asked = replace(asked, pair=replace(asked.pair, chat=chat))
     found = frames_of(FAULTY, asked=asked)[-1]["races"]["1"]
     assert found["chat"] is chat if chat is not None else found is None
-
-
-def test_a_check_up_waits_its_turn_and_gives_it_back() -> None:
-    """A check-up next to a race on one device; two of one visitor; a Stop that the device does not notice, or that
-    loses what was found."""
-    backend, queue = Backend(OK, *[FAULTY] * 999), RaceQueue()
-    check_ups = StudiesOf(partial(CheckUp, backend), queue, "a check-up")
-
-    async def all_of_it() -> dict[str, Any]:
-        race = queue.enter("b", "at b")
-        one = asyncio.create_task(watch(check_ups, "a", order=request()))
-        await asyncio.sleep(0.03)
-        assert not backend.is_running
-        with pytest.raises(UsageError, match="already have a check-up running here; stop it first"):
-            await watch(check_ups, "a", order=request())
-        race.leave()
-        while not backend.is_running:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.1)
-        check_ups.stop("a")
-        last = (await one)[-1]
-        assert queue.is_empty and not backend.is_running
-        return last
-
-    last = asyncio.run(all_of_it())
-    assert last["state"] == "stopped" and last["report"]["findings"]
 
 
 def test_requests_are_checked() -> None:

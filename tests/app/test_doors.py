@@ -25,7 +25,7 @@ from engine.progress import silent
 from engine.remote.server_race import RemoteRace
 from tests.helpers import FIXTURES
 from tests.helpers.hub import ask_at, config_hub
-from tests.helpers.loopback import Loopback, servers
+from tests.helpers.loopback import Loopback, refusal, servers, sse
 from tests.helpers.loopback_models import counts_drafts, lists_models, writes
 
 ROOM = Room(64 * GIB, "bfloat16", graphs=False)
@@ -249,6 +249,23 @@ def test_a_key_stays_with_its_server(two: list[Loopback]) -> None:
     tried(doors, two[0].url, two[1].url, key="", model="other")
     assert all(f"Bearer {KEY}" in head for head in two[0].headers) and two[0].headers
     assert not any("uthorization" in head for head in two[1].headers) and two[1].headers
+
+
+@pytest.mark.parametrize("status", [200, 302, 401, 404, 500])
+def test_a_key_that_a_server_echoes_is_not_shown(status: int, two: list[Loopback]) -> None:
+    """The owner's key in the dialog, and in a picture of it, since a server or a proxy before it quotes requests."""
+
+    async def echoing(path: str, body: Any) -> Any:
+        said = json.dumps({"error": {"message": f"for {KEY}"}}).encode()
+        if status == 200:
+            yield b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + sse({"error": KEY})
+        else:
+            yield refusal(status, said, f"Location: http://127.0.0.1:1/{KEY}\r\n")
+
+    two[0].answer, two[0].pages = echoing, {}
+    found = tried(Doors(EitherBackend("auto", "cpu", False)), two[0].url, model="m")
+    assert any(KEY in head for head in two[0].headers), "the key did not reach its server"
+    assert KEY not in json.dumps(found) and (status == 302 or "[hidden]" in json.dumps(found)), found
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
 from engine.core.errors import RaceError
 from tests.helpers.races import fixed_race
@@ -131,18 +130,3 @@ async def test_what_did_not_run_to_its_end_gets_nothing(how) -> None:
     stage.stop("a")
     assert (await task)[-1]["state"] == how
     assert not backend.asked and stage.stop("a") == 0
-
-
-def test_a_wait_is_told_without_what_nobody_waits_for() -> None:
-    """Who waits would read that the race before lasts as long as the last one and its tables."""
-    now = [0.0]
-    queue = RaceQueue(lambda: now[0])
-    first = queue.enter("a", "a")
-    assert not first.is_waited_for
-    now[0] = 10.0
-    first.race_over()
-    now[0] = 14.0
-    first.leave()
-    second, third = queue.enter("b", "b"), queue.enter("c", "c")
-    assert second.is_waited_for and not third.is_waited_for
-    assert third.expected_s == 10.0

@@ -14,7 +14,6 @@ import json
 import shutil
 from collections.abc import Callable
 from contextlib import aclosing, nullcontext
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,17 +21,14 @@ from typing import Any
 import pytest
 
 from app.catalogue.catalogue import Pair
-from app.catalogue.request import RaceRequest, StudyRequest
+from app.catalogue.request import RaceRequest
 from app.jobs.backend import TorchBackend
 from app.jobs.loader import Loader
-from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
-from app.jobs.studies import PromptsStudy, StudiesOf
+from app.jobs.studies import StudiesOf
 from engine.core.errors import RaceError
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.loading.loading import load
-from engine.session import TorchRace
-from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import study_file
 from engine.text import StopAt
@@ -220,21 +216,3 @@ def test_nothing_measures_with_a_clock_that_jumps() -> None:
             assert not (isinstance(node, ast.ImportFrom) and node.module == "time"), path
             name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
             assert name not in ("time.time", "time.time_ns", "datetime.now", "datetime.datetime.now"), path
-
-
-def test_a_study_goes_on_after_a_prompt_that_fails(monkeypatch: Any) -> None:
-    """One prompt would cost the study, or be left out without a word."""
-    right = TorchRace.events
-
-    def events(race: TorchRace) -> Any:
-        if race.prompt.text == "second":
-            raise RaceError("the race failed on cpu: no luck")
-        return right(race)
-
-    monkeypatch.setattr(TorchRace, "events", events)
-    prompts = tuple(FilePrompt(i, "k", text) for i, text in enumerate(("def f(", "second", "import "), 1))
-    wanted = StudyRequest(prompts, request().pair, ("ngram",), SamplingParams(max_new_tokens=NUM), "key")
-    last = last_of(StudiesOf(partial(PromptsStudy, Backend()), RaceQueue()), wanted)
-    faults = [row["fault"] for row in last["report"]["rows"]]
-    assert last["state"] == "finished" and faults == ["", "line 2: the race failed on cpu: no luck", ""]
-    assert [row["speedup"] is None for row in last["report"]["rows"]] == [False, True, False]

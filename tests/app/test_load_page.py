@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -90,25 +88,6 @@ def test_a_study_of_servers_waits_and_stops() -> None:
         assert shares == sorted(shares) and shares[-1] == 1 and frames[-1]["state"] == "finished"
         assert [(row["concurrency"], row["asked_before"]) for row in report["levels"]] == [(1, False), (2, False)]
         assert [each["report"] for each in read_saved(json.dumps(report))] == [report]
-
-
-def test_a_study_of_servers_ends_when_its_browser_leaves() -> None:
-    """It would go on at the operator's cost, and keep the servers from others."""
-    with serving(server := Scheduled(pace=20)) as url:
-        page = Page(server, url)
-
-        async def left() -> None:
-            async with aclosing(page.studies.frames("visitor", "address", page.request())) as frames:
-                async for text in frames:
-                    if json.loads(text)["state"] == "running":
-                        break
-            other = page.queue.enter("other", "other")
-            await until(lambda: other.place == 0)
-
-        asyncio.run(left())
-        num_asked = page.num_asked
-        time.sleep(0.2)
-        assert page.num_asked == num_asked
 
 
 HOSTILE: list[dict[str, Any]] = [

@@ -44,19 +44,6 @@ def test_the_queue_is_a_line(moves) -> None:
         assert [ticket.place for ticket in line] == list(range(len(line)))
 
 
-def test_the_expected_wait_is_learnt() -> None:
-    """The expected wait must come from races that really ran."""
-    now = [0.0]
-    queue = RaceQueue(lambda: now[0])
-    first, second, third = (queue.enter(visitor, "here") for visitor in "abc")
-    assert second.expected_s is None
-    now[0] = 10.0
-    first.leave()
-    assert (second.place, second.expected_s, third.expected_s) == (0, 0.0, 10.0)
-    now[0] = 14.0
-    assert third.expected_s == 6.0
-
-
 @pytest.mark.parametrize(
     ("peer", "forwarded", "address"),
     [
@@ -82,30 +69,28 @@ def test_an_address_is_not_made_up(peer, forwarded, address) -> None:
     assert seen == [address]
 
 
-def test_a_race_that_takes_longer_than_usual_is_not_about_to_end() -> None:
-    """It would say "about 1 s" for as long as it takes: then nobody knows, and that is said."""
+@pytest.mark.parametrize(
+    ("before", "lasted", "expected", "usual"),
+    [
+        ((), 0.0, None, 0),
+        ((10.0,), 4.0, 6.0, 10.0),
+        *(((2.0, 8.0), lasted, expected, 5.0) for lasted, expected in ((0.0, 5.0), (3.0, 5.0), (7.0, 1.0))),
+        ((2.0, 8.0), 9.0, math.inf, 0),
+        ((60.0, 2.0, 2.0, 2.0, 2.0), 2.5, 57.5, 2.0),
+    ],
+)
+def test_the_expected_wait_is_learnt(before: Any, lasted: float, expected: float | None, usual: float) -> None:
+    """A wait that comes from no race that ran, or holds the tables of one; "about 1 s" for as long as a race takes that
+    is longer than all; or the tenth would read minutes, because the first race waited for the model to load."""
     now = [0.0]
     queue = RaceQueue(lambda: now[0])
-    for seconds in (2.0, 8.0):
+    for seconds in before:
         ticket = queue.enter("a", "at a")
         now[0] += seconds
+        ticket.race_over()
+        now[0] += 4.0  # while its tables are made
         ticket.leave()
-    queue.enter("a", "at a")
-    second = queue.enter("b", "at b")
-    for lasted, expected in ((0.0, 5.0), (3.0, 5.0), (7.0, 1.0), (9.0, math.inf)):
-        now[0] = 10.0 + lasted
-        assert second.expected_s == expected
-
-
-def test_one_race_that_took_very_long_is_no_rule() -> None:
-    """The first race waits for the model to load: the tenth in the queue would read minutes instead of seconds."""
-    now = [0.0]
-    queue = RaceQueue(lambda: now[0])
-    for seconds in (60.0, 2.0, 2.0, 2.0, 2.0):
-        ticket = queue.enter("a", "at a")
-        now[0] += seconds
-        ticket.leave()
-    waiting = [queue.enter(visitor, f"at {visitor}") for visitor in "abcdefghijk"]
-    now[0] += 1.9
-    ahead = waiting[-1].expected_s - waiting[1].expected_s
-    assert ahead == 9 * 2.0
+    first, second, *_, last = (queue.enter(visitor, f"at {visitor}") for visitor in "abcdefghijk")
+    now[0] += lasted
+    assert (first.expected_s, second.expected_s) == (None if expected is None else 0.0, expected)
+    assert not usual or last.expected_s - second.expected_s == 9 * usual

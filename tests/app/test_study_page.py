@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_PROMPT_CHARS, Limits
@@ -23,6 +22,7 @@ from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import result
 from tests.helpers.machines import SMALL
+from tests.helpers.races import JSON_VALUES
 from tests.helpers.staged import until, watch
 
 CATALOGUE = load(SMALL)
@@ -191,14 +191,7 @@ def test_which_drafters_race() -> None:
         read_study(CATALOGUE, {**values, "drafter": "eagle3:/srv/weights"}, asked())
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@given(JSON, JSON, JSON)
+@given(JSON_VALUES, JSON_VALUES, JSON_VALUES)
 def test_nothing_that_a_browser_sends_breaks_it(given_: Any, kept: Any, rows: Any) -> None:
     """A value of any shape ends in one sentence, or as a study."""
     key = request().key

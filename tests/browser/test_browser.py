@@ -257,16 +257,6 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     other.wait_for_function("document.querySelector('input[value=coupled]').checked")
 
 
-def test_at_temperature_0_both_rules_are_one(tab: Any) -> None:
-    """The control says so; a verdict that said anything else would contradict it."""
-    settings(tab, Maximum_length="16", Temperature="0")
-    choose_odds(tab)
-    assert "No difference at temperature 0." in tab.inner_text("#page-advanced")
-    run_race(tab)
-    tab.wait_for_selector('.pf-verdict[data-kind="identical_bits"]')
-    assert ODDS not in words(tab, "titleFacts") and "greedy" in words(tab, "titleFacts")
-
-
 def test_the_python_of_the_api_page_is_python(visitor: Any) -> None:
     """A default with line breaks would be quoted unescaped: whoever copies it gets a syntax error. Not `visit`:
     Gradio's page asks for parts that are switched off (404), at times after the test."""

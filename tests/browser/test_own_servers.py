@@ -18,14 +18,10 @@ from tests.helpers.loopback_models import WORDS as WRITTEN
 from tests.helpers.loopback_models import lists_models, writes
 from tests.helpers.page_browser import (
     UNREADABLE,
-    close_settings,
     loaded,
     new_race,
-    open_settings,
     open_tab,
-    run_race,
     saved,
-    settings,
     watched,
 )
 from tests.helpers.pageserver import TARGET, served
@@ -235,64 +231,4 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert KEY not in tab.content()
         assert sum(KEY in request for request in posted) == 1
         assert tab.problems == []
-        context.close()
-
-
-def test_back_from_servers_nothing_of_them_is_left(browser: Any, page_cache: Any) -> None:
-    """The model that races again would keep another drafter and the count of characters, a race in a recording's place
-    differ without a word, and a new session call servers ready that have ended, or race them in silence."""
-    drafter = f"hybrid:ngram+draft_model:{TARGET.replace('target', 'draft')}"
-    arguments = "--target", TARGET, "--drafter", drafter, "--dtype", "float32"
-    field = "#page-panel [aria-label='{}']"
-
-    def choose(tab: Any, model: str) -> None:
-        open_settings(tab)
-        tab.click(f"#page-panel label:has-text('{model}')")
-        close_settings(tab)
-
-    with served(page_cache, *arguments) as server:
-        context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
-        tab = open_tab(context, server.url, seen=False)
-        tab.click("#page-example-sql")
-        tab.wait_for_function("window.photofinish.state.race === 'recorded-sql'")
-        assert tab.input_value(field.format("Draft length (k)")) == "7"
-        tab.wait_for_selector(".page-count >> text=tokens")
-        with servers(writes(), writes(3)) as found:
-            for each in found:
-                each.pages |= lists_models("a/model")
-            yours = Dialog(tab)
-            yours.open(what="servers")
-            yours.fill(url=found[0].url, url2=found[1].url)
-            before = tab.evaluate("window.photofinish.state.race")
-            tab.click(yours["start"])
-            new_race(tab, before, "finished")
-            tab.wait_for_selector("[data-ref=statusText] >> text=Unlike the recording: a/model.")
-            tab.wait_for_selector("#page-model >> text=a/model on 2 servers is ready.")
-            tab.wait_for_selector(".page-count >> text=characters")
-        choose(tab, TARGET)
-        tab.wait_for_selector(f"#page-model >> text={TARGET} is ready")
-        tab.wait_for_selector(".page-count >> text=tokens")
-        values = [tab.input_value(field.format(name)) for name in ("Drafter", "Draft length (k)")]
-        assert values == ["n-gram, else draft model tests/fixtures/trained/draft", "7"]
-        tab.click("#page-example-sql")
-        tab.wait_for_function("window.photofinish.state.race === 'recorded-sql'")
-        settings(tab, Maximum_length="16")
-        run_race(tab)
-        tab.wait_for_selector(f"[data-ref=statusText] >> text=Unlike the recording: {TARGET}.")
-        whole = tab.text_content("[data-ref=paceNote]")
-        assert (
-            "k = 7, at most 16 tokens, as a chat message; the recording: gemma-3-270m, n-gram, else EAGLE-3 head, auto"
-            in whole
-        )
-
-        other = open_tab(context, server.url, seen=False)
-        assert TARGET in other.inner_text("#page-model"), "what was chosen last"
-        choose(other, "a/model on 2 servers")
-        gone = "a/model on 2 servers cannot be raced now: the server of lane plain cannot be reached"
-        other.wait_for_selector(f"#page-model >> text={gone}")
-        before = other.evaluate("window.photofinish.state.race")
-        other.click("#page-race-button")
-        new_race(other, before, "finished")
-        assert "This lane failed: the server of lane plain cannot be reached" in other.inner_text("#race")
-        assert tab.problems == other.problems == []
         context.close()

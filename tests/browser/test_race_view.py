@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.jobs.frames import frame_json
 from engine.analysis.breakdown import compared
 from engine.core.errors import UsageError
-from engine.core.events import text_of
+from engine.core.events import steps, text_of
 from engine.recordings.recording import checked
 from tests.helpers.broken_races import SHORT, TIMES
 from tests.helpers.page_browser import saved
@@ -36,23 +37,31 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.races import events_of, fixed_race, recordings, servers_races
+from tests.helpers.races import as_trees, events_of, fixed_race, recordings, servers_races
 from tests.helpers.steps_apart import steps_of
 
 pytestmark = pytest.mark.browser
 RACE = race_over(words_of(TEXT, 3), hit=0.82)
 RACE_IDS = map(str, itertools.count())
+ASIDE = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(step =>
+    [step.dataset.lane, +step.dataset.step, +(step.querySelector('.pf-aside')?.dataset.count ?? 0)])"""
 VERDICT = "document.querySelector('[data-ref=verdict]').dataset.kind"
 
 
 @settings(max_examples=12)
-@given(recorded=recordings() | servers_races(recordings()), failing=recordings(failing=True))
-def test_the_dom_is_the_event_stream(shared_page: Any, recorded: dict[str, Any], failing: dict[str, Any]) -> None:
-    """A highlight found any other way than by its event would mark the wrong token."""
-    for one in (recorded, failing):
+@given(recordings() | servers_races(recordings()), recordings(failing=True), recordings(), st.integers(0, 99))
+def test_the_dom_is_the_event_stream(shared_page: Any, recorded: Any, failing: Any, chains: Any, seed: int) -> None:
+    """A highlight found any other way than by its event would mark the wrong token; of a tree, a token of a dropped
+    branch or a struck one from another place, or dropped ones that nobody counts."""
+    for one in (recorded, failing, trees := as_trees(chains, random.Random(seed))):
         feed(shared_page, one, race_id=next(RACE_IDS), every=2)
-        assert shared_page.evaluate(TOKENS) == expected(one)
+        shown = shared_page.evaluate(TOKENS)
+        assert shown == expected(one)
         assert shared_page.problems == []
+    for (lane, index, tokens), (*same, aside) in zip(shown, shared_page.evaluate(ASIDE), strict=True):
+        step = steps(events_of(trees), lane)[index]
+        struck = sum(kind == "rejected" for kind, *_ in tokens)
+        assert same == [lane, index] and aside == len(step.drafted) - step.num_accepted - struck
 
 
 def test_a_broken_connection_is_repaired_and_any_lane_time_is_shown(page: Any) -> None:
@@ -304,22 +313,24 @@ def test_what_belongs_to_a_race_is_said_of_it_alone(page: Any) -> None:
 
 
 def test_another_pace_than_the_recordings_is_said(page: Any) -> None:
-    """Half the recorded tokens per second, and nothing says that this is the machine."""
+    """Half the recorded tokens per second, and nothing says that this is the machine; or other settings, not a word."""
     page.evaluate(
         """text => { window.fetch = async () => ({ ok: true, text: async () => text });
         document.body.insertAdjacentHTML('beforeend',
           '<div id="page-presets"><button id="page-example-a">A</button></div>'); }""",
         json.dumps(SHORT),
     )
-    slow = copy.deepcopy(SHORT)
+    slow, other = copy.deepcopy(SHORT), copy.deepcopy(SHORT)
+    other["spec"]["params"]["top_p"] = 0.9
     for event in (event for event in slow["events"] if event["lane"] == "plain"):
         event.update({key: 2 * value for key, value in event.items() if key in TIMES})
-    for race, says in ((slow, [pytest.approx(0.5, abs=0.02)]), (SHORT, [])):
-        sent = frames(race, race_id=f"live {bool(says)}", every=90)
+    for race, says in ((slow, [pytest.approx(0.5, abs=0.02)]), (SHORT, []), (other, [])):
+        sent = frames(race, race_id=f"live {id(race)}", every=90)
         show(page, [{**frame, "name": "A"} for frame in sent])
         page.wait_for_timeout(100)  # the recording arrives later
         assert [float(x) for x in re.findall(r"at (\d\.\d\d)× its speed", words(page, "paceNote"))] == says
         assert ("the recording's speed" in words(page, "statusText")) == bool(says)
+        assert ("Unlike the recording: top-p 0.9." in words(page, "statusText")) == (race is other)
 
 
 def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:

@@ -117,11 +117,12 @@ def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any)
 
 
 def test_each_word_of_the_field_is_explained_where_it_stands(page: Any) -> None:
-    """A plain word whose term nobody finds: of a figure, a mark or a time."""
+    """A plain word whose term nobody finds: of a figure, a mark or a time; or a rule that makes no difference."""
     for temperature, term in ((0, "Greedy: always the likeliest token."), (1, "The seed fixes the random numbers.")):
         recording = json.loads(json.dumps(SHORT))
-        recording["spec"]["params"]["temperature"] = temperature
+        recording["spec"]["params"]["temperature"], recording["spec"]["lanes"][-1]["rule"] = temperature, "rejection"
         feed(page, recording, race_id=str(temperature), every=90)
+        assert ("same probabilities" in words(page, "titleFacts")) == bool(temperature)
         assert page.get_attribute("[data-ref=titleFacts]", "title").endswith(term)
     for kind in (
         "[data-ref=leftName], .pf [data-ref=rightName]",

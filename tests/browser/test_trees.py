@@ -3,17 +3,14 @@ dropped is lost. What a step did is computed, and tested, without a page: tests/
 
 from __future__ import annotations
 
-import itertools
 import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from engine.core.events import steps
-from tests.helpers.race_pages import SETTLED, TEXT, TOKENS, expected, feed, opened, race_over, words_of
-from tests.helpers.races import as_trees, events_of, recordings
+from tests.helpers.race_pages import SETTLED, TEXT, feed, opened, race_over, words_of
+from tests.helpers.races import as_trees, events_of
 from tests.helpers.steps_apart import taken_apart
 
 pytestmark = pytest.mark.browser
@@ -22,8 +19,6 @@ TREES = taken_apart(
 )
 STEPS = steps(events_of(TREES), "speculative")
 BRANCHED = [step for step in STEPS if step.parents]
-ASIDE = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(step =>
-    [step.dataset.lane, +step.dataset.step, +(step.querySelector('.pf-aside')?.dataset.count ?? 0)])"""
 NODES = """() => [...document.querySelectorAll('.pf-one-guess')].map(node => {
     const { x, y, width } = node.getBoundingClientRect();
     return { r: +node.dataset.place, x, y, width, text: node.querySelector('.pf-one-word').textContent,
@@ -43,24 +38,6 @@ def opened_at(page: Any, index: int) -> None:
     for _ in range(index):
         page.keyboard.press("ArrowRight")
     page.evaluate(SETTLED)
-
-
-RACE_IDS = map(str, itertools.count())
-
-
-@settings(max_examples=12)
-@given(recorded=recordings(), seed=st.integers(0, 99))
-def test_text_shows_the_kept_path_and_counts_the_rest(shared_page: Any, recorded: dict[str, Any], seed: int) -> None:
-    """A token of a dropped branch in the text, a struck one from another place, or dropped ones that nobody counts."""
-    race = as_trees(recorded, random.Random(seed))
-    feed(shared_page, race, race_id=next(RACE_IDS), every=2)
-    shown = shared_page.evaluate(TOKENS)
-    assert shown == expected(race)
-    for (lane, index, tokens), (*same, aside) in zip(shown, shared_page.evaluate(ASIDE), strict=True):
-        step = steps(events_of(race), lane)[index]
-        struck = sum(kind == "rejected" for kind, *_ in tokens)
-        assert same == [lane, index] and aside == len(step.drafted) - step.num_accepted - struck
-    assert shared_page.problems == []
 
 
 def test_every_token_of_a_tree_is_in_its_popover(page: Any) -> None:

@@ -20,7 +20,6 @@ from tests.helpers.race_pages import frames, words
 pytestmark = pytest.mark.browser
 CSV = RACES / "csv_to_json.json"
 SENTENCES = "#page-why .page-chart-sentence"
-NOTHING = "#page-why >> text=There is nothing to compare >> nth=3"
 SHOWN = """() => { const figures = document.querySelector('#page-why');
   return !figures.classList.contains('page-stale') && !document.querySelector('[data-ref=cheats]').disabled; }"""
 OUTSIDE = """() => ['.pf-title', '.pf-board', '.pf-verdict', '.pf-bar', '.pf-lanes'].map(
@@ -137,21 +136,6 @@ def test_figures_requested_while_others_are_drawn_come_too(tab: Any) -> None:
     tab.unroute("**/run/predict*")
     tab.wait_for_function(SHOWN, timeout=10_000)
     assert words(tab, "cheatRatio") == f"{cheats(compared_of(read(file)))['ratios'][0]:.2f}×"
-
-
-def test_a_race_of_a_stranger_and_one_without_a_ratio(tab: Any, tmp_path: Path) -> None:
-    """A name from a file that becomes markup; switches that inflate nothing, or a number of the race before."""
-    race = a_race([(3, 2)] * 4)
-    opened(
-        tab, written(tmp_path, json.loads(json.dumps(race).replace('"ngram"', '"<img src=x onerror=window.ran=1>"')))
-    )
-    assert tab.evaluate("window.ran") is None and tab.locator("#page-why img").count() == 0
-    race["events"] = [event for event in race["events"] if event["lane"] == "speculative"]
-    race["spec"]["lanes"] = [lane for lane in race["spec"]["lanes"] if lane["role"] == "speculative"]
-    race["verdicts"] = {}
-    tab.set_input_files("[data-ref=file]", written(tmp_path, race))
-    tab.wait_for_selector(NOTHING)
-    assert tab.is_disabled("[data-cheat=eager]") and words(tab, "cheatRatio") == "–"
 
 
 def test_while_nothing_is_known_there_is_nothing_to_switch(page: Any) -> None:

@@ -24,6 +24,7 @@ from app.jobs.recorded import RACES
 from tests.helpers import ROOT
 from tests.helpers.hostile_recordings import lanes, race, singly, small
 from tests.helpers.pageserver import ORDER, PLANTED, TARGET, Server
+from tests.helpers.races import altered
 
 # How long a tab's stream is read, a program's result is waited for (races that were left have the device before it, for
 # up to GRACE_S), and a bare connection is read; bytes of an answer; how long a call may take, which is more than twice
@@ -137,17 +138,8 @@ def members(good: Mapping[str, list[Any]]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def recordings(draw: st.DrawFn) -> Call:
-    """A recording, as it is or with values replaced, dropped or repeated."""
-    base = json.loads(json.dumps(draw(st.sampled_from(BASES))))
-    for _ in range(draw(st.integers(0, 3))):
-        place, inner = base, base
-        while isinstance(inner, (dict, list)) and inner and draw(st.integers(0, 9)):
-            place, key = inner, draw(st.sampled_from(list(inner) if isinstance(inner, dict) else range(len(inner))))
-            inner = place[key]
-        if place is not inner:
-            place[key] = draw(ODD)
-            if draw(st.booleans()):
-                del place[key]
+    """A recording, as it is or with a value replaced, removed or added."""
+    base = draw(st.sampled_from(BASES) | altered(st.sampled_from(BASES), ODD))
     path = draw(st.sampled_from(["/recordings", "/prompts", "/prompts?name=.csv&whole"]))
     return Call("POST", path, draw(torn(json.dumps(base).encode())))
 

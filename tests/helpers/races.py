@@ -174,6 +174,38 @@ def servers_races(whole: st.SearchStrategy[dict[str, Any]] | None = None) -> st.
     return st.builds(known_in_part, many_lanes() if whole is None else whole, st.randoms(use_true_random=False))
 
 
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**64), 2**64)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+)
+JSON_VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def altered(draw: st.DrawFn, whole: st.SearchStrategy[Any], values: st.SearchStrategy[Any] = JSON_VALUES) -> Any:
+    """One of these recordings with a value somewhere replaced, removed or added."""
+    recorded = copy.deepcopy(draw(whole))
+    at: Any = recorded
+    while True:
+        key = draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
+        if not at[key] or not isinstance(at[key], (dict, list)) or draw(st.integers(0, 3)) == 0:
+            break
+        at = at[key]
+    how = draw(st.sampled_from(["replace", "remove", "add"]))
+    if how == "remove":
+        del at[key]
+    else:
+        at[draw(st.sampled_from(OF_EVENTS + BESIDE)) if how == "add" and isinstance(at, dict) else key] = draw(values)
+    return recorded
+
+
 def with_tables(race: dict[str, Any], rng: random.Random, name: str = "ngram") -> dict[str, Any]:
     """The race with a table that could be its lanes': what each step drafted is the beginning of a draft there."""
     out, events = copy.deepcopy(race), events_of(race)

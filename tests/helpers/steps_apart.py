@@ -14,11 +14,10 @@ from tests.helpers.races import events_of
 SEEDS = 3
 
 
-def taken_apart(recorded: dict[str, Any], seed: int = 1, words: tuple[str, ...] = ()) -> dict[str, Any]:
+def taken_apart(recorded: dict[str, Any]) -> dict[str, Any]:
     """The race with copies and candidates that fit its events: the committed token has the largest score under
-    the race's own seed, a dropped one has not; both lanes have the same numbers at the same place. words: texts of
-    tokens that were never drafted."""
-    out, rng = copy.deepcopy(recorded), random.Random(seed)
+    the race's own seed, a dropped one has not; both lanes have the same numbers at the same place."""
+    out, rng = copy.deepcopy(recorded), random.Random(1)
     params, rule = out["spec"]["params"], out["spec"]["lanes"][-1]["rule"]
     seeds = [params["seed"] + i for i in range(SEEDS)] if params["temperature"] and rule == "coupled" else []
     known = {
@@ -30,7 +29,6 @@ def taken_apart(recorded: dict[str, Any], seed: int = 1, words: tuple[str, ...] 
             *zip(e["drafted"], e["drafted_pieces"], strict=True),
         ]
     }
-    known |= {220_000 + i: word for i, word in enumerate(words)}
     others, rows_at, lanes = list(known), {}, {}
     for lane in out["spec"]["lanes"]:
         if lane["role"] == "plain":

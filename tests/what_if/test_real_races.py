@@ -120,21 +120,6 @@ def test_auto_has_a_table_of_trees_and_is_simulated():
         assert seconds_of(steps) >= found.oracle(lane.spec.drafter, "auto") * (1 - 1e-9), lane.spec
 
 
-def test_a_recording_carries_it_all():
-    """A race that was saved with its tables could not be opened, or would say something else than the race did."""
-    race = held([("ngram", "auto"), (text_of("draft_model"), 3)])
-    clocks = {lane.spec.name: seconds_of(lane.steps) for lane in drafting(race)}
-    events = list(held([("ngram", 2)]).lanes)  # another race in between changes nothing
-    found = members(race)
-    assert events and set(found["oracles"]) == set(clocks)
-    for name, oracle in found["oracles"].items():
-        assert oracle["seconds"] == pytest.approx(oracle["share"] * clocks[name])
-    assert {len(drafts) for drafts in found["tables"].values()} == {28}
-    assert set(found["tables"]) == {"ngram@tree", "ngram", text_of("draft_model")}
-    assert set(found["table_parents"]) == set(found["table_chances"]) == {"ngram@tree"}
-    assert sum(map(sum, found["table_chances"]["ngram@tree"])) > 0
-
-
 @needs_kernels
 def test_a_recording_of_trees_can_be_opened():
     """A race's own trees would be refused as another's."""

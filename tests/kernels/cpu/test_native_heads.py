@@ -17,11 +17,9 @@ from engine.core.errors import RaceError
 from engine.core.sampling.noise import splitmix64
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SamplingParams
-from engine.drafters.auto import AutoDrafter
 from engine.drafters.device_heads import drafter_of
 from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
-from engine.drafters.none import NoDrafter
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.dflash import reason_against_block
@@ -44,7 +42,6 @@ from tests.helpers.heads import (
     rows_of,
     save,
     states,
-    written,
 )
 from tests.helpers.native_kernels import on
 from tests.helpers.tiny import PACKED
@@ -249,19 +246,3 @@ def test_a_trained_head_drafts_as_by_torch():
     by_place = [{step.position: step.drafted for step in each if step.drafted} for each in steps]
     both = [place for place in by_place[0] if place in by_place[1]]
     assert len(both) > 10 and sum(by_place[0][place][0] == by_place[1][place][0] for place in both) >= 0.95 * len(both)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_lanes_write_what_the_baseline_writes(temperature):
-    """What the whole engine is for; with drafts that `auto` ends, and copies behind or in place of them."""
-    target, name = trained("bfloat16"), f"dflash:{HEADS['dflash']}"
-    prompt = target.tokenizer(PROMPTS[0])["input_ids"]
-    expected = written(raced(target, NoDrafter(), prompt, 0, temperature))
-    for text in (name, f"hybrid:ngram+{name}"):
-        fixed = raced(target, made(text, target, 3, prompt=prompt, temperature=temperature), prompt, 3, temperature)
-        inner = made(text, target, 7, prompt=prompt, temperature=temperature, auto_k=True)
-        auto = AutoDrafter(inner, [1 + 0.06 * num for num in range(8)], True, 0.8)
-        for steps in (fixed, raced(target, auto, prompt, 7, temperature)):
-            assert written(steps) == expected and sum(step.num_accepted for step in steps) > 0, text
-        lengths = {len(step.drafted) for step in steps}
-        assert len(lengths) > 1, lengths

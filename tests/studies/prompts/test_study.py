@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from engine.analysis.verdict_words import PAYS, capital
 from engine.cli import main as cli
-from engine.core.errors import UsageError
+from engine.core.errors import RaceError, UsageError
 from engine.core.spec import AUTO, RaceSpec, SamplingParams, lanes_of
 from engine.recordings.recording import checked
 from engine.session import TorchRace
@@ -113,7 +113,8 @@ def test_a_prompt_that_the_model_cannot_be_given_is_named_before_any_race():
 
 
 def test_a_chat_that_the_template_refuses_costs_its_row(monkeypatch):
-    """One system message would stop a log of thousands of chats, and nobody name the way out."""
+    """One system message, or one race that fails, would stop a log of thousands of chats, and nobody name the way
+    out."""
     refuses = "{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}{{ m.content }}"
     monkeypatch.setattr(trained().tokenizer, "chat_template", f"{{% for m in messages %}}{refuses}{{% endfor %}}")
     chats = [FilePrompt(i, "x", "hi", ((role, "hi"), ("user", "hi"))) for i, role in enumerate(("user", "system"), 1)]
@@ -125,6 +126,13 @@ def test_a_chat_that_the_template_refuses_costs_its_row(monkeypatch):
     assert list(study.races({1, 2})) == []
     with pytest.raises(UsageError, match=r"^line 2: .*no system role"):
         race_prompts.Study(trained(), chats[1:], ["ngram"], SamplingParams(max_new_tokens=4))
+
+    def no_luck(race):
+        raise RaceError("no luck")
+
+    monkeypatch.setattr(TorchRace, "events", no_luck)
+    ((lost,),) = study.races({2})
+    assert (lost.fault, lost.speedup) == ("line 1: no luck", None)
 
 
 def test_a_lane_that_fails_stands_in_its_row_and_the_study_goes_on(file, capsys, monkeypatch):
