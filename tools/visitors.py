@@ -35,7 +35,6 @@ from tools import about
 
 LIMITS = "races_per_visitor = 2\nraces_per_address = 8\nmax_new_tokens = 256\n"
 SETTLED_S = 60.0  # memory counts from then on: at first, things are loaded once
-THINK_S = 45.0  # between two races of a visitor, on average
 PROMPTS = (
     ORDER["prompt"],
     "name,age\nAda,36\nGrace,45\nAlan,41\n\nThe same as JSON:\n[",
@@ -67,12 +66,12 @@ class Race:
         self.why = frame["status"]["text"]
 
 
-def visit(url: str, number: int, seed: int, until: float) -> list[Race]:
-    """Come, race one or more times, and go at `until`."""
+def visit(url: str, number: int, seed: int, until: float, think_s: float) -> list[Race]:
+    """Come, race one or more times with pauses of `think_s` seconds on average, and go at `until`."""
     rng, races = random.Random(f"{seed} {number}"), []
     transport = httpx.HTTPTransport(local_address=f"127.0.3.{number % 16 + 1}")
     with httpx.Client(transport=transport, timeout=60) as client:
-        time.sleep(rng.uniform(0, THINK_S))
+        time.sleep(rng.uniform(0, think_s))
         while not races or time.time() < until:
             client.get(url).raise_for_status()
             races.append(race := Race())
@@ -80,7 +79,7 @@ def visit(url: str, number: int, seed: int, until: float) -> list[Race]:
                 _race(Visitor(url, "visitor", client), race, rng)
             except Refused as refused:
                 race.outcome, race.why = "lost" if race.queued else "refused", str(refused)
-            time.sleep(max(0, min(until - time.time(), rng.expovariate(1 / THINK_S))))
+            time.sleep(max(0, min(until - time.time(), rng.expovariate(1 / think_s))))
     return races
 
 
@@ -111,20 +110,20 @@ def inversions(races: Iterable[Race]) -> int:
     return sum(queued < asked and late > early for _, queued, late in begun for asked, _, early in begun)
 
 
-def crowd(server: Server, num: int, seconds: float, seed: int) -> dict[str, Any]:
+def crowd(server: Server, num: int, seconds: float, seed: int, think_s: float = 45.0) -> dict[str, Any]:
     """Visit a page for so long; what came of it."""
     while httpx.get(f"{server.url}/healthz").status_code != 200:
         time.sleep(0.1)
     began, memory, answered = time.time(), list[float](), list[float]()
     with ThreadPoolExecutor(num) as pool:
-        visits = [pool.submit(visit, server.url, i, seed, began + seconds) for i in range(num)]
+        visits = [pool.submit(visit, server.url, i, seed, began + seconds, think_s) for i in range(num)]
         while not all(visit.done() for visit in visits):
             asked = time.time()
             httpx.get(server.url).raise_for_status()
             answered.append(time.time() - asked)
             if asked >= began + min(SETTLED_S, seconds / 2):
                 memory.append(rss_mb(server))
-            time.sleep(1.0)
+            time.sleep(min(1.0, seconds / 4))
     failed = [repr(error) for visit in visits if (error := visit.exception())]
     races = [race for visit in visits if not visit.exception() for race in visit.result()]
     waited = [race.begun - race.queued for race in races if race.begun and race.queued]

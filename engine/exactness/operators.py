@@ -121,9 +121,8 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
     shape, columns = prepared.shape, torch.arange(length, device=prepared.device)
     heads = shape.num_kv_heads * shape.groups
     num_rows = min(ATTENTION_ROWS, length // 2)
-    sinks = [own for module in prepared.model.modules() if isinstance(own := getattr(module, "sinks", None), Tensor)][
-        :1
-    ]
+    owned = (getattr(module, "sinks", None) for module in prepared.model.modules())
+    sinks = [own for own in owned if isinstance(own, Tensor)][:1]
     rounds = max(ATTENTION_ROUNDS[0], min(ATTENTION_ROUNDS[1], ATTENTION_VALUES // (num_rows * heads * shape.head_dim)))
 
     def attend(block: Tensor, keys: Tensor, values: Tensor, first: int) -> list[Tensor]:

@@ -184,6 +184,12 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
         if prompt != question:
             tab.click(".page-continues button:has-text('Remove')")
     assert "Race adds" not in (note.text_content() or ""), "asked again after it was removed"
+    tab.evaluate("""() => { window.chosen = 0;      // as where the hub has one
+        const box = document.body.appendChild(document.createElement("input"));
+        Object.assign(box, { type: "radio", value: "qwen3-0.6b-ngram", onclick: () => { window.chosen += 1; } }); }""")
+    tab.locator(PROMPT).fill("What is a heron?")
+    tab.click(".page-continues button:has-text('Qwen3-0.6B, 1.5 GB')")
+    assert tab.evaluate("window.chosen") == 1 and note.bounding_box()["height"] < 25, "a model that answers is offered"
     tab.click(".page-continues button:has-text('Use 0')")
     tab.wait_for_selector(".page-continues:has-text('Use 0.8')")
     tab.click('text="Python class"')

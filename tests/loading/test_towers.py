@@ -24,7 +24,9 @@ VISION = {
     "patch_size": 14, "depth": 1, "embed_dim": 32, "num_heads": 2, "out_hidden_size": BASE["hidden_size"],
 }  # fmt: skip
 TEXT = {**BASE, "vocab_size": 2048, "tie_word_embeddings": False}
-THREE = {"rope_theta": 1e6, "rope_scaling": {"type": "mrope", "mrope_section": [4, 2, 2]}}
+SECTIONS = {"mrope_section": [4, 2, 2]}
+THREE = {"rope_theta": 1e6, "rope_scaling": {**SECTIONS, "type": "mrope"}}
+THREE_MIXED = {"rope_theta": 1e6, "rope_scaling": {**SECTIONS, "rope_type": "default", "mrope_interleaved": True}}
 OLD = "language_model.model.", "language_model.lm_head."
 # A composite's class, its text part, and where its published checkpoints have the decoder and the output layer.
 COMPOSITES: dict[str, tuple[str, dict[str, Any], tuple[str, str]]] = {
@@ -32,7 +34,7 @@ COMPOSITES: dict[str, tuple[str, dict[str, Any], tuple[str, str]]] = {
     "llava": ("LlavaForConditionalGeneration", {"model_type": "llama"}, OLD),
     "idefics3": ("Idefics3ForConditionalGeneration", {"model_type": "llama"}, ("model.text_model.", "lm_head.")),
     "qwen2_vl": ("Qwen2VLForConditionalGeneration", THREE, ("model.", "lm_head.")),
-    "qwen3_vl": ("Qwen3VLForConditionalGeneration", THREE, ("model.language_model.", "lm_head.")),
+    "qwen3_vl": ("Qwen3VLForConditionalGeneration", THREE_MIXED, ("model.language_model.", "lm_head.")),
 }
 
 

@@ -13,8 +13,11 @@ import { S } from "./state.js";
 const COUNT_MS = 700;
 const SAMPLED = 0.8;
 const COLD = "photofinish.cold";          // 0 was chosen for own texts in this visit
+const CHAT = { pair: "qwen3-0.6b-ngram", words: "Qwen3-0.6B, 1.5 GB" };        // the smallest that answers
 const box = () => document.querySelector("#page-prompt textarea");
 // The chosen model, once it is loaded, else ""; for servers' models the count is null.
+// Its choice among the models in Settings: there if the hub answers and it fits.
+const chatModel = () => document.querySelector(`input[type=radio][value="${CHAT.pair}"]`);
 const target = () => document.querySelector(".page-model")?.dataset.target ?? "";
 const grouped = (count) => count.toLocaleString("en");
 const several = (count, word) => plural(count, word).replace(String(count), grouped(count));
@@ -69,6 +72,7 @@ export function ownNote(typed) {
   if (before !== null) parts.push(` ${start}`, span(" begins the answer."), " ", leave("Remove"));
   else if (whole !== text)
     parts.push(span(" It continues texts, so Race adds"), ` ${start}`, span("."), " ", leave("Leave out"));
+  if (chatModel()) parts.push(make("span", "", " Answers questions: ", button(CHAT.words, () => chatModel().click())));
   return parts;
 }
 

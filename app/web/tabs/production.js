@@ -79,7 +79,8 @@ function noServer(header, target, head, k, text) {
     return `No known server equivalent of the drafter ${oneLine(head.kind).slice(0, 80)}.`;
   if (isShipped(head)) return SHIPPED;
   if (typeof k !== "number") return "Servers draft chains of a fixed length: no automatic lengths, no trees like "
-    + "these. What if computes every length. vLLM's enable_adaptive_verification is for DSpark heads alone.";
+    + "these. What if computes every length. Nearest: SGLang's --speculative-adaptive, llama.cpp's --spec-draft-p-min; "
+    + "vLLM's enable_adaptive_verification is for DSpark heads alone.";
   if ([`${text}~greedy`, `${text}~greedy@${k}`].some((name) => Object.hasOwn(header.tables ?? {}, name)))
     return "Here it draws with the model\u2019s own random numbers, as on no server. What if has the same drafted "
       + "greedily, as servers do.";
