@@ -67,12 +67,14 @@ export function ownNote(typed) {
   });
   const value = warms(text) ? SAMPLED : Number(temperature().value), span = (words) => make("span", "", words);
   const start = `\u201c${oneLine(whole.slice((before ?? text).trimEnd().length).trim())}\u201d`;
-  const parts = value ? [`Sampled at temperature ${value}`, span(": at 0 this model repeats itself"), ". ", use(0)]
+  const parts = value
+    ? ["Sampled at ", span("temperature "), String(value), span(": at 0 this model repeats itself"), ". ", use(0)]
     : ["At 0 this model repeats itself. ", use(SAMPLED)];
   if (before !== null) parts.push(` ${start}`, span(" begins the answer."), " ", leave("Remove"));
   else if (whole !== text)
     parts.push(span(" It continues texts, so Race adds"), ` ${start}`, span("."), " ", leave("Leave out"));
-  if (chatModel()) parts.push(make("span", "", " Answers questions: ", button(CHAT.words, () => chatModel().click())));
+  if ((whole !== text || before !== null) && chatModel())
+    parts.push(make("span", "", " Answers questions: ", button(CHAT.words, () => chatModel().click())));
   return parts;
 }
 
