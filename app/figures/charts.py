@@ -12,7 +12,7 @@ from engine.analysis.roofline import roofline
 from engine.core.errors import UsageError, sentence
 from engine.core.events import LaneEvent, Step, steps
 from engine.core.spec import AUTO, BASELINE, PLAIN, SPECULATIVE, TREE, LaneSpec
-from engine.drafters import GREEDY, RULES, label, short_label
+from engine.drafters import GREEDY, label, ruled, short_label
 from engine.recordings.recording import Recording
 from engine.what_if.ask import queries_of
 from engine.what_if.judged import WhatIf
@@ -166,7 +166,7 @@ def _first_guess(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
     drafter, by_k = max(shares.items(), key=lambda item: item[1][0] - item[1][max(item[1])])
     k, at_once, in_steps = max(by_k), percent(by_k[0]), percent(by_k[max(by_k)])
     return figure, (
-        f"{_name(drafter)}: right at {at_once} of all places of the text (k = 0), in {in_steps} of the steps "
+        f"{_name(drafter)}: right at {at_once} of the places where it guesses (k = 0), in {in_steps} of the steps "
         f"that draft {k}. Where that falls the drafter is no worse: long drafts pass over the places where guessing is "
         "easy, and a step begins where the last draft failed."
     )
@@ -225,8 +225,8 @@ def _over_k(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
 
 def _name(drafter: str, tree: str = "") -> str:
     """A drafter in a legend, with whether it drafts trees, and how a server would draw its drafts."""
-    name, mark, rule = drafter.partition("~")
-    more = ", tree" if tree else RULES.get(mark + rule, "")
+    name, rule = ruled(drafter)
+    more = ", tree" if tree else rule
     return shown(short_label(name) if more else label(name), more)
 
 

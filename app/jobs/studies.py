@@ -184,7 +184,7 @@ class StudiesOf:
 
 
 class PromptsStudy(Study):
-    """Of many prompts. note: a sentence on something unusual."""
+    """A study of many prompts. note: a sentence on something unusual."""
 
     is_patient = True
 
@@ -242,7 +242,7 @@ class PromptsStudy(Study):
 
 
 class CheckUp(Study):
-    """Of one pair. Its rows are findings, which come one by one."""
+    """A check-up of one pair. Its rows are findings, added one by one."""
 
     def __init__(self, backend: Backend, request: CheckUpRequest) -> None:
         super().__init__(())
@@ -292,7 +292,7 @@ class CheckUp(Study):
 
 
 class LoadStudy(Study):
-    """Of servers under load. Its thread has an event loop of its own. request: what to measure, and the servers' id."""
+    """A study of servers under load, on a thread with its own event loop. request: what to measure; the servers' id."""
 
     def __init__(self, request: tuple[Plan, str]) -> None:
         super().__init__(())

@@ -138,12 +138,19 @@ def serves_every_k(text: str) -> bool:
     return kind.table == "any k"
 
 
+def ruled(text: str) -> tuple[str, str]:
+    """A drafter without the rule by which a server would draft, and that rule in words, "" if there is none. A "~" may
+    also stand for a home directory in its argument."""
+    rule = next((end for end in RULES if text.endswith(end)), "")
+    return text.removesuffix(rule), RULES.get(rule, "")
+
+
 def label(text: str) -> str:
     """A drafter's name everywhere on the page: `EAGLE-3 head owner/name`. Twin of drafterName in
     app/web/base/text.js; compared by test_a_drafter_has_one_name."""
-    for rule, words in RULES.items():
-        if text.endswith(rule):
-            return label(text.removesuffix(rule)) + words
+    text, rule = ruled(text)
+    if rule:
+        return label(text) + rule
     name, argument = parse(text)
     words = _kind(name).label
     if "{}" in words:

@@ -68,7 +68,7 @@ class WhatIf:
 
     def first_right(self) -> dict[str, dict[int, float]]:
         """By drafter of chains of any length: the share of steps, of those that drafted, whose first guess was right,
-        at each k. At 0: of all places of the text."""
+        at each k. At 0: of all places where it drafts."""
         shares = {}
         for name, table in self.tables.items():
             is_right = {

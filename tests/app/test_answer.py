@@ -15,7 +15,7 @@ import pytest
 from engine.analysis.metrics import lane_metrics
 from engine.analysis.verdict_words import PAYS, THRESHOLD, capital
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
-from engine.drafters import DRAFTERS, DRAWN, GREEDY, RULES, label, short_label
+from engine.drafters import DRAFTERS, DRAWN, GREEDY, RULES, label, ruled, short_label
 from engine.drafters.served import is_served, served_parts
 from engine.recordings.claims import cautions_of
 from engine.recordings.recording import Recording
@@ -32,7 +32,7 @@ Call = Callable[..., Any]
 TARGETS = ("gemma-3-270m", "Qwen/Qwen3-8B", "google/gemma-3-1b-it", "random:Qwen/Qwen3-8B", "./folder")
 DRAFTS = ("ngram", "ngram:2", "eagle3", "eagle3:owner/head", "eagle3:RedHatAI/x-speculator.eagle3", "dflash:owner/head",
           "draft_model:owner/small", "hybrid:ngram+eagle3", "hybrid:ngram+eagle3:owner/head", "synthetic:0.8",
-          "hybrid:ngram:4+draft_model:owner/small")  # fmt: skip
+          "hybrid:ngram:4+draft_model:owner/small", "eagle3:~/head")  # fmt: skip
 ANSWER = """(recording, choose) => {
     const { events, spec: { lanes } } = recording, race = new Race(events);
     const first = firstByRole(lanes), [, lane] = sides(lanes);
@@ -138,7 +138,7 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         on_server = drafter == "server"
         greedy = {of.removesuffix(GREEDY) for of, _ in options if of.endswith(GREEDY)}
         served = {(of, at): value for (of, at), value in options.items() if of == "server" or (
-                  is_served(target, of.partition("~")[0]) and type(at) is int and of not in greedy)}  # fmt: skip
+                  is_served(target, ruled(of)[0]) and type(at) is int and of not in greedy)}  # fmt: skip
         assert its["canServe"] == ((drafter, k) in served)
         assert its["tokensPerS"] == pytest.approx(options[drafter, k]) and got["plain"] == pytest.approx(plain)
         near = 0.05 if race["events"][-1]["type"] == "step" else 0.011
@@ -149,7 +149,7 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         name = f"lane {its['lane']}, on a server" if on_server else label(drafter)
         length = "" if on_server else f", k = {k}" if type(k) is int else ", automatic length" if k == "auto" else (
             f", trees of up to {k.removeprefix('tree:')}")  # fmt: skip
-        is_shared = race["spec"]["params"]["temperature"] and its["canServe"] and "~" not in drafter
+        is_shared = race["spec"]["params"]["temperature"] and its["canServe"] and not ruled(drafter)[1]
         shared = ", with shared random numbers, as on no server" * bool(is_shared and drafter[:5] != "ngram")
         gain = f"{ratio:.2f}× as fast as Plain ({'measured' if its['isMeasured'] else 'computed'}{shared})"
         both = next((of for of in greedy if of[:6] != "hybrid" and is_served(target, of)), "")
@@ -175,8 +175,8 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         ships = drafter != "eagle3" and not drafters.isdisjoint(("eagle3", "hybrid:ngram+eagle3"))
         assert others.count("no server runs") == others.count("EAGLE-3 head alone: no server runs this head") == ships
         for raced in drafters:
-            for part in {*served_parts(target, raced)} - {drafter.partition("~")[0]}:
-                known = [(speed / plain, of) for (of, _), speed in served.items() if of.partition("~")[0] == part]
+            for part in {*served_parts(target, raced)} - {ruled(drafter)[0]}:
+                known = [(speed / plain, of) for (of, _), speed in served.items() if ruled(of)[0] == part]
                 figures += says_alone(others, *max(known, default=(None, part)))
         assert got["says"].endswith(f"{name}{length}{chosen}: {gain}{saved}.")
         assert got["says"].startswith("No result: the text repeats itself. ") == loops
@@ -195,7 +195,7 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
             assert lengths(server, shlex.split(command)) <= {k} and f"{name}{length}: {gain}, " in got["served"]
             wanted = {"draft_model": "owner/small", "eagle3": "owner/head", "dflash": "owner/head"}
             inside = drafter.rpartition("+")[2].partition(":")[0]
-            if server == "vLLM" and inside in wanted and "speculator" not in drafter:
+            if server == "vLLM" and inside in wanted and "owner/" in drafter:
                 assert wanted[inside] in command and "hybrid" not in drafter
             if inside == "ngram":
                 assert "ngram" in command.lower()
@@ -206,11 +206,10 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
 
 def says_alone(others: str, ratio: float | None, part: str) -> bool:
     """Whether it gives a figure of what a server could run as well; it must, if there is one."""
-    if f"a server can run: {label(part.partition('~')[0])}" in others:
+    if f"a server can run: {label(ruled(part)[0])}" in others:
         return False
-    name, tilde, rule = part.partition("~")
-    name = re.escape((label(name) if part.startswith("hybrid") else f"{short_label(name)} alone")
-                     + RULES.get(tilde + rule, ""))  # fmt: skip
+    name, rule = ruled(part)
+    name = re.escape((label(name) if part.startswith("hybrid") else f"{short_label(name)} alone") + rule)
     found = re.search(rf"{name}(?:, k = \d+: ([\d.]+)× |: no figures at a fixed length )", others)
     assert found and bool(found[1]) == (ratio is not None), (part, others)
     assert ratio is None or float(found[1]) == pytest.approx(ratio, rel=0.02)
@@ -256,7 +255,7 @@ def test_both_sides_know_the_same_servers(pure: Call) -> None:
 def test_a_drafter_has_one_name(pure: Call) -> None:
     """One thing under four names: on the board, in What if, in Settings and in a study."""
     texts = [*DRAFTS, "none", "dflash", "synthetic:0.8+eagle3", "hybrid:ngram+dflash", "eagle3:a/b@v1#aux=2,9"]
-    texts += [text_of(name) for name in DRAFTERS]
+    texts += [text_of(name) for name in DRAFTERS] + ["eagle3:~/head", *(f"eagle3:~/head{rule}" for rule in RULES)]
     for text in texts:
         names = pure("text => [drafterName(text), shortDrafter(text)]", text)
         assert names == [label(text)[:100], short_label(text)[:100]]

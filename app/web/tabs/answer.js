@@ -50,7 +50,8 @@ export function answerOf(header, race, first, { metrics = null, whatIf = null, c
       canServe: canServe(header, lane) });
   }
   const draws = header.spec?.params.temperature > 0;
-  for (const option of options) option.isShared = draws && !/^(ngram|server)\b|~/.test(option.drafter);
+  for (const option of options)
+    option.isShared = draws && !/^(ngram|server)\b/.test(option.drafter) && !serverRule(option.drafter);
   const fastest = (some) => some.reduce((top, option) => (top && top.ratio >= option.ratio ? top : option), null);
   const best = fastest(options.filter((option) => option.canServe));
   const engine = fastest(options.filter((option) => !option.canServe && !(option.ratio <= best?.ratio)));
@@ -82,7 +83,7 @@ function rulesOf(options, fastest) {
   const name = undrawn(fastest(served.filter(({ drafter }) => serverRule(drafter) === "probabilistic"))?.drafter ?? "");
   const words = (rule) => {
     const { k, ratio, perStep, perBlock } = fastest(served.filter(({ drafter }) => drafter === `${name}~${rule}`));
-    const block = perBlock ? `; ${perBlock.toFixed(2)} verified as a block, vLLM's "rejection_sample_method"` : "";
+    const block = perBlock ? `; ${perBlock.toFixed(2)} verified as a block, by vLLM on GPUs alone` : "";
     return `${times(ratio)} (k = ${k}, ${perStep.toFixed(2)} tokens a step${block})`;
   };
   return name && `How servers draft with ${shortDrafter(name)}, computed: greedily, by default, ${words("greedy")}; by `
@@ -185,7 +186,7 @@ function aloneWords({ drafter, best, isServed }) {
 }
 
 // Why there is nothing to serve; "" if there is something, or if it was chosen all the same.
-export function nothingWords({ subject, tone, noise, not, isChosen, options }) {
+export function nothingWords({ tone, noise, not, isChosen, options }) {
   const why = !not ? { even: `the difference is within the noise (${noiseWords(noise)})`,
     loses: "guessing is slower here" }[tone] : not;
   return !why || isChosen ? "" : `Nothing to put into production: ${why}.${options.every(({ lane }) => lane) ? "" :
