@@ -75,7 +75,7 @@ def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
     pair = Pair(OWN, f"{target} + {drafter}", target, drafter, AUTO, "Named by you.", chat, named=True)
     sentences = [_described(target, config), *([_described(head, draft)] if head else [])]
     if says := unpacking(config):
-        sentences.append(f"{target} {says}.")
+        sentences.append(f"{target} has {says}.")
     if config:
         sentences.append(f"It {takes}; {free}{', so only shorter races fit' if needed > room.free else ''}.")
     return pair, sentences

@@ -29,7 +29,7 @@ def target_findings(target: Files, what: str = "target") -> Iterator[Finding]:
     elif why := quantised(target.config):
         yield Finding("fault", what, f"The {what} {why}.", f"Choose the unquantised model, or another {what}")
     elif says := unpacking(target.config):
-        yield Finding("ok", what, f"The {what} {says}.")
+        yield Finding("ok", what, f"The {what} has {says}.")
 
 
 def model_findings(draft: Files, target: Files) -> Iterator[Finding]:

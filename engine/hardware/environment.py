@@ -21,7 +21,8 @@ def circumstances(prepared: Prepared) -> dict[str, Any]:
     """A prepared model's device, what runs on it, versions, commit."""
     kernels, model = prepared.kernels, prepared.model
     runs = kernels.runs(model)
-    sentence = "; ".join(filter(None, [runs["sentence"], unapplied(model.generation_config)]))
+    unpacked = getattr(model, "unpacked", "")
+    sentence = "; ".join(filter(None, [runs["sentence"], unpacked, unapplied(model.generation_config)]))
     return {
         "device": kernels.about_device(),
         "versions": versions(kernels.describe(model)),

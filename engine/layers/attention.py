@@ -16,9 +16,10 @@ from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
 from ..core.errors import UnsupportedModel
+from ..core.spec import MAX_K
 from .delta_places import WINDOW, LinearShape
 from .delta_rule import linear_shape_of
-from .published import LINEAR, refusal
+from .published import LINEAR, fixed_angles, refusal
 from .step import StepState
 
 NAME = "photofinish"
@@ -115,6 +116,9 @@ def shape_of(model: PreTrainedModel) -> Shape:
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     windows = {None, getattr(config, "sliding_window", None)}
+    max_length = getattr(config, "max_position_embeddings", None) or 2**31
+    if (limit := fixed_angles(config.to_dict())) is not None:
+        max_length = limit - MAX_K - 1  # a step's padding reaches that far
     return Shape(
         num_layers=config.num_hidden_layers,
         num_kv_heads=kv_heads,
@@ -122,7 +126,7 @@ def shape_of(model: PreTrainedModel) -> Shape:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         hidden_size=config.hidden_size,
         windows=tuple(sorted(windows, key=lambda w: -1 if w is None else w)),
-        max_length=getattr(config, "max_position_embeddings", None) or 2**31,
+        max_length=max_length,
         linear=linear_shape_of(model),
     )
 

@@ -26,6 +26,7 @@ from .layers import (
     is_stock,
     join_projections,
 )
+from .published import fixed_angles
 from .step import StepState
 
 # transformers' classes that do just this: embed, turn by rotary angles, the layers, a norm.
@@ -189,7 +190,8 @@ def _angles(decoder: Any, kind: str) -> Angles | None:
     if not is_stock(rotary) or not isinstance(frequencies, Tensor) or not isinstance(scaling, int | float):
         return None
     angles = Angles(frequencies, float(scaling))
-    positions = torch.tensor([[0, 1, 2, 77, decoder.config.max_position_embeddings - 1]], device=frequencies.device)
+    last = (fixed_angles(decoder.config.to_dict()) or decoder.config.max_position_embeddings) - 1
+    positions = torch.tensor([[0, 1, 2, min(77, last), last]], device=frequencies.device)
     x = torch.zeros(1, device=frequencies.device)
     places = positions.expand(3, -1, -1) if type(decoder).__name__ in HYBRIDS else positions
     cos, sin = rotary(x, places, kind) if by_type else rotary(x, places)

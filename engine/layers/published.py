@@ -17,13 +17,17 @@ LINEAR = "linear_attention"
 LAYER_TYPES = {"full_attention", "sliding_attention", LINEAR}
 # Found in the names of architectures that write text, token by token.
 WRITES = ("CausalLM", "LMHead", "ConditionalGeneration")
+RECURRENT = ("conv_state", "recurrent_state", "ssm_state")  # in the source of models with recurrent layers
+DELTA_RULE = "GatedDeltaNet"  # in the names of those recurrent layers of which some are done here
 INTERFACE = "ALL_ATTENTION_FUNCTIONS"  # in the source of models whose attention can be replaced
 HEADS = ("num_attention_heads", "n_head", "n_heads")
 # Types of text parts and the causal ones that compute the same: the three positions of a token are equal for text.
 SAME_FOR_TEXT = {"qwen2_vl": "qwen2", "qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3"}
 # Composite types of transformers that take no text without an image: their decoders could not be checked against them.
 NEVER_ALONE = {"blip-2", "instructblip", "instructblipvideo"}
-MOVING_ROPES = ("dynamic", "longrope", "su")
+# RoPE whose angles depend on the length, and the field that says up to which length they do not.
+MOVING_ROPES = {"dynamic": "max_position_embeddings"}
+MOVING_ROPES |= dict.fromkeys(("longrope", "su"), "original_max_position_embeddings")
 DEFAULT_WORDS = 262_208  # Gemma 3's, the one family whose published configurations omit the size of the vocabulary
 STATE_BYTES = 4  # per number in the state of a linear layer: float32
 
@@ -37,8 +41,10 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def refusal(config: Mapping[str, Any]) -> str:
     """Why the fixed step cannot run such a model, as a continuation of "it"; "" if nothing speaks against it."""
     text, names = text_part(config), config.get("architectures") or ()
-    if config.get("is_encoder_decoder") or (names and not any(part in name for name in names for part in WRITES)):
-        return f"is no causal language model but {names[0] if names else 'an encoder with a decoder'}"
+    if config.get("is_encoder_decoder"):
+        return f"is an encoder with a decoder ({', '.join(names)}), no causal language model".replace(" ()", "")
+    if names and not any(part in name for name in names for part in WRITES):
+        return f"is no causal language model but {names[0]}"
     kind = config.get("model_type")
     types, known = {kind, text.get("model_type")} - {None}, _causal_types()
     if known and not types <= known and not causal_type(config):
@@ -47,10 +53,12 @@ def refusal(config: Mapping[str, Any]) -> str:
         what = f"{kind} ({names[0]})" if names else kind
         more = "; a text-only version of it would do" if config.get("text_config") else ""
         return f"is of type {what}, which transformers does not load as a causal language model{more}"
-    if not any(text.get(name) for name in HEADS):
+    if (code := _source(str(text.get("model_type")), "modeling")) and "Attention" not in code:
         return "has no attention, and this engine does no model without"
-    if (code := _source(str(text.get("model_type")), "modeling")) and INTERFACE not in code:
+    if code and INTERFACE not in code:
         return "has an attention that does not go through transformers' attention interface, as this engine needs it"
+    if not any(text.get(name) for name in HEADS):
+        return f"does not say how many attention heads it has, in none of {', '.join(HEADS)}"
     if text.get("kv_lora_rank"):
         return "has latent attention (kv_lora_rank), which this engine does not do"
     if cap := text.get("attn_logit_softcapping"):
@@ -61,11 +69,25 @@ def refusal(config: Mapping[str, Any]) -> str:
         return f"has attention heads of {text.get('head_dim')} and of {min(sizes)} values; this engine does one size"
     if unknown := set(text.get("layer_types") or ()) - LAYER_TYPES:
         return f"has layers of type {', '.join(sorted(unknown))}; this engine does {', '.join(sorted(LAYER_TYPES))}"
-    ropes = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    for rope in [part for part in ropes.values() if isinstance(part, Mapping)] or [ropes]:
-        if (kind := rope.get("rope_type") or rope.get("type")) in MOVING_ROPES:
-            return f"uses {kind} RoPE, whose angles depend on the length so far; this engine needs fixed angles"
+    if any(state in code for state in RECURRENT) and DELTA_RULE not in code:
+        return "has recurrent layers that are no gated delta rule as in Qwen3.5, and this engine does no others"
+    if unlimited := [kind for kind, limit in _moving_ropes(text).items() if not limit]:
+        return f"uses {unlimited[0]} RoPE, and does not say up to which length its angles are fixed"
     return ""
+
+
+def fixed_angles(config: Mapping[str, Any]) -> int | None:
+    """Up to how many positions the angles of its RoPE do not depend on the length; None: always."""
+    return min(_moving_ropes(text_part(config)).values(), default=None)
+
+
+def _moving_ropes(text: Mapping[str, Any]) -> dict[str, int]:
+    """Kinds of RoPE among MOVING_ROPES, and their limits, 0 if it is not stated."""
+    ropes = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    parts = [part for part in ropes.values() if isinstance(part, Mapping)] or [ropes]
+    kinds = {str(part.get("rope_type") or part.get("type")): part for part in parts}
+    names = {kind: MOVING_ROPES[kind] for kind in kinds if kind in MOVING_ROPES}
+    return {kind: kinds[kind].get(name) or text.get(name) or 0 for kind, name in names.items()}
 
 
 def causal_type(config: Mapping[str, Any]) -> str:
@@ -110,7 +132,8 @@ def quantised(config: Mapping[str, Any]) -> str:
     """Like `refusal`, for the weights: the fixed step may run such a model, but not in this quantisation."""
     if not (how := config.get("quantization_config")) or stored_bits(config):
         return ""
-    return f"has quantised weights ({how.get('quant_method')}), which this engine does not read"
+    kind = ", ".join(filter(None, (how.get("quant_method"), how.get("format"))))
+    return f"has quantised weights ({kind}), which this engine does not read"
 
 
 def stored_bits(config: Mapping[str, Any]) -> int:
@@ -124,11 +147,11 @@ def stored_bits(config: Mapping[str, Any]) -> int:
 
 
 def unpacking(config: Mapping[str, Any]) -> str:
-    """What becomes of such weights, as a continuation of "it"; "" for others."""
+    """What becomes of such weights, as a phrase without a verb; "" for others."""
     bits, how = stored_bits(config), config.get("quantization_config") or {}
     if not bits:
         return ""
-    return f"has weights of {bits} bits ({how['quant_method']}), unpacked here to 16 or more; a server keeps the {bits}"
+    return f"weights of {bits} bits ({how['quant_method']}), unpacked here to 16 or more; a server keeps the {bits}"
 
 
 def num_parameters(config: Mapping[str, Any]) -> int:

@@ -155,7 +155,7 @@ def load(
 
     def accept(config: dict[str, Any]) -> None:
         if says := published.unpacking(config):
-            progress(f"{target} {says}", None)
+            progress(f"{target} has {says}", None)
         _explained(target, _accept, target, config, chosen, place, kernels.free_bytes())
 
     source = find(target, progress, accept)
@@ -234,6 +234,7 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
                 f"the weights of {source.name!r} are not those of a {type(model).__name__}: {len(names)} parameters "
                 f"are {what}, such as {names[0]}"
             )
+    model.unpacked = published.unpacking(published_config)  # for the record
     return model.eval().requires_grad_(False)
 
 

@@ -30,6 +30,7 @@ from ..exactness.probe import probe_cached
 from ..exactness.widths import candidates, plan
 from ..hardware.bandwidth import roofline_figures
 from ..kernels.torch import Kernels
+from ..layers.published import fixed_angles
 from ..progress import Progress, silent
 from ..runner.memory import sequence_bytes
 from ..runner.prepared import Prepared
@@ -151,8 +152,9 @@ def check_fits(prepared: Prepared, spec: RaceSpec, prompt: Prompt) -> None:
     if num_prompt == 0:
         raise UsageError("the prompt is empty: it gives no token to start from")
     if num_prompt + num_new > limit:
+        angles = " with angles that do not depend on the length" * bool(fixed_angles(prepared.model.config.to_dict()))
         raise UsageError(
-            f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the model's {limit} positions; "
+            f"the prompt's {num_prompt} tokens and {num_new} new ones exceed the model's {limit} positions{angles}; "
             "shorten the prompt or lower max_new_tokens"
         )
     if bad := [t for t in prompt.token_ids if not 0 <= t < prepared.vocab_size]:

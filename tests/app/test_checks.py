@@ -59,7 +59,7 @@ TRUE_REASONS: dict[str, tuple[str, ...]] = {
     "openai/gpt-oss-20b": (),
     "openai/gpt-oss-120b": ("needs 221.6 GiB", "more than any one GPU has", SERVER),
     "Qwen/Qwen3-235B-A22B-Instruct-2507": ("more than any one GPU has", SERVER),
-    "microsoft/Phi-3-mini-128k-instruct": ("uses longrope RoPE", SERVER),
+    "microsoft/Phi-3-mini-128k-instruct": (),
     "Qwen/Qwen3-8B-AWQ": (f"{QUANTISED} (awq)", SERVER),
     "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4": (f"{QUANTISED} (gptq)", SERVER),
     "state-spaces/mamba-2.8b-hf": ("has no attention", SERVER),

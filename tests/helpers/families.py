@@ -19,6 +19,8 @@ EXPERTS = {**SLIDING, "num_local_experts": 2, "num_experts_per_tok": 1}
 OTHER = {"vocab_size": 256, "n_layer": 2, "n_head": 4}
 YARN = {**ROPE, "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}
 DYNAMIC = {**ROPE, "rope_type": "dynamic", "factor": 4.0}
+LONG = {**ROPE, "rope_type": "longrope", "original_max_position_embeddings": 256}
+LONG |= {"short_factor": [1.0 + i / 10 for i in range(8)], "long_factor": [2.0 + i for i in range(8)]}
 LATENT = {"kv_lora_rank": 16, "q_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16}
 ROUTED = {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 HYBRIDS = {**DELTA, "vocab_size": 256}
@@ -40,8 +42,14 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt-oss": (
         "GptOssForCausalLM", "GptOssConfig", {**HEADS, **EXPERTS, "rope_parameters": {**YARN, "truncate": False}}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**OTHER, "n_embd": 64, "bos_token_id": None, "eos_token_id": None}),
+    "gpt neo": (
+        "GPTNeoForCausalLM", "GPTNeoConfig", {
+            "vocab_size": 256, "hidden_size": 64, "num_layers": 2, "num_heads": 4, "attention_types": [[["global"], 2]],
+            "bos_token_id": None, "eos_token_id": None}),
     "granite": ("GraniteForCausalLM", "GraniteConfig", {**SMALL, "logits_scaling": 8.0}),
     "granite with sinks": ("GraniteSWAForCausalLM", "GraniteSWAConfig", SLIDING),
+    "hunyuan with experts": (
+        "HunYuanMoEV1ForCausalLM", "HunYuanMoEV1Config", {**SMALL, "num_experts": 2, "moe_topk": 1, "head_dim": 16}),
     "llama, dynamic rope": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "rope_parameters": DYNAMIC}),
     "llama, yarn": ("LlamaForCausalLM", "LlamaConfig", {**SMALL, "rope_parameters": YARN}),
     "afmoe": ("AfmoeForCausalLM", "AfmoeConfig", {**HEADS, "num_dense_layers": 3, "num_hidden_layers": 3}),
@@ -53,6 +61,10 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "olmo 3": ("Olmo3ForCausalLM", "Olmo3Config", {**SLIDING, "layer_types": OLMO}),
     "persimmon": ("PersimmonForCausalLM", "PersimmonConfig", SMALL),
     "phi 3": ("Phi3ForCausalLM", "Phi3Config", SLIDING),
+    "phi 3, long": ("Phi3ForCausalLM", "Phi3Config", {**SLIDING, "rope_parameters": LONG}),
+    "phi moe, long": (
+        "PhimoeForCausalLM", "PhimoeConfig",
+        {**EXPERTS, "rope_parameters": {**LONG, "short_mscale": 1.1, "long_mscale": 1.3}}),
     "phi moe": ("PhimoeForCausalLM", "PhimoeConfig", EXPERTS),
     "qwen 2": ("Qwen2ForCausalLM", "Qwen2Config", SLIDING | {"use_sliding_window": True, "max_window_layers": 1}),
     "qwen 3 next with experts": (

@@ -26,7 +26,7 @@ SIZES = {
     "num_experts_per_tok": 2, "experts_per_token": 2, "top_k_experts": 2, "linear_num_key_heads": 2,
     "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "vocab_size": 2048,
     "vocab_size_per_layer_input": 2048, "query_pre_attn_scalar": 16, "time_step_rank": 8, "n_layer": 4, "depth": 1,
-    "num_heads": 4, "out_hidden_size": 64, "image_size": 28, "original_max_position_embeddings": 16,
+    "num_heads": 4, "out_hidden_size": 64, "image_size": 28, "original_max_position_embeddings": 128,
 }  # fmt: skip
 SOME_LAYERS, WORD = 3, 2000
 

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from engine.core.errors import UsageError
+from engine.hardware.environment import circumstances
 from engine.loading.loading import load
 from tests.helpers.families import of_family
 from tests.helpers.tiny import TRAINED, random_ids
@@ -50,7 +51,7 @@ def eight_bits(kind: str, name: str, weight: Tensor) -> tuple[dict[str, Tensor],
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_what_codes_and_scales_say(kind, tmp_path):
     """Halves of a byte exchanged, a block's scale on its neighbour, a matrix turned: text that is nearly right. Without
-    a scale, codes would be taken for weights."""
+    a scale, codes would be taken for weights. A recording would not say that a server's weights are others."""
     plain, quantised = tmp_path / "plain", tmp_path / "quantised"
     of_family("gpt-oss" if kind == "MXFP4" else "mixtral", vocab_size=2048).save_pretrained(plain)
     for path in TRAINED.glob("tokenizer*"):
@@ -71,6 +72,7 @@ def test_weights_are_what_codes_and_scales_say(kind, tmp_path):
         ids = torch.tensor([random_ids(24, 2048)])
         assert torch.equal(model(input_ids=ids).logits, right(input_ids=ids).logits)
         assert model.generation_config.to_dict() == right.generation_config.to_dict()
+    assert "unpacked here" in circumstances(load(str(quantised), "bfloat16", "cpu").prepared)["runs"]["sentence"]
     lost = next(name for name in stored if "_scale" in name)
     save_file({name: tensor for name, tensor in stored.items() if name != lost}, quantised / "model.safetensors")
     with pytest.raises(UsageError, match="scale"):

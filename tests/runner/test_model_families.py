@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from engine.core.errors import RaceError, UnsupportedModel
+from engine.core.errors import RaceError, UnsupportedModel, UsageError
+from engine.core.events import Prompt
+from engine.core.spec import MAX_K, SamplingParams
+from engine.layers.attention import shape_of
 from engine.layers.decoder import FusedDecoder
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
+from engine.session.set_up import check_fits
 from tests.helpers.families import FAMILIES, of_family
 from tests.helpers.tiny import CONFIGS, LENGTH, NAMES, WINDOW, build, prepared, random_ids
 
-REFUSED = {"gemma 2": "softcap", "llama, dynamic rope": "dynamic", "bloom": "interface", "deepseek v3": "latent"}
-REFUSED |= {"olmo hybrid": "linear attention in layer 0 of a kind", "bamba": "Bamba"}
+REFUSED = {
+    "gemma 2": "softcap",
+    "bloom": "interface",
+    "gpt neo": "interface",
+    "deepseek v3": "latent",
+}
+REFUSED |= {"olmo hybrid": "linear attention in layer 0 of a kind", "bamba": "recurrent layers"}
 REFUSED["modernbert decoder"] = "output layer"
 SERVED = {"cohere", "gemma", "gemma 3 with a cap on its logits", "gpt2", "granite", "llama, yarn", "mixtral", "olmo 3"}
-SERVED |= {"afmoe", "phi 3", "qwen 2", "gpt-oss", "granite with sinks"}
+SERVED |= {
+    "llama, dynamic rope",
+    "phi 3, long",
+    "afmoe",
+    "phi 3",
+    "qwen 2",
+    "gpt-oss",
+    "granite with sinks",
+    "hunyuan with experts",
+}
 SERVED |= {name for name in FAMILIES if name.startswith("qwen 3")}
 
 
@@ -38,6 +58,25 @@ def test_a_model_is_served_right_or_refused_in_words(family):
     target.extend(ids[:40], 0)
     rows = torch.cat([target.extend(ids[i : i + 8], 8)[0].clone() for i in range(40, 80, 8)])
     torch.testing.assert_close(rows, logits, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["phi 3, long", "llama, dynamic rope"])
+def test_a_race_ends_before_its_angles_move(family):
+    """A longer one would turn keys by other angles than the stock model's; so would a step's padding."""
+    model = of_family(family)
+
+    def first_rows(length: int) -> torch.Tensor:
+        with torch.inference_mode():
+            return model(input_ids=torch.tensor([random_ids(length, 200)]), use_cache=False).logits[0, :9]
+
+    limit = shape_of(model).max_length
+    short, full, moved = (first_rows(limit + MAX_K + more) for more in (-50, 1, 100))
+    torch.testing.assert_close(full, short, atol=1e-5, rtol=0)
+    assert not torch.allclose(moved, short, atol=1e-5)
+    long, ready = Prompt("", tuple(random_ids(limit - 4, 200)), False), prepare(model)
+    check_fits(ready, SimpleNamespace(params=SamplingParams(max_new_tokens=4)), long)
+    with pytest.raises(UsageError, match="angles"):
+        check_fits(ready, SimpleNamespace(params=SamplingParams(max_new_tokens=5)), long)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -49,11 +49,10 @@ class NativeLinear(StepLinear):
     row_bytes = 0
 
     def __init__(self, linear: nn.Linear, act: int | None = None) -> None:
-        super().__init__()
+        super().__init__(linear)
         num, k = linear.weight.shape
         assert k % 2 == 0 and not (act is not None and num % BLOCK)
-        self.in_features, self.out_features, self.act = k, num if act is None else num // 2, act
-        self.bias = linear.bias
+        self.out_features, self.act = num if act is None else num // 2, act
         kernels, weight = library(), linear.weight.detach().contiguous()
         self.weights = nn.Buffer(self._packed(kernels, weight, -(-num // BLOCK)), persistent=False)
         self.arguments = LinearArguments(self.weights.data_ptr(), None, num, k, self.row_bytes)

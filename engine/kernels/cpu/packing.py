@@ -24,10 +24,8 @@ class PackedLinear(StepLinear):
     """`x @ weight.T + bias` with the weight in oneDNN's own layout."""
 
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features = linear.in_features, linear.out_features
+        super().__init__(linear)
         self.packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), HINT_ROWS)
-        self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
