@@ -45,6 +45,7 @@ from .sentences import (
     charts_of,
     drafter_choices,
     model_line,
+    other_drafter_line,
     pair_line,
     preset_line,
     refused,
@@ -191,7 +192,8 @@ class Handlers:
 
     def fitted(self, pair_id: object, drafter: object, chat: object) -> tuple[Any, ...]:
         """Drafter, k, chat template, width, audit and further lanes of a race that may come from another page: what the
-        chosen pair does not have, or what such a race does not bring, becomes the pair's own."""
+        chosen pair does not have, or what such a race does not bring, becomes the pair's own. Last a line that says
+        so of a drafter."""
         pair = self._pair(pair_id)
         own = settings_of(self.catalogue, pair, None)
         template = gr.skip() if pair.chat is not False or chat is not True else False
@@ -199,8 +201,9 @@ class Handlers:
         try:
             self.catalogue.drafter(pair, drafter)
         except UsageError:
-            return own["drafter"], own["k"], *rest
-        return gr.skip(), gr.skip(), *rest
+            line = other_drafter_line(drafter, own["drafter"]) if pair.lanes is None else ""
+            return own["drafter"], own["k"], *rest, line
+        return gr.skip(), gr.skip(), *rest, gr.skip()
 
     def pair(self, pair_id: object, prompt: object) -> dict[str, Any]:
         """All that depends on the chosen pair, by name: its settings, what is on offer for them, a preset's text in the

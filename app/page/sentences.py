@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.core.errors import short
 from engine.core.spec import RANDOM
 from engine.drafters import label
 from engine.kernels.usable import RUN
@@ -102,6 +103,12 @@ def preset_line(preset: Preset, pair: Pair) -> str:
     expect = preset.expect if pair.lanes is None and pair.target == NAME else ""
     words = safe(f"Temperature {preset.temperature:g}. {expect}" if preset.temperature else expect)
     return f'<p class="page-expect">{words}</p>'
+
+
+def other_drafter_line(asked: object, drafter: str) -> str:
+    """That a race from elsewhere drafts with something that is not on offer here, and with what it drafts instead."""
+    words = f"{short(asked)} is not on offer here; this race drafts with {label(drafter)}."
+    return f'<p class="page-expect">{safe(words)}</p>'
 
 
 def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:

@@ -118,7 +118,7 @@ def build(
         race.submit(None, [*values.values()], None, js=SETTINGS_JS % json.dumps([*values]), **PRIVATE)
         gr.on([], for_programs, inputs_kwargs=values, outputs=gr.JSON(visible=False), api_name="race", **NEVER_RUN)
         brought = _named(BROUGHT, components)
-        ours = _named(("drafter", "k", "chat", "width", "audit", "more"), components)
+        ours = _named(("drafter", "k", "chat", "width", "audit", "more", "expectation"), components)
         fitted = handlers.fitted, [pair, components["drafter"], components["chat"]], ours
         # extras ask anew in the middle
         race.select(handlers.figures, None, [*drawn, *reasons], trigger_mode="multiple", **PRIVATE)

@@ -113,14 +113,17 @@ def test_another_model_takes_the_prompt_along_in_its_own_form() -> None:
 
 
 def test_an_opened_race_of_another_model_leaves_settings_that_can_be_raced() -> None:
-    """A race of another model would leave its drafter in Settings, and the next race of an own prompt be refused."""
+    """A race of another model would leave its drafter in Settings, and the next race of an own prompt be refused; or
+    what a link asks for would give way to something else without a word."""
     catalogue = load(SMALL)
     fitted, pair = Handlers(catalogue, TorchBackend()).fitted, catalogue.default
     names = ("drafter", "k", "chat", "width", "audit", "more")
-    own = dict(zip(names, fitted(pair.id, "eagle3:someone/head", True), strict=True))
+    *values, line = fitted(pair.id, "eagle3:someone/<head>", True)
+    own = dict(zip(names, values, strict=True))
+    assert "eagle3:someone" in line and "<head>" not in line
     assert own == {name: settings_of(catalogue, pair, None)[name] for name in names}
     read_request(catalogue, {**defaults(catalogue), **own})
-    assert fitted(pair.id, "synthetic:0.8", False) == (*(gr.skip(),) * 3, "auto", True, [])
+    assert fitted(pair.id, "synthetic:0.8", False) == (*(gr.skip(),) * 3, "auto", True, [], gr.skip())
 
 
 # ---- whatever was chosen before: settings, labels and the counter are those of the last choice alone
