@@ -62,7 +62,7 @@ class Gate:
     def __init__(self, app: App, own: Collection[str] | None = None) -> None:
         self._app, self._own, api = app, own, "/gradio_api"
         self._routes = [
-            (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt", 0),
+            (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/robots\.txt", 0),
             (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)|/code\.svg", 0),
             (WRITE, "|".join(FILES), MAX_BODY_BYTES),
             *([] if own is None else [(WRITE, rf"{YOURS}\w{{1,20}}", YOURS_BYTES)]),

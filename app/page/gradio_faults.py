@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from fastapi.exceptions import RequestValidationError
 from gradio.data_classes import GradioModel, GradioRootModel
 from gradio.route_utils import FnIndexInferError
 from gradio.state_holder import SessionState, StateHolder
+from jinja2 import ChoiceLoader, DictLoader, FileSystemLoader
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -30,11 +32,13 @@ from starlette.responses import JSONResponse, Response
 from engine.core.errors import PhotofinishError
 
 from .gate import REFUSED
+from .theme import FIRST
 
 log = logging.getLogger(__name__)
 SAME_ERROR_S = 60.0  # after its first traceback, one kind of error is logged at most this often
 MAX_KINDS = 100  # Kinds of errors to remember. A kind is a class and the line of code that raised it.
 MAX_SESSIONS = 2_000
+INDEX = "frontend/index.html"
 # Names of sessions. Gradio's own clients send 11 to 36 letters, digits and dashes.
 SESSION = re.compile(r"[!-~]{1,100}")
 BAD_SESSION = "session_hash must be 1 to 100 ASCII characters without spaces"
@@ -141,6 +145,17 @@ def mend_gradio() -> None:
     gradio.processing_utils.check_all_files_in_cache = lambda data: None
     gradio.processing_utils.async_move_files_to_cache = _without_files
     gradio.route_utils.SessionState = Session  # for direct calls without a session
+    folder = gradio.routes.STATIC_TEMPLATE_LIB
+    own = DictLoader({INDEX: _own_index(Path(folder, INDEX).read_text(encoding="utf-8"))})
+    gradio.routes.templates.env.loader = ChoiceLoader([own, FileSystemLoader(folder)])
+
+
+def _own_index(source: str) -> str:
+    """Gradio's document, without the title and picture of Gradio by which a link would be shown elsewhere, and without
+    a file at the root of a server that may serve other pages."""
+    return re.sub(r'<meta\s[^>]*"(og|twitter):[^>]*>|<link rel="manifest"[^>]*>', "", source).replace(
+        "</head>", f"{FIRST}</head>"
+    )
 
 
 async def _without_files(data: Any, *arguments: Any, **more: Any) -> Any:

@@ -17,7 +17,8 @@ from ..catalogue.fits import SERVER
 from ..jobs.loader import ModelStatus
 
 TITLE = "Photofinish"
-HEADER = """
+SLOGAN = "The same text twice: token by token, and by checking several guesses at once."
+HEADER = f"""
 <header class="page-header">
   <div class="page-mark" aria-hidden="true"></div>
   <h1>Photofinish</h1>
@@ -27,7 +28,7 @@ HEADER = """
     keys, Esc leaves.">Stage</button>
   <button type="button" id="page-yours-button" data-yours title="Your prompts, your model, your servers: does it pay,
     also under load, and what makes it slow or wrong?">Try it on yours</button>
-  <p>The same text twice: token by token, and by checking several guesses at once.</p>
+  <p>{SLOGAN}</p>
 </header>
 """
 PANEL_HEAD = """

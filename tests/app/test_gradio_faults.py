@@ -18,6 +18,7 @@ from app.catalogue.machine import Machine
 from app.jobs.pool import MAX_JOBS, PER_ADDRESS, Jobs
 from app.jobs.server_races import EitherBackend
 from app.page.gradio_faults import SAME_ERROR_S, Errors
+from app.page.sentences import TITLE
 from app.page.ui import build
 from engine.core.errors import UsageError
 from tests.helpers.hostile_recordings import lanes, race, singly
@@ -111,6 +112,14 @@ async def test_jobs_of_one_address_are_few() -> None:
         each.cancel()
     await asyncio.gather(*many, return_exceptions=True)
     assert await jobs.run("a", work) == 1
+
+
+def test_a_link_to_the_page_is_shown_as_this_page(server: Any) -> None:
+    """A link in a chat would show Gradio's name and picture; and a server that has other pages be asked for a file at
+    its root."""
+    document = httpx.get(server.url).text
+    assert document.count("og:title") == 1 and TITLE in document
+    assert "og:image" not in document and "twitter:" not in document and 'rel="manifest"' not in document
 
 
 def test_an_error_is_told_whole_once_and_then_in_a_line(caplog) -> None:
