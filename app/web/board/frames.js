@@ -36,7 +36,7 @@ export function clear(id, seq = -1) {
   refresh();
 }
 
-// The page stays hidden so long after its first frame, and until its last button is there, see theme.py: its parts arrive
+// The page stays hidden so long after its first frame, and until its last button is there (theme.py): its parts arrive
 // one by one and push each other.
 const LAY_MS = 50;
 let laid = null;
