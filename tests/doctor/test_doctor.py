@@ -248,7 +248,14 @@ def test_a_fault_that_only_drafts_show_is_named_first(fault: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "drafter", [*(f"{kind}:{folder}" for kind, folder in HEADS.items()), f"draft_model:{DRAFT}", "ngram"]
+    "drafter",
+    [
+        f"eagle3:{HEADS['eagle3']}",
+        pytest.param(f"dflash:{HEADS['dflash']}", marks=pytest.mark.slow),
+        f"draft_model:{DRAFT}",
+        "ngram",
+    ],
+    ids=["eagle3", "dflash", "draft_model", "ngram"],
 )
 def test_a_healthy_pair_has_no_fault(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A false alarm."""

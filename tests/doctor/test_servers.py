@@ -94,12 +94,16 @@ DOUBTS: dict[str, tuple[Language, Language, str, str]] = {
 }  # fmt: skip
 
 
+SHOWN_BY = {"temperature ignored": 0, "top_p ignored": 2}  # fault -> which of SETTINGS shows it
+
+
 @pytest.fixture(autouse=True)
 def few_samples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Enough to see what is ignored where that is the test's subject."""
     name = request.node.name
-    subject = any(words in name for words in ("temperature", "top_p", "[all]"))
-    monkeypatch.setattr(sampling, "NUM_SAMPLES", 48 if subject else 3)
+    if shown := [sampling.SETTINGS[i] for words, i in SHOWN_BY.items() if words in name]:
+        monkeypatch.setattr(sampling, "SETTINGS", shown)
+    monkeypatch.setattr(sampling, "NUM_SAMPLES", 48 if shown or "[all]" in name else 3)
     monkeypatch.setattr(sampling, "NUM_SEEDS", 4)
     monkeypatch.setattr(server_worth, "NUM_REQUESTS", 3)
 
@@ -137,8 +141,14 @@ def test_what_may_be_wrong_is_a_doubt(doubt: str) -> None:
     ("plain", "spec"),
     [
         (PLAIN, SPEC),
-        (replace(PLAIN, salt="a", thinks=True), replace(SPEC, salt="b", thinks=True)),
-        (replace(PLAIN, salt="a", refuses=REFUSED), replace(SPEC, keeps=2, salt="b", reports=False, refuses=REFUSED)),
+        pytest.param(
+            replace(PLAIN, salt="a", thinks=True), replace(SPEC, salt="b", thinks=True), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            replace(PLAIN, salt="a", refuses=REFUSED),
+            replace(SPEC, keeps=2, salt="b", reports=False, refuses=REFUSED),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["all", "thinking chats", "by metrics, refusing"],
 )
