@@ -113,7 +113,7 @@ def test_a_class_holds_over_many_rows(name):
 
 # Whole races, with every drafter of the table
 
-NUM_NEW = 20
+NUM_NEW = 32
 # (temperature, k, tokens of the prompt, 0 for a text).
 CELLS = [(0.0, 7, 0), (0.8, 1, 1), (0.8, 7, 2), (0.8, 15, 0), (0.0, AUTO, 3), (0.8, AUTO, 0)]
 TARGETS = [("trained", "float32"), ("linear", "bfloat16"), ("trained", "bfloat16"), ("linear", "float32")]
