@@ -25,7 +25,7 @@ from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, trained
 
 EAGLE3 = f"eagle3:{HEADS['eagle3']}"
-PARAMS = SamplingParams(max_new_tokens=48)
+PARAMS = SamplingParams(max_new_tokens=34)
 THINKING = "{% if enable_thinking %}{{ 'x = 1\n' * 12 }}{% endif %}{{ messages[0]['content'] }}"
 LOOP = "x = 1\n" * 8
 

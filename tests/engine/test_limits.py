@@ -20,19 +20,20 @@ from tests.helpers.trained import ARGUMENTS, PROMPTS, text_of, trained
 HEADS = text_of("dflash"), text_of("eagle3")
 DRAFTERS = [text_of(name) for name in ARGUMENTS if name != "none"]
 DRAFTERS += [f"{what}+{head}" for what in ("hybrid:ngram", "synthetic:0.7") for head in HEADS]
+NUM_NEW = 12
 # Drafters that nothing can be made of here, and what their lanes say.
 BROKEN = {"eagle3:./nowhere": "no model at", "draft_model:owner/none": "cannot fetch", "eagle3": "needs a head"}
 
 
 def raced(lanes) -> tuple[TorchRace, recordings.Recording, list]:
     prompt = encode_prompt(trained().tokenizer, PROMPTS[0], False)
-    race = TorchRace(trained(), RaceSpec(tuple(lanes), SamplingParams(max_new_tokens=20)), prompt)
+    race = TorchRace(trained(), RaceSpec(tuple(lanes), SamplingParams(max_new_tokens=NUM_NEW)), prompt)
     events = list(race.events())
     made = recordings.build(race.header(), events, race.result())
     return race, recordings.checked(json.dumps(made.fields).encode()), events
 
 
-@pytest.mark.parametrize("k", [1, 7, 40, 63, "tree:2", "tree:20", "tree:63", "auto"])
+@pytest.mark.parametrize("k", [1, 63, "tree:63", "auto"])
 def test_every_drafter_races_at_every_k(k) -> None:
     """One lane's limit would end the race of all the others, or a recording say a k that nobody raced."""
     asked = {f"lane {i}": (drafter, k) for i, drafter in enumerate(DRAFTERS)}
@@ -51,7 +52,7 @@ def test_every_drafter_races_at_every_k(k) -> None:
         wanted = k if k == "auto" or trees else min(tree_size(k) or k, most)
         assert lane.k == wanted and (lane.k != k) == (f"lane {lane.name}: k = {lane.k} instead of {k}: its" in note)
         verdict = recording["verdicts"][lane.name]
-        assert verdict["kind"] == "identical_tokens" and verdict["rows_compared"] == 20
+        assert verdict["kind"] == "identical_tokens" and verdict["rows_compared"] == NUM_NEW
         assert max(len(step.drafted) for step in steps(events, lane.name)) <= lane.max_drafts
     assert race.spec == recording.spec
 

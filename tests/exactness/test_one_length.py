@@ -3,7 +3,9 @@ another and remembered."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.cache import ENVIRONMENT_VARIABLE
+from engine.exactness import operators
 from engine.exactness.probe import MIN_ROWS, probe_cached
 from engine.exactness.widths import WidthClasses
 from engine.kernels.cpu.packing import PackedLinear
@@ -54,15 +57,33 @@ FAULTS: dict[str, tuple[set[int], Fault]] = {
     "of some tokens": ({4}, lambda buffers, ids, logits: last_bit(logits, (len(ids) == 4) & (ids[:, None] % 4 == 0))),
 }
 # Here width 1 is of one class with the others for the first, and alone for the second.
-on_both_kinds = pytest.mark.parametrize("name", ["gemma3", "llama"])
+BOTH = ("gemma3", "llama")
+on_both_kinds = pytest.mark.parametrize("name", BOTH)
 Classes = Callable[[str, int], WidthClasses]
 
 
+def probed(name: str, length: int) -> WidthClasses:
+    return probe_cached(StaticTarget(prepared(name), length, WIDTHS), name)
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory) -> Path:
+    """A memory with what is found without a fault."""
+    place = tmp_path_factory.mktemp("healthy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENVIRONMENT_VARIABLE, str(place))
+        patch.setattr(operators, "LINEAR_ROWS", (16, 64))  # as `few_rows`
+        patch.setattr(operators, "ATTENTION_ROUNDS", (1, 2))
+        for name in BOTH:
+            probed(name, LENGTH), probed(name, FAULTY + LENGTH)
+    return place
+
+
 @pytest.fixture
-def classes(monkeypatch, tmp_path, few_rows) -> Classes:
+def classes(monkeypatch, tmp_path, few_rows, healthy) -> Classes:
     """What is found of a model at a length, with a memory of this test's own."""
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
-    return lambda name, length: probe_cached(StaticTarget(prepared(name), length, WIDTHS), name)
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(shutil.copytree(healthy, tmp_path / "cache")))
+    return probed
 
 
 def check_apart(found: WidthClasses, whole: WidthClasses, widths: set[int]) -> None:
@@ -111,7 +132,7 @@ def test_a_fault_of_a_linear_is_found_at_its_length(name, classes, monkeypatch):
     assert classes(name, LENGTH) == whole
 
 
-def test_every_place_of_every_step_is_compared(classes, monkeypatch):
+def test_every_place_of_every_step_is_compared(few_rows, monkeypatch, tmp_path):
     """A width's last places would never hold a row that counts, and a fault there would show in the race alone."""
     steps: set[tuple[int, int]] = set()
     right = StaticTarget.extend
@@ -122,5 +143,6 @@ def test_every_place_of_every_step_is_compared(classes, monkeypatch):
         return right(self, token_ids, num_logits, width, **tree)
 
     monkeypatch.setattr(StaticTarget, "extend", noted)
-    classes("gemma3", LENGTH)
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path))
+    probed("gemma3", LENGTH)
     assert steps == {(width, place) for width in WIDTHS for place in range(width)} and max(WIDTHS) > MIN_ROWS

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import count, product
 from typing import Any
 
@@ -33,12 +34,19 @@ CONFIGURATIONS: list[Configuration] = list(product(("trained", *NAMES), reversed
 on_every_model = pytest.mark.parametrize(("name", "dtype"), MODELS, ids=lambda x: str(x))
 
 
+@cache
+def clean(name: str, dtype: torch.dtype, temperature: float = 0.0) -> Real:
+    """A race without a fault; its verdict is that nothing differs."""
+    race = Real(prepared(name, dtype), temperature)
+    assert race.verdict().kind == "identical_bits"
+    return race
+
+
 @pytest.mark.parametrize("off", [-1, 1], ids=["one too few kept", "one too many kept"])
 @on_every_model
 def test_a_rollback_off_by_one_is_caught(name, dtype, off, monkeypatch):
     """A rejected draft stays in the context, or a committed token leaves it."""
-    race = Real(prepared(name, dtype))
-    assert race.verdict().kind == "identical_bits"
+    race = clean(name, dtype)
     right = StaticTarget.rollback
     monkeypatch.setattr(
         StaticTarget, "rollback", lambda self, length: right(self, max(0, min(self.length, length + off)))
@@ -171,8 +179,7 @@ def showing(
 @on_every_model
 def test_padding_that_is_not_masked_is_caught(name, dtype, monkeypatch):
     """Every row of a step sees all its rows: drafts that will be rejected, and padding."""
-    race = Real(prepared(name, dtype))
-    assert race.verdict().kind == "identical_bits"
+    race = clean(name, dtype)
     unmasked = showing(lambda at, columns: (columns >= at[0]) & (columns <= at[-1]))
     monkeypatch.setattr(buffers, "additive_masks", unmasked)
     assert caught(race.verdict())
@@ -199,8 +206,7 @@ def test_a_stale_draft_left_visible_is_caught(name, dtype, few_rows, monkeypatch
 @on_every_model
 def test_a_rule_that_accepts_one_too_many_is_caught(name, dtype, temperature, monkeypatch):
     """The first wrong draft token stands, and the next one is judged in its context."""
-    race = Real(prepared(name, dtype), temperature)
-    assert race.verdict().kind == "identical_bits"
+    race = clean(name, dtype, temperature)
     right = accept.Coupled.__call__
 
     def generous(self: accept.Coupled, draft: Draft, logits: torch.Tensor, position: int) -> Acceptance:

@@ -57,7 +57,7 @@ def tokens(done: list[Any]) -> list[int]:
     return [event.token_ids[0] for event in done if isinstance(event, Step)]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 10**9))
 def test_no_verdict_says_more_than_was_compared(seed: int) -> None:
     """Lanes that failed, wrote nothing or were cut would be called identical, as far as nobody looked."""
@@ -95,7 +95,7 @@ def test_no_verdict_says_more_than_was_compared(seed: int) -> None:
         assert "identical" not in "".join(describe(spoken))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 10**9), st.sampled_from(sorted(set(KINDS) - {"not_compared"})))
 def test_a_file_cannot_claim_more_either(seed: int, kind: str) -> None:
     """An older version's file, or a forger's, calls lanes identical that failed, or judges lanes that wrote nothing."""

@@ -59,17 +59,17 @@ def test_examples_are_of_one_machine_and_one_version() -> None:
 @pytest.mark.parametrize("solo", [False, True])
 def test_nothing_is_said_of_a_race_on_a_busy_machine_however_it_ends(solo: bool) -> None:
     """The same of races that this machine runs, beside the other tests, and of those that were stopped anywhere."""
-    for drafter in ("ngram", "eagle3", "hybrid", "none"):
+    for drafter in ("hybrid", "none"):
         made = race(text_of(drafter), 32, solo=solo)
         events = list(made.events())
         whole = build(made.header(), events, made.result())
-        for end in (len(events), *random.Random(3).sample(range(len(events)), 8)):
+        for end in (len(events), *random.Random(3).sample(range(len(events)), 6)):
             stopped = {**whole.fields, "events": whole["events"][:end], "stopped": True, "verdicts": {}}
             assert said(stopped) == ""
 
 
 @given(st.sampled_from(OLDER), st.floats(0.3, 3), st.sets(st.sampled_from(ALL), min_size=1, max_size=2))
-@settings(max_examples=60)
+@settings(max_examples=15)
 def test_a_factor_on_some_lanes_is_seen(recorded: dict[str, Any], factor: float, lanes: set[str]) -> None:
     """Doubling plain's times would double the headline. The order of events gives it away; sorted by a script that
     knows the fair clock, the digits of the times do. Rewritten costs do not help."""

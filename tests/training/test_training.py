@@ -309,6 +309,7 @@ def test_held_out_prompts_are_held_out():
         assert lines and not any(line in trained_on for line in lines)
 
 
+@pytest.mark.slow
 def test_the_standard_library_is_at_hand():
     """The default --data would be empty on this machine."""
     texts = list(itertools.islice(texts_of("builtin", 0), 40))

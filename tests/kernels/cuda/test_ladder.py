@@ -135,6 +135,7 @@ def test_what_kernels_do_not_fail_at_moves_no_model(monkeypatch):
 # What drafters fail at
 
 
+@pytest.mark.slow
 def test_a_drafter_that_cannot_be_made_ends_its_lane_alone(monkeypatch):
     """One head that fails to load would end the race of all lanes as a fault of this program."""
     with fake_cuda():
@@ -219,7 +220,7 @@ def spoilt(self: FixedCall) -> Any:
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        (None, f"{GRAPHS} is 0"),
+        pytest.param(None, f"{GRAPHS} is 0", marks=pytest.mark.slow),
         (("_capture", refuse), "could not be captured as a CUDA graph: RuntimeError: CUDA error: operation not"),
         (("__call__", spoilt), "rows have other bits than when run eagerly"),
     ],
