@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, settings
 gc.disable()  # until all tests are collected: a third of the time that takes
 
 COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("default", derandomize=True, max_examples=25, **COMMON)
+settings.register_profile("default", derandomize=True, max_examples=40, **COMMON)
 settings.register_profile("explore", max_examples=500, **COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

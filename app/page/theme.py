@@ -24,6 +24,7 @@ FIRST = (
 <meta name="description" content="{SLOGAN}">
 """
     + """<style>
+body.dark { color-scheme: dark; }
 .gradio-container { width: 100% !important; max-width: 1760px !important; margin: 0 auto !important;
   overflow: clip !important; padding: 6px clamp(12px, 2.4vw, 40px) 24px !important; }
 html:not([data-laid]) .gradio-container { --shown: hidden; animation: page-laid 0s 4s forwards; }
@@ -49,7 +50,8 @@ HEAD = (
     mask-image: linear-gradient(90deg, currentcolor calc(100% - 28px), transparent); }
 }
 @media (max-width: 760px) {
-  html:not([data-more]) :is(.page-header button:not(#page-menu-button), #page-presets) { display: none !important; }
+  html:not([data-more]) :is(.page-header button:not(#page-menu-button), #page-presets:not(:has(.page-instead))) {
+    display: none !important; }
 }
 @media (min-width: 2400px) { .gradio-container { zoom: 1.3; --zoom: 1.3; } }
 @media (min-width: 3200px) { .gradio-container { zoom: 1.8; --zoom: 1.8; } }

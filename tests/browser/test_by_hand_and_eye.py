@@ -128,6 +128,7 @@ def test_every_look_can_be_read(tab: Any, width: int, height: int, scheme: str) 
     tab.set_viewport_size({"width": width, "height": height})
     tab.emulate_media(color_scheme=scheme)
     tab.wait_for_selector("body.dark", state="attached" if scheme == "dark" else "detached")
+    assert scheme in tab.evaluate("getComputedStyle(document.body).colorScheme || 'light'").replace("normal", "light")
 
     def look(where: str) -> None:
         tab.wait_for_function(f"!{MOVING}")
