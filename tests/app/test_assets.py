@@ -104,17 +104,12 @@ def test_a_small_machine_gets_the_bundled_model_and_reasons() -> None:
 
 
 CARDS: dict[str, tuple[float, str, str]] = {
-    "RTX 3070, 8 GB": (7.4, "bfloat16", "qwen3-0.6b-ngram"),
     "RTX 4070, 12 GB": (11.3, "bfloat16", "qwen3-1.7b-eagle3"),
     "T4, 16 GB, no bfloat16": (14.5, "float32", "qwen3-0.6b-ngram"),
-    "RTX 4080, 16 GB": (15.6, "bfloat16", "qwen3-1.7b-eagle3"),
-    "L4, 24 GB": (21.9, "bfloat16", "qwen3-4b-eagle3"),
     "RTX 4090, 24 GB": (23.2, "bfloat16", "qwen3-4b-eagle3"),
     "RTX 5090, 32 GB": (31.0, "bfloat16", "qwen3-8b-eagle3"),
     "RTX 8000, 48 GB, no bfloat16": (47.0, "float32", "qwen3-4b-eagle3"),
-    "L40S, 48 GB": (44.2, "bfloat16", "qwen3-8b-eagle3"),
     "H100, 80 GB": (78.5, "bfloat16", "qwen3-8b-eagle3"),
-    "B200, 180 GB": (178.0, "bfloat16", "qwen3-8b-eagle3"),
 }  # what each has free, what it runs best, and its default pair
 
 
@@ -146,9 +141,6 @@ def test_the_headline_pair_is_on_offer_where_it_fits() -> None:
 def test_sizes_are_those_of_the_dtype_that_will_run() -> None:
     """A Turing card of 24 GB would fetch 8 GB for a model that takes 16 there; `--dtype` decides where it is given."""
     turing = with_gpu(22.0, "float32")
-    assert "15.0 of weights" in next(
-        offer.reason for offer in load(turing).offers if offer.pair.id == "qwen3-4b-eagle3"
-    )
     assert load(turing, dtype="bfloat16").default.id == "qwen3-4b-eagle3"
     assert load(with_gpu(22.0), dtype="float32").default.id == "qwen3-1.7b-eagle3"
 

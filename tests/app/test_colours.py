@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 
 import pytest
 
-from app.web.colours import BLUE
 from app.web.colours import COLOURS as BY_NAME
 from tests.helpers.pageserver import ROOT
 
@@ -17,23 +13,6 @@ APP = ROOT / "app"
 COLOURS = APP / "web" / "colours.py"
 LITERAL = re.compile(r"(?<!&)#(?:[0-9a-fA-F]{8}|[0-9a-fA-F]{6}|[0-9a-fA-F]{3,4})\b|\b(?:rgb|hsl)a?\((?=[\d.])")
 FILES = sorted(path for suffix in ("py", "css", "js", "html") for path in APP.rglob(f"*.{suffix}") if path != COLOURS)
-REPAINTED = """
-import json, pathlib, random, sys, types
-source = pathlib.Path("app/web/colours.py").read_text(encoding="utf-8")
-assert source.count(sys.argv[1]) == 1
-module = types.ModuleType("app.web.colours")
-sys.modules["app.web.colours"] = module
-exec(source.replace(sys.argv[1], "#abcdef"), module.__dict__)
-from app import web as race_view
-from app.figures import charts
-from app.page import theme
-from engine.recordings.recording import Recording
-from tests.helpers.races import fixed_race, with_tables
-drawn = charts.charts(Recording.of(with_tables(fixed_race(), random.Random(1))))
-figures = [[chart.figure.to_plotly_json()["data"], str(chart.figure.layout.font.color)] for chart in drawn]
-page = {"race": race_view.RACE_VIEW_CSS, "page": theme.PAGE_CSS, "theme": theme.theme()._get_theme_css()}
-print(json.dumps({**page, "plotly": json.dumps(figures, default=str)}))
-"""
 
 
 def test_every_colour_stands_once() -> None:
@@ -43,15 +22,6 @@ def test_every_colour_stands_once() -> None:
     assert len(found) > 50 and not any(found.values()), found
     own = LITERAL.findall(COLOURS.read_text(encoding="utf-8").lower())
     assert sorted(own) == sorted(set(own)) != []
-
-
-@pytest.mark.slow
-def test_one_change_reaches_style_sheets_theme_and_figures() -> None:
-    """The blue of accepted tokens, of buttons and of plotly's bars is one blue."""
-    command = [sys.executable, "-c", REPAINTED, BLUE]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    for where, text in json.loads(done.stdout).items():
-        assert "#abcdef" in text.lower() and BLUE.lower() not in text.lower(), where
 
 
 def test_every_variable_of_a_style_sheet_is_given_and_every_colour_is_used() -> None:

@@ -194,6 +194,7 @@ async def test_a_race_that_takes_too_long_is_ended() -> None:
     assert over.view.state == "stopped" and over.lasted_s is not None and 0.3 <= over.lasted_s < 2
 
 
+@pytest.mark.slow
 def test_several_visitors_at_once_lose_nothing_and_wait_their_turn(page: Server, monkeypatch) -> None:
     """A race without an end, an error page, or somebody who goes first: as `python -m tools.visitors` looks for them
     among 50 visitors for 10 minutes."""
@@ -203,6 +204,7 @@ def test_several_visitors_at_once_lose_nothing_and_wait_their_turn(page: Server,
     assert found["why lost"] == found["failed"] == found["log"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such arenas")
 def test_threads_share_their_freed_memory(page: Server) -> None:
     """With an arena of malloc for each of its threads, a page keeps what each race has freed: 428 MB in ten minutes

@@ -33,11 +33,10 @@ def races(url: str) -> None:
 @pytest.mark.parametrize(
     ("host", "asked", "whole"),
     [
-        *((host, "[::1]", False) for host in ("::1", "[::1]", "::", "[::]", "0:0:0:0:0:0:0:1")),
-        *((host, "127.0.0.1", False) for host in ("0.0.0.0", "0")),
-        *((host, "[::1]", True) for host in ("::1", "[::]")),
+        *((host, "[::1]", False) for host in ("::1", "[::]", "0:0:0:0:0:0:0:1")),
+        ("0", "127.0.0.1", False),
+        ("[::]", "[::1]", True),
         ("localhost", "localhost", False),
-        ("", "127.0.0.1", True),
     ],
 )
 def test_every_form_of_an_address_races(host, asked, whole, page_cache, monkeypatch) -> None:

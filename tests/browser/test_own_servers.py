@@ -157,7 +157,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         tab.click("#page-yours-button")
         tab.click(study["measureLoad"])
         assert load.text("found") == "pasted text: 3 prompts, one a line." and tab.is_hidden(load["words"])
-        load.fill(users="1,2", requests="4", loadLength="8")
+        load.fill(users="1,2", requests="4", loadLength="8", dollars="3.6")
         need = "10 requests to each server, 2 of them to warm up, and 3 different prompts"
         load.says("need", need)
         assert tab.evaluate(STARTED) == "Try it on yours: 0 %"
@@ -171,6 +171,20 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         ) in commands.removeprefix(command)
         verdicts, short = [study.text("verdict"), load.text("verdict")], study.text("short")
         name, both = saved_as(tab, "save")
+        measured = json.loads(both)["results"][1]
+        cells = tab.locator(f"{load['levels']} tr").all_inner_texts()
+        for line, gain in ((cells.pop(2), "1"), (cells.pop(4), "2")):
+            assert f"{measured['improvement_by_users'][gain]['output_tokens_per_s']:.1f} %" in line
+        for level, line in zip(measured["levels"], cells, strict=True):
+            assert f"{level['output_tokens_per_s']:.1f}" in line and f"{level['dollars_per_million']:.2f}" in line
+            assert f"{1000 * level['itl_p95_s']:.2f}" in line
+        assert f"{verdicts[1]}." == measured["says"][0].replace("x", "\u00d7") and "is rough" in load.text("rough")
+        tab.click(load["copyAnswer"])
+        answer = tab.evaluate("navigator.clipboard.readText()")
+        assert measured["says"][0].replace("x", "\u00d7")[:-1] in answer and "temperature 0, seed" in answer
+        assert answer.count(" per million output tokens.") == 2 and "With 2 users: " in answer
+        load.can_be_read()
+        tab.set_viewport_size({"width": 1280, "height": 800})
         assert re.fullmatch(r"results_model_\d{4}(-\d\d){4}\.json", name) and two[0].url not in alone + both
         name, page = saved_as(tab, "savePage")
         assert re.fullmatch(r"results_model_\d{4}(-\d\d){4}\.html", name)

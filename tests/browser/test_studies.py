@@ -13,9 +13,7 @@ from engine.analysis.verdict_words import THRESHOLD
 from engine.cli.options import LENGTH
 from engine.recordings.recording import OUTPUT_SCHEMA
 from tests.helpers.dialogs import Dialog
-from tests.helpers.page_browser import RACE_MS, choose, open_tab, reload, saved, unfold
-from tests.helpers.pageserver import served
-from tests.helpers.schedule import Scheduled, serving
+from tests.helpers.page_browser import RACE_MS, choose, reload, saved, unfold
 from tests.helpers.trained import PROMPTS
 
 pytestmark = pytest.mark.browser
@@ -116,12 +114,8 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     shown = tab.inner_text("#page-yours")
     says = {name: re.sub(r"(\d)x\b", r"\1×", words) for name, words in found["says"].items() if name != "verdict"}
     assert re.sub(r"(\d)x\b", r"\1×", found["reason"]) in shown and found["said"]["scope"] in shown
-    said = f"n-gram (copies earlier text), k = {best['k']}, {best['median_speedup']:.2f}× at the median (computed)"
-    assert said in ps.text("verdict")
     assert ps.text("verdict") == re.sub(r"(\d)x\b", r"\1×", found["says"]["verdict"][""])
-    is_certain = not found["doubtful"] and found["verdict"] != "unclear"
-    assert (f"{abs(100 * best['saving']):.1f} %" in says["then"]) == is_certain and says["here"] in shown
-    assert says["then"] in ps.text("money").replace("\xa0", " ") and "$" not in shown
+    assert says["then"] in ps.text("money").replace("\xa0", " ") and "$" not in shown and says["here"] in shown
     commands = tab.locator(f"{ps['serve']} code").all_text_contents()
     assert len(commands) == 3 * (found["verdict"] == "ship" or best["median_speedup"] >= THRESHOLD)
     assert not commands or f'"num_speculative_tokens": {best["k"]}' in commands[0]
@@ -159,62 +153,3 @@ def opens_again(tab: Any, ps: Dialog, found: Any) -> None:
     assert "disturbed in 2 of 10 races" in ps.text("caution") and tab.is_enabled(ps["start"])
     assert tab.is_hidden(ps["again"]) and tab.is_hidden(ps["copy"]) and not tab.locator(".ps-race").count()
     assert ps.saved()["rows"] == disturbed["rows"]
-
-
-def test_a_study_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) -> None:
-    """Numbers that are not the file's, letters that nobody can read, or a page that tells where the servers are."""
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    slow, fast = Scheduled(0.1), Scheduled(0.03)
-    fast.counters = "llamacpp"
-    with serving(slow) as one, serving(fast) as two:
-        lanes = [part for name, url in (("baseline", one), ("speculative", two))
-                 for part in ("--lane", f"{name}=openai:{url}")]  # fmt: skip
-        with served(page_cache, *lanes, "--model", "m", "--same-device", "--chat", "--under-load") as server:
-            context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce")
-            tab = open_tab(context, server.url, until="model")
-            pl = Dialog(tab, "load")
-            pl.open(question="load")
-            assert "take turns" in pl.text("about")
-            pl.fill(users="5,1")
-            tab.click(pl["start"])
-            pl.says("goesSays", "5,1")
-            pl.fill(users="1,4", requests="6", dollars="3.6")
-            tab.focus(pl["start"])
-            tab.keyboard.press("Enter")
-            pl.says("goesSays", "Finished.")
-            found = pl.saved()
-            levels = [(level["lane"], level["concurrency"]) for level in found["levels"]]
-            assert levels == [(lane, num) for num in (1, 4) for lane in ("baseline", "speculative")]
-            cells = tab.locator(f"{pl['levels']} tr").all_inner_texts()
-            for line, gain in ((cells.pop(2), "1"), (cells.pop(4), "4")):
-                assert f"+{found['improvement_by_users'][gain]['output_tokens_per_s']:.1f} %" in line
-            for level, line in zip(found["levels"], cells, strict=True):
-                assert f"{level['output_tokens_per_s']:.1f}" in line and f"{level['dollars_per_million']:.2f}" in line
-                assert f"{1000 * level['itl_p95_s']:.2f}" in line
-            said = found["says"][0].replace("x", "\u00d7")  # on a busy machine not always "on" with both
-            assert f"{pl.text('verdict')}." == said and "peculation on with" in said
-            rough = "6 requests with 4 users: fewer than 3 each, so the ratio there is rough."
-            assert pl.text("rough") == rough
-            assert pl.text("scope") == "m on both servers, baseline and speculative, 1 to 4 users at once"
-            tab.click(pl["copyAnswer"])
-            answer = tab.evaluate("navigator.clipboard.readText()")
-            kept = "do not say what they are; the servers took turns; temperature 0, seed"
-            assert kept in answer and "random words each), 20" in answer
-            assert said[:-1] in answer and "Same text: 6 of 6 with 1 user, 6 of 6 with 4." in answer
-            assert "With 1 user (speculative against baseline): " in answer and "With 4 users: " in answer
-            assert answer.count(" per million output tokens.") == 2 and "eometric" not in answer
-            assert "counters" in pl.text("notes") and tab.locator("#page-yours figure svg").count() == 6
-            tab.click(pl["copy"])
-            assert tab.evaluate("navigator.clipboard.readText()") == (
-                "python -m engine study --lane baseline=openai:URL_1 --lane speculative=openai:URL_2 --model m "
-                "--concurrency 1,4 --requests 6 --data synthetic:100,128 --dollars 3.6 --chat"
-            )
-            shown = tab.inner_text(pl["levels"])
-            pl.choose(json.dumps(found), "load.json")
-            pl.says("opened", "Opened from a file")
-            assert tab.inner_text(pl["levels"]) == shown and pl.saved() == found and tab.is_hidden(pl["copy"])
-            pl.can_be_read()
-            told = tab.content() + server.log.read_text() + json.dumps(found)
-            problems = tab.problems
-            context.close()
-    assert problems == [] and not any(secret in told for secret in (KEY, one, two, one.split("/")[2]))

@@ -103,7 +103,7 @@ def served(
     try:
         url = f"http://{host}:{port}"
         while not _answers(url):
-            assert process.poll() is None and time.monotonic() - started < 60, log_path.read_text()
+            assert process.poll() is None and time.monotonic() - started < 180, log_path.read_text()
             time.sleep(0.05)
         yield Server(url, time.monotonic() - started, process, log_path)
     finally:

@@ -1,0 +1,19 @@
+"""What the page's tests without a browser share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from app.jobs.recorded import recorded_view
+from app.page import handlers
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shipped_races_are_read_once() -> Iterator[None]:
+    """Every page that is built reads and checks all shipped recordings, which is most of the time that takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handlers, "recorded_view", cache(recorded_view))
+        yield
