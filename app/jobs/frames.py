@@ -21,7 +21,7 @@ from engine.recordings.recording import Recording
 State = Literal["idle", "waiting", "preparing", "running", "finished", "stopped", "failed"]
 ENDED = ("finished", "stopped", "failed")
 RECORDED, SYNTHETIC = "RECORDED", "SYNTHETIC"
-RUNNING_TEXT = "Racing. The lanes take turns on one device; each has its own clock."
+RUNNING_TEXT = "Racing: lanes take turns, each on its own clock."
 SERVERS_TEXT = "Racing. Each lane runs on its server, all at once. Times are measured here and include the network."
 SERVERS_IN_TURN = "Racing. One server after the other. Times are measured here and include the network."
 

@@ -151,8 +151,7 @@ def mend_gradio() -> None:
 
 
 def _own_index(source: str) -> str:
-    """Gradio's document, without the title and picture of Gradio by which a link would be shown elsewhere, and without
-    a file at the root of a server that may serve other pages."""
+    """Gradio's document without its name and picture for links, and without a file at a server's root."""
     return re.sub(r'<meta\s[^>]*"(og|twitter):[^>]*>|<link rel="manifest"[^>]*>', "", source).replace(
         "</head>", f"{FIRST}</head>"
     )

@@ -191,9 +191,8 @@ class Handlers:
         return {"expectation": preset_line(preset, pair), **preset_values(self.catalogue, preset, pair)}
 
     def fitted(self, pair_id: object, drafter: object, chat: object) -> tuple[Any, ...]:
-        """Drafter, k, chat template, width, audit and further lanes of a race that may come from another page: what the
-        chosen pair does not have, or what such a race does not bring, becomes the pair's own. Last a line that says
-        so of a drafter."""
+        """Drafter, k, chat template, width, audit and further lanes of a race that may come from another page, each the
+        pair's own if it has no such thing or the race brings none; and a line that says so of a drafter."""
         pair = self._pair(pair_id)
         own = settings_of(self.catalogue, pair, None)
         template = gr.skip() if pair.chat is not False or chat is not True else False

@@ -108,8 +108,8 @@ def preset_line(preset: Preset, pair: Pair) -> str:
 
 def other_drafter_line(asked: object, drafter: str) -> str:
     """That a race from elsewhere drafts with something that is not on offer here, and with what it drafts instead."""
-    words = f"{short(asked)} is not on offer here; this race drafts with {label(drafter)}."
-    return f'<p class="page-expect page-instead">{safe(words)}</p>'
+    words = safe(f"{short(asked)} is not on offer here; this race drafts with {label(drafter)}.")
+    return f'<p class="page-expect page-instead">{words}</p>'
 
 
 def drafter_choices(drafters: Sequence[str]) -> list[tuple[str, str]]:

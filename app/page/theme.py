@@ -9,31 +9,10 @@ import gradio as gr
 
 from ..web import PRINT_CSS
 from ..web.colours import BLUES, COLOURS, INKS, WHITE, variables
-from .sentences import SLOGAN, TITLE
+from .sentences import SLOGAN
 
 PAGE_CSS = variables(".gradio-container") + (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
-# What the document says before Gradio has begun. The page is out of sight until it has its shape (frames.js), or for
-# 4 s; by the container itself, which keeps its animations with reduced motion.
-FLAG = (
-    "%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 2 2'%3E%3Cpath fill='white' d='M0 0h2v2H0z'/%3E"
-    "%3Cpath d='M0 0h1v1H0zM1 1h1v1H1z'/%3E%3C/svg%3E"
-)
-FIRST = (
-    f"""<title>{TITLE}</title><link rel="icon" href="data:image/svg+xml,{FLAG}">
-<meta property="og:title" content="{TITLE}"><meta property="og:description" content="{SLOGAN}">
-<meta name="description" content="{SLOGAN}">
-"""
-    + """<style>
-body.dark { color-scheme: dark; }
-.gradio-container { width: 100% !important; max-width: 1760px !important; margin: 0 auto !important;
-  overflow: clip !important; padding: 6px clamp(12px, 2.4vw, 40px) 24px !important; }
-html:not([data-laid]) .gradio-container { --shown: hidden; animation: page-laid 0s 4s forwards; }
-@keyframes page-laid { to { --shown: visible; } }
-.gradio-container main { visibility: var(--shown, visible); }
-gradio-app .wrap.full.translucent { position: fixed !important; inset: 0 !important; width: auto; height: auto; }
-</style>
-"""
-)
+FIRST = (Path(__file__).parent / "first.html").read_text(encoding="utf-8").replace("@@", SLOGAN)
 # Rules for the whole page under a condition: in `launch(css=...)` Gradio would put `.gradio-container` before each of
 # them once more.
 HEAD = (

@@ -86,8 +86,8 @@ def _moving_ropes(text: Mapping[str, Any]) -> dict[str, int]:
     ropes = text.get("rope_parameters") or text.get("rope_scaling") or {}
     parts = [part for part in ropes.values() if isinstance(part, Mapping)] or [ropes]
     kinds = {str(part.get("rope_type") or part.get("type")): part for part in parts}
-    names = {kind: MOVING_ROPES[kind] for kind in kinds if kind in MOVING_ROPES}
-    return {kind: kinds[kind].get(name) or text.get(name) or 0 for kind, name in names.items()}
+    return {kind: part.get(name) or text.get(name) or 0 for kind, part in kinds.items()
+            if (name := MOVING_ROPES.get(kind))}  # fmt: skip
 
 
 def causal_type(config: Mapping[str, Any]) -> str:

@@ -165,7 +165,7 @@ STYLE, PROGRAM = HEAD.replace(PRINT_CSS, "") + RACE_VIEW_CSS + YOURS_CSS + PAGE_
         (RACE_VIEW_TEMPLATE, r"\$\{|\{\{|`|\\", set()),
         (PROGRAM, r"innerHTML|outerHTML(?!\})|insertAdjacentHTML|document\.write|eval\(|new Function", set()),
         (RACE_VIEW_CSS, r"@(?:container|supports|layer|import)|url\(|:(?:is|not|where|has)\([^)]*,", set()),
-        (STYLE, r"[^\s,{}]*:has\(", {"#page-top:has(", "#page-model:has(", ".pf-left:has("}),
+        (STYLE, r"[^\s,{}]*:has\(", {"#page-top:has(", "#page-model:has(", "#page-presets:not(:has(", ".pf-left:has("}),
         (STYLE, r"(?<!--screen, )(?<![\d.])[\d.]+[dsl]?v(?:h|b|max|min)\b[^;]*", set()),
     ],
     ids=["evaluated", "run", "dropped", "searched for every word", "as high as the screen"],

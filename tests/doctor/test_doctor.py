@@ -247,16 +247,10 @@ def test_a_fault_that_only_drafts_show_is_named_first(fault: str, tmp_path: Path
     assert remedy in found.change, found
 
 
-@pytest.mark.parametrize(
-    "drafter",
-    [
-        f"eagle3:{HEADS['eagle3']}",
-        pytest.param(f"dflash:{HEADS['dflash']}", marks=pytest.mark.slow),
-        f"draft_model:{DRAFT}",
-        "ngram",
-    ],
-    ids=["eagle3", "dflash", "draft_model", "ngram"],
-)
+SLOW = pytest.param(f"dflash:{HEADS['dflash']}", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("drafter", [f"eagle3:{HEADS['eagle3']}", SLOW, f"draft_model:{DRAFT}", "ngram"])
 def test_a_healthy_pair_has_no_fault(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A false alarm."""
     if not drafter.startswith("draft_model"):  # a head's template is tests/doctor/test_texts.py's

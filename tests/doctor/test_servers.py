@@ -35,6 +35,7 @@ PROMPTS = (Question("Once upon a time"), Question("def read(path):"))
 PARAMS = SamplingParams(max_new_tokens=16)
 PLAIN, SPEC = Language(step_s=0.006), Language(k=3, salt="spec", step_s=0.006)
 REFUSED = frozenset({"schema", "tools", "chat"})
+METERED, SLOW = replace(SPEC, keeps=2, salt="b", reports=False, refuses=REFUSED), pytest.mark.slow
 QUICK_PLAIN, QUICK = replace(PLAIN, step_s=0.0), replace(SPEC, step_s=0.0)
 
 
@@ -141,14 +142,8 @@ def test_what_may_be_wrong_is_a_doubt(doubt: str) -> None:
     ("plain", "spec"),
     [
         (PLAIN, SPEC),
-        pytest.param(
-            replace(PLAIN, salt="a", thinks=True), replace(SPEC, salt="b", thinks=True), marks=pytest.mark.slow
-        ),
-        pytest.param(
-            replace(PLAIN, salt="a", refuses=REFUSED),
-            replace(SPEC, keeps=2, salt="b", reports=False, refuses=REFUSED),
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(*(replace(lane, salt=lane.salt + "a", thinks=True) for lane in (PLAIN, SPEC)), marks=SLOW),
+        pytest.param(replace(PLAIN, salt="a", refuses=REFUSED), METERED, marks=SLOW),
     ],
     ids=["all", "thinking chats", "by metrics, refusing"],
 )

@@ -42,7 +42,7 @@ def live(wanted: Any = lambda tensor: True) -> dict[int, int]:
         if tensor.is_mkldnn
         else (tensor.untyped_storage().data_ptr(), tensor.untyped_storage().nbytes())
         for tensor in tensors
-        if wanted(tensor)
+        if wanted(tensor) and not tensor.is_meta
     )
 
 

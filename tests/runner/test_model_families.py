@@ -18,26 +18,12 @@ from engine.session.set_up import check_fits
 from tests.helpers.families import FAMILIES, of_family
 from tests.helpers.tiny import CONFIGS, LENGTH, NAMES, WINDOW, build, prepared, random_ids
 
-REFUSED = {
-    "gemma 2": "softcap",
-    "bloom": "interface",
-    "gpt neo": "interface",
-    "deepseek v3": "latent",
-}
+REFUSED = {"gemma 2": "softcap", "bloom": "interface", "gpt neo": "interface", "deepseek v3": "latent"}
 REFUSED |= {"olmo hybrid": "linear attention in layer 0 of a kind", "bamba": "recurrent layers"}
 REFUSED["modernbert decoder"] = "output layer"
 SERVED = {"cohere", "gemma", "gemma 3 with a cap on its logits", "gpt2", "granite", "llama, yarn", "mixtral", "olmo 3"}
-SERVED |= {
-    "llama, dynamic rope",
-    "phi 3, long",
-    "afmoe",
-    "phi 3",
-    "qwen 2",
-    "gpt-oss",
-    "granite with sinks",
-    "hunyuan with experts",
-}
-SERVED |= {name for name in FAMILIES if name.startswith("qwen 3")}
+SERVED |= {"llama, dynamic rope", "phi 3, long", "afmoe", "phi 3", "qwen 2", "gpt-oss", "granite with sinks"}
+SERVED |= {"hunyuan with experts", *(name for name in FAMILIES if name.startswith("qwen 3"))}
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

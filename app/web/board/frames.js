@@ -36,8 +36,7 @@ export function clear(id, seq = -1) {
   refresh();
 }
 
-// The page stays hidden so long after its first frame, and until its last button is there (theme.py): its parts arrive
-// one by one and push each other.
+// The page stays hidden (first.html) so long after its first frame, and until its last button is there.
 const LAY_MS = 50;
 let laid = null;
 function lay() {
