@@ -32,11 +32,10 @@ from tools import about
 
 LANES = ("plain", "baseline", "speculative")
 LENGTH, WAIT_MS, PAUSE_S = 128, 240_000, 1.5
-AGAIN = signal.SIGUSR1
 
 
 def recording_page(record: Path) -> None:
-    """`python app.py`, with its races recorded. The signal AGAIN runs the last one again, without a page."""
+    """`python app.py`, with its races recorded. SIGUSR1 runs the last one again, without a page."""
     from engine.session import TorchRace
 
     source, last = TorchRace.events, list[Any]()
@@ -54,7 +53,7 @@ def recording_page(record: Path) -> None:
         threading.Thread(target=lambda: list(TorchRace(*last).events()), name="race", daemon=True).start()
 
     TorchRace.events = recorded  # type: ignore[method-assign]
-    signal.signal(AGAIN, again)
+    signal.signal(signal.SIGUSR1, again)
     sys.argv[:2] = ["app.py"]
     runpy.run_path("app.py", run_name="__main__")
 
@@ -78,7 +77,7 @@ class Session:
     def unwatched(self) -> dict[str, float]:
         """Those of the last race again, with nobody watching."""
         time.sleep(PAUSE_S)
-        os.kill(self.server.process.pid, AGAIN)
+        os.kill(self.server.process.pid, signal.SIGUSR1)
         return self._seconds()
 
     def _seconds(self) -> dict[str, float]:

@@ -145,16 +145,12 @@ def mend_gradio() -> None:
     gradio.processing_utils.check_all_files_in_cache = lambda data: None
     gradio.processing_utils.async_move_files_to_cache = _without_files
     gradio.route_utils.SessionState = Session  # for direct calls without a session
-    folder = gradio.routes.STATIC_TEMPLATE_LIB
-    own = DictLoader({INDEX: _own_index(Path(folder, INDEX).read_text(encoding="utf-8"))})
-    gradio.routes.templates.env.loader = ChoiceLoader([own, FileSystemLoader(folder)])
-
-
-def _own_index(source: str) -> str:
-    """Gradio's document without its name and picture for links, and without a file at a server's root."""
-    return re.sub(r'<meta\s[^>]*"(og|twitter):[^>]*>|<link rel="manifest"[^>]*>', "", source).replace(
-        "</head>", f"{FIRST}</head>"
-    )
+    folder = (
+        gradio.routes.STATIC_TEMPLATE_LIB
+    )  # its document has Gradio's name and picture for links, and a file at "/"
+    not_ours = r'<meta\s[^>]*"(og|twitter):[^>]*>|<link rel="manifest"[^>]*>'
+    index = re.sub(not_ours, "", Path(folder, INDEX).read_text(encoding="utf-8")).replace("</head>", f"{FIRST}</head>")
+    gradio.routes.templates.env.loader = ChoiceLoader([DictLoader({INDEX: index}), FileSystemLoader(folder)])
 
 
 async def _without_files(data: Any, *arguments: Any, **more: Any) -> Any:

@@ -21,12 +21,11 @@ def circumstances(prepared: Prepared) -> dict[str, Any]:
     """A prepared model's device, what runs on it, versions, commit."""
     kernels, model = prepared.kernels, prepared.model
     runs = kernels.runs(model)
-    unpacked = getattr(model, "unpacked", "")
-    sentence = "; ".join(filter(None, [runs["sentence"], unpacked, unapplied(model.generation_config)]))
+    notes = runs["sentence"], getattr(model, "unpacked", ""), unapplied(model.generation_config)
     return {
         "device": kernels.about_device(),
         "versions": versions(kernels.describe(model)),
-        "runs": runs | {"sentence": sentence},
+        "runs": runs | {"sentence": "; ".join(filter(None, notes))},
         "commit": commit(),
     }
 

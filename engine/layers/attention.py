@@ -116,9 +116,7 @@ def shape_of(model: PreTrainedModel) -> Shape:
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     windows = {None, getattr(config, "sliding_window", None)}
-    max_length = getattr(config, "max_position_embeddings", None) or 2**31
-    if (limit := fixed_angles(config.to_dict())) is not None:
-        max_length = limit - MAX_K - 1  # a step's padding reaches that far
+    fixed = fixed_angles(config.to_dict())  # a step's padding must not go beyond either
     return Shape(
         num_layers=config.num_hidden_layers,
         num_kv_heads=kv_heads,
@@ -126,7 +124,7 @@ def shape_of(model: PreTrainedModel) -> Shape:
         head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
         hidden_size=config.hidden_size,
         windows=tuple(sorted(windows, key=lambda w: -1 if w is None else w)),
-        max_length=max_length,
+        max_length=fixed - MAX_K - 1 if fixed else getattr(config, "max_position_embeddings", None) or 2**31,
         linear=linear_shape_of(model),
     )
 
