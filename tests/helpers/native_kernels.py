@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import GraniteSWAConfig, GraniteSWAForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from engine.kernels.cpu import attention, decoder, linear
 from engine.kernels.cpu import build as build_module
@@ -46,6 +46,8 @@ CONFIGS: dict[str, Model] = {
     "qwen3": changed(ALL["qwen3"], **{**SIZES, "head_dim": 96}, tie_word_embeddings=True),
 }
 NAMES = tuple(CONFIGS)
+SINKS = {**BASE, **SIZES, "sliding_window": 16}
+STOCK: dict[str, Model] = {"granite with sinks": (GraniteSWAForCausalLM, GraniteSWAConfig(**SINKS))}  # no NativeDecoder
 
 
 @cache
@@ -89,7 +91,7 @@ def random(*size: int, seed: int = 0, spread: float = 1.0, dtype: torch.dtype = 
 
 def made(name: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
     """Weights that are bfloat16 numbers, biases too, in any dtype."""
-    model: Any = build(*CONFIGS[name], torch.bfloat16)
+    model: Any = build(*{**CONFIGS, **STOCK}[name], torch.bfloat16)
     for i, module in enumerate(m for m in model.modules() if isinstance(m, nn.Linear) and m.bias is not None):
         nn.init.normal_(module.bias.data, generator=torch.Generator().manual_seed(i))
     return model.to(dtype)

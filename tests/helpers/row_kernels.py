@@ -32,7 +32,7 @@ from engine.runner.target import StaticTarget
 from tests.helpers import heads
 from tests.helpers.gpu_kernels import LINEARS, Config, gpu_linear
 from tests.helpers.gpu_models import DELTA, delta_layer, delta_rings, delta_rows, prepared
-from tests.helpers.native_kernels import BYTE_VARIANTS, NAMES, VARIANTS, compiled, linear_of, made, random
+from tests.helpers.native_kernels import BYTE_VARIANTS, NAMES, STOCK, VARIANTS, compiled, linear_of, made, random
 from tests.helpers.tiny import LENGTH, PACKED, random_ids
 
 # What other rows may hold -> the token whose embedding is that number in the models here.
@@ -171,6 +171,7 @@ def steps(total: int, widths: tuple[int, ...]) -> Iterator[slice]:
 
 def compiled_attention(variant: str, window: int | None, num_heads: int, kv: int, dim: int) -> Cached:
     total, first = 40, 21
+    sinks = random(num_heads, seed=2) if window else None
 
     def run(widths: tuple[int, ...], at: int | None = None, garbage: float = 0, room: int = 0) -> list[Tensor]:
         query = random(total, num_heads, dim, seed=3)
@@ -181,7 +182,7 @@ def compiled_attention(variant: str, window: int | None, num_heads: int, kv: int
         keys, values = (torch.cat([x, random(1, kv, room, dim, seed=9)], 2) for x in (keys, values))
         with compiled(variant):
             found = [
-                attend_natively(query[s].contiguous(), keys, values, first + s.start, window, 0.2)
+                attend_natively(query[s].contiguous(), keys, values, first + s.start, window, 0.2, sinks)
                 for s in steps(total, widths)
             ]
         return [torch.cat(found)]
@@ -258,6 +259,7 @@ def written(target: StaticTarget, first: int = 0) -> list[Tensor]:
 
 
 def compiled_decoder(name: str, int8: bool) -> Cached:
+    """Or transformers' own over compiled attention and linears."""
     total = 40
     model = spoilt_model(name, int8)
     ids = [token if token > 10 else token + 50 for token in random_ids(total, model.vocab_size, 1)]
@@ -333,7 +335,7 @@ DFLASH_FORMS = ("speculators", "sliding", "z-lab, sliding, bidirectional", "from
 SHAPES = ((None, 4, 1, 64), (3, 4, 2, 96), (20, 2, 2, 32))
 SEQUENCES: dict[str, Callable[[], Cached]] = {
     **{f"compiled attention, {v}, {s}": partial(compiled_attention, v, *s) for v in VARIANTS for s in SHAPES},
-    **{f"compiled decoder, {name}": partial(compiled_decoder, name, False) for name in NAMES},
+    **{f"compiled decoder, {name}": partial(compiled_decoder, name, False) for name in (*NAMES, *STOCK)},
     **{f"compiled bytes, decoder, {name}": partial(compiled_decoder, name, True) for name in ("gemma3", "qwen2")},
     **{f"compiled choice, {temperature}": partial(compiled_choice, temperature) for temperature in (0.0, 0.8)},
     **{

@@ -56,7 +56,8 @@ def odd_attention() -> None:
     for (num_heads, kv), dim, rows, window in itertools.product(heads, (32, 96), ROWS, (None, 1, 3, 17)):
         for at in (0, 19):
             sides = [random(1, kv, at + rows, dim, seed=i) for i in (1, 2)]
-            attend_natively(random(rows, num_heads, dim), *sides, at, window, 0.1)
+            for sinks in (None, random(num_heads)):
+                attend_natively(random(rows, num_heads, dim), *sides, at, window, 0.1, sinks)
 
 
 def odd_rows_of_logits() -> None:

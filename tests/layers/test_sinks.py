@@ -9,20 +9,22 @@ import torch
 
 from engine.core.errors import UnsupportedModel
 from engine.exactness import operators
+from engine.kernels.cpu import kernels
 from engine.layers import attention
 from engine.layers.attention import attend_rows
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from engine.training import written
 from tests.helpers.families import of_family
-from tests.helpers.tiny import DTYPES, LENGTH, random_ids, rows_of
+from tests.helpers.native_kernels import needs_kernels
+from tests.helpers.tiny import DTYPES, LENGTH, PACKED, random_ids, rows_of
 
 FAULTS: dict[str, Any] = {"none": lambda x: x, "left out": lambda x: None, "of another head": lambda x: x.roll(1)}
 
 
-def stock(family: str, dtype: torch.dtype = torch.float32) -> Any:
+def stock(family: str, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
     """A model whose sinks take a good part of what heads look at."""
-    model = of_family(family, dtype)
+    model = of_family(family, dtype, **settings)
     for layer in model.model.layers:
         layer.self_attn.sinks.data += torch.arange(-1, 3)
     return model
@@ -50,6 +52,23 @@ def test_greedy_text_is_that_of_transformers(family, fault, monkeypatch):
     target = StaticTarget(prepare(model), LENGTH, (8,))
     found = [(target.jump(0), rows_of(target, ids, 8).argmax(-1))[1][39:-1] for ids in texts.tolist()]
     assert torch.equal(torch.stack(found), texts[:, 40:])
+
+
+@needs_kernels
+@pytest.mark.parametrize("fault", FAULTS)
+@torch.inference_mode()
+def test_compiled_attention_serves_transformers_own_decoders(fault, monkeypatch):
+    """gpt-oss would copy its keys and values in every step, or race without its sinks."""
+    model = stock("gpt-oss", torch.bfloat16, head_dim=32)
+    calls, attend = [], kernels.attend_rows
+    monkeypatch.setattr(
+        kernels, "attend_rows", lambda *call: (calls.append(call), attend(*call[:-1], FAULTS[fault](call[-1])))[1]
+    )
+    if fault == "none":
+        assert "attention: ours, compiled C" in prepare(model, PACKED).kernels.runs(model)["sentence"] and calls
+    else:
+        with pytest.raises(UnsupportedModel, match="logits differ from the stock model's"):
+            prepare(model, PACKED)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -30,12 +30,14 @@ static __attribute__((unused)) int as_tree(const int32_t *parents, int64_t rows,
 }
 
 /* Rows of queries that share keys and values: where each begins and ends among the columns. Columns from `at` on lie in
-   the cache in the order of the step's rows; path: null, or which row each of a row's own columns is. */
+   the cache in the order of the step's rows; path: null, or which row each of a row's own columns is; sink: one more
+   score, of no value; -inf: none. */
 typedef struct {
     const bf16 *query[TOGETHER];
     bf16 *out[TOGETHER];
     const uint8_t *path[TOGETHER];
     int64_t from[TOGETHER], to[TOGETHER], at;
+    float sink[TOGETHER];
 } Rows;
 
 /* Where a column of a row lies in the cache. */
@@ -59,6 +61,9 @@ INLINE Floats products(const bf16 *query, const bf16 *keys, int64_t num_keys, in
     }
     return sums(sum);
 }
+
+/* Of a score, so far below the largest one; NaN stays NaN. */
+INLINE Floats weight_of(Floats below) { return unless_below(below, all(-87.0f), exponential(below)); }
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -123,7 +128,7 @@ INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 
     const Floats none = all(-INFINITY);
     Floats top[TOGETHER], sum[TOGETHER];
     bf16 own[LANES * dim];
-    for (int i = 0; i < rows; i++) top[i] = none;
+    for (int i = 0; i < rows; i++) top[i] = all(of->sink[i]);
     for (int64_t column = from; column < to; column += LANES) {
         for (int i = 0; i < rows; i++) {
             const bf16 *first = keys + column * dim;
@@ -144,10 +149,9 @@ INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 
     }
     for (int i = 0; i < rows; i++) {
         Floats largest = all(largest_of(top[i]));
-        sum[i] = zeros();
+        sum[i] = times(weight_of(minus(all(of->sink[i]), largest)), all(1.0f / LANES)); /* a power of two: exact */
         for (int64_t column = 0; column < to - from; column += LANES) {
-            Floats below = minus(floats(scores + i * room + column), largest);
-            Floats weight = unless_below(below, all(-87.0f), exponential(below)); /* NaN stays NaN */
+            Floats weight = weight_of(minus(floats(scores + i * room + column), largest));
             sum[i] = plus(sum[i], weight);
             put(scores + i * room + column, weight);
         }
@@ -160,13 +164,15 @@ INLINE void attend(const int rows, const Rows *of, const bf16 *keys, const bf16 
 }
 
 /* keys, values [kv, S, dim]; window 0: none; num rows of a step, the first at position `at`; tree: null where each row
-   follows the one before; else the rows are those from `base` on of a tree whose first is at position `at`. */
+   follows the one before; else the rows are those from `base` on of a tree whose first is at position `at`; sinks: null
+   or [heads]. */
 typedef struct {
     const bf16 *keys, *values;
     int64_t heads, kv, dim, S, window, num, at;
     float scale;
     const Tree *tree;
     int64_t base;
+    const float *sinks;
 } Attention;
 
 /* Some rows of all heads, from `first` on, that share keys and values: at most TOGETHER, of which `of` says what they
@@ -178,6 +184,7 @@ static void attend_some(const Attention *a, const bf16 *query, int64_t stride, b
         int64_t head = (first + i) / a->num, row = (first + i) % a->num;
         of->query[i] = query + row * stride + head * a->dim;
         of->path[i] = a->tree ? a->tree->path[a->base + row] : 0;
+        of->sink[i] = a->sinks ? a->sinks[head] : -INFINITY;
         of->out[i] = out + (row * a->heads + head) * a->dim;
     }
     const bf16 *keys = a->keys + group * a->S * a->dim, *values = a->values + group * a->S * a->dim;

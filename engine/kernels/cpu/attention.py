@@ -1,14 +1,16 @@
-"""Attention of a step's rows by `attention.h` alone, for probes; a NativeDecoder does it inside its call."""
+"""Attention of a step's rows by `attention.h` alone: for decoders of others, and for probes; a NativeDecoder does it
+inside its call."""
 
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .build import INT, NUMBER, POINTER, fields, library
-from .tensors import address, check_heads
+from .tensors import MOST_DIM, address, check_heads
 
 TOGETHER, LANES = 4, 16
 
@@ -21,23 +23,40 @@ class AttentionArguments(ctypes.Structure):
         *fields(NUMBER, "heads", "kv", "dim", "S", "window", "num", "at"),
         ("scale", ctypes.c_float),
         *fields(POINTER, "tree"),
+        *fields(NUMBER, "base"),
+        *fields(POINTER, "sinks"),
     )
 
 
+def is_for(model: Any) -> bool:
+    """Whether it can be the attention of that model."""
+    config = model.config.get_text_config()
+    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return model.dtype == torch.bfloat16 and dim % (2 * LANES) == 0 and dim <= MOST_DIM
+
+
 def attend_rows(
-    query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, scaling: float | None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
+    window: int | None,
+    scaling: float | None,
+    sinks: Any = None,
 ) -> Tensor:
     """See `layers.step.Attend`; rows beyond the cache's end are left out."""
     first = int(at[0])
     block = query[0].transpose(0, 1)[: keys.shape[2] - first].contiguous()
     scale = block.shape[-1] ** -0.5 if scaling is None else scaling
-    return attend_natively(block, keys, values, first, window, scale)[None]
+    return attend_natively(block, keys, values, first, window, scale, sinks)[None]
 
 
-def attend_natively(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float) -> Tensor:
+def attend_natively(
+    query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float, sinks: Tensor | None = None
+) -> Tensor:
     """query [n, heads, dim] at positions from `at` on, keys and values [1, kv_heads, S, dim], all bfloat16 and
-    contiguous -> [n, heads, dim]. A row sees the columns up to its own, at most `window` of them. dim is a multiple of
-    32. Raises ValueError otherwise."""
+    contiguous -> [n, heads, dim]. A row sees the columns up to its own, at most `window` of them; sinks [heads]: see
+    `layers.attention.attend_rows`. dim is a multiple of 32. Raises ValueError otherwise."""
     num, heads, dim = query.shape
     _, kv, length, _ = keys.shape
     check_heads(heads, kv, dim)
@@ -46,7 +65,9 @@ def attend_natively(query: Tensor, keys: Tensor, values: Tensor, at: int, window
     threads = torch.get_num_threads()
     out, scores = torch.empty_like(query), torch.empty(threads, TOGETHER, length + LANES)
     sides = (address(side, torch.bfloat16, 1, kv, length, dim) for side in (keys, values))
-    arguments = AttentionArguments(*sides, heads, kv, dim, length, window or 0, num, at, scale, None)
+    of_heads = None if sinks is None else sinks.float().contiguous()
+    sinks_at = None if of_heads is None else address(of_heads, torch.float32, heads)
+    arguments = AttentionArguments(*sides, heads, kv, dim, length, window or 0, num, at, scale, None, 0, sinks_at)
     rows = (POINTER(address(tensor, torch.bfloat16, num, heads, dim)) for tensor in (query, out))
     library().photofinish_attention(ctypes.byref(arguments), *rows, POINTER(scores.data_ptr()), INT(threads))
     return out

@@ -13,9 +13,8 @@ from ...layers.step import Attend
 from ...progress import Progress
 from ..torch import Chooser, Forward, Kernels, Picks, what_runs
 from . import build
-from .attention import attend_rows
+from .attention import attend_rows, is_for
 from .choose_token import Chooser as NativeChooser
-from .decoder import NativeDecoder
 from .dflash import NativeDFlashRows, reason_against_block
 from .eagle3 import NativeEagle3Rows, reason_against_head
 from .forward import NativeForward, is_whole_step
@@ -56,8 +55,7 @@ class CpuKernels(Kernels):
         return NativeForward(model, kv) if is_whole_step(model) else None
 
     def attention(self, model: Any, num_rows: int) -> Attend | None:
-        """For probes; a NativeDecoder does the same inside its call."""
-        return attend_rows if isinstance(model.get_decoder(), NativeDecoder) else None
+        return attend_rows if build.has_kernels() and is_for(model) else None
 
     def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
         if not build.has("photofinish_choose"):
@@ -94,5 +92,5 @@ class CpuKernels(Kernels):
 
     def runs(self, model: Any) -> dict[str, Any]:
         whole = "compiled C, a whole step in one call" if is_whole_step(model) else "compiled C"
-        is_ours = isinstance(model.get_decoder(), NativeDecoder)
-        return what_runs(model, {"NativeDecoder": whole}, LINEARS, "ours, compiled C" if is_ours else "torch's")
+        attention = "torch's" if self.attention(model, 1) is None else "ours, compiled C"
+        return what_runs(model, {"NativeDecoder": whole}, LINEARS, attention)

@@ -30,16 +30,19 @@ def inputs(
     return random(num, heads, dim, seed=seed, spread=spread), keys, values
 
 
-def check(query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float) -> Tensor:
+def check(
+    query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float, sinks: Tensor | None = None
+) -> Tensor:
     """Compare with softmax in float64, and return what was found."""
-    found = attend_natively(query, keys, values, at, window, scale)
+    found = attend_natively(query, keys, values, at, window, scale, sinks)
     groups = query.shape[1] // keys.shape[1]
     for row in range(len(query)):
         seen = seen_by(row, at, window)
         its_keys, its_values = (side[0, :, seen].double().repeat_interleave(groups, 0) for side in (keys, values))
         its_query = query[row].double()[:, :, None]
         scores, sizes = (its_keys @ its_query)[..., 0] * scale, (its_keys.abs() @ its_query.abs())[..., 0] * scale
-        weights = torch.softmax(scores, -1)
+        more = torch.full((len(scores), 1), -torch.inf) if sinks is None else sinks[:, None]
+        weights = torch.softmax(torch.cat([scores, more.double()], -1), -1)[:, :-1]
         expected, size = ((weights[:, None] @ part)[:, 0] for part in (its_values, its_values.abs()))
         off = (
             query.shape[-1] * 2.0**-24 * sizes.amax(-1, keepdim=True)
@@ -57,12 +60,13 @@ WHERE = st.integers(0, 90), st.integers(0, 20), st.sampled_from([None, 1, 5, 16,
 
 @EACH_VARIANT
 @settings(max_examples=60)
-@given(*SHAPES, *WHERE, st.sampled_from([0.1, 1.0, 30.0, 1000.0]), st.integers(0, 99))
-def test_it_is_softmax_over_what_a_row_sees(variant, heads, dim, num, at, behind, window, spread, seed):
-    """Shared heads, windows, first positions, any cache, great scores: another column's value, or none."""
+@given(*SHAPES, *WHERE, st.sampled_from([0.1, 1.0, 30.0, 1000.0]), st.integers(0, 99), st.sampled_from([None, 1, 300]))
+def test_it_is_softmax_over_what_a_row_sees(variant, heads, dim, num, at, behind, window, spread, seed, sink):
+    """Shared heads, windows, first positions, any cache, great scores, sinks: another column's value, or none."""
     query, keys, values = inputs(num, *heads, dim, at + num + behind, seed, spread)
     with compiled(variant):
-        check(query, keys, values, at, window, dim**-0.5)
+        sinks = None if sink is None else random(heads[0], seed=seed, spread=sink)
+        check(query, keys, values, at, window, dim**-0.5, sinks)
 
 
 @EACH_VARIANT
