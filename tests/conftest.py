@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,10 @@ def little_to_collect() -> None:
 
 @pytest.fixture(autouse=True)
 def same_environment() -> Iterator[None]:
-    """A switch that one test leaves set would decide which code the next tests of its process run."""
+    """A switch that one test leaves set would decide which code the next tests of its process run; and how many random
+    numbers it drew, which theirs are."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
     before = switches()
     yield
     assert switches() == before

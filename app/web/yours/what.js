@@ -102,9 +102,9 @@ function commandToOpen(what) {
 
 export function drawWhat() {
   const what = choiceOf("what"), isNamed = what !== "here";
-  const line = document.querySelector(".page-model span:not(.page-lamp)")?.textContent ?? "";
-  fill(parts, { here: `as in Settings: ${oneLine(line).replace(/ (?:is ready|is loaded|cannot be).*/, "")}`,
-    modelFields: what === "model", serversFields: what === "servers" });
+  const loaded = document.querySelector(".page-model")?.dataset.target;
+  fill(parts, { here: loaded ? `as in Settings: ${loaded}` : "as in Settings", modelFields: what === "model",
+    serversFields: what === "servers" });
   if (ALLOWED.own) fill(parts, { named: isNamed, checkNote: NOTES[what] ?? "" });
   else fill(parts, { elsewhere: isNamed, command: isNamed ? commandToOpen(what) : "" });
 }
