@@ -36,6 +36,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 # Folders of files that take long. They go first: a process that begins one last would run on alone.
 LONG = ("tools", "browser", "app", "kernels/cuda", "doctor", "exactness", "bench", "what_if", "studies")
+# Tests that take seconds, measured with `--durations=0`: a file and a function each. They run with -m "".
+SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().split())
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.nodeid.removeprefix("tests/").partition("[")[0] in SLOW:
+        item.add_marker("slow")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -101,16 +101,17 @@ def test_every_link_and_every_file_is_there(page: Path) -> None:
 
 
 def test_the_recipes_name_tests_that_exist() -> None:
-    """Whoever follows a recipe runs the test that it names."""
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    """Whoever follows a recipe runs the test that it names. Of a slow test's old name nobody would hear that it is slow."""
+    text, slow = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/architecture.md", "tests/slow.txt"))
     functions = {
-        node.name
+        (path.relative_to(ROOT / "tests").as_posix(), node.name)
         for path in (ROOT / "tests").rglob("test_*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     named = set(re.findall(r"`(test_\w+)`", text))
-    assert named and named <= functions, named - functions
+    assert named and named <= {name for _, name in functions}
+    assert {tuple(line.split("::")) for line in slow.split()} <= functions
 
 
 def test_the_readme_is_short() -> None:

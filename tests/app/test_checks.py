@@ -239,7 +239,6 @@ def test_what_hangs_does_not_hold_up_what_does_not():
     assert time.monotonic() - started < 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("script", [("app.py",), WITHOUT_TORCH], ids=["with torch", "without torch"])
 def test_the_page_is_up_while_it_checks_and_stays(script, page_cache, tmp_path, monkeypatch):
     """A machine with a GPU that torch cannot use, and that reaches no hub: nobody waits for either, the log says why,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.helpers.fuzz import Fuzzer, calls, rss_mb
@@ -15,7 +14,6 @@ RACED = ("/stream", "/gradio_api/queue/data", "/gradio_api/call")
 MAX_GROWTH_MB = 60  # 0.3 MB a call, as of answers that nobody reads, would be more
 
 
-@pytest.mark.slow
 def test_no_call_breaks_the_page_or_learns_anything(server: Any) -> None:
     """A traceback, a path or a key would reach a stranger; a wrong value would be a fault of the page, or fill its disk
     or memory; or the queue would be dead."""

@@ -38,7 +38,6 @@ def stranger(server: Any, number: int) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.mark.slow
 def test_wrong_values_are_the_callers_mistake(server) -> None:
     """A fifth of such calls was answered "Internal Server Error", each kind with a traceback in the log: 2,400 of them
     wrote 100 MB. And Gradio downloads a URL of any size that is given as a file, by whoever, for whichever value."""
@@ -55,7 +54,6 @@ def test_wrong_values_are_the_callers_mistake(server) -> None:
     assert server.visitor("after-nonsense").race()[-1]["state"] == "finished"
 
 
-@pytest.mark.slow
 def test_files_of_strangers_make_nobody_wait(server) -> None:
     """Files were read in the event loop: another visitor's small request waited up to 60 s."""
     waits, ended = list[float](), threading.Event()

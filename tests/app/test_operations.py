@@ -94,7 +94,6 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-@pytest.mark.slow
 def test_what_is_not_allowed_is_not_shown_and_cannot_be_called(page: Server) -> None:
     """A visitor would fill in a dialog and then be refused; or whoever calls the page from a program would have what
     its operator forbade."""
@@ -127,7 +126,6 @@ def test_neither_an_answer_under_load_nor_a_recording_exceeds_the_limits() -> No
         read_again(replace(load(SMALL), limits=Limits(max_more_lanes=0)), recorded)
 
 
-@pytest.mark.slow
 def test_a_race_is_logged_without_its_prompt(page: Server) -> None:
     """An operator would see nothing of a race; or, in a log that others can read, what a visitor wrote."""
     before = page.log.read_text(encoding="utf-8")
@@ -141,7 +139,6 @@ def test_a_race_is_logged_without_its_prompt(page: Server) -> None:
     assert MARKER not in text and "127.0.0.1" not in text and "://" not in text
 
 
-@pytest.mark.slow
 def test_health_is_for_everybody(page: Server) -> None:
     """A balancer behind a proxy could not look after the page."""
     proxied = {"X-Forwarded-For": "203.0.113.7"}
@@ -155,7 +152,6 @@ def test_health_is_for_everybody(page: Server) -> None:
     assert answer.json() == found | {"device_busy": answer.json()["device_busy"]}
 
 
-@pytest.mark.slow
 def test_an_audience_gets_the_pages_address(page: Server) -> None:
     """A code on the stage that no phone reads, or that sends phones to anything but a web page."""
     drawn, *refused = (
@@ -194,7 +190,6 @@ async def test_a_race_that_takes_too_long_is_ended() -> None:
     assert over.view.state == "stopped" and over.lasted_s is not None and 0.3 <= over.lasted_s < 2
 
 
-@pytest.mark.slow
 def test_several_visitors_at_once_lose_nothing_and_wait_their_turn(page: Server, monkeypatch) -> None:
     """A race without an end, an error page, or somebody who goes first: as `python -m tools.visitors` looks for them
     among 50 visitors for 10 minutes."""
@@ -204,7 +199,6 @@ def test_several_visitors_at_once_lose_nothing_and_wait_their_turn(page: Server,
     assert found["why lost"] == found["failed"] == found["log"] == []
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such arenas")
 def test_threads_share_their_freed_memory(page: Server) -> None:
     """With an arena of malloc for each of its threads, a page keeps what each race has freed: 428 MB in ten minutes

@@ -112,7 +112,6 @@ def test_a_web_socket_is_refused_too() -> None:
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
-@pytest.mark.slow
 def test_the_served_page_refuses_them(server: Any) -> None:
     """The check would be there, and not in front of the page."""
     host = urlsplit(server.url).netloc

@@ -22,7 +22,6 @@ from tests.helpers.pageserver import LONG, ORDER, Watched
 from tests.helpers.staged import in_loop
 
 
-@pytest.mark.slow
 def test_programs_can_race_too(server) -> None:
     """Each way in that the API page shows returns the recording of the race, and a refusal in its words."""
     client = Client(server.url, verbose=False, httpx_kwargs={"timeout": 60})
@@ -41,7 +40,6 @@ def test_programs_can_race_too(server) -> None:
         assert httpx.get(f"{server.url}/gradio_api/{path}/{event_id}").status_code == 404, "fetched twice"
 
 
-@pytest.mark.slow
 def test_the_race_of_a_program_that_has_left_ends(server) -> None:
     """Gradio's queue raced on for callers who had gone, and everybody else waited."""
     body = {"data": list({**ORDER, **LONG}.values())}

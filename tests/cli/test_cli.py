@@ -76,7 +76,6 @@ def test_no_arguments_break_the_parser(command, arguments):
         assert "\n" not in cli.one_line(str(error)) and cli.one_line(str(error)).isprintable()
 
 
-@pytest.mark.slow
 def test_help_is_fast_and_complete():
     """The overview names every command within half a second; each command's own help works."""
     times = []

@@ -168,7 +168,6 @@ def test_ctrl_c_while_it_decodes_ends_it_cleanly(monkeypatch, capsys):
     assert printed(capsys, *RACE, "--json")["lanes"]["baseline"]["num_tokens"] > 0
 
 
-@pytest.mark.slow
 def test_ctrl_c_while_it_loads_ends_it_cleanly():
     """SIGINT while torch and the model are still being read: status 130 and one line."""
     command = [sys.executable, "-m", "engine", *RACE]

@@ -311,7 +311,6 @@ def test_tables_of_another_width_are_said_to_be_untested(tmp_path: Path) -> None
     assert all("64 wide, the head's 48" in each.says for each in untested)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_head_that_ships_has_neither_fault_nor_doubt(kind: str) -> None:
     """A false alarm about our own heads."""

@@ -57,7 +57,6 @@ class Wrong:
         return Acceptance(min(found.num_accepted, at), tuple(ids[: at + 1]))
 
 
-@pytest.mark.slow
 @settings(max_examples=4)
 @given(
     st.lists(st.none() | st.just("fails") | st.integers(0, NUM_NEW - 1), min_size=2, max_size=5),

@@ -138,7 +138,6 @@ def attention_is(function: Callable) -> Iterator[None]:
         AttentionInterface.register(attention.NAME, attention.attend)
 
 
-@pytest.mark.slow
 def test_a_cache_sliced_to_its_live_length_is_caught():
     """Each step attends over as many columns as are live: other lengths, other sums. It is planted on one model after
     the other until this machine's kernels show it in some row."""

@@ -87,7 +87,6 @@ def plant_rarely(monkeypatch: pytest.MonkeyPatch, where: Callable[[Tensor], Tens
     plant(NativeLinear)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("by_place", [False, True], ids=["widths", "places"])
 def test_rows_that_differ_rarely_are_found(by_place, monkeypatch):
     """Kernels that differ in one number of 30,000, at some widths or in the third row, would pass for one."""

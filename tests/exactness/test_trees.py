@@ -198,7 +198,6 @@ def test_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path:
         prepared.cache_clear()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", [*COMPILED, "another parent", "the path is not moved", "values are not moved"])
 def test_the_probe_finds_a_fault(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Lanes with trees would promise bits on a machine where they have others."""

@@ -68,7 +68,6 @@ def test_compiled_kernels_are_told() -> None:
     assert what_runs(made)["layers"] == "compiled C"
 
 
-@pytest.mark.slow
 def test_triton_kernels_are_told_and_why_a_decoder_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of six times as many launches would be called Triton's, and nobody would know what to mend."""
     found = told(fresh_small("qwen3"), TRITON)

@@ -182,7 +182,6 @@ def test_a_broken_configuration_is_refused(text, kind, tmp_path):
     refused(save(tmp_path / "head", text, random_head(kind).tensors), kind, "config.json|not supported|describes no")
 
 
-@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-2, 9) | st.text(max_size=4),

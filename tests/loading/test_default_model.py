@@ -244,7 +244,6 @@ def test_a_damaged_gguf_file_is_a_value_error(tmp_path_factory, site, data):
 # The real one
 
 
-@pytest.mark.slow
 def test_the_real_model_converts_in_time_and_speaks(tmp_path, monkeypatch):
     """The first start would take minutes, the next ones too, or the weights be another model's."""
     has_kernels()
@@ -264,7 +263,6 @@ def test_the_real_model_converts_in_time_and_speaks(tmp_path, monkeypatch):
     assert nats_per_token < 3, "chance is 12.5"
 
 
-@pytest.mark.slow
 def test_the_fast_tokenizer_is_the_one_of_autotokenizer():
     """Loaded the quick way, the default model would see other tokens than the same model elsewhere."""
     folder = converted()

@@ -89,7 +89,6 @@ models = st.sampled_from([*NAMES, *HYBRIDS])
 CUTS = st.sampled_from([{}, {"top_k": 5}, {"top_p": 0.9}, {"top_k": 40, "top_p": 0.7}])
 
 
-@pytest.mark.slow
 @settings(max_examples=12)
 @given(models, st.sampled_from(DTYPES), temperatures, CUTS, st.integers(0, 99), st.integers(0, 40))
 def test_whole_steps_write_what_rows_write(name, dtype, temperature, cuts, seed, num_prompt):

@@ -167,7 +167,6 @@ def test_a_draft_model_draws_from_what_it_states():
         assert made.token_ids == tuple(map(picks, made.logits, places)) and len({*made.token_ids}) > 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("k", [3, "auto"])
 def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k):
     """It would be shown as a fault where tokens differ, as they may; or its recording could not be read; or the other

@@ -185,7 +185,6 @@ def sampler_of(rows: torch.Tensor, top_k: int, top_p: float, temperature: float,
     return Sampler(SamplingParams(temperature, top_k, top_p, seed), rows.shape[1], PACKED)
 
 
-@pytest.mark.slow
 @settings(max_examples=150)
 @given(*CHOICES, st.data())
 def test_a_rows_choice_does_not_depend_on_the_rows_beside_it(rows, top_k, top_p, temperature, seed, data):

@@ -155,7 +155,6 @@ def test_a_lane_that_writes_other_tokens_is_called_wrong():
 # The real parts
 
 
-@pytest.mark.slow
 def test_the_smoke_part_runs_through_in_a_session(tmp_path, monkeypatch):
     """The dry run would not work as a user starts it."""
     monkeypatch.setenv("PHOTOFINISH_CACHE", str(tmp_path / "cache"))
@@ -164,7 +163,6 @@ def test_the_smoke_part_runs_through_in_a_session(tmp_path, monkeypatch):
     assert len(rows["smoke-graphs"]) > 3 and "identical_bits" in ended["smoke-graphs"]["says"][0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("what", [what for what in PARTS if not what.endswith(":smoke")])
 def test_every_part_runs_through_on_the_stand_in(what, tmp_path, monkeypatch):
     """Minutes on a GPU would end in a misspelt word; or a part would measure torch's kernels and call them ours."""
@@ -179,7 +177,6 @@ def test_every_part_runs_through_on_the_stand_in(what, tmp_path, monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.slow
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("part", ["races:smoke", "races:correctness"])
 def test_small_models_are_exact_on_this_device(part, tmp_path):

@@ -191,7 +191,6 @@ def test_mean_length_counts_the_targets_own_token():
     assert mean_length(torch.tensor([[0.0, 1.0]])) == 1.0
 
 
-@pytest.mark.slow
 def test_the_command_trains_from_text_to_head(tmp_path, capsys):
     """A step of the whole way would be missing; or a second run would not go on."""
     (tmp_path / "text.txt").write_text(TEXT)
@@ -260,7 +259,6 @@ def test_what_ends_early_counts_to_its_end():
         assert length == first + 1
 
 
-@pytest.mark.slow
 def test_writing_goes_on_where_it_stopped(tmp_path):
     """Hours of writing would be lost with a stopped run, or written twice."""
     model = tiny.fresh("trained")
@@ -277,7 +275,6 @@ def test_writing_goes_on_where_it_stopped(tmp_path):
     assert write(tmp_path / "a") == whole == write(tmp_path / "b")
 
 
-@pytest.mark.slow
 def test_openings_are_many_and_repeatable():
     """A head would see the same few beginnings again and again, or two runs learn from different ones."""
     tokenizer = stock().tokenizer
@@ -309,7 +306,6 @@ def test_held_out_prompts_are_held_out():
         assert lines and not any(line in trained_on for line in lines)
 
 
-@pytest.mark.slow
 def test_the_standard_library_is_at_hand():
     """The default --data would be empty on this machine."""
     texts = list(itertools.islice(texts_of("builtin", 0), 40))

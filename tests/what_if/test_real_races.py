@@ -194,7 +194,6 @@ def test_a_table_that_is_not_there_is_named():
             ask()
 
 
-@pytest.mark.slow
 def test_races_of_the_model_that_ships():
     """The compiled kernels would round a head's rows by how many are computed together."""
     item = next(i for i in json.loads((ROOT / "assets/prompts/held_out.json").read_text()) if i["kind"] == "prose")

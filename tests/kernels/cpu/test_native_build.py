@@ -137,7 +137,6 @@ def test_one_instruction_set_is_enough(flags, folder, monkeypatch):
     assert build.reason_against_processor() == "" and not isinstance(found(), str)
 
 
-@pytest.mark.slow
 def test_a_race_runs_with_a_compiler_that_fails(folder):
     """The first thing that a visitor without a working compiler sees would be a traceback."""
     more = {"CC": script(folder, FAILS), "PHOTOFINISH_CACHE": str(folder / "cache")}

@@ -63,7 +63,6 @@ def run(instrumented: dict[str, str], *arguments: str) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=ROOT, env=instrumented, capture_output=True, text=True, timeout=LIMIT_S)
 
 
-@pytest.mark.slow
 def test_odd_shapes_and_races_are_silent(instrumented):
     """A read beyond a row's end would give other bits on another day, or end a visitor's page."""
     done = run(instrumented, "-m", "tests.helpers.sanitized", "all")
@@ -71,7 +70,6 @@ def test_odd_shapes_and_races_are_silent(instrumented):
     assert done.stdout.split("\n")[-2] == "races_of_the_fixture ran" and "runtime error" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_planted_read_beyond_the_end_is_reported(instrumented, tmp_path):
     """The test above would be silent, whatever the kernels do."""
     for name in ("vectors.h", "avx512.h", "hash.h", "picks.c"):

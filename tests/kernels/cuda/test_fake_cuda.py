@@ -57,7 +57,6 @@ def committed(events: list[Any]) -> list[int]:
 # Steps
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), STEPS[1:], ids=lambda x: str(x).removeprefix("torch."))
 def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
     """The first step on a GPU would end in an error: a tensor left on the CPU, a question to the host in a capture,
@@ -156,7 +155,6 @@ def test_an_older_chip_is_told_why(monkeypatch):
 # Races
 
 
-@pytest.mark.slow
 def test_a_race_is_run_and_judged(monkeypatch, few_rows, tmp_path):
     """The probe, the times of widths, the bandwidth, the header or the verdict would fail on CUDA alone."""
     monkeypatch.setenv(SWITCH, "0")

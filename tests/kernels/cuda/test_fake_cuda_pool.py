@@ -86,7 +86,6 @@ def assert_equal(found: dict[str, list[Step]], expected: dict[str, list[Step]], 
         assert found[name] == expected[name] and sum(step.num_accepted for step in expected[name]) > 0, name
 
 
-@pytest.mark.slow
 def test_a_captured_race_drafts_and_writes_what_one_on_the_cpu_does(steady, monkeypatch):
     """A draft would be that of the place where it was captured, or of hidden states that another lane's graph has
     overwritten: acceptance drops, and no audit sees it, since tokens stay exact."""
@@ -98,7 +97,6 @@ def test_a_captured_race_drafts_and_writes_what_one_on_the_cpu_does(steady, monk
         assert_equal(steps_of(trained(), names, params), expected, names)
 
 
-@pytest.mark.slow
 def test_auto_drafts_the_same_among_other_lanes_and_alone(steady):
     """As above, where tokens are drafted one by one."""
     params = SamplingParams(0.7, seed=2, max_new_tokens=16)

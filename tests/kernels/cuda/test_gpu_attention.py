@@ -66,7 +66,6 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
     assert torch.equal(other_layout[0].flatten(1), found)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "turned"), [("llama", 16), ("qwen3", 16), ("gemma3", 16), ("qwen3_5", 6), ("qwen3_5", 16)]
 )

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,7 +98,6 @@ def compiled() -> dict[str, list[int]]:
     return {name: list(binaries.values()) for name, binaries in made.items()}
 
 
-@pytest.mark.slow
 def test_every_kernel_compiles_fits_and_knows_no_number_of_rows(tmp_path: Path) -> None:
     """A chip would have no kernels; or a row of a wider step be computed by another binary, with other bits."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

@@ -42,7 +42,6 @@ def run(mix: Mix, layer: DeltaLayer, rows: Rows, widths: list[int], rings: tuple
     return torch.cat(found)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype", "key_heads"),
     [("qwen3_5", torch.float32, 1), ("qwen3_next", torch.bfloat16, 2), ("qwen3_5", torch.float16, 1)],
@@ -108,7 +107,6 @@ def logits_of(prepared: Prepared, ids: list[int], num_prefill: int, width: int) 
     return torch.cat([target.extend(ids[i : i + width], width)[0].clone() for i in range(num_prefill, len(ids), width)])
 
 
-@pytest.mark.slow
 def test_kernels_can_be_taken_out_again():
     """Where a kernel fails at the last moment torch's have to go on, with the weights as they were."""
     ids = random_ids(20, VOCAB)

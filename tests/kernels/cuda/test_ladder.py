@@ -51,7 +51,6 @@ def no_memory() -> Exception:
     return torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", [(target_module, "caches"), (FixedCall, "_capture")], ids=["set-up", "capture"])
 def test_where_memory_runs_out_there_is_no_plain_lane_or_no_race(where, monkeypatch):
     """A race that is a little too large would end as a fault of this program, or every later one would."""
@@ -135,7 +134,6 @@ def test_what_kernels_do_not_fail_at_moves_no_model(monkeypatch):
 # What drafters fail at
 
 
-@pytest.mark.slow
 def test_a_drafter_that_cannot_be_made_ends_its_lane_alone(monkeypatch):
     """One head that fails to load would end the race of all lanes as a fault of this program."""
     with fake_cuda():
@@ -163,7 +161,6 @@ def refuse_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FixedCall, "_capture", refused)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_a_head_that_cannot_be_captured_drafts_without_graphs(kind, monkeypatch):
     """The lane that the race is about would fail where only its graphs do, or the target lose its own."""

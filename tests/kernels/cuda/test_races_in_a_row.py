@@ -34,7 +34,6 @@ pytestmark = pytest.mark.usefixtures("quick")
 NO_GRAPHS = "; no CUDA graphs: "
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_cuda", [True, False], ids=["CUDA", "CPU"])
 def test_nothing_of_a_race_is_left_when_the_next_begins(is_cuda, no_chance, monkeypatch):
     """Each race would keep its caches and graphs, which break a later capture when they go at last."""

@@ -245,7 +245,6 @@ def test_a_lost_device_ends_the_process_and_no_memory_gives_up(quick: None, monk
 # Both
 
 
-@pytest.mark.slow
 def test_a_load_tries_the_parts_apart_once_and_says_what_stays_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process would try another model than the one that is loaded, or its words be lost on the way."""
     model = fresh("qwen3", torch.bfloat16)

@@ -31,7 +31,6 @@ def study(folder: Path, urls: dict[str, str], num: int, *more: str) -> int:
     return main(arguments(folder, urls, num, *more))
 
 
-@pytest.mark.slow
 def test_a_known_schedule_is_measured(tmp_path, capfd) -> None:
     """A metric that is computed by another definition than the documented one, by more than a busy machine adds, on
     servers that keep connections open and on servers that do not."""
@@ -194,7 +193,6 @@ def test_a_server_that_dies_leaves_the_other_lane_alone_and_the_study_goes_on_la
     assert len(first.asked) == num_asked
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_study_that_was_stopped_goes_on_where_it_ended(tmp_path, how) -> None:
     """Hours of work would be lost by a crash, or a level be counted twice."""

@@ -88,7 +88,6 @@ def test_a_study_goes_on_where_it_ended(file, tmp_path, capsys, monkeypatch):
     assert study(capsys, file, "--save", str(path)) == second, "a finished study needs no model"
 
 
-@pytest.mark.slow
 def test_ctrl_c_prints_what_there_is_and_the_same_command_goes_on(file, tmp_path, capsys, monkeypatch):
     """An hour of races would be thrown away."""
     path, own, num = tmp_path / "study.jsonl", race_prompts.rows_of, iter(range(9))
@@ -204,7 +203,6 @@ def test_races_can_be_closed_at_any_time():
     assert re.match(r"prompt 4 of 4, about \d+ s left: ", told[-1][0])
 
 
-@pytest.mark.slow
 def test_the_default_model_gains_on_text_that_copies(tmp_path, capsys):
     """Its head or its default drafters are not found; or a plain copy is not worth it, which nothing would be."""
     path = tmp_path / "prompts.txt"
