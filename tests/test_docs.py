@@ -101,7 +101,7 @@ def test_every_link_and_every_file_is_there(page: Path) -> None:
 
 
 def test_the_recipes_name_tests_that_exist() -> None:
-    """Whoever follows a recipe runs the test that it names. Of a slow test's old name nobody would hear that it is slow."""
+    """Whoever follows a recipe runs the test that it names. A slow test that is renamed would run by default."""
     text, slow = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/architecture.md", "tests/slow.txt"))
     functions = {
         (path.relative_to(ROOT / "tests").as_posix(), node.name)

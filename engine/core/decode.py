@@ -1,4 +1,4 @@
-"""The decoding loop. There is no other: the baseline is this loop with a drafter that proposes nothing.
+"""The decoding loop. There is no other: the baseline, and plain decoding, are this loop without proposals.
 
     INVARIANT   Between steps the target's cache holds every committed token except the last.
 
@@ -10,8 +10,8 @@ A step with k = 3, whose second guess is wrong; c is the last committed token, t
 
     propose    x y z
     extend     c x y z        rows 0 to 3 of logits, the cache holds n + 4
-    accept     row 0 chooses x, row 1 chooses q: x is kept, q is the target's own
-    roll back  committed ... c x q, the cache holds n + 2: all but q
+    accept     row 0 chooses x, row 1 chooses t: x is kept, t is the target's own
+    roll back  committed ... c x t, the cache holds n + 2: all but t
 """
 
 from __future__ import annotations
@@ -48,21 +48,23 @@ def decode(
     on_error: Callable[[Exception], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Event]:
-    """Yield Started, a Step per verification, then Finished; or Failed after a PhotofinishError, RuntimeError or
-    MemoryError, be it the drafter's or the model's (tokens of earlier steps stand). Other errors are raised.
+    """Yield Started, a Step per verification, then Finished; or Failed after whatever a drafter raises, and after a
+    PhotofinishError, RuntimeError or MemoryError from elsewhere (tokens of earlier steps stand). Others propagate.
 
     target: with an empty cache.
     prompt_ids: at least one token.
     ending: decides where the completion ends, by `max_new_tokens` too; used for this lane only.
-    k: the most tokens that a step drafts; it commits one more.
+    max_new_tokens: the ending's limit, which shortens drafts here.
+    k: the most tokens that a step drafts; it commits 1 to k + 1.
     audit: whether steps carry checksums of the rows of logits that decided their tokens.
-    look: called with each step and its logits [num_drafted + 1, vocab], which are valid until it returns.
+    look: called with each step and its logits [num_drafted + 1, vocab], valid until it returns. It waits for whatever
+        it starts on the device, which would else be part of the next step's time.
     on_error: called with the error before Failed is yielded; may raise instead.
     clock: seconds.
 
-    `draft_s` is the time of the proposal, `verify_s` that of everything else in a step: forward, sampling, acceptance,
-    rollback, host work. The clock starts when the loop is resumed and stops after the rollback; stop strings, checksums
-    and `look` follow untimed, before the event is yielded. Closing the generator ends the lane within one step."""
+    `draft_s` is the time of the proposal and its checks, `verify_s` that of forward, sampling, acceptance and rollback.
+    The clock starts when the loop is resumed and stops after the rollback; stop strings, checksums and `look` follow
+    untimed, before the event is yielded. Closing the generator ends the lane; a running step is finished first."""
     committed = list(prompt_ids)
     num_tokens, decode_s = 0, 0.0
     try:
@@ -90,14 +92,14 @@ def decode(
             target.synchronize()
             verified = clock()
 
-            num_kept, reason = ending.cut(acceptance.token_ids)
-            checksums = target.checksums(_decided(logits, acceptance)[:num_kept]) if audit else ()
+            num_counted, reason = ending.cut(acceptance.token_ids)
+            checksums = target.checksums(_decided(logits, acceptance)[:num_counted]) if audit else ()
             step = Step(
                 index=index,
                 position=num_tokens,
                 drafted=draft.token_ids,
-                num_accepted=min(acceptance.num_accepted, num_kept),
-                token_ids=acceptance.token_ids[:num_kept],
+                num_accepted=min(acceptance.num_accepted, num_counted),
+                token_ids=acceptance.token_ids[:num_counted],
                 draft_s=drafted - started,
                 verify_s=verified - drafted,
                 width=target.width_for(len(draft) + 1),
@@ -109,7 +111,7 @@ def decode(
             )
             if look:
                 look(step, logits)
-            num_tokens += num_kept
+            num_tokens += num_counted
             decode_s += step.seconds
             yield step
             if reason is not None:

@@ -4,7 +4,7 @@ PhotofinishError                 every error this engine raises on purpose: its 
 +-- UsageError(ValueError)       unusable input: the value, the limit, the choices                      (exit 2)
 |   +-- TemplateError            messages that the model's chat template cannot take
 +-- RaceError                    a usable request that failed while running                             (exit 1)
-    +-- DrafterError             a drafter raised or proposed something that is no token
+    +-- DrafterError             a drafter raised, or proposed no valid draft
     +-- CaptureError             a fixed call that could not be captured as a graph
     +-- UnsupportedModel         a model whose arithmetic the fixed step does not reproduce
 """

@@ -37,8 +37,8 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One verification step. The first `num_accepted` of `token_ids` are the drafted tokens that were `kept`: the first
-    ones of a chain, a path from the root of a tree. The rest is the target's own token, unless a stop cut it off.
+    """One verification step. The first `num_accepted` of `token_ids` are drafted tokens, `kept` says which: of a chain
+    the first ones, of a tree a path from its root. The target's own token follows, unless a stop cut it off.
 
     Rows are numbered as in `spec.py`; the properties below treat chains and trees alike.
 
@@ -57,8 +57,8 @@ class Step:
     drafted_pieces: tuple[str, ...] = ()
     checksums: tuple[int, ...] = ()  # one unsigned 64-bit integer per committed row of logits, in audit mode
     num_unknown: int = 0  # drafted tokens of which only the number is known: none, or all of them
-    # (index in the draft, index in the text): from there on, the draft is a copy of the text from there on. The text is
-    # the prompt, the completion so far and the draft itself. () if nothing was copied, or unknown.
+    # (i, j): the draft from its token i on is a copy of the text from its token j on. The text is the prompt, the
+    # completion so far and the draft itself. () if nothing was copied, or unknown.
     copied: tuple[int, ...] = ()
 
     # See `interfaces.Draft`. () for a chain.
@@ -98,7 +98,9 @@ class Step:
 
     @property
     def is_refuted(self) -> bool:
-        """Whether something was drafted to follow the accepted tokens, and not accepted."""
+        """Whether the target's own token took the place of a drafted one."""
+        if len(self.token_ids) == self.num_accepted:  # a stop came first
+            return False
         if not self.parents:
             return self.num_accepted < self.num_drafted
         return (self.kept[-1] + 1 if self.kept else 0) in self.parents

@@ -12,12 +12,12 @@ from .spec import MAX_K, row_after
 if TYPE_CHECKING:
     from torch import Tensor
 
-Guarantee = Literal["same tokens", "same distribution"]
+Guarantee = Literal["same tokens", "same distribution"]  # as the baseline
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Up to k proposed tokens: a tree, whose rows `spec.py` numbers.
+    """Up to k proposed tokens: a chain or, with `parents`, a tree, whose rows `spec.py` numbers.
 
     logits: [len(draft), vocab], only from drafters whose rule needs their distribution.
     copied, sources, chances: see `events.Step`; only readers use them.
@@ -69,8 +69,8 @@ class Target(Protocol):
 
     What makes lanes equal: a row of logits, and the entries that it leaves in the cache, have the same bits whatever
     the width of the step, its other rows, and what was rolled back before. They depend on the tokens of the row's own
-    path alone: in a tree its position is its depth, and it sees no other branch. The widths of a race are chosen so
-    that this holds on its device (`exactness/`)."""
+    path alone: in a tree its position is that of row 0 plus its depth, and it sees no other branch. The widths of a
+    race are chosen so that this holds on its device (`exactness/`)."""
 
     vocab_size: int
 
@@ -88,8 +88,8 @@ class Target(Protocol):
         ...
 
     def keep(self, rows: Sequence[int]) -> None:
-        """After a step over a tree: its cache entries become those of these rows, one after the other. The first is row
-        0; each follows the one before."""
+        """After a step over a tree: keep only the cache entries of these rows, in this order. They are a path that
+        begins at row 0."""
         ...
 
     def rollback(self, length: int) -> None:
@@ -130,8 +130,8 @@ class WholeStepTarget(Target, Protocol):
 
     def verifier(self, accept: AcceptRule) -> Verify | None:
         """Whole steps under this rule, with the logits of `extend`; None where `extend` and the rule are to be used.
-        Their noise may differ from the rule's in its last bits, so of a race's lanes that promise the same tokens
-        either all get one, or none."""
+        Their noise may differ from the rule's in its last bits, so a race's lanes that promise the same tokens must
+        all have targets of one kind."""
         ...
 
 
@@ -177,9 +177,9 @@ class Drafter(ABC):
         """Guess what follows.
 
         token_ids: all committed tokens, prompt included; not to be kept or changed.
-        hidden: [new, layers * dim], what the last step left in the cache: the target's rows for the token that was the
-            newest before it, and for those it committed, except the newest. None at the first step. Valid until the
-            target's next step; not to be changed.
+        hidden: [new, layers * dim], the target's rows that decided the last step's tokens: those of the token before
+            them and of all but the newest. None at the first step. Valid until the target's next step; not to be
+            changed.
         k: the most tokens to return; fewer, or none, is fine. At 0 return an empty draft, but consume `hidden`.
         """
 
@@ -250,7 +250,7 @@ class AcceptRule(Protocol):
 
     def __call__(self, draft: Draft, logits: Tensor, position: int) -> Acceptance:
         """Judge a draft by the target's logits [len(draft) + 1, vocab]; row 0 decides the token at `position` of the
-        completion."""
+        completion. At least one token is committed."""
         ...
 
 

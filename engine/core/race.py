@@ -2,7 +2,7 @@
 clock is behind.
 
 Two decoders at once would slow each other down, and strict alternation would hide speed. This way each step has the
-device to itself, and the clocks of running lanes agree to within one step: a true race with any number of lanes."""
+device to itself, and the clocks of running lanes agree to within one step, however many there are."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ def race(lanes: Mapping[str, Iterator[Event]], solo: bool = False) -> Iterator[L
     """Interleave lanes by their own clocks; with `solo` run each to its end, in the given order.
 
     A lane's clock counts its steps, not its prefill. Ties go to the lane named first. A lane that yields Failed leaves
-    the others running. Closing this generator closes every lane, even if closing one raises."""
+    the others running; any other error ends all. A lane is closed once it has ended, so that a failed one keeps no
+    memory, and every lane when this generator is, even if closing one raises."""
     clocks = dict.fromkeys(lanes, 0.0)
     running = list(lanes)
     fresh = list(lanes)
+    closing = {name: lane.close for name, lane in lanes.items() if hasattr(lane, "close")}
     with ExitStack() as stack:
-        for lane in lanes.values():
-            if hasattr(lane, "close"):
-                stack.callback(lane.close)
+        for close in closing.values():
+            stack.callback(close)
         while running:
             if solo:
                 name = running[0]
@@ -36,4 +37,6 @@ def race(lanes: Mapping[str, Iterator[Event]], solo: bool = False) -> Iterator[L
                 clocks[name] += event.seconds
             elif isinstance(event, (Finished, Failed)):
                 running.remove(name)
+                if name in closing:
+                    closing[name]()
             yield LaneEvent(name, clocks[name], event)

@@ -1,4 +1,4 @@
-"""The two values that configure a race, checked when made, and the shape of a draft tree. Standard library only.
+"""The values that configure a race, checked when made, and the shape of a draft tree. Standard library only.
 
 The rows of a step: 0 is that of the last committed token, i + 1 that of draft token i. A tree has `parents`: the row
 that each token follows, an earlier one. The tokens that follow one row differ."""
@@ -31,7 +31,8 @@ RULES = ("coupled", "rejection")  # acceptance rules; see `rule_of` in `session/
 TEMPERATURE, TOP_P = number(0, 100), number(SMALLEST, 1, "a number above 0 and at most 1")
 TOP_K, SEED, LENGTH = integer(0, 2**31 - 1), integer(0, 2**63 - 1), integer(1, MAX_NEW_TOKENS)
 WIDTH = integer(1, MAX_WIDTH, "auto", "fastest")
-# A lane's role: the fastest plain decoding, the exact loop without drafts, or one that drafts.
+# A lane's role: plain decoding at whatever width is fastest, which may round otherwise; the same loop at the width of
+# the drafting lanes, whose tokens they have to write; or a drafting one.
 PLAIN, BASELINE, SPECULATIVE = ROLES = ("plain", "baseline", "speculative")
 
 
@@ -84,8 +85,8 @@ class LaneSpec:
     drafter: `name` or `name:argument`.
     k: the most tokens that a step drafts, one after the other. "tree:N": a tree of at most N. "auto": as many as pay,
         up to `max_drafts`, as a tree where the target takes trees.
-    width: rows of every step. "auto": the narrowest width of the race's class that holds the step. "fastest": the
-        width that was measured fastest, whatever its class (the plain lane).
+    width: rows of every step. "auto": the narrowest width that holds the step, of those that give a row the same bits
+        (their class, see `exactness/`). "fastest", for the plain lane: the one measured fastest, of any class.
     rule: the acceptance rule, one of RULES.
     role: one of ROLES; "": by the name.
 
@@ -125,6 +126,10 @@ class LaneSpec:
             raise choices("role", self.role, ROLES)
         if self.name in (PLAIN, BASELINE) and self.role != self.name:
             raise UsageError(f"the name {self.name!r} is that role's own; no {self.role} lane can have it")
+        if self.role != SPECULATIVE and self.drafter not in ("none", SERVER):
+            raise UsageError(f"a {self.role} lane drafts nothing, so it cannot have drafter {short(self.drafter)}")
+        if self.role != PLAIN and self.width == "fastest":
+            raise UsageError(f"a {self.role} lane needs a width of the race's class; only the plain lane is 'fastest'")
 
     @property
     def max_drafts(self) -> int:

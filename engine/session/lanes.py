@@ -16,7 +16,7 @@ from ..core.decode import decode
 from ..core.errors import UsageError, words
 from ..core.events import Event, Failed, Finished, Prompt, Step
 from ..core.interfaces import AcceptRule, Drafter
-from ..core.sampling.accept import Coupled, drafters_sampler, rejection
+from ..core.sampling.accept import Coupled, distribution_rule, drafters_sampler
 from ..core.sampling.sampler import Sampler
 from ..core.spec import AUTO, MAX_AUTO_K, SPECULATIVE, LaneSpec, RaceSpec, tree_size
 from ..drafters import DrafterContext, make
@@ -119,7 +119,7 @@ def drafts_alone(spec: RaceSpec) -> bool:
 
 def rule_of(order: Order, spec: LaneSpec) -> AcceptRule:
     """The lane's acceptance rule, with the race's sampler."""
-    return rejection(order.spec.params, order.sampler) if spec.rule == "rejection" else Coupled(order.sampler)
+    return distribution_rule(order.spec.params, order.sampler) if spec.rule == "rejection" else Coupled(order.sampler)
 
 
 def build_drafter(order: Order, widths: Widths, spec: LaneSpec) -> Drafter:

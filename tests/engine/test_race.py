@@ -80,7 +80,10 @@ def test_no_lane_runs_ahead_by_more_than_one_step(lanes):
 def test_every_lane_runs_to_its_own_end(lanes, solo):
     """A lane that finishes or fails early would take the others with it, or be asked again."""
     course = Course(lanes)
-    seen = list(course.run(solo))
+    seen = []
+    for event in course.run(solo):
+        seen.append(event)
+        assert isinstance(event.event, Started | Step) or event.lane in course.closed  # else it keeps its memory
     for name, steps in course.durations.items():
         mine = [e.event for e in seen if e.lane == name]
         assert [type(e) for e in mine] == [Started, *[Step] * len(steps), Failed if course.fails[name] else Finished]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
@@ -94,7 +95,11 @@ def test_a_role_follows_from_the_name_and_never_contradicts_it(name, role):
         with pytest.raises(UsageError, match=f"the name '{name}'"):
             LaneSpec(name, role=role)
     else:
-        assert LaneSpec(name, role=role).role == (name if reserved else role or "speculative")
+        role = name if reserved else role or "speculative"
+        assert LaneSpec(name, role=role).role == role
+        for only, lane in (("speculative", {"drafter": "ngram", "k": 3}), ("plain", {"width": "fastest"})):
+            with nullcontext() if role == only else pytest.raises(UsageError, match=f"a {role} lane"):
+                LaneSpec(name, role=role, **lane)
 
 
 @given(st.lists(st.sampled_from(ROLES), max_size=20))

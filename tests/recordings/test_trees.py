@@ -114,7 +114,7 @@ def test_rows_of_any_tree(step: Step) -> None:
     assert step.paths[step.rows[step.num_accepted - 1] if step.num_accepted else 0] == step.kept[:-1]
     assert step.depth == max(map(len, step.paths)) >= step.num_accepted
     longer = [path for path in step.paths if path[:-1] == step.kept and path != step.kept]
-    assert step.is_refuted == bool(longer)
+    assert step.is_refuted == (bool(longer) and len(step.token_ids) > step.num_accepted)
     texts = [text for text, mark in marked(step) if mark in ("accepted", "correction", "bonus")]
     assert texts == [f"<{token}>" for token in step.token_ids]
     if len(step.token_ids) > step.num_accepted:

@@ -14,7 +14,7 @@ from engine.core.decode import decode
 from engine.core.errors import DrafterError, RaceError
 from engine.core.events import Failed, Step
 from engine.core.interfaces import Draft, Drafter
-from engine.core.sampling.accept import Coupled, Rejection, drafters_sampler, rejection
+from engine.core.sampling.accept import Coupled, Rejection, distribution_rule, drafters_sampler
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.drafters.draft_model import DraftModelDrafter
@@ -125,7 +125,7 @@ def test_a_drafter_that_is_the_target_is_always_accepted():
 
 def test_at_temperature_0_it_is_greedy_verification():
     """There the two promises are one: a race at temperature 0 would be compared less strictly than it can be."""
-    rule = rejection(SamplingParams(), Sampler(SamplingParams(), VOCAB, PACKED))
+    rule = distribution_rule(SamplingParams(), Sampler(SamplingParams(), VOCAB, PACKED))
     assert isinstance(rule, Coupled) and rule.guarantee == "same tokens"
 
 

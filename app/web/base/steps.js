@@ -42,6 +42,7 @@ export const depthOf = (step) => (step.parents ? Math.max(...depthsOf(step)) : n
 
 // Whether something was drafted to follow the accepted tokens, and not accepted.
 export function isRefuted(step) {
+  if (step.token_ids.length === step.num_accepted) return false;   // a stop came first
   return step.parents ? step.parents.includes((keptOf(step).at(-1) ?? -1) + 1) : step.num_accepted < numDrafted(step);
 }
 

@@ -1,9 +1,9 @@
 """Which tokens of a draft are kept.
 
 Coupled: the target's own choice at each position is a function of its logits there (argmax, with noise that belongs to
-the position), and a draft token is kept iff it is that choice: a walk through the tree goes to the child that has it.
-So the committed tokens are the target's own whatever was drafted, also when sampling. Rows are evaluated lazily, along
-the walk.
+the position), and a draft token is kept iff it is that choice. In a tree, the walk goes to the child that holds the
+choice, and ends where none does. So the committed tokens are the target's own whatever was drafted, also when sampling.
+Only the rows along the walk are evaluated.
 
 Rejection (Leviathan et al. 2023; Chen et al. 2023): a draft token is kept with probability min(1, p/q), which keeps the
 target's distribution but not its tokens."""
@@ -55,9 +55,9 @@ class Rejection:
 
     p and q are the target's and the drafter's distributions after temperature, top-k and top-p. A draft without logits
     is deterministic: q is 1 at its token. The output has exactly the target's distribution if the drafter drew each
-    token from the stated q, with `drafters_sampler`, or deterministically, and if the draft's length does not depend on
-    the token drawn last (else being drafted at all would say something about that token). Raises DrafterError for
-    trees, and for logits of another shape or NaN."""
+    token from the stated q, with `drafters_sampler`, or deterministically, and if it decided that a token belongs to
+    the draft before it drew that token (to leave unlikely ones out would change the distribution). Raises DrafterError
+    for trees, and for logits of another shape or NaN."""
 
     guarantee: Guarantee = "same distribution"
 
@@ -102,6 +102,6 @@ def drafters_sampler(rule: AcceptRule, sampler: Sampler) -> Sampler:
     return sampler if rule.guarantee == "same tokens" else sampler.stream(DRAFT)
 
 
-def rejection(params: SamplingParams, sampler: Sampler) -> Coupled | Rejection:
+def distribution_rule(params: SamplingParams, sampler: Sampler) -> Coupled | Rejection:
     """The rule that keeps the distribution. At temperature 0 both are one-hot, and it is greedy verification."""
     return Coupled(sampler) if params.temperature == 0 else Rejection(sampler)

@@ -1,6 +1,6 @@
 """Which tokens can be chosen: top-k, and top-p of one row on the host or of many rows on the device.
 
-Top-p of many rows can be captured as a CUDA graph. A row's result must not depend on how many rows are processed
+Top-p of many rows, on a GPU, can be captured as a graph. A row's result must not depend on how many rows are processed
 together, else a token would depend on the width of its step. Sums of floats can, because kernels choose their order. So
 probabilities become integers, whose sum is the same in any order; all else is elementwise."""
 
