@@ -10,18 +10,16 @@ import asyncio
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Send
 
 from ..catalogue.limits import MAX_BODY_BYTES, MAX_CALL_BYTES
 from ..catalogue.machine import bare, in_url
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+from .kept_files import KeptFiles
 
 READ, WRITE = ("GET", "HEAD"), ("POST",)
 # Not counted per address: Gradio's front end, some 40 files, which a browser behind an HTTP/2 proxy may request all at
@@ -59,8 +57,9 @@ class Gate:
     """The middleware. own: of a page that only its owner may use, the names that it is served as (see
     `own.is_foreign`); None: anybody may, and nothing is the owner's."""
 
-    def __init__(self, app: App, own: Collection[str] | None = None) -> None:
+    def __init__(self, app: ASGIApp, own: Collection[str] | None = None) -> None:
         self._app, self._own, api = app, own, "/gradio_api"
+        self._files, self._document = KeptFiles(app), GZipMiddleware(app, compresslevel=1)  # a megabyte, for each visit
         self._routes = [
             (READ, r"/|/config/?|/theme\.css|/favicon\.ico|/robots\.txt", 0),
             (READ, r"/recordings/[\w-]{1,64}\.(?:json|csv|html)|/code\.svg", 0),
@@ -84,7 +83,8 @@ class Gate:
                 await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http" or (scope["method"] in READ and FREE.fullmatch(_path(scope))):
-            await self._app(scope, receive, send)
+            is_file = scope["type"] == "http" and _path(scope) != HEALTH
+            await (self._files if is_file else self._app)(scope, receive, send)
             return
         caller = network((scope.get("client") or ("",))[0])
         self._open[caller] += 1
@@ -101,7 +101,7 @@ class Gate:
         except ConnectionResetError:
             pass
         else:
-            await self._app(scope, receive, send)
+            await (self._document if _path(scope) == "/" else self._app)(scope, receive, send)
         finally:
             _take(self._open, caller, 1)
 

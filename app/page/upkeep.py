@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from ..jobs.process_memory import give_back
-from .gate import App, Message, Receive, Send
 
 LEAST_BYTES = 60_000  # while an answer waits, a connection must take at least this much of it between two checks
 BYTES_ACKED = 120  # where Linux's struct tcp_info has the number of bytes that the other end has confirmed
@@ -24,11 +25,11 @@ class Upkeep:
     """Middleware that begins with the server. page: gets its `server` later, from Gradio. is_idle: whether no race runs
     or waits."""
 
-    def __init__(self, app: App, page: Any, is_idle: Callable[[], bool]) -> None:
+    def __init__(self, app: ASGIApp, page: Any, is_idle: Callable[[], bool]) -> None:
         self._app, self._page, self._is_idle = app, page, is_idle
         self._task: asyncio.Task[None] | None = None
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" and self._task is None:
             self._task = asyncio.create_task(self._go_on())
         await self._app(scope, receive, send)
