@@ -7,6 +7,7 @@ import json
 import math
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -76,14 +77,16 @@ def read_quick(path: Path, most: int) -> bytes:
     return data
 
 
-def parse(data: bytes, max_bytes: int) -> Any:
+def parse(data: bytes, max_bytes: int, has_nan: bool = False) -> Any:
     """The value of a JSON file. Raises UsageError for more than `max_bytes` and for what `check_quick` refuses, invalid
-    JSON or text, NaN or infinity, a repeated key, a lone surrogate, and nesting that would break a reader."""
+    JSON or text, NaN or infinity (but with has_nan), a repeated key, a lone surrogate, and nesting that would break a
+    reader."""
     check_quick(data, max_bytes)
     words = decoded(data)
     try:
+        constant: Callable[[str], Any] = float if has_nan else _no_constant
         value = json.loads(
-            words, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite, parse_int=_integer
+            words, object_pairs_hook=_unique, parse_constant=constant, parse_float=_finite, parse_int=_integer
         )
         if _SURROGATE.search(words):
             json.dumps(value, ensure_ascii=False).encode("utf-8")

@@ -143,8 +143,7 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     else:
         named = pair.lanes
     drafters = [drafter for drafter in dict.fromkeys(named) if drafter != NONE]
-    basis = [pair.target, drafters, asdict(params), digest(prompts)]
-    key = hashlib.sha256(json.dumps(basis).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([pair.target, drafters, asdict(params), digest(prompts)]).encode()).hexdigest()
     kept, kept_on = _kept(asked.get("kept"), key, {prompt.line for prompt in prompts}, drafters)
     name = str(asked.get("name"))[:MAX_NAME]
     return StudyRequest(prompts, pair, tuple(drafters), params, key, kept, kept_on, name)
@@ -207,8 +206,7 @@ def look_at(data: bytes, name: str, whole: bool) -> dict[str, str]:
 
 def prompts_of(asked: Mapping[str, Any]) -> list[FilePrompt]:
     """The prompts that an order brings. Raises UsageError if one of them cannot be read."""
-    text = _check_prompts(asked.get("text"), "the file of prompts")
-    found = read_prompts(text, "", asked.get("flatten") is True)
+    found = read_prompts(_check_prompts(asked.get("text"), "the file of prompts"), "", asked.get("flatten") is True)
     if found.left_out:
         raise UsageError(found.left_out)
     return found.prompts

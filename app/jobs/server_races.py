@@ -110,8 +110,7 @@ class ServersBackend:
     def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
         """See `TorchBackend.study`. A prompt is sent as a message if it is one, or the pair's are."""
         self._need_two()
-        chat = request.pair.chat is True
-        settings = request.prompts, request.params, self.same_device, chat, self._kinds
+        settings = request.prompts, request.params, self.same_device, request.pair.chat is True, self._kinds
         study, ran_on = ServersStudy(self.endpoints, *settings), {"weights": self.model, "machine": self.id}
         with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
             return next(races), ran_on, study.about()

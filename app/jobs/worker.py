@@ -157,8 +157,7 @@ class Worker:
         self._device.sign(QUIET_S)
         result = race.result()
         if self._stop.is_set():
-            stopped = build(header, events, {**result, "stopped": True})
-            return race, Ended("stopped", self._why, stopped)
+            return race, Ended("stopped", self._why, build(header, events, {**result, "stopped": True}))
         recording = build(header, events, result)
         again = told_again(self._recorded, recording) if self._recorded else ""
         return race, Ended("finished", finished_text(events), recording, again)

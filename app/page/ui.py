@@ -131,8 +131,7 @@ def build(
         components["drafter"].change(handlers.drafter_line, chosen, components["pair_line"], **PRIVATE)
         for name in SETTLES:
             components[name].input(None, None, expectation, js="() => ''", **PRIVATE)
-        came = page.load(None, brought, brought, js=START_JS, **PRIVATE)
-        came.success(*fitted, **PRIVATE)
+        page.load(None, brought, brought, js=START_JS, **PRIVATE).success(*fitted, **PRIVATE)
         filled = race.edit(None, None, brought, js=FILL_JS, **PRIVATE)
         filled.success(*fitted, **PRIVATE).success(None, None, None, js=FILLED_JS, **PRIVATE)
         if handlers.doors is not None:
@@ -189,8 +188,7 @@ def _figures(place: str, drawn: Sequence[Chart]) -> list[Any]:
 
 def _component(control: Control) -> Any:
     """The Gradio component of a control."""
-    kind = getattr(gr, control.kind)
-    return kind(value=control.default, label=control.label, info=control.help, **control.options)
+    return getattr(gr, control.kind)(value=control.default, label=control.label, info=control.help, **control.options)
 
 
 def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, Any]:

@@ -106,8 +106,7 @@ def figures_of(raced: Raced) -> OurRace:
 def step_curve(prepared: Prepared, length: int, position: int, rounds: int) -> dict[int, float]:
     """Median seconds of a bare step (forward and waiting for it; no sampling) at every width of CURVE, over a cache of
     `length` columns of which `position` are live: interleaved, after an untimed round."""
-    target = StaticTarget(prepared, length, CURVE)
-    return target.time_widths(rounds, min(position, length - max(CURVE)))
+    return StaticTarget(prepared, length, CURVE).time_widths(rounds, min(position, length - max(CURVE)))
 
 
 def roofline(prepared: Prepared, length: int, step_s: float) -> dict[str, Any] | None:

@@ -87,8 +87,7 @@ def _findings(
     from ..doctor.checkup import Checkup
 
     progress("reading the files", None)
-    target = options.target or DEFAULT_TARGET
-    checkup = Checkup(target, drafter)
+    checkup = Checkup(options.target or DEFAULT_TARGET, drafter)
     findings = list(checkup.before_weights())
     yield from findings
     if options.files_only or is_faulty(findings):

@@ -117,8 +117,7 @@ class LaneView:
         while start and num_characters < width * rows:
             start -= 1
             num_characters += len(self.spans[start][0])
-        lines = Text.assemble(*self.spans[start:]).wrap(console, width)
-        text = Text("\n").join(lines[-rows:])
+        text = Text("\n").join(Text.assemble(*self.spans[start:]).wrap(console, width)[-rows:])
         text.overflow = "fold"
         return text
 

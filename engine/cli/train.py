@@ -53,8 +53,7 @@ def train(options: Namespace) -> int:
         target = TargetWeights.of(model)
         choose(device, model.dtype).install_stock(model)
         hidden_layers = default_layers(target.config.num_hidden_layers)
-        windows = _windows(options, loaded.tokenizer, data, progress)
-        extract(model, windows, hidden_layers, data, progress)
+        extract(model, _windows(options, loaded.tokenizer, data, progress), hidden_layers, data, progress)
         _write(options, loaded, target.output, hidden_layers, data, progress)
         features = Features(data)
         sizes = options.layers, options.intermediate, options.vocabulary, options.block, options.chain

@@ -32,8 +32,7 @@ def text_findings(trial: Trial) -> Iterator[Finding]:
     """Evidence without judgement: acceptance by kind, in both halves of the texts, and texts that loop."""
     if len(kinds := list(dict.fromkeys(trial.kinds))) > 1:
         shares = {kind: share([right for i, _, right in trial.positions() if trial.kinds[i] == kind]) for kind in kinds}
-        ordered = sorted(shares, key=lambda kind: -shares[kind])
-        says = ", ".join(f"{kind} {shares[kind]:.0%}" for kind in ordered)
+        says = ", ".join(f"{kind} {shares[kind]:.0%}" for kind in sorted(shares, key=lambda kind: -shares[kind]))
         yield Finding("ok", "by kind", f"First guesses are right at: {says}.")
     lengths = [len(race.text.token_ids) for race in trial.found]
     halves: tuple[list[bool], list[bool]] = ([], [])

@@ -35,8 +35,7 @@ class Gpu:
 
 def may_have_gpu() -> bool:
     """Whether this machine seems to have an NVIDIA GPU that is visible to this program. Takes no time."""
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return not hidden and shutil.which(GPU_TOOL) is not None
+    return os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1") and shutil.which(GPU_TOOL) is not None
 
 
 def why_unused(index: int = 0) -> str:

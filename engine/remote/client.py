@@ -37,7 +37,8 @@ MAX_ERROR_BYTES = 16_384
 MAX_ANSWER_BYTES = 256 * 1024
 MAX_WORDS = 200
 READ = ("", "identity", "gzip", "deflate", "br")  # encodings; the last by brotli, which Gradio brings
-NO_STREAM = ("json", "html")  # in the type of a body that is not a stream of events
+NO_STREAM = ("json", "html")  # in the type of a body that is not a stream of events, unless it begins like one
+STREAM = re.compile(rb"(\xef\xbb\xbf)?\s*(:|data:|event:|id:|retry:)")
 ELSEWHERE = (200, 404, 405, 501)  # answers after which the path is tried at an endpoint's other base
 CA_FILE = "SSL_CERT_FILE"  # in the environment: certificates to be trusted, as OpenSSL calls it
 AUTHORITY = "; --cacert FILE names the certificate of its authority"
@@ -158,24 +159,27 @@ async def _ask(
             *("POST", url), json=body, headers=endpoint.headers(), timeout=timeout, extensions={"trace": sent.note}
         )
         async with _answered(client, request, sent) as response:
-            kind = response.headers.get("Content-Type", "")
-            if response.status_code != 200 or any(name in kind for name in NO_STREAM):
-                raise await refusal_of(endpoint, response)
+            kind, parts = response.headers.get("Content-Type", ""), response.aiter_bytes()
+            received = await anext(parts, b"")
+            at_s = time.perf_counter() - sent.at
+            is_other = any(name in kind for name in NO_STREAM) and not STREAM.match(received)
+            if response.status_code != 200 or is_other:
+                raise await refusal_of(endpoint, response, received, parts)
             endpoint.memory.refused.update((question.path, name) for name in wanted if name not in fields)
             reader.reply.encoding = encoding = response.headers.get("Content-Encoding", "")
             if encoding not in READ:
                 raise RaceError(f"the server's answer is compressed in a form that is not read here ({encoding})")
-            at_s, parts = 0.0, response.aiter_bytes()
-            async for received in parts:
-                at_s = time.perf_counter() - sent.at
-                for data in events.feed(received):
+            while True:
+                for data in events.feed(received) if received else events.end():
                     chunk = reader.take(data, at_s)
                     if chunk is not None and on_chunk is not None:
                         on_chunk(chunk)
-                if reader.done:
-                    await _drain(parts)
+                if reader.done or not received:
                     break
-        return reader.end(at_s if reader.done else time.perf_counter() - sent.at)
+                received = await anext(parts, b"")
+                at_s = time.perf_counter() - sent.at
+            await _drain(parts)
+        return reader.end(at_s)
 
 
 class _Sent:
@@ -256,25 +260,26 @@ async def post(
             async with _answered(client, request, sent) as response:
                 if response.status_code != 200:
                     raise await refusal_of(endpoint, response)
-                return await body_of(response, MAX_ANSWER_BYTES)
+                return await body_of(response.aiter_bytes(), MAX_ANSWER_BYTES)
     except TimeoutError as error:
         message = f"the server of lane {endpoint.lane} did not finish within {timeout_s:g} s"
         raise RemoteError(message, "timeout") from error
 
 
-async def body_of(response: httpx.Response, max_bytes: int) -> bytes:
-    """A response's body; b"" if it is longer."""
-    received = b""
-    async for part in response.aiter_bytes():
+async def body_of(parts: AsyncIterator[bytes], max_bytes: int, received: bytes = b"") -> bytes:
+    """A response's body; b"" if it is longer. received: what was read of it before these parts."""
+    async for part in parts:
         received += part
         if len(received) > max_bytes:
             return b""
     return received
 
 
-async def refusal_of(endpoint: Endpoint, response: httpx.Response) -> RemoteError:
-    """A server's refusal, or an answer that is no stream, in a sentence."""
-    received = await body_of(response, MAX_ERROR_BYTES)
+async def refusal_of(
+    endpoint: Endpoint, response: httpx.Response, begins: bytes = b"", parts: AsyncIterator[bytes] | None = None
+) -> RemoteError:
+    """A server's refusal, or an answer that is no stream, in a sentence. begins: of its body, before these parts."""
+    received = await body_of(response.aiter_bytes() if parts is None else parts, MAX_ERROR_BYTES, begins)
     named = re.findall(rf"\b(?:{'|'.join(OPTIONAL)})\b", received.decode("utf-8", "replace"))
     said, kind = parsed(received), endpoint.redact(response.headers.get("Content-Type", "")).partition(";")[0][:40]
     words = words_in(received.decode("utf-8", "replace") if said is None and kind == "text/plain" else said)

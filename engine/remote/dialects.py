@@ -60,29 +60,21 @@ def _of_vllm(event: Any) -> Drafted | None:
         return None
     accepted, drafted = counts(report, "per_step_accepted"), counts(report, "per_step_drafted")
     if accepted is None or drafted is None:
-        sums = (count(report, f"num_{what}") for what in ("accepted_draft_tokens", "draft_tokens", "spec_steps"))
-        return _checked(*sums)
+        return _sums("num_accepted_draft_tokens num_draft_tokens num_spec_steps")(report)
     if len(accepted) != len(drafted) or any(a > d for a, d in zip(accepted, drafted, strict=True)):
         return None
     return Drafted(sum(accepted), sum(drafted), len(accepted), accepted, drafted)
 
 
-def _of_sglang(event: Any) -> Drafted | None:
-    """`sglext.spec_tokens_details`, asked for by `return_spec_tokens_details`."""
-    report = find(dict, event, "sglext", "spec_tokens_details")
-    names = ("spec_num_correct_drafts", "spec_num_proposed_drafts", "spec_verify_ct")
-    return _checked(*(count(report, name) for name in names))
+def _sums(*path: str) -> Callable[[Any], Drafted | None]:
+    """Reads sums at a path: of accepted and of drafted tokens and, if it has a third name, of verifications. path: its
+    last step is their names, with blanks between."""
 
+    def read(event: Any) -> Drafted | None:
+        accepted, drafted, *steps = (count(event, *path[:-1], name) for name in path[-1].split())
+        return _checked(accepted, drafted, steps[0] if steps else None)
 
-def _of_llama_cpp(event: Any) -> Drafted | None:
-    """`timings`: sums so far, once something was drafted; with `timings_per_token` in every chunk."""
-    return _checked(count(event, "timings", "draft_n_accepted"), count(event, "timings", "draft_n"), None)
-
-
-def _of_lm_studio(event: Any) -> Drafted | None:
-    """`stats`: sums, of a model with a draft model."""
-    accepted, total = (count(event, "stats", f"{what}_draft_tokens_count") for what in ("accepted", "total"))
-    return _checked(accepted, total, None)
+    return read
 
 
 def _of_tensorrt_llm(event: Any) -> Drafted | None:
@@ -99,12 +91,15 @@ def _checked(num_accepted: int | None, num_drafted: int | None, num_steps: int |
 
 
 VLLM = Dialect("vLLM", ("vllm",), _of_vllm, "vllm:", True)
-SGLANG = Dialect("SGLang", ("sglang",), _of_sglang, "sglang:", True)
-TENSORRT_LLM = Dialect("TensorRT-LLM", ("tensorrt_llm",), _of_tensorrt_llm)
-LLAMA_CPP = Dialect("llama.cpp", ("llamacpp", "llama.cpp"), _of_llama_cpp, "llamacpp:")
+_SGLANG = _sums("sglext", "spec_tokens_details", "spec_num_correct_drafts spec_num_proposed_drafts spec_verify_ct")
+SGLANG = Dialect("SGLang", ("sglang",), _SGLANG, "sglang:", True)
+TENSORRT_LLM = Dialect("TensorRT-LLM", ("tensorrt_llm",), _of_tensorrt_llm, "trtllm_")
+_LLAMA_CPP = _sums("timings", "draft_n_accepted draft_n")  # with `timings_per_token` those so far, in every chunk
+LLAMA_CPP = Dialect("llama.cpp", ("llamacpp", "llama.cpp"), _LLAMA_CPP, "llamacpp:")
 TGI = Dialect("TGI")
 OLLAMA = Dialect("Ollama", ("library",))
-LM_STUDIO = Dialect("LM Studio", ("organization_owner",), _of_lm_studio)
+_LM_STUDIO = _sums("stats", "accepted_draft_tokens_count total_draft_tokens_count")  # of a model with a draft model
+LM_STUDIO = Dialect("LM Studio", ("organization_owner",), _LM_STUDIO)
 LITELLM = Dialect("LiteLLM")
 OTHER = Dialect("")  # OpenAI's own, and whatever does not say what it is
 DIALECTS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, OLLAMA, LM_STUDIO, LITELLM)
@@ -112,8 +107,7 @@ DIALECTS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, OLLAMA, LM_STUDIO, LITEL
 
 def drafted_in(event: Any) -> Drafted | None:
     """What an event says of the answer's drafts, in whichever server's form: gateways pass on what others wrote."""
-    reports = (dialect.drafted(event) for dialect in DIALECTS)
-    return next((report for report in reports if report is not None), None)
+    return next((report for dialect in DIALECTS if (report := dialect.drafted(event)) is not None), None)
 
 
 def dialect_of(models: Any, headers: Mapping[str, str]) -> Dialect:

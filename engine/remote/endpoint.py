@@ -15,6 +15,7 @@ KEY = "OPENAI_API_KEY"
 KEY_OF_LANE = "PHOTOFINISH_KEY_"
 MAX_URL, MAX_KEY = 2000, 4000
 HIDDEN = "[hidden]"
+_PATHS = re.compile("/(chat/completions|completions|models)$")  # of a URL, which may have been copied with one
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -82,7 +83,7 @@ def endpoint_of(lane: str, spec: str, model: str, environ: Mapping[str, str]) ->
 def check_url(whose: str, url: str, prefix: str = "") -> str:
     """A server's URL in the form that requests need. Raises UsageError, without the URL. prefix: what came before it
     where it was given."""
-    url = url.rstrip("/")
+    url = _PATHS.sub("", url.rstrip("/"))
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -130,8 +131,7 @@ class Hiding:
     def feed(self, part: str) -> str:
         text = self._held + part
         done = max((match.end() for match in _pattern(self._secrets).finditer(text)), default=0) if self._secrets else 0
-        longest = max(map(len, self._secrets), default=0)
-        starts = range(max(done, len(text) - longest + 1), len(text))
+        starts = range(max(done, len(text) - max(map(len, self._secrets), default=0) + 1), len(text))
         secrets = tuple(secret.lower() for secret in self._secrets)
         end = next((i for i in starts if any(secret.startswith(text[i:].lower()) for secret in secrets)), len(text))
         self._held = text[end:]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 MAX_COUNT = 2**31 - 1
-WORDS = ("error", "message", "detail", "msg")  # where servers put what went wrong
+WORDS = ("error", "message", "detail", "msg", "error_message")  # where servers put what went wrong
 MAX_DEPTH, MAX_SAID = 4, 3
 
 
@@ -34,9 +34,9 @@ def find(kind: type[T], value: Any, *path: str | int) -> T | None:
 
 
 def count(value: Any, *path: str | int) -> int | None:
-    """The count from 0 to MAX_COUNT at this path."""
-    number = find(int, value, *path)
-    return number if number is not None and 0 <= number <= MAX_COUNT else None
+    """The count from 0 to MAX_COUNT at this path, which a server may write as 24.0."""
+    entry = number(value, *path)
+    return int(entry) if entry is not None and entry >= 0 and entry.is_integer() else None
 
 
 def number(value: Any, *path: str | int) -> float | None:

@@ -16,7 +16,7 @@ import httpx
 from ..core.errors import RaceError
 from ..core.events import Event, Failed, Finished, LaneEvent, Started, Step
 from ..core.spec import SamplingParams
-from .client import Patience, ask, new_client
+from .client import Patience, RemoteError, ask, new_client
 from .endpoint import Endpoint, hide
 from .reply import Chunk, Reply
 from .request import Question
@@ -26,6 +26,7 @@ WARM_UP = Question("1 2 3")
 WARM_UP_CHAT = Question(messages=(("user", "Say yes."),))
 # How often a waiting lane repeats its warm-up question: servers close a connection that is silent for 5 s.
 KEEP_WARM_S = 2.0
+FEW = 16  # the fewest tokens that OpenAI's Responses API writes, also behind a gateway
 
 
 class RemoteLane:
@@ -51,7 +52,7 @@ class RemoteLane:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread = Thread(target=self._run, name=f"lane {endpoint.lane}", daemon=True)
-        self._num_said, self._clock_s = 0, 0.0
+        self._num_said, self._num_warm, self._clock_s = 0, 1, 0.0
 
     def start(self) -> None:
         self._thread.start()
@@ -104,9 +105,15 @@ class RemoteLane:
         runner.run(named())
 
     async def _warm_up(self, client: httpx.AsyncClient) -> None:
-        params = replace(self.params, max_new_tokens=1, stop=())
+        params = replace(self.params, max_new_tokens=self._num_warm, stop=())
         question = WARM_UP_CHAT if self.question.messages else WARM_UP
-        await ask(client, self.endpoint, question, params, self.patience)
+        try:
+            await ask(client, self.endpoint, question, params, self.patience)
+        except RemoteError as error:
+            if error.status != 400 or self._num_warm == FEW:
+                raise
+            self._num_warm = FEW
+            await self._warm_up(client)
 
     async def _race(self, client: httpx.AsyncClient) -> None:
         self.sent_s = time.perf_counter() - self.began

@@ -20,8 +20,8 @@ from .reply import BUFFERED, UNCOUNTED, Reply
 from .request import Question, costs
 from .speculation import speculation_of
 
-LOOK_S = 20.0
-MAX_BYTES = 256 * 1024
+LOOK_S = 120.0  # servers that load a model when it is asked for need a minute, and begin anew if nobody waits
+MAX_BYTES = 4 * 1024**2
 MAX_NAMED, MAX_NAME = 6, 200
 # It repeats itself, so that even a drafter that only copies has something to draft.
 TEXT = "1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 1 2 3 4 5"
@@ -84,7 +84,7 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
             why = f"It serves {len(models)} models: {known}. Name one." if models else "Name the model: it lists none."
             return Seen(None, why)
         endpoint = replace(endpoint, model=next(iter(models)))
-    patience, root = Patience(CONNECT_S, LOOK_S), models.get(endpoint.model, "")
+    patience, root = Patience(LOOK_S, LOOK_S), models.get(endpoint.model, "")
     said, before = Question(TEXT), await read_counters(endpoint, root)
     try:
         reply, chat = await ask(client, endpoint, said, TOKENS, patience), False
@@ -118,9 +118,10 @@ async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[s
     for base in endpoint.bases:
         request = client.stream("GET", f"{base}/models", headers=endpoint.headers(), timeout=CONNECT_S)
         async with named_errors(endpoint, Patience(CONNECT_S)), request as response:
-            if response.status_code in (401, 403) or response.is_redirect:
-                raise await refusal_of(endpoint, response)
-            listed, headers = find(list, parsed(await body_of(response, MAX_BYTES)), "data") or [], response.headers
+            if not endpoint.model and (response.status_code in (401, 403) or response.is_redirect):
+                raise await refusal_of(endpoint, response)  # a key may be for answers only
+            said, headers = parsed(await body_of(response.aiter_bytes(), MAX_BYTES)), response.headers
+            listed = find(list, said, "data") or find(list, said) or []  # Together's is bare
         if listed:
             break
     models = {name: model for model in listed if (name := find(str, model, "id")) and len(name) <= MAX_NAME}

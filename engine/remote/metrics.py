@@ -9,6 +9,7 @@ import asyncio
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import httpx
@@ -18,6 +19,7 @@ from .dialects import DIALECTS, Dialect
 from .endpoint import Endpoint
 
 MAX_BYTES = 16 * 1024**2
+PATHS = "/metrics", "/prometheus/metrics"  # the second one is TensorRT-LLM's, whose first is JSON
 _SAMPLE = re.compile(
     r"^([A-Za-z_][\w:]{0,199})(?:\{(.*)\})?[ \t]+(\S{1,32})(?:[ \t]+-?[\d.]+)?(?:[ \t]+#.*)?[ \t\r]*$", re.MULTILINE
 )
@@ -64,15 +66,17 @@ NOTHING = Counters({})
 async def read_counters(endpoint: Endpoint, root: str = "") -> Counters:
     """Those of the endpoint's model; NOTHING if the server reports none. root: where the model comes from, another name
     of it."""
-    try:
+    found, url = NOTHING, endpoint.bases[0].removesuffix("/v1")
+    with suppress(TimeoutError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL):
         async with asyncio.timeout(CONNECT_S), new_client() as client:
-            url = endpoint.bases[0].removesuffix("/v1") + "/metrics"
-            async with client.stream("GET", url, headers=endpoint.headers()) as response:
-                received = await body_of(response, MAX_BYTES)
-    except (TimeoutError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL):
-        return NOTHING
-    text = received.decode("utf-8", "replace") if response.status_code == 200 else ""
-    return counters_in(text, endpoint.model, root)
+            for path in PATHS:
+                async with client.stream("GET", url + path, headers=endpoint.headers()) as response:
+                    received = await body_of(response.aiter_bytes(), MAX_BYTES)
+                if response.status_code == 200:
+                    found = counters_in(received.decode("utf-8", "replace"), endpoint.model, root)
+                if found.dialect:
+                    break
+    return found
 
 
 def counters_in(text: str, model: str, root: str = "") -> Counters:
@@ -82,10 +86,9 @@ def counters_in(text: str, model: str, root: str = "") -> Counters:
     models = {label for _, labels, _ in samples if (label := _model_in(labels))}
     own = {model, root} - {""} if len(models) > 1 else models
     values: dict[str, float] = {}
-    programs = [dialect for dialect in DIALECTS if dialect.metrics]
-    known = next(
-        (program for program in programs if any(name.startswith(program.metrics) for name, _, _ in samples)), None
-    )
+    starts = tuple(dialect.metrics for dialect in DIALECTS if dialect.metrics)
+    first = next((name for name, _, _ in samples if name.startswith(starts)), "")
+    known = next((dialect for dialect in DIALECTS if dialect.metrics and first.startswith(dialect.metrics)), None)
     for name, labels, value in samples:
         if known and name.startswith(known.metrics) and _model_in(labels) in own | {""} and "position" not in labels:
             short = name.removeprefix(known.metrics).removesuffix("_total")

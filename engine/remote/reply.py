@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -17,18 +19,18 @@ MAX_TOKENS_OVER = 1000  # a server that sends this many tokens too many is cut o
 # Fields of a chat's thinking: of vLLM since January 2026 (vllm#33402), Ollama and OpenRouter; of older vLLM, SGLang and
 # llama.cpp; and of others. mlx-vlm sends the same text in two of them.
 THINKING = ("reasoning", "reasoning_content", "thinking")
-FIELDS = ("text", "content", *THINKING)  # where the text of an answer is looked for
-# Servers' reasons for an answer's end -> ours. With any other one, such as abort, it is not a whole answer.
-ENDS = {
-    "stop": "stop",
-    "eos": "stop",
-    "eos_token": "stop",
-    "tool_calls": "stop",
-    "function_call": "stop",
-    "stop_sequence": "stop_string",
-    "stop_string": "stop_string",
-    "length": "length",
+DETAILS = "reasoning_details"  # MiniMax's and OpenRouter's: a list of parts
+ANSWER = ("content", "text", "refusal")
+FIELDS = ("text", "content", *THINKING, DETAILS, "refusal")  # where the text of an answer is looked for
+# Reasons for an answer's end, of servers and of those whose answers a gateway passes on, in small letters -> ours. With
+# any other one, such as abort, it is not a whole answer.
+ENDS: dict[str, str] = {
+    **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "complete"), "stop"),
+    **dict.fromkeys(("tool_calls", "tool_use", "function_call"), "stop"),
+    **dict.fromkeys(("stop_sequence", "stop_string"), "stop_string"),
+    **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
 }
+USAGE = ("completion_tokens", "output_tokens"), ("prompt_tokens", "input_tokens")  # the second ones are mlx-vlm's
 MIN_PIECES = 4  # of an answer; with fewer, that all were read at one moment says nothing of a proxy
 UNCOUNTED = "it counts its tokens only at an answer's end"
 BUFFERED = (
@@ -40,21 +42,28 @@ BUFFERED = (
 class Events:
     """Server-sent events from the bytes of a stream, cut anywhere: `feed` takes bytes and returns the data of every
     complete event. Reads what OpenAI's servers use of https://html.spec.whatwg.org/multipage/server-sent-events.html:
-    `data`, and lines that end in LF or CR LF; comments and other fields are skipped. Raises RaceError for an event of
-    more than MAX_EVENT_BYTES and for one that is not UTF-8."""
+    `data`, and lines that end in LF or CR LF; comments, other fields and events without data are skipped. Raises
+    RaceError for an event of more than MAX_EVENT_BYTES and for one that is not UTF-8."""
 
     def __init__(self) -> None:
-        self._rest, self._data, self._num_bytes = b"", list[bytes](), 0
+        self._rest, self._data, self._num_bytes, self._mark = b"", list[bytes](), 0, BOM_UTF8
 
     def feed(self, received: bytes) -> list[str]:
         events = []
         *lines, self._rest = (self._rest + received).split(b"\n")
         for line in lines:
+            line, self._mark = line.removeprefix(self._mark), b""
             if (data := self._line(line.removesuffix(b"\r"))) is not None:
                 events.append(data)
         if self._num_bytes + len(self._rest) > MAX_EVENT_BYTES:
             raise RaceError(f"the server sent an event of more than {MAX_EVENT_BYTES // 1024**2} MB")
         return events
+
+    def end(self) -> list[str]:
+        """The last event, if it is whole but for the blank line after it, which proxies lose."""
+        with suppress(RaceError):
+            return [data for data in self.feed(b"\n\n") if data == DONE or parsed(data) is not None]
+        return []
 
     def _line(self, line: bytes) -> str | None:
         if line.startswith(b"data:"):
@@ -66,7 +75,7 @@ class Events:
             return None
         data, self._data, self._num_bytes = b"\n".join(self._data), [], 0
         try:
-            return data.decode("utf-8")
+            return data.decode("utf-8").strip() or None
         except UnicodeDecodeError as error:
             raise RaceError(f"the server sent an event that is not UTF-8 text (byte {error.start})") from error
 
@@ -149,22 +158,23 @@ class Reader:
     counts as missing. Raises RaceError, saying what is wrong, for anything that is not an answer."""
 
     def __init__(self, max_tokens: int) -> None:
-        self.reply, self.done, self._said = Reply(), False, ""
+        self.reply, self.done, self._said, self._is_counted = Reply(), False, "", False
         self._max_tokens, self._num_ids, self._num_running = max_tokens, 0, 0
         self._steps = list[tuple[int, int, int]]()  # the first token, accepted and drafted ones of each verification
 
     def take(self, data: str, at_s: float) -> Chunk | None:
         """The new text of an event, or None."""
-        if data.strip() == DONE:
+        if data == DONE:
             self.done = True
             return None
         event = parsed(data)
         if not isinstance(event, dict):
             raise RaceError(f"the server sent an event of {len(data)} characters that is no JSON object")
-        if event.get("error"):
+        if event.get("error") or event.get("object") == "error":
             raise RaceError(f"the server ended the stream with an error: {words_in(event) or 'it does not say which'}")
         running, choice, reply = self._usage(event), find(dict, event, "choices", 0), self.reply
         before, reply.drafted = reply.drafted, drafted_in(event) or reply.drafted
+        self._is_counted = choice is None and running is not None and bool(reply.chunks)
         if choice is None:
             self._said = words_in(event) or self._said
             return None
@@ -172,17 +182,19 @@ class Reader:
             reply.prompt_ids or counts(choice, "prompt_token_ids") or counts(event, "prompt_token_ids") or ()
         )
         if reason := text(choice, "finish_reason"):
-            if reason not in ENDS:
+            if (known := ENDS.get(reason.lower().replace("-", "_"))) is None:
                 raise RaceError(f"the server ended its answer for a reason of its own: {words_in(reason)}")
-            reply.finish_reason = ENDS[reason]
+            reply.finish_reason = known
         ids = counts(choice, "token_ids") or ()
-        thinking, answer = texts_in(choice if (delta := find(dict, choice, "delta")) is None else delta)
+        delta = find(dict, choice, "delta")
+        thinking, answer = texts_in(choice if delta is None else delta)
         self._num_ids += len(ids)
         counted = running is not None or ids or self._num_running
         num_tokens = max(self._num_running, self._num_ids) if running is None and counted else running
         if reply.chunks and reply.chunks[0].num_tokens is None:
             num_tokens = None  # a count that comes only at the end is not that of a piece
-        if not (thinking or answer or ids) and (num_tokens or 0) <= self._num_running:
+        is_opening = not reply.chunks and bool(text(delta, "role"))
+        if not (thinking or answer or ids) and (is_opening or (num_tokens or 0) <= self._num_running):
             return None
         if (now := reply.drafted) and running and now.num_drafted and now.num_accepted is not None:
             old = (before.num_accepted or 0, before.num_drafted or 0) if before else (0, 0)
@@ -200,7 +212,7 @@ class Reader:
         itself."""
         reply = self.reply
         reply.ended_s = at_s
-        if reply.finish_reason is None and not self.done:
+        if reply.finish_reason is None and (self._said or not (self.done or self._is_counted)):
             said = f": {self._said}" if self._said else ""
             raise RaceError(f"the server broke off after {len(reply.chunks)} events, without an end{said}")
         if reply.num_tokens is None and self._num_ids:
@@ -212,7 +224,7 @@ class Reader:
         if self._num_ids > reply.num_tokens:
             raise RaceError(f"the server sent {self._num_ids} token ids and counts {reply.num_tokens} tokens in usage")
         if not reply.num_tokens:
-            raise RaceError("the server's answer has no token")
+            raise RaceError("the server's answer has no token" + ", by its usage, but text" * bool(reply.text))
         reply.drafted = (drafted := reply.drafted) and drafted.of(reply.num_tokens)
         if drafted and not drafted.accepted and len(self._steps) > 1:
             starts, accepted, proposed = zip(*self._steps, strict=True)
@@ -221,20 +233,24 @@ class Reader:
         return reply
 
     def _usage(self, event: dict[str, Any]) -> int | None:
-        """The running count of tokens, if the event has one; the last one is the answer's."""
-        if (num := count(event, "usage", "completion_tokens")) is not None:
-            self.reply.num_tokens = num
-            self.reply.num_prompt_tokens = count(event, "usage", "prompt_tokens")
-            return num
-        return count(event, "timings", "predicted_n")
+        """The running count of tokens, if the event has one; the last one is the answer's. A count of 0 says nothing:
+        some send it until, or after, they count."""
+        usage = find(dict, event, "usage") or find(dict, event, "choices", 0, "usage")  # Moonshot's
+        num, num_prompt = (
+            next((num for name in names if (num := count(usage, name)) is not None), None) for names in USAGE
+        )
+        if num is not None and (num or not self.reply.num_tokens):
+            self.reply.num_tokens, self.reply.num_prompt_tokens = num, num_prompt
+        return num or count(event, "timings", "predicted_n")
 
 
 def texts_in(holder: dict[str, Any]) -> tuple[str, str]:
     """The thinking and the answer of a delta, of a message, or of a completion's choice."""
     thinking = next((said for name in THINKING if (said := text(holder, name))), "")
+    thinking = thinking or "".join(text(part, "text") for part in find(list, holder, DETAILS) or ())
     parts = find(list, holder, "content")
     if parts is None:
-        return thinking, text(holder, "content") + text(holder, "text") + "".join(_calls(holder))
+        return thinking, "".join(text(holder, name) for name in ANSWER) + "".join(_calls(holder))
     for part in parts:  # Mistral's
         inner = find(list, part, "thinking")
         thinking += text(part, "thinking") + "".join(text(piece, "text") for piece in inner or ())
@@ -242,5 +258,6 @@ def texts_in(holder: dict[str, Any]) -> tuple[str, str]:
 
 
 def _calls(holder: dict[str, Any]) -> Iterator[str]:
-    for call in find(list, holder, "tool_calls") or ():
+    old = find(dict, holder, "function_call")
+    for call in [*(find(list, holder, "tool_calls") or ()), {"function": old}]:
         yield text(call, "function", "name") + text(call, "function", "arguments")

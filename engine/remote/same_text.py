@@ -130,8 +130,7 @@ async def _ask(client: httpx.AsyncClient, lane: RemoteLane, tokens: list[int], p
     none."""
     if not lane.reply.prompt_ids:
         return None
-    prefix = [*lane.reply.prompt_ids, *lane.written.token_ids[:place]]
-    likely = await ask_again(client, lane.endpoint, prefix, tokens)
+    likely = await ask_again(client, lane.endpoint, [*lane.reply.prompt_ids, *lane.written.token_ids[:place]], tokens)
     return None if likely is None else likely.of
 
 
@@ -161,8 +160,7 @@ async def ask_again(
     }
     for named in ({"logprob_token_ids": list(tokens)}, {}):
         try:
-            received = await post(client, endpoint, "/completions", {**body, **named}, ASK_S)
-            return likely_of(parsed(received), tokens)
+            return likely_of(parsed(await post(client, endpoint, "/completions", {**body, **named}, ASK_S)), tokens)
         except RemoteError as error:
             if error.status is None:
                 return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .metrics import ACCEPTED, DRAFTED, DRAFTS, VERIFIED, Counters, per_step
+from .metrics import ACCEPTED, DRAFTED, DRAFTS, GENERATED, VERIFIED, Counters, per_step
 from .reply import Reply
 
 # Tokens of a piece from which a server speculates, and up to which it does not.
@@ -49,7 +49,7 @@ def speculation_of(replies: Sequence[Reply], before: Counters, after: Counters) 
     if together is not None and together <= ONE:
         if before.has_drafts and num_drafts == 0:
             return Speculation(False, f"its metrics count no draft, and {come} (off, or nothing to draft)")
-        if after.dialect and not after.has_drafts:
+        if GENERATED in after.values and not after.has_drafts:  # else a router's, or of a server that counts no drafts
             return Speculation(False, f"its metrics count no drafts at all, and {come}")
     return Speculation(None, f"it reports no drafts{f', and {come}' if come else ''}")
 

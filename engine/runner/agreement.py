@@ -141,8 +141,7 @@ class _Sequence:
         turns = {kind: angles(at[None], torch.float64) for kind, angles in fused.angles.items()}
         x, rows = fused.embed_tokens(self.ids).double(), []
         for number, (layer, kind) in enumerate(zip(fused.layers, fused.kinds, strict=True)):
-            is_linear = isinstance(layer.self_attn, DeltaLayer)
-            dtype = torch.float32 if is_linear else torch.float64
+            dtype = torch.float32 if isinstance(layer.self_attn, DeltaLayer) else torch.float64
             kv: list[Any] = [None] * shape.num_layers
             kv[number] = tuple(side.to(dtype, copy=True) for side in buffers.kv[number])
             state = StepState(at, kv, masks, None, places)

@@ -62,8 +62,7 @@ class Raced:
 
     def difference(self, lane: str) -> str:
         """How a drafting lane's tokens differ from the baseline's, or ""."""
-        is_other = self.is_identical(lane) is False
-        return f"{self.entry.name}: {self.verdicts[lane]['sentence']}" if is_other else ""
+        return f"{self.entry.name}: {self.verdicts[lane]['sentence']}" if self.is_identical(lane) is False else ""
 
     def fault(self, lane: str) -> str:
         """Why nothing may be quoted of a lane, or "": it failed, or differs although the race's widths are exact."""
@@ -119,8 +118,7 @@ def other_way_round(spec: RaceSpec) -> RaceSpec:
     """The drafting lanes in reverse, before the others: `synthetic` is decoded at the width of the last lane, which
     must be an exact one."""
     drafting = [lane for lane in spec.lanes if lane.role == SPECULATIVE]
-    others = [lane for lane in spec.lanes if lane.role != SPECULATIVE]
-    return replace(spec, lanes=(*reversed(drafting), *others))
+    return replace(spec, lanes=(*reversed(drafting), *(lane for lane in spec.lanes if lane not in drafting)))
 
 
 def _race(

@@ -168,8 +168,7 @@ def needed_bytes(order: Order) -> int:
     exact, narrow = (sequence_bytes(prepared, length, width) for width in (max(widths), min(widths)))
     logits = sum(widths) * prepared.vocab_size * prepared.dtype.itemsize
     sequences = sum(narrow if lane.width == "fastest" else exact for lane in lanes)
-    drafters = sum(_drafter_bytes(order, lane, length) for lane in lanes)
-    return max(sequences, exact) + drafters + len(lanes) * logits
+    return max(sequences, exact) + sum(_drafter_bytes(order, lane, length) for lane in lanes) + len(lanes) * logits
 
 
 def _sizes(order: Order) -> tuple[int | str, tuple[int, ...], int]:

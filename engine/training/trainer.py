@@ -121,8 +121,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.learning_rate * rate(self.share, self.schedule.warmup)
         batch = self.features.batch(self._windows_of(self.step)).to(self.device)
-        long = self.step % LONG_EVERY == 0
-        loss, _ = self._loss(batch, self.step, self.design.num_steps if long else 1)
+        loss, _ = self._loss(batch, self.step, 1 if self.step % LONG_EVERY else self.design.num_steps)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
@@ -151,8 +150,7 @@ class Trainer:
 
         by_length = sorted(range(len(self.train_on)), key=key)
         batches = [by_length[i * size : (i + 1) * size] for i in range(per_epoch)]
-        chosen = batches[int(torch.randperm(per_epoch, generator=generator)[place])]
-        return [self.train_on[i] for i in chosen]
+        return [self.train_on[i] for i in batches[int(torch.randperm(per_epoch, generator=generator)[place])]]
 
     @torch.no_grad()
     def _report(self, losses: list[float]) -> Report:

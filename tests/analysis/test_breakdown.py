@@ -42,8 +42,7 @@ def test_the_parts_are_the_lanes_time_and_the_race_lies_on_its_curve(recording) 
 @given(st.integers(1, 8), st.integers(1, 20), st.floats(1e-3, 0.1))
 def test_a_race_of_as_many_tokens_a_step_as_it_needs_breaks_even(num, num_steps, plain_s) -> None:
     """A break-even at which one wins or loses."""
-    recording = a_race([(num - 1, num - 1)] * num_steps, plain_s, num * plain_s, plain_s / 10)
-    race = compared(events_of(recording))
+    race = compared(events_of(a_race([(num - 1, num - 1)] * num_steps, plain_s, num * plain_s, plain_s / 10)))
     assert race is not None
     assert race.break_even == pytest.approx(num) and race.speedup == pytest.approx(1.0)
     assert race.costs().rest_s == pytest.approx(0.0, abs=1e-9), "steps of one width cost their median"
@@ -81,8 +80,7 @@ def test_every_token_has_one_origin(rng: random.Random, num_prompt, num_steps) -
             copied = (rng.randrange(drafted), rng.randrange(num_prompt + position))
         for place in range(accepted):
             if copied and place >= copied[0]:
-                source = copied[1] + place - copied[0]
-                wanted["prompt" if source < num_prompt else "completion"] += 1
+                wanted["prompt" if copied[1] + place - copied[0] < num_prompt else "completion"] += 1
             else:
                 wanted["guessed"] += 1
         wanted["target"] += 1
@@ -102,8 +100,7 @@ def test_what_nobody_noted_is_not_known() -> None:
     done = steps(events_of(a_race([(3, 2)] * 4)), "speculative")
     for drafter in ("ngram", "hybrid:ngram+eagle3", "synthetic:0.8"):
         assert origins(done, 3, drafter) is None
-    unknown = [replace(step, drafted=(), num_unknown=3) for step in done]
-    assert origins(unknown, 3, "eagle3") is None
+    assert origins([replace(step, drafted=(), num_unknown=3) for step in done], 3, "eagle3") is None
     assert origins(done, 3, "eagle3:some/ngram-head") == (0, 0, 8, 4)
     assert origins(steps(events_of(a_race([(3, 0)] * 4)), "speculative"), 3, "ngram") == (0, 0, 0, 4)
 

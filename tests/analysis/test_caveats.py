@@ -139,8 +139,7 @@ def by_trying(prompt: str, text: str) -> float:
 @given(st.text("ab", max_size=300), st.text("ab", max_size=60), st.data())
 def test_what_is_copied_from_the_prompt_is_found(prompt, own, data) -> None:
     """A text that repeats its prompt sells itself as 9x, or an own text is said to copy."""
-    at = data.draw(st.integers(0, len(prompt)))
-    text = own + prompt[at:]
+    text = own + prompt[data.draw(st.integers(0, len(prompt))) :]
     assert copied_share(prompt, text) == by_trying(prompt, text)
     assert (copies_sentence(prompt, text) is None) == (by_trying(prompt, text) < MOSTLY)
 

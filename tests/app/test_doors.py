@@ -152,7 +152,7 @@ def test_a_server_is_looked_at(two: list[Loopback]) -> None:
     """The owner would learn from a failed race that a server is gone, is another one, or does not speculate."""
     doors = Doors(EitherBackend("auto", "cpu", False))
     plain, drafting = two
-    plain.pages |= counts_drafts("vllm:num_requests_running 0.0")
+    plain.pages |= counts_drafts("vllm:generation_tokens_total 9.0")
     found = tried(doors, plain.url.removeprefix("http://").removesuffix("/v1"), drafting.url)
     assert found == {
         "can_race": 2,

@@ -170,8 +170,7 @@ def test_lanes_that_do_not_fit_beside_each_other_stand_below():
 def test_drawing_is_rare_and_cheap():
     """Drawing would take the time of a long race: more than ten frames a second, or ever slower ones."""
     now, drawn = [0.0], []
-    recording = races.fixed_race()
-    screen = Screen(recording, console(True), clock=lambda: now[0])
+    screen = Screen(races.fixed_race(), console(True), clock=lambda: now[0])
     whole_frame = screen.frame
     screen.frame = lambda: drawn.append(now[0]) or whole_frame()  # type: ignore[func-returns-value, method-assign]
     with screen as show:

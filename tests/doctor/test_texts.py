@@ -91,8 +91,7 @@ def test_kinds_halves_and_loops_are_evidence() -> None:
         assert int(shares[kind]) == round(100 * sum(right) / len(right))
     assert list(map(int, shares.values())) == sorted(map(int, shares.values()), reverse=True)
     first, second = rates(found["along the text"])
-    whole = 100 * sum(trial.right()) / len(trial.right())
-    assert min(first, second) - 1 <= whole <= max(first, second) + 1
+    assert min(first, second) - 1 <= 100 * sum(trial.right()) / len(trial.right()) <= max(first, second) + 1
     assert re.match(r"[1-3] of 3 texts repeat themselves", found["loops"].says)
 
 

@@ -40,8 +40,7 @@ def expected(text: list[int], k: int, min_match: int) -> list[int]:
         copies.append(grown[len(text) :])
     if len(copies) == 1:
         return copies[0][: TRUST.get(longest, k)]
-    agreed = next((i for i in range(k) if copies[0][i] != copies[1][i]), k)
-    return copies[0][: max(1, agreed)]
+    return copies[0][: max(1, next((i for i in range(k) if copies[0][i] != copies[1][i]), k))]
 
 
 def propose(text: list[int], k: int, min_match: int = 1) -> list[int]:

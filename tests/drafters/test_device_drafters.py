@@ -138,8 +138,7 @@ def test_a_heads_draft_is_the_hosts(folders, kind, name, prompt, steps, temperat
     drafters = head_pair(kind, source, temperature, dtype, name == "trained")
     size = drafters[0].buffers.hidden.shape[1] // len(drafters[0].hidden_layers)
     committed, new = list(prompt), None
-    everything = [*prompt, *(t for _, tokens, _ in steps for t in tokens)]
-    hidden = hidden_rows(drafters[0], everything, size)
+    hidden = hidden_rows(drafters[0], [*prompt, *(t for _, tokens, _ in steps for t in tokens)], size)
     assert hidden is not None
     hidden = hidden.to(drafters[0].buffers.hidden)
     for drafter in drafters:

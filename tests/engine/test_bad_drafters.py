@@ -37,8 +37,7 @@ def test_garbage_fails_its_lane_in_words_and_the_tokens_before_stand(race, value
 def test_a_draft_beyond_what_was_asked_for_fails_the_lane(race):
     """It would not fit the step's width, or run past the length limit."""
     lane, table, truth = race
-    tokens = tokens_of(truth)
-    _, *steps, last = run(FakeTarget(table), TooLong(tokens), **lane)
+    _, *steps, last = run(FakeTarget(table), TooLong(tokens_of(truth)), **lane)
     assert steps == [] and isinstance(last, Failed)
     k = min(lane["k"], lane["max_new_tokens"] - 1)
     assert str(k + 1) in last.message and f"at most {k}" in last.message
@@ -51,8 +50,7 @@ ERRORS = [ValueError("no such thing"), KeyError("k"), RaceError("gone"), Asserti
 def test_a_drafter_that_raises_fails_its_lane_only(race, error, at):
     """One drafter's bug would end the whole race with a traceback, or leave its lane waiting for ever."""
     lane, table, truth = race
-    drafter = Raises(tokens_of(truth), at, error)
-    *events, last = run(FakeTarget(table), drafter, **lane)
+    *events, last = run(FakeTarget(table), Raises(tokens_of(truth), at, error), **lane)
     steps = [e for e in events if isinstance(e, Step)]
     if isinstance(last, Failed):
         assert type(error).__name__ in last.message and str(error) in last.message and "drafter" in last.message

@@ -106,8 +106,7 @@ def test_a_drafter_sees_each_hidden_row_once_and_of_committed_tokens_only(race, 
     lane, table, truth = race
     drafter = Random(seed, tokens_of(truth))
     events = list(run(FakeTarget(table, hidden=True), drafter, **lane))
-    committed = [*lane["prompt"], *tokens_of(events)]
-    assert drafter.hidden == list(enumerate(committed))[: len(drafter.hidden)]
+    assert drafter.hidden == list(enumerate([*lane["prompt"], *tokens_of(events)]))[: len(drafter.hidden)]
     last = [e for e in events if isinstance(e, Step)][-1]
     assert len(drafter.hidden) == len(lane["prompt"]) + last.position - 1
 

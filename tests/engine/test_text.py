@@ -239,8 +239,7 @@ def test_peeking_changes_nothing_and_tells_the_truth(kind, data):
 def test_a_split_character_appears_with_its_last_token(kind, character):
     """Half an emoji would flash as U+FFFD, or a whole one would wait for the next word."""
     tokenizer = tokenizer_of(kind)
-    ids = encode(tokenizer, character)
-    pieces = Pieces(tokenizer, tokenizer("an")["input_ids"]).push(ids)
+    pieces = Pieces(tokenizer, tokenizer("an")["input_ids"]).push(encode(tokenizer, character))
     assert "".join(pieces).strip() == pieces[-1].strip() == character and not any(p.strip() for p in pieces[:-1])
 
 
@@ -250,8 +249,7 @@ def test_what_is_left_incomplete_comes_out_in_the_end(kind):
     tokenizer = tokenizer_of(kind)
     prompt_ids = tokenizer("an")["input_ids"]
     split = next(ids for c in "\U000e0001\U0001f9ff😀" if len(ids := encode(tokenizer, f"a{c}")) > 2)[:-1]
-    end = frozenset({tokenizer.eos_token_id})
-    pieces = Pieces(tokenizer, prompt_ids, end)
+    pieces = Pieces(tokenizer, prompt_ids, frozenset({tokenizer.eos_token_id}))
     shown = pieces.push([*split, tokenizer.eos_token_id])
     assert shown[-1] == "" and "\ufffd" not in "".join(shown)
     assert "".join(shown) + pieces.flush() == completion_text(tokenizer, prompt_ids, split)

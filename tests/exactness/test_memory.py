@@ -196,8 +196,7 @@ def test_the_margin_is_what_separates_the_two_choices(seed, temperature, top_k, 
     assert margin >= 0
     if tokens[0] != tokens[1] and top_k == 0 and top_p == 1.0:
         # What is no more than rounding apart can have been moved by no more than the rows differ at the two candidates.
-        moved = (row_a - row_b)[list(tokens)].abs().sum() / scale
-        assert 0 < margin <= float(moved) + 1e-4
+        assert 0 < margin <= float((row_a - row_b)[list(tokens)].abs().sum() / scale) + 1e-4
 
 
 # The cache itself

@@ -104,8 +104,7 @@ def test_rows_that_differ_rarely_are_found(by_place, monkeypatch):
 
 def test_one_bit_in_one_row_in_one_key_is_enough(few_rows):
     """The logits of this step would be equal and those of the next ones not."""
-    clean = prepared("llama")
-    whole = probe(StaticTarget(clean, LENGTH, (4, 8)))
+    whole = probe(StaticTarget(prepared("llama"), LENGTH, (4, 8)))
     model = prepare(fresh("llama"))
     attention = model.model.model.layers[-1].self_attn
     projection, first_key = attention.qkv, attention.num_heads * attention.head_dim

@@ -49,8 +49,7 @@ def test_each_way_to_run_a_step_has_its_own_words(monkeypatch: pytest.MonkeyPatc
     """A slower path would be taken for a faster one, in print and in every recording."""
     per_layer, head = 4, 1
     in_all = 3 * per_layer + head
-    torchs = {"torch": in_all}
-    assert told(fresh("qwen3"), TORCH) == ("FusedDecoder", "torch", torchs, "torch's")
+    assert told(fresh("qwen3"), TORCH) == ("FusedDecoder", "torch", {"torch": in_all}, "torch's")
     assert told(fresh("qwen3"), PACKED) == ("FusedDecoder", "torch", {"packed by oneDNN": in_all}, "torch's")
     assert told(fresh("qwen3_5"), TORCH)[:2] == ("HybridDecoder", "torch")
     monkeypatch.setattr(fused_decoder, "DECODERS", set())
@@ -70,8 +69,7 @@ def test_compiled_kernels_are_told() -> None:
 
 def test_triton_kernels_are_told_and_why_a_decoder_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of six times as many launches would be called Triton's, and nobody would know what to mend."""
-    found = told(fresh_small("qwen3"), TRITON)
-    assert found == ("GpuDecoder", "Triton", {"Triton": 5}, "ours, Triton")
+    assert told(fresh_small("qwen3"), TRITON) == ("GpuDecoder", "Triton", {"Triton": 5}, "ours, Triton")
     monkeypatch.setattr(decoder, "MOST_HEAD_DIM", 8)
     made = prepare(fresh_small("qwen3"), TRITON)
     refused = what_runs(made)

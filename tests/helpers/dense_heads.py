@@ -72,8 +72,7 @@ class Dense:
         groups = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
         scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[-1])
-        weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
-        mixed = torch.einsum("hqk,khd->qhd", weights, v).flatten(1)
+        mixed = torch.einsum("hqk,khd->qhd", scores.masked_fill(~mask, -math.inf).softmax(-1), v).flatten(1)
         x = x + self.linear(f"layers.{layer}.self_attn.o_proj", mixed)
         y, name = self.norm(f"layers.{layer}.post_attention_layernorm", x), f"layers.{layer}.mlp"
         gate, up = self.linear(f"{name}.gate_proj", y), self.linear(f"{name}.up_proj", y)

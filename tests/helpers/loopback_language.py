@@ -120,8 +120,7 @@ class Language:
             num += 1
         self.num_asked += 1
         seed = self.num_asked if "seed" in self.ignores else 7 if "seeds" in self.ignores else body["seed"]
-        draw = random.Random(f"{self.salt} {seed} {position}")
-        return draw.choices(order[:num], weights[:num])[0]
+        return random.Random(f"{self.salt} {seed} {position}").choices(order[:num], weights[:num])[0]
 
     def write(self, ids: Sequence[int], body: Body) -> list[int]:
         written: list[int] = []
@@ -238,7 +237,7 @@ class Language:
     # ---- what it lists
 
     def metrics(self) -> str:
-        lines = ["num_requests_running 0.0", f"prefix_cache_queries_total {self.num_queries}.0"]
+        lines = ["generation_tokens_total 0.0", f"prefix_cache_queries_total {self.num_queries}.0"]
         lines.append(f"prefix_cache_hits_total {self.num_hits}.0")
         if self.counts and (self.k or self.owner == "llamacpp"):  # which counts without speculation as well
             lines.append(f"spec_decode_num_drafts_total {self.num_drafts}.0")

@@ -20,8 +20,7 @@ def writes(k: int = 0, path: str = "/v1/completions", words: Sequence[str] = WOR
         num = min(body["max_tokens"], len(words))
         sizes = [1, *[k + 1] * ((num - 1) // (k + 1)), *[1] * ((num - 1) % (k + 1))]
         num_steps = (num - 1) // (k + 1)
-        more = lists([k] * num_steps, [k] * num_steps) if k else None
-        events = stream_of(sizes, words[:num], more)
+        events = stream_of(sizes, words[:num], lists([k] * num_steps, [k] * num_steps) if k else None)
         if path.endswith("/chat/completions"):
             as_chat(events, "content")
         yield HEAD

@@ -68,8 +68,7 @@ def odd_rows_of_logits() -> None:
             rows = random(3, num, spread=3.0)
             rows[2, num // 2 :] = number
             Chooser(ids, temperature, 5, 40.0, 3.0)(rows, [0, 0], 7)
-            picks = NativePicks(ids.numpy(), temperature, 5)
-            picks(rows[:2].clone(), [1, 2], min(3, num))
+            NativePicks(ids.numpy(), temperature, 5)(rows[:2].clone(), [1, 2], min(3, num))
 
 
 def chains_and_trees() -> None:

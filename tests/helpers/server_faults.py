@@ -104,6 +104,8 @@ SAID = [
     ("more ids than counted", says([changed(-2, used(3, 5))]), "sent 20 token ids and counts 5"),
     ("counts go back", says([counting(1, 5, 3)]), "counts 3 tokens after it counted 5"),
     ("too many", says([sse(*stream_of([1] * 21, [*TEXT, "x"]))]), "sent 21 tokens, not the requested 20"),
+    ("an error's object", says([*EVENTS[:5], sse({"object": "error", "message": "gone"}, "[DONE]")]), "an error: gone"),
+    ("an error's name", says([*EVENTS[:5], sse({"error_message": "long"}, "[DONE]")]), "without an end: long"),
     ("no tokens", says([sse({"choices": [{"text": "", "finish_reason": "stop"}]}, "[DONE]")]), "neither usage nor"),
     ("its own reason", says([changed(19, lambda e: {**e, "choices": [{**e["choices"][0], "finish_reason": "abort"}]})]),
      "a reason of its own"),

@@ -35,7 +35,7 @@ def read_parts(data: bytes, limit: int, cuts: Sequence[int] = ()) -> tuple[Reply
     reader, events, written = Reader(limit), Events(), Written(limit)
     ends = sorted({cut % len(data) for cut in cuts} | {len(data)}) if data else []
     for i, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
-        for event in events.feed(data[start:end]):
+        for event in events.feed(data[start:end]) + (events.end() if end == len(data) else []):
             if (chunk := reader.take(event, 0.01 * i)) is not None:
                 written.take(chunk)
     reply = reader.end(1.0)

@@ -21,8 +21,7 @@ from tests.helpers.tiny import DTYPES, LENGTH, NAMES, fresh, prepared, random_id
 
 def norm_of(kind: Any, dim: int, seed: int, dtype: torch.dtype, eps: float = 1e-6, mean: float = 0.0) -> Any:
     made = kind(dim, eps=eps)
-    generator = torch.Generator().manual_seed(seed)
-    nn.init.normal_(made.weight, mean, 2.0, generator=generator)
+    nn.init.normal_(made.weight, mean, 2.0, generator=torch.Generator().manual_seed(seed))
     return made.to(dtype).requires_grad_(False)
 
 
@@ -108,8 +107,7 @@ def test_an_mlp_that_does_something_else_is_left_alone():
 def test_a_prefill_does_not_compute_logits():
     """The head is the largest linear of a small model, and a prompt's rows would all go through it."""
     model = prepare(fresh("llama"))
-    head = model.model.get_output_embeddings()
-    head.forward = lambda x: pytest.fail("the head ran")
+    model.model.get_output_embeddings().forward = lambda x: pytest.fail("the head ran")
     StaticTarget(model, LENGTH, (1,)).extend(random_ids(9, 200), 0)
 
 

@@ -154,8 +154,7 @@ def test_what_a_killed_conversion_left_is_never_used_and_swept(package, tmp_path
     half = root / f"{NAME}.tmp-0123"
     half.mkdir(parents=True)
     (half / "model.safetensors").write_bytes(b"half")
-    folder = converted()
-    assert is_intact(folder) and contents(root) == {NAME}
+    assert is_intact(converted()) and contents(root) == {NAME}
 
 
 def test_two_at_once_convert_once(package, tmp_path):

@@ -107,8 +107,7 @@ def test_the_same_target_is_the_same_model(config, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_its_logits_are_finite_and_depend_on_what_was_said(config, dtype):
     """A model that always says the same, or nothing that is a number, exercises neither acceptance nor exactness."""
-    loaded = load(f"{RANDOM}{config}", dtype, "cpu")
-    target = StaticTarget(loaded.prepared, 256, (4,))
+    target = StaticTarget(load(f"{RANDOM}{config}", dtype, "cpu").prepared, 256, (4,))
     logits = target.extend([1, 2, 3, 4], 4)[0].float().clone()
     target.rollback(0)
     others = target.extend([5, 2, 3, 4], 4)[0].float()

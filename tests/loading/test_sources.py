@@ -243,8 +243,7 @@ def test_a_repository_is_refused_by_its_config_alone(name, why, monkeypatch, tmp
         ask_at(monkeypatch, hub.address, tmp_path)
         with pytest.raises((UsageError, RaceError), match=why):
             load(name, "bfloat16", "cpu")
-    asked = {path for asked_for, path in hub.asked if asked_for == name}
-    assert asked == {"resolve/main/config.json"}
+    assert {path for asked_for, path in hub.asked if asked_for == name} == {"resolve/main/config.json"}
 
 
 def test_a_device_without_bfloat16_is_asked_for_four_bytes_a_weight(monkeypatch, tmp_path):

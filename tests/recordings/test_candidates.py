@@ -27,8 +27,7 @@ def recorded(
     params = SamplingParams(temperature, **{"seed": 3, "max_new_tokens": 24, **params})
     spec = RaceSpec(lanes_of(((d, d, k) for d in drafters), rule=rule), params, audit)
     race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0]))
-    events = list(race.events())
-    return race, checked(build(race.header(), events, race.result()).text.encode())
+    return race, checked(build(race.header(), list(race.events()), race.result()).text.encode())
 
 
 def steps_of(recording, lane):
@@ -74,8 +73,7 @@ def test_other_seeds_name_what_they_would_have_chosen():
     rows = rows_by_position(recording, "ngram")
     for which, seed in enumerate(seeds):
         _, other = recorded("none", k=0, temperature=1.2, seed=seed) if seed != 3 else (None, recording)
-        text = token_ids(events_of(other), "baseline")
-        for (row, committed), token in zip(rows, text, strict=False):
+        for (row, committed), token in zip(rows, token_ids(events_of(other), "baseline"), strict=False):
             scores = [a + b for a, b in zip(row["logits"], row["noise"][which], strict=True)]
             best = row["ids"][scores.index(max(scores))]
             assert best == token or max(scores) - scores[row["ids"].index(token)] < DIGITS

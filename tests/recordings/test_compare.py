@@ -32,8 +32,7 @@ def test_a_race_agrees_with_itself(recording):
     result = compared(recording, copy.deepcopy(recording))
     assert result["same_tokens"] and result["differences"] == [] and result["digest"]["same"]
     assert result["sentence"].startswith("same tokens")
-    says = "bit for bit" if recording["spec"]["audit"] else "were not recorded"
-    assert says in result["sentence"]
+    assert ("bit for bit" if recording["spec"]["audit"] else "were not recorded") in result["sentence"]
     json.dumps(result, allow_nan=False)
 
 
@@ -119,8 +118,7 @@ def test_other_tiles_are_named_where_tokens_part():
     there["versions"]["kernels"] = "0a, triton 3.9.0, tiles 1 (default)"
     here["versions"]["kernels"] = "0a, triton 3.9.0, tiles 2 (table file 3)"
     assert "kernels" not in compared(there, here)["sentence"]
-    step = speculative_steps(here)[0]
-    step["token_ids"][-1] += 1
+    speculative_steps(here)[0]["token_ids"][-1] += 1
     result = compared(there, here)
     says = "; different kernels or tiles ran here, which may round differently"
     assert not result["same_tokens"] and result["sentence"].endswith(says)

@@ -45,8 +45,7 @@ def test_a_race_that_is_known_in_part_survives_its_file(recording):
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_a_file_without_the_new_fields_is_written_as_it_was(path, tmp_path):
     """Every old event would be written with fields that say nothing, and no file be the same again."""
-    text = path.read_text(encoding="utf-8")
-    old = json.loads(text)["events"]
+    old = json.loads(path.read_text(encoding="utf-8"))["events"]
     assert json.dumps([to_json(from_json(event)) for event in old]) == json.dumps(old)
     recordings.write(tmp_path / "race.json", recordings.read(path))
     written = (tmp_path / "race.json").read_bytes()

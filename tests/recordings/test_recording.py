@@ -279,7 +279,6 @@ def test_a_lane_may_fail_before_it_starts():
     """A drafter that breaks in its prefill leaves a recording that can be read."""
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=1))
     ends = [LaneEvent(name, 0.0, Failed("broken")) for name in ("plain", "baseline", "speculative")]
-    recording = races.recording(spec, [1], ends)
-    assert len(check(recording)[1]) == 3
+    assert len(check(races.recording(spec, [1], ends))[1]) == 3
     with pytest.raises(UsageError, match="does not begin"):
         check(races.recording(spec, [1], [*ends[:2], LaneEvent("speculative", 0.0, Finished("length", 0, 0.0))]))

@@ -109,8 +109,7 @@ def test_rows_of_any_tree(step: Step) -> None:
     assert tuple(step.drafted[i] for i in step.kept) == step.token_ids[: step.num_accepted]
     assert len(step.rows) == len(step.token_ids)
     for row, path in enumerate(step.paths[1:], 1):
-        before = step.parents[row - 1]
-        assert path[-1] == row - 1 and path[:-1] == step.paths[before]
+        assert path[-1] == row - 1 and path[:-1] == step.paths[step.parents[row - 1]]
     assert step.paths[step.rows[step.num_accepted - 1] if step.num_accepted else 0] == step.kept[:-1]
     assert step.depth == max(map(len, step.paths)) >= step.num_accepted
     longer = [path for path in step.paths if path[:-1] == step.kept and path != step.kept]
@@ -271,8 +270,7 @@ def of_kept(event: dict[str, Any]) -> None:
 
 
 def other_source(event: dict[str, Any]) -> None:
-    place = next(i for i, at in enumerate(event["sources"]) if at >= 0)
-    event["sources"][place] += 1
+    event["sources"][next(i for i, at in enumerate(event["sources"]) if at >= 0)] += 1
 
 
 FAULTS: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -308,7 +306,6 @@ def test_a_choice_at_a_dropped_row_is_refused() -> None:
     every = zip(steps(events_of(fields), LANE), fields["candidates"]["lanes"][LANE], strict=True)
     step, rows = next((step, rows) for step, rows in every if len(rows) > len(step.rows))
     dropped = next(r for r in range(len(rows)) if r not in step.rows)
-    num_seeds = len(fields["candidates"]["seeds"])
-    rows[dropped]["noise"] = [[0.0] * len(rows[dropped]["ids"])] * num_seeds
+    rows[dropped]["noise"] = [[0.0] * len(rows[dropped]["ids"])] * len(fields["candidates"]["seeds"])
     with pytest.raises(UsageError, match=f"row {dropped} of step {step.index} have noise"):
         checked(json.dumps(fields).encode())

@@ -15,11 +15,11 @@ from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
-from engine.remote.reply import THINKING
+from engine.remote.reply import THINKING, texts_in
 from engine.remote.request import COSTS, OPTIONAL, RUNNING_USAGE, Question, costs, request_of
 from engine.remote.server_race import RemoteRace
 from tests.helpers import FIXTURES
-from tests.helpers.loopback import Answer, as_chat, refusal, says, servers, sse, stream_of
+from tests.helpers.loopback import HEAD, Answer, as_chat, refusal, says, servers, sse, stream_of
 from tests.helpers.races import events_of
 from tests.helpers.server_faults import GOOD, REFUSALS, SAID, TEXT
 
@@ -32,10 +32,8 @@ def held(*answers: Answer, urls: tuple[str, ...] = (), patience: Patience = PATI
     with servers(*answers) as found:
         lanes = zip(("baseline", "speculative", "third"), [*(each.url for each in found), *urls], strict=False)
         params = SamplingParams(max_new_tokens=len(TEXT))
-        endpoints = [Endpoint(lane, "a", url) for lane, url in lanes]
-        race = RemoteRace(endpoints, Question("Once"), params, patience)
-        events = list(race.events())
-        recording = recordings.build(race.header(), events, race.result())
+        race = RemoteRace([Endpoint(lane, "a", url) for lane, url in lanes], Question("Once"), params, patience)
+        recording = recordings.build(race.header(), list(race.events()), race.result())
     return recordings.checked(json.dumps(recording.fields).encode())
 
 
@@ -130,7 +128,7 @@ def test_what_is_counted_only_at_the_end_races_all_the_same(missing: int):
     assert "top_p" not in request_of(Endpoint("a", "m", "http://x"), Question("x"), bare, ()), "TGI refuses 1"
 
 
-@pytest.mark.parametrize("fields", [("content",), ("reasoning",), ("reasoning_content",), THINKING])
+@pytest.mark.parametrize("fields", [("content",), ("reasoning",), ("reasoning_content",), THINKING, ("refusal",)])
 @pytest.mark.parametrize("ids", [True, False])
 def test_thinking_is_text_under_either_name(fields: tuple[str, ...], ids: bool):
     """The thinking of every vLLM since January 2026 (vllm#33402) would be dropped, and the wait for the answer called
@@ -141,6 +139,8 @@ def test_thinking_is_text_under_either_name(fields: tuple[str, ...], ids: bool):
     told = recordings.summary(recording)
     assert [told["lanes"][name]["text"] for name in ("baseline", "speculative")] == ["".join(TEXT)] * 2
     assert told["verdict"]["kind"] == "same_text" and told["lanes"]["baseline"]["num_steps"] == len(TEXT)
+    assert texts_in({"reasoning_details": [{"text": "a"}, {"text": "b"}, {"data": "c"}]}) == ("ab", ""), "MiniMax"
+    assert texts_in({"function_call": {"name": "f", "arguments": "{}"}}) == ("", "f{}")
 
 
 @pytest.mark.parametrize("ids", [True, False])
@@ -149,6 +149,20 @@ def test_tokens_without_any_text_are_named(ids: bool):
     recording = held(says([sse(*as_chat(stream_of([1] * 20, TEXT, ids=ids), "musing"))]))
     said = recordings.failures(recording).get("baseline") or recording["promises"]["baseline"]
     assert "it counts 20 tokens, but no text came (it was looked for in text, content, reasoning" in said
+
+
+def test_a_gateway_that_wants_16_tokens_and_calls_its_stream_json_races():
+    """OpenAI's Responses API refuses fewer (litellm#23836), so the warm-up would end the race; vllm-ascend#5033."""
+    good = says([GOOD], head=HEAD.replace(b"text/event-stream", b"application/json"))
+
+    async def strict(path: str, body: dict[str, Any]) -> Any:
+        if body["max_tokens"] < 16:
+            yield refusal(400, b'{"error": "Expected a value >= 16"}')
+            return
+        async for part in good(path, {"max_tokens": body["max_tokens"] - 15}):
+            yield part
+
+    assert not recordings.failures(held(strict, says([GOOD]), patience=LONG))
 
 
 RACES = sorted((FIXTURES / "streams").glob("race_*.json"))

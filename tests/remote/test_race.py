@@ -40,8 +40,7 @@ def held(*answers: Answer, **more: Any) -> recordings.Recording:
     """The recording of a race of servers that answer so, as it comes back from its file."""
     with servers(*answers) as found:
         race = race_of([each.url for each in found], **more)
-        events = list(race.events())
-        recording = recordings.build(race.header(), events, race.result())
+        recording = recordings.build(race.header(), list(race.events()), race.result())
     return recordings.checked(json.dumps(recording.fields).encode())
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.core.errors import UsageError
 from engine.remote.client import Patience, RemoteError, named_errors, trust
 from engine.remote.dialects import Drafted, dialect_of, drafted_in
-from engine.remote.endpoint import Endpoint
+from engine.remote.endpoint import Endpoint, check_url
 from engine.remote.look import look
 from engine.remote.metrics import Counters, counters_in, per_step
 from engine.remote.reply import Chunk, Reply
@@ -54,6 +54,8 @@ CASES = {
     "llama.cpp without speculation": (page("llamacpp:", drafts=0, accepted_tokens=0),) * 2
     + ((1, 1, 1), False, "off, or nothing to draft"),
     "SGLang": ("sglang:spec_verify_calls_total 4\n", "sglang:spec_verify_calls_total 9\n", (1, 2, 2), True, "5 drafts"),
+    "TensorRT-LLM": (page("trtllm_", **OLD), page("trtllm_", draft_tokens=9, accepted_tokens=6), (1, 3, 3), True, "5"),
+    "a router of vLLMs": ("vllm:num_requests_running 0\n",) * 2 + ((1, 1, 1), None, "reports no drafts"),
     "no metrics": ("", "", (1, 1, 1), None, "reports no drafts"),
     "others' drafts": (page("vllm:", drafts=2, accepted_tokens=0), page("vllm:", drafts=4, accepted_tokens=9),
                        (1, 1, 1), True, "other requests"),
@@ -124,9 +126,11 @@ def test_servers_are_called_what_they_are() -> None:
 def test_an_address_without_its_path_is_enough(path: str) -> None:
     """The newcomer's first try would end with words about a stream that broke off."""
     with servers(writes(path=path)) as (server,):
-        server.pages = lists_models("m") if path.startswith("/v1") else {}
+        server.pages = lists_models("m") if path.startswith("/v1") else {"/v1/models": refusal(403, b"")}
         endpoint = Endpoint("a", "m", server.url.removesuffix("/v1"))
         seen = asyncio.run(look(endpoint))
+        assert check_url("a", f"{server.url}/chat/completions/") == check_url("a", f"{server.url}/models") == server.url
+        assert any(head.startswith("GET /prometheus/metrics") for head in server.headers), "TensorRT-LLM's"
     assert seen.endpoint and endpoint.memory.base.endswith("/v1") == path.startswith("/v1")
 
 

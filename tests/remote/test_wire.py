@@ -9,6 +9,7 @@ import json
 import random
 import re
 import shlex
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -151,6 +152,28 @@ def test_what_is_read_is_what_it_sent(stream: Stream) -> None:
 def test_cuts_change_nothing(stream: Stream, cuts: list[int]) -> None:
     """A token, or half a character, would be lost where a read ended within it."""
     check(stream, cuts)
+
+
+# What gateways do to a stream: wave-agent#1326, openai-node#2725, mlx-vlm (pi#2326), vespa#33327, qwen-code#9884.
+HABITS = {
+    "mark": lambda data: BOM_UTF8 + data,
+    "keeps alive": lambda data: data.replace(b"\n\n", b"\n\ndata: \n\nid: 7\nretry: 9\n\n"),
+    "loses its end": lambda data: data.removesuffix(b"data: [DONE]\n\n").rstrip(b"\n"),
+    "its own names": lambda data: data.replace(b'"completion_to', b'"output_to').replace(b'"prompt_to', b'"input_to'),
+    "of JavaScript": lambda data: re.sub(rb'(_tokens": ?\d+)([,}])', rb"\1.0\2", data),
+    "shouts": lambda data: data.replace(b'"length"', b'"MAX_TOKENS"'),
+    "counts again": lambda data: data.replace(b"data: [DONE]", NOTHING + b"data: [DONE]"),
+}  # fmt: skip
+NOTHING = b'data: {"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}\n\n'
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_a_habit_on_the_way_changes_nothing(habit: str) -> None:
+    """A gateway's form would end a race, lose a token, or pass for another count."""
+    for stream in STREAMS:
+        (reply, written), (own, as_sent) = (read(stream, data) for data in (HABITS[habit](stream.data), stream.data))
+        assert (written.pieces, written.ends, reply.thinking) == (as_sent.pieces, as_sent.ends, own.thinking)
+        assert (reply.num_prompt_tokens, reply.finish_reason) == (own.num_prompt_tokens, own.finish_reason)
 
 
 DAMAGES = ("drop", "retype", "swap", "repeat", "cut")

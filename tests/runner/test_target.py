@@ -95,8 +95,7 @@ def test_a_prompt_of_several_chunks_is_one_prompt(name):
     trained on."""
     num = PREFILL_CHUNK + 40
     ids, logits, hidden = stock_rows(name, num, 3)
-    layers = range(len(target_of(name).kv) + 1)
-    target = target_of(name, length=cache_length(num, 8, 8), hidden_layers=layers)
+    target = target_of(name, length=cache_length(num, 8, 8), hidden_layers=range(len(target_of(name).kv) + 1))
     empty, rows = target.extend(ids[:-8], 0)
     assert empty.shape == (0, target.vocab_size)
     torch.testing.assert_close(rows, hidden[:-8], atol=1e-3, rtol=1e-3)

@@ -34,8 +34,7 @@ def reference_kept(scores: torch.Tensor, top_k: int, top_p: float) -> torch.Tens
     if top_k:
         order = order[:top_k]
     probs = scores.double()[order].softmax(-1)
-    before = probs.cumsum(0) - probs
-    kept[order[before < top_p]] = True
+    kept[order[probs.cumsum(0) - probs < top_p]] = True
     return kept
 
 
@@ -82,8 +81,7 @@ def test_top_k_is_the_k_largest_and_their_ties(scores, k):
     if not 0 < k < len(scores):
         assert bool(kept.all())
         return
-    smallest = scores.sort(descending=True).values[k - 1]
-    assert torch.equal(kept, scores >= smallest)
+    assert torch.equal(kept, scores >= scores.sort(descending=True).values[k - 1])
 
 
 @given(score_rows(), st.floats(0.01, 0.9999) | st.just(1.0))
@@ -198,8 +196,7 @@ def test_a_rows_choice_does_not_depend_on_the_rows_beside_it(rows, top_k, top_p,
     numbers = together >= 0
     assert torch.equal(margins[numbers], torch.cat([margin for _, margin in alone])[numbers])
     order = torch.tensor(data.draw(st.permutations(range(len(rows)))))
-    num = data.draw(st.integers(1, len(rows)))
-    order = order[:num]
+    order = order[: data.draw(st.integers(1, len(rows)))]
     assert torch.equal(sampler.pick_rows(rows[order], keys[order]), together[order])
 
 

@@ -205,8 +205,7 @@ def test_the_command_trains_from_text_to_head(tmp_path, capsys):
     assert "tokens a step" in capsys.readouterr().out
     assert read_spec(out, "eagle3", 6).hidden_layers == LAYERS
     assert main([*command, "--steps", "5"]) == 0
-    steps = [json.loads(line)["step"] for line in (out / "log.jsonl").read_text().splitlines()]
-    assert steps == [3, 5]
+    assert [json.loads(line)["step"] for line in (out / "log.jsonl").read_text().splitlines()] == [3, 5]
 
 
 # The text: what the target writes itself, openings and prompts to continue, and pieces of texts

@@ -45,8 +45,7 @@ def test_trees_of_a_recording_are_walked(race, size):
     done = found.steps("ngram", f"tree:{size}")
     assert [step.token_ids for step in done] == [step.token_ids for step in found.steps("ngram@tree", size)]
     for step in done:
-        room = found.text.limit - step.position - 1
-        draft = drafts[step.position][: min(size, room)]
+        draft = drafts[step.position][: min(size, found.text.limit - step.position - 1)]
         parents = rows[step.position][: len(draft)] or [*range(len(draft))]
         path: list[int] = []
         while at := [i for i, row in enumerate(parents) if row == (path[-1] + 1 if path else 0)]:

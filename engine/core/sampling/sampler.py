@@ -101,8 +101,7 @@ class Sampler(Choice):
 
     def _set(self, params: SamplingParams, tokens: Tensor) -> None:
         self.params, self._tokens = params, tokens
-        seed = splitmix64(params.seed)
-        given = tokens, params.temperature, seed, MAX_NOISE, NEAR
+        given = tokens, params.temperature, splitmix64(params.seed), MAX_NOISE, NEAR
         self._chooser = None if self.is_filtered else self._kernels.chooser(*given)
 
     def among(self, token_ids: Tensor) -> Sampler:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from ...analysis.verdict_words import capital
 from ...core.errors import RaceError
 from ...remote.client import RemoteError, post
 from ...remote.fields import find, parsed
@@ -87,10 +88,10 @@ def _judged(check: str, pair: Pair, outcomes: Sequence[list[bool | None] | str])
     says = "; ".join(
         f"{outcome} "
         if isinstance(outcome, str)
-        else f"lane {server.endpoint.lane}: {outcome.count(True)} of {len(outcome)} answers fit"
+        else f"{server.lane}: {outcome.count(True)} of {len(outcome)} answers fit"
         for server, outcome in zip(pair.servers, outcomes, strict=True)
     )
-    says = f"{says[0].upper()}{says[1:].rstrip()}."
+    says = f"{capital(says.rstrip())}."
     plain, drafting = outcomes[0], outcomes[-1]
     if isinstance(plain, str) and isinstance(drafting, str):
         return Finding("untested", check, f"Not supported here: {plain}.")
@@ -126,19 +127,18 @@ async def _calls(server: Server, city: str, choice: str) -> bool | None:
     received = await post(server.client, server.endpoint, "/chat/completions", body, TIMEOUT_S)
     try:
         name, arguments, is_cut = _call_in(Events().feed(received))
-        if is_cut:
-            return None
     except RaceError:
         return False
-    value = parsed(arguments)
-    return name == TOOL_NAME and value in [{"city": town, "days": 2} for town in CITIES]
+    if is_cut:
+        return None
+    return name == TOOL_NAME and parsed(arguments) in [{"city": town, "days": 2} for town in CITIES]
 
 
 def _call_in(events: Sequence[str]) -> tuple[str, str, bool]:
     """The name and the arguments of the first tool call of a stream, and whether the length cut it off."""
     name, arguments, is_cut = "", "", False
     for data in events:
-        if data.strip() == DONE:
+        if data == DONE:
             break
         for choice in find(list, parsed(data), "choices") or ():
             is_cut = is_cut or find(str, choice, "finish_reason") == "length"

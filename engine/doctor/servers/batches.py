@@ -69,9 +69,7 @@ async def prefix_cache(pair: Pair) -> list[Finding]:
     if len(known) < len(seen):
         says = "Not every server says how much of a prompt it found in its cache."
         return [Finding("untested", "prefix cache", says), same]
-    says = "; ".join(
-        f"lane {server.endpoint.lane} found {num:g} tokens" for server, num in zip(pair.servers, known, strict=True)
-    )
+    says = "; ".join(f"{server.lane} found {num:g} tokens" for server, num in zip(pair.servers, known, strict=True))
     says = f"Of {NUM_PROMPTS} prompts sent again, {says}."
     if not any(known):
         same = Finding("untested", "cold and warm", "No prompt was found in a cache, so nothing could be compared.")

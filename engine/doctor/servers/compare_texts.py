@@ -100,8 +100,7 @@ async def texts(pair: Pair) -> list[Finding]:
     if worst.kind == OTHER_MODEL:
         return [Finding("fault", "texts", says, OTHER_WEIGHTS)]
     if worst.kind in (UNKNOWN, NUMERICS):
-        is_vllm = all(server.dialect is VLLM for server in pair.servers)
-        odds = SHOW_ODDS + ("" if is_vllm else " (vLLM does)")
+        odds = SHOW_ODDS + ("" if all(server.dialect is VLLM for server in pair.servers) else " (vLLM does)")
         return [Finding("doubt", "texts", says, odds if worst.kind == UNKNOWN else BATCHES)]
     return [Finding("ok", "texts", f"{says} {ROUNDING}")]
 

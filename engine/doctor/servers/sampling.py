@@ -12,6 +12,7 @@ from math import comb
 from typing import Any
 
 from ...analysis.same import are_alike
+from ...analysis.verdict_words import capital
 from ...remote.request import Question
 from ..findings import Finding, Level
 from .pair import Pair, Server, a_few_at_once, symbols, written
@@ -36,6 +37,7 @@ IGNORED = {
     "top_p": "Speculation changes what is sampled. " + REPORT.format("top_p below 1"),
 }
 MIN_COUNT = 8  # a symbol seen less often in both sets together is counted with the other rare ones
+ALIKE = "All sampled answers are the same, or have no text: nothing could be compared."
 RARE, END = "one of the rare ones", "the end"
 
 
@@ -50,7 +52,7 @@ async def repeats(pair: Pair) -> list[Finding]:
             says += f"; of an answer without text {silent}"
         level: Level = "untested" if not twice else "ok" if num_same == len(twice) else "doubt"
         change = BATCHES if level == "doubt" else ""
-        findings.append(Finding(level, "repeats", f"Lane {server.endpoint.lane}: {says}.", change))
+        findings.append(Finding(level, "repeats", f"{capital(server.lane)}: {says}.", change))
     return findings
 
 
@@ -63,13 +65,12 @@ async def seeds(pair: Pair) -> list[Finding]:
         return [Finding("untested", "seed", "A lane's answers have no text, so nothing could be compared.")]
     num_others = [len(set(rounds[0])) for rounds in said]
     says = "; ".join(
-        f"lane {server.endpoint.lane}: {same[i]} of {NUM_SEEDS} seeds give the same answer twice, and {num_others[i]} "
+        f"{server.lane}: {same[i]} of {NUM_SEEDS} seeds give the same answer twice, and {num_others[i]} "
         f"different answer{'s' if num_others[i] > 1 else ''} in all"
         for i, server in enumerate(pair.servers)
     )
-    says = f"{says[0].upper()}{says[1:]}."
-    is_certain = num_others[0] <= 2
-    if is_certain:
+    says = f"{capital(says)}."
+    if num_others[0] <= 2:
         return [Finding("untested", "seed", f"{says} The answer is too certain for seeds to show.")]
     if num_others[-1] == 1 and said[-1][0][0] == said[-1][2][0]:
         return [Finding("doubt", "seed", f"{says} It is that of temperature 0.", "See what is said of the temperature")]
@@ -85,38 +86,30 @@ async def _by_seed(pair: Pair, server: Server) -> list[list[tuple[int | str, ...
     params = replace(pair.params, temperature=1.0, top_p=1.0, top_k=0, max_new_tokens=NUM_TOKENS, stop=())
     question = UNCERTAIN_CHAT if pair.chat else UNCERTAIN
     twice = [[await server.ask(question, replace(params, seed=seed)) for seed in range(NUM_SEEDS)] for _ in range(2)]
-    greedy = [await server.ask(question, replace(params, temperature=0.0))]
-    return symbols([*twice, greedy])
+    return symbols([*twice, [await server.ask(question, replace(params, temperature=0.0))]])
 
 
 async def frequencies(pair: Pair) -> list[Finding]:
     """Whether both servers sample the same tokens equally often. Raises RemoteError."""
     if pair.is_alone:
         return []
-    question, num_samples = UNCERTAIN_CHAT if pair.chat else UNCERTAIN, NUM_SAMPLES
+    question = UNCERTAIN_CHAT if pair.chat else UNCERTAIN
     differences: list[tuple[int, Cell]] = []
     for number, (_, temperature, top_p) in enumerate(SETTINGS):
-        pair.progress(f"sampling {num_samples} answers of both", number / len(SETTINGS))
+        pair.progress(f"sampling {NUM_SAMPLES} answers of both", number / len(SETTINGS))
         params = replace(pair.params, temperature=temperature, top_p=top_p, top_k=0, max_new_tokens=NUM_TOKENS, stop=())
-        replies = await asyncio.gather(
-            *(
-                a_few_at_once(
-                    [partial(server.ask, question, replace(params, seed=first + i)) for i in range(num_samples)]
-                )
-                for server, first in zip(pair.servers, (0, FIRST_OTHER_SEED), strict=True)
-            )
+        jobs = (
+            [partial(server.ask, question, replace(params, seed=first + i)) for i in range(NUM_SAMPLES)]
+            for server, first in zip(pair.servers, (0, FIRST_OTHER_SEED), strict=True)
         )
+        replies = await asyncio.gather(*map(a_few_at_once, jobs))
         differences += [(number, cell) for cell in cells(*symbols(replies))]
     if not differences:
-        return [
-            Finding(
-                "untested", "sampling", "All sampled answers are the same, or have no text: nothing could be compared."
-            )
-        ]
-    return list(_judged(pair, differences, num_samples))
+        return [Finding("untested", "sampling", ALIKE)]
+    return _judged(pair, differences)
 
 
-def _judged(pair: Pair, differences: Sequence[tuple[int, Cell]], num_samples: int) -> Sequence[Finding]:
+def _judged(pair: Pair, differences: Sequence[tuple[int, Cell]]) -> list[Finding]:
     limit = FALSE_ALARM / len(differences)
     unit = "token" if any(isinstance(cell.symbol, int) for _, cell in differences) else "character"
     for number, (setting, temperature, top_p) in enumerate(SETTINGS):
@@ -126,14 +119,14 @@ def _judged(pair: Pair, differences: Sequence[tuple[int, Cell]], num_samples: in
         a, b = worst.counts
         says = (
             f"At temperature {temperature:g} and top_p {top_p:g}, {unit} {worst.position + 1} is "
-            f"{_shown(worst.symbol)} in {a} of {num_samples} answers of lane {pair.plain.endpoint.lane}, and in {b} of "
-            f"{num_samples} of lane {pair.drafting.endpoint.lane}: by chance that happens less than once in "
+            f"{_shown(worst.symbol)} in {a} of {NUM_SAMPLES} answers of {pair.plain.lane}, and in {b} of "
+            f"{NUM_SAMPLES} of {pair.drafting.lane}: by chance that happens less than once in "
             f"{min(1e6, 1 / max(worst.chance, 1e-99)):,.0f} such comparisons."
         )
         return [Finding("fault", setting, says, IGNORED[setting])]
     least = min(cell.chance for _, cell in differences)
     says = (
-        f"{len(SETTINGS) * num_samples} sampled answers of each have the same tokens equally often, at temperature 1 "
+        f"{len(SETTINGS) * NUM_SAMPLES} sampled answers of each have the same tokens equally often, at temperature 1 "
         f"and 0.5, and at top_p 0.5: the largest of {len(differences)} differences has a chance of {least:.2g}, and "
         f"{limit:.1g} would be too small."
     )

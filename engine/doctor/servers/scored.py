@@ -63,9 +63,7 @@ async def ask_scored(server: Server, question: Question, params: SamplingParams)
     path, endpoint = question.path, server.endpoint
     refused = endpoint.memory.refused
     limit = NEW_LIMIT if (path, LIMIT) in refused else LIMIT
-    body: dict[str, Any] = {
-        "model": endpoint.model, limit: params.max_new_tokens, "temperature": params.temperature,
-    }  # fmt: skip
+    body: dict[str, Any] = {"model": endpoint.model, limit: params.max_new_tokens, "temperature": params.temperature}
     if question.messages:
         body["messages"] = [{"role": role, "content": content} for role, content in question.messages]
         odds: dict[str, Any] = {"top_logprobs": NUM_RANKS, "logprobs": True}

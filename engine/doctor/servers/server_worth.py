@@ -69,8 +69,7 @@ async def _study(pair: Pair, levels: tuple[int, ...]) -> list[Row]:
     rows: list[Row] = []
 
     def asked(key: Key, outcome: Outcome) -> None:
-        text = f"{key[0]} with {key[1]} user{'s' if key[1] > 1 else ''}"
-        pair.progress(text, len(rows) / len(plan.keys))
+        pair.progress(f"{key[0]} with {key[1]} user{'s' if key[1] > 1 else ''}", len(rows) / len(plan.keys))
 
     await run(plan, (), (), Listener(lambda lane: None, lambda key: None, asked, rows.append))
     return rows
@@ -108,8 +107,7 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
         return doubt(f"Not certain, the two measurements of one user contradict each other: {says}", AGAIN)
     won = [num for num in LEVELS if rates[lanes[1], num] > rates[lanes[0], num]]
     sure = [row for row in rows if row["concurrency"] in won or row["concurrency"] > max(won)]
-    between = crossing(sure, *lanes)
-    if between is not None:
+    if between := crossing(sure, *lanes):
         users = f"{between[0]} user{'s' if between[0] > 1 else ''}"
         if round(rates[lanes[1], between[0]] / rates[lanes[0], between[0]], 2) < THRESHOLD:
             users += f", though little there (below {THRESHOLD}x)"

@@ -52,8 +52,7 @@ async def ask_all(
         if not gc.get_freeze_count():  # else the page has frozen a loaded model, which must stay so
             gc.freeze()
             stack.callback(gc.unfreeze)
-        num_clients = min(num_users, len(questions))
-        clients = [await stack.enter_async_context(new_client()) for _ in range(num_clients)]
+        clients = [await stack.enter_async_context(new_client()) for _ in range(min(num_users, len(questions)))]
         await asyncio.gather(*(_open(client, endpoint) for client in clients))
 
         async def user(client: httpx.AsyncClient) -> None:

@@ -16,8 +16,10 @@ from ...strict_json import decoded, gunzipped, parse
 from ...text import MAX_PROMPT_CHARS
 
 MAX_FILE_BYTES = 2 * 1024**3
-# The first of these that an entry has is its prompt.
-FIELDS = ("prompt", "messages", "turns", "conversations", "conversation", "text", "question", "instruction")
+# The first of FIELDS that an entry has is its prompt.
+OPEN = ("conversations", "conversation")  # some of these have no turn of a person
+FIELDS = ("prompt", "messages", "turns", *OPEN, "text", "question", "instruction", "input", "query")
+HOLDERS = ("prompts", "rows", "data", "examples")  # names of a file's only list
 KIND_KEYS = ("category", "kind", "task")
 DETAIL_KEYS = ("input", "context")  # what an `instruction` is about (Alpaca, Dolly)
 # Endings of names.
@@ -98,7 +100,7 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 def _value(text: str) -> Any:
     try:
-        return parse(text.encode("utf-8", "surrogatepass"), MAX_FILE_BYTES)
+        return parse(text.encode("utf-8", "surrogatepass"), MAX_FILE_BYTES, has_nan=True)  # Python writes it
     except UsageError as error:
         return error
 
@@ -107,9 +109,11 @@ def _of_json(text: str) -> Entries:
     """Lines of JSON, or one value, whose first line is incomplete or all there is: an object, a chat, or an array."""
     lines = _lines(text)
     one: Any = _value(lines[0][1]) if lines else None
-    is_one = len(lines) == 1 or isinstance(one, UsageError)
+    is_one = len(lines) == 1 or (isinstance(one, UsageError) and "is not JSON" in str(one))
     if is_one and len(lines) > 1:
         one = _value(text)
+    if is_one and isinstance(one, dict) and one.keys().isdisjoint(FIELDS):
+        one = next((one[name] for name in HOLDERS if isinstance(one.get(name), list)), one)
     if is_one and isinstance(one, list) and not is_chat(one):
         return Entries("JSON", list(enumerate(one, 1)), "entry")
     if is_one and not isinstance(one, UsageError):

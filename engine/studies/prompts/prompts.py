@@ -2,7 +2,8 @@
 
 Fields that are read: `turns` (MT-Bench, Spec-Bench, SPEED-Bench), `conversations` (ShareGPT), `conversation` (LMSYS),
 `prompt` (HumanEval; TRL: of messages), `messages` (logs of chats, fine-tuning, SPEED-Bench as NeMo-Skills prepares it),
-`text`, `question` or `instruction`; and the same in the `body` of a batch (OpenAI, vLLM)."""
+`text`, `question`, `instruction`, `input` or `query`; and the same in the `body` of a batch (OpenAI, vLLM) or the `row`
+of a page of the hub's viewer."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ from ...core.errors import UsageError
 from ...core.events import Prompt
 from ...strict_json import short
 from ...text import ANSWERS, check_prompt_text, encode_messages, encode_prompt
-from .data_files import DETAIL_KEYS, FIELDS, KIND_KEYS, entries_of, is_chat
+from .data_files import DETAIL_KEYS, FIELDS, KIND_KEYS, OPEN, entries_of, is_chat
 
 MAX_PROMPTS = 200
 ODD = 10  # of so many entries one may be odd: it is left out, and counted
 NO_KIND = "prompts"
-OPEN = ("conversations", "conversation")  # some of these have no turn of a person
+INNER = ("body", "row")
 LISTS = ("turns", *OPEN)
 PERSON = ("user", "human")
+WORDS = ("text", "input_text", "output_text")  # types of a message's parts
 # SPEED-Bench, as downloaded, has this in the place of prompts whose licence does not allow redistribution.
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 LABEL_CHARS = 80
@@ -173,17 +175,19 @@ def _prompt(number: int, given: Any) -> FilePrompt | None:
     given = {"messages": given} if is_chat(given) else given
     if not isinstance(given, dict):
         raise UsageError(f"it is not an object, a text or a list of messages, but {short(given)}")
-    if given.keys().isdisjoint(FIELDS) and isinstance(given.get("body"), dict):
-        given = {**given["body"], **given}
+    if given.keys().isdisjoint(FIELDS):
+        inner: dict[str, Any] = next((given[name] for name in INNER if isinstance(given.get(name), dict)), {})
+        given = {**{name.lower(): value for name, value in given.items()}, **inner}
     kind = next((given[key] for key in KIND_KEYS if isinstance(given.get(key), str) and given[key]), NO_KIND)
-    key = next((key for key in FIELDS if key in given), None)
+    names = [key for key in FIELDS if key in given]
+    key = next((key for key in names if given[key] is not None), names[0] if names else None)
     if key is None:
         raise UsageError(f"it has none of {', '.join(FIELDS)}, but: {', '.join(map(short, given)) or 'nothing'}")
-    if key == "messages" or (key == "prompt" and is_chat(given[key])):
+    if key == "messages" or (key not in LISTS and is_chat(given[key])):
         messages = _messages(given[key], key)
         if len(messages) == 1 or any(role not in PERSON for role, _ in messages):
             return FilePrompt(number, kind, messages[-1][1], messages)
-    elif key not in LISTS and not (key == "prompt" and isinstance(given[key], list)):
+    elif key not in LISTS and not isinstance(given[key], list):
         return FilePrompt(number, kind, _with_detail(given) if key == "instruction" else given[key])
     turn = _first_turn(given[key], key)
     if isinstance(turn, str) and turn.startswith(PLACEHOLDER):
@@ -231,12 +235,12 @@ def _messages(given: Any, key: str) -> tuple[tuple[str, str], ...]:
 def _content(message: dict[str, Any]) -> Any:
     """The text of a message; of several parts, each from a new line on."""
     content = message.get("content", message.get("value"))
-    if content is None and message.get("tool_calls"):
+    if not content and message.get("tool_calls"):
         raise UsageError("a message before the last calls tools and has no text, so it cannot be sent again")
     if not isinstance(content, list):
         return content
     for part in content:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        if not isinstance(part, dict) or part.get("type") not in WORDS or not isinstance(part.get("text"), str):
             what = part.get("type") if isinstance(part, dict) else part
             raise UsageError(f"a message has a part that is no text, but {short(what)}")
     return "\n".join(part["text"] for part in content)

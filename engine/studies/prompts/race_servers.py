@@ -89,8 +89,7 @@ def rows_on_servers(
 ) -> tuple[Row, ...]:
     """Run the race; a row for each lane that drafts. names: what a lane's row calls its drafter. `progress` may raise
     to give up. Raises RaceError if a lane without drafts fails."""
-    live = collected(race.events(), progress)
-    recording = build(race.header(), live, race.result())
+    recording = build(race.header(), collected(race.events(), progress), race.result())
     events, failed = recording.events, failures(recording)
     undrafted = [*race.spec.named(PLAIN), *race.spec.named(BASELINE)]
     if broken := [f"lane {lane} failed: {failed[lane]}" for lane in undrafted if lane in failed]:

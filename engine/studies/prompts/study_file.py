@@ -36,8 +36,7 @@ def result(
 def dated(said: Mapping[str, Any], num: int, name: str) -> dict[str, Any]:
     """What a study says about itself, with its number of prompts, the name of their file, and the time: now."""
     created, words = prompts_words(num, name)
-    circumstances = "; ".join(filter(None, [said.get("circumstances"), words]))
-    return {**said, "circumstances": circumstances, "created": created}
+    return {**said, "circumstances": "; ".join(filter(None, [said.get("circumstances"), words])), "created": created}
 
 
 def open_study(text: str) -> tuple[list[Row], str, dict[str, Any]]:

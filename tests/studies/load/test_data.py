@@ -234,8 +234,7 @@ def test_the_recommendation_never_contradicts_a_level(seed: int) -> None:
     rng = random.Random(seed)
     users = sorted(rng.sample(range(1, 200), rng.randint(1, 8)))
     gains = {num: rng.choice([None, 1, rng.uniform(0.5, 2), rng.uniform(0.95, 1.05)]) for num in users}
-    rates = [[100.0] * len(users), [gain and 100.0 * gain for gain in gains.values()]]
-    rows = two_lanes(users, rates)
+    rows = two_lanes(users, [[100.0] * len(users), [gain and 100.0 * gain for gain in gains.values()]])
     rng.shuffle(rows)
     found, *others = says(rows, ["plain", "speculative"])
     if not any(gains.values()):

@@ -122,9 +122,15 @@ FORMS = {
     "sheet.csv": in_cells,
     "of_excel.CSV": lambda prompts: in_cells(prompts, delimiter=";"),
     "sheet.tsv": lambda prompts: in_cells(prompts, delimiter="\t"),
-    "gsm8k": in_lines(lambda text: {"question": text, "answer": "x"}),
+    "page_of_the_hub.json": lambda prompts: json.dumps(
+        {
+            "features": [{}],
+            "rows": [{"row_idx": 1, "row": {"query": text, "kind": kind}} for text, kind in prompts],
+        }
+    ),
+    "gsm8k": in_lines(lambda text: {"prompt": None, "question": text, "answer": "x"}),
     "humaneval.jsonl": in_lines(lambda text: {"task_id": "a/0", "prompt": text, "canonical_solution": "x"}),
-    "alpaca.ndjson": in_lines(lambda text: {"instruction": text, "input": "", "output": "x"}),
+    "alpaca.ndjson": in_lines(lambda text: {"Instruction": text, "Input": float("nan"), "Output": "x"}),
     "mt_bench": in_lines(lambda text: {"question_id": 81, "turns": [text, "two"]}),
     "mt_bench_of_the_hub": in_lines(lambda text: {"prompt": [text, "two"], "prompt_id": 1}),
     "turns_with_roles": in_lines(lambda text: {"turns": [{"role": "system", "content": "s"}, *said(text)]}),
@@ -134,7 +140,7 @@ FORMS = {
     ),
     "lmsys.jsonl": in_lines(lambda text: {"conversation": said(text), "turn": 1}),
     "trl.jsonl": in_lines(lambda text: {"prompt": said(text)}),
-    "parts.jsonl": in_lines(lambda text: {"messages": said([{"type": "text", "text": text}])}),
+    "parts.jsonl": in_lines(lambda text: {"input": said([{"type": "input_text", "text": text}])}),
     "batch.jsonl": in_lines(lambda text: {"custom_id": "a", "body": {"model": "m", "messages": said(text)}}),
     "texts": lambda prompts: json.dumps([text for text, _ in prompts], indent=1),
     "chats.json": lambda prompts: "\n".join(json.dumps(said(text)) for text, _ in prompts),

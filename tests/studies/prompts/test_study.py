@@ -179,8 +179,7 @@ def test_speedups_are_over_the_faster_of_both_lanes_without_drafts():
     spec = RaceSpec(lanes_of([("ngram", "ngram", AUTO)]), SamplingParams(max_new_tokens=24))
     entry = Entry("line 1", "x", encode_prompt(trained().tokenizer, PROMPTS[0]), spec)
     race = TorchRace(trained(), spec, entry.prompt)
-    raced = Raced(entry, race, list(race.events()))
-    (row,) = race_prompts.rows_of(raced, FilePrompt(1, "x", PROMPTS[0]))
+    (row,) = race_prompts.rows_of(Raced(entry, race, list(race.events())), FilePrompt(1, "x", PROMPTS[0]))
     seconds = {name: seconds_of(lane.steps) for name, lane in race.lanes.items()}
     plain_s, found = min(seconds["plain"], seconds["baseline"]), what_if(race, [("ngram", 15), ("ngram", AUTO)])
     assert row.speedup == pytest.approx(plain_s / seconds["ngram"])
