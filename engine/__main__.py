@@ -7,7 +7,6 @@ from .cli.main import INTERRUPTED, main
 if __name__ == "__main__":
     status = main()
     if status == INTERRUPTED:
-        # Leave at once: threads that were loading are not waited for, and where the signal met compiled code Python
-        # would otherwise end by it.
+        # Leave at once: no waiting for threads that load, or for Python to end where the signal met compiled code.
         os._exit(status)
     raise SystemExit(status)

@@ -192,10 +192,9 @@ class Pieces:
 
 
 class _TokenBytes(dict[int, bytes]):
-    """token id -> the bytes it stands for inside a text. Byte-level vocabularies spell bytes as printable characters
-    (GPT-2's table); sentencepiece has tokens <0x00> to <0xFF> for bytes it cannot spell; every other token stands for
-    the text by which it lengthens another token's (decoded alone, some would lose their leading space). `invalid` names
-    the error handler that treats invalid bytes like this tokenizer's decoder."""
+    """token id -> the bytes it stands for inside a text. Byte-level vocabularies spell bytes as GPT-2's table does;
+    sentencepiece has tokens <0x00> to <0xFF>; other tokens stand for the text by which they lengthen another's (decoded
+    alone, some would lose their leading space). `invalid` names the decoder's error handler for invalid bytes."""
 
     def __init__(self, tokenizer: Any) -> None:
         from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -240,8 +239,7 @@ def _each_byte(error: UnicodeError) -> tuple[str, int]:
     return _REPLACEMENT * (error.end - error.start), error.end
 
 
-# Error handler that decodes every invalid byte to one U+FFFD, as ByteFallback does ("replace" gives one per broken
-# character).
+# Error handler: every invalid byte is one U+FFFD, as for ByteFallback ("replace": one per broken character).
 EACH_BYTE = "photofinish.each_byte"
 codecs.register_error(EACH_BYTE, _each_byte)
 

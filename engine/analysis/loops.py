@@ -17,8 +17,7 @@ YEARS = range(1000, 3000)
 JOINTS = "-/:."  # between two numbers they make a date, a time or a range
 COUNTER = -1
 LOOKED_AT = 10_000  # tokens of a text that are searched for copies, ten times the limit of a race on the page
-# Of copies of a prompt: characters of the shortest that counts, a handful of words, and of a text that are searched,
-# which may be a stranger's.
+# Of copies of a prompt: characters of the shortest that counts, and of a (stranger's) text that are searched.
 SHORTEST_COPY, MOSTLY, MOST_CHARACTERS = 24, 0.5, 40_000
 
 
@@ -95,10 +94,9 @@ def loop_sentence(token_ids: Sequence[int]) -> str | None:
 def _repeated(token_ids: Sequence[int]) -> list[bool]:
     """For each of the first LOOKED_AT tokens, whether it belongs to a copy (see `repeated_share`).
 
-    Trying every p takes n^2 steps, and the text may be hostile. This takes n log n (Main and Lorentz 1984): block and
-    copy either lie in one half of the text, which is searched the same way, or span the middle. In that case the middle
-    token is compared with the one p places away, and the run extends as far as the text matches after and before the
-    two."""
+    n log n steps, not n^2, as the text may be hostile (Main and Lorentz 1984): block and copy lie in one half of the
+    text, searched the same way, or span the middle. Then the middle token is compared with the one p places away, and
+    the run extends as far as the text matches after and before the two."""
     token_ids = token_ids[:LOOKED_AT]
     changes = [0] * (len(token_ids) + 1)
     parts = [(0, len(token_ids))]

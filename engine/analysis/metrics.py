@@ -45,8 +45,7 @@ class LaneMetrics:
     per_step_accepted: tuple[int, ...]
     # Accepted / proposed draft tokens. None when nothing was drafted.
     acceptance_rate: float | None
-    # Committed tokens per verification step, including the target's own token and steps without a draft (which vLLM
-    # leaves out).
+    # Committed tokens per verification step, the target's own and steps without a draft included (vLLM omits these).
     mean_acceptance_length: float | None
     # As in vLLM: share of drafts (steps that drafted at all) whose token i was accepted; of a tree, any of its tokens
     # at depth i. A draft shorter than i counts as not accepted.
@@ -221,8 +220,7 @@ def num_tokens_of(done: Sequence[Step]) -> int:
 
 
 def _untimed(done: Sequence[Step]) -> Sequence[Step]:
-    """The first steps of a server's lane, which arrived with its first text: their time belongs to the prefill. A lane
-    with known widths has none."""
+    """The first steps of a server's lane, which arrived with its first text: their time is the prefill's."""
     first = next((i for i, step in enumerate(done) if step.seconds > 0 or step.width is not None), len(done))
     return done[:first]
 

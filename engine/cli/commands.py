@@ -178,11 +178,7 @@ RACE = Command(
 )
 _SPEED = "1 is the pace of the race, 0 as fast as possible (default 1)"
 REPLAY = Command(
-    (
-        FILE,
-        setting("--speed X", typed(SPEED, decimal), _SPEED, 1.0),
-        JSON,
-    ),
+    (FILE, setting("--speed X", typed(SPEED, decimal), _SPEED, 1.0), JSON),
     _replay,
     "With --json the race's result is printed at once, as race --json did.",
 )

@@ -53,8 +53,7 @@ def marked(step: Step) -> list[tuple[str, str]]:
 
 
 def _likeliest(step: Step) -> list[int]:
-    """The numbers of the drafted tokens from the accepted ones to a leaf, each the likeliest to follow the one before,
-    or the first where chances are unknown."""
+    """The drafted tokens' numbers from the accepted ones to a leaf, by their chances, or the first if unknown."""
     path: list[int] = []
     row, follows = (step.kept[-1] + 1 if step.kept else 0), step.follows
     while after := [i for i, before in enumerate(follows) if before == row]:

@@ -51,12 +51,7 @@ def _verify(options: Namespace) -> int:
 
 _RECORDED = "where the recorded model is on this machine (default: where it was)"
 VERIFY = Command(
-    (
-        FILE,
-        Option(*TARGET.names, **{**TARGET.details, "help": _RECORDED}),
-        DEVICE,
-        JSON,
-    ),
+    (FILE, Option(*TARGET.names, **{**TARGET.details, "help": _RECORDED}), DEVICE, JSON),
     _verify,
     "Both races' speed-ups are stated side by side: that tokens are the same proves no time. A recording made on a CPU "
     "runs again with as many threads, as far as this machine has them. "

@@ -159,8 +159,7 @@ class Drafter(ABC):
     max_k: int = MAX_K  # the most tokens it can propose at once
     # Whether it knows the answer. Its speed then says nothing about a real drafter, and every view labels it.
     synthetic: bool = False
-    # The drafters it chooses between, if that is all it does. `auto` k then calls them directly, and weighs each by its
-    # own cost and acceptance.
+    # The drafters it chooses between, if that is all: `auto` k then calls each by itself, and weighs its own cost.
     parts: tuple[Drafter, ...] = ()
     memory: Memory = Memory()
 

@@ -12,7 +12,7 @@ from ..core.errors import UsageError, sentence
 from ..heads.formats import NoHeadError, spec_of
 from ..heads.head_spec import KINDS, HeadSpec
 from ..heads.names import HeadName
-from ..heads.shapes import EMBEDDING, OUTPUT, RESTORED, fitted, unpacked
+from ..heads.shapes import EMBEDDING, OUTPUT, RESTORED, fitted, renamed, unpacked
 from ..heads.vocabulary import TABLES, TensorInfo, by_offsets, marked, may_be_padding
 from ..layers.published import DEFAULT_WORDS, quantised, refusal, text_part, unpacking
 from .files import Files
@@ -73,7 +73,7 @@ def head_findings(kind: str, name: HeadName, head: Files, target: Files) -> Iter
     if not head.tensors:
         yield Finding("ok", "tensors", "Their shapes are not known before the weights are downloaded.")
         return
-    tensors = {key.replace("midlayer.", "layers.0."): value for key, value in head.tensors.items()}
+    tensors = renamed(head.tensors)
     fault = _fault(spec, tensors, target)
     yield fault or Finding("ok", "tensors", "All are there, in the shapes that the target needs.")
     if fault is None:

@@ -25,8 +25,7 @@ SHARPNESS, WARM = 1.65, 1.2
 # The logarithm for all tokens without a score: at a last score equal to the best, and its share of the last one's.
 OTHERS, OTHERS_BY_LAST = 2.84, 0.98
 OTHERS_ALONE, OTHERS_BY_MARGIN = 1.42, 0.79  # the same where only the best token and its lead over the next are known
-# A token's chance where a copy and a drafter propose it, in logits: the copy's, this share of the drafter's, and a
-# constant.
+# A token's chance where a copy and a drafter propose it, in logits: the copy's, a share of the drafter's, a constant.
 HEAD, BOTH = 0.42, 0.64
 UNRATED = 0.003  # a drafter's chance for a token that is not among its best
 FAR = -10.0  # scores this far below the best are not reported

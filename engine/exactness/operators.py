@@ -96,8 +96,7 @@ def split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> l
 
 
 def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Tensor:
-    """`call` on [1, width, in] for all of `rows` [n, in], `width` at a time, the last block padded with the first row;
-    [n, out]."""
+    """`call` on `rows` [n, in], `width` at a time, the last block padded with the first row; [n, out]."""
     missing = -len(rows) % width
     full = torch.cat([rows, rows[:1].expand(missing, -1)]) if missing else rows
     return torch.cat([call(full[None, i : i + width])[0] for i in range(0, len(full), width)])[: len(rows)]
@@ -154,9 +153,8 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
 def _delta_rule_at_widths(
     model: nn.Module, dtype: torch.dtype, num_rows: int, generator: torch.Generator
 ) -> Iterator[Callable[[int], Tensor]]:
-    """One linear layer's arithmetic on `num_rows` random tokens, as a function of the width: every output and every
-    state, in float32 [values]. The last step is padded with the first token. Nothing for a model without linear
-    layers."""
+    """One linear layer's outputs and states on `num_rows` random tokens, float32 [values], by width; the last step is
+    padded with the first token. Nothing for a model without linear layers."""
     layer = next((module for module in model.modules() if isinstance(module, DeltaLayer)), None)
     if layer is None:
         return

@@ -9,8 +9,7 @@ from math import prod
 from ..core.spec import MAX_WIDTH
 
 DOMINATED = 0.97
-# Widths are weighed by these rates where `auto` k decides at each step how much to draft: the real one is not known
-# yet.
+# Widths are weighed by these rates where `auto` k decides at each step: the real one is not known yet.
 ASSUMED_ACCEPTANCE = (0.0, 0.5, 0.8, 0.9)
 
 

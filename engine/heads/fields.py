@@ -42,7 +42,8 @@ EAGLE_CONFIG = dict.fromkeys(
 # Name -> the required value, or ANY if it is read.
 DFLASH_CONFIG = dict.fromkeys((
     "mask_token", "mask_token_id", "target_layer_ids", "block_size", "causal", "input_embedding_scale",
-    "output_multiplier", "final_logit_softcapping", "use_swa", "swa_window_size",
+    "output_multiplier", "final_logit_softcapping", "use_swa", "swa_window_size", "sample_from_anchor",
+    "query_zero_predicts_next",
 ), ANY) | {"use_aux_hidden_state": True, "use_qk_norm": True, "attention_sink_bias": False}  # fmt: skip
 
 # What transformers writes into every config.json.
@@ -186,7 +187,7 @@ def _rope(values: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(values.get(name), Mapping):
             values = values[name]
             break
-    rope = dict(values)
+    rope = {name: value for name, value in values.items() if not name.startswith("mrope_")}
     kind = rope.pop("type", None)
     kind = rope.get("rope_type", kind) or "default"
     if kind not in ("mrope", *_FIXED_ROPE):

@@ -69,7 +69,7 @@ def _spec(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
             raise NoHeadError(
                 f"a head of architecture {names[0]} is not supported; of its kin this engine does {DFLASH}"
             )
-        return _zlab(config, num_target_layers, aux, causal)
+        return _zlab(config, aux, causal)
     if not any("agle3" in name for name in names) and not (
         "draft_vocab_size" in config and names in ([], ["LlamaForCausalLM"])
     ):
@@ -84,8 +84,11 @@ def _spec(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
         or tuple(i + 1 for i in _integers(own.get("eagle_aux_hidden_state_layer_ids")))
         or default
     )
-    # the architecture determines its layers
-    layers = {**config, "model_type": "llama"} if any("Llama" in name for name in names) else config
+    layers = {**config}
+    if any("Llama" in name for name in names):  # the architecture determines its layers
+        layers["model_type"] = "llama"
+    if names == ["LlamaForCausalLM"]:  # one, whatever a configuration copied from the target says
+        layers["num_hidden_layers"] = 1
     flags = {**config, **{name: own[name] for name in ("norm_before_fc",) if name in own}}
     return _eagle3(layers, flags, aux or ids)
 
@@ -107,20 +110,25 @@ def _speculators(
     return _dflash(layers, config, ids, causal, bool(config.get("sliding_window_non_causal")), **more)
 
 
-def _zlab(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...], causal: bool | None) -> HeadSpec:
+def _zlab(config: Mapping[str, Any], aux: tuple[int, ...], causal: bool | None) -> HeadSpec:
     own = config.get("dflash_config") or {}
     check_fields("dflash_config", own, DFLASH_CONFIG)
     values = {**config, **own}
-    ids = _integers(values.get("target_layer_ids")) or _spread(num_target_layers, config["num_hidden_layers"])
+    ids = aux or tuple(i + 1 for i in _integers(values.get("target_layer_ids")))
+    if not ids:
+        raise UsageError(
+            "the head's config.json names no target_layer_ids; give the hidden states it reads after #aux="
+        )
     if causal is None:
         causal = config.get("is_causal")
     return _dflash(
         config,
         values,
-        aux or tuple(i + 1 for i in ids),
+        ids,
         own.get("causal") if causal is None else causal,
         all_slide(config),
         block_size=values.get("block_size", 16),
+        sample_from_anchor=bool(values.get("sample_from_anchor") or values.get("query_zero_predicts_next")),
         embedding_scale=float(values.get("input_embedding_scale") or 1),
         logit_scale=float(values.get("output_multiplier") or 1),
         softcap=float(values.get("final_logit_softcapping") or 0) or None,
@@ -149,8 +157,7 @@ def _dflash(
     sliding_non_causal: bool = False,
     **more: Any,
 ) -> HeadSpec:
-    """Full-attention layers are bidirectional inside the block, sliding ones causal, unless the configuration or the
-    caller overrides that."""
+    """Full-attention layers are bidirectional in the block, sliding ones causal, unless that is overridden."""
     config = layers_config(layers, "dflash")
     windows, mask = _windows(config), values.get("mask_token_id")
     for name, value in (("mask_token_id", mask), ("block_size", more["block_size"])):
@@ -164,14 +171,6 @@ def _dflash(
 
 def _windows(config: LayerConfig) -> tuple[int | None, ...]:
     return tuple(config.sliding_window if kind == SLIDING else None for kind in config.layer_types)
-
-
-def _spread(num_target_layers: int, num_layers: int) -> tuple[int, ...]:
-    """Layers read by a z-lab head that names none: one in the middle, or evenly from the second to the fourth from the
-    end."""
-    if num_layers == 1:
-        return (num_target_layers // 2,)
-    return tuple(round(1 + i * (num_target_layers - 4) / (num_layers - 1)) for i in range(num_layers))
 
 
 def _integers(values: Any) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError
 from .head_spec import HeadSpec
@@ -42,6 +42,13 @@ def info_of(name: str, tensor: Tensor) -> TensorInfo:
     return TensorInfo(tuple(tensor.shape), dtype, tensor.flatten().tolist() if is_read else None)
 
 
+def renamed(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors under the names of the speculators format, without the tables of angles that some trainers store."""
+    return {
+        name.replace("midlayer.", "layers.0."): value for name, value in tensors.items() if "rotary_emb." not in name
+    }
+
+
 def unpacked(tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
     """The tensors after `compact.restored`: 8-bit matrices have numbers again, and no scales. Raises UsageError for
     8-bit numbers without a scale for each row."""
@@ -72,7 +79,8 @@ def fitted(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target_size: int, 
             "another target"
         )
     if fc is None:
-        raise UsageError(f"{what} lacks fc.weight")
+        there = min((name for name in tensors if name.endswith("fc.weight")), default="")
+        raise UsageError(f"{what} lacks fc.weight" + f"; it has {there}" * bool(there))
     if fc.shape[1] != (num_read := len(spec.hidden_layers) * target_size):
         raise UsageError(
             f"{what}'s fc reads {fc.shape[1]} features; {len(spec.hidden_layers)} hidden states of this target have "
@@ -108,8 +116,7 @@ def _matrix(tensors: Mapping[str, TensorInfo], name: str) -> TensorInfo | None:
 def _check_borrowed(
     spec: HeadSpec, own: TensorInfo | None, output: TensorInfo | None, target_size: int, vocab_size: int
 ) -> None:
-    """Raise UsageError unless a head with this embedding and output layer of its own can borrow the rest, and, if it is
-    DFlash, its blocks draft anything."""
+    """Raise UsageError unless a head with these of its own can borrow the rest, and DFlash blocks draft anything."""
     size, whole = spec.layers.hidden_size, is_whole(spec.draft_vocab_size, vocab_size)
     if spec.kind == "eagle3":
         if own is None and size != target_size:

@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from ..layers.step import Attend
 from ..progress import Progress
 from .host_copies import HostRead, HostWrite
-from .processor import cpu_info
+from .processor import cpu_info, free_bytes
 
 SHAPE, WIDTHS, REPEATS = (2048, 640), (1, 8), 8  # linears that decide the dtype
 MIB = 1024**2
-# A buffer to read is this many times the size of the last-level caches, so that little of it stays in them between
-# reads.
+# A buffer to read is so many times the last-level caches, so that little of it stays in them between reads.
 CACHES = 8
 USUAL, LARGEST, SHARE_OF_MEMORY = 256 * MIB, 1024 * MIB, 8
 T = TypeVar("T")
@@ -230,11 +229,7 @@ class Kernels:
 
     def free_bytes(self) -> int:
         """Memory that the device can still give, torch's unused memory included; plenty if unknown."""
-        try:
-            lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-            return int(lines["MemAvailable"].split()[0]) * 1024
-        except (OSError, KeyError, ValueError):
-            return 2**63 - 1
+        return free_bytes()
 
     def give_back_memory(self) -> None:
         """Return torch's unused memory to the device."""

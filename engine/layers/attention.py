@@ -23,8 +23,7 @@ from .published import LINEAR, fixed_angles, refusal
 from .step import StepState
 
 NAME = "photofinish"
-# Arguments of an attention call that have no effect here: no dropout at inference; the mask, positions and cache are
-# the engine's own.
+# Arguments without effect here: no dropout at inference; mask, positions and cache are the engine's own.
 IGNORABLE = {
     "output_router_logits",
     "dropout",

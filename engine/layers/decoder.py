@@ -31,8 +31,7 @@ from .step import StepState
 
 # transformers' classes that do just this: embed, turn by rotary angles, the layers, a norm.
 DECODERS = {"Gemma3TextModel", "LlamaModel", "MistralModel", "Qwen2Model", "Qwen3Model"}
-# Classes that do the same with some linear layers (`delta_rule.py`), and three positions per token that are equal for
-# text.
+# The same with some linear layers (`delta_rule.py`), and three positions per token, equal for text.
 HYBRIDS = {"Qwen3_5TextModel"}
 ANGLES_BY_TYPE = {"Gemma3TextModel"}
 EVERY_LAYER = "layer"

@@ -99,8 +99,7 @@ def causal_type(config: Mapping[str, Any]) -> str:
 
 @cache
 def _causal_types() -> frozenset[str]:
-    """The model types that AutoModelForCausalLM loads, out of transformers' source: to import its table would import
-    torch. Empty if the table is not there."""
+    """The model types that AutoModelForCausalLM loads, out of its source: importing the table imports torch."""
     for node in ast.parse(_source("auto", "modeling")).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES":
             return frozenset(kind for kind, _ in ast.literal_eval(node.value.args[0]))  # type: ignore[attr-defined]
@@ -132,7 +131,7 @@ def quantised(config: Mapping[str, Any]) -> str:
     """Like `refusal`, for the weights: the fixed step may run such a model, but not in this quantisation."""
     if not (how := config.get("quantization_config")) or stored_bits(config):
         return ""
-    kind = ", ".join(filter(None, (how.get("quant_method"), how.get("format"))))
+    kind = ", ".join(filter(None, (how.get("quant_method"), how.get("format")))) or f"{how.get('bits')} bits"
     return f"has quantised weights ({kind}), which this engine does not read"
 
 

@@ -18,8 +18,7 @@ from ..progress import Progress, quiet, silent
 from .gguf_file import GgufFile
 
 WEIGHTS = "model.safetensors"
-# Gemma 3's base frequency for sliding layers; GGUF files hold only the other one (llama.cpp has this constant in its
-# code).
+# Gemma 3's base frequency for sliding layers, which GGUF files lack (llama.cpp has this constant in its code).
 SLIDING_ROPE_THETA = 10_000.0
 
 
@@ -97,8 +96,7 @@ def _rows(file: GgufFile, name: str) -> Iterator[Tensor]:
 
 
 def _write_weights(file: GgufFile, parameters: dict[str, str], path: Path, progress: Progress) -> str:
-    """Write a safetensors file: eight bytes with the length of the header, the header (JSON, padded with spaces), the
-    tensors in its order."""
+    """Write a safetensors file: the header's length in eight bytes, the header (JSON), the tensors in its order."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     total = 0
     for parameter, name in parameters.items():

@@ -15,6 +15,7 @@ from ..heads.compact import restored, with_output
 from ..heads.formats import spec_of
 from ..heads.head_spec import HeadSpec
 from ..heads.names import HeadName
+from ..heads.shapes import renamed
 from ..layers.layers import fuse_layers
 from ..progress import quiet
 from .random_targets import read_published
@@ -93,4 +94,4 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         ):
             raise UsageError(f"{str(path)!r} holds more than named tensors; it is not loaded")
         tensors.update(read)
-    return restored({name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()})
+    return restored(renamed(tensors))

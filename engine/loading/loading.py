@@ -221,18 +221,28 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
         "local_files_only": True,
         "weights_only": True,
         "output_loading_info": True,
+        "ignore_mismatched_sizes": True,  # they are reported below
     }
     published_config = random_targets.read_published(source.folder / "config.json")
     if published.stored_bits(published_config):
         model, report = _unpacked(source.folder, published_config["quantization_config"], options)
     else:
         model, report = AutoModelForCausalLM.from_pretrained(str(source.folder), **options)
-    surplus = sorted(key for key in report["unexpected_keys"] if is_tower and not key.startswith(BESIDE))
-    for names, what in ((sorted(report["missing_keys"]), "missing"), (surplus, "too many")):
+    own, others = model.state_dict().keys(), sorted(report["unexpected_keys"])
+    shapes = [f"{name}, {list(one)} instead of {list(other)}" for name, one, other in sorted(report["mismatched_keys"])]
+    faults = {
+        # a number beside a parameter, such as weight_scale: what loads without it is another model
+        "quantised, which config.json does not say": [key for key in others if key.rpartition("_")[0] in own],
+        "of another shape": shapes,
+        "missing": sorted(report["missing_keys"]),
+        "too many": [key for key in others if is_tower and not key.startswith(BESIDE)],
+    }
+    for what, names in faults.items():
         if names:
+            there = f"; there is {others[0]}" if what == "missing" and others else ""
             raise UsageError(
                 f"the weights of {source.name!r} are not those of a {type(model).__name__}: {len(names)} parameters "
-                f"are {what}, such as {names[0]}"
+                f"are {what}, such as {names[0]}{there}"
             )
     model.unpacked = published.unpacking(published_config)  # for the record
     return model.eval().requires_grad_(False)
@@ -269,6 +279,8 @@ def _explained(target: str, call, *arguments):
             raise RaceError(
                 f"not enough memory for the model {target!r}; choose a smaller one, or dtype bfloat16"
             ) from error
+        if "backend tokenizer" in str(error):
+            raise UsageError(f"cannot load the model {target!r}: it has no tokenizer that is readable here") from error
         if "trust_remote_code" in str(error):
             raise UsageError(
                 f"the model {target!r} needs code of its own, which is never run here; choose one that transformers "

@@ -30,6 +30,13 @@ _TEMPLATES = "*.jinja"  # in subfolders too: additional_chat_templates
 _SMALL_FILES = ["*.json", _TEMPLATES, "*.model", "*.txt", "README.md"]
 _SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
 _PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
+# What a folder may have instead of a model, and what that is.
+_INSTEAD = {
+    "adapter_config.json": "an adapter's (LoRA): merge it into its model, and give the result",
+    "snapshots/*/config.json": "of the hub's cache: give that folder",
+    "*.gguf": "a file for llama.cpp: give the model that it was made from",
+    "*.safetensors": "under no name that transformers reads, or a link to a file that is not there",
+}
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ def _local(target: str, path: Path) -> Source:
             f"no model at {target!r}: " + ("it is a file, not a folder" if path.exists() else "there is no such folder")
         )
     if not (path / "config.json").is_file():
-        raise UsageError(f"the folder {target!r} is no model: it has no config.json")
+        raise UsageError(f"the folder {target!r} is no model: it has no config.json{_instead(path)}")
     return Source(target, path, licence=read_licence(path))
 
 
@@ -148,16 +155,36 @@ def read_licence(folder: Path) -> str:
 
 def weights_files(folder: Path) -> list[Path]:
     """The files with a model's weights, chosen like transformers does: safetensors before pickles, one file before
-    several. Raises UsageError if there are none, or if the index names missing ones."""
+    several. Raises UsageError if there are none, if the index names missing ones, or if one is not whole."""
     for single in ("model.safetensors", "pytorch_model.bin"):
         if (folder / single).is_file():
-            return [folder / single]
+            return [_whole(folder / single)]
         if (index := folder / f"{single}.index.json").is_file():
-            return _indexed(folder, index)
+            return [_whole(path) for path in _indexed(folder, index)]
     raise UsageError(
         f"the folder {str(folder)!r} has no weights: neither model.safetensors nor pytorch_model.bin, nor an index "
-        "of several"
+        f"of several{_instead(folder)}"
     )
+
+
+def _instead(folder: Path) -> str:
+    """What a folder has instead of a model, as the end of a sentence; "" if that is not known."""
+    for pattern, what in _INSTEAD.items():
+        if found := sorted(folder.glob(pattern)):
+            return f"; it has {found[0].relative_to(folder)}, {what}"
+    return ""
+
+
+def _whole(path: Path) -> Path:
+    """A file with weights, unless git or a download left out a part of it."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if path.suffix == ".safetensors":
+            safe_open(path, "np")
+    except SafetensorError as error:
+        raise UsageError(f"{str(path)!r} is damaged: {error}; download it again, or run git lfs pull") from error
+    return path
 
 
 def _indexed(folder: Path, index: Path) -> list[Path]:
@@ -172,8 +199,7 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
 
 
 def _fetch(repository: str, revision: str | None, progress: Progress, accept: Accept | None) -> Path:
-    """The snapshot's folder, named by its commit. Downloaded files are not fetched again; without a network, the last
-    snapshot is used."""
+    """The snapshot's folder, named by its commit; without a network, the last one."""
     from huggingface_hub import hf_hub_download, snapshot_download
 
     shown = f"{repository}@{revision}" if revision else repository

@@ -96,7 +96,9 @@ def checked(data: bytes) -> Recording:
 
 
 def unpacked(data: bytes) -> bytes:
-    """The JSON in a recording's file, which may also be an exported page in any encoding. Raises UsageError."""
+    """The JSON in a recording's file, which may also be an exported page in any encoding, or packed with gzip. Raises
+    UsageError."""
+    data = gunzipped(data, MAX_BYTES)
     if not data.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"):
         return data
     _, found, rest = data.replace(b"\0", b"").partition(b'id="recording">')  # without the zeros of UTF-16

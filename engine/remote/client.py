@@ -197,9 +197,8 @@ class _Sent:
 
 @asynccontextmanager
 async def _answered(client: httpx.AsyncClient, request: httpx.Request, sent: _Sent) -> AsyncIterator[httpx.Response]:
-    """The response. A server may close a kept-alive connection just when it is used again (llama.cpp did after 1 of 20
-    answers). A completion changes nothing on the server, so it is sent once more, on a new connection (RFC 9110,
-    9.2.2), which a server that is gone refuses."""
+    """The response. A server may close a kept-alive connection just when it is used again (llama.cpp: 1 of 20).
+    A completion changes nothing there, so it is sent once more, on a new connection (RFC 9110, 9.2.2)."""
     try:
         response = await client.send(request, stream=True)
     except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:

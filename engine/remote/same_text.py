@@ -126,8 +126,7 @@ async def _ask_both(a: Answer, b: Answer, place: int) -> list[list[float] | None
 
 
 async def _ask(client: httpx.AsyncClient, lane: RemoteLane, tokens: list[int], place: int) -> list[float] | None:
-    """A server's log-probabilities of two tokens after the first `place` tokens of its answer; None if it gives
-    none."""
+    """A server's log-probabilities of two tokens after the first `place` of its answer; None if it gives none."""
     if not lane.reply.prompt_ids:
         return None
     likely = await ask_again(client, lane.endpoint, [*lane.reply.prompt_ids, *lane.written.token_ids[:place]], tokens)

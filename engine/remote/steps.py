@@ -136,10 +136,9 @@ class _Cut:
 
 def _cuts(ends: Sequence[int], drafted: Drafted) -> list[_Cut] | None:
     """Match the server's lists to its chunks. The first token is the prompt's; every entry of the lists is a step of
-    accepted + 1 tokens (the end may have cut the last); all other tokens are steps without a draft, which vLLM
-    leaves out of its lists. A chunk holds whole steps. Every entry goes to the first possible place: this finds a match
-    if there is one, and it is the only one if the entries fill the text. A step cut by the end has accepted no more
-    tokens than it wrote."""
+    accepted + 1 tokens; others are steps without a draft, which vLLM leaves out of its lists. A chunk holds whole
+    steps. Every entry goes to the first possible place: this finds a match if there is one, the only one if the entries
+    fill the text. A step cut by the end has accepted no more tokens than it wrote."""
     if not ends[-1] or any(num > MAX_K for num in drafted.drafted):
         return None
     entries = list(zip(drafted.accepted, drafted.drafted, strict=True))

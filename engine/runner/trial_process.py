@@ -67,8 +67,7 @@ def trial(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _what_is_wrong(prepared: Prepared) -> str:
-    """What is wrong with the kernels in the model; "" if they agree with torch's. Raises OutOfMemoryError, which is not
-    their fault."""
+    """What is wrong with the kernels in the model; "" if they agree with torch's. Raises OutOfMemoryError."""
     try:
         check_agreement(prepared)
         _check_choice(prepared)

@@ -106,9 +106,8 @@ def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progre
 
 
 def _new_pool(kernels: Kernels) -> Any:
-    """The graphs' memory of a new race. First collects what is left of earlier races: a graph that is freed during a
-    capture breaks it. Only what an error's frames hold is left, so most races save the 0.4 s that this takes with a
-    page in the process."""
+    """The graphs' memory of a new race. First collects what errors' frames hold of earlier ones, which takes 0.4 s: a
+    graph that is freed during a capture breaks it."""
     if (pool := kernels.graph_pool()) is not None:
         if _pools:
             gc.collect()

@@ -116,9 +116,8 @@ def dflash_loss(head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anch
 
 
 class _Distance(torch.autograd.Function):
-    """sum of weights [...] * (CROSS_ENTROPY * -(p . log q) - log A) with q = softmax(logits / TEMPERATURE) and A = sum
-    of min(p, q), both [..., vocab], in as few passes over the vocabulary as possible. The derivative of A by a scaled
-    logit is q * ([q < p] - sum of q where q < p)."""
+    """sum of weights [...] * (CROSS_ENTROPY * -(p . log q) - log A), q = softmax(logits / TEMPERATURE), A = sum of
+    min(p, q), in few passes. The derivative of A by a scaled logit is q * ([q < p] - sum of q where q < p)."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, p: Tensor, weights: Tensor) -> Tensor:
@@ -145,8 +144,7 @@ def _probabilities(logits: Tensor) -> Tensor:
 
 
 def _some_words(p: Tensor, seed: int) -> tuple[Tensor, Tensor] | None:
-    """Columns of p [..., vocab] and how many words each stands for, both [NUM_CERTAIN + NUM_DRAWN]; None if p has no
-    more columns than that."""
+    """Columns of p [..., vocab] and the words each stands for, [NUM_CERTAIN + NUM_DRAWN]; None if p has no more."""
     vocab_size = p.shape[-1]
     if vocab_size <= NUM_CERTAIN + NUM_DRAWN:
         return None
@@ -169,8 +167,7 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _against(p: Tensor, logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
-    """p, and the logits of q [..., vocab] -> the mean loss of rows by their weights [...], and 1 - TV [...] without
-    gradients."""
+    """p, and logits of q [..., vocab] -> the mean loss of rows by their weights, and 1 - TV, without gradients."""
     weights = weights / weights.sum().clamp(min=1e-9)
     with torch.autocast(logits.device.type, enabled=False):
         loss = _Distance.apply(logits, p, weights)

@@ -108,8 +108,7 @@ def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
 
 
 def _with_served(race: TorchRace) -> list[Query]:
-    """The queries of the race, and chains of what servers can run of its drafters, as they draft them, as far as all
-    can be read again."""
+    """The queries of the race, and chains of what servers can run of its drafters, if all can be read again."""
     queries = queries_of(race.spec)
     (baseline,) = race.spec.named(BASELINE)
     size = sum(len(step.token_ids) for step in race.lanes[baseline].steps) * max(race.widths.plan.step_widths)
@@ -177,10 +176,9 @@ def _ask(race: TorchRace, text: Text, questions: Sequence[_Question | Odds], mos
 def _hidden(
     race: TorchRace, text: Text, layers: Sequence[int], looks: Sequence[Look], on_prefill: Callable[[float], None]
 ) -> Iterator[Tensor | None]:
-    """The hidden states for the drafters' prefill, then for every position, as if each step committed one token. The
-    target reads the text in steps of the exact lanes' widest width, so its rows have the same bits as in every lane.
-    Logits are left out, unless there are `looks`, which take them first, or that would change how linear layers compute
-    (`Buffers.forward`): the head is a good part of a step."""
+    """The hidden states for the drafters' prefill, then for every position, as if each step committed one token. Steps
+    have the exact lanes' widest width, so rows have the same bits as in every lane. Logits are left out, unless there
+    are `looks`, which take them first, or that would change how linear layers compute (`Buffers.forward`)."""
     target = race.reader(layers, on_prefill)
     yield target.extend(text.prompt_ids[:-1], 0)[1]
     yield None

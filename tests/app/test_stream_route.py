@@ -46,12 +46,7 @@ async def post(path: str, body: Any) -> httpx.Response:
         return await client.post(path, content=body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-FIELDS = {
-    "tab": ODD | st.just(TAB),
-    "run": ODD | st.just("race"),
-    "settings": ODD,
-    "order": ODD,
-}
+FIELDS = {"tab": ODD | st.just(TAB), "run": ODD | st.just("race"), "settings": ODD, "order": ODD}
 
 
 @given(st.fixed_dictionaries({}, optional=FIELDS) | ODD, st.sampled_from(["/stream", "/stop"]))

@@ -16,14 +16,7 @@ from tests.helpers.dialogs import Dialog
 from tests.helpers.loopback import Answer, servers
 from tests.helpers.loopback_models import WORDS as WRITTEN
 from tests.helpers.loopback_models import lists_models, writes
-from tests.helpers.page_browser import (
-    UNREADABLE,
-    loaded,
-    new_race,
-    open_tab,
-    saved,
-    watched,
-)
+from tests.helpers.page_browser import UNREADABLE, loaded, new_race, open_tab, saved, watched
 from tests.helpers.pageserver import TARGET, served
 from tests.helpers.race_pages import words
 

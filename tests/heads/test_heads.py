@@ -117,7 +117,8 @@ UNUSED = {"sliding_window": 131072, "use_sliding_window": False, "max_window_lay
 @pytest.mark.parametrize(
     ("more", "layers"),
     [
-        ({"architectures": ["LlamaForCausalLM"]}, (2, 3, 3)),  # the authors' own heads name no EAGLE
+        # the authors' own heads name no EAGLE, and one of them as many layers as its target has
+        ({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 40}, (2, 3, 3)),
         ({}, (2, 3, 3)),
         ({"model_type": "qwen2"}, (2, 3, 3)),  # SpecForge's for QwQ: the architecture says what the layers are
         ({"eagle_config": {**NAMED, "use_aux_hidden_state": True, "next_layer_regular": True}}, (2, 3, 5)),

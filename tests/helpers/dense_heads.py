@@ -124,6 +124,7 @@ def dflash(dense: Dense, aux: Tensor, tokens: Sequence[int], k: int, causal: Seq
     """k that a block drafts after `tokens`. causal: for each layer. speculators count windows from the block."""
     config, start = dense.config, len(tokens) - 1
     from_anchor, is_nested = config.get("sample_from_anchor", False), "transformer_layer_config" in config
+    from_anchor |= "query_zero_predicts_next" in config.get("dflash_config", ())
     size = k + (not from_anchor)
     context = dense.norm("hidden_norm", dense.linear("fc", aux.double()))
     before, rows = torch.arange(start, dtype=torch.float64), torch.arange(start, start + size, dtype=torch.float64)

@@ -121,8 +121,8 @@ FORMS: dict[str, dict[str, dict[str, Any]]] = {
         "z-lab, causal inside": {
             "format": "zlab", "config": {"dflash_config": {**DFLASH_CONFIG, "causal": True}}, "causal": (True, True)
         },
-        "z-lab, by default layers": {
-            "format": "zlab", "config": {"dflash_config": {"mask_token_id": MASK}}, "layers": {"num_hidden_layers": 3}
+        "z-lab, from the anchor": {
+            "format": "zlab", "config": {"dflash_config": {**DFLASH_CONFIG, "query_zero_predicts_next": True}}
         },
         "z-lab, scaled and capped": {
             "format": "zlab",

@@ -33,9 +33,7 @@ from tests.helpers.tiny import TRAINED
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """A copy of the trained target to damage."""
-    copy = tmp_path / "model"
-    shutil.copytree(TRAINED, copy)
-    return copy
+    return Path(shutil.copytree(TRAINED, tmp_path / "model"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -128,17 +126,23 @@ def test_code_in_a_folder_is_never_run(folder):
     assert not trap.exists()
 
 
-def _truncate(folder: Path) -> None:
-    os.truncate(folder / "model.safetensors", 100_000)
+WEIGHTS, POINTER = "model.safetensors", "version https://git-lfs.github.com/spec/v1"
 
 
-def _without_a_layer(folder: Path) -> None:
-    weights = load_file(folder / "model.safetensors")
-    save_file(
-        {name: value for name, value in weights.items() if ".layers.1." not in name},
-        folder / "model.safetensors",
-        {"format": "pt"},
-    )
+def _with(more: str, without: str = "nothing"):
+    def damage(folder: Path) -> None:
+        weights = {name: value for name, value in load_file(folder / WEIGHTS).items() if without not in name}
+        save_file(weights | {more: torch.ones(1)}, folder / WEIGHTS, {"format": "pt"})
+
+    return damage
+
+
+def _put(name: str, content: str = ""):
+    def damage(folder: Path) -> None:
+        (folder / WEIGHTS).unlink()
+        (folder / name).write_text(content)
+
+    return damage
 
 
 def _change(**values):
@@ -153,17 +157,16 @@ DAMAGES = {
     "a config that is no JSON": (lambda folder: (folder / "config.json").write_text("{"), "cannot be used"),
     "a config that is no object": (lambda folder: (folder / "config.json").write_text("[1]"), "cannot be used"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
-    "truncated weights": (_truncate, "cannot load"),
-    "empty weights": (lambda folder: (folder / "model.safetensors").write_bytes(b""), "cannot load"),
-    "missing parameters": (_without_a_layer, "parameters are missing, such as model.layers.1."),
-    "another shape": (_change(hidden_size=64), "cannot load"),
-    "a layer too many": (_change(num_hidden_layers=64, layer_types=["full_attention"] * 64), "parameters are missing"),
+    "truncated weights": (lambda folder: os.truncate(folder / WEIGHTS, 100_000), "is damaged: .*download it again"),
+    "a large file's pointer": (_put(WEIGHTS, POINTER), "is damaged: .*git lfs pull"),
+    "an adapter": (_put("adapter_config.json"), r"no weights.*; it has adapter_config\.json, .*merge it"),
+    "a file for llama.cpp": (_put("q8.gguf"), r"no weights.*; it has q8\.gguf, "),
+    "scales of quantised weights": (_with("model.layers.0.mlp.up_proj.weight_scale"), "quantised, which config.json"),
+    "names of a wrapper": (_with("_orig_mod.lm_head.weight", ".layers.1."), "missing, .*; there is _orig_mod.lm_head"),
+    "another shape": (_change(vocab_size=2112), r"embed_tokens\.weight, \[2048, 128\] instead of \[2112, 128\]"),
     "an unknown architecture": (_change(model_type="nonesuch"), "cannot load"),
     "no language model": (_change(model_type="vit", architectures=["ViTModel"]), "cannot load"),
-    "no tokenizer": (
-        lambda folder: [(folder / name).unlink() for name in ("tokenizer.json", "tokenizer_config.json")],
-        "cannot load",
-    ),
+    "no tokenizer": (lambda folder: [path.unlink() for path in folder.glob("tokenizer*")], "it has no tokenizer"),
     "a broken tokenizer": (lambda folder: (folder / "tokenizer.json").write_text("{}"), "cannot load"),
 }
 

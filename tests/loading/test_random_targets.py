@@ -17,6 +17,7 @@ from engine.cli.report import print_report
 from engine.core.errors import PhotofinishError, RaceError, UsageError
 from engine.core.spec import RANDOM
 from engine.kernels.cuda.kernels import CudaKernels
+from engine.kernels.processor import free_bytes
 from engine.kernels.torch import Kernels
 from engine.layers.published import quantised, refusal
 from engine.loading import random_targets
@@ -209,3 +210,19 @@ def test_blocks_that_torch_keeps_and_does_not_use_are_free(monkeypatch):
     for name, value in figures.items():
         monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
     assert CudaKernels(torch.device("cuda", 0), None).free_bytes() == (7 + 60 - 2) << 30
+
+
+V2, V1 = "sys/fs/cgroup/memory", "sys/fs/cgroup/memory/memory"
+UNLIMITED = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:       4 kB\n", f"{V2}.max": "max", f"{V2}.current": "5"}
+IN_V2 = {f"{V2}.max": "5000", f"{V2}.current": "4000", f"{V2}.stat": "anon 1\ninactive_file 1500\n"}
+IN_V1 = {f"{V1}.limit_in_bytes": "5000", f"{V1}.usage_in_bytes": "4000", f"{V1}.stat": "total_inactive_file 1500\n"}
+
+
+@pytest.mark.parametrize(("files", "free"), [({}, 4096), (IN_V2, 2500), (IN_V1, 2500)])
+def test_memory_ends_where_a_containers_limit_ends(files, free, tmp_path):
+    """A model larger than a container would be begun, and the process be killed without a word."""
+    assert free_bytes(tmp_path) > 10**18
+    for name, content in {**UNLIMITED, **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert free_bytes(tmp_path) == free

@@ -16,15 +16,7 @@ from engine.core.errors import RaceError, UnsupportedModel, UsageError
 from engine.kernels.cpu.kernels import CpuKernels
 from engine.kernels.torch import Kernels
 from engine.layers.attention import caches
-from engine.layers.published import (
-    NEVER_ALONE,
-    WRITES,
-    cache_bytes,
-    num_parameters,
-    quantised,
-    refusal,
-    unpacking,
-)
+from engine.layers.published import NEVER_ALONE, WRITES, cache_bytes, num_parameters, quantised, refusal, unpacking
 from engine.loading.loading import load
 from engine.loading.sources import find
 from engine.runner.prepare import prepare
@@ -152,10 +144,7 @@ EXPECTED = {
     "state-spaces/mamba-2.8b-hf": "no attention",
     "google-bert/bert-base-uncased": NO_TEXT,
 }  # what each architecture is refused for; "" where it is not
-QUANTISED = {
-    "Qwen/Qwen3-8B-AWQ": "awq",
-    "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4": "gptq",
-}
+QUANTISED = {"Qwen/Qwen3-8B-AWQ": "awq", "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4": "gptq"}
 SERVED = [name for name, why in EXPECTED.items() if not why]
 SIZED = [*SERVED, "google/gemma-2-9b-it"]
 

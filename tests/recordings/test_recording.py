@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,7 @@ def test_a_recording_survives_its_bytes(recording):
     nobody can change one part of what was read without the others."""
     read = recordings.checked(json.dumps(recording).encode())
     assert read == recording and list(read) == list(recording)
+    assert recordings.checked(gzip.compress(json.dumps(recording).encode())) == recording
     assert [to_json(event) for event in read.events] == recording["events"]
     assert races.recording(read.spec, recording["prompt"]["token_ids"], read.events) == recording
     with pytest.raises((TypeError, AttributeError)):

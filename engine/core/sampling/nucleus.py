@@ -12,8 +12,7 @@ from torch import Tensor
 from ..errors import NOT_NUMBERS, RaceError
 
 NUCLEUS_FIRST = 1024
-# The integer weight of a row's largest score. The sum of 2**22 such weights still fits int64. A score more than
-# 28.5 below the largest weighs 0.
+# The integer weight of a row's largest score: 2**22 of them fit int64. A score 28.5 below it weighs 0.
 UNIT = 2.0**40
 LEAST = -(2**31)
 
@@ -43,8 +42,7 @@ def kept_by_top_p(scores: Tensor, p: float) -> Tensor:
 
 
 def _threshold_by_bisection(scores: Tensor, probs: Tensor, p: float) -> Tensor:
-    """The largest value t of `scores` with mass of {score >= t} at least p: for flat distributions, where one would
-    have to sort."""
+    """The largest t of `scores` with mass of {score >= t} at least p: for flat distributions, without sorting."""
     low, high = float(scores[scores > -torch.inf].min()), float(scores.max())
     while low < (middle := (low + high) / 2) < high and high - low > 1e-6 * max(1.0, abs(high)):
         if float(probs[scores >= middle].sum()) >= p:

@@ -21,8 +21,7 @@ from .noise import best_columns, first_argmax, gumbel, gumbel_rows, keys_of, spl
 from .nucleus import kept_by_top_k, kept_by_top_p, nucleus_rows
 
 MAX_NOISE = 22.9  # more than any Gumbel noise here: the smallest uniform, 2**-33, gives 22.88
-# Tokens this close to the best, in logits, get their noise first: the best score among them bounds which others can
-# win.
+# Tokens this close to the best, in logits, get their noise first: their best score bounds which others can win.
 NEAR = 4.0
 # Logarithms are taken of a multiple of this many numbers: a remainder that does not fill a vector may get other bits.
 VECTOR = 64

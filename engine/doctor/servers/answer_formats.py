@@ -45,8 +45,7 @@ TOOL = {
 CHOICES = ("auto", "required")  # values of `tool_choice`; vLLM refuses the first without --enable-auto-tool-choice
 MAX_TOKENS, TIMEOUT_S = 96, 30.0
 OFF = "Turn speculation off for such requests, and report it to the server's developers"
-# (server, what the question is about) -> whether the answer fits; None if its length was not enough to tell. Raises
-# RemoteError.
+# (server, subject) -> whether the answer fits; None if it was too short to tell. Raises RemoteError.
 Try = Callable[[Server, str], Awaitable[bool | None]]
 
 

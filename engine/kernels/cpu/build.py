@@ -28,8 +28,7 @@ FOLDER = Path(__file__).resolve().parent
 COMPILERS = ("cc", "gcc", "clang")
 # Only explicit fused multiplications: the same expression compiled twice must give the same bits.
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-ffp-contract=off", "-c")
-# Instruction sets, the best first; one complete set is enough. `vectors.h` implements every name for both; some files
-# need the first.
+# Instruction sets, the best first; one suffices. `vectors.h` has every name for both; some files need the first.
 NEEDED = {"AVX-512": ("avx512f", "avx512bw", "avx512vl", "avx512dq"), "AVX2 and FMA": ("avx2", "fma")}
 OFF = "PHOTOFINISH_NATIVE"
 COMPILE_S = 120.0
@@ -152,8 +151,7 @@ def _kept(command: list[str]) -> tuple[Path, str]:
 
 
 def _is_whole(path: Path, key: str) -> bool:
-    """Whether the file is what `_compile` wrote for this key. Loading anything else could end the process: a missing
-    page of a truncated file is a SIGBUS."""
+    """Whether the file is what `_compile` wrote for this key: a missing page of a truncated one is a SIGBUS."""
     if not path.exists():
         return False
     data = path.read_bytes()
@@ -168,9 +166,8 @@ def _digest(key: str, library: bytes) -> bytes:
 
 
 def _compile(command: list[str], key: str, path: Path) -> None:
-    """Two processes may do this at once: the file appears whole. It is linked without the compiler's own thread
-    library, which would be a second one. Its digest is appended, where a loader does not look, so one move brings
-    both."""
+    """Two processes may do this at once: the file appears whole, its digest appended where no loader looks. It is
+    linked without the compiler's own thread library, which would be a second one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         sources = sorted(FOLDER.glob("*.c"))

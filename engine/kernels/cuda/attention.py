@@ -22,8 +22,7 @@ STAGES = tl.constexpr(3)  # one more than the blocks loaded ahead
 NO_WINDOW = 2**30
 BLOCK = 8192  # values of keys that a program reads at a time at most, and as many of values: 16 kB each
 MOST_COLUMNS = 64
-# Splits are as long as this number of programs allows when all columns are seen: about one per multiprocessor of an
-# H200.
+# Splits are as long as so many programs allow when all columns are seen: one per multiprocessor of an H200.
 PROGRAMS = 128
 MOST_BLOCKS = 16
 # The unit of strides: the compiler then knows that rows are aligned, without a binary for every stride.

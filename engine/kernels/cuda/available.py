@@ -13,12 +13,10 @@ import torch
 
 from ...core.errors import RaceError, in_a_line
 
-# Environment: 0 for torch's own kernels everywhere; 1 to run Triton's on the CPU too if TRITON_INTERPRET is 1: very
-# slowly, to try them out.
+# Environment: 0 for torch's kernels everywhere; 1 to try Triton's on the CPU too, slowly (TRITON_INTERPRET=1).
 SWITCH = "PHOTOFINISH_TRITON"
 DTYPES = (torch.bfloat16, torch.float16)
-# Rows of a step on these kernels: one tile of the tensor cores. Any smaller number takes the same path, so a row's bits
-# do not depend on the width.
+# Rows of a step on these kernels: one tile of the tensor cores, so a row's bits do not depend on the width.
 MOST_ROWS = 16
 LEAST_CAPABILITY = (8, 0)  # what the device must have: asynchronous copies and bfloat16 products
 # Parts that can be left out separately. A decoder, a whole layer in few launches, needs all the parts before it.

@@ -22,16 +22,13 @@ from ...layers.delta_rule import DeltaLayer
 from ...layers.layers import is_stock
 from .runtime import MOST_ROWS, rounded, stored
 
-# transformers' classes that do just this: RMS norm in float32, rounded, times the weight, rounded, times silu(z) in
-# float32, rounded.
+# transformers' classes that do just this: RMS norm in float32, rounded, * weight, rounded, * silu(z), rounded.
 NORMS = {"Qwen3NextRMSNormGated", "Qwen3_5RMSNormGated", "Qwen3_5MoeRMSNormGated"}
 ACTIVATIONS = {"SiLU", "SiLUActivation"}
 BLOCK = 32  # values of a head per program: with 32 heads of 128 that is 128 programs, of 16 kB of state each
-# With twice as many threads as a head has keys, the compiler reads q and k straight to where the state's rows are, and
-# the loop avoids shared memory.
+# With two threads per key of a head, q and k are read to where the state's rows are, without shared memory.
 WARPS = 8
-# Numbers after a token's q, k and v in scratch memory: the decay, the gate of the write, and two that keep rows
-# aligned.
+# Numbers after a token's q, k and v in scratch memory: decay, the write's gate, and two that align rows.
 GATES = 4
 LEAST_DIM = 16
 ROUNDING = {"enable_fp_fusion": False}  # compiler options of the kernels

@@ -40,8 +40,7 @@ class Config:
         return 2 * (self.num_stages - 1) * ((2 if gated else 1) * self.block_n + MOST_ROWS) * self.block_k
 
 
-# The best guess first. Wide tiles read the rows less often, narrow ones are more programs; all have some 40 to 100 kB
-# of weights in flight in an SM.
+# The best guess first. Wide tiles read rows less often, narrow ones are more programs; 40 to 100 kB are in flight.
 PLAIN, GATED, HEAD = (
     [Config(*sizes) for sizes in group]
     for group in (

@@ -157,9 +157,9 @@ async def _level(
 def _compared(
     plan: Plan, start: int, endpoint: Endpoint, first: Mapping[int, int | None], texts: Mapping[int, int | None]
 ) -> Row:
-    """num_compared, num_same_text: of the questions that both this lane and the first one answered, at least one of
-    them with a text; other_prompts: the numbers of the prompts whose answers differ, see `Plan.numbers`, at most
-    MAX_OTHER. None for the first lane itself, for another model, and where nothing can be compared."""
+    """num_compared, num_same_text: of the questions that both this lane and the first one answered, one of them with a
+    text; other_prompts: numbers of prompts (`Plan.numbers`) whose answers differ. None for the first lane itself, for
+    another model, and where nothing can be compared."""
     alike = {index: are_alike(first[index], texts[index]) for index in first.keys() & texts.keys()}
     both = [index for index, same in alike.items() if same is not None]
     if endpoint is plan.endpoints[0] or endpoint.model != plan.endpoints[0].model or not both:

@@ -21,8 +21,7 @@ from .pays_words import LEAST, NO_RACE, is_lane, no_server, reason, says
 from .rows import Row, gain_at, outcome
 
 SHIP, DO_NOT_SHIP, UNCLEAR = "ship", "do not ship", "unclear"
-# This engine's best k is a fixed one, rather than auto, if it is computed to be this many times as fast as simulated
-# auto.
+# This engine's best k is fixed, not auto, if it is computed to be this many times as fast as simulated auto.
 WORTH_A_K = 1.02
 RESAMPLES, SEED = 5000, 0
 
@@ -118,9 +117,8 @@ def _numbers(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """The summary of one drafter. computed: the median speed-up of each k that was computed on every prompt
-    whose race did not fail.
-    without_loops: the verdict on prompts whose texts do not loop."""
+    """The summary of one drafter. computed: the median speed-up of each k computed on every prompt whose race did
+    not fail. without_loops: the verdict on prompts whose texts do not loop."""
     kinds = dict.fromkeys(row.kind for row in rows)
     known = [row for row in rows if row.computed and not row.fault]
     ks = [k for k in (known[0].computed if known else ()) if all(k in row.computed for row in known)]
