@@ -21,9 +21,9 @@ from .delta_rule import DeltaLayer, in_lanes, of_four, of_one
 from .modules import replace_modules
 from .step import StepState
 
-# transformers' classes that do just this: project, norm queries and keys if so, turn halves of heads, attend, project.
+# transformers' classes that do just this: project, norm queries and keys (some), turn halves of heads, attend, project.
 ATTENTION = {"Gemma3Attention", "LlamaAttention", "MistralAttention", "Qwen2Attention", "Qwen3Attention"}
-# Classes that also gate the attended values, beside each query's projection, and may turn a part of each head.
+# Classes that also gate the attended values, by gates projected with the queries, and may turn a part of each head.
 GATED = {"Qwen3_5Attention"}
 WINDOW_IN_CONFIG = {"MistralAttention"}
 MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
