@@ -221,8 +221,7 @@ def num_tokens_of(done: Sequence[Step]) -> int:
 
 
 def _untimed(done: Sequence[Step]) -> Sequence[Step]:
-    """The first steps of a server's lane, which arrived with its first text: their time belongs to the prefill. A lane
-    with known widths has none."""
+    """The first steps of a server's lane, which came with its first text: their time is the prefill's."""
     first = next((i for i, step in enumerate(done) if step.seconds > 0 or step.width is not None), len(done))
     return done[:first]
 

@@ -117,8 +117,7 @@ def measure(
 
 
 def _steps(bench: Bench, peers: Peers, raced: Sequence[OurRace]) -> dict[str, Any]:
-    """The cost of single steps, in the report's words: by width, ours and the stock model's, and relative to the
-    memory's bandwidth."""
+    """Single steps' costs in the report's words: by width, ours, the stock model's, against memory's bandwidth."""
     loaded, size, progress = bench.loaded, bench.size, bench.progress
     progress("measuring a bare step at every width", None)
     length = statistics.mode(race.cache_length for race in raced)

@@ -67,8 +67,7 @@ def ready_with_stock(loaded: LoadedModel, progress: Progress = silent) -> PreTra
 
 
 class _FirstTokens(StoppingCriteria):
-    """Never stops anything: records when the first step of a `generate` was done, and the length of the sequence
-    then."""
+    """Never stops: records when the first step of a `generate` was done, and the sequence's length then."""
 
     def __init__(self, synchronize: Callable[[], None]) -> None:
         self._synchronize = synchronize

@@ -53,8 +53,7 @@ def marked(step: Step) -> list[tuple[str, str]]:
 
 
 def _likeliest(step: Step) -> list[int]:
-    """The numbers of the drafted tokens from the accepted ones to a leaf, each the likeliest to follow the one before,
-    or the first where chances are unknown."""
+    """The drafted tokens from the accepted ones to a leaf: each the likeliest there, or the first of unknown chance."""
     path: list[int] = []
     row, follows = (step.kept[-1] + 1 if step.kept else 0), step.follows
     while after := [i for i, before in enumerate(follows) if before == row]:

@@ -105,8 +105,7 @@ class NgramDrafter(Drafter):
         return 0, []
 
     def _most_alike(self, starts: list[int]) -> list[int]:
-        """The positions, most recent first, ordered by how many distinct tokens their neighbourhoods share with the
-        text's end."""
+        """The positions, by how many distinct tokens around them are around the text's end too; recent ones first."""
         if len(starts) < 2:
             return starts
         here = set(self._ids[-NEIGHBOURHOOD:])
@@ -132,8 +131,7 @@ class NgramDrafter(Drafter):
 
 
 class _Chain:
-    """For every position with a token, the earlier positions that follow the same `length` tokens, most recent
-    first."""
+    """For every position with a token, the earlier ones that follow the same `length` tokens, most recent first."""
 
     def __init__(self, length: int) -> None:
         self.length = length

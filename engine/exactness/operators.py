@@ -96,8 +96,7 @@ def split(groups: list[tuple[int, ...]], at_width: Callable[[int], Tensor]) -> l
 
 
 def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Tensor:
-    """`call` on [1, width, in] for all of `rows` [n, in], `width` at a time, the last block padded with the first row;
-    [n, out]."""
+    """`call` on all of `rows` [n, in], as [1, width, in], the last padded with the first row; [n, out]."""
     missing = -len(rows) % width
     full = torch.cat([rows, rows[:1].expand(missing, -1)]) if missing else rows
     return torch.cat([call(full[None, i : i + width])[0] for i in range(0, len(full), width)])[: len(rows)]

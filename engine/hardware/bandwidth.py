@@ -178,8 +178,7 @@ def _measure(
     seconds: Callable[[Callable[[], Any]], float],
     began: float,
 ) -> Bandwidth:
-    """Run all kernels in turn until the time since `began` is used up; if that is before all have run, those that have
-    count. Failing ones are left out."""
+    """Run the kernels in turn until the time since `began` is used up. Failing ones are left out."""
     best: dict[str, float] = {}
     left = dict(readers)
     for _ in range(ROUNDS):

@@ -140,8 +140,7 @@ class DeltaLayer(nn.Module):
         return in_lanes(self.activation, sum(others, start=first).to(mixed.dtype))
 
     def _normalized(self, x: Tensor) -> Tensor:
-        """Float32 [n, 2 * key_heads * key_dim] -> [n, 2 * value_heads, key_dim], of length 1; a key head serves
-        consecutive value heads."""
+        """Float32 [n, 2 * key_heads * key_dim] -> [n, 2 * value_heads, key_dim], of length 1."""
         s = self.shape
         heads = x.reshape(-1, 2 * s.num_key_heads, s.key_dim)
         heads = heads * torch.rsqrt((heads * heads).sum(-1, keepdim=True) + 1e-6)

@@ -106,8 +106,7 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
 
 
 def _with_good_parts(plain: Prepared, kernels: Kernels, ids: list[int], progress: Progress) -> Kernels:
-    """The kernels without parts that are wrong or slow here, or the next rung down if none is left. Nothing is tried if
-    torch's own steps cannot be captured."""
+    """The kernels without parts that are wrong or slow here, or the next rung down if none is left."""
     parts = kernels.parts(plain.model)
     try:
         _check_graph(replace(plain, kernels=kernels.without(dict.fromkeys(parts, "not tried yet"))), ids)
@@ -133,8 +132,7 @@ def lowered(prepared: Prepared, why: str) -> Prepared | None:
 
 
 def _lower(model: PreTrainedModel, kernels: Kernels, why: str) -> Kernels | None:
-    """`Kernels.lower`, for a model without them. If the device is lost, parts that had to be tried stay off on this
-    machine."""
+    """`Kernels.lower`, for a model without them. If the device is lost, what had to be tried stays off here."""
     try:
         return kernels.lower(why)
     except RaceError:

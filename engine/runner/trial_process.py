@@ -67,8 +67,7 @@ def trial(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _what_is_wrong(prepared: Prepared) -> str:
-    """What is wrong with the kernels in the model; "" if they agree with torch's. Raises OutOfMemoryError, which is not
-    their fault."""
+    """What is wrong with the kernels in the model; "" if they agree with torch's. Raises OutOfMemoryError."""
     try:
         check_agreement(prepared)
         _check_choice(prepared)
@@ -100,8 +99,7 @@ def _on(bare: Prepared, kernels: Kernels) -> Iterator[Prepared]:
 
 @torch.inference_mode()
 def _check_choice(prepared: Prepared) -> None:
-    """Raises RaceError for tokens that torch would not choose from the same rows; any of several that are equally good
-    but for rounding is right."""
+    """Raises RaceError for tokens that torch would not choose from the same rows, apart from rounding."""
     vocab = prepared.vocab_size
     rows = 3 * torch.randn(ROWS, vocab, generator=torch.Generator().manual_seed(0))
     rows[0, vocab // 2] = torch.nan

@@ -205,8 +205,7 @@ class TorchRace:
         )
 
     def _explain(self, a: Lane, b: Lane, position: int, tokens: tuple[int, int]) -> Difference:
-        """Compute the row at `position` again in both lanes, from their own caches at their own widths, and measure how
-        close the choice was."""
+        """Compute the row at `position` again in both lanes, each as it did: how close was the choice?"""
         rows, widths = [], (width_at(a.steps, position), width_at(b.steps, position))
         for lane, width in zip((a, b), widths, strict=True):
             last = [self.prompt.token_ids[-1], *(t for step in lane.steps for t in step.token_ids)][position]

@@ -145,8 +145,7 @@ def _probabilities(logits: Tensor) -> Tensor:
 
 
 def _some_words(p: Tensor, seed: int) -> tuple[Tensor, Tensor] | None:
-    """Columns of p [..., vocab] and how many words each stands for, both [NUM_CERTAIN + NUM_DRAWN]; None if p has no
-    more columns than that."""
+    """Columns of p [..., vocab], and the words each stands for: [NUM_CERTAIN + NUM_DRAWN]; None if p has no more."""
     vocab_size = p.shape[-1]
     if vocab_size <= NUM_CERTAIN + NUM_DRAWN:
         return None
@@ -169,8 +168,7 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _against(p: Tensor, logits: Tensor, weights: Tensor) -> tuple[Tensor, Tensor | None]:
-    """p, and the logits of q [..., vocab] -> the mean loss of rows by their weights [...], and 1 - TV [...] without
-    gradients."""
+    """p, logits of q [..., vocab] -> the mean loss by the rows' weights [...]; 1 - TV [...] without gradients."""
     weights = weights / weights.sum().clamp(min=1e-9)
     with torch.autocast(logits.device.type, enabled=False):
         loss = _Distance.apply(logits, p, weights)

@@ -108,8 +108,7 @@ def members(race: TorchRace, progress: Progress = silent) -> dict[str, Any]:
 
 
 def _with_served(race: TorchRace) -> list[Query]:
-    """The queries of the race, and chains of what servers can run of its drafters, as they draft them, as far as all
-    can be read again."""
+    """The queries of the race, and chains as servers draft them, as far as all can be read again."""
     queries = queries_of(race.spec)
     (baseline,) = race.spec.named(BASELINE)
     size = sum(len(step.token_ids) for step in race.lanes[baseline].steps) * max(race.widths.plan.step_widths)

@@ -43,8 +43,7 @@ def kept_by_top_p(scores: Tensor, p: float) -> Tensor:
 
 
 def _threshold_by_bisection(scores: Tensor, probs: Tensor, p: float) -> Tensor:
-    """The largest value t of `scores` with mass of {score >= t} at least p: for flat distributions, where one would
-    have to sort."""
+    """The largest value t of `scores` with mass of {score >= t} at least p, without sorting."""
     low, high = float(scores[scores > -torch.inf].min()), float(scores.max())
     while low < (middle := (low + high) / 2) < high and high - low > 1e-6 * max(1.0, abs(high)):
         if float(probs[scores >= middle].sum()) >= p:

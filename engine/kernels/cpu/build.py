@@ -152,8 +152,7 @@ def _kept(command: list[str]) -> tuple[Path, str]:
 
 
 def _is_whole(path: Path, key: str) -> bool:
-    """Whether the file is what `_compile` wrote for this key. Loading anything else could end the process: a missing
-    page of a truncated file is a SIGBUS."""
+    """Whether the file is what `_compile` wrote for this key: a page that is missing would be a SIGBUS."""
     if not path.exists():
         return False
     data = path.read_bytes()

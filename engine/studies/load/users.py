@@ -83,8 +83,7 @@ async def is_up(endpoint: Endpoint) -> bool:
 
 
 async def _open(client: httpx.AsyncClient, endpoint: Endpoint) -> bool:
-    """Open a keep-alive connection by a request that costs a server nothing. A failure here happens again, and is
-    counted, when the question is asked."""
+    """Open a keep-alive connection by a request that costs a server nothing. A failure here is counted later."""
     try:
         async with asyncio.timeout(CONNECT_S):
             await client.get(f"{endpoint.url}/models", headers=endpoint.headers())
