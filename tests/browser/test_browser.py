@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shlex
 from hashlib import sha256
 from typing import Any
@@ -105,7 +106,7 @@ def test_stop_is_stop_and_buttons_look_as_they_are(visit: Any) -> None:
 
 def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab: Any) -> None:
     """A click shows that prompt's own recorded race, and races it with its settings; its sentence goes when the prompt
-    is edited, and the board goes on naming the prompt that was raced."""
+    is edited, and the board goes on naming the prompt that was raced. Undo brings back the prompt that it replaced."""
     presets = {preset.name: preset for preset in load_presets()}
     tab.emulate_media(reduced_motion="no-preference")
     for name in ("SQL", "Story"):
@@ -131,6 +132,10 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
         edit()
         tab.wait_for_selector(".page-expect", state="hidden")
     assert words(tab, "titleName") == "Hungarian"
+    example(tab, "Hungarian")
+    tab.wait_for_selector(".page-expect", state="visible")
+    tab.locator(PROMPT).press("Control+z")
+    assert tab.input_value(PROMPT) == "pasted, not typed"
 
 
 def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
@@ -258,6 +263,9 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     assert checked(saved(other))["spec"]["lanes"][-1]["rule"] == "rejection"
     first, second = ([step[2] for step in page.evaluate(TOKENS) if step[0] == "baseline"] for page in (tab, other))
     assert first == second
+    other.goto(re.sub("prompt=[^&]*", "prompt=Twice", found["link"]))
+    other.wait_for_function("box => document.querySelector(box)?.value === 'Twice'", arg=PROMPT)
+    loaded(other, "model")
     choose_odds(other)
     other.click('text="SQL"')
     other.wait_for_function("document.querySelector('input[value=coupled]').checked")

@@ -280,13 +280,16 @@ SMALL = """() => [...document.querySelectorAll("button, a[href], summary, input,
     const option = ["checkbox", "radio"].includes(node.type) && node.closest("label");
     const { width, height } = (option || node).getBoundingClientRect(), seen = { visibilityProperty: true };
     const skipped = ".pf-sr, .pf-text, .wrap-inner, .js-plotly-plot, footer[aria-label]";      // or inside a larger one
-    return !node.checkVisibility(seen) || node.closest(skipped) || width < 2 || (width >= 44 && height >= 43.9) ? [] :
-      [[node.outerHTML.slice(0, 60), width, height]]; })"""
+    const letters = node.matches("input, select, textarea") ? parseFloat(getComputedStyle(node).fontSize) : 16;
+    return !node.checkVisibility(seen) || node.closest(skipped) || width < 2
+      || (width >= 44 && height >= 43.9 && letters >= 16) ? [] :
+      [[node.outerHTML.slice(0, 60), width, height, letters]]; })"""
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
 def test_fingers(visit: Any) -> None:
-    """A button that a thumb misses, a page that scrolls sideways for it, or a stage that asks for keys."""
+    """A button that a thumb misses, a box into which an iPhone zooms (letters below 16 px), a page that scrolls
+    sideways for it, or a stage that asks for keys."""
     tab = visit(until="race", **PHONE)
 
     def look(where: str) -> None:
