@@ -115,8 +115,7 @@ async def test_jobs_of_one_address_are_few() -> None:
 
 
 def test_a_link_to_the_page_is_shown_as_this_page(server: Any) -> None:
-    """A link in a chat would show Gradio's name and picture; and a server that has other pages be asked for a file at
-    its root."""
+    """A link in a chat shows Gradio's name and picture; a server with other pages is asked for a file at its root."""
     document = httpx.get(server.url).text
     assert document.count("og:title") == 1 and TITLE in document
     assert "og:image" not in document and "twitter:" not in document and 'rel="manifest"' not in document

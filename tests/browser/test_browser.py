@@ -52,8 +52,7 @@ def choose_odds(tab: Any) -> None:
 
 @pytest.mark.smoke
 def test_a_live_race_to_its_verdict_and_its_figures(tab: Any) -> None:
-    """A race without a verdict, without its tables or steps in detail, or with the figures of another one: of the race
-    before, or of a file."""
+    """A race without a verdict, its tables or steps in detail, or with figures of the race before or of a file."""
     tab.click('text="CSV to JSON"')
     settings(tab, Maximum_length="48")
     run_race(tab)

@@ -187,8 +187,7 @@ def test_a_page_whose_race_never_comes_is_seen(browser: Any, server: Any) -> Non
 def test_below_a_path_nothing_is_asked_for_outside_of_it(
     browser: Any, page_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind a proxy, such as a Space's, buttons would address another site: no race, no exported file, no figures, a
-    dead link."""
+    """Behind a proxy, such as a Space's, buttons address another site: no race, file or figures, a dead link."""
     monkeypatch.setenv("GRADIO_ROOT_PATH", "/photofinish")
     with served(page_cache) as server, nginx(BELOW.format(server.url)) as url:
         context = browser.new_context(reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
@@ -212,8 +211,7 @@ def test_below_a_path_nothing_is_asked_for_outside_of_it(
 
 
 def test_eight_tabs_of_a_browser_load_and_say_why_they_wait(browser: Any, server: Any) -> None:
-    """A browser has six connections to an address. Where six tabs raced, the seventh stayed white for as long as that
-    took: 60 s and more."""
+    """A browser has six connections to an address: where six tabs raced, the seventh stayed white for 60 s."""
     context = browser.new_context(reduced_motion="reduce")
     tabs = [context.new_page() for _ in range(8)]
     for number, tab in enumerate(tabs, 1):

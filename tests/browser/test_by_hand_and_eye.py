@@ -159,8 +159,7 @@ def test_every_look_can_be_read(tab: Any, width: int, height: int, scheme: str) 
 
 
 def test_race_and_stop_stay_in_sight(tab: Any) -> None:
-    """On a projector's screen the page scrolled its buttons away when a race began; a box that is cut off where one
-    types, or whose frame is."""
+    """On a projector a race scrolled the buttons away; a box, or its frame, that is cut off where one types."""
     tab.set_viewport_size({"width": 1280, "height": 720})
     tab.evaluate("scrollTo(0, 0)")
     run_race(tab)

@@ -264,8 +264,7 @@ def test_the_picture_says_what_the_board_says(page: Any) -> None:
 
 
 def test_a_clip_shows_the_race_and_its_result(page: Any) -> None:
-    """A video that no browser plays, that takes longer than anybody waits, is too large for a mail, or ends before the
-    result."""
+    """A video that no browser plays, that takes too long, is too large for a mail, or ends before the result."""
     feed(page, SHORT, every=90)
     page.click(".pf-share summary")
     began = time.monotonic()
@@ -367,8 +366,7 @@ def test_an_estimate_is_counted_down_and_then_given_up(open_page: Any) -> None:
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
 def test_a_race_that_ends_while_it_waits_leaves_the_one_that_is_there(page: Any, state: str) -> None:
-    """Stop while one waits would empty the screen; a race that failed as soon as it had the device end without a
-    word."""
+    """Stop while one waits empties the screen; a race that fails with its first frame ends without a word."""
     feed(page, SHORT)
     ended = waiting([None], state, 1)
     ended[0]["status"]["text"] = "The prompt is too long."

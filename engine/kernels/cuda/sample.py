@@ -43,8 +43,7 @@ def _best_of_blocks(
     rows, tokens, keys, values, seconds, places, vocab, num_blocks, temperature,
     GREEDY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """For row i and block j: the best score, the second best, and the best one's column, or NOT_NUMBERS where a score
-    is NaN."""
+    """For row i and block j: the best score, the second best, the best one's column; NOT_NUMBERS for a NaN."""
     row, block = tl.program_id(0), tl.program_id(1)
     columns = block * BLOCK + tl.arange(0, BLOCK)
     present = columns < vocab
