@@ -23,7 +23,7 @@ export const examples = () => [...document.querySelectorAll("[id^=page-example-]
 
 // What a link brings. Its prompt comes after #, so that no server or proxy finds it too long, or writes it down.
 export const link = new URLSearchParams(`${location.search}&${location.hash.slice(1)}`);
-window.addEventListener("hashchange", () => { if (location.hash) location.reload(); });
+window.addEventListener("hashchange", () => { if (location.hash.includes("prompt=")) location.reload(); });
 // True if it brings a prompt: no other prompt's race is shown above it then.
 export const isLinked = () => link.has("prompt");
 
