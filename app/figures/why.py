@@ -65,8 +65,7 @@ def token_origins(recording: Recording, race: Compared) -> Drawn:
 
 
 def _has_steps(recording: Recording, race: Compared) -> bool:
-    """Whether the lane's steps are the model's: what a server sends at once need not be, unless it reports its
-    drafts."""
+    """Whether the lane's steps are the model's: what a server sends at once is, if it reports its drafts."""
     return not recording.on_servers or any(step.num_drafted for step in race.lane)
 
 

@@ -120,8 +120,7 @@ class _Run:
         over(Over(self._request, view, min(now, self._began_at) - self._entered_at, lasted_s))
 
     def _closing(self, why: str) -> list[News]:
-        """Stop the race, because none can go on. A worker that does not end by itself within END_S is left alone, and
-        the visitors see the end that this returns."""
+        """Stop the race, because none can go on. Returns its end, if a worker does not end within END_S."""
         if self._ends_at == math.inf:
             self._ends_at = self._clock() + END_S
             self.worker.stop(why=why)

@@ -182,8 +182,7 @@ async def _process_api(original: Callable[..., Any], **call: Any) -> Any:
 
 
 def _api_info(original: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
-    """The data of the API page, without the prompt's default: Gradio would put its line breaks unescaped into Python
-    string literals."""
+    """The data of the API page, without the prompt's default: Gradio would not escape its line breaks."""
     info = original(*arguments, **more)
     for parameter in info["named_endpoints"]["/race"]["parameters"] if info else ():
         if parameter["parameter_name"] == "prompt":

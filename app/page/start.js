@@ -2,7 +2,7 @@
 // last time. Values of controls in, and out again. Nothing is checked here: a race checks all of it.
 (prompt, chat, drafter, k, temperature, top_p, seed, max_new_tokens, rule, expectation) => {
   const kept = (storage, name) => { try { return storage().getItem(name); } catch { return null; /* forbidden */ } };
-  const link = new URLSearchParams(location.search), linked = link.has("prompt");
+  const link = new URLSearchParams(`${location.search}&${location.hash.slice(1)}`), linked = link.has("prompt");
   const asked = linked ? link : new URLSearchParams(kept(() => sessionStorage, "photofinish.settings") ?? "");
   const number = (name, value) => (asked.get(name)?.trim() && Number.isFinite(Number(asked.get(name))) ?
     Number(asked.get(name)) : value);

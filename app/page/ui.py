@@ -192,8 +192,7 @@ def _component(control: Control) -> Any:
 
 
 def _settings(catalogue: Catalogue, settings: Sequence[Control]) -> dict[str, Any]:
-    """The side panel: every setting with a sentence. Returns its components by name, with the pair's line. The page's
-    own program opens and closes it."""
+    """The side panel: every setting with a sentence. Returns its components by name, with the pair's line."""
     components: dict[str, Any] = {}
     with gr.Sidebar(position="right", open=False, width=380, label="Settings", elem_id="page-panel"):
         gr.HTML(sentences.PANEL_HEAD)

@@ -117,8 +117,7 @@ def _explain(error: BaseException) -> tuple[int, str]:
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Remember SIGINT in addition to raising KeyboardInterrupt, which libraries turn into errors of their own during
-    their imports."""
+    """Remember SIGINT too, since libraries turn a KeyboardInterrupt during their imports into other errors."""
     seen: list[int] = []
 
     def handle(signum: int, frame: FrameType | None) -> None:

@@ -119,8 +119,7 @@ def _tree(rng: random.Random, num_rows: int, num_kept: int) -> tuple[tuple[int, 
 
 
 def _noise(buffers: Sequence[Tensor]) -> Tensor:
-    """Random numbers from which every buffer's context is cut. Drawing separate ones would take seconds for a model of
-    9 billion parameters, and as much memory as its cache."""
+    """Random numbers from which every buffer's context is cut: separate ones cost seconds and a cache's memory."""
     size = max(buffer.numel() for buffer in buffers) + NOISE_STEP * len(buffers)
     return (torch.randn(size, generator=torch.Generator().manual_seed(SEED)) * 0.5).to(buffers[0].device)
 

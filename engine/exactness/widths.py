@@ -87,8 +87,7 @@ def plan(
 
 
 def _promise(classes: WidthClasses, seconds: Mapping[int, float], width: int) -> float:
-    """Grows with the tokens per second of the class's widths up to this one: their product over ASSUMED_ACCEPTANCE,
-    with free drafts."""
+    """Grows with the tokens per second of the class's widths up to this one, over ASSUMED_ACCEPTANCE, drafts free."""
     widths = [w for w in classes.of(width) if w <= width and w in seconds]
     return prod(max(sum(rate**i for i in range(w)) / seconds[w] for w in widths) for rate in ASSUMED_ACCEPTANCE)
 

@@ -99,8 +99,7 @@ def _on(bare: Prepared, kernels: Kernels) -> Iterator[Prepared]:
 
 @torch.inference_mode()
 def _check_choice(prepared: Prepared) -> None:
-    """Raises RaceError for tokens that torch would not choose from the same rows; any of several that are equally good
-    but for rounding is right."""
+    """Raises RaceError for tokens that torch would not choose from the same rows, apart from rounding."""
     vocab = prepared.vocab_size
     rows = 3 * torch.randn(ROWS, vocab, generator=torch.Generator().manual_seed(0))
     rows[0, vocab // 2] = torch.nan

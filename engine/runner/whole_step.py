@@ -97,8 +97,7 @@ class DeviceStep:
         return Acceptance(num_accepted, committed), logits, hidden
 
     def _run(self, width: int) -> tuple[Tensor, Tensor | None, Tensor]:
-        """logits, hidden, and [accepted count, the choice of every row]: int64 [1 + width]. A function of the input
-        alone."""
+        """logits, hidden, and [accepted count, the choice of every row]: int64 [1 + width], of the input alone."""
         ids = self._input.ids(width)
         logits, hidden = self._forward(ids)
         assert logits is not None

@@ -245,8 +245,7 @@ def warm_up(order: Order, lane: Lane) -> None:
 
 
 def _calibrate(order: Order, drafter: AutoDrafter | ByRateDrafter) -> None:
-    """Over random hidden states: a draft costs the same over any, and a prefill is saved. A drafter that fails here
-    fails in its lane as well, which then says so."""
+    """Over random hidden states: a draft costs the same over any. One that fails here says so in its lane."""
     prompt_ids, prepared = order.prompt.token_ids, order.prepared
     size = len(prompt_ids) - 1, len(drafter.hidden_layers) * prepared.shape.hidden_size
     rows = torch.randn(size, generator=torch.Generator().manual_seed(0)).to(prepared.device, prepared.dtype)

@@ -123,8 +123,7 @@ def options_of(race: dict[str, Any]) -> tuple[float, dict[tuple[str, Any], float
 
 
 def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call) -> None:
-    """The command of one system would stand next to the money of another; or the best length in one tab contradict
-    that of the next."""
+    """The command of one system next to the money of another; best lengths that differ between two tabs."""
     kinds, figures = set(), 0
     for seed in range(120):
         race = a_recording(seed)

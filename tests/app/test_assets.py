@@ -65,8 +65,7 @@ def test_a_preset_suits_every_target() -> None:
 
 
 def test_presets_show_both_sides() -> None:
-    """A page that only shows prompts where it wins is an advertisement. And greedy prose of a small model loops, which
-    flatters any n-gram drafter."""
+    """A page of prompts where it wins is an advertisement; greedy prose loops, which flatters n-grams."""
     presets = load_presets()
     assert {preset.kind for preset in presets} == set(KINDS)
     races = [recorded_view(preset.id) for preset in presets]

@@ -48,8 +48,7 @@ def traces(race: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_point_is_the_engines() -> None:
-    """A curve with arithmetic of its own would contradict the engine, or show a raced lane at a speed other than the
-    board's."""
+    """A curve that contradicts the engine, or shows a raced lane at a speed other than the board's."""
     race = recording()
     events, found, drawn = events_of(race), what_if_of(Recording.of(race)), traces(race)
     rate = {lane.name: lane_metrics(events, lane.name).tokens_per_s for lane in spec_of(race).lanes}
@@ -120,8 +119,7 @@ def test_what_cannot_be_drawn_is_said() -> None:
 
 
 def test_without_a_table_of_the_lane_there_is_no_oracle() -> None:
-    """A recording of an older version, which kept tables of a hybrid's parts, could not be drawn; or be compared with
-    the best of one part."""
+    """An older recording, with tables of a hybrid's parts, is not drawn; or compared with the best of one part."""
     race = recording()
     hybrid = race["spec"]["lanes"][2]["drafter"]
     for of in (race["tables"], race["costs"]["draft_s"], race["table_parents"], race["table_chances"]):

@@ -16,8 +16,7 @@ FILES = sorted(path for suffix in ("py", "css", "js", "html") for path in APP.rg
 
 
 def test_every_colour_stands_once() -> None:
-    """A colour written out in a second place, or under a second name, keeps its old value when the first one is
-    changed."""
+    """A colour in a second place, or under a second name, keeps its old value when the first one is changed."""
     found = {path.relative_to(APP): LITERAL.findall(path.read_text(encoding="utf-8")) for path in FILES}
     assert len(found) > 50 and not any(found.values()), found
     own = LITERAL.findall(COLOURS.read_text(encoding="utf-8").lower())

@@ -69,8 +69,7 @@ def test_what_the_page_opens_with_can_be_raced(catalogue) -> None:
 
 
 def test_model_and_guesses_never_contradict_each_other() -> None:
-    """A pair named after one drafter would appear next to another: each target is listed once, and the line below the
-    drafter is about that drafter."""
+    """A pair's name next to another drafter: each target is listed once, the line below is about its drafter."""
     for catalogue in CATALOGUES:
         targets = [catalogue.pair(pair_id).target for _, pair_id in pair_choices(catalogue)]
         assert targets == list(dict.fromkeys(pair.target for pair in catalogue.runnable))
@@ -85,8 +84,7 @@ def test_model_and_guesses_never_contradict_each_other() -> None:
 
 
 def test_a_preset_suits_the_model() -> None:
-    """A tuned model given half a file, or a base model given an order: both write nonsense. A value for a control that
-    was renamed would never arrive."""
+    """A tuned model with half a file, a base model with an order; a value for a control that was renamed."""
     for catalogue, pair in ((CATALOGUES[0], CATALOGUES[0].default), (CATALOGUES[1], BASE), (CATALOGUES[1], TUNED)):
         for preset in catalogue.presets:
             values = preset_values(catalogue, preset, pair)
@@ -99,8 +97,7 @@ def test_a_preset_suits_the_model() -> None:
 
 
 def test_another_model_takes_the_prompt_along_in_its_own_form() -> None:
-    """The model would change and the box keep the other kind's prompt, or the line what was seen of another model. What
-    the visitor wrote stays."""
+    """The model changes and the box keeps the other kind's prompt, or the line another model's; own texts stay."""
     handlers = Handlers(load(LARGE), TorchBackend())
     preset = handlers.catalogue.presets[1]
     to_tuned = handlers.pair(TUNED.id, preset.prompt)

@@ -93,8 +93,7 @@ def test_what_cannot_run_here_is_refused_with_the_reason(
 
 
 def test_a_silent_hub_ends_in_a_sentence_or_the_cache(monkeypatch: Any, tmp_path: Path) -> None:
-    """A dialog that says "One moment." without an end, on a machine without a network; or what was downloaded before
-    could not be named there."""
+    """ "One moment." without an end where there is no network; or what is downloaded cannot be named there."""
     with config_hub(monkeypatch, {"a/target": config("google/gemma-3-1b-it")}) as hub:
         ask_at(monkeypatch, hub.address, tmp_path)
         assert check_own("a/target", "ngram", ROOM)[0].target == "a/target"
@@ -106,8 +105,7 @@ def test_a_silent_hub_ends_in_a_sentence_or_the_cache(monkeypatch: Any, tmp_path
 
 
 def test_a_folder_is_a_model_like_those_of_the_catalogue() -> None:
-    """The owner's model could be named and not raced, with its drafter or another; or the catalogue would lose its
-    own."""
+    """The owner's model is named and not raced, with its drafter or another; or the catalogue loses its own."""
     folder = str(FIXTURES / "trained" / "target")
     backend = EitherBackend("auto", "cpu", False)
     doors, before = Doors(backend), load(Machine())
@@ -240,8 +238,7 @@ def test_what_was_tried_last_races(two: list[Loopback]) -> None:
 
 
 def test_a_key_stays_with_its_server(two: list[Loopback]) -> None:
-    """Without a key in the form, the last one would go to whatever server is named next; or it would have to be typed
-    again for every correction."""
+    """A form without a key sends the last one to the next server; or asks for it again at every correction."""
     doors = Doors(EitherBackend("auto", "cpu", False))
     tried(doors, two[0].url)
     for each in two:
@@ -286,8 +283,7 @@ def test_what_cannot_be_tried_is_refused_without_it(asked: dict[str, Any], words
 
 
 def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
-    """Choosing servers would race something else; or a study of them claim bits, lengths or drafts that no server
-    told."""
+    """Choosing servers races something else; or a study claims bits, lengths or drafts that no server told."""
     backend, base = EitherBackend("auto", "cpu", False), load(Machine())
     doors = Doors(backend)
     with pytest.raises(UsageError, match=NO_SERVERS):

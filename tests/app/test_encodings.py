@@ -41,8 +41,7 @@ KINDS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_windows_has_saved_says_the_same(kind: str, tmp_path: Path) -> None:
-    """An operator whose limits, or a visitor whose race, went through Notepad, Excel or PowerShell would be told that
-    the file is none."""
+    """Limits, or a race, that went through Notepad, Excel or PowerShell would be refused as no such file."""
     name, text, read = KINDS[kind]
     path = tmp_path / name
     path.write_bytes(text.encode())

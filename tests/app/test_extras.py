@@ -35,8 +35,7 @@ def sent(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @in_loop
 async def test_the_end_is_shown_before_anything_is_made() -> None:
-    """Numbers and verdict would wait for tables that nobody opened, the recording be sent twice, or a visitor's leaving
-    go unnoticed meanwhile."""
+    """Numbers and verdict wait for tables; the recording is sent twice; a visitor's leaving goes unnoticed."""
     backend = asking(25)
     stage, frames = Stage(backend), list[dict[str, Any]]()
     async with aclosing(stage.frames("a", "at a", ORDER)) as source:

@@ -60,8 +60,7 @@ async def in_parts(size: int, part: int = 1_000) -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize("root", ["", "/below"])
 def test_the_routes_that_the_page_uses_are_all_there_are(gate, inside, root) -> None:
-    """Gradio has 60 routes, some of which write files of any size to disk. Behind a proxy with a root path, the page's
-    own routes would be refused too."""
+    """Gradio has 60 routes; some write files of any size. Below a root path the page's own would be refused too."""
     for method, paths in USED.items():
         for path in paths.split():
             for asked in {path, root + path}:
@@ -95,8 +94,7 @@ def nested(value: Any, escaped: int) -> str:
 @pytest.mark.parametrize("text", ['"', "\\", '\\"', '\\\\"[', "[]", "é\\", "😀", '{"a": ["\\""]}'])
 @pytest.mark.parametrize("escaped", [0, 1, 3])
 def test_what_is_inside_strings_is_not_counted(gate, text, escaped) -> None:
-    """A recording is one string full of quotes, brackets and backslashes: miscounted, it would be refused, or hide a
-    slow structure behind it."""
+    """A recording is a string of quotes and brackets: miscounted, it is refused, or hides a slow structure."""
     sent = nested(text, escaped) * 20_000
     body = json.dumps({"order": {"saved": sent}}).encode("utf-8", "surrogatepass")
     assert call(gate, "POST", STREAM, body).status_code == 200

@@ -113,8 +113,7 @@ async def test_jobs_of_one_address_are_few() -> None:
 
 
 def test_a_link_to_the_page_is_shown_as_this_page(server: Any) -> None:
-    """A link in a chat would show Gradio's name and picture; and a server that has other pages be asked for a file at
-    its root."""
+    """A link in a chat shows Gradio's name and picture; a server with other pages is asked for a file at its root."""
     answer = httpx.get(server.url)
     document = answer.text
     assert answer.headers["content-encoding"] == "gzip"  # else a megabyte, for each visit

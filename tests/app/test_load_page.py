@@ -57,8 +57,7 @@ class Page:
 
 
 def test_a_study_of_servers_waits_and_stops() -> None:
-    """A race among a study's requests would measure both; a stopped study that keeps the servers, or loses the levels
-    that it finished."""
+    """A race among a study's requests; a stopped study that keeps the servers, or loses its finished levels."""
     with serving(server := Scheduled(0.05)) as url:
         page = Page(server, url)
 

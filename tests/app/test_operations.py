@@ -95,8 +95,7 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 def test_what_is_not_allowed_is_not_shown_and_cannot_be_called(page: Server) -> None:
-    """A visitor would fill in a dialog and then be refused; or whoever calls the page from a program would have what
-    its operator forbade."""
+    """A visitor fills in a dialog and is refused; or a program is given what the page's operator forbade."""
     config = httpx.get(f"{page.url}/config").json()
     props = [component["props"] for component in config["components"]]
     parts = {each.get("label") or each.get("elem_id"): each for each in props}
@@ -164,8 +163,7 @@ def test_an_audience_gets_the_pages_address(page: Server) -> None:
 
 
 def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
-    """A balancer would send visitors to a page whose model cannot be loaded, or none to one where somebody tried
-    another model."""
+    """A balancer sends visitors to a page without a model, or none to one where somebody tried another model."""
     for status, ready, reason in (
         (None, False, "Finding out what this machine can run."),
         (ModelStatus("the default", "loading", "reading the weights"), False, "Reading the weights."),
@@ -201,8 +199,7 @@ def test_several_visitors_at_once_lose_nothing_and_wait_their_turn(page: Server,
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such arenas")
 def test_threads_share_their_freed_memory(page: Server) -> None:
-    """With an arena of malloc for each of its threads, a page keeps what each race has freed: 428 MB in ten minutes
-    with fifty visitors."""
+    """With an arena of malloc for each thread, a page kept what races freed: 428 MB in ten minutes of 50 visitors."""
     assert page.visitor("of-memory").race(pair="command-line")[-1]["state"] == "finished"
     maps = [line.split()[:2] for line in Path(f"/proc/{page.process.pid}/maps").read_text().splitlines()]
     rooms = [(*(int(end, 16) for end in room.split("-")), access) for room, access in maps]

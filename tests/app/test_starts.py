@@ -55,8 +55,7 @@ def test_every_form_of_an_address_races(host, asked, whole, page_cache, monkeypa
 
 
 def test_a_start_in_which_no_race_could_run_is_refused() -> None:
-    """`gradio app.py` runs the program a second time, in a thread, which replaced the page before its model was
-    loaded."""
+    """`gradio app.py` runs the program again, in a thread, and replaced the page before its model was loaded."""
     command = [sys.executable, "-c", "from gradio.cli import cli; cli()", "app.py"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stderr == "app.py: `gradio app.py` would run this program twice; start it with `python app.py`\n"

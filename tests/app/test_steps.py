@@ -152,8 +152,7 @@ def test_where_a_trees_guess_came_from(pure: Call) -> None:
 
 
 def test_a_sampled_pick_is_called_drawn_and_a_copys_odds_are_told_under_rejection(pure: Call) -> None:
-    """A less likely token "picked" against a likelier guess, without a reason; odds of a drafter whose q is unknown, or
-    other odds than the recording's."""
+    """A less likely token "picked" without a reason; odds where q is unknown, or other than the recording's."""
     assert all("at random" not in told["why"] and not any(told["odds"]) for told in pure(WALK, GREEDY))
     whys = [told["why"] for told in pure(WALK, SAMPLED) if told["why"]]
     assert whys and all("drawn at random at temperature 0.9, is " in why for why in whys)

@@ -30,8 +30,7 @@ RACE = fixed_race()
 
 
 def test_frames_keep_their_rate() -> None:
-    """Twenty a second at most, and one now and then when nothing happens, or a visitor who left would never be
-    noticed."""
+    """Twenty a second at most; and one now and then, or a visitor who left would never be noticed."""
 
     async def run() -> list[float]:
         times, stage = [], Stage(StagedBackend(RACE, step_s=0.03, prepare_s=0.6))
@@ -129,8 +128,7 @@ class ReadingBackend(StagedBackend):
 
 
 def test_a_long_prompt_shows_how_much_of_it_is_read() -> None:
-    """The page would say that the race runs and show nothing for seconds, or a running race look as if it were prepared
-    again."""
+    """A race that runs and shows nothing for seconds, or looks as if it were prepared again."""
     lanes = {event.lane for event in events_of(RACE)}
     frames = asyncio.run(watch(Stage(ReadingBackend(RACE)), "a"))
     reading = [frame["status"] for frame in frames if frame["state"] == "preparing" and frame["status"]["share"] == 0.5]

@@ -65,7 +65,6 @@ RECORDED = {"race": "r", "seq": 0, "state": "finished", "ribbon": "RECORDED"}
     ],
 )
 def test_where_a_frame_belongs(frame, screen, place) -> None:
-    """Another race's frames would write into the one on the screen, a race be shown twice or not at all, or one that
-    only waits clear the screen."""
+    """Frames of another race in the one on the screen; a race shown twice or never; one that waits clears it."""
     with pure_js("board/place.js") as pure:
         assert pure("placeOf", frame, SCREEN | screen) == place

@@ -91,8 +91,7 @@ STEP = """events => events.map(step => [keptOf(step), rowsOf(step), followsOf(st
 @given(recorded=recordings(), seed=st.integers(0, 99))
 @example(recorded=SHORT, seed=1)
 def test_a_step_of_the_page_is_the_engines(pure: Call, recorded: dict[str, Any], seed: int) -> None:
-    """A tree read along another path: tokens marked as kept that were not, or a struck one that nobody proposed
-    there."""
+    """A tree read along another path: tokens marked as kept that were not, or a struck one from elsewhere."""
     for race in (recorded, as_trees(recorded, random.Random(seed))):
         raw = [event for event in race["events"] if event["type"] == "step"]
         done = [event.event for event in events_of(race) if isinstance(event.event, Step)]
@@ -131,8 +130,7 @@ STEPS = """recording => {
     "name", ["ngram", "eagle3~greedy", "x~greedy@5", "ngram@5", "ngram@tree", "x@07", "__proto__", "__proto__@tree"]
 )
 def test_a_race_at_every_size_is_the_engines(pure: Call, name: str) -> None:
-    """The slider would show another race than the chart, look for a draft that is not there, or write a kept token's
-    text over a dropped one."""
+    """A slider that shows another race than the chart, misses a draft, or writes a kept token over a dropped one."""
     words = words_of("one two three four five six seven eight nine ten " * 3)
     race = race_over(words, k=5)
     race = with_trees(race, random.Random(3), name) if "@tree" in name else with_tables(race, random.Random(3), name)

@@ -123,8 +123,7 @@ def test_states_follow_each_other() -> None:
 
 @given(st.integers(1, 50), st.none() | st.just(math.inf) | st.floats(0.0, 1e4))
 def test_a_wait_is_told_as_it_is(place, expected_s) -> None:
-    """A waiting visitor reads how many are before him and for how long; no seconds where nobody knows them, and why
-    not."""
+    """A waiting visitor reads how many are before him and for how long, or why nobody knows how long."""
     view = fold(RaceView("r"), Waiting(place, expected_s))
     status = json.loads(frame_json(frame(None, view, 0)))["status"]
     assert status["text"].startswith("1 race ahead of you." if place == 1 else f"{place} races ahead of you.")

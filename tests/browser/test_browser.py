@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shlex
 from hashlib import sha256
 from typing import Any
@@ -51,8 +52,7 @@ def choose_odds(tab: Any) -> None:
 
 @pytest.mark.smoke
 def test_a_live_race_to_its_verdict_and_its_figures(tab: Any) -> None:
-    """A race without a verdict, without its tables or steps in detail, or with the figures of another one: of the race
-    before, or of a file."""
+    """A race without a verdict, its tables or steps in detail, or with figures of the race before or of a file."""
     tab.click('text="CSV to JSON"')
     settings(tab, Maximum_length="48")
     run_race(tab)
@@ -105,7 +105,7 @@ def test_stop_is_stop_and_buttons_look_as_they_are(visit: Any) -> None:
 
 def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab: Any) -> None:
     """A click shows that prompt's own recorded race, and races it with its settings; its sentence goes when the prompt
-    is edited, and the board goes on naming the prompt that was raced."""
+    is edited, and the board goes on naming the prompt that was raced. Undo brings back the prompt that it replaced."""
     presets = {preset.name: preset for preset in load_presets()}
     tab.emulate_media(reduced_motion="no-preference")
     for name in ("SQL", "Story"):
@@ -131,6 +131,10 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
         edit()
         tab.wait_for_selector(".page-expect", state="hidden")
     assert words(tab, "titleName") == "Hungarian"
+    example(tab, "Hungarian")
+    tab.wait_for_selector(".page-expect", state="visible")
+    tab.locator(PROMPT).press("Control+z")
+    assert tab.input_value(PROMPT) == "pasted, not typed"
 
 
 def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
@@ -258,6 +262,9 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     assert checked(saved(other))["spec"]["lanes"][-1]["rule"] == "rejection"
     first, second = ([step[2] for step in page.evaluate(TOKENS) if step[0] == "baseline"] for page in (tab, other))
     assert first == second
+    other.goto(re.sub("prompt=[^&]*", "prompt=Twice", found["link"]))
+    other.wait_for_function("box => document.querySelector(box)?.value === 'Twice'", arg=PROMPT)
+    loaded(other, "model")
     choose_odds(other)
     other.click('text="SQL"')
     other.wait_for_function("document.querySelector('input[value=coupled]').checked")

@@ -159,8 +159,7 @@ def test_every_look_can_be_read(tab: Any, width: int, height: int, scheme: str) 
 
 
 def test_race_and_stop_stay_in_sight(tab: Any) -> None:
-    """On a projector's screen the page scrolled its buttons away when a race began; a box that is cut off where one
-    types, or whose frame is."""
+    """On a projector a race scrolled the buttons away; a box, or its frame, that is cut off where one types."""
     tab.set_viewport_size({"width": 1280, "height": 720})
     tab.evaluate("scrollTo(0, 0)")
     run_race(tab)
@@ -280,13 +279,16 @@ SMALL = """() => [...document.querySelectorAll("button, a[href], summary, input,
     const option = ["checkbox", "radio"].includes(node.type) && node.closest("label");
     const { width, height } = (option || node).getBoundingClientRect(), seen = { visibilityProperty: true };
     const skipped = ".pf-sr, .pf-text, .wrap-inner, .js-plotly-plot, footer[aria-label]";      // or inside a larger one
-    return !node.checkVisibility(seen) || node.closest(skipped) || width < 2 || (width >= 44 && height >= 43.9) ? [] :
-      [[node.outerHTML.slice(0, 60), width, height]]; })"""
+    const letters = node.matches("input, select, textarea") ? parseFloat(getComputedStyle(node).fontSize) : 16;
+    return !node.checkVisibility(seen) || node.closest(skipped) || width < 2
+      || (width >= 44 && height >= 43.9 && letters >= 16) ? [] :
+      [[node.outerHTML.slice(0, 60), width, height, letters]]; })"""
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
 def test_fingers(visit: Any) -> None:
-    """A button that a thumb misses, a page that scrolls sideways for it, or a stage that asks for keys."""
+    """A button that a thumb misses, a box into which an iPhone zooms (letters below 16 px), a page that scrolls
+    sideways for it, or a stage that asks for keys."""
     tab = visit(until="race", **PHONE)
 
     def look(where: str) -> None:

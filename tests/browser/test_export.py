@@ -199,8 +199,7 @@ def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme:
 
 
 def test_an_exported_page_opens_on_the_money_and_sends_itself(exported: Any) -> None:
-    """A customer who gets code where the money was, or who cannot pass the page on; a page that sends what its program
-    has made of it, or an old price."""
+    """Code where the money was; a page that cannot be passed on, or is with its program's traces or an old price."""
     kept = '{"photofinish.decide":{"dollars":"2.50"},"photofinish.tab":"decide"}'
     phone: Any = {"has_touch": True, "is_mobile": True, "permissions": ["clipboard-read", "clipboard-write"]}
     page = exported(RACE.read_bytes(), kept, reduced_motion="reduce", **phone)

@@ -152,8 +152,7 @@ def test_the_room_and_the_ways_out(visit) -> None:
 
 
 def test_a_right_character_inside_a_longer_token(visit) -> None:
-    """A right character struck out without a word: players call it a bug. And figures that a projector or a phone cuts
-    off."""
+    """A right character struck out without a word; figures that a projector or a phone cuts off."""
     recording = read(CHAINS / "csv_to_json.json")
     pieces = pieces_of(recording)
     at = next(i for i, piece in enumerate(pieces) if i > 1 and len(piece) > 1 and piece[0] != " ")

@@ -219,8 +219,7 @@ def test_the_way_in_from_a_token_and_back(page: Any) -> None:
 
 
 def test_a_quiz_takes_bets(page: Any) -> None:
-    """A class that sees the answer before it bets; a click that only looks; a right bet that loses, or a score that
-    does not add up."""
+    """A class that sees the answer before it bets; a click that only looks; a right bet that loses; a wrong score."""
     steps = opened(page, GREEDY)
     click(page, "[data-ref=stepAsk]")
     bets = won = 0

@@ -136,8 +136,7 @@ LINE = r"([\d.]+) against ([\d.]+) tok/s, Plain's faster run; ([\d.]+)× includi
 
 
 def test_one_line_explains_the_ratio(page: Any) -> None:
-    """A ratio that no two numbers on the board give, that leaves out the prompt without a word, or that is another
-    one in the tab Why."""
+    """A ratio that the board's numbers do not give, leaves out the prompt without a word, or differs in Why."""
     for seed in range(4):
         faster = race_over(words_of(TEXT)[:80], seed=seed)
         feed(page, faster, race_id=f"faster {seed}")

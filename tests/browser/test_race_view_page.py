@@ -150,6 +150,12 @@ def test_high_contrast_tells_tokens_apart(page: Any) -> None:
         assert looks["rejected"]["strike"] == "line-through"
         for kind, look in looks.items():
             assert look["ink"] != look["paper"] and (kind == "rejected" or look["border"] == look["ink"]), (kind, look)
+        chosen = "[aria-selected=true], .pf [aria-pressed=true]"
+        lines = page.locator(f".pf {chosen}").evaluate_all(
+            "nodes => nodes.map(it => getComputedStyle(it).outlineStyle)"
+        )
+        assert len(lines) >= 2 and set(lines) == {"solid"}, "what is chosen looks like what is not"
+        assert page.evaluate("getComputedStyle(document.querySelector('.pf progress')).forcedColorAdjust") == "none"
 
 
 # ---- what is sent
@@ -258,8 +264,7 @@ def test_the_picture_says_what_the_board_says(page: Any) -> None:
 
 
 def test_a_clip_shows_the_race_and_its_result(page: Any) -> None:
-    """A video that no browser plays, that takes longer than anybody waits, is too large for a mail, or ends before the
-    result."""
+    """A video that no browser plays, that takes too long, is too large for a mail, or ends before the result."""
     feed(page, SHORT, every=90)
     page.click(".pf-share summary")
     began = time.monotonic()
@@ -284,6 +289,31 @@ def test_a_phone_shares_and_warns_first(page: Any) -> None:
     assert note["y"] + note["height"] <= link["y"] and "contains the prompt" in words(page, "linkNote")
     page.click("[data-ref=picture]")
     page.wait_for_function("window.shared?.endsWith('.png')")
+
+
+def test_a_copy_is_made_without_https(page: Any) -> None:
+    """At http://192.168.1.20 a browser has no clipboard for programs: every button to copy would say "blocked"."""
+    page.evaluate("""() => { Object.defineProperty(navigator, 'clipboard', { value: undefined });
+        document.onpaste = event => { window.pasted = event.clipboardData.getData('text'); }; }""")
+    feed(page, SHORT)
+    for opener, button in ((".pf-share summary", "copy=sentence"), ("[data-ref=proofOpen]", "ref=proofCopy")):
+        page.click(opener)
+        page.click(f"[data-{button}]")
+        page.wait_for_selector(f"[data-{button}]:has-text('Copied')")
+        page.keyboard.press("Escape")
+        page.keyboard.press("Control+v")
+        assert ("Compared: " if "proof" in button else "Photofinish, ") in page.evaluate("window.pasted")
+
+
+def test_what_is_cut_ends_at_a_character(page: Any) -> None:
+    """Half of an emoji is a mark for a broken character; a part of a family is another family."""
+    shown = json.loads(json.dumps(SHORT))
+    for before in range(28, 40):
+        shown["prompt"]["text"] = "a" * before + "\U0001f468\u200d\U0001f469\u200d\U0001f467" * 4
+        feed(page, shown, race_id=f"r{before}")
+        assert re.fullmatch(
+            "\u201ca+(\U0001f468\u200d\U0001f469\u200d\U0001f467)*\u2026\u201d", words(page, "titleName")
+        )
 
 
 # ---- the card of a race that waits or is prepared, over a race that stays
@@ -336,8 +366,7 @@ def test_an_estimate_is_counted_down_and_then_given_up(open_page: Any) -> None:
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
 def test_a_race_that_ends_while_it_waits_leaves_the_one_that_is_there(page: Any, state: str) -> None:
-    """Stop while one waits would empty the screen; a race that failed as soon as it had the device end without a
-    word."""
+    """Stop while one waits empties the screen; a race that fails with its first frame ends without a word."""
     feed(page, SHORT)
     ended = waiting([None], state, 1)
     ended[0]["status"]["text"] = "The prompt is too long."

@@ -100,8 +100,7 @@ def test_hostile_text_and_labels_are_exact_run_nothing_and_push_nothing(page: An
 
 
 def test_no_declaration_is_lost_when_gradio_writes_the_style_anew(page: Any) -> None:
-    """A shorthand with a variable that is overridden in part serialises to nothing: in gradio, borders and fonts would
-    be gone."""
+    """A shorthand with a variable, overridden in part, serialises to nothing: in gradio, borders and fonts go."""
     lost = page.evaluate(
         """css => {
             const sheet = new CSSStyleSheet();
@@ -232,8 +231,7 @@ def race_of_three() -> Recording:
 
 
 def test_all_are_ranked_and_each_can_be_looked_at(page: Any) -> None:
-    """A rank that contradicts the times, another lane's ratio next to a name, or texts, figures and tables of one lane
-    under the name of another."""
+    """A rank that contradicts the times; a ratio, text, figure or table of one lane under the name of another."""
     recording = race_of_three()
     feed(page, recording.fields, every=90)
     lanes = {lane["name"]: lane for lane in recording["spec"]["lanes"][2:]}

@@ -53,8 +53,7 @@ def panel(tab: Any, name: str) -> str:
 
 
 def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) -> None:
-    """A page that says a race of servers was on one device, that shows text of drafts that nobody sent, or takes the
-    other lane down with a dead one."""
+    """Servers said to be one device; text of drafts that nobody sent; a dead lane that takes the other down."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with servers(writes(), writes(3)) as found:
         lanes = [f"{name}=openai:{each.url}" for name, each in zip(("baseline", "speculative"), found, strict=True)]

@@ -138,8 +138,7 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
 
 
 def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None:
-    """A key of the list without effect, or one that works off the stage; a moment, hidden marks or a scrolled text that
-    the stage forgets."""
+    """A key without effect, or with one off the stage; a moment, hidden marks or a scrolled text that it forgets."""
     race = with_tables(race_over(words_of(TEXT, 2), k=5), random.Random(3))
     page = open_page(1920, 1080, reduced_motion="reduce")
     page.evaluate(BUTTON)
@@ -234,8 +233,7 @@ def wired(browser: Any, server: Any) -> Iterator[tuple[Any, Cable]]:
 
 @pytest.mark.parametrize(("cut", "silent"), [("before", False), ("during", False), ("during", True), ("after", False)])
 def test_a_lost_connection(wired: tuple[Any, Cable], cut: str, silent: bool) -> None:
-    """An audience that reads "Connection errored out", a page that loads itself again when the connection is back, or
-    keys that do nothing without it."""
+    """ "Connection errored out" before an audience; a page that reloads with the connection; keys dead without it."""
     tab, wire = wired
     tab.goto(wire.url + (LONG if cut == "during" else ""))
     loaded(tab, "model")
@@ -269,8 +267,7 @@ def test_a_lost_connection(wired: tuple[Any, Cable], cut: str, silent: bool) -> 
 
 
 def test_a_race_that_is_refused_and_keys_in_a_live_one(visit: Any) -> None:
-    """A refusal in Gradio's words over the race; a live race that cannot be left for the recorded one, that comes back
-    over it, or goes on unseen."""
+    """A refusal in Gradio's words; a live race that cannot be left for the recorded one, returns, or runs unseen."""
     tab = on_stage(visit("/?prompt=Once&seed=-5", until="model"))
     since = time.monotonic()
     press(tab, "Enter")

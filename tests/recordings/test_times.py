@@ -141,8 +141,7 @@ def test_what_a_file_does_not_have_is_not_compared() -> None:
 
 
 def test_the_doubt_is_seen_wherever_the_race_is(tmp_path: Any, capsys: Any) -> None:
-    """A ratio of changed times would stand uncommented in a terminal, in `--json`, or in a page that is sent on; or a
-    file would speak for itself."""
+    """A ratio of changed times stands uncommented in a terminal, `--json` or a page; or a file vouches for itself."""
     from engine.cli.main import main
 
     changed, _ = CHANGES["on the clock's ticks"]

@@ -48,9 +48,18 @@ export function fill(parts, values) {
   }
 }
 
-// Copy a text and say so on the button. Returns whether the browser allows it.
+// Copy a text and say so on the button. Returns whether the browser allows it. Over plain HTTP it has the older way alone,
+// which copies what is selected: next to the button, since outside an open dialog nothing can be.
 export async function copy(button, text) {
-  try { await navigator.clipboard.writeText(text); } catch { return false; }
+  try { await navigator.clipboard.writeText(text); } catch {
+    const box = Object.assign(make("textarea"), { value: text });
+    button.after(box);
+    box.select();
+    const isCopied = document.execCommand("copy");
+    box.remove();
+    button.focus();
+    if (!isCopied) return false;
+  }
   sayOn(button, "Copied");
   return true;
 }

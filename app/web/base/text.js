@@ -71,6 +71,7 @@ export function putText(node, text) {
 const CHARACTERS = new Intl.Segmenter("en", { granularity: "grapheme" });
 // Where the character that has the code unit `at` of a text begins.
 export const characterStart = (text, at) => CHARACTERS.segment(text).containing(at)?.index ?? at;
+export const cut = (text, most) => (text.length > most ? text.slice(0, characterStart(text, most)) : text);
 
 // Draw each character that several nodes write, as a letter and its vowel sign, in the first of them: cut in two, neither
 // part would look like it. before: the node that was written last. Returns the last one with text.
@@ -96,7 +97,7 @@ const RULES = { greedy: ", drafted greedily", probabilistic: ", drafted by proba
 // test_a_drafter_has_one_name.
 export function drafterName(drafter) {
   const [, name, tree, rule] = /^(.*?)(?:(@tree)|~(greedy|probabilistic))?$/s.exec(drafter);
-  return oneLine(plainName(name)).slice(0, 100) + (tree ? ", tree" : RULES[rule] ?? "");
+  return cut(oneLine(plainName(name)), 100) + (tree ? ", tree" : RULES[rule] ?? "");
 }
 // The same without the brackets.
 export const shortDrafter = (drafter) => drafterName(drafter).replace(/ \([^)]*\)/, "");
@@ -166,5 +167,5 @@ export function optionWords(options) {
 // The title of a race whose prompt has no name: its first words.
 export function startOf(text) {
   const words = String(text ?? "").trim().split(/\s+/).slice(0, 6).join(" ");
-  return words ? `\u201c${words.slice(0, 40)}\u2026\u201d` : "";
+  return words ? `\u201c${cut(words, 40)}\u2026\u201d` : "";
 }

@@ -1,7 +1,7 @@
 // The page's words for verdicts, ribbons, lanes and drafters.
 
 import { SAYS } from "../host.js";
-import { capital, drafterName, oneLine, plural } from "./text.js";
+import { capital, cut, drafterName, oneLine, plural } from "./text.js";
 
 // What a verdict says: {sign, head, so_far, means, no_result, is_same}; undefined of none.
 export const saysOf = (verdict) => (Object.hasOwn(SAYS.same, verdict?.kind ?? "") ? SAYS.same[verdict.kind] : undefined);
@@ -25,14 +25,14 @@ export const ALONE = "Plain, best width";
 export function laneTitle(name, first, sides = null) {
   if (sides && name === first.plain && name !== sides[0]) return ALONE;
   return name === (first.baseline ?? "baseline") || name === first.plain ? "Plain" :
-    oneLine(capital(name)).slice(0, 40);
+    cut(oneLine(capital(name)), 40);
 }
 
 // What a lane drafts, and how much of it.
 export function draftWords({ drafter, k }) {
   const length = k === "auto" ? "automatic length" : typeof k === "string" ? k.replace("tree:", "trees of up to ") :
     `k = ${k}`;
-  return oneLine(`${drafterName(drafter)}, ${length}`).slice(0, 140);
+  return cut(oneLine(`${drafterName(drafter)}, ${length}`), 140);
 }
 
 // How much a lane drafts, if that is the same in every step; copies may be shorter.
@@ -44,6 +44,6 @@ export function fixedWords(lane) {
 export function guessWords(lane) {
   if (lane.drafter === "server") return "on a server";
   const words = drafterName(lane.drafter), tree = /^tree:(.*)$/s.exec(lane.k)?.[1], num = tree ?? lane.k;
-  return oneLine(lane.k === "auto" ? `${words}, automatic length` :
-    `${words}, ${tree ? "trees of up to" : "up to"} ${plural(Number(num), "guess")}`).slice(0, 120);
+  return cut(oneLine(lane.k === "auto" ? `${words}, automatic length` :
+    `${words}, ${tree ? "trees of up to" : "up to"} ${plural(Number(num), "guess")}`), 120);
 }

@@ -4,7 +4,7 @@ import { clockWords, isNoise } from "../base/caveats.js";
 import { tableRow } from "../base/dom.js";
 import { isOfServers, laneSpec, quotient, ruleOf, sides, sum } from "../base/model.js";
 import { widthWords } from "../base/steps.js";
-import { duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
+import { cut, duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
 import { ALONE, differs, fixedWords, guessWords, laneTitle, RIBBONS, saysOf, verdictWord } from "../base/words.js";
 
 // Rows of the timing table: plain words, the technical term, the formatted value.
@@ -77,7 +77,7 @@ export class Board {
       prompt?.token_ids?.length > 0 && `${prompt.token_ids.length}-token prompt`, prompt?.chat && "as a chat message",
       params && (sampled ? `temperature ${+params.temperature.toFixed(2)}, seed ${params.seed}` : "greedy"),
       sampled && ruleOf(header) === "rejection" && "same probabilities (rejection)"].filter(Boolean).join(", ");
-    write(this.refs.titleName, oneLine(name).slice(0, 60));
+    write(this.refs.titleName, cut(oneLine(name), 60));
     write(this.refs.titleFacts, facts);
     const term = sampled ? "Temperature: how random the text is. The seed fixes the random numbers." :
       "Greedy: always the likeliest token.";
@@ -94,7 +94,7 @@ export class Board {
       const drafts = lane ? lane.drafter !== "none" : i === 1;
       write(this.refs[`${side}Kind`], !drafts ? "no guesses" : lane ? guessWords(lane) : "guesses ahead, then checks");
       this.refs[`${side}Kind`].title = lane ?
-        oneLine(`${guessWords(lane)}; drafter ${lane.drafter}, k = ${lane.k}, rule ${lane.rule}`).slice(0, 320) : "";
+        cut(oneLine(`${guessWords(lane)}; drafter ${lane.drafter}, k = ${lane.k}, rule ${lane.rule}`), 320) : "";
     });
   }
 
@@ -246,7 +246,7 @@ export class Board {
       !isOfServers(header) && widths?.note,
       ...Object.entries(header.promises ?? {}).map(([lane, words]) => `${laneTitle(lane, {})}: ${words}`),
       created, commit && `commit ${commit}`, model?.licence && `licence: ${model.licence}`];
-    write(this.refs.facts, oneLine(parts.filter(Boolean).join("; ")).slice(0, 1200));
+    write(this.refs.facts, cut(oneLine(parts.filter(Boolean).join("; ")), 1200));
   }
 }
 

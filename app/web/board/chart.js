@@ -2,7 +2,7 @@
 // them.
 
 import { svg } from "../base/dom.js";
-import { make, oneLine, write } from "../base/text.js";
+import { cut, make, oneLine, write } from "../base/text.js";
 
 const STEPS_OF_SCALE = [1, 1.5, 2, 3, 4, 5, 6, 8, 10];
 
@@ -93,7 +93,7 @@ export class Chart {
       line.dot.setAttribute("visibility", n ? "visible" : "hidden");
       line.dot.setAttribute("cx", this.x(n ? 1000 * lane.steps[n - 1].clock_s : 0));
       line.dot.setAttribute("cy", this.y(lane.tokens[n]));
-      write(line.words, `${oneLine(names[key]).slice(0, 24)} ${lane.tokens[n]}`);
+      write(line.words, `${cut(oneLine(names[key]), 24)} ${lane.tokens[n]}`);
     }
     this.head.setAttribute("visibility", whole ? "visible" : "hidden");
     this.head.setAttribute("transform", `translate(${this.x(1000 * t)} 0)`);

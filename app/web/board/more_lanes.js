@@ -5,7 +5,7 @@ import { cautionsOf, isNoise, ratioNoise } from "../base/caveats.js";
 import { makeButton } from "../base/dom.js";
 import { raceSpeedup, sum } from "../base/model.js";
 import { stepSeconds } from "../base/steps.js";
-import { oneLine, shortDrafter, times, write } from "../base/text.js";
+import { cut, oneLine, shortDrafter, times, write } from "../base/text.js";
 import { guessWords, noResult, saysOf } from "../base/words.js";
 import { board, countNow, refs, replay } from "./screen.js";
 import { S, verdictOn } from "./state.js";
@@ -15,10 +15,10 @@ const more = { rows: new Map() };
 export const guessing = () => (S.header?.spec?.lanes ?? []).filter((lane) => lane.role === "speculative");
 // How a lane differs from the others: its drafter and k, or how it drafts if all have the same drafter.
 export function shortName({ name, drafter, k }) {
-  if (drafter === "server") return oneLine(`${name}, on a server`).slice(0, 80);
+  if (drafter === "server") return cut(oneLine(`${name}, on a server`), 80);
   const how = k === "auto" ? "automatic" : typeof k === "string" ? k.replace("tree:", "trees of ") : `chains of ${k}`;
   const alike = guessing().length > 1 && guessing().every((lane) => lane.drafter === drafter);
-  return oneLine(alike ? how : `${shortDrafter(drafter)}, k = ${k}`).slice(0, 80);
+  return cut(oneLine(alike ? how : `${shortDrafter(drafter)}, k = ${k}`), 80);
 }
 
 // Ranks by seconds per token, 1 the fastest. Lanes within each other's noise share a rank.

@@ -21,8 +21,11 @@ export const leaveAsIs = (text) => remember("photofinish.as-is", text, true);
 export const isGiven = (text) => text === remembered("photofinish.as-is", true);
 export const examples = () => [...document.querySelectorAll("[id^=page-example-]")];
 
-// True if the link brings a prompt: no other prompt's race is shown above it then.
-export function isLinked() { return new URLSearchParams(location.search).has("prompt"); }
+// What a link brings. Its prompt comes after #, so that no server or proxy finds it too long, or writes it down.
+export const link = new URLSearchParams(`${location.search}&${location.hash.slice(1)}`);
+window.addEventListener("hashchange", () => { if (location.hash.includes("prompt=")) location.reload(); });
+// True if it brings a prompt: no other prompt's race is shown above it then.
+export const isLinked = () => link.has("prompt");
 
 // The right lane's settings by the names of the page's controls; null if there is no race yet or it ran on a server.
 export function racedSettings() {

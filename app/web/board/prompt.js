@@ -6,7 +6,7 @@ import { makeButton, typeInto, TYPED_MS } from "../base/dom.js";
 import { remember, remembered } from "../base/storage.js";
 import { withStart, withoutStart } from "../base/task.js";
 import { make, oneLine, plural, write } from "../base/text.js";
-import { isGiven, isLinked, isOwnPrompt, leaveAsIs, pageButton, RACING, temperature } from "./page.js";
+import { isGiven, isLinked, isOwnPrompt, leaveAsIs, link, pageButton, RACING, temperature } from "./page.js";
 import { mark } from "./root.js";
 import { S } from "./state.js";
 
@@ -28,7 +28,7 @@ const prompt = { seen: "", problem: null, before: null, bases: new Map() };
 const continues = () => temperature() !== null
   && (prompt.bases.get(target()) ?? document.querySelector(".page-hint[data-base]") !== null);
 
-if (isLinked()) leaveAsIs(new URLSearchParams(location.search).get("prompt"));
+if (isLinked()) leaveAsIs(link.get("prompt"));
 const warms = (text) => prompt.before === null && temperature().value === "0" && !remembered(COLD, true)
   && !isGiven(text);
 

@@ -1,7 +1,7 @@
 // What brings races to the screen: the page's button, an opened file, a tab that was loaded again.
 
 import { props } from "../host.js";
-import { oneLine, sentence } from "../base/text.js";
+import { cut, oneLine, sentence } from "../base/text.js";
 import { onFrame } from "./frames.js";
 import { emit, on } from "./root.js";
 import { board } from "./screen.js";
@@ -12,7 +12,7 @@ import { BROKEN, isIdle, run, SILENT } from "./stream.js";
 let isCut = false;
 
 function refused(words) {
-  const says = oneLine(words).slice(0, 400);
+  const says = cut(oneLine(words), 400);
   if (!emit("refused", says)) board.alert(sentence(says));
 }
 

@@ -1,10 +1,11 @@
 // The page around the race: its keys, its side panel, and what it remembers about a visitor.
 
 import { closed, opened } from "../base/back.js";
+import { typeInto } from "../base/dom.js";
 import { remember, remembered } from "../base/storage.js";
 import { onFrame } from "./frames.js";
 import { waiting } from "./card.js";
-import { examples, isLinked, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
+import { examples, isLinked, isOwnPrompt, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
 import "./prompt.js";
 import { mark, on } from "./root.js";
 import { board, refs } from "./screen.js";
@@ -22,10 +23,15 @@ const POLL_MS = 50;
 const panel = () => document.getElementById("page-panel");
 
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !document.querySelector("dialog[open]")) {
+  const key = event.ctrlKey || event.metaKey ? event.key : "";
+  if (key === "Enter" && !document.querySelector("dialog[open]")) {
     event.preventDefault();
     document.activeElement?.blur();         // Gradio reads a text box when it loses focus
     pageButton("race")?.click();
+  }
+  if (key === "z" && chosen?.isOwn && event.target.closest?.("#page-prompt")) {
+    event.preventDefault();
+    typeInto(event.target, chosen.before);         // an example is in its place, and nothing that a browser undoes
   }
   if (event.key === "Escape") board.alert("");
   const listed = event.target.closest?.("[aria-expanded=true]");        // Escape closes a list of choices first
@@ -107,7 +113,7 @@ function keepSettings(raced) {
 }
 on("header", () => { if (!S.ribbon.includes("RECORDED")) keepSettings(racedSettings()); });
 
-// The example chosen last, unless something was typed since; the prompt before, and when.
+// The example chosen last, unless something was typed since; the prompt before, whether that was typed, and when.
 let chosen = null;
 const typedPrompt = () => document.querySelector("#page-prompt textarea")?.value;
 
@@ -121,7 +127,7 @@ document.addEventListener("input", (event) => {
 document.addEventListener("click", (event) => {
   const example = examples().find((button) => button.contains(event.target));
   if (!example) return;
-  chosen = { name: example.textContent.trim(), before: typedPrompt(), at: performance.now() };
+  chosen = { name: example.textContent.trim(), before: typedPrompt(), isOwn: isOwnPrompt(), at: performance.now() };
   remember("photofinish.prompt", null);
   remember(RACE_KEY, null, true);
   keepSettings(null);

@@ -1,7 +1,7 @@
 // A clip of a race, for slides and chats: both lanes on one clock, then the picture. The browser's own recorder makes
 // the video while the frames are drawn, so it takes as long as it plays.
 
-import { oneLine, plural, seconds } from "../base/text.js";
+import { cut, oneLine, plural, seconds } from "../base/text.js";
 import { board, refs } from "../board/screen.js";
 import { S, shownLanes, titles } from "../board/state.js";
 import { handOver } from "./files.js";
@@ -72,7 +72,7 @@ refs.clip.addEventListener("click", async () => {
     await handOver(video, /\/(\w+)/.exec(kind)[1], refs.clip);
   } catch (error) {
     refs.clip.textContent = label;
-    board.alert(`This browser cannot record a clip: ${oneLine(error.message).slice(0, 200)}. Save a picture instead.`);
+    board.alert(`This browser cannot record a clip: ${cut(oneLine(error.message), 200)}. Save a picture instead.`);
   } finally {
     refs.clip.disabled = false;
   }

@@ -4,7 +4,7 @@
 import { saveAs, sayOn } from "../base/dom.js";
 import { fileText, isOpened, savedKind } from "../base/saved.js";
 import { DECIDE_KEY, rememberedJson, TAB_KEY } from "../base/storage.js";
-import { oneLine } from "../base/text.js";
+import { cut, oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
 import { clear, over, setRecording } from "../board/frames.js";
 import { fillIn, racedSettings } from "../board/page.js";
@@ -72,7 +72,7 @@ async function openFile(file) {
     fillIn(racedSettings());
   } catch (error) {
     const why = error instanceof TypeError ? "the server is not responding, or the file is too large" : error.message;
-    board.alert(`${oneLine(file.name).slice(0, 80)} cannot be opened: ${oneLine(why).slice(0, 400)}.`);
+    board.alert(`${cut(oneLine(file.name), 80)} cannot be opened: ${cut(oneLine(why), 400)}.`);
   }
 }
 
@@ -97,6 +97,14 @@ async function saveServed(form, button) {
   }
 }
 
+// A file may be dropped anywhere: the browser would leave the page for it.
+for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => {
+  const data = event.dataTransfer;
+  if (!data.types.includes("Files") || event.defaultPrevented || refs.open.hidden) return;
+  event.preventDefault();
+  if (refs.open.disabled) data.dropEffect = "none";
+  else if (name === "drop") openFile(data.files[0]);
+});
 refs.savePage.addEventListener("click", () => saveServed("html", refs.savePage));
 refs.saveSteps.addEventListener("click", () => saveServed("csv", refs.saveSteps));
 refs.save.addEventListener("click", () => {

@@ -1,6 +1,6 @@
 // Draws words and boxes on a canvas, in the page's colours and type, at the size of link previews.
 
-import { make } from "../base/text.js";
+import { cut, make } from "../base/text.js";
 import { root } from "../board/root.js";
 import { refs } from "../board/screen.js";
 
@@ -32,7 +32,7 @@ export class Pen {
     Object.assign(this.pen, { fillStyle: this.colour(name), textAlign: align });
     let shown = line;
     while (this.pen.measureText(shown).width > room && shown.length > 1)
-      shown = `${shown.slice(0, -2).trimEnd()}\u2026`;
+      shown = `${cut(shown, shown.length - 2).trimEnd()}\u2026`;
     this.pen.fillText(shown, x, y);
     return this.pen.measureText(shown).width;
   }

@@ -2,11 +2,10 @@
 // race again.
 
 import { showModal } from "../base/back.js";
-import { copy } from "../base/dom.js";
 import { isOfServers } from "../base/model.js";
 import { make, oneLine, plural, sentence, write } from "../base/text.js";
 import { on } from "../board/root.js";
-import { board, refs } from "../board/screen.js";
+import { copyFrom, refs } from "../board/screen.js";
 import { S, shownLanes, titles, verdictOn } from "../board/state.js";
 import { fileName } from "./result.js";
 
@@ -68,10 +67,6 @@ async function openProof() {
   refs.proofFacts.replaceChildren(...proof.facts.flatMap(([name, words]) =>
     [make("dt", "", oneLine(name)), make("dd", "", oneLine(words))]));
   showModal(refs.proof);
-}
-
-async function copyFrom(button, text) {
-  if (!await copy(button, text)) board.alert("This browser blocks copying. Select the text instead.");
 }
 
 refs.proofOpen.addEventListener("click", openProof);

@@ -2,7 +2,7 @@
 
 import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
 import { isOfServers, laneSpec, metricsOf } from "../base/model.js";
-import { drafterName, oneLine, percent, plural, rate, sentence, startOf, times } from "../base/text.js";
+import { cut, drafterName, oneLine, percent, plural, rate, sentence, startOf, times } from "../base/text.js";
 import { differs, noResult, verdictWord } from "../base/words.js";
 import { S, verdictOn } from "../board/state.js";
 import { answerOf, choiceWords, gainWords, noiseWords, payWords, scopeOf, verdictWords } from "../tabs/answer.js";
@@ -70,7 +70,7 @@ export function taskWords() {
 // What raced: the example's name, or the beginning of one's own prompt.
 export function raceTitle() {
   const start = startOf(S.header?.prompt?.text);
-  return oneLine(S.name === YOURS ? `${YOURS}: ${start}` : S.name || start).slice(0, 100);
+  return cut(oneLine(S.name === YOURS ? `${YOURS}: ${start}` : S.name || start), 100);
 }
 
 // The result in two sentences, to be pasted into a mail: what was measured, and what a server can run, with what is to

@@ -1,11 +1,11 @@
 // Copies a race: its result in words, as a command, its proof, or a link to this page with its settings.
 
-import { copy, isLoopback } from "../base/dom.js";
+import { isLoopback } from "../base/dom.js";
 import { optionWords, settingsOptions, shellQuoted, write } from "../base/text.js";
 import { guessing } from "../board/more_lanes.js";
 import { racedSettings } from "../board/page.js";
 import { root } from "../board/root.js";
-import { board, refs } from "../board/screen.js";
+import { copyFrom, refs } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
 import { proofText } from "./proof.js";
 import { resultRow, resultWords } from "./result.js";
@@ -20,7 +20,7 @@ function commandOf(raced) {
 }
 
 function linkOf({ target, ...settings }) {
-  return `${location.origin}${location.pathname}?${new URLSearchParams(settings)}`;
+  return `${location.origin}${location.pathname}#${new URLSearchParams(settings)}`;
 }
 
 const NETWORK = /^(10\.|192\.168\.|172\.(1[6-9]|2\d|3[01])\.)|\.local$/;
@@ -43,10 +43,6 @@ refs.share.addEventListener("toggle", () => {
 });
 for (const button of copies)
   button.addEventListener("click", async () => {
-    const raced = racedSettings();
-    const { copy: what } = button.dataset;
-    const textOf = { command: commandOf, link: linkOf, proof: proofText, sentence: resultWords, row: rowWords }[what];
-    if (!S.raw) return undefined;
-    return await copy(button, await textOf(raced)) ? board.announce("Copied.") :
-      board.alert("This browser blocks copying. Save the race instead.");
+    const textOf = { command: commandOf, link: linkOf, proof: proofText, sentence: resultWords, row: rowWords };
+    if (S.raw) copyFrom(button, await textOf[button.dataset.copy](racedSettings()), "Save the race instead.");
   });

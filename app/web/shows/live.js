@@ -2,7 +2,7 @@
 // takes its place.
 
 import { typeInto, TYPED_MS } from "../base/dom.js";
-import { oneLine, write } from "../base/text.js";
+import { cut, oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
 import { autoplay, stopAutoplay } from "../board/deck.js";
 import { examples, isOwnPrompt, pageButton, RACING } from "../board/page.js";
@@ -141,7 +141,7 @@ on("frame", ({ race, state, ribbon, status }) => {
   if (state !== "failed" && (state !== "stopped" || live.stops)) return false;        // a server that ends stops it
   live.aside = race;
   abandon();
-  instead(oneLine(status?.text ?? "").slice(0, 300));
+  instead(cut(oneLine(status?.text ?? ""), 300));
   return true;
 });
 on("refused", (words) => {
@@ -151,7 +151,7 @@ on("refused", (words) => {
 on("over", () => {
   const lanes = [...S.race.lanes.values()], failed = lanes.find((lane) => lane.failed)?.failed;
   if (!live.timer || S.ribbon.includes("RECORDED")) return false;
-  if (failed) instead(oneLine(failed.message).slice(0, 300));
+  if (failed) instead(cut(oneLine(failed.message), 300));
   else if (S.state === "finished") showView("verdict");
   return true;
 });

@@ -1,7 +1,7 @@
 // How a race differs in its settings from the recording that it replaces: null if it does not; else a short line with
 // this race's side of the first difference, and one with both sides of all. Both as headers: {model, spec, prompt}.
 
-import { oneLine, shortDrafter } from "../base/text.js";
+import { cut, oneLine, shortDrafter } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 
 const speculativeOf = ({ spec }) => spec.lanes.filter(({ role }) => role === "speculative");
@@ -28,8 +28,8 @@ const SETTINGS = [
 export function settingsDifference(race, recording) {
   const pairs = SETTINGS.map((words) => [words(race), words(recording)]).filter(([ours, theirs]) => ours !== theirs);
   if (!pairs.length) return null;
-  const cut = (words, most) => (words.length > most ? `${words.slice(0, most - 1)}\u2026` : words);
+  const brief = (words, most) => (words.length > most ? `${cut(words, most - 1)}\u2026` : words);
   const [ours, theirs] = [0, 1].map((i) => oneLine(pairs.map((both) => both[i]).filter(Boolean).join(", ")));
-  return { short: `Unlike the recording: ${cut(oneLine(pairs[0][0]), SHORT)}.`,
-    whole: `This race: ${cut(ours, WHOLE)}; the recording: ${cut(theirs, WHOLE)}.` };
+  return { short: `Unlike the recording: ${brief(oneLine(pairs[0][0]), SHORT)}.`,
+    whole: `This race: ${brief(ours, WHOLE)}; the recording: ${brief(theirs, WHOLE)}.` };
 }

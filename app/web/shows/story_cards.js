@@ -2,7 +2,7 @@
 
 import { laneSpec, metricsOf, reasonsOf, sum } from "../base/model.js";
 import { keptOf, likeliest, numDrafted, stepSeconds, tokensOf } from "../base/steps.js";
-import { drafterName, duration, makeUnheard, oneLine, plural, putText } from "../base/text.js";
+import { cut, drafterName, duration, makeUnheard, oneLine, plural, putText } from "../base/text.js";
 import { isIdentical } from "../base/words.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
@@ -75,7 +75,7 @@ function readingWords(plain_s) {
     `Every pass reads all the weights from memory; a plain one took ${plain}.`;
 }
 
-function storyPiece(piece) { return `\u201c${oneLine(piece).slice(0, 16)}\u201d`; }
+function storyPiece(piece) { return `\u201c${cut(oneLine(piece), 16)}\u201d`; }
 
 // The shortest, best and longest length, each with its speed-up over plain.
 function lengthWords(whatIf) {

@@ -4,7 +4,8 @@
 import { SAYS } from "../host.js";
 import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
 import { isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
-import { capital, drafterName, oneLine, percent, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
+import { capital, cut, drafterName, oneLine, percent, RANDOM_WEIGHTS, sentence, shortDrafter,
+  times } from "../base/text.js";
 import { differs, draftWords, noResult } from "../base/words.js";
 import { wasteWords } from "./money.js";
 import { canServe, drafterOf, isShipped, partsOf, serverRule, undrawn } from "./production.js";
@@ -137,12 +138,12 @@ export const noiseWords = (noise) =>
 export function scopeOf({ model, device }) {
   const where = device.type === "cpu" ? `a CPU (${device.name})` : device.type === "cuda" ? `one ${device.name}` :
     device.name;
-  return oneLine(`${model.name} on ${where}, one user`).slice(0, 300);
+  return cut(oneLine(`${model.name} on ${where}, one user`), 300);
 }
 
 // "n-gram (copies earlier text), k = 5".
 export function choiceWords({ drafter, k, lane }) {
-  return drafter === "server" ? oneLine(`lane ${lane}, on a server`).slice(0, 80) : draftWords({ drafter, k });
+  return drafter === "server" ? cut(oneLine(`lane ${lane}, on a server`), 80) : draftWords({ drafter, k });
 }
 
 // The same without the brackets.

@@ -2,13 +2,13 @@
 // input stays in this browser.
 
 import { CHECKED, SAYS } from "../host.js";
-import { copy, makeButton, tableRow } from "../base/dom.js";
+import { makeButton, tableRow } from "../base/dom.js";
 import { otherTexts, outcomes } from "../base/outcomes.js";
 import { isOfServers, sum } from "../base/model.js";
 import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
 import { make, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
-import { board, refs } from "../board/screen.js";
+import { copyFrom, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
 import { choiceWords, noiseWords, nothingWords, othersWords, servedWords, verdictWords } from "./answer.js";
 import { hasDollars, moneyRows } from "./money.js";
@@ -126,10 +126,7 @@ function drawMoney(answer, inputs) {
 }
 
 function copyButton(what, text) {
-  const button = makeButton("pf-button", "Copy", async () => {
-    if (await copy(button, text)) board.announce("Copied.");
-    else board.alert("This browser blocks copying. Select the text instead.");
-  });
+  const button = makeButton("pf-button", "Copy", () => copyFrom(button, text));
   button.setAttribute("aria-label", `Copy the ${what}`);
   return button;
 }

@@ -2,7 +2,7 @@
 // those of engine/remote/served_options.json and, for a load test, of `asIf`. Pure: no DOM.
 
 import { SERVED } from "../host.js";
-import { DEFAULT_TARGET, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
+import { cut, DEFAULT_TARGET, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
 
 export const OLD_FLAGS = "Removed, but still quoted in many posts: --speculative-model and --num-speculative-tokens "
   + "(vLLM); --draft-max and --draft-min (llama.cpp).";
@@ -76,7 +76,7 @@ function noServer(header, target, head, k, text) {
   if (head.kind === "server") return "This race ran on servers; their start commands are not known here.";
   if (head.kind === "none") return "This lane makes no guesses, so the server needs no option.";
   if (!["ngram", "draft_model", "eagle3", "dflash"].includes(head.kind))
-    return `No known server equivalent of the drafter ${oneLine(head.kind).slice(0, 80)}.`;
+    return `No known server equivalent of the drafter ${cut(oneLine(head.kind), 80)}.`;
   if (isShipped(head)) return SHIPPED;
   if (typeof k !== "number") return "Servers draft chains of a fixed length: no automatic lengths, no trees like "
     + "these. What if computes every length. Nearest: SGLang's --speculative-adaptive, llama.cpp's --spec-draft-p-min; "

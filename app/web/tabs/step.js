@@ -5,7 +5,7 @@ import { hasSteps, isOfServers, laneSpec, metricsOf } from "../base/model.js";
 import {
   depthsOf, followsOf, isRefuted, keptOf, likeliest, numDrafted, rowsOf, stepSeconds, tokensOf,
 } from "../base/steps.js";
-import { oneLine, plural } from "../base/text.js";
+import { cut, oneLine, plural } from "../base/text.js";
 
 const SOURCES = { __proto__: null, ngram: "copied", eagle3: "EAGLE-3 head", dflash: "DFlash head",
   draft_model: "draft model", synthetic: "made up" };
@@ -176,7 +176,7 @@ export function chanceWords(chance) {
 
 // In quotation marks; letters that run from the right, apart from the words around them.
 export function quoted(text) {
-  const words = oneLine(text).slice(0, 40), isArabic = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(words);
+  const words = cut(oneLine(text), 40), isArabic = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(words);
   return isArabic ? `\u201c\u2068${words}\u2069\u201d` : `\u201c${words}\u201d`;
 }
 

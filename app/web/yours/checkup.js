@@ -2,7 +2,7 @@
 
 import { NUM_PROMPTS, BY_ROUNDING } from "../host.js";
 import { makeButton } from "../base/dom.js";
-import { DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, serversWords,
+import { cut, DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, serversWords,
   settingsOptions, shellQuoted, startOf } from "../base/text.js";
 import { fillIn, pageButton } from "../board/page.js";
 import { openWhenRaced } from "../tabs/step_tab.js";
@@ -26,7 +26,7 @@ function sourceNow() {
 function promptWords() {
   const source = sourceNow();
   if (!source) return "With three short prompts.";
-  const num = Math.min(source.num, NUM_PROMPTS), name = oneLine(source.name).slice(0, 80);
+  const num = Math.min(source.num, NUM_PROMPTS), name = cut(oneLine(source.name), 80);
   if (source.isDiffering) return `With ${plural(num, "prompt")} whose texts differ (${name}).`;
   return num < source.num ? `With ${num} of your ${source.num} prompts, evenly by kind (${name}).` :
     `With your ${plural(num, "prompt")} (${name}).`;
@@ -108,8 +108,9 @@ export const checkup = {
   values() {
     const { frame: { report, races }, state } = examined;
     return {
-      scope: oneLine(report.lanes ? `${[...new Set(report.models)].join(" and ")} on ${serversWords(report.lanes)}` :
-        `${report.target} with ${drafterName(report.drafter)}`).slice(0, 300),
+      scope: cut(oneLine(report.lanes ?
+        `${[...new Set(report.models)].join(" and ")} on ${serversWords(report.lanes)}` :
+        `${report.target} with ${drafterName(report.drafter)}`), 300),
       verdict: unbroken(firstWords(report)),
       list: report.findings.map((finding) => findingRow(finding, races, report.first)),
       circumstances: state === "finished" ? examined.about ?? "" : "",

@@ -1,7 +1,7 @@
 // The question "under load?", of many users at once.
 
 import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SAYS, SEPARATE, WARM_UP } from "../host.js";
-import { filled, oneLine, optionWords, plural, sentence, serversWords, times, withTimes } from "../base/text.js";
+import { cut, filled, oneLine, optionWords, plural, sentence, serversWords, times, withTimes } from "../base/text.js";
 import { choiceOf, parts } from "./box.js";
 import { curve, CURVES, legend, levelRows, levelsHead, METRICS } from "./curves.js";
 import { promptSource, promptsOption } from "./own_prompts.js";
@@ -91,8 +91,8 @@ export const load = {
     const why = [report.differ, !isCause(check) && report.causes, textsDiffer(report) && check && `The check-up: ${
       check.says}`];
     return {
-      scope: oneLine(`${model} on ${serversWords(lanes)}, ${few === many ? "" : `${few} to `}${plural(many, "user")
-      } at once`).slice(0, 300),
+      scope: cut(oneLine(`${model} on ${serversWords(lanes)}, ${few === many ? "" : `${few} to `}${plural(many, "user")
+      } at once`), 300),
       verdict: isWrong(check) ? filled(SAYS.not_as_it_is, withTimes(report.recommends)) :
         (isRunning("load") ? "So far: " : "") + (verdict?.slice(0, -1) ?? "Throughput by number of users"),
       rough: oneLine(report.rough),

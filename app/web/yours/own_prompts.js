@@ -4,7 +4,7 @@
 import { MAX_FILE_CHARS } from "../host.js";
 import { fill } from "../base/dom.js";
 import { fileText, savedKind } from "../base/saved.js";
-import { oneLine, shellQuoted, startOf } from "../base/text.js";
+import { cut, oneLine, shellQuoted, startOf } from "../base/text.js";
 import { choiceOf, parts, setChoice } from "./box.js";
 
 const PASTED = "pasted text", HERE = "the page's prompt", TYPING_MS = 300, WAIT = "One moment.";
@@ -46,7 +46,7 @@ export function promptAt(source, number) {
   return prompt ?? turns[0];
 }
 
-function say(name, words) { parts.found.textContent = `${oneLine(name).slice(0, 80)}${words}`; }
+function say(name, words) { parts.found.textContent = `${cut(oneLine(name), 80)}${words}`; }
 
 function takeUp(source) {
   mine.own = sourceOf(source);

@@ -4,7 +4,7 @@
 import { CHECKED, LEAST, MAX_NEW_TOKENS, MAX_PROMPTS, SAYS } from "../host.js";
 import { copy, makeButton } from "../base/dom.js";
 import { remember, rememberedJson } from "../base/storage.js";
-import { make, oneLine, optionWords, plural, settingsOptions, withTimes } from "../base/text.js";
+import { cut, make, oneLine, optionWords, plural, settingsOptions, withTimes } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { productionOf } from "../tabs/production.js";
 import { parts, raceThere, setChoice } from "./box.js";
@@ -86,7 +86,7 @@ function headValues(report, load, check) {
   const num = disturbedLines().size, loadSays = best && best.k === null ? loadWords(load, check) : "";
   return {
     others: frame.opened || isRunning("study") || isOwn() ? "" : OTHERS,
-    scope: oneLine(report?.said.scope ?? frame.target).slice(0, 300),
+    scope: cut(oneLine(report?.said.scope ?? frame.target), 300),
     verdict: report ? studyVerdict(report, check, temperature) : "The verdict comes at the end",
     reason: report ? withTimes(report.reason) : "Each dot is a finished prompt.",
     money: report?.says.then ?? "", here: withTimes(report?.says.here ?? ""), load: loadSays,

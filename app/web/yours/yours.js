@@ -4,7 +4,7 @@
 import { ALLOWED } from "../host.js";
 import { copyOn, fill, saveAs } from "../base/dom.js";
 import { OPENS } from "../base/saved.js";
-import { oneLine, sentence } from "../base/text.js";
+import { cut, oneLine, sentence } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { S } from "../board/state.js";
 import { isIdle, run, stop } from "../board/stream.js";
@@ -100,7 +100,7 @@ function openSaved(file, text) {
 }
 
 function sayOfFile({ name }, words) {
-  door.says = oneLine(`${name.slice(0, 80)}: ${words}`);
+  door.says = oneLine(`${cut(name, 80)}: ${words}`);
   draw();
 }
 
@@ -196,7 +196,6 @@ parts.file.addEventListener("change", () => {
   if (file) take(file);
 });
 for (const name of ["open", "openSaved"]) parts[name].addEventListener("click", () => parts.file.click());
-dialog.addEventListener("dragover", (event) => event.preventDefault());
 dialog.addEventListener("drop", (event) => {
   event.preventDefault();
   const [file] = event.dataTransfer.files;
