@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import save_file
 
 from app.catalogue.catalogue import load
 from app.catalogue.machine import GIB, Machine
@@ -56,7 +57,7 @@ def test_a_model_of_the_hub_is_known_by_its_configuration_alone(monkeypatch: Any
         index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
         (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
         for number, words in ((1, "2.0 GB to download"), (2, "nothing to download")):
-            (snapshot / f"model-{number}.safetensors").touch()
+            save_file({}, snapshot / f"model-{number}.safetensors")
             assert words in check_own("a/target", "ngram", ROOM)[1][0]
         assert "only shorter races fit" in check_own("a/target", "ngram", Room(2 * GIB, "bfloat16", False))[1][-1]
 

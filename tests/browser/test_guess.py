@@ -165,10 +165,12 @@ def test_a_right_character_inside_a_longer_token(visit) -> None:
     assert note in words(page, "gameSays")
     for width, height in ((1280, 720), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
-        beyond = page.evaluate("""() => [...document.querySelectorAll(".pf-game-scores, .pf-game-scores :is(td, th)")]
-            .filter(node => node.scrollWidth > node.clientWidth + 1 || node.getBoundingClientRect().left < 0 ||
-              node.getBoundingClientRect().right > innerWidth).map(node => node.textContent)""")
-        assert beyond == [], width
+        page.wait_for_function(
+            """width => width === innerWidth && [...document.querySelectorAll(
+            ".pf-game-scores, .pf-game-scores :is(td, th)")].every(node => node.scrollWidth <= node.clientWidth + 1 &&
+              node.getBoundingClientRect().left >= 0 && node.getBoundingClientRect().right <= innerWidth)""",
+            arg=width,
+        )
 
 
 def test_a_race_without_tables_or_with_other_texts(visit) -> None:
