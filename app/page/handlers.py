@@ -377,5 +377,5 @@ def _drawn(request: str, drawn: Sequence[Chart], switches: Mapping[str, Any]) ->
     parts: list[Any] = [charts_of(request, switches)]
     for chart in drawn:
         words = chart_sentence(chart.sentence) + chart_table(chart.title, chart.table)
-        parts += gr.update(value=chart.figure, visible=chart.figure is not None), words
+        parts += gr.update(visible=True), gr.update(value=chart.figure, visible=chart.figure is not None), words
     return tuple(parts)

@@ -176,13 +176,14 @@ def launch(page: gr.Blocks, host: str, port: int | None) -> None:
 
 
 def _figures(place: str, drawn: Sequence[Chart]) -> list[Any]:
-    """A row of places for the charts; the first place says which race they show."""
+    """A row of places for the charts; the first place says which race they show. The others are made when they are
+    first drawn: they would be a third of what a browser makes of the page."""
     with gr.Row(elem_id=place, elem_classes="page-figures"):
         parts: list[Any] = [gr.HTML(elem_classes="page-whose")]
         for chart in drawn:
-            with gr.Column(min_width=340):
+            with gr.Column(min_width=340, visible=False) as column:
                 gr.HTML(sentences.chart_head(chart.title))
-                parts += gr.Plot(show_label=False, container=False), gr.HTML()
+                parts += column, gr.Plot(show_label=False, container=False), gr.HTML()
     return parts
 
 
