@@ -98,7 +98,7 @@ BENCH = Command(
     "Rows: plain (the fastest plain decoding of this engine), baseline (exact, without drafts), each drafter, and "
     "transformers' generate: hf_eager, hf_compiled (static cache, compiled; not with --quick), "
     "hf_prompt_lookup, hf_assisted (if a drafter is draft_model:X). It took ten minutes on 2 cores with the "
-    "default model (--quick two). No figure includes prefill. A watching page's cost: python -m tools.viewer. "
+    "default model (--quick two). No figure includes prefill. "
     "Exit status: 0 finished; 1 it failed, or a lane wrote other tokens than the baseline; 2 the arguments cannot "
     "be used; 130 interrupted.",
 )

@@ -14,8 +14,6 @@ from engine.recordings.recording import checked
 from tests.helpers import ROOT
 from tests.helpers.pageserver import LONG, ORDER, Refused, Visitor, Watched
 
-pytestmark = pytest.mark.slow
-
 
 def test_a_race_through_the_server(server) -> None:
     """All the way: order, frames, verdict, and a recording that the engine itself accepts."""

@@ -17,7 +17,6 @@ from tests.helpers import ROOT
 from tests.helpers.nginx import nginx
 from tests.helpers.pageserver import ORDER, TARGET, Visitor, served
 
-pytestmark = pytest.mark.slow
 RACES = "--target", TARGET, "--dtype", "float32"
 # As `script` of `served`: host and port by the environment alone.
 PORT = "import os, sys; os.environ['GRADIO_SERVER_PORT'] = sys.argv[2]; "

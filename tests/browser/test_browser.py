@@ -50,7 +50,6 @@ def choose_odds(tab: Any) -> None:
     tab.get_by_label(ODDS).check()
 
 
-@pytest.mark.smoke
 def test_a_live_race_to_its_verdict_and_its_figures(tab: Any) -> None:
     """A race without a verdict, its tables or steps in detail, or with figures of the race before or of a file."""
     tab.click('text="CSV to JSON"')
@@ -204,7 +203,6 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
     assert tab.input_value(temperature) == "0" and note.inner_text().count(".") == 2, "one hint, not about an answer"
 
 
-@pytest.mark.smoke
 def test_hostile_prompts_run_nothing(tab: Any) -> None:
     """A visitor's text must stay text wherever it is shown; a dialog would be a problem of the tab."""
     hostile = (

@@ -72,7 +72,6 @@ def download(page: Any, button: str) -> Any:
     return got.value
 
 
-@pytest.mark.smoke
 def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None:
     """A part that needs the server after all: a replay that does not move, a dead slider or tab, a file that is not the
     recording's. A verdict before both texts are there; a hash of something else; a price to be entered again."""

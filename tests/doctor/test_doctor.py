@@ -237,7 +237,7 @@ def test_a_fault_in_the_files_is_named_first(fault: str, tmp_path: Path) -> None
     assert remedy in found.change, found
 
 
-@pytest.mark.parametrize("fault", [*BY_TOKENS, *(pytest.param(name, marks=pytest.mark.slow) for name in SHIPPED)])
+@pytest.mark.parametrize("fault", [*BY_TOKENS, *SHIPPED])
 def test_a_fault_that_only_drafts_show_is_named_first(fault: str, tmp_path: Path) -> None:
     """A head that loads, drafts nothing right, and leaves its user guessing."""
     plant, check, remedy = {**BY_TOKENS, **SHIPPED}[fault]
@@ -247,10 +247,7 @@ def test_a_fault_that_only_drafts_show_is_named_first(fault: str, tmp_path: Path
     assert remedy in found.change, found
 
 
-SLOW = pytest.param(f"dflash:{HEADS['dflash']}", marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("drafter", [f"eagle3:{HEADS['eagle3']}", SLOW, f"draft_model:{DRAFT}", "ngram"])
+@pytest.mark.parametrize("drafter", [*(f"{kind}:{HEADS[kind]}" for kind in HEADS), f"draft_model:{DRAFT}", "ngram"])
 def test_a_healthy_pair_has_no_fault(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A false alarm."""
     if not drafter.startswith("draft_model"):  # a head's template is tests/doctor/test_texts.py's

@@ -88,11 +88,7 @@ def drafter_and_dense(kind: str, form: str) -> tuple[Any, Dense]:
 
 @pytest.mark.parametrize(
     ("kind", "form"),
-    [
-        *(pytest.param("eagle3", form, marks=pytest.mark.slow) for form in FORMS["eagle3"]),
-        *(("dflash", form) for form in FORMS["dflash"]),
-        *((kind, form) for kind, forms in PUBLISHED.items() for form in forms),
-    ],
+    [(kind, form) for cases in (FORMS, PUBLISHED) for kind, forms in cases.items() for form in forms],
 )
 @given(race=RACES)
 @settings(max_examples=5)

@@ -33,7 +33,6 @@ from tests.helpers.planted import Real, caught
 from tests.helpers.tiny import LENGTH, TRAINED, lane, random_ids, threads
 from tests.helpers.trained import ARGUMENTS, DRAFT, PROMPTS, text_of, written
 
-slow = pytest.mark.slow
 FP32, BF16 = torch.float32, torch.bfloat16
 
 # Any draft, at any mixture of the widths of one class
@@ -70,11 +69,7 @@ def probed(name: str, num_threads: int) -> WidthClasses:
     return found
 
 
-SLOW = [pytest.param(name, 1, marks=slow) for name in MODELS if name != "trained, float32"]
-SLOW += [pytest.param(ON_TWO_THREADS, 2, marks=slow)]
-
-
-@pytest.mark.parametrize(("name", "num_threads"), [("trained, float32", 1), *SLOW])
+@pytest.mark.parametrize(("name", "num_threads"), [*((name, 1) for name in MODELS), (ON_TWO_THREADS, 2)])
 @settings(max_examples=4)
 @given(
     temperature=st.sampled_from([0.0, 0.8]),
@@ -100,7 +95,6 @@ def test_any_draft_at_any_widths_of_a_class(name, num_threads, temperature, draf
     assert checksums_of(speculative) == checksums_of(baseline)
 
 
-@slow
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("compiled")])
 def test_a_class_holds_over_many_rows(name):
     """In bfloat16 two kernels differ in one sum of 10,000: few rows would call such widths equal by luck."""
@@ -150,7 +144,7 @@ def raced(model: LoadedModel, drafters: dict[str, str], temperature: float, k: i
 @pytest.mark.parametrize(
     ("model", "dtype", "cell"),
     [
-        pytest.param(*target, cell, marks=() if (target[1], cell) == ("float32", CELLS[2]) else slow)
+        pytest.param(*target, cell, marks=() if (target[1], cell) == ("float32", CELLS[2]) else pytest.mark.slow)
         for i, target in enumerate(TARGETS)
         for j, cell in enumerate(CELLS)
         if i // 2 == j % 2  # each cell on both kinds of model, once in each dtype; each target with half of the cells

@@ -80,11 +80,7 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, monkeypatch):
             assert committed(lane(model, Random(1, truth, model.vocab_size), params)) == truth
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [STEPS[0], *(pytest.param(*each, marks=pytest.mark.slow) for each in STEPS[1:3]), STEPS[3]],
-    ids=lambda x: str(x).removeprefix("torch."),
-)
+@pytest.mark.parametrize(("name", "dtype"), STEPS, ids=lambda x: str(x).removeprefix("torch."))
 def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
     """Tensors for kernels would lie on the CPU, or be made by asking the host. Launches write nothing here."""
     monkeypatch.setattr(preparing, "_check_faithful", lambda *unused, **more: None)

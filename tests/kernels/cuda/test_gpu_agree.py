@@ -20,7 +20,6 @@ from engine.runner.prepared import Prepared
 from tests.helpers.gpu_kernels import TRITON
 from tests.helpers.gpu_models import fresh, prepared
 
-pytestmark = pytest.mark.slow
 DEPTH = 200  # Columns: four splits of 64, and more than a window
 DEEPER = 300  # more than 8 bits can count, and of twice as many columns in all
 RIGHT = [("qwen3", DEEPER, (MOST_ROWS,)), ("gemma3", DEPTH, (5,))]

@@ -15,7 +15,6 @@ from tests.helpers.fakes import Empty, Oracle, Random
 from tests.helpers.gpu_models import CHANGES, fresh, prepared
 from tests.helpers.tiny import LENGTH, WINDOW, lane, random_ids
 
-pytestmark = pytest.mark.slow
 HIDDEN = (0, 1)
 
 

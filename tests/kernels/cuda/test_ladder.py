@@ -217,7 +217,7 @@ def spoilt(self: FixedCall) -> Any:
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        pytest.param(None, f"{GRAPHS} is 0", marks=pytest.mark.slow),
+        (None, f"{GRAPHS} is 0"),
         (("_capture", refuse), "could not be captured as a CUDA graph: RuntimeError: CUDA error: operation not"),
         (("__call__", spoilt), "rows have other bits than when run eagerly"),
     ],
