@@ -155,7 +155,7 @@ def test_a_model_that_comes_in_part_is_loaded_once_it_is_whole(how: str, tmp_pat
         ask_at(monkeypatch, hub.address, tmp_path / "hub")
         target, says = "owner/tiny", "cannot fetch 'owner/tiny' from the hub"
         if how == "is cut short":
-            target, says = str(folder), "cannot load"
+            target, says = str(folder), "is damaged"
             (folder / "model.safetensors").write_bytes(data[:100_000])
         else:
             hub.fault = how
