@@ -98,6 +98,7 @@ def test_every_link_and_every_file_is_there(page: Path) -> None:
     named = re.findall(r"`((?:app|engine|assets|tests|tools|docs)/[\w./-]*\w/?)`", text)
     made_up = {"engine/drafters/repeat.py", "assets/races/ID.json"}
     assert [name for name in named if name not in made_up and not (ROOT / name).exists()] == []
+    assert not any(re.search(r'"/(home|root|tmp|work)/', path.read_text()) for path in ROOT.glob("assets/results/*"))
 
 
 def test_the_recipes_name_tests_that_exist() -> None:
@@ -109,8 +110,7 @@ def test_the_recipes_name_tests_that_exist() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
-    named = set(re.findall(r"`(test_\w+)`", text))
-    assert named and named <= {name for _, name in functions}
+    assert (named := set(re.findall(r"`(test_\w+)`", text))) and named <= {name for _, name in functions}
     assert {tuple(line.split("::")) for line in slow.split()} <= functions
 
 

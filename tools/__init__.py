@@ -19,7 +19,7 @@ def about() -> dict[str, Any]:
 
     kernels = choose(torch.device("cpu"))
     return {
-        "command": " ".join(sys.argv),
+        "command": " ".join([f"python -m tools.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),  # no path of this machine
         "device": kernels.about_device()["name"],
         "load before": Path("/proc/loadavg").read_text().split()[:3],
         "versions": environment.versions(kernels.describe()),

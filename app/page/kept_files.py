@@ -1,4 +1,4 @@
-"""Gradio's own files, kept in memory: to find, compress and send one takes some 6 ms, a visit asks for 70 of them, and
+"""Gradio's own files, kept in memory: to find, compress and send one takes some 3 ms, a visit asks for 70 of them, and
 a race may be using the same cores."""
 
 from __future__ import annotations
