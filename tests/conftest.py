@@ -98,10 +98,10 @@ def server(page_cache: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def features(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The trained fixture's hidden states over a text, to train heads on."""
-    from tests.helpers.training_heads import extracted
+    """Text of the trained fixture with its hidden states, to train heads on."""
+    from tests.helpers.training_heads import written
 
-    return extracted(tmp_path_factory.mktemp("features"))
+    return written(tmp_path_factory.mktemp("features"))
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
-"""`python -m engine train`: text, the target's hidden states over it, text that the target writes itself, then the
-head, each kept in --out so that a stopped run can be resumed."""
+"""`python -m engine train`: text that the target writes, with its hidden states, then the head, each kept in --out so
+that a stopped run can be resumed."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import random
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,14 +12,11 @@ from typing import Any
 
 from ..core.errors import UsageError
 from ..core.spec import SMALLEST
-from ..heads.head_spec import KINDS
 from ..progress import Progress
-from ..training.python_texts import BUILTIN, PROMPTS, all_texts
-from .arguments import Command, Option, integer, not_empty, number, one_of, setting, switch, words
+from .arguments import Command, Option, integer, not_empty, number, setting, switch
 from .options import DEVICE, DTYPE, TARGET, set_threads
 from .output import progress_line
 
-WINDOWS = "windows.json"
 WORDS = "words.json"
 WRITTEN_WORDS = "words-to-write.json"
 NUM_WRITTEN_WORDS = 40_960
@@ -40,33 +35,30 @@ def train(options: Namespace) -> int:
 
         from ..kernels.choose import choose
         from ..loading.loading import DEFAULT_TARGET, load
-        from ..training.features import Features, extract
+        from ..training.features import Features
         from ..training.new_head import Design, TargetWeights, begin_from, default_layers, new_head, new_spec, save_head
         from ..training.trainer import Report, Schedule, Trainer, keep_freed_memory
 
         keep_freed_memory()
         folder = Path(options.out)
-        data = Path(options.data_dir) if options.data_dir else folder / "data"
+        data = folder / "data"
         loaded = load(options.target or DEFAULT_TARGET, dtype=options.dtype, device=options.device, progress=progress)
         model, name = loaded.model, loaded.info.name
         device = next(model.parameters()).device
         target = TargetWeights.of(model)
         choose(device, model.dtype).install_stock(model)
         hidden_layers = default_layers(target.config.num_hidden_layers)
-        extract(model, _windows(options, loaded.tokenizer, data, progress), hidden_layers, data, progress)
         _write(options, loaded, target.output, hidden_layers, data, progress)
         features = Features(data)
-        sizes = options.layers, options.intermediate, options.vocabulary, options.block, options.chain
-        design = Design(options.kind, *sizes, options.train_output)
-        words_ = _words(folder / WORDS, features, design.draft_vocab_size, target.output)
-        spec = new_spec(design, target, hidden_layers, _mask_token(loaded.tokenizer, len(target.output)))
+        design = Design(options.intermediate, options.vocabulary, options.chain)
+        words = _words(folder / WORDS, features, design.draft_vocab_size, target.output)
+        spec = new_spec(design.intermediate_size, target, hidden_layers)
         torch.manual_seed(options.seed)
-        head = new_head(spec, target, words_, _scales(features, spec.norm_before_fc))
+        head = new_head(spec, target, words, _scales(features))
         if options.begin_from:
             begin_from(head, Path(options.begin_from))
         schedule = Schedule(options.steps, options.minutes, options.batch, options.learning_rate)
-        trainer = Trainer(head, design, features, target.output[words_].float(), schedule, folder, device, options.seed)
-        num_draft = options.block - 1 if options.kind == "dflash" else options.chain
+        trainer = Trainer(head, design, features, target.output[words].float(), schedule, folder, device, options.seed)
         log = folder / "log.jsonl"
 
         def report(now: Report) -> None:
@@ -76,7 +68,7 @@ def train(options: Namespace) -> int:
             print(_line(now), flush=True)
 
         trainer.run(report)
-        save_head(head, folder, name, num_draft, compact=options.compact)
+        save_head(head, folder, name, design.num_steps, compact=options.compact)
     print(f"the head is in {options.out}: config.json and model.safetensors, in the speculators format")
     return 0
 
@@ -89,46 +81,27 @@ def _line(now: Any) -> str:
     )
 
 
-def _windows(options: Namespace, tokenizer: Any, data: Path, progress: Progress) -> list[list[int]]:
-    """The windows of text to train on, from `data`, or made now: texts cut to length."""
-    path = data / WINDOWS
-    if path.exists():
-        return json.loads(path.read_text())
-    from ..training.windows import cut
-
-    rng = random.Random(options.seed)
-    progress("cutting texts", None)
-    texts = all_texts(options.data, options.seed)
-    windows = list(itertools.islice(cut(tokenizer, texts, options.length, rng), options.windows))
-    if options.windows and not windows:
-        raise UsageError("there is no training text: --data gave nothing long enough")
-    rng.shuffle(windows)
-    data.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(windows))
-    return windows
-
-
 def _write(
     options: Namespace, loaded: Any, output: Any, hidden_layers: Sequence[int], data: Path, progress: Progress
 ) -> None:
     """Let the target write windows into `data`: a few with all its words, the rest with the likeliest of these."""
-    if not options.written:
-        return
     import torch
 
     from ..training.features import Features
     from ..training.openings import openings
     from ..training.written import Writer, Writing, write_features
 
-    def write(words_: Any, num_tokens: int, num_windows: int, folder: Path, seed: int) -> None:
-        writer = Writer(loaded.model, output, words_, hidden_layers, Writing(num_tokens, options.together))
-        write_features(writer, openings(loaded.tokenizer, seed), num_windows, folder, seed, progress)
+    texts = Path(options.data) if options.data else None
+
+    def write(words: Any, num_tokens: int, num_windows: int, folder: Path, seed: int) -> None:
+        writer = Writer(loaded.model, output, words, hidden_layers, Writing(num_tokens, options.together))
+        write_features(writer, openings(loaded.tokenizer, seed, texts), num_windows, folder, seed, progress)
 
     if not (data / WRITTEN_WORDS).exists():
-        num_tokens, num_windows = min(FIRST_TOKENS, options.new_tokens), min(NUM_FIRST, options.written)
+        num_tokens, num_windows = min(FIRST_TOKENS, options.new_tokens), min(NUM_FIRST, options.windows)
         write(torch.arange(len(output)), num_tokens, num_windows, data / FIRST, options.seed + 1)
-    words_ = _words(data / WRITTEN_WORDS, Features(data / FIRST), NUM_WRITTEN_WORDS, output)
-    write(words_, options.new_tokens, options.written, data, options.seed)
+    words = _words(data / WRITTEN_WORDS, Features(data / FIRST), NUM_WRITTEN_WORDS, output)
+    write(words, options.new_tokens, options.windows, data, options.seed)
 
 
 def _words(path: Path, features: Any, count: int, output: Any) -> Any:
@@ -139,29 +112,19 @@ def _words(path: Path, features: Any, count: int, output: Any) -> Any:
 
     if path.exists():
         return torch.tensor(json.loads(path.read_text()))
-    words_ = likely_words(features, output, count)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(words_.tolist()))
-    return words_
+    words = likely_words(features, output, count)
+    path.write_text(json.dumps(words.tolist()))
+    return words
 
 
-def _scales(features: Any, normed: bool) -> Any:
-    """The typical size of every feature read [layers * size], of normalised rows if the head normalises them."""
+def _scales(features: Any) -> Any:
+    """The typical size of every feature read [layers * size], of normalised rows."""
     import torch
 
     batch = features.batch(list(range(0, len(features.index), max(1, len(features.index) // 16))))
     rows = batch.hidden[batch.valid].float()
-    if normed:
-        rows = rows * torch.rsqrt(rows.pow(2).mean(-1, keepdim=True) + 1e-6)
+    rows = rows * torch.rsqrt(rows.pow(2).mean(-1, keepdim=True) + 1e-6)
     return rows.pow(2).median(0).values.sqrt().clamp(min=1e-4)
-
-
-def _mask_token(tokenizer: Any, vocab_size: int) -> int:
-    """A token that no text contains: the tokenizer's mask or padding token, else its last."""
-    for token_id in (tokenizer.mask_token_id, tokenizer.pad_token_id):
-        if token_id is not None:
-            return int(token_id)
-    return vocab_size - 1
 
 
 _positive = number(SMALLEST, 1e6, "a number above 0 and at most 1000000")
@@ -174,15 +137,11 @@ def _count(name: str, low: int, high: int, default: int, help: str) -> Option:
 
 TRAIN = Command(
     (
-        setting("--kind K", one_of(KINDS), " or ".join(KINDS), required=True),
         TARGET,
         setting(
-            "--data D",
-            words,
-            f"text files, folders of them, {BUILTIN}: Python's standard library and its documentation, or "
-            f"{PROMPTS}: prompts of ours (default {BUILTIN})",
-            [BUILTIN],
-            nargs="+",
+            "--data DIR",
+            not_empty,
+            "a folder of text files; a third of the windows then begins with a piece of one",
         ),
         setting(
             "--out DIR",
@@ -190,31 +149,19 @@ TRAIN = Command(
             "where the head, its checkpoints and its log go; a stopped run started again goes on",
             required=True,
         ),
-        setting(
-            "--data-dir DIR",
-            not_empty,
-            "where windows and hidden states are kept, to share them between heads (default: data in --out)",
-        ),
         setting("--steps N", integer(1, 10_000_000), "optimiser steps"),
         setting("--minutes M", _positive, "minutes of training, data apart"),
-        _count("--windows", 0, 10_000_000, 1500, "windows of plain text"),
-        _count(
-            "--written", 0, 10_000_000, 6000, "windows that the target writes itself, after beginnings of many kinds"
-        ),
-        _count("--new-tokens", 2, 100_000, 176, "tokens of such a window, its beginning apart"),
-        _count("--together", 1, 4096, 128, "such windows written together"),
-        _count("--length", 48, 100_000, 384, "tokens of a window"),
+        _count("--windows", 2, 10_000_000, 6000, "windows: what the target writes after beginnings of many kinds"),
+        _count("--new-tokens", 32, 100_000, 176, "tokens of a window, its beginning apart"),
+        _count("--together", 1, 4096, 128, "windows written together"),
         _count("--vocabulary", 2, 10_000_000, 16_384, "words the head drafts among, those the target most likely says"),
         setting("--begin-from DIR", not_empty, "a head of the same shape whose weights to begin with"),
-        _count("--layers", 1, 32, 1, "decoder layers of the head"),
         _count("--intermediate", 8, 1_000_000, 2048, "width of its MLP"),
-        _count("--chain", 1, 16, 4, "eagle3: steps of training-time test"),
-        _count("--block", 2, 64, 8, "dflash: block size, k + 1"),
+        _count("--chain", 1, 16, 4, "steps of training-time test"),
         switch(
             "--compact",
             "store matrices in 8 bits, and no output rows if they are the target's; this engine reads such heads",
         ),
-        switch("--train-output", "train the output rows too, which begin as the target's own"),
         _count("--batch", 1, 4096, 8, "windows a step"),
         setting("--learning-rate X", _positive, "at its peak (default 0.001)", 1e-3),
         _count("--seed", 0, 2**63 - 1, 0, "for data, weights and order"),

@@ -1,23 +1,15 @@
-"""The input of training: the target's hidden states over windows, computed once and kept on disk, in files of many
-windows."""
+"""The input of training: windows, token sequences that the target wrote, with its hidden states, in files of many."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-
-from ..progress import Progress
-
-WINDOWS_PER_FILE = 64
-BATCH_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -42,12 +34,11 @@ class Batch:
 
 
 class Features:
-    """Files of WINDOWS_PER_FILE windows in a folder; written once, read by slices."""
+    """Files of windows in a folder (`write_features`), read by slices."""
 
     def __init__(self, folder: Path) -> None:
-        self.files = sorted(folder.glob("features-*.safetensors"))
         self.index: list[tuple[Path, int, int]] = []
-        for path in self.files:
+        for path in sorted(folder.glob("features-*.safetensors")):
             with safe_open(path, "pt") as file:
                 lengths = file.get_tensor("lengths").tolist()
             self.index += [(path, i, int(length)) for i, length in enumerate(lengths)]
@@ -66,34 +57,3 @@ class Features:
                     part.append(file.get_slice(name)[row : row + 1, :length][0])
         ids, hidden, last = (pad_sequence(part, batch_first=True) for part in parts.values())
         return Batch(ids, torch.tensor([self.index[i][2] for i in which]), hidden, last)
-
-
-@torch.inference_mode()
-def extract(
-    model: Any, windows: Sequence[Sequence[int]], hidden_layers: Sequence[int], folder: Path, progress: Progress
-) -> None:
-    """Run the stock model over all windows and write `folder`'s files; existing ones are kept, so that an interrupted
-    run can be resumed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    device = next(model.parameters()).device
-    decoder = model.get_decoder()
-    windows = sorted(windows, key=len)
-    for number, first in enumerate(range(0, len(windows), WINDOWS_PER_FILE)):
-        path = folder / f"features-{number:05d}.safetensors"
-        if path.exists():
-            continue
-        progress("reading the target's hidden states", first / len(windows))
-        chosen = windows[first : first + WINDOWS_PER_FILE]
-        longest = max(map(len, chosen))
-        ids = torch.tensor([[*w, *[0] * (longest - len(w))] for w in chosen])
-        lengths = torch.tensor([len(w) for w in chosen])
-        hidden, last = [], []
-        for start in range(0, len(chosen), BATCH_SIZE):
-            part = ids[start : start + BATCH_SIZE].to(device)
-            mask = (torch.arange(longest)[None] < lengths[start : start + BATCH_SIZE, None]).long().to(device)
-            out = decoder(input_ids=part, attention_mask=mask, use_cache=False, output_hidden_states=True)
-            hidden.append(torch.cat([out.hidden_states[i] for i in hidden_layers], -1).bfloat16().cpu())
-            last.append(out.last_hidden_state.bfloat16().cpu())
-        partial = path.with_suffix(".partial")
-        save_file({"ids": ids, "lengths": lengths, "hidden": torch.cat(hidden), "last": torch.cat(last)}, partial)
-        partial.rename(path)

@@ -1,7 +1,7 @@
-"""The training losses of heads: match the target's distribution at every place of the draft, from what is known when
-drafting.
+"""The training loss of EAGLE-3 heads: match the target's distribution at every place of the draft, from what is known
+when drafting.
 
-Each loss returns (loss, alphas): alphas [rows, k] are expected acceptances 1 - TV(p, q) by place in the draft, at
+It returns (loss, alphas): alphas [rows, k] are expected acceptances 1 - TV(p, q) by place in the draft, at
 TEMPERATURE and over the head's vocabulary; None while gradients are recorded. The loss is the negative logarithm of
 that acceptance (Samarin et al. 2026, "LK losses", arXiv 2602.23881) plus a share of the cross entropy, which leads
 while p and q hardly overlap."""
@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..heads.dflash import DFlashHead, additive
 from ..heads.eagle3 import Eagle3Head
 from ..heads.head_layers import Rope
 from .features import Batch
@@ -45,13 +44,13 @@ def eagle3_loss(head: Eagle3Head, batch: Batch, output: Tensor, rope: Rope, num_
     hidden = head.fuse(batch.hidden)[:, :num_rows]
     causal = torch.ones(num_rows, num_rows, dtype=torch.bool, device=ids.device).tril()
     valid = batch.valid
-    chain: list[list[tuple[Tensor, Tensor]]] = [[] for _ in head.layers]
+    chain: list[tuple[Tensor, Tensor]] = []
     losses, alphas = [], []
     for j in range(num_steps):
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            chain[layer].append((key, value))
-            return chain_attention(query, chain[layer], causal)
+            chain.append((key, value))
+            return chain_attention(query, chain, causal)
 
         angles = tuple(part[None, j : j + num_rows] for part in rope)
         embedded = head.embed(ids[:, 1 + j : 1 + j + num_rows])
@@ -78,41 +77,6 @@ def chain_attention(query: Tensor, chain: list[tuple[Tensor, Tensor]], causal: T
     for j, value in enumerate(values[1:]):
         out = out + weights[..., causal.shape[1] + j, None] * value
     return out
-
-
-def dflash_loss(head: DFlashHead, batch: Batch, output: Tensor, rope: Rope, anchors: Tensor, decay: float) -> Loss:
-    """Blocks at `anchors` [n] (places in the windows, the same in all of them), each seeing the context before its
-    anchor and itself; the loss against the target given the true tokens before, the i-th drafted token weighted by
-    exp(-(i - 1) / decay)."""
-    ids, spec, size = batch.ids, head.spec, head.spec.block_size
-    num_tokens = ids.shape[1]
-    places = anchors[:, None] + torch.arange(size, device=ids.device)
-    context = head.fuse(batch.hidden)
-    cached = head.context(context, tuple(part[None, :num_tokens] for part in rope))  # type: ignore[arg-type]
-    rows, block = places.flatten(), torch.arange(len(anchors), device=ids.device).repeat_interleave(size)
-    before = torch.arange(num_tokens, device=ids.device)[None] < anchors[block][:, None]
-    together = block[:, None] == block[None]
-    masks = []
-    for layer in range(len(head.layers)):
-        ours = together & (rows[None] <= rows[:, None]) if spec.causal[layer] else together
-        masks.append(additive(torch.cat([before, ours], 1), context.dtype))
-
-    def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        keys, values = (torch.cat([old, new], 2) for old, new in zip(cached[layer], (key, value), strict=True))
-        mask = masks[layer].to(query.dtype)
-        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
-
-    inputs = torch.full((len(ids), len(anchors), size), spec.mask_token_id, device=ids.device)
-    inputs[:, :, 0] = ids[:, anchors]
-    angles: Any = tuple(part[None, rows] for part in rope)
-    out = head.block(head.embed(inputs.flatten(1)), angles, attend)
-    out = out.view(len(ids), len(anchors), size, -1)[:, :, 1:]
-    with torch.no_grad():
-        p = _probabilities(batch.last[:, places[:, :-1]] @ output.T)
-    valid = places[None, :, -1] < batch.lengths[:, None]
-    weights = torch.exp(-torch.arange(size - 1, device=ids.device) / decay)
-    loss, alpha = _against(p, head.logits(out), valid[..., None] * weights)
-    return loss, None if alpha is None else alpha[valid]
 
 
 class _Distance(torch.autograd.Function):

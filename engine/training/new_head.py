@@ -20,8 +20,8 @@ from ..heads.head_layers import transformers_config
 from ..heads.head_spec import HeadSpec, LayerConfig
 from ..heads.shapes import OUTPUT
 from .features import Features
+from .written import MIN_TOKENS
 
-Head = Eagle3Head | DFlashHead
 HEAD_DIM = 64
 SMALL = 0.2
 TEMPERATURE = 0.8
@@ -34,16 +34,11 @@ NUM_WINDOWS, NUM_ROWS = 512, 8192  # how much of the training text is used to ch
 
 @dataclass(frozen=True)
 class Design:
-    """The design of a head. block_size: of DFlash; num_steps: training-time-test steps of EAGLE-3, also the k it is
-    published for. train_output: False keeps the target's own output rows (as in EAGLE 1), which is cheaper."""
+    """The design of a head. num_steps: of training-time test, also the k it is published for."""
 
-    kind: str
-    num_layers: int = 1
-    intermediate_size: int = 2048
-    draft_vocab_size: int = 16_384
-    block_size: int = 8
-    num_steps: int = 3
-    train_output: bool = False
+    intermediate_size: int
+    draft_vocab_size: int
+    num_steps: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,14 @@ def likely_words(features: Features, output: Tensor, count: int) -> Tensor:
     TEMPERATURE over NUM_ROWS places of its windows, half by how often the windows contain them. A word that a head
     lacks ends a draft, so the probability mass left out is what counts.
 
-    output [vocab, size]: the target's output rows."""
+    output [vocab, size]: the target's output rows.
+
+    Raises UsageError if there are fewer than two windows, one to learn from and one held out."""
+    if len(features.index) < 2:
+        raise UsageError(
+            f"the target wrote {len(features.index)} windows of at least {MIN_TOKENS} tokens, and training needs two; "
+            "choose more --windows"
+        )
     chosen = list(range(0, len(features.index), max(1, len(features.index) // NUM_WINDOWS)))
     mass, seen = torch.zeros(len(output), dtype=torch.float64), torch.zeros(len(output), dtype=torch.float64)
     per_window = max(1, NUM_ROWS // len(chosen))
@@ -81,7 +83,7 @@ def likely_words(features: Features, output: Tensor, count: int) -> Tensor:
     return score.argsort(descending=True, stable=True)[: min(count, len(output))].sort().values
 
 
-def begin_from(head: Head, folder: Path) -> None:
+def begin_from(head: Eagle3Head, folder: Path) -> None:
     """Give `head` the weights of a published head of the same shape, except its words and their output rows. Raises
     UsageError."""
     from ..loading.load_head import read_tensors
@@ -91,8 +93,8 @@ def begin_from(head: Head, folder: Path) -> None:
     own = {name: value for name, value in head.named_parameters() if name != "lm_head.weight"}
     if tensors.keys() != own.keys() or any(value.shape != tensors[name].shape for name, value in own.items()):
         raise UsageError(
-            f"the head in {str(folder)!r} has another shape than the one to be trained; choose the same --kind, "
-            "--layers and --intermediate"
+            f"the head in {str(folder)!r} has another shape than the one to be trained; choose the "
+            "--intermediate it has"
         )
     with torch.no_grad():
         for name, value in own.items():
@@ -104,58 +106,50 @@ def default_layers(num_target_layers: int) -> tuple[int, ...]:
     return tuple(sorted({min(2, num_target_layers), num_target_layers // 2, max(0, num_target_layers - 3)}))
 
 
-def new_spec(design: Design, target: TargetWeights, hidden_layers: tuple[int, ...], mask_token_id: int) -> HeadSpec:
-    """Its layers are as wide as the target, with attention heads of HEAD_DIM."""
-    config = target.config
+def new_spec(intermediate_size: int, target: TargetWeights, hidden_layers: tuple[int, ...]) -> HeadSpec:
+    """One layer as wide as the target, with attention heads of HEAD_DIM."""
     vocab_size, size = target.output.shape
     num_heads = max(1, size // HEAD_DIM)
-    shape: dict[str, Any] = {
-        "hidden_size": size,
-        "intermediate_size": design.intermediate_size,
-        "num_hidden_layers": design.num_layers,
-        "num_attention_heads": num_heads,
-        "num_key_value_heads": num_heads // 2 if num_heads % 2 == 0 else num_heads,
-        "head_dim": min(HEAD_DIM, size),
-        "vocab_size": vocab_size,
-        "max_position_embeddings": config.max_position_embeddings,
-        "layer_types": ("full_attention",) * design.num_layers,
-    }
-    if design.kind == "eagle3":
-        layers = LayerConfig("llama", **shape)
-        return HeadSpec("eagle3", layers, hidden_layers, norm_before_residual=True, norm_before_fc=True)
-    layers, every = LayerConfig("qwen3", **shape), design.num_layers
-    block: dict[str, Any] = {"block_size": design.block_size, "mask_token_id": mask_token_id}
-    return HeadSpec("dflash", layers, hidden_layers, **block, causal=(False,) * every, windows=(None,) * every)
+    layers = LayerConfig(
+        "llama",
+        hidden_size=size,
+        intermediate_size=intermediate_size,
+        num_hidden_layers=1,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_heads // 2 if num_heads % 2 == 0 else num_heads,
+        head_dim=min(HEAD_DIM, size),
+        vocab_size=vocab_size,
+        layer_types=("full_attention",),
+        max_position_embeddings=target.config.max_position_embeddings,
+    )
+    return HeadSpec("eagle3", layers, hidden_layers, norm_before_residual=True, norm_before_fc=True)
 
 
-def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tensor) -> Head:
-    """A head that begins near its target: its output rows are the target's, and an EAGLE-3 head's layer adds to the
-    latest of the hidden states it reads.
+def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tensor) -> Eagle3Head:
+    """A head that begins near its target: its output rows are the target's, and its layer adds to the latest of the
+    hidden states it reads.
 
     scales [layers * size]: the typical size of each feature read, divided out in `fc`, so that large states do not
     drown the head."""
     vocab_size, size = target.output.shape
-    head = (Eagle3Head if spec.kind == "eagle3" else DFlashHead)(spec, size, len(words))
+    head = Eagle3Head(spec, size, len(words))
     head.lend(target.embedding, nn.Identity())
     for module in head.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=module.in_features**-0.5)
-    layer: Any
-    for layer in head.layers:
-        for linear in (layer.self_attn.o_proj, layer.mlp.down_proj):
-            linear.weight.data.mul_(SMALL)
-    head.fc.weight.data.div_(scales[None])
-    if spec.kind == "eagle3":
-        head.fc.weight.data.mul_(SMALL)
-        latest = scales[-size:]
-        head.fc.weight.data[:, -size:] += torch.eye(size, device=latest.device) / latest.square().mean().sqrt()
+    layer: Any = head.layers[0]
+    for linear in (layer.self_attn.o_proj, layer.mlp.down_proj):
+        linear.weight.data.mul_(SMALL)
+    head.fc.weight.data.div_(scales[None]).mul_(SMALL)
+    latest = scales[-size:]
+    head.fc.weight.data[:, -size:] += torch.eye(size, device=latest.device) / latest.square().mean().sqrt()
     head.lm_head.weight.data.copy_(target.output[words].float())
     head.target_ids = None if len(words) == vocab_size else words
     return head
 
 
 def save_head(
-    head: Head,
+    head: Eagle3Head | DFlashHead,
     folder: Path,
     target_name: str,
     num_tokens: int,

@@ -1,6 +1,6 @@
-"""Beginnings of texts for the target to write: the first words of a kind of text (openings.json), our own prompts cut
-anywhere, pieces of texts, and nothing at all. The shorter a beginning, the more of the text is the target's own choice,
-and the more kinds of text a head learns."""
+"""Beginnings of texts for the target to write: the first words of a kind of text (openings.json), pieces of the user's
+own texts, and nothing at all. The shorter a beginning, the more of the text is the target's own choice, and the more
+kinds of text a head learns."""
 
 from __future__ import annotations
 
@@ -11,32 +11,30 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from .made_prompts import prompts
-from .python_texts import BUILTIN, all_texts
-from .windows import cut, start_ids
+from ..core.errors import UsageError
 
-SOURCES = {"words": 0.62, "prompts": 0.21, "texts": 0.13, "nothing": 0.04}
+SHARES = {"words": 0.62, "texts": 0.34, "nothing": 0.04}
 # Everyday proportions, with more structured text than that: speculation is used most for it.
 KINDS = {
     "code": 0.2, "json": 0.12, "sql": 0.1, "prose": 0.2, "dialogue": 0.11, "translation": 0.06, "questions": 0.1,
     "mathematics": 0.06, "documents": 0.05,
 }  # fmt: skip
-KEPT = {"csv": 0.6, "chat": 0.6, "essay": 0.5, "summary": 0.5}  # fewer prompts of kinds that are similar to others
-PROMPT_TOKENS, TEXT_TOKENS = (12, 96), (6, 64)
-PIECE, PIECES_KEPT = 128, 0.15
+SUFFIXES = (".txt", ".md", ".rst", ".py", ".json", ".sql", ".csv", ".html", ".js", ".c", ".go")
+MAX_FILE_BYTES = 400_000
+PIECE_CHARACTERS, PIECE_TOKENS = 600, (6, 64)
 
 
-def openings(tokenizer: Any, seed: int) -> Iterator[list[int]]:
-    """Token ids of beginnings, without end, each as the tokenizer begins a text; decided by the seed."""
+def openings(tokenizer: Any, seed: int, data: Path | None = None) -> Iterator[list[int]]:
+    """Token ids of beginnings, without end, each as the tokenizer begins a text; decided by the seed.
+
+    data: a folder whose text files give a third of them. Raises UsageError if it has none."""
     rng = random.Random(seed)
-    sources = {
-        "words": _words(tokenizer, rng),
-        "prompts": _prompts(tokenizer, rng),
-        "texts": _texts(tokenizer, rng),
-        "nothing": cycle([start_ids(tokenizer)]),
-    }
+    sources = {"words": _words(tokenizer, rng), "nothing": cycle([tokenizer("")["input_ids"]])}
+    if data is not None:
+        sources["texts"] = _pieces(tokenizer, rng, _files(data))
+    shares = {name: SHARES[name] for name in sources}
     while True:
-        ids = next(sources[_one_of(SOURCES, rng)])
+        ids = next(sources[_one_of(shares, rng)])
         if ids:
             yield list(ids)
 
@@ -51,14 +49,18 @@ def _words(tokenizer: Any, rng: random.Random) -> Iterator[list[int]]:
         yield tokenizer(rng.choice(by_kind[_one_of(KINDS, rng)]))["input_ids"]
 
 
-def _prompts(tokenizer: Any, rng: random.Random) -> Iterator[list[int]]:
-    for kind, text in prompts(rng.randrange(2**32)):
-        if rng.random() < KEPT.get(kind, 1.0):
-            yield tokenizer(text)["input_ids"][: rng.randint(*PROMPT_TOKENS)]
+def _files(data: Path) -> list[Path]:
+    found = [path for path in data.rglob("*") if path.suffix in SUFFIXES and path.stat().st_size <= MAX_FILE_BYTES]
+    if not found:
+        raise UsageError(
+            f"there is no training text in {str(data)!r}; choose a folder of {', '.join(SUFFIXES)} files of up to "
+            f"{MAX_FILE_BYTES:,} bytes"
+        )
+    return sorted(found)
 
 
-def _texts(tokenizer: Any, rng: random.Random) -> Iterator[list[int]]:
+def _pieces(tokenizer: Any, rng: random.Random, paths: list[Path]) -> Iterator[list[int]]:
     while True:
-        for piece in cut(tokenizer, all_texts([BUILTIN], rng.randrange(2**32)), PIECE, rng):
-            if rng.random() < PIECES_KEPT:
-                yield piece[: rng.randint(*TEXT_TOKENS)]
+        text = rng.choice(paths).read_text(encoding="utf-8-sig", errors="ignore")
+        first = rng.randrange(max(1, len(text)))
+        yield tokenizer(text[first : first + PIECE_CHARACTERS])["input_ids"][: rng.randint(*PIECE_TOKENS)]

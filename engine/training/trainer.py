@@ -19,15 +19,14 @@ from ..heads.eagle3 import Eagle3Head
 from ..heads.head_layers import rope_table
 from ..kernels.choose import choose
 from .features import Batch, Features
-from .losses import dflash_loss, eagle3_loss, mean_length
-from .new_head import Design, Head
+from .losses import eagle3_loss, mean_length
+from .new_head import Design
 
 CHECKPOINT = "checkpoint.pt"
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 HELD_OUT_SHARE = 0.03
 HELD_OUT_BATCHES = 6
-NUM_ANCHORS = 48
-# One in this many EAGLE-3 steps trains the whole chain, the others only its first place: more text in the same time.
+# One in this many steps trains the whole chain, the others only its first place: more text in the same time.
 LONG_EVERY = 3
 
 
@@ -64,7 +63,7 @@ class Trainer:
 
     def __init__(
         self,
-        head: Head,
+        head: Eagle3Head,
         design: Design,
         features: Features,
         output: Tensor,
@@ -77,13 +76,13 @@ class Trainer:
         self.design, self.features, self.schedule, self.folder, self.seed = design, features, schedule, folder, seed
         folder.mkdir(parents=True, exist_ok=True)
         self.head.train().requires_grad_(True)
-        self.head.lm_head.requires_grad_(design.train_output)
+        self.head.lm_head.requires_grad_(False)  # the target's own rows, as in EAGLE 1
         self.optimizer = torch.optim.AdamW(
             self.head.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.95), weight_decay=0.01
         )
         self.step, self.elapsed_s = 0, 0.0
         longest = max(length for _, _, length in features.index)
-        self.rope = rope_table(head.spec.layers, longest + design.block_size + 8, torch.float32, device)
+        self.rope = rope_table(head.spec.layers, longest, torch.float32, device)
         num_held_out = max(1, round(len(features.index) * HELD_OUT_SHARE))
         order = torch.randperm(len(features.index), generator=torch.Generator().manual_seed(seed)).tolist()
         self.held_out, self.train_on = order[:num_held_out], order[num_held_out:]
@@ -121,22 +120,17 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.schedule.learning_rate * rate(self.share, self.schedule.warmup)
         batch = self.features.batch(self._windows_of(self.step)).to(self.device)
-        loss, _ = self._loss(batch, self.step, 1 if self.step % LONG_EVERY else self.design.num_steps)
+        loss, _ = self._loss(batch, 1 if self.step % LONG_EVERY else self.design.num_steps)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.head.parameters(), 1.0)
         self.optimizer.step()
         return float(loss.detach())
 
-    def _loss(self, batch: Batch, seed: int, num_steps: int) -> tuple[Tensor, Tensor | None]:
+    def _loss(self, batch: Batch, num_steps: int) -> tuple[Tensor, Tensor | None]:
         halves = choose(self.device, torch.float32).trains_in_bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=halves):
-            if isinstance(self.head, Eagle3Head):
-                return eagle3_loss(self.head, batch, self.output, self.rope, num_steps)
-            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + seed)
-            last = max(2, batch.ids.shape[1] - self.design.block_size)
-            anchors = torch.randperm(last, generator=generator)[:NUM_ANCHORS].sort().values.to(self.device)
-            return dflash_loss(self.head, batch, self.output, self.rope, anchors, decay=self.design.block_size / 2)
+            return eagle3_loss(self.head, batch, self.output, self.rope, num_steps)
 
     def _windows_of(self, step: int) -> list[int]:
         """The windows of a step: each epoch in another order, windows of similar length together."""
@@ -158,7 +152,7 @@ class Trainer:
         ordered = sorted(self.held_out, key=lambda i: self.features.index[i][2])
         starts = range(0, len(ordered), max(size, len(ordered) // HELD_OUT_BATCHES))
         batches = (self.features.batch(ordered[s : s + size]).to(self.device) for s in starts)
-        measured = (self._loss(batch, 0, self.design.num_steps)[1] for batch in batches)
+        measured = (self._loss(batch, self.design.num_steps)[1] for batch in batches)
         alphas = torch.cat([alpha.float() for alpha in measured if alpha is not None])
         by_place = tuple(alphas.mean(0).tolist())
         return Report(self.step, self.share, self.elapsed_s, sum(losses) / len(losses), mean_length(alphas), by_place)

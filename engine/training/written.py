@@ -23,10 +23,10 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from ..kernels.choose import choose
 from ..layers.attention import attend_rows
 from ..progress import Progress
-from .windows import MIN_TOKENS
 
 NAME = "photofinish_grouped"
 POOL = 8
+MIN_TOKENS = 32  # of a window to learn from
 
 
 @dataclass(frozen=True)

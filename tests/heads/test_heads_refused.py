@@ -268,7 +268,7 @@ def in_four_bits(config: dict[str, Any]) -> None:
 )
 def test_a_compact_head_that_does_not_fit_is_refused(config, tensors, num_words, match, features, tmp_path):
     """Codes would be taken for weights, or a head draft with rows that are not its own."""
-    head, _ = trained_head("eagle3", features)
+    head, _ = trained_head(features)
     save_head(head, tmp_path / "whole", "t", 3, compact=True)
     folder = changed(tmp_path / "whole", tmp_path / "changed", config, tensors)
     with pytest.raises(UsageError, match=match):

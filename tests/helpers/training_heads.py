@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import random
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import torch
 
+from engine.heads.eagle3 import Eagle3Head
 from engine.loading.loading import LoadedModel, load
 from engine.progress import silent
-from engine.training.features import Features, extract
+from engine.training.features import Features
 from engine.training.new_head import Design, TargetWeights, default_layers, likely_words, new_head, new_spec
-from engine.training.windows import cut
-from tests.helpers import ROOT
+from engine.training.openings import openings
+from engine.training.written import Writer, Writing, write_features
+from tests.helpers import tiny
 from tests.helpers.trained import trained
 
-TEXT = (ROOT / "engine" / "core" / "decode.py").read_text()
 LAYERS = default_layers(6)
 WORDS = 600
 
@@ -27,21 +28,20 @@ def stock() -> LoadedModel:
     return load(str(trained().info.name), "float32", "cpu")
 
 
-def windows(length: int = 48) -> list[list[int]]:
-    return list(cut(stock().tokenizer, [TEXT], length, random.Random(1)))
-
-
-def extracted(folder: Path) -> Features:
-    """Of `TEXT`, written there. The fixture `features` of conftest.py."""
-    extract(stock().model, windows(), LAYERS, folder, silent)
+def written(folder: Path) -> Features:
+    """Windows that the fixture wrote, there. The fixture `features` of conftest.py."""
+    model = tiny.fresh("trained")
+    output = TargetWeights.of(model).output
+    writer = Writer(model, output, torch.arange(len(output)), LAYERS, Writing(48, 64))
+    write_features(writer, openings(stock().tokenizer, 1), 64, folder, 1, silent)
     return Features(folder)
 
 
-def made(kind: str, features: Features, num_layers: int = 1, chain: int = 3, block: int = 5):
-    """(head, design) with random first weights."""
+def made(features: Features, **changes: int) -> tuple[Eagle3Head, Design]:
+    """A head with random first weights, and its design, with these changes."""
     torch.manual_seed(0)
-    design = Design(kind, num_layers, 64, WORDS, block, chain)
+    design = replace(Design(64, WORDS, 3), **changes)
     target = TargetWeights.of(stock().model)
-    spec = new_spec(design, target, LAYERS, 3)
     words = likely_words(features, target.output, WORDS)
+    spec = new_spec(design.intermediate_size, target, LAYERS)
     return new_head(spec, target, words, torch.ones(len(LAYERS) * target.output.shape[1])), design

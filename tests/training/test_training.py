@@ -13,7 +13,6 @@ import torch
 
 from engine.cli.main import main
 from engine.core.errors import UsageError
-from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
 from engine.heads.build_head import build
 from engine.heads.head_layers import rope_table
@@ -21,41 +20,34 @@ from engine.loading.load_head import read_spec, read_tensors
 from engine.progress import silent
 from engine.training import losses
 from engine.training.features import Features
-from engine.training.losses import CROSS_ENTROPY, TEMPERATURE, _Distance, dflash_loss, eagle3_loss, mean_length
-from engine.training.made_prompts import prompts
+from engine.training.losses import CROSS_ENTROPY, TEMPERATURE, _Distance, eagle3_loss, mean_length
 from engine.training.new_head import TargetWeights, begin_from, likely_words, save_head
 from engine.training.openings import openings
-from engine.training.python_texts import texts_of
 from engine.training.trainer import Schedule, Trainer
 from engine.training.written import Writer, Writing, write_features
-from tests.helpers import ROOT, tiny
-from tests.helpers.trained import context, trained
-from tests.helpers.training_heads import LAYERS, TEXT, WORDS, made, stock, windows
+from tests.helpers import tiny
+from tests.helpers.trained import PROMPTS, context, trained
+from tests.helpers.training_heads import LAYERS, WORDS, made, stock
 
 
-def trainer(kind: str, features: Features, folder: Path, num_steps: int) -> Trainer:
-    head, design = made(kind, features)
+def trainer(features: Features, folder: Path, num_steps: int, **changes: int) -> Trainer:
+    head, design = made(features, **changes)
     schedule = Schedule(num_steps, batch_size=4, report_every=10, save_every_s=1e9)
     output = TargetWeights.of(stock().model).output[head.target_ids].float()
     return Trainer(head, design, features, output, schedule, folder, torch.device("cpu"))
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-@pytest.mark.parametrize("num_layers", [1, 2])
-def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
+def test_what_is_trained_is_what_is_drafted(features):
     """A head would be trained on other rows, positions, masks or tokens than it drafts with."""
-    head, design = made(kind, features, num_layers)
+    head, design = made(features)
     head.eval().requires_grad_(False)
     output = TargetWeights.of(stock().model).output[head.target_ids]
     batch = features.batch([len(features.index) - 1]).to(torch.device("cpu"))
     ids, num_tokens = batch.ids[0].tolist(), int(batch.lengths[0])
     rope = rope_table(head.spec.layers, num_tokens + 8, torch.float32, "cpu")
-    k = design.num_steps if kind == "eagle3" else design.block_size - 1
+    k = design.num_steps
     places = list(range(2, num_tokens - k - 2, 3))
-    if kind == "eagle3":
-        alphas = eagle3_loss(head, batch, output, rope, k)[1][[p - 2 for p in places]]
-    else:
-        alphas = dflash_loss(head, batch, output, rope, torch.tensor([p - 1 for p in places]), 4.0)[1]
+    alphas = eagle3_loss(head, batch, output, rope, k)[1][[p - 2 for p in places]]
 
     target_p = torch.softmax(batch.last[0] @ output.T / TEMPERATURE, -1)
     column = {int(t): i for i, t in enumerate(head.target_ids)}
@@ -63,7 +55,7 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
         prompt = ids[:place]
         truth = ids[place:]
         here = context(trained(), k, prompt, keep_logits=True)
-        drafter = (Eagle3Drafter if kind == "eagle3" else DFlashDrafter)(head, here)
+        drafter = Eagle3Drafter(head, here)
         drafter._best = lambda rows, depths, num, truth=truth: [[(truth[depth], 0.0)] for depth in depths]
         # the true tokens, as training feeds them
         drafter.prefill(prompt, batch.hidden[0, : place - 1])
@@ -76,7 +68,7 @@ def test_what_is_trained_is_what_is_drafted(kind, num_layers, features):
 
 def test_words_that_are_drawn_stand_for_the_others(features, monkeypatch):
     """A head with many words would learn that most of them do not exist."""
-    head, design = made("eagle3", features)
+    head, design = made(features)
     output = TargetWeights.of(stock().model).output[head.target_ids].float()
     batch = features.batch([0, 1]).to(torch.device("cpu"))
     rope = rope_table(head.spec.layers, batch.ids.shape[1] + 8, torch.float32, "cpu")
@@ -106,54 +98,51 @@ def test_the_words_are_those_the_target_says(features):
     assert float(mass[words].sum()) >= 0.97 * float(mass.topk(WORDS).values.sum())
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-def test_a_head_begins_where_another_ended(kind, features, tmp_path):
+def test_a_head_begins_where_another_ended(features, tmp_path):
     """Training that goes on from a published head would begin anew, or draft among the words of another; or that head
     have lost a flag, an offset or a tensor on the way to disk."""
-    first, _ = made(kind, features, num_layers=2)
+    first, _ = made(features)
     for parameter in first.parameters():
         parameter.data.normal_(generator=torch.Generator().manual_seed(1))
     save_head(first, tmp_path, "t", 3, torch.float32)
-    spec = read_spec(tmp_path, kind, 6)
+    spec = read_spec(tmp_path, "eagle3", 6)
     again = build(spec, read_tensors(tmp_path), 128, 2048)
     assert again.target_ids.tolist() == first.target_ids.tolist()
     assert {n: v.tolist() for n, v in again.named_parameters()} == {n: v.tolist() for n, v in first.named_parameters()}
     norms = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-    for name in (*norms, "hidden_layers", "block_size", "mask_token_id", "causal"):
+    for name in (*norms, "hidden_layers"):
         assert getattr(spec, name) == getattr(first.spec, name), name
     config = json.loads((tmp_path / "config.json").read_text())
-    assert config["draft_vocab_size"] == WORDS and config["transformer_layer_config"]["num_hidden_layers"] == 2
-    head, _ = made(kind, features, num_layers=2)
+    assert config["draft_vocab_size"] == WORDS and config["transformer_layer_config"]["num_hidden_layers"] == 1
+    head, _ = made(features)
     rows = head.lm_head.weight.clone()
     begin_from(head, tmp_path)
     own = dict(head.named_parameters())
     assert torch.equal(own.pop("lm_head.weight"), rows)
     assert all(torch.equal(own[name], value) for name, value in first.named_parameters() if name in own)
     with pytest.raises(UsageError, match="another shape"):
-        begin_from(made(kind, features)[0], tmp_path)
+        begin_from(made(features, intermediate_size=32)[0], tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-def test_training_learns(kind, features, tmp_path):
+def test_training_learns(features, tmp_path):
     """The optimiser would run and the head stay as it was."""
     reports = []
-    trainer(kind, features, tmp_path, 40).run(reports.append)
+    trainer(features, tmp_path, 40).run(reports.append)
     assert [r.share for r in reports] == sorted(r.share for r in reports) and reports[-1].share == 1
     assert reports[-1].loss < 0.95 * reports[0].loss
-    assert reports[-1].held_out_length > 1.05 and len(reports[-1].held_out_alphas) == (3 if kind == "eagle3" else 4)
+    assert reports[-1].held_out_length > 1.05 and len(reports[-1].held_out_alphas) == 3
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(kind, features, tmp_path):
+def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(features, tmp_path):
     """Hours of work would be lost, or the rest be another training."""
-    whole = trainer(kind, features, tmp_path / "a", 6)
+    whole = trainer(features, tmp_path / "a", 6)
     whole.run(lambda report: None)
-    first = trainer(kind, features, tmp_path / "b", 6)
+    first = trainer(features, tmp_path / "b", 6)
     for _ in range(3):
         first._train_step()
         first.step += 1
     first.save()
-    second = trainer(kind, features, tmp_path / "b", 6)
+    second = trainer(features, tmp_path / "b", 6)
     assert second.step == 3
     second.run(lambda report: None)
     for name, value in whole.head.state_dict().items():
@@ -162,9 +151,9 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(kind, features, tmp
 
 def test_a_checkpoint_of_another_head_is_refused(features, tmp_path):
     """Weights would be loaded into another shape, or an old run be continued by mistake."""
-    trainer("eagle3", features, tmp_path, 1).save()
+    trainer(features, tmp_path, 1).save()
     with pytest.raises(UsageError, match="another head"):
-        trainer("dflash", features, tmp_path, 1)
+        trainer(features, tmp_path, 1, intermediate_size=32)
 
 
 def test_the_loss_is_what_it_says_and_so_is_its_slope():
@@ -193,11 +182,11 @@ def test_mean_length_counts_the_targets_own_token():
 
 def test_the_command_trains_from_text_to_head(tmp_path, capsys):
     """A step of the whole way would be missing; or a second run would not go on."""
-    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "text.txt").write_text(PROMPTS[0])
     out = tmp_path / "head"
     command = shlex.split(
-        f"train --kind eagle3 --target {stock().info.name} --dtype float32 --data {tmp_path}/text.txt --out {out} "
-        "--windows 6 --written 4 --new-tokens 40 --together 2 --length 48 --vocabulary 300 --intermediate 32 --batch 2"
+        f"train --target {stock().info.name} --dtype float32 --data {tmp_path} --out {out} "
+        "--windows 10 --new-tokens 40 --together 2 --vocabulary 300 --intermediate 32 --batch 2"
     )
     assert main(command) == 2
     assert "--steps" in capsys.readouterr().err
@@ -208,7 +197,7 @@ def test_the_command_trains_from_text_to_head(tmp_path, capsys):
     assert [json.loads(line)["step"] for line in (out / "log.jsonl").read_text().splitlines()] == [3, 5]
 
 
-# The text: what the target writes itself, openings and prompts to continue, and pieces of texts
+# The text: what the target writes itself, and openings for it to continue
 
 
 @pytest.mark.parametrize("name", ["trained", *tiny.NAMES])
@@ -286,28 +275,10 @@ def test_openings_are_many_and_repeatable():
     assert len({tuple(ids) for ids in some}) > 250 and max(map(len, some)) <= 128 and min(map(len, some)) >= 1
 
 
-def test_windows_are_whole_pieces_of_the_text():
-    """A window would be longer than asked for, or skip text."""
-    pieces = windows(40)
-    assert all(32 <= len(p) <= 40 for p in pieces) and len(pieces) > 20
-    joined = list(itertools.chain.from_iterable(pieces))
-    assert joined == stock().tokenizer(TEXT, add_special_tokens=False)["input_ids"][: len(joined)]
-
-
-def test_held_out_prompts_are_held_out():
-    """A head would be judged on what it was trained on."""
-    held_out = json.loads((ROOT / "assets" / "prompts" / "held_out.json").read_text())
-    assert {p["kind"] for p in held_out} == {"code", "json", "sql", "prose"}
-    assert len({p["id"] for p in held_out}) == len(held_out) >= 24
-    trained_on = "".join(text for _, text in itertools.islice(prompts(0), 4000))
-    for prompt in held_out:
-        lines = [line for line in prompt["prompt"].splitlines() if len(line) > 20]
-        assert lines and not any(line in trained_on for line in lines)
-
-
-def test_the_standard_library_is_at_hand():
-    """The default --data would be empty on this machine."""
-    texts = list(itertools.islice(texts_of("builtin", 0), 40))
-    assert len(texts) == 40 and texts == list(itertools.islice(texts_of("builtin", 0), 40))
-    with pytest.raises(UsageError, match="builtin"):
-        next(texts_of("/nowhere/at/all", 0))
+def test_a_folder_gives_a_third_of_the_openings(tmp_path):
+    """A user's own texts would be read and never begin anything, or a folder without any train as if it had some."""
+    with pytest.raises(UsageError, match=r"no training text.*\.txt"):
+        next(openings(stock().tokenizer, 0, tmp_path))
+    (tmp_path / "own.txt").write_text("zyx " * 999)
+    some = [stock().tokenizer.decode(ids) for ids in itertools.islice(openings(stock().tokenizer, 0, tmp_path), 300)]
+    assert 60 < sum("zyx" in text for text in some) < 140

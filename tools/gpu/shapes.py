@@ -11,8 +11,9 @@ import torch
 
 from engine.heads.dflash import DFlashHead
 from engine.heads.eagle3 import Eagle3Head
+from engine.heads.head_spec import HeadSpec
 from engine.loading.random_targets import shipped_config
-from engine.training.new_head import Design, TargetWeights, default_layers, new_spec, save_head
+from engine.training.new_head import TargetWeights, default_layers, new_spec, save_head
 from tools.gpu.part import Part
 
 TARGET, HYBRID, DRAFT = "Qwen/Qwen3-8B", "Qwen/Qwen3.5-9B", "Qwen/Qwen3-0.6B"
@@ -43,16 +44,17 @@ def head(part: Part, loaded: Any, kind: str) -> Path:
         return folder
     model = TargetWeights.of(loaded.model)
     (vocab_size, size), num_layers = model.output.shape, model.config.num_hidden_layers
-    design, reads = Design("eagle3", intermediate_size=model.config.intermediate_size), default_layers(num_layers)
-    if kind == "dflash":
-        num = 1 if part.small else DFLASH_LAYERS
-        design = Design("dflash", num, model.config.intermediate_size, block_size=DFLASH_BLOCK)
-        reads = tuple(sorted({1 + i * (num_layers - 2) // max(1, num - 1) for i in range(num)}))
-    spec = new_spec(design, model, reads, mask_token_id=4)
+    spec = new_spec(model.config.intermediate_size, model, default_layers(num_layers))
     num_heads = max(1, size // HEAD_DIM)
     kv_heads = min(KV_HEADS, num_heads)
     layers = replace(spec.layers, head_dim=HEAD_DIM, num_attention_heads=num_heads, num_key_value_heads=kv_heads)
     spec = replace(spec, layers=layers)
+    if kind == "dflash":
+        num = 1 if part.small else DFLASH_LAYERS
+        reads = tuple(sorted({1 + i * (num_layers - 2) // max(1, num - 1) for i in range(num)}))
+        layers = replace(layers, model_type="qwen3", num_hidden_layers=num, layer_types=("full_attention",) * num)
+        block: dict[str, Any] = {"block_size": DFLASH_BLOCK, "mask_token_id": 4}
+        spec = HeadSpec("dflash", layers, reads, **block, causal=(False,) * num, windows=(None,) * num)
     made: Any
     with torch.device("cpu" if part.small else "cuda"):
         if kind == "eagle3":
@@ -63,5 +65,5 @@ def head(part: Part, loaded: Any, kind: str) -> Path:
         made = made.to(torch.bfloat16)
         for parameter in made.parameters():
             parameter.data.normal_(std=0.02)
-    save_head(made, folder, loaded.info.name, design.block_size - 1)
+    save_head(made, folder, loaded.info.name, DFLASH_BLOCK - 1)
     return folder
