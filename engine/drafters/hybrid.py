@@ -59,7 +59,7 @@ def parts_of(argument: str) -> tuple[str, str]:
 
 def _make(parts: tuple[str, str], context: DrafterContext) -> HybridDrafter:
     first, second = parts
-    if first == COPIES and (not context.auto_k or context.keep_logits):
+    if first == COPIES and not context.auto_k:
         first = f"{COPIES}:{MIN_MATCH}"
     return HybridDrafter(make(first, context), make(second, context))
 

@@ -21,7 +21,6 @@ from ..core.sampling.sampler import Sampler
 from ..core.spec import AUTO, MAX_AUTO_K, SPECULATIVE, LaneSpec, RaceSpec, tree_size
 from ..drafters import DrafterContext, make
 from ..drafters.auto import AutoDrafter, parts_of
-from ..drafters.by_rate import ByRateDrafter
 from ..drafters.none import NoDrafter
 from ..exactness.widths import WidthClasses, WidthPlan
 from ..progress import Progress
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from ..loading.loading import LoadedModel
 
 log = logging.getLogger(__name__)
+FIXED_K = 4  # in the place of `auto`, where tokens have no chances by which to choose
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,12 @@ def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
     accept, failure = rule_of(order, spec), ""
     try:
         drafter = build_drafter(order, widths, spec)
-        if tree_size(spec.k) and parts_of(drafter) is None:
-            asked, spec = spec.k, replace(spec, k=min(tree_size(spec.k), drafter.max_k))
-            order.limits.append(f"lane {spec.name}: k = {spec.k} instead of {asked}: its drafter makes no trees")
+        may_rate, makes_trees = accept.guarantee == "same tokens", parts_of(drafter) is not None
+        if isinstance(spec.k, str) and not (may_rate and makes_trees):
+            most = min(tree_size(spec.k) or FIXED_K, drafter.max_k, widths.max_drafts(spec))
+            why = "its drafter makes no trees" if may_rate else f"rule {spec.rule} takes no trees"
+            order.limits.append(f"lane {spec.name}: k = {most} instead of {spec.k}: {why}")
+            spec = replace(spec, k=most)
             drafter = build_drafter(order, widths, spec)
     except UsageError as error:
         if drafts_alone(order.spec):
@@ -186,17 +189,12 @@ def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
     target = StaticTarget(order.prepared, *needed, pool=order.pool, on_prefill=on_prefill)
     if isinstance(spec.k, str) and not failure:
         step_s = [widths.seconds[target.width_for(num + 1)] for num in range(k + 1)]
-        drafter = sized(order, spec, drafter, step_s, target.takes_trees, accept.guarantee == "same tokens")
+        drafter = sized(order, spec, drafter, step_s, target.takes_trees)
     return Lane(spec, target, drafter, accept, k, failure)
 
 
-def sized(
-    order: Order, spec: LaneSpec, drafter: Drafter, step_s: Sequence[float], takes_trees: bool, may_rate: bool
-) -> Drafter:
-    """The drafter with the lane's rule for how much to draft. step_s: see AutoDrafter. may_rate: whether drafts may
-    depend on their own tokens."""
-    if parts_of(drafter) is None or not may_rate:
-        return ByRateDrafter(drafter, step_s)
+def sized(order: Order, spec: LaneSpec, drafter: Drafter, step_s: Sequence[float], takes_trees: bool) -> AutoDrafter:
+    """The drafter with the lane's rule for how much to draft. step_s: see AutoDrafter."""
     if not takes_trees:
         kernels = order.prepared.kernels.name
         order.notes.append(f"lane {spec.name} drafts chains: this model's steps on {kernels} kernels take no trees")
@@ -239,12 +237,12 @@ def warm_up(order: Order, lane: Lane) -> None:
     if lane.failure:
         return
     lane.target.warm(order.prompt.token_ids[:-1], lane.accept, steps=order.pool is not None)
-    if isinstance(lane.drafter, AutoDrafter | ByRateDrafter):
+    if isinstance(lane.drafter, AutoDrafter):
         order.progress("timing the guesses", None)
         _calibrate(order, lane.drafter)
 
 
-def _calibrate(order: Order, drafter: AutoDrafter | ByRateDrafter) -> None:
+def _calibrate(order: Order, drafter: AutoDrafter) -> None:
     """Over random hidden states: a draft costs the same over any. One that fails here says so in its lane."""
     prompt_ids, prepared = order.prompt.token_ids, order.prepared
     size = len(prompt_ids) - 1, len(drafter.hidden_layers) * prepared.shape.hidden_size

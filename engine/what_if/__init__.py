@@ -2,12 +2,10 @@
 committed token gives a drafter's race at every k, and at every size of its trees, step for step.
 
     tables.py   tables of drafts by position, and the steps of a race at any size
-    costs.py    what steps and drafts cost, from a race's own times
     oracle.py   the fastest sequence of sizes, known only in hindsight
-    auto.py     `auto` k, simulated on tables
     ask.py      builds the tables of a finished race
     read.py     reads the tables of a recording
-    survey.py   a lane that drafts every number of tokens, to time them
+    odds.py     what would be kept of drafts drawn by probability
     judged.py   all of this for one race, as its recording stores it
 
 Counts are exact, times are computed. Standard library only."""

@@ -14,7 +14,6 @@ from ..core.interfaces import Draft, Drafter
 from ..core.spec import BASELINE, MAX_AUTO_K, SPECULATIVE, TREE, LaneSpec, RaceSpec, tree_size
 from ..drafters import GREEDY, parse, serves_every_k, weightless
 from ..drafters.auto import AutoDrafter, parts_of
-from ..drafters.by_rate import ByRateDrafter
 from ..drafters.served import served_parts
 from ..progress import Progress, silent
 from ..text import Pieces
@@ -154,8 +153,7 @@ def _table_name(drafter: str, k: int | str, made: Drafter) -> str:
         return table_name(drafter, TREES)
     if serves_every_k(drafter.removesuffix(GREEDY)):
         return drafter
-    inner = made.drafter if isinstance(made, ByRateDrafter) else made
-    return table_name(drafter, k if isinstance(k, int) else min(inner.max_k, MAX_AUTO_K))
+    return table_name(drafter, k)
 
 
 def _ask(race: TorchRace, text: Text, questions: Sequence[_Question | Odds], most: int, progress: Progress) -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 from engine import drafters
 from engine.core.interfaces import Memory
 from engine.drafters import weightless
-from engine.drafters.by_rate import ByRateDrafter
 from engine.loading.loading import LoadedModel, load
 from tests.helpers.heads import FORMS, formats_target, random_head, save
 from tests.helpers.tiny import TRAINED
@@ -98,7 +97,6 @@ def test_every_kind_says_what_it_allocates(name: str, dtype: str) -> None:
     assert drafter.memory.weight_bytes == num_bytes
     assert drafter.memory.token_bytes == cache_growth(text_of(name), loaded)
     assert (drafter.memory == Memory()) == (name in (*weightless(), "synthetic"))
-    assert ByRateDrafter(drafter, [0.01, 0.011]).memory == drafter.memory
 
 
 HEADS = {

@@ -19,7 +19,6 @@ from engine import drafters
 from engine.core.errors import UsageError
 from engine.core.interfaces import BranchingDrafter, Draft, Drafter, Node
 from engine.drafters import DRAFTERS
-from engine.drafters.by_rate import ByRateDrafter
 from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.synthetic import SyntheticDrafter
@@ -106,11 +105,10 @@ class Repeats(Drafter):
 
 def test_prefill_and_propose_are_enough():
     """Whoever adds a drafter would find the other members one by one, each where something breaks for lack of it."""
-    step_s = [0.001 * (1 + 0.1 * num) for num in range(6)]
     race: dict[str, Any] = {"prompt": [1, 2], "max_new_tokens": 30, "k": 4}
     truth = tokens_of(list(run(FakeTarget(), Fake(), **race)))
-    mine: list[Drafter] = [Repeats(), ByRateDrafter(Repeats(), step_s), HybridDrafter(NgramDrafter(), Repeats())]
-    mine += [ByRateDrafter(mine[-1], step_s), SyntheticDrafter(truth, 0.7, 0, 32, cost=Repeats())]
+    mine: list[Drafter] = [Repeats(), HybridDrafter(NgramDrafter(), Repeats())]
+    mine.append(SyntheticDrafter(truth, 0.7, 0, 32, cost=Repeats()))
     for drafter in mine:
         assert drafter.synthetic == isinstance(drafter, SyntheticDrafter)
         assert tokens_of(list(run(FakeTarget(hidden=True), drafter, **race))) == truth

@@ -10,8 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from engine.core.spec import MAX_AUTO_K
-from engine.drafters.auto import AutoDrafter, parts_of
-from engine.drafters.by_rate import ByRateDrafter
+from engine.drafters.auto import AutoDrafter
 from tests.helpers import ROOT
 from tests.helpers.fakes import FakeClock
 
@@ -21,20 +20,11 @@ COSTS = [next(s for w, s in STEP_S.items() if w > m) for m in range(MAX_AUTO_K +
 NUM_TOKENS = 256
 
 
-def auto_of(drafter: Any, clock: FakeClock, branches: bool = True) -> Any:
-    """The drafter at k "auto"."""
-    return (
-        AutoDrafter(drafter, COSTS, branches, 0.8, clock=clock)
-        if parts_of(drafter)
-        else ByRateDrafter(drafter, COSTS, clock)
-    )
-
-
 def decode_s(
     drafter: Any, clock: FakeClock, prompt: Sequence[int], truth: Sequence[int], k: int
 ) -> tuple[float, list[int]]:
     """(seconds that writing `truth` takes, how many tokens each step drafted)."""
-    if isinstance(drafter, AutoDrafter | ByRateDrafter):
+    if isinstance(drafter, AutoDrafter):
         drafter.calibrate(prompt, None)
     drafter.prefill(prompt, None)
     started, verify_s, done, drafted = clock(), 0.0, 0, []

@@ -15,9 +15,7 @@ from engine.analysis.costs import CUT, Costs, draft_costs, filled, verify_costs
 from engine.core.events import Step
 from engine.core.interfaces import Draft
 from engine.core.spec import is_tree
-from engine.what_if.judged import WhatIf
 from engine.what_if.oracle import oracle
-from engine.what_if.simulate_auto import auto_steps
 from engine.what_if.tables import TREES, Table, Text, seconds_at, seconds_of, steps_at, table_name
 from tests.helpers.fakes import Fake, FakeTarget, run, tokens_of
 
@@ -145,29 +143,6 @@ def test_the_oracle_is_the_fastest_of_all(race, size):
     for table in tables:
         alone = oracle([table], text, costs)
         assert found <= alone <= seconds_of(steps_at(table, text, size, costs)) * (1 + 1e-12)
-
-
-@given(races(), st.data())
-def test_auto_of_trees_is_a_race_that_knows_nothing_of_what_comes(race, data):
-    """A rule that saw what comes would look better than any that can be run; or be faster than the oracle."""
-    text, (table,), costs, _ = race
-    chances = st.floats(0, 1, width=32)
-    drafts = tuple(
-        Draft(d.token_ids, parents=d.parents, chances=tuple(data.draw(chances) for _ in d.token_ids))
-        for d in table.drafts
-    )
-    table = Table(table_name("x", TREES), "x", drafts)
-    costs = Costs(tuple(second + 0.01 for second in costs.verify_s), {table.name: next(iter(costs.draft_s.values()))})
-    done = auto_steps(WhatIf(text, {table.name: table}, costs), "x")
-    assert [token for step in done for token in step.token_ids] == list(text.token_ids)
-    assert oracle([table], text, costs) <= seconds_of(done) * (1 + 1e-12)
-    middle = data.draw(st.integers(0, len(text.token_ids)))
-    other = Text(text.prompt_ids, (*text.token_ids[:middle], *[31] * (len(text.token_ids) - middle)), text.limit)
-    blind = Table(table.name, "x", (*drafts[:middle], *[Draft()] * (len(drafts) - middle)))
-    for a, b in zip(done, auto_steps(WhatIf(other, {table.name: blind}, costs), "x"), strict=False):
-        if a.position >= middle:
-            break
-        assert (a.position, a.drafted) == (b.position, b.drafted)
 
 
 # --- costs

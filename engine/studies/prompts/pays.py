@@ -21,8 +21,6 @@ from .pays_words import LEAST, NO_RACE, is_lane, no_server, reason, says
 from .rows import Row, gain_at, outcome
 
 SHIP, DO_NOT_SHIP, UNCLEAR = "ship", "do not ship", "unclear"
-# This engine's best k is fixed, not auto, if it is computed to be this many times as fast as simulated auto.
-WORTH_A_K = 1.02
 RESAMPLES, SEED = 5000, 0
 
 
@@ -158,10 +156,6 @@ def _best(rows: Sequence[Row], drafter: str, k: int | None) -> dict[str, Any]:
 
 
 def _of_engine(summary: dict[str, Any]) -> dict[str, Any]:
-    """The drafter with the highest measured median, at auto or at a fixed k that is computed to be clearly faster."""
+    """The drafter with the highest measured median."""
     drafter = max(sorted(summary), key=lambda name: summary[name]["median_speedup"] or 0.0)
-    numbers, computed = summary[drafter], summary[drafter]["computed"]
-    k = max(computed, key=computed.__getitem__, default=AUTO)
-    if k == AUTO or computed[k] <= WORTH_A_K * computed[AUTO]:
-        return {"drafter": drafter, "k": AUTO, "median_speedup": numbers["median_speedup"], "measured": True}
-    return {"drafter": drafter, "k": int(k), "median_speedup": computed[k], "measured": False}
+    return {"drafter": drafter, "k": AUTO, "median_speedup": summary[drafter]["median_speedup"], "measured": True}

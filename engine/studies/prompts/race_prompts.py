@@ -16,7 +16,6 @@ from ...hardware import environment
 from ...progress import Progress, silent
 from ...recordings.words import said
 from ...what_if.ask import what_if
-from ...what_if.simulate_auto import auto_steps
 from .prompts import FilePrompt
 from .rows import Row
 
@@ -145,16 +144,13 @@ def failed_rows(prompt: FilePrompt, drafters: Sequence[str], fault: str) -> tupl
 
 
 def _computed(race: TorchRace, drafters: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Each drafter's speed-up by k: of chains, and of `auto`."""
-    chains = [(drafter, MAX_AUTO_K) for drafter in drafters if serves_every_k(drafter)]
-    computed = what_if(race, [*chains, *((drafter, AUTO) for drafter in drafters)])
+    """Each drafter's speed-up at every k of its chains."""
+    computed = what_if(race, [(drafter, MAX_AUTO_K) for drafter in drafters if serves_every_k(drafter)])
     undrafted = [race.lanes[name].steps for name in (PLAIN, BASELINE) if name in race.lanes]
 
     def gain(done: Sequence[Step]) -> float:
         return min((ratio for plain in undrafted if (ratio := speedup(plain, done)) is not None), default=0.0)
 
     return {
-        drafter: {AUTO: gain(auto_steps(computed, drafter))}
-        | {str(k): gain(computed.steps(drafter, k)) for k in computed.offered()[drafter]}
-        for drafter in drafters
+        drafter: {str(k): gain(computed.steps(drafter, k)) for k in ks} for drafter, ks in computed.offered().items()
     }

@@ -22,7 +22,7 @@ class Row:
     speedup: over the faster of plain and baseline; None if nothing could be timed.
     noise: half its 95 % interval, as a share (see `metrics.ratio_noise`).
     loops: whether the text repeats itself in a loop.
-    computed: the speed-up at each k of chains and, simulated, at `auto`, at the costs of this race.
+    computed: the speed-up at each k of chains, at the costs of this race.
     disturbed: whether the machine was busy with something else.
     fault: what went wrong, or "".
     differs_at: the first character at which a server's text differs from the plain one's; None if it does not, or is

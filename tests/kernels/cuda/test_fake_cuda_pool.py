@@ -15,7 +15,6 @@ import pytest
 from engine.core.events import Failed, Prompt, Step
 from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.drafters.auto import AutoDrafter
-from engine.drafters.by_rate import ByRateDrafter
 from engine.loading.loading import LoadedModel
 from engine.runner.prepare import prepare
 from engine.session import TorchRace, lanes
@@ -43,9 +42,11 @@ def ticking() -> Any:
     return lambda: next(ticks) * 1e-4
 
 
-def steady_kind(kind: Any) -> Any:
-    """That drafter on a clock that ticks once per look."""
-    return type("Steady", (kind,), {"__init__": lambda self, *a, **k: kind.__init__(self, *a, **k, clock=ticking())})
+class SteadyAuto(AutoDrafter):
+    """On a clock that ticks once per look."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args, clock=ticking())
 
 
 @cache
@@ -62,8 +63,7 @@ def steady(quick, monkeypatch) -> None:
     """Races of widths 1, 2 and 4 in which no decision depends on a measured time."""
     monkeypatch.setattr(backend, "candidates", lambda *unused, **more: (1, 2, 4))
     monkeypatch.setattr(backend, "time_widths", lambda *unused: dict(STEP_S))
-    for kind in (AutoDrafter, ByRateDrafter):
-        monkeypatch.setattr(lanes, kind.__name__, steady_kind(kind))
+    monkeypatch.setattr(lanes, "AutoDrafter", SteadyAuto)
 
 
 def steps_of(

@@ -365,14 +365,6 @@ def test_the_verdict_is_about_the_best_that_a_server_can_run(hub):
     assert report(slow, "random:x")["best"] is None
 
 
-@pytest.mark.parametrize(("fixed", "k"), [(1.54, 7), (1.52, "auto"), (1.0, "auto")])
-def test_this_engines_best_k_is_fixed_only_where_it_is_clearly_faster_than_auto(fixed, k):
-    """auto, measured with its thinking, would lose to a k that is only computed; or a better k never be told."""
-    engine = report(rows([1.4] * 6, "eagle3", computed={"auto": 1.5, "3": 1.0, "7": fixed}), TARGET)["engine"]
-    assert engine["k"] == k and engine["measured"] == (k == "auto")
-    assert engine["median_speedup"] == (1.4 if k == "auto" else fixed)
-
-
 def test_a_saved_study_opens_again():
     """Results that nobody can look at again; or a stranger's file that is shown with a verdict of its own making."""
     mine, said = rows([2.0] * 4, fault="x", loops=True, disturbed=True), {"scope": "here", "ribbons": []}
