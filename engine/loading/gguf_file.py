@@ -18,8 +18,7 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 from numpy.typing import NDArray
 
-MAGIC = b"GGUF"
-VERSIONS = (2, 3)
+MAGIC_AND_VERSION_BYTES = 8
 ALIGNMENT = 32
 CHUNK_VALUES = 1 << 23  # values unpacked at a time: 32 MB of float32
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -39,23 +38,16 @@ class TensorEntry:
 
 
 class GgufFile:
-    """An open file. `metadata` has every key, but only the length of arrays; `tensors` maps names to entries. Raises
-    ValueError for anything but a GGUF file, OSError if it cannot be read."""
+    """An open file, whole and of these versions: its package compares its sha256 first. `metadata` has every key, but
+    only the length of arrays; `tensors` maps names to entries. Raises OSError if it cannot be read."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if self._data[:4] != MAGIC:
-            raise ValueError(f"{path.name} is no GGUF file")
-        self._position = 4
-        try:
-            version, num_tensors, num_keys = self._scalar("I"), self._scalar("Q"), self._scalar("Q")
-            if version not in VERSIONS:
-                raise ValueError(f"{path.name} is GGUF version {version}; readable are {VERSIONS}")
-            self.metadata = {self._string(): self._value(self._scalar("I")) for _ in range(num_keys)}
-            self.tensors = {entry.name: entry for entry in self._table(num_tensors)}
-        except (struct.error, KeyError, TypeError, ArithmeticError) as error:
-            raise ValueError(f"{path.name} is damaged: {error}") from error
+        self._position = MAGIC_AND_VERSION_BYTES
+        num_tensors, num_keys = self._scalar("Q"), self._scalar("Q")
+        self.metadata = {self._string(): self._value(self._scalar("I")) for _ in range(num_keys)}
+        self.tensors = {entry.name: entry for entry in self._table(num_tensors)}
 
     def rows(self, name: str) -> Iterator[NDArray[np.float32]]:
         """A tensor's values in order, a few whole rows at a time: float32 arrays [some, shape[-1]]."""

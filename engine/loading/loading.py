@@ -165,7 +165,7 @@ def load(
         digest = None if source.digest else pool.submit(_digest, files)
         with quiet():
             progress(f"reading the tokenizer of {target}", None)
-            tokenizer = _explained(target, _tokenizer, source, progress)
+            tokenizer = _explained(target, _tokenizer, source)
             progress(f"{'drawing' if source.config else 'reading'} the weights of {target}", None)
             model = _explained(target, _model, source, DTYPES[COMPUTE_DTYPE if dtype == INT8 else dtype], place)
         info = ModelInfo(
@@ -193,9 +193,9 @@ def give_back_memory(device: str = "auto") -> None:
     choose(device_named(device)).give_back_memory()
 
 
-def _tokenizer(source: Source, progress: Progress) -> Any:
+def _tokenizer(source: Source) -> Any:
     if source.config:
-        return random_targets.tokenizer(source.config, progress)
+        return random_targets.tokenizer(source.config)
     if source.name == DEFAULT_TARGET:
         return default_model.load_tokenizer(source.folder)
     tokenizer = read_tokenizer(source.folder)

@@ -12,12 +12,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import RaceError, UsageError, in_a_line
+from ..core.errors import UsageError, in_a_line
 from ..core.spec import RANDOM
 from ..layers.published import quantised, refusal
-from ..progress import Progress, silent
 from ..strict_json import parse
-from . import default_model
 from .tokenizer_files import FILE, read_tokenizer
 from .towers import decoder_config
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 LICENCE = "none: the weights are random, the text means nothing"
 SEED = 0
 CONFIGS = Path(__file__).resolve().parents[2] / "assets" / "configs"
-DEFAULT_VOCABULARY = 262_144
 BYTES = 256
 MAX_CONFIG_BYTES = 4 * 1024**2
 NOT_THE_SHAPE = ("quantization_config", "auto_map", "dtype", "torch_dtype", "transformers_version", "_name_or_path")
@@ -111,18 +108,12 @@ def build(path: Path, dtype: torch.dtype, device: torch.device) -> PreTrainedMod
     return model.eval().requires_grad_(False)
 
 
-def tokenizer(path: Path, progress: Progress = silent) -> Any:
-    """The folder's own tokenizer; else the bundled one if the vocabulary holds its ids; else one whose first ids are
-    the bytes of UTF-8 and whose others are shown as numbers."""
+def tokenizer(path: Path) -> Any:
+    """The folder's own tokenizer; else one whose first ids are the bytes of UTF-8 and whose others are shown as
+    numbers."""
     if any((path.parent / name).is_file() for name in (FILE, "tokenizer.model")):
         return read_tokenizer(path.parent)
-    num_words = _vocabulary(read_config(path))
-    if num_words >= DEFAULT_VOCABULARY:
-        try:
-            return default_model.load_tokenizer(default_model.converted(progress))
-        except (UsageError, RaceError):  # not installed, or too large: bytes will do
-            pass
-    return bytes_tokenizer(num_words)
+    return bytes_tokenizer(_vocabulary(read_config(path)))
 
 
 def bytes_tokenizer(num_words: int) -> Any:

@@ -1,4 +1,4 @@
-"""The numbers mean what design.md says they mean."""
+"""The numbers mean what docs/read_a_race.md says they mean."""
 
 from __future__ import annotations
 

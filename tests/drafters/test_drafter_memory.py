@@ -88,41 +88,32 @@ def cache_growth(text: str, loaded: LoadedModel) -> float:
     return (sizes[1] - sizes[0]) / 512
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ARGUMENTS)
-def test_every_kind_says_what_it_allocates(name: str, dtype: str) -> None:
-    """Decide would tell an engineer a drafter's file size, or count what is the target's own, and call it memory."""
-    loaded = load(str(TRAINED), dtype, "cpu")
-    drafter, num_bytes = allocated(text_of(name), loaded)
-    assert drafter.memory.weight_bytes == num_bytes
-    assert drafter.memory.token_bytes == cache_growth(text_of(name), loaded)
-    assert (drafter.memory == Memory()) == (name in (*weightless(), "synthetic"))
-
-
 HEADS = {
-    "an output of few words": ("eagle3", "speculators"),
-    "an embedding of its own": ("eagle3", "its own embedding"),
-    "the target's embedding, copied in its file": ("eagle3", "its own embedding"),
-    "two layers": ("eagle3", "two layers"),
-    "borrows the output": ("dflash", "speculators"),
-    "borrows nothing": ("dflash", "another width"),
+    "a head that borrows nothing": ("dflash", "another width"),
+    "a head with a copy of the target's embedding": ("eagle3", "its own embedding"),
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("case", HEADS)
-def test_a_head_counts_what_it_does_not_borrow(case: str, dtype: str, tmp_path: Path) -> None:
-    """An embedding or an output layer that is the target's would be counted twice, or one of its own not at all."""
-    kind, form = HEADS[case]
+def case_of(name: str, dtype: str, folder: Path) -> tuple[str, LoadedModel]:
+    """A drafter in its text form, and its target."""
+    if name in ARGUMENTS:
+        return text_of(name), load(str(TRAINED), dtype, "cpu")
+    kind, form = HEADS[name]
     loaded, head = formats_target(dtype), random_head(kind, **FORMS[kind][form])
-    embedding = loaded.model.get_input_embeddings().weight
-    if case.startswith("the target's"):
-        head.tensors["embed_tokens.weight"] = embedding.detach().float()
-    text = f"{kind}:{save(tmp_path / 'head', *head)}"
+    if kind == "eagle3":
+        head.tensors["embed_tokens.weight"] = loaded.model.get_input_embeddings().weight.detach().float()
+    return f"{kind}:{save(folder / 'head', *head)}", loaded
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*ARGUMENTS, *HEADS])
+def test_every_kind_says_what_it_allocates(name: str, dtype: str, tmp_path: Path) -> None:
+    """Decide would tell an engineer a drafter's file size, or count what is the target's own, and call it memory."""
+    text, loaded = case_of(name, dtype, tmp_path)
     drafter, num_bytes = allocated(text, loaded)
     assert drafter.memory.weight_bytes == num_bytes
     assert drafter.memory.token_bytes == cache_growth(text, loaded)
-    assert drafter.memory.token_bytes == 2 * head.layers["num_hidden_layers"] * 2 * 16 * embedding.element_size()
+    assert (drafter.memory == Memory()) == (name in (*weightless(), "synthetic"))
 
 
 def test_the_target_itself_as_a_draft_model_takes_a_cache_alone() -> None:

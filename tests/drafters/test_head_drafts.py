@@ -60,12 +60,6 @@ def test_the_accepted_lists(head, k, name):
     assert [step.num_accepted for step in steps][: len(accepted)] == accepted
 
 
-def test_another_choice_of_states():
-    """`#aux=` would be ignored."""
-    plain, other = (made(f"eagle3:{HEADS['eagle3']}{option}", trained(), 3) for option in ("", "#aux=1,2,5"))
-    assert (plain.hidden_layers, other.hidden_layers) == ((1, 3, 5), (1, 2, 5))
-
-
 # Published heads: a form says what is not in their files.
 PUBLISHED = {
     "eagle3": {"eagle3": {}, "yuhuili": {"aux": [2, 3, 3]}, "yuhuili_spec": {}},

