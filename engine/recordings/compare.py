@@ -26,7 +26,7 @@ def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
         "speedups": {name: {"recorded", "here"}}, "speed": str, "sentence": str}
 
     A lane at the fastest width counts only if that was the same width both times, since another width rounds
-    differently. A lane that samples by rejection at k auto does not count: which of its draws decide depends on timing.
+    differently. A lane of older files that sampled by rejection at k auto does not count: timing chose its draws.
     A lane that recorded no token is not compared: its `same_tokens` is None.
     A plain lane that did not fit into memory here is left out. `rows_*` is None without checksums. `speedups` are those
     of speculative lanes, None if unknown; `speed`, also part of the sentence, is what they say about the recorded

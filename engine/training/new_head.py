@@ -93,8 +93,8 @@ def begin_from(head: Eagle3Head, folder: Path) -> None:
     own = {name: value for name, value in head.named_parameters() if name != "lm_head.weight"}
     if tensors.keys() != own.keys() or any(value.shape != tensors[name].shape for name, value in own.items()):
         raise UsageError(
-            f"the head in {str(folder)!r} has another shape than the one to be trained; choose the "
-            "--intermediate it has"
+            f"the head in {str(folder)!r} has another shape than the one to be trained, one layer with an MLP of "
+            f"{head.spec.layers.intermediate_size}; choose its --intermediate, or a head of one layer"
         )
     with torch.no_grad():
         for name, value in own.items():

@@ -182,7 +182,7 @@ def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k)
         race = TorchRace(loaded, spec, prompt)
         recording = recordings.build(race.header(), list(race.events()), race.result())
         recordings.check(recording.fields)
-        assert recordings.failures(recording) == {} and recording.spec == spec
+        assert recordings.failures(recording) == {} and recording.spec == race.spec
         results[temperature] = recording
     assert results[0.0]["verdicts"]["speculative"]["kind"] == "identical_tokens", "greedily it is the same"
     assert results[0.9]["verdicts"]["speculative"]["kind"] == "same_distribution"
