@@ -35,7 +35,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 # Folders of files that take long. They go first: a process that begins one last would run on alone.
-LONG = ("tools", "browser", "app", "kernels/cuda", "doctor", "exactness", "bench", "what_if", "studies")
+LONG = ("tools", "browser", "app", "kernels/cuda", "doctor", "exactness", "what_if", "studies")
 # Tests that take seconds, measured with `--durations=0`: a file and a function each. They run with -m "".
 SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().split())
 

@@ -23,7 +23,7 @@ FLOORS = (
     ("engine.drafters", "engine.training"),
     ("engine.session",),
     ("engine", "engine.what_if"),
-    ("engine.bench", "engine.studies"),
+    ("engine.studies",),
     ("engine.doctor",),
     ("app", "app.catalogue"),
     ("app.jobs", "app.web"),

@@ -33,7 +33,7 @@ class Eager(NamedTuple):
 
 @cache
 def eager() -> Eager:
-    """From the committed result of `bench`."""
+    """From the committed result, of `engine bench` of commit 13c800ba."""
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     speeds = {(row["name"], row["kind"]): row["tokens_per_s"] for row in result["rows"]}
     ratios = [speed / speeds[EAGER, kind] for (name, kind), speed in speeds.items() if name == FAST]
@@ -59,7 +59,7 @@ def _exposed(race: Compared) -> Mapping[str, str]:
     both, alone_s = race.growth()[-1].with_prefill, race.prefill_s[0]
     return {
         "eager": f"Ask: faster than which plain decoder? transformers' eager loop is {slow.slower:.1f} times slower "
-        f"than this engine's plain lane (measured by bench on {slow.device} with {slow.model}, median of "
+        f"than this engine's plain lane (measured on {slow.device} with {slow.model}, median of "
         f"{slow.num_kinds} kinds of text; not in this race).",
         "prefill": "Reading the prompt was not measured in this race, so this changes nothing."
         if alone_s is None or both is None

@@ -34,7 +34,6 @@ COMMANDS = {
         "engine.cli.study_servers:STUDY",
         "measure one or two OpenAI-compatible servers under the load of 1 to 1,000 users",
     ),
-    "bench": ("engine.cli.bench:BENCH", "measure our lanes and transformers' generate on the same prompts, in one run"),
     "verify": (
         "engine.cli.verify:VERIFY",
         "run a recorded race again and say whether this machine gets the same tokens",

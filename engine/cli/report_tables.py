@@ -1,4 +1,4 @@
-"""The printed reports of bench, study and study-prompts: tables, and sentences around them."""
+"""The printed reports of study and study-prompts: tables, and sentences around them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..analysis.metrics import ratio
-from ..analysis.roofline import Roofline
 from ..core.spec import AUTO
-from ..recordings.words import clean, ran_on, ribbons
+from ..recordings.words import clean
 from ..studies.prompts.rows import Row, gain_at, outcome
 from .output import number, times
 from .report import CAUTION
@@ -23,7 +21,6 @@ FULL_HEAT = 3.0  # times as fast, or as slow, for the strongest colour
 # How much of these colours, red, green and blue, is mixed into white at most; as on the page.
 HEAT, GAINING, LOSING = 0.4, (0, 128, 93), (176, 67, 0)
 ALL = "all"
-IDENTICAL = {True: "yes", False: "NO", None: "-"}
 COLUMNS = {
     "output_tokens_per_s": ("output tok/s", 1, 1),
     "total_tokens_per_s": ("total tok/s", 1, 1),
@@ -71,6 +68,8 @@ def print_prompts(
     for line in (words["then"], report["reason"], words["here"], words["texts"], words["causes"]):
         if line:
             _say(console, line)
+    for peer in report["peers"]:
+        _say(console, peer["says"])
     for row in rows:
         if row.ways:
             before, plain, own = (" ".join(way.split()) for way in row.ways)
@@ -177,77 +176,3 @@ def _notes(report: Mapping[str, Any]) -> Iterator[str]:
         if level["num_errors"]:
             kinds = ", ".join(f"{num} x {kind}" for kind, num in level["errors"].items())
             yield f"{level['lane']}, {level['concurrency']} users: {kinds}. First: {level['fault']}"
-
-
-def print_bench(console: Console, report: Mapping[str, Any]) -> None:
-    """The object of --json as a table, with what it was measured on below."""
-    title = "tokens per second: median (quartiles) over prompts and repeats, prefill apart"
-    rows = (
-        (
-            row["kind"],
-            row["name"] + ("  SYNTHETIC" if row["synthetic"] else ""),
-            f"{row['tokens_per_s']:.1f}",
-            f"{row['p25']:.1f}-{row['p75']:.1f}",
-            times(row["speedup_vs_plain"]),
-            IDENTICAL[row["identical"]],
-        )
-        for row in report["rows"]
-    )
-    console.print(_kinds_table(title, ("name", "tokens/s", "quartiles", "x plain", "identical"), rows))
-    for line in _bench_lines(report):
-        _say(console, line)
-    for note in report["notes"]:
-        _say(console, f"note: {note}", "#e69f00")
-    _say(console, _bench_circumstances(report), "dim")
-    synthetic = any(row["synthetic"] for row in report["rows"])
-    for ribbon in ribbons({**report, "synthetic": synthetic}, recorded=False):
-        console.print(Text(ribbon, "bold reverse"))
-
-
-def _bench_lines(report: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for lane, peer in dict.fromkeys((entry["name"], entry["peer"]) for entry in report["against_peers"]):
-        entries = [entry for entry in report["against_peers"] if (entry["name"], entry["peer"]) == (lane, peer)]
-        ratios = (
-            f"{entry['kind']} {entry['ratio']:.2f} ({entry['p25']:.2f} - {entry['p75']:.2f})" for entry in entries
-        )
-        best = ", the best peer without drafts" if lane == "plain" else ""
-        lines.append(f"{lane} / {peer}{best}: {', '.join(ratios)}")
-    first = report["widths"].get("1")
-    curve = ", ".join(
-        f"{width}: {1000 * seconds:.1f} ms" + (f" ({seconds / first:.2f}x)" if first else "")
-        for width, seconds in report["widths"].items()
-    )
-    lines.append(f"a bare step by width: {curve}")
-    if common := [width for width in report["stock_widths"] if width in report["widths"]]:
-        stock = ", ".join(
-            f"{width}: {1000 * report['stock_widths'][width]:.1f} ms (ours "
-            f"{ratio(report['widths'][width], report['stock_widths'][width]) or 0:.2f} of it)"
-            for width in common
-        )
-        lines.append(f"transformers' own forward by width: {stock}")
-    if (roof := report["roofline"]) is not None:
-        bound = Roofline(roof["step_s"], roof["bytes_per_step"], roof["bandwidth_bytes_per_s"])
-        lines.append(f"{bound.sentence} Bandwidth: {roof['how']}.")
-    return lines
-
-
-def _ks(by_drafter: Mapping[str, int | str]) -> str:
-    if len(set(by_drafter.values())) == 1:
-        return str(next(iter(by_drafter.values())))
-    return ", ".join(f"{k} ({drafter})" for drafter, k in by_drafter.items())
-
-
-def _bench_circumstances(report: Mapping[str, Any]) -> str:
-    settings = report["settings"]
-    parts = (
-        f"{report['model']['name']} in {report['dtype']}",
-        *ran_on(report),
-        report["runs"]["sentence"],
-        f"commit {report['commit']}" if report["commit"] else "",
-        f"{settings['num_prompts']} prompts, {settings['repeats']} repeats, up to {settings['max_new_tokens']} "
-        f"tokens each, k {_ks(settings['k'])}",
-        f"temperature {settings['temperature']:g}, seed {settings['seed']}",
-        f"{report['num_tokens']} tokens timed in {report['elapsed_s']:.0f} s",
-    )
-    return "; ".join(part for part in parts if part)

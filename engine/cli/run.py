@@ -84,17 +84,24 @@ def set_up_as(options: Namespace, spec: RaceSpec, text: str, progress: Progress)
     return set_up(*model, spec, encoded, progress, settle_threads=options.threads is None)
 
 
-def load_ready(target: str | None, dtype: str, device: str, progress: Progress, settle_threads: bool) -> LoadedModel:
-    """A model ready for races. target: None for the default one."""
+def load_ready(
+    target: str | None,
+    dtype: str,
+    device: str,
+    progress: Progress,
+    settle_threads: bool,
+    make_ready: Callable[[LoadedModel, Progress], Any] | None = None,
+) -> LoadedModel:
+    """A model ready for races. target: None for the default one. make_ready: instead of the model's own."""
     progress("starting torch", None)
     from ..loading.loading import DEFAULT_TARGET, load
 
     loaded = load(target or DEFAULT_TARGET, dtype=dtype, device=device, progress=progress)
-    prepared = loaded.make_ready(progress)
+    (make_ready or type(loaded).make_ready)(loaded, progress)
     if settle_threads:
         from ..session.threads import settle
 
-        settle(prepared, progress)
+        settle(loaded.prepared, progress)
     return loaded
 
 

@@ -61,9 +61,12 @@ def _study(options: Namespace) -> int:
             check_drafter(drafter)
             serves_every_k(drafter)
         RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
+    if options.generate and options.dtype == "int8":
+        raise UsageError("--generate needs a dtype that transformers' generate has, not int8; leave --dtype out")
     prompts = choose(read_prompts_file(options.prompts, options.flatten), options.limit)
     as_given = {name: getattr(options, name) for name in RACED_WITH}
     settings = {"target": target, "drafters": drafters, **as_given, "prompts": digest(prompts)}
+    settings |= {"generate": True} if options.generate else {}
     saved = study_file(options.save, settings) if options.save is not None else None
     rows, about = (finished(saved.entries, len(drafters)), saved.about) if saved else ([], {})
     done, interrupted = {row.line for row in rows}, False
@@ -112,10 +115,20 @@ def _ready(
     if endpoints:
         kinds = asyncio.run(kinds_of(endpoints))
         return ServersStudy(endpoints, prompts, params, options.same_device, options.chat, kinds), options.model
-    loaded = load_ready(options.target, options.dtype, options.device, progress, options.threads is None)
-    return Study(loaded, prompts, drafters, params), loaded.info.digest
+    model, generate = (options.target, options.dtype, options.device), None
+    if options.generate:
+        from ..studies.prompts.generate import Generate
+
+        generate = Generate(params)
+    make_ready = generate.make_ready if generate else None
+    loaded = load_ready(*model, progress, options.threads is None, make_ready)
+    return Study(loaded, prompts, drafters, params, generate), loaded.info.digest
 
 
+_GENERATE = (
+    "after each race, let transformers' own generate write as many tokens, plainly and with its prompt lookup, and "
+    "compare speed and, at temperature 0, tokens with the plain lane's"
+)
 _LIMIT = f"take N prompts, spread over the kinds; needed for more than {MAX_PROMPTS}"
 STUDY = Command(
     (
@@ -146,6 +159,7 @@ STUDY = Command(
             f"target {NGRAM})",
         ),
         setting("--limit N", integer(1, MAX_PROMPTS), _LIMIT),
+        switch("--generate", _GENERATE),
         switch("--flatten", "turn chats into plain text, for a model without a chat template (docs/yours.md)"),
         setting("--save FILE", not_empty, "write each finished prompt here; the same command continues where it ended"),
         TEMPERATURE,

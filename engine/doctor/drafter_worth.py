@@ -42,7 +42,7 @@ def worth(races: Sequence[WhatIf], plain_s: Sequence[float], drafter: str) -> It
         yield Finding("doubt", "worth it", says, "Choose a smaller drafter, or n-gram copies (ngram)")
     elif flat >= LEAST_GAIN:
         says = f"Checking several tokens costs too much: {says} At the cost of a plain step it would be {flat:.2f}x."
-        change = f"Draft at most {k} tokens, and compare kernels and dtypes (python -m engine bench)"
+        change = f"Draft at most {k} tokens, and compare dtypes (--dtype)"
         yield Finding("doubt", "worth it", says, change)
     else:
         says = f"Too few guesses are right: {says} Even free drafts and steps as cheap as plain ones give {ideal:.2f}x."

@@ -267,19 +267,6 @@ class Kernels:
         call().sum().item()  # waits for the device
         return time.perf_counter() - started
 
-    def reason_against_compiling(self) -> str:
-        """Why torch.compile cannot make code for this device here; "" if it can."""
-        if not self.on_host:
-            return ""
-        from torch._inductor.cpp_builder import get_cpp_compiler
-        from torch._inductor.exc import InvalidCxxCompiler
-
-        try:
-            get_cpp_compiler()
-        except (InvalidCxxCompiler, RuntimeError, OSError):
-            return "there is no C++ compiler here (install g++, or name one in the environment variable CXX)"
-        return ""
-
 
 def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str], attention: str) -> dict[str, Any]:
     """{"sentence": all of it in words, "decoder": its class, "layers": what runs them, "linears": {what runs them: how

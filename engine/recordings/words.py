@@ -1,4 +1,4 @@
-"""What a recording or a bench was made on, and its labels, in words for terminal and page. Standard library only."""
+"""What a recording was made on, and its labels, in words for terminal and page. Standard library only."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _escape(character: str) -> str:
 
 
 def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
-    """The device and the versions of a recording or a bench, each in a few words."""
+    """The device and the versions of a recording, each in a few words."""
     device, versions = report["device"], report["versions"]
     local = f"{device['type']}: {device['name']}, threads: {device['threads']}"
     return (

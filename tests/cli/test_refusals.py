@@ -93,6 +93,12 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         (f"--prompts FILE --save STUDY --drafter {HYBRID}", "its drafters is ngram"),
         ("--prompts OTHER --save STUDY --drafter ngram", "its prompts is"),
         ("--prompts FILE --save STUDY --drafter ngram --temperature 0.5", "its temperature is 0.0, not 0.5"),
+        (
+            "--prompts FILE --generate --dtype int8",
+            "--generate needs a dtype that transformers' generate has",
+        ),
+        ("--prompts FILE --generate --save STUDY --drafter ngram", "its generate is None, not True"),
+        ("--prompts FILE --generate --lane plain=openai:http://h/v1 --model m", "--generate is for a model on this"),
         ("--prompts FILE --chat", "--chat is for servers"),
         ("--prompts FILE --lane plain=openai:http://h/v1 --model m --dtype float32", "--dtype is for a model on this"),
         (
@@ -101,14 +107,6 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ),
         ("--prompts FILE --lane plain=openai:http://h/v1", "lane 'plain' is a server: give --model NAME"),
         ("--prompts FILE --lane plain=openai:http://h/v1 --model m", "no lane of these servers drafts"),
-    ],
-    "bench": [
-        ("--kinds poems", "--kinds: must be one of humaneval, json, sql, summary, chat, creative, not 'poems'"),
-        ("--drafter ngram none", "drafter 'none' is the baseline"),
-        ("--drafter ngram ngram", "each drafter can be given once, not 'ngram', 'ngram'"),
-        ("--k 0", "--k: must be auto, tree:N or an integer from 1 to 63, not '0'"),
-        ("--repeats 0", "--repeats: must be an integer from 1 to 1000, not '0'"),
-        ("--max-new-tokens 1", "--max-new-tokens: must be an integer from 2 to 4096, not '1'"),
     ],
     "verify": [
         ("", "the following arguments are required: FILE"),

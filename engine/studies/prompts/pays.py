@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...analysis.metrics import percentile
 from ...analysis.verdict_words import THRESHOLD
 from ...core.spec import AUTO
 from ...drafters.served import is_served
-from .pays_words import LEAST, NO_RACE, is_lane, no_server, reason, says
+from .pays_words import LEAST, NO_RACE, is_lane, no_server, peer_says, reason, says
 from .rows import Row, gain_at, outcome
 
 SHIP, DO_NOT_SHIP, UNCLEAR = "ship", "do not ship", "unclear"
@@ -35,9 +35,32 @@ def report(rows: Sequence[Row], target: str, temperature: float | None = None) -
         its server reported nothing about drafts.
     engine: the fastest that only this engine can do, if it is faster than `best`, else None.
     doubtful: the verdict would change without loops and disturbed races.
+    peers: of each way that transformers did it (see `Row.peers`) its median speed, in how many of the prompts it wrote
+        the same tokens and how many could be compared, what went wrong first, and all that in a sentence.
     says, reason: all this in sentences, see `pays_words`; temperature: of the answers, None if it is not known."""
     judged = _judged(rows, target)
-    return {**judged, "says": says(judged, rows, temperature)}
+    return {**judged, "peers": _peers(rows), "says": says(judged, rows, temperature)}
+
+
+def _peers(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    prompts = {row.line: row.peers for row in rows}.values()  # the same in each row of a prompt
+    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    for peer in (peer for peers in prompts for peer in peers):
+        by_name.setdefault(peer["name"], []).append(peer)
+    found = []
+    for name, peers in by_name.items():
+        speeds, same = [p["speed"] for p in peers if p["speed"]], [p["same"] for p in peers]
+        peer = {
+            "name": name,
+            "num_prompts": len(peers),
+            "num_timed": len(speeds),
+            "median_speed": percentile(speeds, 0.5),
+            "num_same": same.count(True),
+            "num_compared": len(same) - same.count(None),
+            "fault": next((p["fault"] for p in peers if p["fault"]), ""),
+        }
+        found.append({**peer, "says": peer_says(peer)})
+    return found
 
 
 def _judged(rows: Sequence[Row], target: str) -> dict[str, Any]:

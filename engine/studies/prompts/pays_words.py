@@ -48,6 +48,18 @@ def says(report: Mapping[str, Any], rows: Sequence[Row], temperature: float | No
     }
 
 
+def peer_says(peer: Mapping[str, Any]) -> str:
+    """One of `peers` of a report in a sentence, without its full stop."""
+    parts = []
+    if peer["median_speed"] is not None:
+        parts.append(f"{peer['median_speed']:.2f} of plain's speed (median of {peer['num_timed']})")
+    if peer["num_compared"]:
+        parts.append(f"the same tokens in {peer['num_same']} of {peer['num_compared']}")
+    if peer["fault"]:
+        parts.append(f"it failed in {peer['num_prompts'] - peer['num_timed']}, first: {peer['fault']}")
+    return f"transformers' {peer['name']}: {', '.join(parts)}"
+
+
 def _verdict(report: Mapping[str, Any], check: str) -> str:
     best, verdict = report["best"], report["verdict"]
     if best is None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, ratio_noise, speedup
 from ...core.errors import RaceError, TemplateError, UsageError
-from ...core.events import Prompt, Step, steps
+from ...core.events import LaneEvent, Prompt, Step, steps
 from ...core.spec import AUTO, BASELINE, MAX_AUTO_K, PLAIN, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from ...drafters import parse, serves_every_k
 from ...hardware import environment
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from ...loading.loading import LoadedModel
     from ...session import TorchRace
     from ...session.run_prompts import Entry, Raced
+    from .generate import Generate
 
 log = logging.getLogger(__name__)
+# A prompt's rows; and its race's events and token ids, unless it failed.
+Finished = tuple[tuple[Row, ...], tuple[Sequence[LaneEvent], Sequence[int]] | None]
 SYNTHETIC = "synthetic"
 SPREAD = 4  # a cache may be this many times as long as its prompt needs, so that prompts share a length
 
@@ -43,13 +47,21 @@ def shared_rooms(needs: Sequence[int]) -> list[int]:
 class Study:
     """Races of many prompts with one model. Each prompt has one race on the fair clock: plain, baseline, and a lane for
     each drafter at k auto. Raises UsageError, before any race, for a prompt that does not fit the model, or if the chat
-    template takes none of them; one that it does not take has only its fault in its rows."""
+    template takes none of them; one that it does not take has only its fault in its rows.
+
+    generate: writes every prompt too, after its race, on a model that it made ready."""
 
     def __init__(
-        self, loaded: LoadedModel, prompts: Sequence[FilePrompt], drafters: Sequence[str], params: SamplingParams
+        self,
+        loaded: LoadedModel,
+        prompts: Sequence[FilePrompt],
+        drafters: Sequence[str],
+        params: SamplingParams,
+        generate: Generate | None = None,
     ) -> None:
         from ...session.set_up import check_fits
 
+        self._generate = generate
         self._loaded, self._refused = loaded, dict[int, tuple[Row, ...]]()
         self._spec = RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
         self._encoded: list[tuple[FilePrompt, Prompt]] = []
@@ -92,15 +104,18 @@ class Study:
             if prompt.line not in done
         ]
 
-        def failed(entry: Entry, error: RaceError) -> tuple[Row, ...]:
+        def failed(entry: Entry, error: RaceError) -> Finished:
             log.warning("a prompt of a study could not be raced", exc_info=True)
-            return failed_rows(prompts[entry.name], self._spec.named(SPECULATIVE), f"{entry.name}: {error}")
+            return failed_rows(prompts[entry.name], self._spec.named(SPECULATIVE), f"{entry.name}: {error}"), None
 
-        def read(raced: Raced) -> tuple[Row, ...]:
-            return rows_of(raced, prompts[raced.entry.name])
+        def read(raced: Raced) -> Finished:
+            return rows_of(raced, prompts[raced.entry.name]), (raced.events, raced.entry.prompt.token_ids)
 
         num_done = len(prompts) - len(entries)
-        for rows, _ in run_prompts(self._loaded, entries, read, failed, num_done=num_done, progress=progress):
+        for rows, raced in run_prompts(self._loaded, entries, read, failed, num_done, progress):
+            if self._generate and raced:  # races and peers take turns, so a machine that slows down treats them alike
+                peers = self._generate.peers(*raced)
+                rows = tuple(replace(row, peers=peers) for row in rows)
             yield rows
 
 

@@ -62,7 +62,7 @@ def test_every_prompt_has_a_row_of_each_drafter(file, capsys):
     with pytest.raises(UsageError, match="saved study of prompts; open it"):
         checked(json.dumps(found).encode())
     assert set(found) == {"schema", "format", "target", "said", "rows", "summary", "best", "engine", "verdict",
-                          "doubtful", "reason", "says"}  # fmt: skip
+                          "doubtful", "reason", "peers", "says"}  # fmt: skip
     assert all(list(row) == list(Row.__dataclass_fields__) for row in found["rows"])
     assert found["said"]["scope"].endswith("one user") and open_study(json.dumps(found))[1] == found["target"]
     assert [(row["kind"], row["drafter"]) for row in found["rows"]] == [

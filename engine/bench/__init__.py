@@ -1,1 +1,0 @@
-"""`python -m engine bench`: our lanes and transformers' `generate` on the same prompts, in one run."""
