@@ -1,4 +1,4 @@
-"""The commands race, replay and load. Arguments are checked here before anything heavy is imported."""
+"""The commands race and replay. Arguments are checked here before anything heavy is imported."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from ..core.errors import RaceError, UsageError
 from ..core.spec import MAX_WIDTH, RULES, TOP_K, RaceSpec, SamplingParams
 from ..progress import Progress
 from ..recordings import recording as recordings
-from ..recordings.replay import SPEED, replay
 from ..strict_json import decoded
 from ..studies.prompts.data_files import MAX_FILE_BYTES, text_of
 from ..studies.prompts.prompts import FilePrompt, read_prompts
 from ..text import check_prompt_text, read_bytes
 from ..what_if.ask import queries_of
-from .arguments import Command, decimal, draft_size, not_empty, one_of, setting, shown, switch, typed, whole, words
+from .arguments import Command, draft_size, not_empty, one_of, setting, shown, switch, typed, whole, words
 from .lane_options import LANES, SERVERS, lanes_from, race_of_servers, servers_from
 from .options import FILE, JSON, LENGTH, MACHINE, PROMPT, SEED, TARGET, TEMPERATURE, TOP_P, set_threads
-from .output import console, print_json, progress_line
+from .output import console, print_json
 from .run import run, set_up_as
 
 if TYPE_CHECKING:
@@ -93,10 +92,10 @@ def check_outcome(recording: recordings.Recording) -> None:
         raise RaceError("; ".join(faults))
 
 
-def _screen_on(out: Console, recorded: bool = False) -> Callable[[Mapping[str, Any]], Any]:
+def _screen_on(out: Console) -> Callable[[Mapping[str, Any]], Any]:
     from .terminal import Screen
 
-    return lambda header: Screen(header, out, recorded)
+    return lambda header: Screen(header, out)
 
 
 def _show_result(recording: recordings.Recording, out: Console | None, recorded: bool = False) -> None:
@@ -110,32 +109,7 @@ def _show_result(recording: recordings.Recording, out: Console | None, recorded:
 
 
 def _replay(options: Namespace) -> int:
-    recording = recordings.read(options.file)
-    if options.json:
-        _show_result(recording, None)
-        return 0
-    out = console()
-    events = replay(recording, options.speed)
-    with _screen_on(out, recorded=True)(recording) as show:
-        for event in events:
-            show(event)
-    _show_result(recording, out, recorded=True)
-    return 0
-
-
-def _load(options: Namespace) -> int:
-    set_threads(options.threads)
-    with progress_line() as progress:
-        progress("starting torch", None)
-        from ..loading.loading import DEFAULT_TARGET, load
-
-        target = options.target or DEFAULT_TARGET
-        info = load(target, dtype=options.dtype, device=options.device, progress=progress).info
-    ready = info.about()
-    if options.json:
-        print_json({"schema": recordings.OUTPUT_SCHEMA, **ready})
-    else:
-        print("\n".join(["ready:", *(f"  {key}: {value}" for key, value in ready.items())]))
+    _show_result(recordings.read(options.file), None if options.json else console(), recorded=True)
     return 0
 
 
@@ -176,10 +150,4 @@ RACE = Command(
     "Exit status: 0 finished; 1 it ran and failed, a lane failed, or a verdict is 'different' (a fault) or 'not "
     "compared'; 2 the arguments cannot be used; 130 interrupted.",
 )
-_SPEED = "1 is the pace of the race, 0 as fast as possible (default 1)"
-REPLAY = Command(
-    (FILE, setting("--speed X", typed(SPEED, decimal), _SPEED, 1.0), JSON),
-    _replay,
-    "With --json the race's result is printed at once, as race --json did.",
-)
-LOAD = Command((TARGET, *MACHINE, JSON), _load)
+REPLAY = Command((FILE, JSON), _replay, "With --json it prints what race --json did.")

@@ -38,13 +38,12 @@ COMMANDS = {
         "engine.cli.verify:VERIFY",
         "run a recorded race again and say whether this machine gets the same tokens",
     ),
-    "replay": ("engine.cli.commands:REPLAY", "play a recorded race at its own pace; needs no torch"),
+    "replay": ("engine.cli.commands:REPLAY", "print the report of a recorded race; needs no torch"),
     "export": (
         "engine.cli.export:EXPORT",
         "write a recorded race as one web page that plays offline, or its steps as CSV",
     ),
     "train": ("engine.cli.train:TRAIN", "train a draft head for a target"),
-    "load": ("engine.cli.commands:LOAD", "load a model, converting it the first time, and say what is ready"),
 }  # name -> ("module:attribute" of a Command, its summary)
 PROG = "python -m engine"
 QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}

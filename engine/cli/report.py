@@ -35,11 +35,11 @@ COLUMNS_OF_LABELS, COLUMNS_OF_A_LANE = 26, 18  # lanes that exceed the width get
 
 def print_report(console: Console, recording: Recording, recorded: bool = False) -> None:
     """Print a checked recording's result; without a live screen before it, also the texts. `recorded`: whether it is
-    not from a run just now."""
+    not from a run just now, which had one."""
     events, spec = recording.events, recording.spec
     metrics = {lane.name: lane_metrics(events, lane.name) for lane in spec.lanes}
     _print_headline(console, recording, metrics)
-    if not is_live(console):
+    if recorded or not is_live(console):
         _print_texts(console, {name: text_of(events, name, spec.params.stop) for name in metrics})
     per_table = max(1, (console.width - COLUMNS_OF_LABELS) // COLUMNS_OF_A_LANE)
     for start in range(0, len(metrics), per_table):

@@ -153,11 +153,7 @@ class Screen(_Drawn):
     """Call it with every event of the race. Draws at most ten times a second; at the end all marked texts stay."""
 
     def __init__(
-        self,
-        header: Mapping[str, Any],
-        console: Console,
-        recorded: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        self, header: Mapping[str, Any], console: Console, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(console, clock)
         synthetic = header.get("synthetic", ())
@@ -165,7 +161,6 @@ class Screen(_Drawn):
             lane["name"]: LaneView(lane["name"], lane["role"], lane["name"] in synthetic)
             for lane in header["spec"]["lanes"]
         }
-        self.recorded = recorded
 
     def __call__(self, event: LaneEvent) -> None:
         self.lanes[event.lane].take(event)
@@ -202,8 +197,6 @@ class Screen(_Drawn):
         for start in range(0, len(panels), columns):
             grid.add_row(*panels[start : start + columns])
         parts: list[RenderableType] = [grid]
-        if self.recorded:
-            parts.insert(0, Text(" RECORDED ", "bold reverse"))
         parts += [Text(f"{clean(lane.name)}: {lane.speed()}") for lane in self.lanes.values() if lane.role == PLAIN]
         parts.append(legend(any(lane.trees for lane in self.lanes.values())))
         return Group(*parts)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from app.jobs.recorded import RACES
 from engine.cli import main as cli
 from engine.cli.arguments import Command, Option, Parser
-from engine.cli.commands import LOAD, RACE, REPLAY, read_prompt
+from engine.cli.commands import RACE, REPLAY, read_prompt
 from engine.cli.verify import VERIFY
 from engine.core.errors import NO_MEMORY, RaceError, UsageError
 from engine.recordings import recording as recordings
@@ -59,15 +59,15 @@ def test_a_value_may_begin_with_a_dash(text):
     assert Parser("test", RACE, "").parse([f"--prompt={text}"]).prompt == [text]
 
 
-OPTIONS = [each for command in (RACE, VERIFY, REPLAY, LOAD) for each in command.options]
+OPTIONS = [each for command in (RACE, VERIFY, REPLAY) for each in command.options]
 words_of_options = st.sampled_from([name for each in OPTIONS for name in each.names])
 
 
 @given(
-    st.sampled_from([RACE, VERIFY, REPLAY, LOAD]),
+    st.sampled_from([RACE, VERIFY, REPLAY]),
     st.lists(words_of_options | st.text() | st.sampled_from(["-1", "1e400", "=", "--", "-", "9" * 5000]), max_size=6),
 )
-@example(REPLAY, ["file", "--speed", "1e400"])
+@example(RACE, ["--temperature", "1e400"])
 def test_no_arguments_break_the_parser(command, arguments):
     """Any words at all are parsed, refused in a sentence, or ask for help."""
     try:
@@ -135,7 +135,7 @@ def saved(tmp_path) -> str:
 
 def test_replay_prints_the_result_of_the_race(saved, capsys):
     """Text and numbers without --json, the summary and nothing else with it; a recording says that it is one."""
-    assert cli.main(["replay", saved, "--speed", "0"]) == 0
+    assert cli.main(["replay", saved]) == 0
     out, err = capsys.readouterr()
     assert "RECORDED" in out and "abcd" in out and err == ""
     done = engine("replay", saved, "--json")
@@ -145,7 +145,7 @@ def test_replay_prints_the_result_of_the_race(saved, capsys):
 
 def test_a_reader_that_goes_away_is_no_error(saved):
     """`| head` closes the pipe: no traceback and no complaint at exit."""
-    for arguments in (["--help"], ["race", "--help"], ["replay", saved, "--json"], ["replay", saved, "--speed", "0"]):
+    for arguments in (["--help"], ["race", "--help"], ["replay", saved, "--json"], ["replay", saved]):
         command = [*ENGINE, *arguments]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
             process.stdout.close()
@@ -166,7 +166,7 @@ def test_a_result_that_cannot_be_written_is_an_error(saved):
 def test_output_survives_a_terminal_without_unicode(saved):
     """In the C locale characters are escaped, not fatal."""
     environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = engine("replay", saved, "--speed", "0", env=environment)
+    done = engine("replay", saved, env=environment)
     assert done.returncode == 0 and done.stderr == ""
 
 

@@ -50,6 +50,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         *((f"--top-p {value}", f"--top-p: {FRACTION}'{value}'") for value in ("0", "nan", "0_1")),
         ("--top-k -1", "--top-k: must be an integer from 0"),
         *((f"--max-new-tokens {x}", f"must be an integer from 1 to 100000, not '{x}'") for x in ("0", "100001")),
+        ("--target=", "--target: must not be empty"),
         ("--drafter nonsense", "unknown drafter 'nonsense'; choose one of: "),
         ("--dtype int4", "--dtype: must be one of auto, bfloat16, float16, float32, int8, not 'int4'"),
         ("--device tpu", "--device: must be one of auto, cpu, cuda, cuda:N, mps, not 'tpu'"),
@@ -113,11 +114,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ("missing.json --json", "cannot read the recording 'missing.json'"),
         ("engine/cli/main.py", "not JSON"),
     ],
-    "replay": [
-        ("missing.json", "cannot read the recording 'missing.json'"),
-        ("x --speed -1", "--speed: must be a number from 0.001 to 1000000, or 0 for as fast as possible, not '-1'"),
-    ],
-    "load": [("--target=", "--target: must not be empty")],
+    "replay": [("missing.json", "cannot read the recording 'missing.json'")],
     "export": [
         ("x.json", "nothing to write: give --html OUT.html, --csv OUT.csv, or both"),
         ("missing.json --html x.html", "cannot read the recording 'missing.json'"),

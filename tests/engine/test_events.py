@@ -21,7 +21,7 @@ from tests.helpers.trained import ARGUMENTS, text_of
 LIGHT = (
     "core.events core.spec core.errors core.interfaces core.decode core.sampling.accept core.race exactness.widths "
     "analysis.same text cache progress "
-    "loading.sources analysis.roofline analysis.metrics drafters recordings.recording recordings.replay cli.main "
+    "loading.sources analysis.roofline analysis.metrics drafters recordings.recording cli.main "
     "cli.commands cli.verify"
 )
 

@@ -7,7 +7,6 @@ import copy
 import csv
 import io
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -31,7 +30,6 @@ from engine.loading.loading import LoadedModel, load
 from engine.recordings.compare import compare
 from engine.recordings.event_json import from_json, to_json
 from engine.recordings.recording import Recording, build, checked, read, write
-from engine.recordings.replay import replay
 from engine.recordings.steps_csv import steps_csv
 from engine.session import TorchRace
 from engine.text import Pieces, encode_prompt
@@ -184,7 +182,6 @@ def test_a_race_of_trees_survives_every_reader(temperature: float, tmp_path: Pat
     write(tmp_path / "race.json", recording)
     again = read(tmp_path / "race.json")
     assert again.fields == recording.fields and again.events == recording.events
-    assert sorted(replay(again, math.inf), key=str) == sorted(again.events, key=str)
     _, other = recorded(2, temperature)
     assert steps(other.events, LANE) != done and compare(recording, other)["same_tokens"]
     rows = [
