@@ -49,8 +49,7 @@ class Command:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are UsageErrors of one line, and whose options take the next argument as their value even
-    if it begins with a dash, unless it is an option's name."""
+    """A parser whose errors are UsageErrors of one line. A value that looks like an option is given as --name=value."""
 
     def __init__(self, prog: str, command: Command, description: str) -> None:
         super().__init__(prog=prog, description=description, epilog=command.notes, allow_abbrev=False)
@@ -60,22 +59,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
 
-    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        """argparse would drop a value that is just two dashes."""
-        if action.nargs is None and action.option_strings and arg_strings == ["--"]:
-            return self._get_value(action, "--")
-        return super()._get_values(action, arg_strings)
-
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Raises UsageError for arguments that cannot be used, SystemExit for --help."""
-        takes_value = {name for action in self._actions if action.nargs is None for name in action.option_strings}
-        joined: list[str] = []
-        for argument in arguments:
-            if joined and joined[-1] in takes_value and argument not in self._option_string_actions:
-                joined[-1] += f"={argument}"
-            else:
-                joined.append(argument)
-        return self.parse_args(joined)
+        try:
+            return self.parse_args(arguments)
+        except UsageError:
+            raise
+        except ValueError:  # argparse drops such a value, then looks for it
+            self.error("a value must not be just two dashes")
 
 
 def typed(shape: Shape, read: Callable[[str], Any] = str) -> Callable[[str], Any]:
