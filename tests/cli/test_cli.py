@@ -66,7 +66,10 @@ words_of_options = st.sampled_from([name for each in OPTIONS for name in each.na
 
 @given(
     st.sampled_from([RACE, VERIFY, REPLAY]),
-    st.lists(words_of_options | st.text() | st.sampled_from(["-1", "1e400", "=", "--", "-", "9" * 5000, "--stop=--"]), max_size=6),
+    st.lists(
+        words_of_options | st.text() | st.sampled_from(["-1", "1e400", "=", "--", "-", "9" * 5000, "--stop=--"]),
+        max_size=6,
+    ),
 )
 @example(RACE, ["--temperature", "1e400"])
 def test_no_arguments_break_the_parser(command, arguments):

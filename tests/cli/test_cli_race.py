@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from engine import drafters
 from engine.cli import main as cli
 from engine.cli import run
 from engine.cli.terminal import Screen
@@ -27,7 +26,6 @@ from engine.recordings import recording as recordings
 from engine.runner import target
 from engine.text import encode_prompt
 from tests.helpers import ROOT
-from tests.helpers.fakes import Raises
 
 TARGET = str(ROOT / "tests/fixtures/trained/target")
 RACE = ["race", "--prompt", "def f(x):\n", "--target", TARGET]
@@ -133,23 +131,6 @@ def test_what_only_the_model_can_refuse_is_refused_in_one_line(capsys, option, v
     assert cli.main([*RACE, option, value, "--json"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("error: ") and err.count("\n") == 1 and words in err
-
-
-BROKEN = drafters.Kind(str, lambda *unused: Raises((), 3, ZeroDivisionError("oh\nno")), label="breaks")
-
-
-def test_a_drafter_that_raises_fails_its_lane_only(monkeypatch, capsys, tmp_path):
-    """The other lanes' result would be lost, or what was saved not be readable."""
-    monkeypatch.setitem(drafters.DRAFTERS, "broken", "tests.cli.test_cli_race:BROKEN")
-    path = str(tmp_path / "race.json")
-    summary = printed(capsys, *RACE, "--drafter", "broken", "--json", "--save", path, status=1)
-    assert summary["lanes"]["speculative"]["num_tokens"] == 2
-    assert "ZeroDivisionError" in summary["lanes"]["speculative"]["error"]
-    assert summary["lanes"]["baseline"]["num_tokens"] > 2 and "error" not in summary["lanes"]["baseline"]
-    assert summary["lanes"]["baseline"]["token_ids"][:2] == summary["lanes"]["speculative"]["token_ids"]
-    assert cli.main(["replay", path]) == 0
-    assert "lane speculative failed" in capsys.readouterr().out
-    assert cli.main(["verify", path, "--json"]) == 0
 
 
 def test_a_full_disk_loses_the_file_and_not_the_result(capsys, tmp_path):

@@ -23,7 +23,7 @@ from engine.exactness.widths import WidthClasses, plan
 from engine.session import TorchRace
 from engine.text import encode_prompt
 from tests.helpers.auto_races import COSTS, TEXTS, decode_s, recorded, text
-from tests.helpers.fakes import VOCAB, FakeClock, FakeTarget, Random, run, sample_with, tokens_of
+from tests.helpers.fakes import VOCAB, FakeChoice, FakeClock, FakeTarget, Random, run, tokens_of
 from tests.helpers.trained import PROMPTS, text_of, trained
 
 FIXED = (0, 1, 2, 3, 5, 7, 15)
@@ -203,7 +203,7 @@ RACES = st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(0, 3),
 def test_tokens_stay_and_every_row_arrives(kind, prompt, table, length, k, temperature, seed):
     """A cut draft would change what is written, or a drafter lose hidden rows or get them twice: in a hybrid those of a
     step in which the copy was taken."""
-    loop = {"prompt": prompt, "max_new_tokens": length, "sample": sample_with(temperature, 3)}
+    loop = {"prompt": prompt, "max_new_tokens": length, "sample": FakeChoice(temperature, 3)}
     truth = tokens_of(list(run(FakeTarget(table), NoDrafter(), k=0, **loop)))
     inner: Any = Random(seed, truth) if "random" in kind else Sure([t % 30 for t in truth], FakeClock(), seed, 0.5)
     inner.hidden_layers = (1,)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -20,12 +18,10 @@ from engine.drafters.synthetic import SyntheticDrafter
 from engine.kernels.cpu.build import has_kernels
 from engine.kernels.cuda.available import SWITCH
 from engine.loading.loading import load
-from engine.remote.endpoint import endpoint_of
 from engine.runner import prepare as preparing
 from engine.runner import target as target_module
 from engine.session import set_up
 from engine.session.lanes import decode_lane, reference
-from engine.studies.load.users import ask_all
 from engine.text import encode_prompt
 from tests.helpers import cuda_races
 from tests.helpers.fake_cuda import fake_cuda
@@ -82,16 +78,3 @@ def test_memory_that_runs_out_at_load_is_no_failure_of_the_kernels(is_cuda, monk
             with pytest.raises(RaceError, match=r"not enough memory to prepare .*; choose a smaller model") as refused:
                 loaded.make_ready()
         assert is_out_of_memory(refused.value) and not isinstance(refused.value, UnsupportedModel)
-
-
-@pytest.mark.parametrize("is_frozen", [True, False])
-def test_a_study_under_load_leaves_the_collector_as_it_was(is_frozen):
-    """Each later full collection would stop the page's races for 0.2 s, or the process never free anything again."""
-    gc.unfreeze()
-    try:
-        if is_frozen:
-            gc.freeze()
-        asyncio.run(ask_all(endpoint_of("a", "openai:http://127.0.0.1:9/v1", "m", {}), [], 1, SamplingParams(), 1.0))
-        assert bool(gc.get_freeze_count()) == is_frozen
-    finally:
-        gc.unfreeze()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from contextlib import nullcontext
 
 import pytest
@@ -34,13 +34,24 @@ numbers = (
 )
 
 
-@given(st.sampled_from(["temperature", "top_p", "top_k", "seed", "max_new_tokens", "stop"]), numbers)
+LIMITS = {
+    "temperature": "from 0 to 100|at least 0.001",
+    "top_p": "above 0 and at most 1",
+    "top_k": "from 0 to",
+    "seed": f"from 0 to {2**63 - 1}",
+    "max_new_tokens": f"from 1 to {MAX_NEW_TOKENS}",
+    "stop": "a tuple of strings|up to 16 strings of 1 to 200 characters",
+}
+stops = st.sampled_from([("",), ("x",) * 17, ("x" * 201,), (1,)])
+
+
+@given(st.sampled_from(sorted(LIMITS)), numbers | st.sampled_from([-0.1, 1e-4, 1.01, 2**63]) | stops)
 def test_sampling_params_hold_only_what_can_be_sampled_with(name, value):
-    """A NaN temperature or a negative length would reach the loop; or the refusal would be a traceback."""
+    """A NaN temperature or a negative length would reach the loop; or a refusal not say what to change."""
     try:
         params = SamplingParams(**{name: value})
     except UsageError as error:
-        assert name in str(error)
+        assert re.match(rf"{name} .*({LIMITS[name]})", str(error))
         return
     assert type(params.temperature) in (int, float) and (params.temperature == 0 or 1e-3 <= params.temperature <= 100)
     assert type(params.top_p) in (int, float) and 0 < params.top_p <= 1
@@ -48,24 +59,6 @@ def test_sampling_params_hold_only_what_can_be_sampled_with(name, value):
     assert type(params.seed) is int and 0 <= params.seed < 2**63
     assert type(params.max_new_tokens) is int and 1 <= params.max_new_tokens <= MAX_NEW_TOKENS
     assert params.stop == ()
-
-
-REFUSED = {
-    "temperature": [(-0.1, "-0.1"), (math.nan, "nan"), (1e-4, "0.001"), (True, "True"), (10**400, "temperature")],
-    "top_p": [(0.0, "above 0"), (1.01, "1.01"), (math.nan, "nan")],
-    "top_k": [(-1, "-1"), (2.0, "2.0")],
-    "seed": [(-1, "-1"), (2**63, str(2**63 - 1))],
-    "max_new_tokens": [(0, "from 1 to"), (MAX_NEW_TOKENS + 1, str(MAX_NEW_TOKENS))],
-    "stop": [("end", "tuple"), (("",), "1 to"), (("x",) * 17, "16"), (("x" * 201,), "200"), ((1,), "strings")],
-}
-
-
-@pytest.mark.parametrize(("name", "wrong", "said"), [(name, *row) for name, rows in REFUSED.items() for row in rows])
-def test_a_refusal_names_the_value_or_the_limit(name, wrong, said):
-    """A visitor would not know what to change."""
-    with pytest.raises(UsageError) as caught:
-        SamplingParams(**{name: wrong})
-    assert said in str(caught.value) and name in str(caught.value)
 
 
 @given(

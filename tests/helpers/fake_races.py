@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from tests.helpers.fakes import VOCAB, Empty, FakeTarget, run, sample_with
+from tests.helpers.fakes import VOCAB, Empty, FakeChoice, FakeTarget, run
 
 
 @st.composite
@@ -16,7 +16,7 @@ def races(draw):
         "max_new_tokens": draw(st.integers(1, 24)),
         "k": draw(st.integers(0, 7)),
         "end_ids": draw(st.lists(st.integers(0, VOCAB - 1), max_size=2)),
-        "sample": sample_with(draw(st.sampled_from([0.0, 0.8])), draw(st.integers(0, 9))),
+        "sample": FakeChoice(draw(st.sampled_from([0.0, 0.8])), draw(st.integers(0, 9))),
     }
     table = draw(st.integers(0, 3))
     return lane, table, list(run(FakeTarget(table), Empty(), **lane, audit=True))

@@ -10,7 +10,7 @@ import hashlib
 import math
 import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -122,7 +122,7 @@ class FakeChoice(Choice):
     """A choice that is a function of (row, position) alone: argmax, with Gumbel noise of its own above
     temperature 0."""
 
-    def __init__(self, temperature: float, seed: int) -> None:
+    def __init__(self, temperature: float = 0.0, seed: int = 0) -> None:
         self.temperature, self.seed = temperature, seed
 
     def __call__(self, row: Any, position: int) -> int:
@@ -131,10 +131,6 @@ class FakeChoice(Choice):
         rng = random.Random(f"{self.seed}/{position}")
         scores = [x / self.temperature - math.log(-math.log(rng.random())) for x in row]
         return max(range(len(row)), key=scores.__getitem__)
-
-
-def sample_with(temperature: float = 0.0, seed: int = 0) -> FakeChoice:
-    return FakeChoice(temperature, seed)
 
 
 class Fake(Drafter):
@@ -237,19 +233,6 @@ class Raises(Oracle):
         return super().guess(done, k)
 
 
-class Meddles(Oracle):
-    """Changes the list of committed tokens that it was given to read."""
-
-    def __init__(self, truth: Sequence[int], meddle: Callable[[list[int]], object]) -> None:
-        super().__init__(truth)
-        self.meddle = meddle
-
-    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        draft = super().propose(token_ids, hidden, k)
-        self.meddle(token_ids)  # type: ignore[arg-type]
-        return draft
-
-
 class Slow(Oracle):
     """Spends `seconds` of a fake clock on each proposal."""
 
@@ -273,7 +256,7 @@ def run(
     **more: Any,
 ) -> Iterator[Event]:
     """`decode` with the fakes' own ending and the coupled rule."""
-    rule: Any = Coupled(sample or sample_with())
+    rule: Any = Coupled(sample or FakeChoice())
     return decode(target, drafter, rule, prompt, Ends(max_new_tokens, frozenset(end_ids)), max_new_tokens, k, **more)
 
 

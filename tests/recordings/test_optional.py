@@ -25,10 +25,8 @@ from engine.core.events import steps
 from engine.recordings import recording as recordings
 from engine.recordings.check import check
 from engine.recordings.event_json import from_json, to_json
-from tests.helpers import ROOT, races
+from tests.helpers import races
 from tests.helpers.races import events_of, spec_of
-
-SHIPPED = sorted((ROOT / "assets/races").glob("*.json"))
 
 
 @given(races.servers_races())
@@ -40,18 +38,6 @@ def test_a_race_that_is_known_in_part_survives_its_file(recording):
     header = {key: value for key, value in recording.items() if key not in ("schema", "format", "events")}
     assert recordings.build(header, events, {}) == recording
     json.dumps(recordings.summary(read), allow_nan=False)
-
-
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_a_file_without_the_new_fields_is_written_as_it_was(path, tmp_path):
-    """Every old event would be written with fields that say nothing, and no file be the same again."""
-    old = json.loads(path.read_text(encoding="utf-8"))["events"]
-    assert json.dumps([to_json(from_json(event)) for event in old]) == json.dumps(old)
-    recordings.write(tmp_path / "race.json", recordings.read(path))
-    written = (tmp_path / "race.json").read_bytes()
-    assert json.dumps(old, ensure_ascii=False, separators=(",", ":")).encode() in written
-    recordings.write(tmp_path / "again.json", recordings.read(tmp_path / "race.json"))
-    assert (tmp_path / "again.json").read_bytes() == written
 
 
 @given(races.many_lanes())

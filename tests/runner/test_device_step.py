@@ -22,7 +22,7 @@ from engine.runner.forward import Buffers
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from engine.runner.whole_step import DeviceStep, StepInput
-from tests.helpers.fakes import Adversarial, Empty, Ends, Oracle, Random, sample_with, tokens_of
+from tests.helpers.fakes import Adversarial, Empty, Ends, FakeChoice, Oracle, Random, tokens_of
 from tests.helpers.tiny import DTYPES, HYBRIDS, LENGTH, NAMES, PACKED, TORCH, lane, prepared, random_ids
 
 WIDTHS = (2, 4, 8)
@@ -147,7 +147,7 @@ def test_other_rules_stay_on_the_host():
     """Another rule's draft would be judged as a coupled one."""
     target = target_of(prepared("qwen3"), True)
     assert target.verifier(Rejection(Sampler(SamplingParams(temperature=1.0), target.vocab_size, PACKED))) is None
-    assert target.verifier(Coupled(sample_with())) is None
+    assert target.verifier(Coupled(FakeChoice())) is None
 
 
 def test_a_model_without_numbers_fails_its_lane_in_words(monkeypatch):

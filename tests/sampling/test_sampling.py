@@ -124,7 +124,7 @@ def test_logits_that_are_no_numbers_are_an_error_not_a_token(cut, where, dtype):
         Sampler(SamplingParams() if cut is None else SamplingParams(0.8, **cut), 3000, PACKED)(row, 0)
 
 
-SEEDS, SIZES = st.integers(0, 2**63 - 1), st.integers(1, 400)
+SIZES = st.integers(1, 400)
 HOW = st.sampled_from([0.05, 1.0, 4.0]), st.sampled_from([0.0, 0.8]), st.sampled_from(DTYPES), st.sampled_from([0, 5])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import signal
 import subprocess
@@ -13,6 +15,9 @@ from pathlib import Path
 import pytest
 
 from engine.cli.main import main
+from engine.core.spec import SamplingParams
+from engine.remote.endpoint import endpoint_of
+from engine.studies.load.users import ask_all
 from tests.helpers import ROOT
 from tests.helpers.loopback import WORDS, as_chat, says, servers, sse, stream_of
 from tests.helpers.schedule import FIRST_S, INTERVAL_S, TOKENS, Scheduled, serving
@@ -234,3 +239,16 @@ def test_a_file_of_another_study_is_refused(tmp_path, capfd) -> None:
         path.write_bytes(kept + b'{"begun": {"lane": "a", "conc')
         assert study(tmp_path, {"a": url}, 6, "--concurrency", "1", "--requests", "4", "--save", str(path)) == 0
         assert path.read_bytes() == kept
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_a_study_under_load_leaves_the_collector_as_it_was(is_frozen):
+    """Each later full collection would stop the page's races for 0.2 s, or the process never free anything again."""
+    gc.unfreeze()
+    try:
+        if is_frozen:
+            gc.freeze()
+        asyncio.run(ask_all(endpoint_of("a", "openai:http://127.0.0.1:9/v1", "m", {}), [], 1, SamplingParams(), 1.0))
+        assert bool(gc.get_freeze_count()) == is_frozen
+    finally:
+        gc.unfreeze()
