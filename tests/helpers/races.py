@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -123,7 +123,7 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
             event["width"] = rng.choice([event["width"], None])
             if event["drafted"] and rng.random() < 0.6:
                 event.update(num_drafted=len(event["drafted"]), drafted=[], drafted_pieces=[])
-    _add_copies(out)
+    add_copies(out)
     drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(4))] for _ in token_ids["baseline"]]
     out["tables"] = {"eagle3": drafts, "__proto__": [[] for _ in drafts]}
     _add_trees(out, "eagle3@tree", token_ids["baseline"], rng)
@@ -138,15 +138,17 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
     return out | judged(out, spec_of(out), events_of(out))
 
 
-def _add_copies(recorded: dict[str, Any]) -> None:
-    """Where the last token of a draft stands in the text before it, say that it was copied from there."""
+def add_copies(recorded: dict[str, Any]) -> None:
+    """`copied` in each step whose draft is a chain and, but for its first tokens, stands in the text before it."""
     texts = {lane["name"]: list(recorded["prompt"]["token_ids"]) for lane in recorded["spec"]["lanes"]}
-    for event in recorded["events"]:
-        if event["type"] == "step":
-            *before, last = [*texts[event["lane"]], *event["drafted"]]
-            if event["drafted"] and last in before:
-                event["copied"] = [len(event["drafted"]) - 1, before.index(last)]
-            texts[event["lane"]] += event["token_ids"]
+    for step in (event for event in recorded["events"] if event["type"] == "step"):
+        drafted, before = step["drafted"], texts[step["lane"]]
+        for start in range(len(drafted) if "parents" not in step else 0):
+            copied, text = drafted[start:], before + drafted
+            if places := [i for i in range(len(before)) if text[i : i + len(copied)] == copied]:
+                step["copied"] = [start, places[-1]]
+                break
+        texts[step["lane"]] = before + step["token_ids"]
 
 
 def candidates_of(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any]:
@@ -229,19 +231,26 @@ def _add_trees(race: dict[str, Any], name: str, text: list[int], rng: random.Ran
     """A table of trees, most of which have a path that continues the text."""
     drafts, rows = list[list[int]](), list[list[int]]()
     for position in range(len(text)):
-        ids, parents, depths = list[int](), list[int](), [0]
-        for _ in range(rng.randrange(MOST + 1)):
-            parent = rng.choice([len(ids), rng.randrange(len(ids) + 1)])
-            true = text[position + depths[parent] : position + depths[parent] + 1]
-            token = true[0] if true and rng.random() < 0.6 else rng.randrange(300_000)
-            if (parent, token) not in zip(parents, ids, strict=True):
-                ids.append(token)
-                parents.append(parent)
-                depths.append(depths[parent] + 1)
+        ids, parents = a_tree(rng, rng.randrange(MOST + 1), text[position:], 300_000)
         drafts.append(ids)
         rows.append([] if parents == [*range(len(ids))] else parents)
     chances = [sorted((rng.random() for _ in ids), reverse=True) for ids in drafts]
     race["tables"][name], race["table_parents"], race["table_chances"] = drafts, {name: rows}, {name: chances}
+
+
+def a_tree(rng: random.Random, most: int, text: Sequence[int], vocab_size: int) -> tuple[list[int], list[int]]:
+    """The tokens and parents of a random tree, most of which have a path that continues as the text does."""
+    ids, parents, depths, right = list[int](), list[int](), [0], 0
+    for _ in range(most):
+        parent = right if rng.random() < 0.5 else rng.randrange(len(depths))
+        true = text[depths[parent]] if depths[parent] < len(text) else None
+        token = true if true is not None and rng.random() < 0.6 else rng.randrange(vocab_size)
+        if (parent, token) not in zip(parents, ids, strict=True):
+            ids.append(token)
+            parents.append(parent)
+            depths.append(depths[parent] + 1)
+            right = len(ids) if token == true and parent == right else right
+    return ids, parents
 
 
 def as_trees(recorded: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:

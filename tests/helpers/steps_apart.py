@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.core.events import Step, steps
 from engine.recordings.event_json import from_json
-from tests.helpers.races import events_of
+from tests.helpers.races import add_copies, events_of
 
 SEEDS = 3
 
@@ -48,7 +48,7 @@ def taken_apart(recorded: dict[str, Any]) -> dict[str, Any]:
             lanes[lane["name"]].append(rows)
     pieces = {str(t): known[t] for steps in lanes.values() for rows in steps for row in rows for t in row["ids"]}
     out["candidates"] = {"seeds": seeds, "pieces": pieces, "lanes": lanes}
-    _copies(out)
+    add_copies(out)
     return out
 
 
@@ -74,22 +74,6 @@ def _with_guesses(row: dict[str, Any], guesses: list[int], rng: random.Random) -
             if "noise" in row:
                 row["noise"] = [[*each, round(rng.uniform(-1, 0), 4)] for each in row["noise"]]
     return row
-
-
-def _copies(recording: dict[str, Any]) -> None:
-    """`copied` in each step whose draft is a chain and, but for its first tokens, stands in the text before it."""
-    prompt, text = recording["prompt"]["token_ids"], []
-    for step in (e for e in recording["events"] if e["type"] == "step" and e["lane"] == "speculative"):
-        drafted, before = step["drafted"], [*prompt, *text]
-        text += step["token_ids"]
-        if "parents" in step:
-            continue
-        for start in range(max(0, len(drafted) - 2)):
-            copied = drafted[start:]
-            places = [i for i in range(len(before)) if (before + copied)[i : i + len(copied)] == copied]
-            if places:
-                step["copied"] = [start, places[-1]]
-                break
 
 
 def steps_of(recording: dict[str, Any], lane: str = "speculative") -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from engine.core.interfaces import Draft, Drafter
+from tests.helpers.races import a_tree
 
 LAYERS = (1, 3)
 
@@ -28,19 +29,6 @@ class TreeDrafter(Drafter):
     def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
         if hidden is not None:
             self.hidden.append(hidden.clone())
-        at, draw = len(token_ids) - self._num_prompt, self._random
-        ids: list[int] = []
-        parents: list[int] = []
-        depth, right = [0], 0
-        for _ in range(draw.randint(0, k)):
-            parent = right if draw.random() < 0.5 else draw.randrange(len(depth))
-            place = at + depth[parent]
-            true = self._text[place] if place < len(self._text) else None
-            token = true if true is not None and draw.random() < 0.6 else draw.randrange(self._vocab_size)
-            if (parent, token) in zip(parents, ids, strict=True):
-                continue
-            ids.append(token)
-            parents.append(parent)
-            depth.append(depth[parent] + 1)
-            right = len(ids) if token == true and parent == right else right
+        left = self._text[len(token_ids) - self._num_prompt :]
+        ids, parents = a_tree(self._random, self._random.randint(0, k), left, self._vocab_size)
         return Draft(tuple(ids), parents=tuple(parents))
