@@ -157,12 +157,6 @@ def candidates(size: int, num_drafted: int = 0, **more: Any) -> dict[str, Any]:
     return race(lanes(speculative=drafting), candidates=found)
 
 
-def params(**more: Any) -> dict[str, Any]:
-    recording = small()
-    recording["spec"] = {**recording["spec"], "params": {**PARAMS, **more}}
-    return recording
-
-
 def fibonacci(size: int) -> list[int]:
     """The text with the most copies within copies."""
     before, text = [1], [1, 2]
@@ -222,9 +216,6 @@ FAMILIES = {
     "long drafts": Family(lambda n: race(lanes(s=singly([7] * n, drafted=[8] * 63))), 2**8),
     "unknown drafts": Family(lambda n: race(lanes(s=singly([7] * n, num_drafted=63))), 2**8),
     "one huge draft": Family(lambda n: race(lanes(s=at_once([7], drafted=[8] * n))), 2**16, "at most 63"),
-    "a huge number of drafts": Family(
-        lambda n: race(lanes(s=at_once([7], num_drafted=10 ** min(n, 18)))), 18, "drafted 1000000000000000000 tokens"
-    ),
     "copies of a long prompt": Family(
         lambda n: race(lanes(s=singly([7] * (n // 400), drafted=[7], copied=[0, 0], num_accepted=1)), prompt=[7] * n),
         2**17,
@@ -267,29 +258,15 @@ FAMILIES = {
     "trees of one branch each": Family(lambda n: trees(n, [*range(63)]), 2**9),
     "trees of many branches": Family(lambda n: trees(n, [0] * 63), 2**9),
     "pieces of tables": Family(lambda n: small(table_pieces=many(n, "x")), 2**14),
-    "many oracles": Family(
-        lambda n: small(oracles=many(n, {"seconds": 0, "share": 0})), 2**12, "the oracle of lane '0'"
-    ),
     # candidates
     "candidates": Family(lambda n: candidates(n), 2**9),
     "candidates of long drafts": Family(lambda n: candidates(n, 63), 2**7),
     "candidates with noise": Family(lambda n: candidates(n, noise=[[0, 0]] * 8), 2**9),
-    "a row of many candidates": Family(
-        lambda n: candidates(1, ids=[*range(n)], logits=[0] * n, log_z=99),
-        2**14,
-        "16384 ids and 16384 logits; need 1 to 16",
-    ),
-    "many seeds": Family(lambda n: candidates(1, noise=[[0, 0]] * n), 2**14, "16384 seeds; at most 8"),
     # JSON
     "a deep type": Family(
         lambda n: json.dumps(small()).replace('"started"', deep(min(n, 900))), 900, "event type a list"
     ),
-    "a deep temperature": Family(
-        lambda n: json.dumps(params(temperature=7777)).replace("7777", deep(min(n, 900))), 900, "not a list"
-    ),
-    "a long temperature": Family(lambda n: params(temperature="x" * n), 2**18, "temperature must be a number from 0"),
     "a long field": Family(lambda n: small(events=[FAILED | {"x" * n: 0}]), 2**18, "no field 'x"),
-    "many stop strings": Family(lambda n: params(stop=["x"] * n), 2**14, "stop has 16384 entries; at most 16"),
     "a long integer": Family(lambda n: raw("9" * n), 2**18, "more than 20 digits"),
     "a long fraction": Family(lambda n: raw("0." + "9" * n), 2**18),
     "a long exponent": Family(lambda n: raw("1e" + "9" * n), 2**18, "is out of range"),
