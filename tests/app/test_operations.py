@@ -31,7 +31,6 @@ from tests.helpers.machines import SMALL
 from tests.helpers.pageserver import TARGET, Refused, Server, served
 from tests.helpers.races import fixed_race
 from tests.helpers.staged import StagedBackend, in_loop, over, watch
-from tools import visitors
 
 MARKER = "zq7-heron-lantern"
 FILE = """
@@ -186,15 +185,6 @@ async def test_a_race_that_takes_too_long_is_ended() -> None:
     assert json.loads(last["recording"])["stopped"] is True
     (over,) = seen
     assert over.view.state == "stopped" and over.lasted_s is not None and 0.3 <= over.lasted_s < 2
-
-
-def test_several_visitors_at_once_lose_nothing_and_wait_their_turn(page: Server, monkeypatch) -> None:
-    """A race without an end, an error page, or somebody who goes first: as `python -m tools.visitors` looks for them
-    among 50 visitors for 10 minutes."""
-    monkeypatch.delitem(visitors.HABITS, "leave")  # takes GRACE_S
-    found = visitors.crowd(page, 4, 1.5, seed=2, think_s=0.2)
-    assert found["races"]["finished"] >= 4 and found["started out of turn"] == 0
-    assert found["why lost"] == found["failed"] == found["log"] == []
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such arenas")

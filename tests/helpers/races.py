@@ -191,7 +191,7 @@ JSON_VALUES = st.recursive(
 
 
 @st.composite
-def altered(draw: st.DrawFn, whole: st.SearchStrategy[Any], values: st.SearchStrategy[Any] = JSON_VALUES) -> Any:
+def altered(draw: st.DrawFn, whole: st.SearchStrategy[Any]) -> Any:
     """One of these recordings with a value somewhere replaced, removed or added."""
     recorded = copy.deepcopy(draw(whole))
     at: Any = recorded
@@ -204,7 +204,8 @@ def altered(draw: st.DrawFn, whole: st.SearchStrategy[Any], values: st.SearchStr
     if how == "remove":
         del at[key]
     else:
-        at[draw(st.sampled_from(OF_EVENTS + BESIDE)) if how == "add" and isinstance(at, dict) else key] = draw(values)
+        is_added = how == "add" and isinstance(at, dict)
+        at[draw(st.sampled_from(OF_EVENTS + BESIDE)) if is_added else key] = draw(JSON_VALUES)
     return recorded
 
 
