@@ -1,51 +1,48 @@
-"""Under Charts: five figures, each with a sentence. Pure; plotly is imported when the first is drawn."""
+"""Under Charts: figures, each with a sentence. Pure; plotly is imported when the first is drawn."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Sequence
 from typing import Any
 
-from engine.analysis.metrics import lane_metrics, percentile, ratio, speedup
+from engine.analysis.metrics import lane_metrics, percentile, ratio
 from engine.analysis.roofline import roofline
 from engine.core.errors import UsageError, sentence
 from engine.core.events import LaneEvent, Step, steps
-from engine.core.spec import AUTO, BASELINE, PLAIN, SPECULATIVE, TREE, LaneSpec
-from engine.drafters import GREEDY, label, ruled, short_label
+from engine.core.spec import PLAIN, SPECULATIVE
+from engine.drafters import label, ruled, short_label
 from engine.recordings.recording import Recording
 from engine.what_if.ask import queries_of
 from engine.what_if.judged import WhatIf
 from engine.what_if.read import what_if_of
-from engine.what_if.tables import seconds_of
 
-from ..web.colours import AUTOMATIC, COMMITTED, DRAFT, EACH_DRAFTER, FIGURE_TEXT, KEPT, PLAIN_STEP, REACHED, VERIFY
-from .plots import Chart, axes, bars, legend_below, level, line, percent, points, shown, times
+from ..web.colours import COMMITTED, DRAFT, EACH_DRAFTER, KEPT, PLAIN_STEP, REACHED, VERIFY
+from .plots import Chart, axes, bars, legend_below, line, percent, points, shown
 
 MS = 1000.0
-OVER_K, FIRST = "Speed by draft length", "First guess by draft length"
+FIRST = "First guess by draft length"
 MAX_BARS = 2_000  # per figure: more than a race on this page has steps, and as many as a browser draws quickly
 NOTHING = "No guesses in this race, so there is nothing to show."
 NO_TABLES = (
-    "This race has no tables, so its speed at other draft lengths is not known. The page makes them after a race "
+    "This race has no tables, so its guesses at other draft lengths are not known. The page makes them after a race "
     "(unless others are waiting), the command line with race --tables --save FILE."
 )
-NOT_ASKED = "Speed at other draft lengths is not known: a server does not reveal its guesses."
+NOT_ASKED = "First guesses are not known: a server does not reveal its guesses."
 ARRIVALS = "The time between two arrivals of text from the server, which does not say how long it drafts."
 
 
 def charts(recording: Recording | None) -> tuple[Chart, ...]:
-    """Step times, acceptance by position and tokens per step of the first speculative lane; speed and first guesses
-    over k of all lanes if the recording has tables. None: the empty figures."""
+    """Step times, acceptance by position and tokens per step of the first speculative lane; first guesses over k of
+    all lanes if the recording has tables. None: the empty figures."""
     if recording is None:
-        empty = (Chart(title, None, NO_TABLES) for title in (OVER_K, FIRST))
-        return step_times((), None), acceptance((), ""), tokens_per_step(()), *empty
+        return step_times((), None), acceptance((), ""), tokens_per_step(()), Chart(FIRST, None, NO_TABLES)
     events, (lane, plain) = recording.events, map(recording.spec.first, (SPECULATIVE, PLAIN))
     done = steps(events, lane)
     plain_step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     bound = roofline(recording, events, plain)
     of_steps = step_times(done, plain_step_s, bound.sentence if bound else "", recording.on_servers)
-    return of_steps, acceptance(events, lane), tokens_per_step(done), speed_over_k(recording), first_guess(recording)
+    return of_steps, acceptance(events, lane), tokens_per_step(done), first_guess(recording)
 
 
 def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "", is_on_server: bool = False) -> Chart:
@@ -129,29 +126,20 @@ def tokens_per_step(done: Sequence[Step]) -> Chart:
     )
 
 
-def speed_over_k(recording: Recording) -> Chart:
-    """Tokens per second at every size of drafts in the tables, by drafter, with the raced lanes and the oracle."""
-    return _of_tables(OVER_K, recording, _over_k)
-
-
 def first_guess(recording: Recording) -> Chart:
     """How often the first guess of a step was right, by drafter, at every size of chains in the tables."""
-    return _of_tables(FIRST, recording, _first_guess)
-
-
-def _of_tables(title: str, recording: Recording, draw: Callable[[Recording, WhatIf], tuple[Any, str]]) -> Chart:
     if recording.on_servers:
-        return Chart(title, None, NOT_ASKED)
+        return Chart(FIRST, None, NOT_ASKED)
     try:
         if (what_if := what_if_of(recording)) is not None:
-            return Chart(title, *draw(recording, what_if))
+            return Chart(FIRST, *_first_guess(what_if))
         queries_of(recording.spec)  # raises if such a race cannot have tables
     except UsageError as error:
-        return Chart(title, None, sentence(str(error)))
-    return Chart(title, None, NO_TABLES)
+        return Chart(FIRST, None, sentence(str(error)))
+    return Chart(FIRST, None, NO_TABLES)
 
 
-def _first_guess(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
+def _first_guess(what_if: WhatIf) -> tuple[Any, str]:
     """Figure and sentence. Raises UsageError if no drafter drafts chains of any length."""
     shares = what_if.first_right()
     if not shares:
@@ -172,73 +160,7 @@ def _first_guess(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
     )
 
 
-def _over_k(recording: Recording, what_if: WhatIf) -> tuple[Any, str]:
-    """Figure and sentence. Raises UsageError if no table is of the lane's drafter, or no lane drafted."""
-    events, lanes = recording.events, recording.spec.lanes
-    rates = {lane.name: lane_metrics(events, lane.name).tokens_per_s or 0.0 for lane in lanes}
-    undrafted = [lane.name for lane in lanes if lane.role in (PLAIN, BASELINE)]
-    first = next((lane for lane in lanes if lane.name == recording.spec.first(SPECULATIVE)), None)
-    if first is None:
-        raise UsageError("no lane of this race made guesses")
-    num = len(what_if.text.token_ids)
-    speeds = {table: {k: ratio(num, s) or 0.0 for k, s in by_k.items()} for table, by_k in what_if.seconds().items()}
-    ends = [1, max((k for by_k in speeds.values() for k in by_k), default=1)]
-
-    figure = axes("tokens drafted per step", "tokens per second")
-    for number, (table, by_k) in enumerate(speeds.items()):
-        how = "lines+markers" if table in what_if.tables else "markers"  # a block drafter has only some lengths
-        colour = EACH_DRAFTER[number % len(EACH_DRAFTER)]
-        drafter, tree = _parts(what_if, table)
-        name = _name(drafter, tree)
-        hover = f"%{{y:.1f}} tokens/s at k = {tree}%{{x}}, computed"
-        points(figure, list(by_k), list(by_k.values()), name, how, colour, "circle", hover)
-    raced = [lane for lane in lanes if lane.role == SPECULATIVE and lane.k != AUTO and rates[lane.name]]
-    if raced:
-        at, fast = [lane.max_drafts for lane in raced], [rates[lane.name] for lane in raced]
-        points(figure, at, fast, "raced", "markers", FIGURE_TEXT, "diamond-open", "%{y:.1f} tokens/s, raced")
-    for lane in lanes:
-        if lane.k == AUTO and rates[lane.name]:
-            level(figure, ends, rates[lane.name], shown(f"automatic: {lane.drafter}"), AUTOMATIC, "dash")
-    level(figure, ends, max(rates[name] for name in undrafted), "plain", PLAIN_STEP, "solid")
-    try:
-        oracle_s = what_if.oracle(first.drafter, first.k)
-        level(figure, ends, ratio(num, oracle_s) or 0.0, "best possible (oracle)", AUTOMATIC, "dot")
-    except UsageError:  # an older recording has tables of a hybrid's parts only
-        oracle_s = None
-    legend_below(figure)
-    figure.update_xaxes(dtick=1 if ends[1] <= 16 else None)
-
-    words = ""
-    if speeds:
-        own = {table: by_k for table, by_k in speeds.items() if not table.endswith(GREEDY)} or speeds
-        choices = [(speed, table, k) for table, by_k in own.items() for k, speed in by_k.items()]
-        _, table, k = max(choices, key=itemgetter(0))  # the shortest of equal ones
-        best = what_if.steps(table, k)
-        gains = [gain for name in undrafted if (gain := speedup(steps(events, name), best)) is not None]
-        against = f", {times(min(gains))} as fast as Plain" if gains else ""
-        share = None if oracle_s is None else ratio(oracle_s, seconds_of(steps(events, first.name)))
-        reached = _reached(first, share)
-        drafter, tree = _parts(what_if, table)
-        words = f"Fastest on this engine: {tree}{k} with {shown(label(drafter))}{against}{reached}. "
-    return figure, f"{words}Steps are exact; times are computed from this race's costs."
-
-
-def _name(drafter: str, tree: str = "") -> str:
-    """A drafter in a legend, with whether it drafts trees, and how a server would draw its drafts."""
+def _name(drafter: str) -> str:
+    """A drafter in a legend, with how a server would draw its drafts."""
     name, rule = ruled(drafter)
-    more = ", tree" if tree else rule
-    return shown(short_label(name) if more else label(name), more)
-
-
-def _parts(what_if: WhatIf, name: str) -> tuple[str, str]:
-    """From a name in `WhatIf.offered` the drafter, and what comes before the number in its k."""
-    table = what_if.tables.get(name)
-    return (table.drafter, TREE) if table and table.is_tree else (name, "")
-
-
-def _reached(lane: LaneSpec, share: float | None) -> str:
-    """A lane's share of its oracle's speed, in words."""
-    if share is None:
-        return ""
-    how = "automatic length" if lane.k == AUTO else f"k = {lane.k}"
-    return f"; {how} reached {percent(share)} of the best possible (the oracle)"
+    return shown(short_label(name) if rule else label(name), rule)

@@ -52,11 +52,6 @@ def line(
     figure.data[-1].line.dash = dash
 
 
-def level(figure: Any, x: Sequence[float], y: float, name: str, colour: str, dash: str) -> None:
-    """Add a horizontal line at `y` tokens per second, between the two values of `x`."""
-    line(figure, x, [y, y], name, colour, "%{y:.1f} tokens/s", dash)
-
-
 def axes(x: str, y: str, is_tall: bool = False) -> Any:
     """An empty figure with these axis titles. is_tall: its legend may have two lines, above the figure."""
     from plotly import graph_objects

@@ -94,9 +94,9 @@ STRANGERS = (
 def test_a_strangers_race_is_drawn_or_refused_in_words(race, drafter) -> None:
     """A file would end in a fault of the program, or bring markup into the page."""
     race = json.loads(json.dumps(race).replace('"ngram"', json.dumps(drafter)))
-    speeds = charts(Recording.of(race))[3]
-    assert speeds.sentence and "\n" not in speeds.sentence and not speeds.sentence.startswith(("Not ", "Only "))
-    for trace in () if speeds.figure is None else speeds.figure.data:
+    guesses = charts(Recording.of(race))[3]
+    assert guesses.sentence and "\n" not in guesses.sentence and not guesses.sentence.startswith(("Not ", "Only "))
+    for trace in () if guesses.figure is None else guesses.figure.data:
         assert "<" not in trace.name and len(trace.name) <= 36 and all(y >= 0 for y in trace.y)
     for each in said(race):
         assert each.sentence and "\n" not in each.sentence and "<" not in each.sentence
