@@ -164,7 +164,7 @@ def launch(page: gr.Blocks, host: str, port: int | None) -> None:
         ssr_mode=False,
         state_session_capacity=MAX_SESSIONS,
         app_kwargs={
-            "middleware": [Middleware(Upkeep, page, page.ends.is_idle), Middleware(Gate, page.own_names)],
+            "middleware": [Middleware(Upkeep, page.ends.is_idle), Middleware(Gate, page.own_names)],
             "routes": page.own_routes,
             "exception_handlers": answers(page),
         },
