@@ -4,17 +4,11 @@ on Gradio's internals."""
 from __future__ import annotations
 
 import copy
-import logging
 import re
-import sys
-import threading
-import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
@@ -34,9 +28,6 @@ from engine.core.errors import PhotofinishError
 from .gate import REFUSED
 from .theme import FIRST
 
-log = logging.getLogger(__name__)
-SAME_ERROR_S = 60.0  # after its first traceback, one kind of error is logged at most this often
-MAX_KINDS = 100  # Kinds of errors to remember. A kind is a class and the line of code that raised it.
 MAX_SESSIONS = 2_000
 INDEX = "frontend/index.html"
 # Names of sessions. Gradio's own clients send 11 to 36 letters, digits and dashes.
@@ -53,38 +44,6 @@ def as_gradio_errors() -> Iterator[None]:
         text = str(error).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         text = text.encode("utf-8", "backslashreplace").decode("utf-8")
         raise gr.Error(text, title="Cannot do that", print_exception=False) from error
-
-
-class Errors:
-    """Replaces `traceback` in Gradio's modules, so that a caller cannot fill the disk with errors: logs the whole
-    traceback of each kind of error once, then at most one line every SAME_ERROR_S."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        # by kind: when it was last logged, and how often it has occurred since
-        self._printed: dict[tuple[str, str, int], list[float]] = {}
-
-    def print_exc(self) -> None:
-        """Log the exception being handled."""
-        error = sys.exc_info()[1]
-        if error is None:
-            return
-        frames = traceback.extract_tb(error.__traceback__)
-        kind = (type(error).__name__, *((frames[-1].filename, frames[-1].lineno or 0) if frames else ("", 0)))
-        with self._lock:
-            now, known = self._clock(), self._printed.get(kind)
-            if known is not None and now - known[0] < SAME_ERROR_S:
-                known[1] += 1
-                return
-            if known is None and len(self._printed) >= MAX_KINDS:
-                del self._printed[next(iter(self._printed))]
-            self._printed[kind] = [now, 0]
-        if known is None:
-            log.error("a call failed", exc_info=error)
-        else:
-            line = " ".join(f": {error}".split())[:300]
-            log.error("again, %d times since it was logged last: %s%s", known[1] + 1, kind[0], line)
 
 
 def answers(page: gr.Blocks) -> dict[type[Exception], Any]:
@@ -140,7 +99,6 @@ class Sessions(StateHolder):
 
 def mend_gradio() -> None:
     """Patch Gradio's modules, for all pages launched from now on."""
-    gradio.routes.traceback = SimpleNamespace(print_exc=Errors().print_exc)
     gradio.routes.StateHolder = Sessions
     gradio.processing_utils.check_all_files_in_cache = lambda data: None
     gradio.processing_utils.async_move_files_to_cache = _without_files

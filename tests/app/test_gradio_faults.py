@@ -17,7 +17,6 @@ from app.catalogue.catalogue import load
 from app.catalogue.machine import Machine
 from app.jobs.pool import MAX_JOBS, PER_ADDRESS, Jobs
 from app.jobs.server_races import EitherBackend
-from app.page.gradio_faults import SAME_ERROR_S, Errors
 from app.page.sentences import TITLE
 from app.page.ui import build
 from engine.core.errors import UsageError
@@ -119,25 +118,3 @@ def test_a_link_to_the_page_is_shown_as_this_page(server: Any) -> None:
     assert answer.headers["content-encoding"] == "gzip"  # else a megabyte, for each visit
     assert document.count("og:title") == 1 and TITLE in document
     assert "og:image" not in document and "twitter:" not in document and 'rel="manifest"' not in document
-
-
-def test_an_error_is_told_whole_once_and_then_in_a_line(caplog) -> None:
-    """An engineer would lose the traceback, or a new kind of error drown in an old one."""
-    moment, errors = 0.0, Errors(lambda: moment)
-
-    def fail(divisor: int) -> None:
-        try:
-            print([1][divisor], 1 // divisor)
-        except Exception:
-            errors.print_exc()
-
-    for _ in range(50):
-        fail(0)
-    fail(1)
-    said = caplog.text
-    caplog.clear()
-    assert said.count("Traceback") == 2 and "ZeroDivisionError" in said and "IndexError" in said
-    moment = SAME_ERROR_S
-    fail(0)
-    said = caplog.text
-    assert "Traceback" not in said and "again, 50 times" in said and "ZeroDivisionError" in said
