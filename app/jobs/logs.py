@@ -9,7 +9,8 @@ import logging
 from engine.core.events import token_ids
 from engine.core.spec import SERVER, SPECULATIVE
 
-from .races import Over
+from ..catalogue.request import RaceRequest
+from .frames import RaceView
 
 # For what an operator wants to see at level INFO; other loggers show warnings and errors only.
 RUNNING = logging.getLogger("app.running")
@@ -23,13 +24,16 @@ def set_up() -> None:
     RUNNING.setLevel(logging.INFO)
 
 
-def log_race(over: Over) -> None:
-    """Log a race that has ended: of what a visitor typed nothing."""
-    view, lasted_s = over.view, over.lasted_s
+def log_race(request: RaceRequest, view: RaceView, waited_s: float, lasted_s: float | None) -> None:
+    """Log a race that has ended: of what a visitor typed nothing.
+
+    view: what is known about it; of an unwatched race without its last steps.
+    waited_s: for the device.
+    lasted_s: from when it had the device; None if it never had."""
     num_tokens = sum(len(token_ids(view.events, lane.name)) for lane in (view.spec.lanes if view.spec else ()))
     took = "never began" if lasted_s is None else f"took {lasted_s:.1f} s, {num_tokens} tokens"
     own = hashlib.sha256(view.race.encode()).hexdigest()[:8]  # whoever knows its own id can read it
-    drafting = {lane.drafter.partition(":")[0] for lane in over.request.spec.lanes if lane.role == SPECULATIVE}
-    drafters = sorted(drafting) if over.request.pair.lanes is None else [SERVER]  # of a hybrid only that it is one
-    words = own, view.state, over.request.pair.id, ", ".join(drafters), over.waited_s, took
+    drafting = {lane.drafter.partition(":")[0] for lane in request.spec.lanes if lane.role == SPECULATIVE}
+    drafters = sorted(drafting) if request.pair.lanes is None else [SERVER]  # of a hybrid only that it is one
+    words = own, view.state, request.pair.id, ", ".join(drafters), waited_s, took
     RUNNING.info("race %s %s: %s, %s; waited %.1f s, %s", *words)

@@ -8,7 +8,7 @@ import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from engine.progress import Progress
 from ..catalogue.limits import Limits
 from ..catalogue.request import RaceRequest
 from .frames import Ended, Extras, News, RaceView, Waiting, fold_all, frame, frame_json
+from .logs import log_race
 from .queue import RaceQueue, Ticket
 from .recorded import Shelf
 from .worker import STOPPED_TEXT, Race, Worker
@@ -46,39 +47,17 @@ class Backend(Protocol):
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]: ...
 
 
-@dataclass(frozen=True)
-class Over:
-    """A race that has ended.
-
-    view: what is known about it; of an unwatched race without its last steps.
-    waited_s: for the device.
-    lasted_s: from when it had the device; None if it never had."""
-
-    request: RaceRequest
-    view: RaceView
-    waited_s: float
-    lasted_s: float | None
-
-
 class _Run:
     """One race, from the queue until it is complete.
 
-    over: called once, when it has ended.
     view: what was last known about it.
     watchers: the visitors who watch it.
     leaving: the timer that ends it if nobody watches."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        request: RaceRequest,
-        ticket: Ticket,
-        clock: Callable[[], float],
-        over: Callable[[Over], None],
-    ) -> None:
+    def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket, clock: Callable[[], float]) -> None:
         self._clock, self._ends_at = clock, math.inf
         self._request, self._entered_at, self._began_at = request, clock(), math.inf
-        self._over: Callable[[Over], None] | None = over
+        self._is_logged = False
         self.view = RaceView(secrets.token_hex(8), request.name)
         prepare = partial(backend.prepare, request)
         self.ticket, self.worker = ticket, Worker(prepare, backend.extras, ticket, request.recorded)
@@ -107,17 +86,16 @@ class _Run:
             news = [Waiting(place, self.ticket.expected_s)]
         self.view = fold_all(self.view, news)
         if self.view.ended:
-            self.ended(self.view)
+            self.log(self.view)
         return self.view
 
-    def ended(self, view: RaceView) -> None:
-        """Say once that it has ended, as this view shows."""
-        if self._over is None:
+    def log(self, view: RaceView) -> None:
+        """Log once that it has ended, as this view shows."""
+        if self._is_logged:
             return
-        now, over = self._clock(), self._over
-        self._over = None
+        self._is_logged, now = True, self._clock()
         lasted_s = now - self._began_at if self._started else None
-        over(Over(self._request, view, min(now, self._began_at) - self._entered_at, lasted_s))
+        log_race(self._request, view, min(now, self._began_at) - self._entered_at, lasted_s)
 
     def _closing(self, why: str) -> list[News]:
         """Stop the race, because none can go on. Returns its end, if a worker does not end within END_S."""
@@ -145,8 +123,7 @@ class Stage:
 
     grace_s: how long an unwatched race goes on.
     shelf: gets the recordings of races that are over, by their ids.
-    limits: see `RaceQueue`.
-    `over`: called with each race that has ended."""
+    limits: see `RaceQueue`."""
 
     def __init__(
         self,
@@ -159,7 +136,6 @@ class Stage:
         self._backend, self._clock, self._grace_s = backend, clock, grace_s
         self.shelf = shelf or Shelf({})
         self.queue = RaceQueue(clock, limits)
-        self.over: Callable[[Over], None] = lambda _: None
         self._runs: dict[str, _Run] = {}
 
     @property
@@ -172,7 +148,7 @@ class Stage:
         closed, and nobody resumes the race within the grace time, the race ends within one step after it. Raises
         UsageError if the visitor or the address already has too many races, or if no race can start any more."""
         ticket = self.queue.enter(visitor, address)
-        run = _Run(self._backend, request, ticket, self._clock, self.over)
+        run = _Run(self._backend, request, ticket, self._clock)
         self._runs[run.view.race] = run
         self._leave_alone(run)
         return self.resume(visitor, run.view.race)
@@ -220,7 +196,7 @@ class Stage:
         run.stop(unwatched=True)
         self._runs.pop(run.view.race, None)  # watched late, it is left alone twice
         view = run.look()
-        run.ended(view if view.ended else replace(view, state="stopped"))
+        run.log(view if view.ended else replace(view, state="stopped"))
 
     async def _text(self, sent: RaceView | None, view: RaceView, seq: int) -> str:
         """A frame as JSON. The first and the last one can contain a whole race, so they are made in a thread."""

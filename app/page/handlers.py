@@ -29,7 +29,6 @@ from ..figures.plots import Chart
 from ..figures.why import compared_of, why
 from ..jobs.frames import frame_json
 from ..jobs.loader import ModelStatus
-from ..jobs.logs import log_race
 from ..jobs.pool import Jobs
 from ..jobs.races import Frames, Stage, first_frame
 from ..jobs.recorded import Shelf, recorded_view
@@ -78,7 +77,6 @@ class Handlers:
         self.first_frame = first_frame(views[catalogue.presets[0].id])
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
-        self.stage.over = log_race
         self._jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
         self._studies = StudiesOf(partial(PromptsStudy, backend), self.stage.queue)
         self._check_ups = StudiesOf(partial(CheckUp, backend), self.stage.queue, "a check-up")

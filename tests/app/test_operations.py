@@ -21,7 +21,7 @@ from app.catalogue.limits import Limits, read_limits
 from app.catalogue.request import read_again, read_load
 from app.jobs.loader import ModelStatus
 from app.jobs.queue import RaceQueue
-from app.jobs.races import Over, Stage
+from app.jobs.races import Stage
 from app.jobs.recorded import RACES
 from app.page.routes import health
 from engine.core.errors import UsageError
@@ -178,13 +178,10 @@ def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
 @in_loop
 async def test_a_race_that_takes_too_long_is_ended() -> None:
     """One visitor's race would keep the device from all others."""
-    stage, seen = Stage(StagedBackend(fixed_race(), step_s=0.05), limits=Limits(race_s=0.3)), list[Over]()
-    stage.over = seen.append
+    stage = Stage(StagedBackend(fixed_race(), step_s=0.05), limits=Limits(race_s=0.3))
     last = (await watch(stage, "a"))[-1]
     assert (last["state"], last["status"]["text"]) == ("stopped", "Ended after 0.3 seconds, the limit on this page.")
     assert json.loads(last["recording"])["stopped"] is True
-    (over,) = seen
-    assert over.view.state == "stopped" and over.lasted_s is not None and 0.3 <= over.lasted_s < 2
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such arenas")

@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
 from functools import wraps
-from types import SimpleNamespace
 from typing import Any
 
+from app.catalogue.catalogue import load_pairs
+from app.catalogue.request import RaceRequest
 from app.jobs.frames import ENDED
 from app.jobs.races import Stage
 from app.jobs.studies import StudiesOf
 from engine.core.events import LaneEvent
-from tests.helpers.races import events_of
+from tests.helpers.races import events_of, fixed_race, spec_of
 
 
 class StagedRace:
@@ -94,7 +95,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     return run
 
 
-ORDER: Any = SimpleNamespace(name="an order", recorded=None)
+ORDER = RaceRequest("an order", "", False, load_pairs()[0], spec_of(fixed_race()))
 
 
 async def watch(stage: Stage | StudiesOf, visitor: str, address: str = "", order: Any = ORDER) -> list[dict[str, Any]]:
