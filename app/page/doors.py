@@ -29,8 +29,7 @@ SAME = "Both are the same address: a race of it would compare a server with itse
 
 
 class Doors:
-    """What the owner has named so far. To be used from the event loop that serves the page. num_named: how often one
-    was chosen in its dialog."""
+    """What the owner has named so far. To be used from the event loop that serves the page."""
 
     def __init__(self, backend: EitherBackend) -> None:
         self._backend = backend
@@ -39,7 +38,6 @@ class Doors:
         self._keys: dict[tuple[str, str], str] = {}
         self._can_race: ServersBackend | None = None
         self._chat, self._num_tried, self._sentences = False, 0, list[str]()
-        self.num_named = 0
 
     def added_to(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue with what the owner has named; what was chosen last, here or there, is its default."""
@@ -115,7 +113,7 @@ class Doors:
             self._pairs[name] = self._backend.servers.pair(SERVERS, True if self._chat else None)
         elif name not in self._pairs:
             raise UsageError("name a model first")
-        self._chosen, self.num_named = name, self.num_named + 1
+        self._chosen = name
         return self._pairs[name]
 
 

@@ -290,9 +290,8 @@ class Handlers:
         return self.shelf.get(str(order.get("key"))).showing(str(order.get("lane")))
 
     async def model(self, asked: Asked) -> Events:
-        """The line about the default model, until it is ready. `named` in the order: the owner has just named one."""
-        lines = self._named_line() if asked.order.get("named") is True else self._line()
-        return (("model", json.dumps(line)) async for line in lines)
+        """The line about the default model, until it is ready."""
+        return (("model", json.dumps(line)) async for line in self._line())
 
     async def _followed(self, frames: Frames, asked: Asked) -> Events:
         """Frames, and the line about the chosen model whenever it changes."""
@@ -307,20 +306,20 @@ class Handlers:
         yield "model", json.dumps(await asyncio.to_thread(self.model_now, pair.id))
 
     async def _line(self) -> AsyncGenerator[str, None]:
-        """The status line of the default model, until it is ready, or the owner has named another one."""
+        """The status line of the default model, until it is ready, or another one that was being loaded."""
         loader, shown = self.backend.loader, ""
         while self._check is not None and self._check.found is None:
             if (line := model_line(None, self._check.is_late)) != shown:
                 shown = line
                 yield line
             await asyncio.sleep(MODEL_POLL_S)
-        default, num = self.catalogue.default, self._num_named
+        default = self.catalogue.default
         if (servers := self._servers_of(default)) is not None:
             yield model_line(servers.loader.asking)
             yield model_line(await servers.loader.ask())
             return
         loader.start(default.target)
-        while self._num_named == num:
+        while True:
             status = loader.status
             if (line := model_line(status, chosen=self.catalogue.default.target)) != shown:
                 shown = line
@@ -328,19 +327,6 @@ class Handlers:
             if status is not None and status.state != "loading":
                 return
             await asyncio.sleep(MODEL_POLL_S)
-
-    @property
-    def _num_named(self) -> int:
-        return 0 if self.doors is None else self.doors.num_named
-
-    async def _named_line(self) -> AsyncGenerator[str, None]:
-        """The same for what the owner has named last, once no other model is being loaded."""
-        is_here = self.catalogue.default.lanes is None
-        while is_here and (now := self.backend.loader.status) and now.state == "loading":
-            await asyncio.sleep(MODEL_POLL_S)
-        async with aclosing(self._line()) as lines:
-            async for line in lines:
-                yield line
 
     def model_now(self, pair_id: object) -> str:
         """The status line of the chosen pair: a race may have loaded another model, and servers are asked anew. May

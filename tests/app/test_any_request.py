@@ -66,7 +66,7 @@ BODIES: list[tuple[str, Any]] = [
     ("/yours/servers", {"url": "file:///etc/passwd", "url2": ODD, "key": "sk-x", "use": True}),
     *(("/stream", {"tab": TAB, "run": run, "settings": {**ORDER, "seed": [ODD], "pair": pair}, "order": order})
       for pair in ("command-line", ODD) for run, order in (
-          ("race", {}), ("resume", {"race": ODD}), ("model", {"named": 1}), ("again", {"key": ODD}), ("open", {}),
+          ("race", {}), ("resume", {"race": ODD}), ("model", {}), ("again", {"key": ODD}), ("open", {}),
           ("checkup", {"text": [ODD]}), ("load", {"users": ODD}), ("study", {"text": "la", "limit": ODD}))),
     *((f"/gradio_api/{path}", {"data": [ODD], "fn_index": index, "session_hash": TAB, "event_id": ODD})
       for path in ("queue/join", "run/predict", "call/race") for index in (-1, 0, 2**70, ODD)),

@@ -33,11 +33,11 @@ export async function comeBackToRace(id) {
   followModel();
 }
 
-function followModel(order = {}) {
-  if (isIdle()) run({ run: "model", order, heard: () => {}, refused: () => {} });
+function followModel() {
+  if (isIdle()) run({ run: "model", order: {}, heard: () => {}, refused: () => {} });
 }
 
-document.addEventListener("photofinish:named", () => followModel({ named: true }));
+document.addEventListener("photofinish:named", followModel);
 on("cut", () => {
   isCut = true;
   if (!emit("refused", BROKEN)) board.alert(`${sentence(BROKEN)} The page tries again.`);
