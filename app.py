@@ -144,11 +144,6 @@ def arguments() -> argparse.Namespace:
         "--cacert", metavar="FILE", help="the certificate (PEM) of the authority of the servers' own certificates"
     )
     servers.add_argument("--same-device", action="store_true", help="the servers share a device: lanes take turns")
-    servers.add_argument(
-        "--under-load",
-        action="store_true",
-        help="visitors may put these servers under load: up to 200 users at once, whose tokens you pay for",
-    )
     servers.add_argument("--chat", action="store_true", help="prompts are messages for the chat endpoint")
     return parser.parse_args()
 
@@ -224,8 +219,6 @@ if __name__ == "__main__":
         _check_port(options.host, options.port)
         own_names = _own_names(options)
         at_first, backend, check = _page(options)
-        if options.under_load and not isinstance(backend, ServersBackend):
-            raise UsageError("--under-load is for pages whose lanes are on servers: give --lane NAME=openai:URL")
         for name in ("GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT"):  # to the first Gradio binds an IPv4 socket, even if
             os.environ.pop(name, None)  # told another; at the second, if it is no number, it ends with a traceback
         # Gradio takes 3 s to import: mistakes in the arguments are reported first
@@ -233,7 +226,7 @@ if __name__ == "__main__":
         from app.page.ui import build, launch
 
         set_up()
-        demo = build(at_first, backend, check, options.under_load, own_names)
+        demo = build(at_first, backend, check, own_names)
         launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)

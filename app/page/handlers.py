@@ -67,7 +67,6 @@ class Handlers:
         catalogue: Catalogue,
         backend: EitherBackend | ServersBackend,
         check: Check | None = None,
-        under_load: bool = False,
         own: bool = False,
     ) -> None:
         self._catalogue, self._check, self.backend = catalogue, check, backend
@@ -80,7 +79,7 @@ class Handlers:
         self._jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
         self._studies = StudiesOf(partial(PromptsStudy, backend), self.stage.queue)
         self._check_ups = StudiesOf(partial(CheckUp, backend), self.stage.queue, "a check-up")
-        self.loads = StudiesOf(LoadStudy, self.stage.queue) if under_load or self.doors is not None else None
+        self._loads = StudiesOf(LoadStudy, self.stage.queue)
 
     @property
     def catalogue(self) -> Catalogue:
@@ -95,8 +94,7 @@ class Handlers:
     @property
     def is_watched(self) -> bool:
         """Whether a browser follows a race, a study or a check-up."""
-        studies = self._studies, self._check_ups, self.loads
-        return self.stage.is_watched or any(study is not None and study.is_watched for study in studies)
+        return any(each.is_watched for each in (self.stage, self._studies, self._check_ups, self._loads))
 
     def close(self) -> None:
         """The page is about to end: no race starts any more, and all that run or wait end, with a sentence. To be
@@ -122,7 +120,7 @@ class Handlers:
         runs = {"race": self._race, "again": self._again, "resume": self._resume, "open": self._open}
         if self.catalogue.limits.studies:
             runs |= {"study": self._study, "checkup": self._check_up}
-        if self.loads is not None:
+        if self.doors is not None:
             runs["load"] = self._load
 
         def followed(start: Callable[[Asked], Awaitable[Frames]]) -> Callable[[Asked], Awaitable[Events]]:
@@ -136,8 +134,8 @@ class Handlers:
 
     def stops(self) -> Stops:
         """What ends a visitor's races, study, check-up or load within one step. To be called in the event loop."""
-        ends = {"race": self.stage.stop, "study": self._studies.stop, "checkup": self._check_ups.stop}
-        return ends if self.loads is None else {**ends, "load": self.loads.stop}
+        studies = {"study": self._studies, "checkup": self._check_ups, "load": self._loads}
+        return {"race": self.stage.stop, **{name: each.stop for name, each in studies.items()}}
 
     async def _race(self, asked: Asked) -> Frames:
         return self.stage.frames(asked.visitor, asked.address, read_request(self.catalogue, asked.settings))
@@ -167,20 +165,19 @@ class Handlers:
 
     async def _check_up(self, asked: Asked) -> Frames:
         order = await self._jobs.run(asked.address, read_check_up, self.catalogue, asked.settings, asked.order)
-        if order.pair.lanes is not None and self.loads is None:
+        if order.pair.lanes is not None and self.doors is None:
             raise UsageError(NO_LOAD)
         return self._check_ups.frames(asked.visitor, asked.address, order)
 
     async def _load(self, asked: Asked) -> Frames:
         """A study of the chosen servers under load."""
-        assert self.loads is not None
         pair = self.catalogue.pair(asked.settings["pair"])
         if (servers := self._servers_of(pair)) is None:
             raise UsageError(f"only servers can be put under load, and {pair.target} runs in this page's own program")
         most, separate = self.catalogue.limits.max_new_tokens, not servers.same_device
         arguments = servers.endpoints, separate, asked.settings, asked.order, most
         plan = await self._jobs.run(asked.address, read_load, *arguments)
-        return self.loads.frames(asked.visitor, asked.address, (plan, servers.id))
+        return self._loads.frames(asked.visitor, asked.address, (plan, servers.id))
 
     def preset(self, preset_id: str, pair_id: object) -> dict[str, Any]:
         """What to expect, and its settings, by name."""

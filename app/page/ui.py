@@ -74,13 +74,11 @@ def build(
     catalogue: Catalogue,
     backend: EitherBackend | ServersBackend,
     check: Check | None = None,
-    under_load: bool = False,
     own: Collection[str] | None = None,
 ) -> gr.Blocks:
-    """The whole page, not yet served. Loads nothing. check: finds out in the background what else can run. under_load:
-    whether visitors may put its servers under load. own: of a page that only its owner may use, the names that it is
-    served as; the owner may name models and servers."""
-    handlers, limits = Handlers(catalogue, backend, check, under_load, own is not None), catalogue.limits
+    """The whole page, not yet served. Loads nothing. check: finds out in the background what else can run. own: of
+    a page that only its owner may use, the names that it is served as; the owner may name models and servers."""
+    handlers, limits = Handlers(catalogue, backend, check, own is not None), catalogue.limits
     preset = catalogue.presets[0]
     prompt_control, *settings = described = controls(catalogue)
     with gr.Blocks(title=sentences.TITLE, analytics_enabled=False, fill_width=True) as page:
@@ -105,7 +103,7 @@ def build(
             expectation = gr.HTML(sentences.preset_line(preset, catalogue.default), elem_id="page-expectation")
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
         separate = not backend.same_device if isinstance(backend, ServersBackend) else None
-        allowed = {"own": own is not None, "studies": limits.studies, "load": handlers.loads is not None}
+        allowed = {"own": own is not None, "studies": limits.studies}
         race = race_view(handlers.first_frame, limits.max_new_tokens, separate, allowed, elem_id="race")
         drawn = _figures("page-charts", charts(None))
         reasons = _figures("page-why", why(None))

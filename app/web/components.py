@@ -42,7 +42,7 @@ def race_view(
 
     max_new_tokens: the page's limit on an answer.
     separate: whether servers under load are asked at the same time; None: not known yet.
-    allowed: whether the page's `own` model and servers, `studies` and `load` are open to its visitors."""
+    allowed: whether its visitors may name a model and servers of their `own`, and ask for `studies`."""
     template = RACE_VIEW_TEMPLATE + (YOURS / "yours.html").read_text(encoding="utf-8")
     constants = {"MAX_NEW_TOKENS": max_new_tokens, "SEPARATE": separate, "ALLOWED": dict(allowed)}
     program = bundle("page.js", constants=CONSTANTS | LIMITS | constants)

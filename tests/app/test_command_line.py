@@ -61,7 +61,6 @@ def test_help_names_every_option(run) -> None:
         (["--lane", f"plain={ONE}", "--lane", f"b={TWO}"], "--model NAME"),
         (["--lane", f"plain={ONE}", "--lane", "b=openai:ftp://x", "--model", "m"], "needs openai:http"),
         (["--lane", f"baseline={ONE}", "--lane", f"b={TWO}", "--target", "x"], "without them"),
-        (["--under-load"], "for pages whose lanes are on servers"),
         (["--same-device"], "give --lane"),
         (["--own", "--pairs", "loaded"], "--own is for a page that only you can reach"),
         (["--own", "--lane", f"a={ONE}", "--model", "m"], "without --lane, --pairs and --limits"),

@@ -63,7 +63,7 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             yours = Dialog(tab)
             yours.open(question="load")
             assert tab.is_disabled(yours["start"]), "load that nobody allowed"
-            assert "--under-load" in yours.text("whyNot")
+            assert "may not put servers under load" in yours.text("whyNot")
             tab.check("#page-yours [value=servers]")
             yours.fill(url="http://a:1/v1", model="it's mine")
             assert yours.text("command") == (

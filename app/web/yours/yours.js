@@ -31,9 +31,8 @@ function whyNotNow() {
   const question = choiceOf("question"), what = choiceOf("what"), busy = running();
   if (busy) return "";
   if (what !== "here" && !ALLOWED.own) return "Only this page's owner can do that; the command above opens your own.";
-  if (question === "load" && !ALLOWED.load)
-    return "Visitors of this page may not put servers under load: on your own machine you may, and where its operator "
-      + "starts it with --under-load.";
+  if (question === "load" && !ALLOWED.own)
+    return "Visitors of this page may not put servers under load: on a page of your own you may.";
   if (question !== "race" && question !== "load" && !ALLOWED.studies)
     return "This page's operator has switched studies and check-ups off.";
   if (question === "load" && what === "model")
