@@ -105,13 +105,6 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
     parser.add_argument(
-        "--pairs",
-        metavar="P",
-        help="what visitors may choose besides the default pair: all, loaded (pairs that need no weights but the "
-        "default pair's) or ids of pairs with commas (default: all if only this machine can reach the page, else "
-        "loaded; behind a proxy of your own, say loaded)",
-    )
-    parser.add_argument(
         "--own",
         action="store_true",
         help="whoever opens this page is its owner, and may name models and servers there, as on a page that only this "
@@ -148,7 +141,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _servers(options: argparse.Namespace, pairs: str | None) -> ServersBackend | None:
+def _servers(options: argparse.Namespace, pairs: str) -> ServersBackend | None:
     """What races the lanes on servers, None where there are none. pairs: what the operator allows. Raises
     UsageError."""
     lanes = [(name, spec) for name, _, spec in (lane.partition("=") for lane in options.lane)]
@@ -167,16 +160,16 @@ def _servers(options: argparse.Namespace, pairs: str | None) -> ServersBackend |
     if not names & {PLAIN, BASELINE}:
         raise UsageError(f"one lane must be called {PLAIN} or {BASELINE}: the others are compared with it")
     if options.target or options.drafter or pairs:
-        raise UsageError("--target, --drafter and --pairs are of lanes on this machine: give --lane without them")
+        raise UsageError("--target, --drafter and the limits' pairs are of lanes on this machine: give --lane without them")
     return ServersBackend(endpoints_of(lanes, options.model, os.environ), options.same_device)
 
 
 def _own_names(options: argparse.Namespace) -> frozenset[str] | None:
     """The names that a page is served as which only its owner can use; None for others. A proxy of one's own cannot be
-    detected; behind one, --pairs or --limits is given. Raises UsageError."""
-    for_others = options.lane or options.limits is not None or options.pairs not in (None, "all")
+    detected; behind one, --limits is given. Raises UsageError."""
+    for_others = options.lane or options.limits is not None
     if options.own and (machine.is_behind_proxy() or for_others):
-        raise UsageError("--own is for a page that only you can reach, without --lane, --pairs and --limits")
+        raise UsageError("--own is for a page that only you can reach, without --lane and --limits")
     if not options.own and (not machine.is_own_page(options.host) or for_others):
         return None
     return frozenset() if options.host in ANY_HOST else frozenset({machine.in_url(options.host)})
@@ -186,16 +179,12 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, EitherBackend | Serve
     """The page's choices and backend, and the background check of what else this machine can run. Raises
     UsageError."""
     limits = options.limits or Limits()
-    if limits.pairs and options.pairs is not None:
-        raise UsageError("pairs are given both as --pairs and in the file of --limits; keep one")
-    named = limits.pairs or options.pairs
-    if (servers := _servers(options, named)) is not None:
+    if (servers := _servers(options, limits.pairs)) is not None:
         return replace(servers_catalogue(servers, options.chat), limits=limits), servers, None
     if sys.platform == "win32":
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)
-    by_default = "all" if (own_page and options.limits is None) or options.own else "loaded"
-    pairs = by_default if named is None else named
+    pairs = limits.pairs or ("all" if (own_page and options.limits is None) or options.own else "loaded")
     here, backend = machine.probe(), EitherBackend(options.dtype, options.device, own_page)
 
     def offered(known: machine.Machine) -> Catalogue:

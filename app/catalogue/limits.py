@@ -48,7 +48,7 @@ CHOICES: Mapping[str, Shape] = {
 class Limits:
     """What visitors may load and ask for, and what that may cost.
 
-    pairs: see `catalogue.load`; "": not decided here.
+    pairs: see `catalogue.load`; "": all where the page is its owner's, else those of the loaded weights.
     max_new_tokens: of each lane, also in studies.
     max_prompt_chars: of each prompt, also in studies.
     max_more_lanes: drafting lanes besides the first one.

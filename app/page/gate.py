@@ -41,7 +41,7 @@ HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[0-9a-z.-]{1,253})(?::[0-9]{1,5})?")
 PROXIES = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host")
 FOREIGN = (
     "this page belongs to the owner of its machine: open it as localhost or 127.0.0.1 with its port. For a page behind "
-    "a proxy, start app.py with --pairs loaded"
+    "a proxy, start app.py with --limits FILE"
 )
 
 

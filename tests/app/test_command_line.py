@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import socket
 import sys
@@ -38,9 +39,9 @@ def test_help_names_every_option(run) -> None:
     """An option without its default in the help is an option nobody dares to use."""
     status, printed = run("--help")
     text = " ".join(printed.split())
-    for name in ("--host", "--port", "--target", "--drafter", "--dtype", "--device", "--pairs", "--limits"):
+    for name in ("--host", "--port", "--target", "--drafter", "--dtype", "--device", "--limits"):
         assert name in text
-    assert status == 0 and text.count("(default") == 7
+    assert status == 0 and text.count("(default") == 6
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,6 @@ def test_help_names_every_option(run) -> None:
         (["--drafter", "nonsense"], "unknown drafter 'nonsense'"),
         (["--port", "99999"], "from 1 to 65535"),
         (["--dtype", "int3"], "bfloat16"),
-        (["--pairs", "every"], "unknown pair 'every'"),
         (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
         (["--host", "::1%lo"], "without a zone, not '::1%lo'"),
         (["--host", "[127.0.0.1]"], "not '[127.0.0.1]'"),
@@ -62,8 +62,7 @@ def test_help_names_every_option(run) -> None:
         (["--lane", f"plain={ONE}", "--lane", "b=openai:ftp://x", "--model", "m"], "needs openai:http"),
         (["--lane", f"baseline={ONE}", "--lane", f"b={TWO}", "--target", "x"], "without them"),
         (["--same-device"], "give --lane"),
-        (["--own", "--pairs", "loaded"], "--own is for a page that only you can reach"),
-        (["--own", "--lane", f"a={ONE}", "--model", "m"], "without --lane, --pairs and --limits"),
+        (["--own", "--lane", f"a={ONE}", "--model", "m"], "without --lane and --limits"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -110,15 +109,13 @@ def test_a_page_for_others_keeps_its_model(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ([], {}, {"127.0.0.1"}),
         (["--host", "127.0.0.1"], {}, {"127.0.0.1"}),
-        (["--pairs", "all"], {}, {"127.0.0.1"}),
         (["--host", "::1"], {}, {"[::1]"}),
         (["--host", "[0:0::1]"], {}, {"[::1]"}),
         ([], {"GRADIO_SERVER_NAME": "[::1]"}, {"[::1]"}),
         ([], {"GRADIO_SERVER_NAME": ""}, {"127.0.0.1"}),
         (["--host", "::", "--own"], {}, set()),
         (["--host", "fd00:0::5", "--own"], {}, {"[fd00::5]"}),
-        (["--pairs", "loaded"], {}, None),
-        (["--pairs", "gemma3-270m-ngram"], {}, None),
+        (["--limits", os.devnull], {}, None),
         (["--lane", f"a={ONE}"], {}, None),
         (["--host", "0.0.0.0"], {}, None),
         (["--host", "0.0.0.0", "--own"], {}, set()),
