@@ -160,7 +160,9 @@ def _servers(options: argparse.Namespace, pairs: str) -> ServersBackend | None:
     if not names & {PLAIN, BASELINE}:
         raise UsageError(f"one lane must be called {PLAIN} or {BASELINE}: the others are compared with it")
     if options.target or options.drafter or pairs:
-        raise UsageError("--target, --drafter and the limits' pairs are of lanes on this machine: give --lane without them")
+        raise UsageError(
+            "--target, --drafter and the pairs of --limits are of lanes on this machine: give --lane without them"
+        )
     return ServersBackend(endpoints_of(lanes, options.model, os.environ), options.same_device)
 
 

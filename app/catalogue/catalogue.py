@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from engine.core.errors import UsageError, choices
+from engine.core.errors import UsageError, choices, short
 from engine.core.spec import check_length
 from engine.drafters import check as check_drafter
 from engine.drafters import weightless
@@ -27,7 +27,6 @@ from .machine import NOTES, Machine
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 KINDS = ("code", "json", "list", "sql", "summary", "chat", "creative")
 NOT_ALLOWED = "needs more weights than the default pair, which the operator of this page has not allowed"
-MAX_SHOWN = 60
 CHEAPEST = "ngram", 7  # drafter and k of a target that the command line names alone
 MARGIN = 0.1  # share of free GPU memory that the default pair must leave, because its need is estimated, not measured
 
@@ -111,7 +110,7 @@ class Catalogue:
                     raise UsageError(f"the pair {offer.pair.title!r} cannot run here: it {offer.reason}")
                 return offer.pair
         known = ", ".join(pair.id for pair in self.runnable)
-        raise UsageError(f"unknown pair {_short(pair_id)}; choose one of: {known}")
+        raise UsageError(f"unknown pair {short(pair_id)}; choose one of: {known}")
 
     def preset_of(self, prompt: object) -> Preset | None:
         """The preset with this text, if any."""
@@ -126,12 +125,12 @@ class Catalogue:
         """Check that a visitor may race this drafter with this pair, and return it. Raises UsageError with the
         choices."""
         if not isinstance(text, str):
-            raise UsageError(f"a drafter must be given as text, not {_short(text)}")
+            raise UsageError(f"a drafter must be given as text, not {short(text)}")
         check_length(text)
         offered = self.drafters(pair)
         if not _is_offered(text, offered):
             known = ", ".join([*offered, "synthetic:RATE"])
-            raise UsageError(f"unknown drafter {_short(text)} for this pair; choose one of: {known}")
+            raise UsageError(f"unknown drafter {short(text)} for this pair; choose one of: {known}")
         check_drafter(text)
         return text
 
@@ -245,8 +244,3 @@ def has_template(folder: Path) -> bool | None:
     config = folder / "tokenizer_config.json"
     inside = config.is_file() and "chat_template" in json.loads(config.read_bytes())
     return inside or any((folder / f"chat_template.{form}").is_file() for form in ("jinja", "json"))
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"

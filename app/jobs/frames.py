@@ -40,12 +40,10 @@ class Preparing:
     """What happens before the first step.
 
     text: a sentence.
-    share: how much of it is done; None if unknown.
-    left_s: how long it should still take; None if unknown."""
+    share: how much of it is done; None if unknown."""
 
     text: str
     share: float | None
-    left_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,8 @@ class RaceView:
     """All that is known about one race.
 
     name: the title of its prompt.
-    share, left_s: as in `Preparing`; while the race waits, left_s is the expected wait.
+    share: as in `Preparing`.
+    left_s: while the race waits, the expected wait.
     events: of all lanes, in order.
     recording: once the race is over.
     has_extras: whether the extras have been added to it.
@@ -127,8 +126,7 @@ def fold(view: RaceView, news: News) -> RaceView:
     if isinstance(news, Waiting):
         return replace(view, state="waiting", text=waiting_text(news), left_s=_whole(news.expected_s))
     if isinstance(news, Preparing):
-        text, left_s = sentence(news.text), _whole(news.left_s)
-        return replace(view, state="preparing", text=text, share=news.share, left_s=left_s)
+        return replace(view, state="preparing", text=sentence(news.text), share=news.share, left_s=None)
     if isinstance(news, Prepared):
         ribbon = SYNTHETIC if news.header.get("synthetic") else view.ribbon
         text = _running_text(news.header)

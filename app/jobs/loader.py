@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engine.core.errors import NO_MEMORY, PhotofinishError, RaceError, is_out_of_memory
+from engine.core.errors import PhotofinishError, RaceError
 from engine.progress import Progress
+
+from .logs import words_of
 
 POLL_S = 0.05
 # A load hangs if it reports no progress for so long. A download reports what has come, so even a slow one does not.
 QUIET_S = 1800.0
-FAULT = "loading the model failed because of a bug in Photofinish; see its log"
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -105,8 +103,7 @@ class Loader:
             else:
                 self._finish(ModelStatus(target, "ready", f"{target} is ready", note=self._note()), loaded)
         except BaseException as error:  # or races would wait for this thread for ever
-            log.exception("loading %s failed", target)
-            why = NO_MEMORY if is_out_of_memory(error) else FAULT
+            why = words_of(error, f"loading {target}")
             self._finish(ModelStatus(target, "failed", why), error=RaceError(why))
 
     def _heard(self, status: ModelStatus) -> None:

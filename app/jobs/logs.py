@@ -6,12 +6,15 @@ from __future__ import annotations
 import hashlib
 import logging
 
+from engine.core.errors import NO_MEMORY, PhotofinishError, is_out_of_memory
 from engine.core.events import token_ids
 from engine.core.spec import SERVER, SPECULATIVE
 
 from ..catalogue.request import RaceRequest
 from .frames import RaceView
 
+BUG = "{} failed because of a bug in Photofinish; see its log"
+log = logging.getLogger(__name__)
 # For what an operator wants to see at level INFO; other loggers show warnings and errors only.
 RUNNING = logging.getLogger("app.running")
 
@@ -37,3 +40,12 @@ def log_race(request: RaceRequest, view: RaceView, waited_s: float, lasted_s: fl
     drafters = sorted(drafting) if request.pair.lanes is None else [SERVER]  # of a hybrid only that it is one
     words = own, view.state, request.pair.id, ", ".join(drafters), waited_s, took
     RUNNING.info("race %s %s: %s, %s; waited %.1f s, %s", *words)
+
+
+def words_of(error: BaseException, what: str) -> str:
+    """What a visitor reads about an error that ended some work, without a stop at its end. Anything but this project's
+    own errors is logged. what: failed."""
+    if isinstance(error, PhotofinishError):
+        return str(error)
+    log.error("%s failed", what, exc_info=error)
+    return NO_MEMORY if is_out_of_memory(error) else BUG.format(what)

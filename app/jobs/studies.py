@@ -29,13 +29,13 @@ from engine.studies.prompts.study_file import dated, result
 
 from ..catalogue.request import CheckUpRequest, StudyRequest
 from .frames import ENDED, Waiting, frame_json, waiting_text
+from .logs import words_of
 from .queue import RaceQueue, Ticket
-from .worker import QUIET_S, Halt, words_of
+from .worker import QUIET_S, Halt
 
 TICK_S = 0.2  # between checks for news
 # Prompts whose rows each frame repeats, so that a browser may miss frames; the report of the last one has all rows.
 LATEST = 10
-FAULT = "This failed because of a bug in Photofinish; see its log."
 ANEW = "The earlier results came from other weights or another machine, so all prompts are raced again."
 LINE = attrgetter("line")
 Raced = tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]
@@ -144,7 +144,7 @@ class Study(ABC):
         except Halt:
             pass
         except BaseException as error:  # whatever ends this thread, the visitor reads why
-            self._error = error if isinstance(error, PhotofinishError) else RaceError(words_of(error, "a study", FAULT))
+            self._error = error if isinstance(error, PhotofinishError) else RaceError(words_of(error, "the study"))
         finally:
             ticket.leave()
             over.set()

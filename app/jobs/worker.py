@@ -5,33 +5,27 @@ Between two steps this thread only appends to a queue and checks a flag; text fo
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Protocol
 
-from engine.analysis.metrics import lane_metrics, ratio
-from engine.core.errors import NO_MEMORY, PhotofinishError, is_out_of_memory, sentence
+from engine.core.errors import PhotofinishError, sentence
 from engine.core.events import LaneEvent, Started
-from engine.core.spec import SPECULATIVE
 from engine.progress import Progress
 from engine.recordings.compare import compare
 from engine.recordings.recording import Recording, build
 
 from .frames import Ended, Extras, News, Prepared, Preparing, finished_text
+from .logs import words_of
 from .queue import Ticket
 
-FAULT = "The race failed because of a bug in Photofinish; see its log."
 STOPPED_TEXT = "Stopped."
 # A worker hangs if it reports no progress for QUIET_S, or takes longer than STEP_S for a step, or for what a server
 # sends next (at most `Patience.silence_s`).
 QUIET_S, STEP_S = 900.0, 180.0
 POLL_S = 0.01  # interval for checking whether a browser has the end of a race
-
-log = logging.getLogger(__name__)
 
 
 class Race(Protocol):
@@ -66,7 +60,6 @@ class Worker:
         self._stop, self._shown = threading.Event(), threading.Event()
         self._unwatched = self._is_running = False
         self._why = STOPPED_TEXT
-        self._stage, self._since, self._share = "", 0.0, 0.0
         self._thread = threading.Thread(target=self._run, name="race", daemon=True)
 
     def start(self) -> None:
@@ -100,7 +93,7 @@ class Worker:
         except Halt:
             ended = Ended("stopped", self._why)
         except BaseException as error:  # whatever ends this thread, the device is free and the visitor reads why
-            ended = Ended("failed", sentence(words_of(error, "a race", FAULT)))
+            ended = Ended("failed", sentence(words_of(error, "the race")))
         if race is None or ended.state != "finished":
             race = None  # its memory is free before the next race is set up
             self._device.leave()
@@ -130,7 +123,7 @@ class Worker:
         except (Halt, PhotofinishError):
             return {}
         except BaseException as error:
-            words_of(error, "what is added to a race", FAULT)
+            words_of(error, "what is added to a race")
             return {}
 
     def _race(self) -> tuple[Race, Ended]:
@@ -159,7 +152,7 @@ class Worker:
         if self._stop.is_set():
             return race, Ended("stopped", self._why, build(header, events, {**result, "stopped": True}))
         recording = build(header, events, result)
-        again = told_again(self._recorded, recording) if self._recorded else ""
+        again = f"Run again here: {compare(self._recorded, recording)['sentence']}." if self._recorded else ""
         return race, Ended("finished", finished_text(events), recording, again)
 
     def _progress(self, text: str, share: float | None) -> None:
@@ -168,37 +161,4 @@ class Worker:
             return
         if self._stop.is_set():
             raise Halt
-        self._news.append(Preparing(text, share, self._left_s(text, share)))
-
-    def _left_s(self, text: str, share: float | None) -> float | None:
-        """Estimated seconds left in this stage, from its progress so far."""
-        now = time.monotonic()
-        if text != self._stage:
-            self._stage, self._since, self._share = text, now, share or 0.0
-        done = (share or 0.0) - self._share
-        return (now - self._since) * (1 - self._share - done) / done if done > 0 else None
-
-
-def words_of(error: BaseException, what: str, fault: str) -> str:
-    """What a visitor reads about an error that ended some work. Anything but this project's own errors is logged.
-
-    what: failed, for the log.
-    fault: the words for a bug."""
-    if isinstance(error, PhotofinishError):
-        return str(error)
-    log.error("%s failed", what, exc_info=error)
-    return NO_MEMORY if is_out_of_memory(error) else fault
-
-
-def told_again(recorded: Recording, here: Recording) -> str:
-    """Whether this machine wrote the recorded tokens, and the speed, then and now."""
-    comparison, name = compare(recorded, here), recorded.spec.first(SPECULATIVE)
-    lane = comparison["lanes"].get(name)
-    is_same = comparison["same_tokens"] and comparison["digest"]["same"] and lane and lane["same_tokens"]
-    if not is_same or not lane["counts"]:
-        return f"Run again here: {comparison['sentence']}."
-    then, now = (lane_metrics(recording.events, name).tokens_per_s for recording in (recorded, here))
-    pace, ratios = ratio(now, then), f"; {comparison['speed']}" if comparison["speed"] else ""
-    bits = ", bit for bit" if lane["rows_different"] == 0 else ""
-    speed = "" if pace is None else f", {pace:.2f}× as fast as the recording"
-    return sentence(f"this machine wrote the same {lane['num_tokens']} tokens{bits}{speed}{ratios}")
+        self._news.append(Preparing(text, share))

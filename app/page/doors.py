@@ -14,12 +14,12 @@ from engine.core.spec import PLAIN, SERVER, SPECULATIVE
 from engine.remote.client import trust
 from engine.remote.endpoint import Endpoint, check_key, check_url
 from engine.remote.look import look, takes_chat
-from engine.strict_json import parse
 
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.own_model import OWN, check_own
 from ..jobs.server_races import EitherBackend, ServersBackend
 from .gate import YOURS_BYTES
+from .stream import NO_OBJECT, object_of
 
 SERVERS = "your-servers"
 LANES = {1: (SERVER,), 2: (PLAIN, SPECULATIVE)}
@@ -120,12 +120,9 @@ class Doors:
 def read_asked(body: bytes) -> Mapping[str, Any]:
     """The object that the page's own program sends. Raises UsageError, without a word of it."""
     try:
-        value = parse(body, YOURS_BYTES)
+        return object_of(body, YOURS_BYTES)
     except UsageError:
-        value = None
-    if not isinstance(value, dict):
-        raise UsageError("the request must be a JSON object")
-    return value
+        raise UsageError(NO_OBJECT) from None
 
 
 def _text(asked: Mapping[str, Any], name: str, most: int = YOURS_BYTES) -> str:

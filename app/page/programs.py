@@ -21,12 +21,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from engine.core.errors import UsageError, choices
-from engine.strict_json import parse
 
 from ..catalogue.limits import MAX_CALL_BYTES
-from ..jobs.worker import words_of
+from ..jobs.logs import BUG, words_of
 from .gate import address_of
-from .stream import ALIVE_S, FAULT, Answer, Asked, Events
+from .stream import ALIVE_S, Answer, Asked, Events, object_of
 
 API = "/gradio_api"
 FETCH_S = 30.0  # within this time after its call a program must fetch the result
@@ -69,9 +68,7 @@ class Calls:
     async def _taken(self, request: Request) -> Response:
         is_client = request.url.path.endswith("/join")
         try:
-            body = parse(await request.body(), MAX_CALL_BYTES)
-            if not isinstance(body, dict):
-                raise UsageError("the request must be a JSON object")
+            body = object_of(await request.body(), MAX_CALL_BYTES)
             session = body.get("session_hash") if is_client else secrets.token_hex(16)
             if not isinstance(session, str) or len(session) > 100:
                 raise UsageError("session_hash must be a text of at most 100 characters")
@@ -139,14 +136,14 @@ class Calls:
                     if last.get("recording"):  # not the extras, which only the page shows
                         break
         except Exception as error:
-            yield "error", words_of(error, "a program's race", FAULT)
+            yield "error", words_of(error, "the race")
             return
         finally:
             self._stop(call.asked.visitor)
         if last.get("state") == "finished":
             yield "complete", last["recording"]
         else:
-            yield "error", last.get("status", {}).get("text", FAULT)
+            yield "error", last.get("status", {}).get("text", BUG.format("the race"))
 
 
 def _message(name: str, key: str | None, result: tuple[str, str] | None) -> str:

@@ -19,10 +19,10 @@ from engine.core.errors import UsageError, choices
 from engine.strict_json import parse
 
 from ..catalogue.limits import MAX_BODY_BYTES
-from ..jobs.worker import words_of
+from ..jobs.logs import words_of
 from .gate import SMALL_BYTES, address_of
 
-FAULT = "This failed because of a bug in Photofinish; see its log."
+NO_OBJECT = "the request must be a JSON object"
 Events = AsyncGenerator[tuple[str, str], None]  # names and JSON texts; a frame has the name ""
 ALIVE_S = 5.0
 ENDS = set[asyncio.Future[None]]()  # runs that are being ended; the event loop alone would forget them
@@ -96,11 +96,17 @@ class Answer(StreamingResponse):
             await super().__call__(*arguments)
 
 
-def read_asked(body: bytes, most: int, names: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
-    """The tab, the name of the run, and the whole request. Raises UsageError."""
+def object_of(body: bytes, most: int) -> Mapping[str, Any]:
+    """What a program sends, at most so many bytes. Raises UsageError."""
     asked = parse(body, most)
     if not isinstance(asked, dict):
-        raise UsageError("the request must be a JSON object")
+        raise UsageError(NO_OBJECT)
+    return asked
+
+
+def read_asked(body: bytes, most: int, names: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
+    """The tab, the name of the run, and the whole request. Raises UsageError."""
+    asked = object_of(body, most)
     tab, run = asked.get("tab"), asked.get("run")
     if not isinstance(tab, str) or not TAB.fullmatch(tab):
         raise UsageError("tab must be 8 to 64 letters, digits, dashes and underscores")
@@ -132,7 +138,7 @@ async def _written(events: Events) -> AsyncGenerator[str, None]:
                 break
             yield _event(*event)
     except Exception as error:
-        yield _event("refused", json.dumps(words_of(error, "a run", FAULT)))
+        yield _event("refused", json.dumps(words_of(error, "this")))
     finally:  # a tab that has left: nothing can be awaited here
         end = asyncio.ensure_future(_ended(waits, events))
         ENDS.add(end)

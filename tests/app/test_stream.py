@@ -7,20 +7,14 @@ import asyncio
 import time
 from contextlib import aclosing
 from itertools import pairwise
-from types import SimpleNamespace
 from weakref import ref
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.catalogue.limits import PER_VISITOR
-from app.jobs import worker as worker_module
-from app.jobs.frames import Preparing
 from app.jobs.queue import RaceQueue
 from app.jobs.races import FRAME_S, HEARTBEAT_FRAMES, Stage
 from app.jobs.worker import Worker
-from engine.core.errors import UsageError
 from engine.core.events import Started
 from engine.recordings.event_json import from_json
 from tests.helpers.races import events_of, fixed_race
@@ -77,29 +71,6 @@ def test_a_race_is_gone_before_its_place_on_the_device_is_free(stopped) -> None:
             time.sleep(0.005)
         worker.stop()
     assert worker.join(5) and gone[1:] == [True]
-
-
-@given(st.lists(st.floats(0.01, 9.0), min_size=2, max_size=9), st.integers(0, 5))
-def test_what_is_left_of_a_preparation_follows_its_pace(paces, known) -> None:
-    """A preparation would say what it does and not for how long, or go on from another stage's pace."""
-    now, told = [0.0], []
-
-    def prepare(progress):
-        progress("another stage", 0.0)
-        for number, pace in enumerate(paces, 1):
-            progress("one stage", (known + number - 1) / (known + len(paces)))
-            now[0] += pace
-        raise UsageError("enough")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-        worker = Worker(prepare, StagedBackend(RACE).extras, RaceQueue().enter("a", "at a"))
-        worker.start()
-        assert worker.join(5)
-        told = [news for news in worker.take() if isinstance(news, Preparing) and news.text == "one stage"]
-    assert told[0].left_s is None
-    for number, news in enumerate(told[1:], 1):
-        assert news.left_s == pytest.approx(sum(paces[:number]) / number * (len(paces) - number))
 
 
 class ReadingBackend(StagedBackend):
