@@ -25,7 +25,6 @@ from .limits import Limits
 from .machine import NOTES, Machine
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
-KINDS = ("code", "json", "list", "sql", "summary", "chat", "creative")
 NOT_ALLOWED = "needs more weights than the default pair, which the operator of this page has not allowed"
 CHEAPEST = "ngram", 7  # drafter and k of a target that the command line names alone
 MARGIN = 0.1  # share of free GPU memory that the default pair must leave, because its need is estimated, not measured
@@ -42,7 +41,6 @@ class Preset:
 
     id: str
     name: str
-    kind: str
     expect: str
     temperature: float
     seed: int

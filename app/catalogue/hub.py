@@ -23,7 +23,6 @@ from .machine import Machine
 
 # Time-out for the hub. There is none for torch: its first import can take minutes, and no race here runs without it.
 CHECK_S = 30.0
-LATE_S = CHECK_S  # after this the page says that torch is slow to start: by then the hub has answered or timed out
 HUB_TIMEOUT_S = 5.0
 NO_HUB = "needs the model hub, which cannot be reached"
 GATED = "is gated: accept its terms on the hub, set HF_TOKEN to a token that may read it, and restart this page"
@@ -37,19 +36,13 @@ log = logging.getLogger(__name__)
 
 class Check:
     """Works out in a thread what is on offer. `found` is None until then; afterwards `then` is called with it. If that
-    fails, the offer `at_first` stays. `is_late`: it has taken more than LATE_S so far."""
+    fails, the offer `at_first` stays."""
 
     def __init__(self, at_first: Catalogue, find: Callable[[], Catalogue], then: Callable[[Catalogue], None]) -> None:
         self.found: Catalogue | None = None
         self._at_first, self._find, self._then = at_first, find, then
-        self._late_s = float("inf")
-
-    @property
-    def is_late(self) -> bool:
-        return self.found is None and time.monotonic() > self._late_s
 
     def start(self) -> None:
-        self._late_s = time.monotonic() + LATE_S
         threading.Thread(target=self._run, name="check", daemon=True).start()
 
     def _run(self) -> None:
@@ -72,9 +65,6 @@ def look(machine: Machine, pairs: Iterable[tuple[str, str]], gpu: Callable[[], t
     answers = in_parallel({name: partial(ask_hub, name) for name in names}, CHECK_S)
     configs = {name: answers.get(name, NO_HUB) for name in names}
     asking.join()
-    if asked[0].gpu_bytes:
-        heads = [(target, drafter) for target, drafter in pairs if drafter.startswith(HEADS)]
-        configs |= {repository(drafter): read_head(configs, target, drafter) for target, drafter in heads}
     return replace(asked[0], configs=configs)
 
 

@@ -27,17 +27,13 @@ MAX_FILE_LINES = 20_000  # limit for a file of prompts
 MAX_BODY_BYTES = 10_000_000  # limit for a request with such a file
 MAX_CALL_BYTES = 300_000  # limit for a request without one: the longest prompt, with every character escaped
 
-# What an operator may choose. The page's examples stay within the least number of characters. More tokens, characters
-# or lanes would make files and requests that exceed the limits below; more races, the limit on open
-# requests in app/page/gate.py.
+# What an operator may choose. More tokens would make files and requests that exceed the limits above; more races, the
+# limit on open requests in app/page/gate.py.
 CHOICES: Mapping[str, Shape] = {
     "pairs": Shape(
         'a text: "all", "loaded" or ids of pairs with commas', lambda value: isinstance(value, str) and value != ""
     ),
     "max_new_tokens": integer(16, MAX_NEW_TOKENS),
-    "max_prompt_chars": integer(1_000, MAX_PROMPT_CHARS),
-    "max_more_lanes": integer(0, MAX_MORE_LANES),
-    "races_per_visitor": integer(1, 10),
     "races_per_address": integer(1, 40),
     "race_s": number(1, 86_400),
     "studies": FLAG,
@@ -50,17 +46,12 @@ class Limits:
 
     pairs: see `catalogue.load`; "": all where the page is its owner's, else those of the loaded weights.
     max_new_tokens: of each lane, also in studies.
-    max_prompt_chars: of each prompt, also in studies.
-    max_more_lanes: drafting lanes besides the first one.
-    races_per_visitor, races_per_address: running and waiting ones, studies included.
+    races_per_address: running and waiting ones, studies included.
     race_s: seconds that a race, a check-up, or a prompt of a study may keep the device; then it is ended.
     studies: whether visitors may study and check up on their own prompts."""
 
     pairs: str = ""
     max_new_tokens: int = MAX_NEW_TOKENS
-    max_prompt_chars: int = MAX_PROMPT_CHARS
-    max_more_lanes: int = MAX_MORE_LANES
-    races_per_visitor: int = PER_VISITOR
     races_per_address: int = PER_ADDRESS
     race_s: float = math.inf
     studies: bool = True

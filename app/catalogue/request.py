@@ -24,7 +24,7 @@ from engine.studies.prompts.rows import Row, row_of
 from engine.text import check_prompt_text
 
 from .catalogue import Catalogue, Pair
-from .limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_NEW_TOKENS, Limits, check_file
+from .limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, Limits, check_file
 
 YOURS = "Your prompt"
 KEPT = "the earlier study saved in this browser"
@@ -64,7 +64,7 @@ def read_request(catalogue: Catalogue, values: Mapping[str, Any]) -> RaceRequest
     pair = catalogue.pair(values["pair"])
     values = values if pair.lanes is None else {**values, **OF_SERVERS}
     drafter = catalogue.drafter(pair, values["drafter"])
-    _check_prompt(values["prompt"], catalogue.limits)
+    _check_prompt(values["prompt"])
     params = _params(values, catalogue.limits)
     k = _decimal(values["k"])
     more = [(extra, extra, k) for extra in _more(catalogue, pair, drafter, values["more"])]
@@ -93,12 +93,11 @@ def read_again(catalogue: Catalogue, recorded: Recording) -> RaceRequest:
     spec = recorded.spec
     for lane in spec.lanes:
         catalogue.drafter(pair, lane.drafter)
-    if len(drafting := spec.named(SPECULATIVE)) > catalogue.limits.max_more_lanes + 1:
+    if len(drafting := spec.named(SPECULATIVE)) > MAX_MORE_LANES + 1:
         raise UsageError(
-            f"this race has {len(drafting)} lanes with guesses; at most {catalogue.limits.max_more_lanes + 1} can be "
-            "raced on this page"
+            f"this race has {len(drafting)} lanes with guesses; at most {MAX_MORE_LANES + 1} can be raced on this page"
         )
-    _check_prompt(prompt["text"], catalogue.limits)
+    _check_prompt(prompt["text"])
     catalogue.limits.length.check("max_new_tokens", spec.params.max_new_tokens)
     preset = catalogue.preset_of(prompt["text"])
     return RaceRequest(
@@ -135,7 +134,7 @@ def read_study(catalogue: Catalogue, values: Mapping[str, object], asked: object
     pair, limit = catalogue.pair(values["pair"]), whole(asked.get("limit"))
     if type(limit) is not int or not 1 <= limit <= MAX_PROMPTS:
         raise UsageError(f"a study takes 1 to {MAX_PROMPTS} prompts, not {str(limit)[:40]}")
-    prompts = _chosen(pair, asked, limit, catalogue.limits)
+    prompts = _chosen(pair, asked, limit)
     params = _params({**values, "max_new_tokens": asked.get("max_new_tokens")}, catalogue.limits)
     if pair.lanes is None:
         first = catalogue.drafter(pair, values["drafter"])
@@ -176,20 +175,18 @@ def read_check_up(catalogue: Catalogue, values: Mapping[str, object], asked: obj
         raise UsageError("the drafter is none, so there is nothing to check; choose a drafter in Settings")
     prompts = tuple(FilePrompt(i, kind, text) for i, (kind, text) in enumerate(zip(KINDS, PROMPTS, strict=True), 1))
     if asked.get("text") is not None:
-        prompts = _chosen(pair, asked, NUM_PROMPTS, catalogue.limits)
+        prompts = _chosen(pair, asked, NUM_PROMPTS)
     length = min(NUM_TOKENS, catalogue.limits.max_new_tokens)
     params = _params({**values, "top_p": 1, "max_new_tokens": length}, catalogue.limits)
     return CheckUpRequest(prompts, pair, drafter, params)
 
 
-def _chosen(pair: Pair, asked: Mapping[str, Any], limit: int, limits: Limits) -> tuple[FilePrompt, ...]:
+def _chosen(pair: Pair, asked: Mapping[str, Any], limit: int) -> tuple[FilePrompt, ...]:
     """At most `limit` prompts of those that a browser sends. Raises UsageError."""
     prompts = choose(prompts_of(asked), limit)
     for prompt in prompts:
-        if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > limits.max_prompt_chars:
-            raise UsageError(
-                f"line {prompt.line} has {num} characters; at most {limits.max_prompt_chars} are allowed here"
-            )
+        if (num := len(prompt.text) + sum(len(content) for _, content in prompt.messages)) > MAX_PROMPT_CHARS:
+            raise UsageError(f"line {prompt.line} has {num} characters; at most {MAX_PROMPT_CHARS} are allowed here")
     if pair.chat is False and any(prompt.messages and not prompt.is_turn for prompt in prompts):
         raise UsageError(f"the model {pair.target} has no chat template: {FLATTEN}")
     return tuple(prompts)
@@ -254,17 +251,17 @@ def _params(values: Mapping[str, object], limits: Limits) -> SamplingParams:
 
 def _more(catalogue: Catalogue, pair: Pair, drafter: str, more: object) -> list[str]:
     """The other drafters of the additional lanes."""
-    most = catalogue.limits.max_more_lanes
-    if not isinstance(more, list) or len(more) > most:
-        raise UsageError(f"more must be a list of at most {most} drafters, not {str(more)[:60]!r}")
+    if not isinstance(more, list) or len(more) > MAX_MORE_LANES:
+        raise UsageError(f"more must be a list of at most {MAX_MORE_LANES} drafters, not {str(more)[:60]!r}")
     given = [catalogue.drafter(pair, name) for name in more if name != CHAINS]
     return [name for name in dict.fromkeys(given) if name != drafter]
 
 
-def _check_prompt(prompt: object, limits: Limits) -> None:
-    most = limits.max_prompt_chars
-    if isinstance(prompt, str) and len(prompt) > most:
-        raise UsageError(f"the prompt has {len(prompt)} characters; at most {most} are allowed on this page")
+def _check_prompt(prompt: object) -> None:
+    if isinstance(prompt, str) and len(prompt) > MAX_PROMPT_CHARS:
+        raise UsageError(
+            f"the prompt has {len(prompt)} characters; at most {MAX_PROMPT_CHARS} are allowed on this page"
+        )
     check_prompt_text(prompt)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from engine.core.errors import UsageError
 
-from ..catalogue.limits import Limits
+from ..catalogue.limits import PER_VISITOR, Limits
 
 MAX_RACES = 50
 # How many of the last races predict how long the next ones take. With five, 5.5 % of the waits announced to 50 visitors
@@ -24,7 +24,7 @@ HANGS = "a race hangs and cannot be ended, so no other can start until the page 
 class RaceQueue:
     """Races in order of arrival. The first has the device until it leaves.
 
-    limits: how many races a visitor and an address may have here, and how long each may have the device.
+    limits: how many races an address may have here, and how long each may have the device.
     is_closed: the page ends, and no race starts any more."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, limits: Limits | None = None) -> None:
@@ -60,10 +60,10 @@ class RaceQueue:
         address has too many races, if the queue is full, or if no race can start any more."""
         if why := self.why_closed:
             raise UsageError(why)
-        most, most_there = self._limits.races_per_visitor, self._limits.races_per_address
+        most_there = self._limits.races_per_address
         with self._lock:
-            if sum(ticket.visitor == visitor for ticket in self._tickets) >= most:
-                raise UsageError(f"you already have {_races(most)} here, running or waiting; stop one, or wait")
+            if sum(ticket.visitor == visitor for ticket in self._tickets) >= PER_VISITOR:
+                raise UsageError(f"you already have {_races(PER_VISITOR)} here, running or waiting; stop one, or wait")
             if sum(ticket.address == address for ticket in self._tickets) >= most_there:
                 raise UsageError(
                     f"your address already has {_races(most_there)} in the queue, the limit; try again later"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from engine.core.errors import UsageError, sentence
+from engine.core.errors import sentence
 from engine.progress import Progress
 
 from ..catalogue.limits import Limits
@@ -38,8 +38,6 @@ GRACE_S = 5.0
 
 # For a reloaded page whose race is no longer known: it ended unwatched, or the server was restarted.
 LOST = json.dumps({"race": "none", "seq": 0, "state": "lost"})
-# Streams per race. A page that is loaded again opens a new one before the server notices that the old one is closed.
-MAX_WATCHERS = 3
 
 
 class Backend(Protocol):
@@ -155,13 +153,11 @@ class Stage:
 
     def resume(self, visitor: str, race: str) -> Frames:
         """The frames of a race from its beginning, for whoever knows its id; from now on it belongs to this visitor.
-        One frame, LOST, if there is no such race. Iterating raises UsageError if MAX_WATCHERS already watch it."""
+        One frame, LOST, if there is no such race."""
         run = self._runs.get(race)
         return self._watch(run, visitor) if run is not None else _lost()
 
     async def _watch(self, run: _Run, visitor: str) -> Frames:
-        if len(run.watchers) >= MAX_WATCHERS:
-            raise UsageError(f"this race already has {MAX_WATCHERS} viewers, the limit")
         run.watched_by(visitor)
         try:
             sent: RaceView | None = None

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from engine.core.spec import MAX_AUTO_K, MAX_WIDTH, TREE
 
 from ..catalogue.catalogue import Catalogue, Pair, Preset
+from ..catalogue.limits import MAX_MORE_LANES, MAX_PROMPT_CHARS
 from ..catalogue.request import CHAINS
 from .sentences import drafter_choices
 
@@ -38,7 +39,7 @@ RULE = (
     "Same tokens: keep a guess if the model picks that very token. Same probabilities: keep it by a random draw that "
     "leaves every token as likely as without guesses; the texts then differ. No difference at temperature 0."
 )
-MORE = "Race up to {} more drafters, each in its own lane, or the same drafter without trees."
+MORE = f"Race up to {MAX_MORE_LANES} more drafters, each in its own lane, or the same drafter without trees."
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def settings_of(catalogue: Catalogue, pair: Pair, preset: Preset | None) -> dict
         "width": "auto",
         "audit": True,
         "rule": "coupled",
-        "more": more[: catalogue.limits.max_more_lanes],
+        "more": more[:MAX_MORE_LANES],
     }
     return values if preset is None else {"prompt": preset.message if pair.chat else preset.prompt, **values}
 
@@ -114,9 +115,9 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
     """All controls in their order on the page and in the API, set to the first preset and the default pair. If all
     lanes are on servers, controls without effect there are hidden."""
     pair = catalogue.default
-    first, limits = preset_values(catalogue, catalogue.presets[0], pair), catalogue.limits
+    first = preset_values(catalogue, catalogue.presets[0], pair)
     prompt = {
-        "max_length": limits.max_prompt_chars,
+        "max_length": MAX_PROMPT_CHARS,
         "lines": 3,
         "max_lines": 10,
         "show_label": False,
@@ -125,8 +126,8 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
     }
     drafters = {"choices": drafter_choices(catalogue.drafters(pair)), "allow_custom_value": True}
     chat = {"interactive": pair.chat is not False}
-    length = _range(16, limits.max_new_tokens, 16)
-    more = {"choices": more_choices(catalogue, pair), "visible": limits.max_more_lanes > 0}
+    length = _range(16, catalogue.limits.max_new_tokens, 16)
+    more = {"choices": more_choices(catalogue, pair)}
     described = (
         Control("prompt", "Textbox", first["prompt"], "Prompt", None, prompt),
         Control("pair", "Radio", pair.id, "Model", MODEL, {"choices": pair_choices(catalogue)}),
@@ -140,7 +141,7 @@ def controls(catalogue: Catalogue) -> tuple[Control, ...]:
         Control("audit", "Checkbox", True, "Audit", AUDIT, advanced=True),
         Control("chat", "Checkbox", first["chat"], "Chat template", chat_help(pair), chat, True),
         Control("rule", "Radio", "coupled", "Keep a guess if", RULE, {"choices": RULES}, True),
-        Control("more", "CheckboxGroup", [], "More lanes", MORE.format(limits.max_more_lanes), more),
+        Control("more", "CheckboxGroup", [], "More lanes", MORE, more),
     )
     if pair.lanes is None:
         return described

@@ -37,7 +37,7 @@ class Doors:
         self._chosen = ""
         self._keys: dict[tuple[str, str], str] = {}
         self._can_race: ServersBackend | None = None
-        self._chat, self._num_tried, self._sentences = False, 0, list[str]()
+        self._chat, self._sentences, self._tries = False, list[str](), asyncio.Lock()
 
     def added_to(self, catalogue: Catalogue) -> Catalogue:
         """The catalogue with what the owner has named; what was chosen last, here or there, is its default."""
@@ -71,7 +71,8 @@ class Doors:
         if file := _text(asked, "cacert", MAX_CHARS):
             trust(file)
         if urls:
-            await self._try(urls, asked)
+            async with self._tries:  # of several tabs
+                await self._try(urls, asked)
         if asked.get("use") is True and self._can_race is not None:
             self._backend.servers = self._can_race
         num = 0 if self._can_race is None else len(self._can_race.endpoints)
@@ -83,7 +84,6 @@ class Doors:
         lanes, keys = LANES[len(urls)], [key or self._keys.get(_origin(url), "") for url in urls]
         endpoints = [Endpoint(lane, model, url, key) for lane, url, key in zip(lanes, urls, keys, strict=True)]
         self._can_race, self._keys = None, {_origin(endpoint.url): endpoint.key for endpoint in endpoints}
-        self._num_tried = this = self._num_tried + 1
         seen = await asyncio.gather(*map(look, endpoints))
         sentences = [entry.sentence if len(seen) == 1 else f"{i}. {entry.sentence}" for i, entry in enumerate(seen, 1)]
         working, chat = [entry.endpoint for entry in seen if entry.endpoint is not None], False
@@ -100,8 +100,6 @@ class Doors:
                 sentences.append(f"Number {misfit + 1} takes {other} only: send the prompts to both as {other}.")
             else:
                 sentences.append(f"Prompts go as {'chat messages' if chat else 'plain text'}.")
-        if this != self._num_tried:
-            raise UsageError("others were tried meanwhile, in another tab of this page; try these again")
         if len(working) == len(seen):
             self._can_race = ServersBackend(working, asked.get("same_device") is True)
         self._chat, self._sentences = chat, sentences

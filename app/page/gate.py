@@ -69,8 +69,8 @@ class Gate:
             (WRITE, r"/stream", MAX_BODY_BYTES),
             (WRITE, r"/stop", SMALL_BYTES),
             (READ, rf"{api}/(?:info/?|app_id|startup-events|queue/data)", 0),
-            (READ, rf"{api}/call/(?:v2/)?race/[0-9a-f]{{32}}", 0),
-            (WRITE, rf"{api}/(?:queue/join|run/predict|call/(?:v2/)?race)", MAX_CALL_BYTES),
+            (READ, rf"{api}/call/v2/race/[0-9a-f]{{32}}", 0),
+            (WRITE, rf"{api}/(?:queue/join|run/predict|call/v2/race)", MAX_CALL_BYTES),
         ]
         self._open: Counter[str] = Counter()
         self._incoming: Counter[str] = Counter()

@@ -206,12 +206,11 @@ class Handlers:
         pair, catalogue = self._pair(pair_id), self.catalogue
         values = settings_of(catalogue, pair, catalogue.preset_of(prompt))
         here: dict[str, Any] = {"visible": pair.lanes is None}
-        more: dict[str, Any] = {"visible": pair.lanes is None and catalogue.limits.max_more_lanes > 0}
         if self.doors is not None:
             self.doors.follow(pair)
         offered: dict[str, dict[str, Any]] = {
             "drafter": {"choices": drafter_choices(catalogue.drafters(pair))},
-            "more": {"choices": more_choices(catalogue, pair), **more},
+            "more": {"choices": more_choices(catalogue, pair)},
         }
         return {
             **{name: gr.update(**{"value": values[name], **here, **offered.get(name, {})}) for name in OF_THE_ENGINE},
@@ -305,11 +304,9 @@ class Handlers:
     async def _line(self) -> AsyncGenerator[str, None]:
         """The status line of the default model, until it is ready, or another one that was being loaded."""
         loader, shown = self.backend.loader, ""
-        while self._check is not None and self._check.found is None:
-            if (line := model_line(None, self._check.is_late)) != shown:
-                shown = line
-                yield line
-            await asyncio.sleep(MODEL_POLL_S)
+        if self._check is not None and self._check.found is None:
+            yield model_line(None)
+        await self.checked()
         default = self.catalogue.default
         if (servers := self._servers_of(default)) is not None:
             yield model_line(servers.loader.asking)

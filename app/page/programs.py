@@ -2,8 +2,8 @@
 recording. Gradio's own queue would keep answers that nobody reads and race for callers who have left; here a race runs
 inside the connection that waits for it, and ends with it.
 
-The two protocols are Gradio's: /queue/join and /queue/data of its clients; /call/race and /call/race/ID, which its page
-on the API shows."""
+The two protocols are Gradio's: /queue/join and /queue/data of its clients; /call/v2/race and /call/v2/race/ID, which
+its page on the API shows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_CALLS, MAX_CALLS_THERE = 200, 12  # calls that wait to be fetched, of all ad
 
 def for_programs(**values: Any) -> Any:
     """Race a prompt. Returns the finished recording, the same JSON as the page's Save."""
-    raise gr.Error("this function is called by /call/race or a client of Gradio", print_exception=False)
+    raise gr.Error("this function is called by /call/v2/race or a client of Gradio", print_exception=False)
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Calls:
         self._calls: dict[str, _Call] = {}
 
     def routes(self) -> list[Route]:
-        calls = [f"{API}/call/race", f"{API}/call/v2/race"]
+        call = f"{API}/call/v2/race"
         return [
-            *(Route(path, self._taken, methods=["POST"]) for path in (f"{API}/queue/join", *calls)),
-            *(Route(f"{path}/{{id}}", self._result) for path in calls),
+            *(Route(path, self._taken, methods=["POST"]) for path in (f"{API}/queue/join", call)),
+            Route(f"{call}/{{id}}", self._result),
             Route(f"{API}/queue/data", self._data),
         ]
 
@@ -80,8 +80,8 @@ class Calls:
             return JSONResponse({"detail": str(error), "error": str(error)}, 400)
 
     def _settings(self, body: Mapping[str, Any], is_client: bool) -> Mapping[str, Any]:
-        """The function's values by name, from a list or, in a call of the second version, by name."""
-        if not is_client and "data" not in body:
+        """The function's values by name, as calls have them; clients send a list."""
+        if not is_client:
             if unknown := sorted(set(body) - set(self._names)):
                 raise choices("value", unknown[0], self._names)
             return body

@@ -40,8 +40,7 @@ REFUSED = "Not on offer here; a server of yours can race them (“Try it on your
 RANDOM_WEIGHTS = (
     "RANDOM WEIGHTS: step times are realistic for this size; the text and the share of guesses kept mean nothing."
 )
-LOOKING = "Finding the best model and drafter for this machine …"
-STILL_LOOKING = "Still starting torch. The first start after an install can take minutes …"
+LOOKING = "Finding the best model and drafter for this machine. The first start after an install can take minutes …"
 WAITING_FOR_MODEL = "You can race as soon as the model is ready."
 LOADED_LATER = "{} is loaded for its next race."
 _CODES = str.maketrans({sign: f"&#{ord(sign)};" for sign in "&<>\"'${}`\\"})
@@ -66,12 +65,11 @@ def footer() -> str:
     )
 
 
-def model_line(status: ModelStatus | None, late: bool = False, chosen: str = "") -> str:
+def model_line(status: ModelStatus | None, chosen: str = "") -> str:
     """The status of the model behind the page: a lamp, a sentence, a bar where the share is known, a note on the
-    device. late: what this machine can run takes long to find out. chosen: the target that the next race needs, which
-    may not be the one that is loaded."""
+    device. chosen: the target that the next race needs, which may not be the one that is loaded."""
     if status is None:
-        return _line("loading", STILL_LOOKING if late else LOOKING)
+        return _line("loading", LOOKING)
     if status.state == "ready" and chosen not in ("", status.target):
         return _line("idle", LOADED_LATER.format(chosen), note=status.note)
     if status.state == "ready":

@@ -69,7 +69,7 @@ BODIES: list[tuple[str, Any]] = [
           ("race", {}), ("resume", {"race": ODD}), ("model", {}), ("again", {"key": ODD}), ("open", {}),
           ("checkup", {"text": [ODD]}), ("load", {"users": ODD}), ("study", {"text": "la", "limit": ODD}))),
     *((f"/gradio_api/{path}", {"data": [ODD], "fn_index": index, "session_hash": TAB, "event_id": ODD})
-      for path in ("queue/join", "run/predict", "call/race") for index in (-1, 0, 2**70, ODD)),
+      for path in ("queue/join", "run/predict", "call/v2/race") for index in (-1, 0, 2**70, ODD)),
     *(("/gradio_api/run/predict", {**FIGURES, "fn_index": index}) for index in range(40)),
     ("/gradio_api/call/v2/race", {**ORDER, ODD: 1}),
 ]  # fmt: skip

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
-from app.catalogue.catalogue import ASSETS, DEFAULT_TARGET, KINDS, load, load_pairs, load_presets
+from app.catalogue.catalogue import ASSETS, DEFAULT_TARGET, load, load_pairs, load_presets
 from app.catalogue.fits import reason
-from app.catalogue.machine import Machine
+from app.catalogue.machine import GIB, Machine
 from app.catalogue.request import CHAINS, read_request
 from app.jobs.races import first_frame
 from app.jobs.recorded import RACES, recorded_view
@@ -20,11 +21,10 @@ from engine.analysis.metrics import race_speedup
 from engine.core.errors import UsageError
 from engine.core.events import steps
 from engine.core.spec import SPECULATIVE, LaneSpec
-from engine.layers.published import refusal
 from engine.loading.random_targets import shipped_config
 from engine.recordings.recording import Recording, read, write
 from tests.helpers import ROOT
-from tests.helpers.machines import LARGE, SMALL, with_gpu
+from tests.helpers.machines import SMALL, with_gpu
 from tests.helpers.races import fixed_race
 
 RECORDED_RACES = sorted(RACES.glob("*.json"))
@@ -33,7 +33,7 @@ RECORDED_RACES = sorted(RACES.glob("*.json"))
 def test_a_preset_says_what_to_look_for_and_plays_its_own_race() -> None:
     """A button that answers with an error, or a promise; whether each can be raced: tests/app/test_controls.py."""
     for preset in load_presets():
-        assert preset.kind in KINDS and preset.name and preset.message.strip() and preset.expect.endswith(".")
+        assert preset.name and preset.message.strip() and preset.expect.endswith(".")
         assert recorded_view(preset.id) is not None, preset.id
         assert "peculation" not in preset.expect, "whether it pays is measured, not promised"
 
@@ -52,25 +52,12 @@ def test_trees_race_chains() -> None:
     assert {*won} == {True, False}
 
 
-def test_a_preset_suits_every_target() -> None:
-    """With the bundled model's head as its drafter, a preset would be refused for every other target."""
-    catalogue = load(SMALL, target="./elsewhere")
-    for preset in catalogue.presets:
-        drafter, k = catalogue.drafting(preset, catalogue.default)
-        of_the_target = catalogue.default.drafter, catalogue.default.k
-        assert drafter in catalogue.drafters(catalogue.default)
-        assert (drafter, k) in ((preset.drafter, preset.k), of_the_target)
-        bundled = load(SMALL)
-        assert bundled.drafting(preset, bundled.default) == (preset.drafter, preset.k), "its heads ship"
-
-
 def test_presets_show_both_sides() -> None:
     """A page of prompts where it wins is an advertisement; greedy prose loops, which flatters n-grams."""
     presets = load_presets()
-    assert {preset.kind for preset in presets} == set(KINDS)
     races = [recorded_view(preset.id) for preset in presets]
     assert min(race_speedup(race.events) for race in races if race) < 0.9
-    assert all(preset.temperature > 0 for preset in presets if preset.kind in ("summary", "chat", "creative"))
+    assert {preset.temperature > 0 for preset in presets} == {True, False}
     assert len({preset.id for preset in presets}) == len(presets)
     assert presets[0].prompt == (ASSETS / "prompts" / "csv_to_json.txt").read_text(encoding="utf-8")
 
@@ -90,58 +77,40 @@ def test_the_fields_pairs_are_there() -> None:
         assert pair.target == DEFAULT_TARGET or shipped_config(pair.target), "without a hub what ships decides"
 
 
-def test_a_small_machine_gets_the_bundled_model_and_reasons() -> None:
-    """Everything else is greyed, with the reason; asking for it all the same is refused with that reason."""
-    catalogue = load(SMALL)
-    assert catalogue.default.target == DEFAULT_TARGET
-    assert {pair.target for pair in catalogue.runnable} == {DEFAULT_TARGET}
-    assert catalogue.runnable[0] == catalogue.default
-    reasons = [offer.reason for offer in catalogue.offers if offer.reason]
-    assert all("GPU" in each or "run it on a server" in each for each in reasons)
-    with pytest.raises(UsageError, match="needs an NVIDIA GPU"):
-        catalogue.pair("qwen3-8b-draft")
+FLOAT32 = "float32"
+# A machine, the dtype on its command line -> its default pair.
+DEFAULTS: dict[str, tuple[Machine, str, str]] = {
+    "no GPU": (SMALL, "auto", "gemma3-270m-hybrid"),
+    "a GPU, nothing checked": (Machine(gpu=True), "auto", "gemma3-270m-hybrid"),
+    "5 GB": (with_gpu(5.0), "auto", "gemma3-270m-hybrid"),
+    "RTX 4070, 12 GB": (with_gpu(11.3), "auto", "qwen3-1.7b-eagle3"),
+    "T4, 16 GB": (with_gpu(14.5, FLOAT32), "auto", "qwen3-0.6b-ngram"),
+    "RTX 4090, 24 GB": (with_gpu(23.2), "auto", "qwen3-4b-eagle3"),
+    "Turing, 24 GB": (with_gpu(22.0, FLOAT32), "bfloat16", "qwen3-4b-eagle3"),
+    "Ampere, 24 GB": (with_gpu(22.0), "float32", "qwen3-1.7b-eagle3"),
+    "RTX 5090, 32 GB": (with_gpu(31.0), "auto", "qwen3-8b-eagle3"),
+    "RTX 8000, 48 GB": (with_gpu(47.0, FLOAT32), "auto", "qwen3-4b-eagle3"),
+    "H100, 80 GB": (with_gpu(78.5), "auto", "qwen3-8b-eagle3"),
+}
 
 
-CARDS: dict[str, tuple[float, str, str]] = {
-    "RTX 4070, 12 GB": (11.3, "bfloat16", "qwen3-1.7b-eagle3"),
-    "T4, 16 GB, no bfloat16": (14.5, "float32", "qwen3-0.6b-ngram"),
-    "RTX 4090, 24 GB": (23.2, "bfloat16", "qwen3-4b-eagle3"),
-    "RTX 5090, 32 GB": (31.0, "bfloat16", "qwen3-8b-eagle3"),
-    "RTX 8000, 48 GB, no bfloat16": (47.0, "float32", "qwen3-4b-eagle3"),
-    "H100, 80 GB": (78.5, "bfloat16", "qwen3-8b-eagle3"),
-}  # what each has free, what it runs best, and its default pair
-
-
-@pytest.mark.parametrize("card", CARDS)
-def test_every_card_gets_a_simple_pair_with_room_to_spare(card: str) -> None:
+@pytest.mark.parametrize(("machine", "dtype", "wanted"), DEFAULTS.values(), ids=DEFAULTS)
+def test_every_machine_gets_a_simple_pair_with_room_to_spare(machine: Machine, dtype: str, wanted: str) -> None:
     """A 24 GB card got the 270M model alone, and the first race ever run on an H100 was the most complicated one: a
-    linear-attention target under a block drafter. Simple: plain attention, one size of experts, a drafter of one token
-    at a time."""
-    free, dtype, wanted = CARDS[card]
-    machine = with_gpu(free, dtype)
-    default = load(machine).default
-    config = shipped_config(default.target)
-    assert default.id == wanted
-    assert default.drafter.partition(":")[0] in ("eagle3", "ngram")
-    assert config["model_type"] == "qwen3" and not refusal(config) and "num_experts" not in config
-    assert not reason(default.target, default.drafter, with_gpu(0.9 * free), 4 if dtype == "float32" else 2)
-
-
-def test_the_headline_pair_is_on_offer_where_it_fits() -> None:
-    """It is no longer the default, and would be out of sight; before it is checked, nothing of the hub is chosen."""
-    for machine in (LARGE, with_gpu(31.0)):
-        assert load(machine).pair("qwen3.5-9b-dflash")
-    assert load(Machine(gpu=True)).default.target == DEFAULT_TARGET
-    catalogue = load(with_gpu(5.0))
-    assert catalogue.default.target == DEFAULT_TARGET
-    assert "GPU memory" in next(offer.reason for offer in catalogue.offers if offer.pair.id == "qwen3-8b-draft")
-
-
-def test_sizes_are_those_of_the_dtype_that_will_run() -> None:
-    """A Turing card of 24 GB would fetch 8 GB for a model that takes 16 there; `--dtype` decides where it is given."""
-    turing = with_gpu(22.0, "float32")
-    assert load(turing, dtype="bfloat16").default.id == "qwen3-4b-eagle3"
-    assert load(with_gpu(22.0), dtype="float32").default.id == "qwen3-1.7b-eagle3"
+    linear-attention target under a block drafter. Or the headline pair would be out of sight where it fits; or what
+    cannot run be refused without its reason."""
+    catalogue = load(machine, dtype=dtype)
+    default, free = catalogue.default, machine.gpu_bytes or 0
+    assert default.id == wanted and default in catalogue.runnable
+    if default.target != DEFAULT_TARGET:
+        less = replace(machine, gpu_bytes=int(0.9 * free))
+        size = 4 if (machine.gpu_dtype if dtype == "auto" else dtype) == FLOAT32 else 2
+        assert not reason(default.target, default.drafter, less, size)
+    headline = next(offer.reason for offer in catalogue.offers if offer.pair.id == "qwen3.5-9b-dflash")
+    assert (headline == "") == (free > 30 * GIB)
+    if headline:
+        with pytest.raises(UsageError, match="cannot run here"):
+            catalogue.pair("qwen3.5-9b-dflash")
 
 
 def test_the_command_line_decides() -> None:

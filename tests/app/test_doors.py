@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from engine.remote.server_race import RemoteRace
 from tests.helpers import FIXTURES
 from tests.helpers.hub import ask_at, config_hub
 from tests.helpers.loopback import Loopback, refusal, servers, sse
-from tests.helpers.loopback_models import counts_drafts, lists_models, writes
+from tests.helpers.loopback_models import lists_models, writes
 
 ROOM = Room(64 * GIB, "bfloat16", graphs=False)
 KEY = "sk-of-nobody-0123456789"
@@ -65,17 +64,11 @@ def test_a_model_of_the_hub_is_known_by_its_configuration_alone(monkeypatch: Any
 @pytest.mark.parametrize(
     ("target", "drafter", "words"),
     [
-        ("a/bert", "ngram", "a/bert cannot run here: it is no causal language model but BertForMaskedLM"),
         ("a/gptq", "ngram", "it has quantised weights"),
         ("a/large", "ngram", "takes .* GiB of memory .*, and 4.0 GiB is free"),
-        ("a/none", "ngram", "cannot fetch 'a/none' from the hub"),
         ("a/small", "eagle3", "only gemma-3-270m comes with a head; name one"),
         ("a/small", "hybrid:ngram+dflash", "only gemma-3-270m comes with a head; name one"),
         ("a/small", "eagle3:a/bert", "the head a/bert this engine does not read"),
-        ("a/small", "draft_model:./nowhere", "no model at './nowhere'"),
-        ("a/small", "nonsense", "unknown drafter 'nonsense'"),
-        ("./nowhere", "ngram", "no model at './nowhere'"),
-        ("no model", "ngram", "unknown model 'no model'; choose one of"),
         ("a/odd", "ngram", "a/odd, or its drafter, has a config.json that cannot be read"),
     ],
 )
@@ -142,100 +135,6 @@ def two() -> Iterator[list[Loopback]]:
 def tried(doors: Doors, *urls: str, **more: Any) -> dict[str, Any]:
     asked = {**dict(zip(("url", "url2"), urls, strict=False)), "key": KEY, **more}
     return asyncio.run(doors.servers(asked))
-
-
-ONE_TOKEN = "a piece of its answers has one token"
-
-
-def test_a_server_is_looked_at(two: list[Loopback]) -> None:
-    """The owner would learn from a failed race that a server is gone, is another one, or does not speculate."""
-    doors = Doors(EitherBackend("auto", "cpu", False))
-    plain, drafting = two
-    plain.pages |= counts_drafts("vllm:generation_tokens_total 9.0")
-    found = tried(doors, plain.url.removeprefix("http://").removesuffix("/v1"), drafting.url)
-    assert found == {
-        "can_race": 2,
-        "sentences": [
-            f"1. vLLM with a/model; speculation is off: its metrics count no drafts at all, and {ONE_TOKEN}.",
-            "2. vLLM with a/model; speculation is on: it accepted 9 of 9 drafted tokens (100%).",
-            "Prompts go as plain text.",
-        ],
-    }
-    assert asyncio.run(doors.servers({"again": True})) == found, "a page that was loaded again would not know"
-    assert all(f"authorization: bearer {KEY}" in head.lower() for each in two for head in each.headers)
-    assert tried(doors, plain.url, plain.url)["sentences"][-2].startswith("Both are the same address")
-    plain.pages |= counts_drafts("vllm:spec_decode_num_drafts_total 4\nvllm:spec_decode_num_accepted_tokens_total 5")
-    assert "off: its metrics count no draft, " in tried(doors, plain.url)["sentences"][0], "llama.cpp's stand still too"
-    plain.pages = lists_models("a", "b", owner="llamacpp")
-    found = tried(doors, plain.url)
-    assert found == {"can_race": 0, "sentences": ["It serves 2 models: a, b. Name one."]}
-    assert tried(doors, plain.url, model="b")["sentences"] == [
-        f"llama.cpp with b; whether it speculates is not known: it reports no drafts, and {ONE_TOKEN}."
-    ]
-    plain.pages = {}
-    assert tried(doors, plain.url)["sentences"] == ["Name the model: it lists none."]
-    assert tried(doors, plain.url, model="b")["sentences"][0].startswith("A server with b; ")
-    plain.answer = writes(0, "/v1/chat/completions")
-    assert "which takes chat messages only" in tried(doors, plain.url, model="b")["sentences"][0]
-
-
-CHAT_PATH = "/v1/chat/completions"
-
-
-def both(path: str, body: Any) -> Any:
-    """A server that takes both forms."""
-    return writes(0, CHAT_PATH if path == CHAT_PATH else "/v1/completions")(path, body)
-
-
-@pytest.mark.parametrize(
-    ("answers", "form", "can_race", "words"),
-    [
-        ((both, both), None, 2, "Prompts go as chat messages."),
-        ((both, both), False, 2, "Prompts go as plain text."),
-        ((both, writes()), None, 2, "Prompts go as plain text."),
-        ((both, writes()), True, 0, "Number 2 takes plain text only: send the prompts to both as plain text."),
-        ((writes(0, CHAT_PATH), both), None, 2, "Prompts go as chat messages."),
-        ((writes(0, CHAT_PATH), both), False, 0, "Number 1 takes chat messages only: "),
-        ((writes(), writes(0, CHAT_PATH)), None, 0, "Number 2 takes chat messages only: "),
-    ],
-)
-def test_prompts_go_in_a_form_that_both_take(
-    answers: Any, form: bool | None, can_race: int, words: str, two: list[Loopback]
-) -> None:
-    """An instruct model would continue a text that was meant as a question, or a base model refuse every prompt."""
-    doors = Doors(EitherBackend("auto", "cpu", False))
-    for loopback, answer in zip(two, answers, strict=True):
-        loopback.answer = answer
-    found = tried(doors, *(loopback.url for loopback in two), chat=form, use=True)
-    assert found["can_race"] == can_race and found["sentences"][-1].startswith(words)
-    if can_race:
-        assert doors.choose(SERVERS).chat is (True if "chat" in words else None)
-
-
-def test_what_was_tried_last_races(two: list[Loopback]) -> None:
-    """A slow server that was tried first would race under the name of the one on the screen."""
-    backend, quick = EitherBackend("auto", "cpu", False), two[1].answer
-    doors, slow_done, quick_done = Doors(backend), list[str](), threading.Event()
-
-    async def slow(path: str, body: Any) -> Any:
-        while not quick_done.is_set():
-            await asyncio.sleep(0.01)
-        async for part in quick(path, body):
-            yield part
-        slow_done.append(path)
-
-    async def both() -> None:
-        first = asyncio.create_task(doors.servers({"url": two[0].url}))
-        await asyncio.sleep(0.1)
-        assert (await doors.servers({"url": two[1].url}))["can_race"] and not slow_done
-        quick_done.set()
-        with pytest.raises(UsageError, match="others were tried meanwhile"):
-            await first
-        await doors.servers({"use": True})
-
-    two[0].answer = slow
-    asyncio.run(both())
-    assert slow_done and [endpoint.url for endpoint in backend.servers.endpoints] == [two[1].url]
 
 
 def test_a_key_stays_with_its_server(two: list[Loopback]) -> None:

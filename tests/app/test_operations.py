@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,14 @@ from typing import Any
 import httpx
 import pytest
 
-from app.catalogue.catalogue import load
 from app.catalogue.limits import Limits, read_limits
-from app.catalogue.request import read_again, read_load
+from app.catalogue.request import read_load
 from app.jobs.loader import ModelStatus
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
-from app.jobs.recorded import RACES
 from app.page.routes import health
 from engine.core.errors import UsageError
-from engine.recordings.recording import read
 from engine.remote.endpoint import endpoints_of
-from tests.helpers.machines import SMALL
 from tests.helpers.pageserver import TARGET, Refused, Server, served
 from tests.helpers.races import fixed_race
 from tests.helpers.staged import StagedBackend, in_loop, over, watch
@@ -35,9 +30,6 @@ from tests.helpers.staged import StagedBackend, in_loop, over, watch
 MARKER = "zq7-heron-lantern"
 FILE = """
 max_new_tokens = 64
-max_prompt_chars = 1000
-max_more_lanes = 0
-races_per_visitor = 1
 studies = false
 """
 
@@ -58,13 +50,10 @@ def page(page_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ("pairs = 3", 'pairs must be a text: "all", "loaded" or ids of pairs with commas, not 3'),
         ("max_new_tokens = 1001", "max_new_tokens must be an integer from 16 to 1000, not 1001"),
         ("max_new_tokens = true", "max_new_tokens must be an integer from 16 to 1000, not True"),
-        ("max_prompt_chars = 10.5", "max_prompt_chars must be an integer from 1000 to 20000, not 10.5"),
-        ("max_more_lanes = -1", "max_more_lanes must be an integer from 0 to 3, not -1"),
-        ("races_per_visitor = 0", "races_per_visitor must be an integer from 1 to 10, not 0"),
         ("races_per_address = '2'", "races_per_address must be an integer from 1 to 40, not '2'"),
         ("race_s = nan", "race_s must be a number from 1 to 86400, not nan"),
         ("studies = 0", "studies must be true or false, not 0"),
-        ("max_tokens = 5", "unknown key 'max_tokens'; choose one of: max_more_lanes, max_new_tokens,"),
+        ("max_tokens = 5", "unknown key 'max_tokens'; choose one of: max_new_tokens, pairs,"),
         ("studies", "is not TOML"),
     ],
 )
@@ -87,8 +76,6 @@ def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
 # What a visitor of the page with narrow limits may not ask for -> what is said.
 REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"max_new_tokens": 65}, "max_new_tokens must be an integer from 1 to 64 on this page, not 65"),
-    ({"prompt": "a" * 1001}, "at most 1000 are allowed"),
-    ({"more": ["ngram"]}, "a list of at most 0 drafters"),
     ({"pair": "gemma3-270m-ngram"}, "has not allowed"),
 )
 
@@ -99,7 +86,6 @@ def test_what_is_not_allowed_is_not_shown_and_cannot_be_called(page: Server) -> 
     props = [component["props"] for component in config["components"]]
     parts = {each.get("label") or each.get("elem_id"): each for each in props}
     assert parts["Maximum length"]["maximum"] == 64 and parts["Maximum length"]["value"] <= 64
-    assert parts["More lanes"]["visible"] is False
     assert [value for _, value in parts["Model"]["choices"]] == ["command-line"]
     assert '"studies": false' in re.search(r"const ALLOWED = .*", parts["race"]["js_on_load"])[0]
     for run in ("study", "checkup"):
@@ -110,7 +96,7 @@ def test_what_is_not_allowed_is_not_shown_and_cannot_be_called(page: Server) -> 
             page.visitor("refused").race(**changes)
 
 
-def test_neither_an_answer_under_load_nor_a_recording_exceeds_the_limits() -> None:
+def test_an_answer_under_load_does_not_exceed_the_limits() -> None:
     """What a race refuses would be had by another way."""
     two = endpoints_of([("plain", "openai:http://localhost:1/v1"), ("x", "openai:http://localhost:2/v1")], ["m"], {})
     asked = {"users": "1", "requests": 4, "dollars": None, "text": None, "words": 9}
@@ -118,10 +104,6 @@ def test_neither_an_answer_under_load_nor_a_recording_exceeds_the_limits() -> No
     for num in (64, 65):
         with pytest.raises(UsageError, match="from 1 to 64, not 65") if num > 64 else nullcontext():
             read_load(two, False, settings, asked | {"max_new_tokens": num}, max_new_tokens=64)
-    recorded = next(each for path in sorted(RACES.glob("*.json")) if len((each := read(path)).spec.lanes) > 3)
-    read_again(load(SMALL), recorded)
-    with pytest.raises(UsageError, match="2 lanes with guesses; at most 1 can be"):
-        read_again(replace(load(SMALL), limits=Limits(max_more_lanes=0)), recorded)
 
 
 def test_a_race_is_logged_without_its_prompt(page: Server) -> None:

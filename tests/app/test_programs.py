@@ -21,6 +21,8 @@ from tests.helpers.page_browser import slowness
 from tests.helpers.pageserver import LONG, ORDER, Watched
 from tests.helpers.staged import in_loop
 
+CALL = "/gradio_api/call/v2/race"
+
 
 def test_programs_can_race_too(server) -> None:
     """Each way in that the API page shows returns the recording of the race, and a refusal in its words."""
@@ -30,22 +32,20 @@ def test_programs_can_race_too(server) -> None:
     with pytest.raises(AppError, match="the prompt is empty"):
         client.predict(**{**ORDER, "prompt": ""}, api_name="/race")
     assert checked(client.predict(prompt="la la la", max_new_tokens=8, chat=False, api_name="/race").encode())
-    for path, body in (("call/race", {"data": list(ORDER.values())}), ("call/v2/race", ORDER)):
-        event_id = httpx.post(f"{server.url}/gradio_api/{path}", json=body).json()["event_id"]
-        with httpx.stream("GET", f"{server.url}/gradio_api/{path}/{event_id}", timeout=60) as stream:
-            lines = [line for line in stream.iter_lines() if line]
-        assert lines[0] == "event: complete"
-        (recording,) = json.loads(lines[1].removeprefix("data: "))
-        assert checked(recording.encode())["prompt"]["text"] == ORDER["prompt"], path
-        assert httpx.get(f"{server.url}/gradio_api/{path}/{event_id}").status_code == 404, "fetched twice"
+    event_id = httpx.post(f"{server.url}{CALL}", json=ORDER).json()["event_id"]
+    with httpx.stream("GET", f"{server.url}{CALL}/{event_id}", timeout=60) as stream:
+        lines = [line for line in stream.iter_lines() if line]
+    assert lines[0] == "event: complete"
+    (recording,) = json.loads(lines[1].removeprefix("data: "))
+    assert checked(recording.encode())["prompt"]["text"] == ORDER["prompt"]
+    assert httpx.get(f"{server.url}{CALL}/{event_id}").status_code == 404, "fetched twice"
 
 
 def test_the_race_of_a_program_that_has_left_ends(server) -> None:
     """Gradio's queue raced on for callers who had gone, and everybody else waited."""
-    body = {"data": list({**ORDER, **LONG}.values())}
-    event_id = httpx.post(f"{server.url}/gradio_api/call/race", json=body).json()["event_id"]
+    event_id = httpx.post(f"{server.url}{CALL}", json={**ORDER, **LONG}).json()["event_id"]
     with pytest.raises(httpx.ReadTimeout):
-        httpx.get(f"{server.url}/gradio_api/call/race/{event_id}", timeout=1.0)
+        httpx.get(f"{server.url}{CALL}/{event_id}", timeout=1.0)
     left = time.monotonic()
     assert Watched(server.visitor("next")).until("preparing") - left < 2 * slowness()
     server.visitor("next").stop()
@@ -58,7 +58,6 @@ BODIES: list[tuple[str, Any, str]] = [
     ("queue/join", {"data": ["a", 1], "fn_index": 7}, "session_hash"),
     ("queue/join", {"data": ["a", 1], "fn_index": 7, "session_hash": "x" * 101}, "session_hash"),
     ("queue/join", {"data": ["a"], "fn_index": 7, "session_hash": "s"}, "2 values: prompt, k"),
-    ("call/race", {"data": "a"}, "2 values: prompt, k"),
     ("call/v2/race", {"prompt": "a", "nonsense": 1}, "unknown value 'nonsense'"),
 ]
 
@@ -95,7 +94,7 @@ async def test_calls_that_nobody_fetches_are_few_and_forgotten(monkeypatch) -> N
     late = (await asked(made(), "POST", "call/v2/race", json=body)).json()["event_id"]
     calls._calls = {key: programs._Call("", 0.0, call.asked) for key, call in calls._calls.items()}
     assert (await asked(calls, "POST", "call/v2/race", json=body)).status_code == 200 and len(calls._calls) == 1
-    assert (await asked(calls, "GET", f"call/race/{late}")).status_code == 404
+    assert (await asked(calls, "GET", f"call/v2/race/{late}")).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -122,4 +121,4 @@ async def test_how_a_race_ended_is_the_result(frames, line) -> None:
 
     calls = made(race)
     key = (await asked(calls, "POST", "call/v2/race", json={"prompt": "a", "k": 1})).json()["event_id"]
-    assert line in (await asked(calls, "GET", f"call/race/{key}")).text
+    assert line in (await asked(calls, "GET", f"call/v2/race/{key}")).text

@@ -11,8 +11,8 @@ USED = {
     "GET": f"""/ /healthz /code.svg
         /config /theme.css /recordings/{RACE_ID}.json /assets/index-a_B.1.js /static/fonts/x/y-Bold.woff2
         /gradio_api/info /gradio_api/queue/data /gradio_api/startup-events /gradio_api/app_id
-        /gradio_api/call/race/{RACE_ID} /gradio_api/call/v2/race/{RACE_ID}""",
-    "POST": f"""{STREAM} {DIRECT} {STOP} /recordings /prompts /tokens /gradio_api/queue/join /gradio_api/call/race
+        /gradio_api/call/v2/race/{RACE_ID}""",
+    "POST": f"""{STREAM} {DIRECT} {STOP} /recordings /prompts /tokens /gradio_api/queue/join
         /gradio_api/call/v2/race""",
 }
 
