@@ -4,6 +4,8 @@ alone, and nothing else asks for a device's type."""
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -214,3 +216,30 @@ def test_no_test_imports_another():
         f"{path.name}: {name}" for path, name in named if any(part.startswith("test_") for part in name.split("."))
     ]
     assert not wrong
+
+
+LIGHT = (
+    "core.events core.spec core.errors core.interfaces core.decode core.sampling.accept core.race exactness.widths "
+    "analysis.same text cache progress "
+    "loading.sources analysis.roofline analysis.metrics drafters recordings.recording recordings.replay cli.main "
+    "cli.commands cli.verify"
+)
+HEAVY = {"torch", "transformers", "plotly"}
+# Code that needs no second -> the packages that it must not import.
+QUICK = {
+    f"import engine, {', '.join(f'engine.{name}' for name in LIGHT.split())}; "
+    "[engine.drafters.check(text) for text in ('ngram', 'eagle3', 'dflash:a/b#causal', 'hybrid:ngram+draft_model:a/b')]"
+    "; engine.loading.sources.find('random:Qwen/Qwen3-8B')": HEAVY | {"numpy", "rich", "gradio"},
+    "import app.jobs.frames, app.jobs.races, app.catalogue.request, app.page.controls, app.web.colours, "
+    "app.jobs.recorded": HEAVY | {"numpy", "gradio"},
+    "import runpy; space = runpy.run_path('app.py'); from app.page.ui import build; "
+    "c = space['load'](space['machine'].probe()); build(c, space['EitherBackend']('auto', 'auto', True))": HEAVY,
+}
+
+
+@pytest.mark.parametrize(("code", "heavy"), QUICK.items(), ids=["engine", "view", "page"])
+def test_what_must_be_quick_imports_nothing_heavy(code, heavy):
+    """A terminal's `replay` or a typo, the page's state, and the page itself would take seconds more."""
+    code = f"import sys; {code}; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1:] == ["set()"], done.stderr

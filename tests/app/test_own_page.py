@@ -4,17 +4,17 @@ pointed at this machine."""
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.page.gate import FOREIGN, YOURS_BYTES, Gate, is_foreign
+from app.jobs.server_races import EitherBackend
+from app.page.doors import Doors, read_asked
+from app.page.gate import FOREIGN, Gate, is_foreign
+from engine.core.errors import UsageError
 from tests.helpers.gated import USED, Inside
 
 OWN = ("localhost:7860", "127.0.0.1:7860", "127.1.2.3", "[::1]:8000", "a.localhost", "my.name:7860", "[fd00:0::5]:7860")
@@ -112,22 +112,9 @@ def test_a_web_socket_is_refused_too() -> None:
     assert sent == [{"type": "websocket.close", "code": 1008}]
 
 
-def test_the_served_page_refuses_them(server: Any) -> None:
-    """The check would be there, and not in front of the page."""
-    host = urlsplit(server.url).netloc
-    with httpx.Client(base_url=server.url) as client:
-        assert client.get("/config").status_code == 200
-        for more in ({"Host": "evil.example"}, {"Origin": "null"}, {"Origin": "http://evil.example"}):
-            for path in ("/", "/config", "/assets/a.js", "/gradio_api/queue/data?session_hash=a"):
-                assert client.get(path, headers=more).status_code == 403
-            assert client.post("/yours/servers", content=b'{"use": true}', headers=more).status_code == 403
-            assert client.post("/gradio_api/queue/join", json={}, headers=more).status_code == 403
-        ok = client.post("/yours/servers", content=b'{"use": true}', headers={"Origin": f"http://{host}"})
-        assert (ok.status_code, ok.json()["detail"]) == (400, "Give the URL of a server, as http://localhost:8000/v1.")
-        assert client.post("/yours/model", content=b" " * (YOURS_BYTES + 1)).status_code == 413
-        for odd in (b"", b"[]", b"\xff", json.dumps({"url": 5}).encode(), json.dumps({"url": "x" * 9000}).encode()):
-            answer = client.post("/yours/servers", content=odd)
-            assert answer.status_code == 400 and "xxx" not in answer.text
-    with socket.create_connection((urlsplit(server.url).hostname, urlsplit(server.url).port)) as bare:
-        bare.sendall(b"GET /config HTTP/1.0\r\n\r\n")
-        assert b" 403 " in bare.recv(100).split(b"\r\n")[0]
+@pytest.mark.parametrize("odd", [b"", b"[]", b"\xff", b'{"url": 5}', b'{"url": "%s"}' % (b"x" * 9_000)])
+def test_what_names_nothing_is_refused_without_a_word_of_it(odd: bytes) -> None:
+    """What an owner types may be a key."""
+    with pytest.raises(UsageError) as refused:
+        asyncio.run(Doors(EitherBackend("auto", "cpu", False)).servers(read_asked(odd)))
+    assert "xxx" not in str(refused.value)

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from app.jobs.races import GRACE_S
 from app.page.stream import Asked, routes
 from engine.core.errors import RaceError, UsageError
-from tests.helpers.pageserver import LONG, ORDER, Refused
+from tests.helpers.pageserver import LONG, ORDER
 from tests.helpers.races import JSON_VALUES as ODD
 from tests.helpers.staged import in_loop
 
@@ -92,12 +92,6 @@ async def test_a_fault_is_said_without_its_secrets(frames, caplog) -> None:
     assert "because of a bug" in answer.text and "secret" not in answer.text and "a secret" in caplog.text
 
 
-@in_loop
-async def test_stop_names_the_tab() -> None:
-    stopped.clear()
-    assert (await post("/stop", {"tab": TAB, "run": "race"})).status_code == 200 and stopped == [TAB]
-
-
 def test_a_tab_that_is_closed_ends_its_run(server) -> None:
     """Starlette leaves the generator to the garbage collector: a race, or a study, would go on for nobody."""
     for run, order in (("race", {}), ("study", {"name": "a", "text": "la\nfa", "limit": 2, "max_new_tokens": 900})):
@@ -110,15 +104,3 @@ def test_a_tab_that_is_closed_ends_its_run(server) -> None:
         left, other = time.monotonic(), server.visitor("next")
         assert other.race(max_new_tokens=8)[-1]["state"] == "finished"
         assert time.monotonic() - left < GRACE_S + 6, run
-
-
-def test_one_study_at_a_time_and_all_can_be_stopped(server) -> None:
-    """Stop would find nothing, or a tab keep the device for itself."""
-    tab, order = server.visitor("studies"), {"name": "a", "text": "la\nfa", "limit": 2, "max_new_tokens": 900}
-    frames = tab.frames("study", {**ORDER, **LONG}, **order)
-    while next(frames)["state"] != "racing":
-        pass
-    with pytest.raises(Refused, match="already have a study running"):
-        next(tab.frames("study", **order))
-    tab.stop("study")
-    assert list(frames)[-1]["state"] == "stopped"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
-import sys
 
 import pytest
 from hypothesis import example, given
@@ -15,15 +13,6 @@ from engine.core.errors import UsageError
 from engine.core.events import FINISH_REASONS, Failed, Finished, LaneEvent, Started, Step, steps
 from engine.recordings.event_json import MAX_SECONDS, from_json, to_json
 from engine.strict_json import MAX_INT, parse
-from tests.helpers import ROOT
-from tests.helpers.trained import ARGUMENTS, text_of
-
-LIGHT = (
-    "core.events core.spec core.errors core.interfaces core.decode core.sampling.accept core.race exactness.widths "
-    "analysis.same text cache progress "
-    "loading.sources analysis.roofline analysis.metrics drafters recordings.recording cli.main "
-    "cli.commands cli.verify"
-)
 
 counts = st.integers(0, MAX_INT)
 seconds = st.floats(0, MAX_SECONDS)
@@ -125,18 +114,6 @@ def test_a_step_that_cannot_be_is_refused(change):
 def test_steps_are_one_lanes_steps_in_order(lane_events, lane):
     """Figures of one lane would take in another's."""
     assert steps(lane_events, lane) == [e.event for e in lane_events if e.lane == lane and type(e.event) is Step]
-
-
-def test_the_light_modules_import_nothing_heavy():
-    """`replay`, `race --drafter typo`, the page's list of models and `import engine` would take seconds."""
-    texts = ["eagle3", "dflash:a/b#causal", *(text_of(name) for name in ARGUMENTS)]
-    code = (
-        f"import sys, engine, {', '.join(f'engine.{name}' for name in LIGHT.split())}; "
-        f"[engine.drafters.check(text) for text in {texts!r}]; engine.loading.sources.find('random:Qwen/Qwen3-8B'); "
-        "print([m for m in ('torch', 'transformers', 'numpy', 'rich', 'gradio') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 PARTS = (r"\\", r"\n", r"\"", r"\ud83d", r"\uDE00", r"\ude00", r"\uDbFf", r"\u0041", r"\ue000", "ud83d", "a", "é", "😀")
