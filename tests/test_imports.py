@@ -221,7 +221,7 @@ def test_no_test_imports_another():
 LIGHT = (
     "core.events core.spec core.errors core.interfaces core.decode core.sampling.accept core.race exactness.widths "
     "analysis.same text cache progress "
-    "loading.sources analysis.roofline analysis.metrics drafters recordings.recording recordings.replay cli.main "
+    "loading.sources analysis.roofline analysis.metrics drafters recordings.recording cli.main "
     "cli.commands cli.verify"
 )
 HEAVY = {"torch", "transformers", "plotly"}
