@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GraniteSWAConfig, GraniteSWAForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from engine.kernels.cpu import attention, decoder, linear
+from engine.kernels.cpu import attention, decoder, head_rows, linear
 from engine.kernels.cpu import build as build_module
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
@@ -77,9 +77,9 @@ def on(variant: str) -> Iterator[None]:
 
 @contextmanager
 def compiled(variant: str) -> Iterator[None]:
-    """Linears, attention and decoders made inside use that variant, for ever."""
+    """Linears, attention, decoders and rows of heads made inside use that variant, for ever."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (linear, attention, decoder):
+        for module in (linear, attention, decoder, head_rows):
             patch.setattr(module, "library", lambda: _of(variant))
         yield
 

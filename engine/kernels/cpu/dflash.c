@@ -4,7 +4,6 @@
    last layer is not computed. */
 #include <omp.h>
 #include "attention.h"
-#if HAS_AVX512
 #include "halves.h"
 
 /* window 0: none. causal: a row of the block does not look at those behind it. */
@@ -128,7 +127,7 @@ int photofinish_block(const Block *b, bf16 *const *cache, const float *cos, cons
             }
 #pragma omp barrier
             if (!left) continue;
-            const Attention attention = {keys, values, b->heads, b->kv, dim, S, 0, left, 0, b->scale, 0, 0};
+            const Attention attention = {keys, values, b->heads, b->kv, dim, S, 0, left, 0, b->scale, 0, 0, 0};
             attend_block(b, layer, &attention, start, rows, from, s.query, s.mixed, scores, id, num);
 #pragma omp barrier
             const SecondHalf half = {&layer->o, &layer->gate_up, &layer->down, layer->inner_norm, (int)b->act, b->eps};
@@ -141,4 +140,3 @@ int photofinish_block(const Block *b, bf16 *const *cache, const float *cos, cons
     }
     return 0;
 }
-#endif

@@ -2,7 +2,6 @@
    looked up, the target's states fused, decoder layers, logits. The weights are read once; what nobody reads of the last layer is not computed. */
 #include <omp.h>
 #include "attention.h"
-#if HAS_AVX512
 #include "halves.h"
 
 typedef struct {
@@ -121,7 +120,7 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
 #pragma omp barrier
             const Attention attention =
                 {keys, values, h->heads, h->kv, dim, S, layer->window, left, at + first, h->scale,
-                    parents ? &tree : 0, base};
+                    parents ? &tree : 0, base, 0};
             attend_all(&attention, s.qkv + first * width, width, s.mixed, scores, id, num);
 #pragma omp barrier
             const SecondHalf half = {&layer->o, &layer->gate_up, &layer->down, layer->inner_norm, (int)h->act, h->eps};
@@ -138,4 +137,3 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
     }
     return 0;
 }
-#endif

@@ -73,7 +73,7 @@ static void decode(const Decoder *d, bf16 *const *cache, const float *const *tab
             }
 #pragma omp barrier
             const Attention attention = {keys, values, d->heads, d->kv, dim, S, layer->window, rows, at, layer->scale,
-                tree, 0};
+                tree, 0, 0};
             attend_all(&attention, qkv, width, mixed, scores, id, num);
 #pragma omp barrier
             product(&layer->o, AS_IS, mixed, rows, added, id, num);

@@ -26,6 +26,7 @@ from engine.kernels.cpu.dflash import reason_against_block
 from engine.kernels.cpu.eagle3 import reason_against_head
 from engine.kernels.cpu.linear import NativeLinear
 from tests.helpers.heads import (
+    DRAFTERS,
     HEADS,
     NATIVE_FORMS,
     PROMPT,
@@ -43,11 +44,13 @@ from tests.helpers.heads import (
     save,
     states,
 )
-from tests.helpers.native_kernels import on
+from tests.helpers.native_kernels import needs_byte_kernels, on
 from tests.helpers.tiny import PACKED
 from tests.helpers.trained import PROMPTS, context, trained
 
 pytestmark = pytest.mark.skipif(not has("photofinish_head"), reason="there are no compiled kernels for heads here")
+needs_picks = pytest.mark.skipif(not has("photofinish_picks"), reason="there is no compiled kernel for picks here")
+ROUNDED = [pytest.param(True, marks=needs_byte_kernels, id="8 bits"), pytest.param(False, id="16 bits")]
 head = cache(packed)  # by kind and form, each made once
 
 
@@ -56,7 +59,7 @@ def error_of(ours: Tensor, theirs: Tensor) -> Tensor:
     return (ours.float() - theirs.float()).abs().mean(-1) / theirs.float().std(-1)
 
 
-@pytest.mark.parametrize("rounded", [True, False], ids=["8 bits", "16 bits"])
+@pytest.mark.parametrize("rounded", ROUNDED)
 @pytest.mark.parametrize("form", NATIVE_FORMS["eagle3"])
 def test_eagle3_rows_are_those_of_torch(form, rounded):
     """A flag misread in C would only cost acceptance, and nobody would see it."""
@@ -138,24 +141,22 @@ def test_heads_that_do_not_fit_draft_by_torch(tmp_path, kind, dtype, why):
     assert why in str(reason(one.head)) and type(one) is (Eagle3Drafter if kind == "eagle3" else DFlashDrafter)
 
 
-def test_with_avx2_only_heads_draft_by_torch():
-    """A head packed for kernels that are missing could not be called at all."""
-    assert formats_target("bfloat16").prepared.kernels.name == "cpu"  # prepared before the kernels go
-    expected = rows_of(drafter_with("eagle3", head("eagle3", "speculators", False), False, 64), [3], [5, 500])
+@pytest.mark.parametrize("kind", HEADS)
+def test_kernels_for_avx2_draft_too(kind):
+    """A laptop would draft by torch, in twice the time, or by a head packed for kernels that it lacks."""
+    assert formats_target("bfloat16").prepared.kernels.name == "cpu"  # prepared by this machine's
     with on("AVX2"):
-        eagle3, dflash = packed("eagle3"), packed("dflash")
-        assert type(eagle3.fc) is type(eagle3.layers[0].mlp.gate_up) is NativeLinear
-        one = drafter_of(eagle3, context(formats_target("bfloat16"), 64, PROMPT))
-        assert type(one) is Eagle3Drafter
-        for ours, theirs in zip(rows_of(one, [3], [5, 500]), expected, strict=True):
-            assert error_of(ours, theirs) < 0.08
-        one = drafter_of(dflash, context(formats_target("bfloat16"), K, PROMPT))
-        assert type(one) is DFlashDrafter and len(drafts(one, [9, 20]).token_ids) == K
+        head = packed(kind)
+        assert type(head.fc) is type(head.layers[0].mlp.gate_up) is NativeLinear
+        assert type(drafter_of(head, context(formats_target("bfloat16"), K, PROMPT))) is DRAFTERS[kind, True]
+        ours, theirs = (logits_of(drafts(drafter_with(kind, head, natively), [9, 20])) for natively in (True, False))
+        assert (error_of(ours, theirs) < 0.08).all()
 
 
 # Drafted tokens
 
 
+@needs_picks
 @settings(max_examples=150)
 @given(
     num=st.integers(1, 500),
@@ -189,6 +190,7 @@ def test_kernels_pick_as_the_sampler_does(num, spread, lead, temperature, seed, 
     assert all(float(missed) < float(row.max() / (temperature or 1)) - 9.9 for missed in best[len(found) :])
 
 
+@needs_picks
 def test_top_k_and_top_p_are_left_to_the_sampler():
     """They would be left out of drafts."""
     target = trained("bfloat16")
@@ -199,6 +201,7 @@ def test_top_k_and_top_p_are_left_to_the_sampler():
         assert drafts_with(head, here)._host_picks and drafts_with(head, replace(here, sample=cut))._host_picks is None
 
 
+@needs_picks
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 def test_rows_that_are_not_numbers_are_an_error(temperature, wrong):
@@ -210,7 +213,7 @@ def test_rows_that_are_not_numbers_are_an_error(temperature, wrong):
             PACKED.picks(torch.arange(100), temperature, splitmix64(1))(row[None], [0], 1)
 
 
-@pytest.mark.parametrize("rounded", [True, False], ids=["8 bits", "16 bits"])
+@pytest.mark.parametrize("rounded", ROUNDED)
 @pytest.mark.parametrize("form", ["speculators", "sliding layers", "two layers", "the target's output layer"])
 def test_rows_of_a_tree_are_those_of_chains(form, rounded):
     """A sibling that leaks, a wrong parent or a cut window would cost acceptance, and nobody would see it."""
