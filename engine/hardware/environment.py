@@ -20,12 +20,11 @@ PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "safetensors", 
 def circumstances(prepared: Prepared) -> dict[str, Any]:
     """A prepared model's device, what runs on it, versions, commit."""
     kernels, model = prepared.kernels, prepared.model
-    runs = kernels.runs(model)
-    notes = runs["sentence"], getattr(model, "unpacked", ""), unapplied(model.generation_config)
+    notes = kernels.runs(model), getattr(model, "unpacked", ""), unapplied(model.generation_config)
     return {
         "device": kernels.about_device(),
         "versions": versions(kernels.describe(model)),
-        "runs": runs | {"sentence": "; ".join(filter(None, notes))},
+        "runs": {"sentence": "; ".join(filter(None, notes))},
         "commit": commit(),
     }
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from .cpu.kernels import CpuKernels
-from .cuda.available import is_interpreted
-from .cuda.kernels import CudaKernels, TritonKernels
+from .cuda.kernels import CudaKernels
 from .torch import Kernels
 
 
@@ -15,6 +14,4 @@ def choose(device: torch.device, dtype: torch.dtype | None = None) -> Kernels:
     model)."""
     if device.type == "cuda":
         return CudaKernels(device, dtype)
-    if is_interpreted(device, dtype):
-        return TritonKernels(device, dtype)
     return CpuKernels(device) if device.type == "cpu" else Kernels(device)

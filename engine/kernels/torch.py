@@ -3,13 +3,12 @@ them."""
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +20,6 @@ from ..progress import Progress
 from .host_copies import HostRead, HostWrite
 from .processor import cpu_info, free_bytes
 
-SHAPE, WIDTHS, REPEATS = (2048, 640), (1, 8), 8  # linears that decide the dtype
 MIB = 1024**2
 # A buffer to read is so many times the last-level caches, so that little of it stays in them between reads.
 CACHES = 8
@@ -59,14 +57,10 @@ class Kernels:
         """Called before a model is loaded: set up torch, and compile what is compiled once per machine."""
         return
 
-    def parts(self, model: Any) -> tuple[str, ...]:
-        """The parts that run for a fused model. Each can be left out separately, and must first prove right and fast
-        on this machine, in a separate process (`runner.trial`)."""
-        return ()
-
-    def without(self, off: Mapping[str, str]) -> Kernels:
-        """These kernels with some of their `parts` left out: name -> reason."""
-        return self
+    @property
+    def must_be_tried(self) -> bool:
+        """Whether they must first prove right on this machine, in a separate process (`runner.kernel_trial`)."""
+        return False
 
     @property
     def compares_with_torch(self) -> bool:
@@ -74,9 +68,8 @@ class Kernels:
         return False
 
     def best_dtype(self) -> str:
-        """`bfloat16` if its steps are faster, else `float32`. Measured, with linears as narrow as in decoding."""
-        seconds = _narrow_linears_s((torch.bfloat16, torch.float32), self.device)
-        return "bfloat16" if seconds[0] <= seconds[1] else "float32"
+        """`bfloat16` if its steps are known to be faster, else `float32`."""
+        return "float32"
 
     def reason_against_int8(self) -> str:
         """Why no model can have 8-bit weights here, as a continuation of "dtype 'int8'"; "" if one can."""
@@ -90,11 +83,6 @@ class Kernels:
     def remove(self, model: Any) -> None:
         """Undo `install`. Only if there is a lower rung."""
         return
-
-    def removed(self, model: Any) -> AbstractContextManager[None]:
-        """Within it the model has no kernels, and afterwards the same modules as before. Only if there is a lower
-        rung."""
-        return nullcontext()
 
     def lower(self, why: str) -> Kernels | None:
         """The kernels one rung down, for a model that failed on these, or None; `why` becomes part of `runs`. Does not
@@ -213,9 +201,8 @@ class Kernels:
         """What the model's kernels are built from and by, for the versions of a recording; "" for torch's own."""
         return ""
 
-    def runs(self, model: Any) -> dict[str, Any]:
-        """What runs a model's steps, read off its modules: "sentence" in words; further keys depend on the kind of
-        kernels."""
+    def runs(self, model: Any) -> str:
+        """What runs a model's steps, in words, read off its modules."""
         return what_runs(model, {}, {}, "torch's")
 
     def about_device(self) -> dict[str, Any]:
@@ -268,19 +255,15 @@ class Kernels:
         return time.perf_counter() - started
 
 
-def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str], attention: str) -> dict[str, Any]:
-    """{"sentence": all of it in words, "decoder": its class, "layers": what runs them, "linears": {what runs them: how
-    many}, "attention": whose}.
-
-    decoders, linears: class -> what runs it, unless torch does."""
+def what_runs(model: Any, decoders: Mapping[str, str], linears: Mapping[str, str], attention: str) -> str:
+    """A model's decoder, linears and attention, and what runs them. decoders, linears: class -> what runs it, unless
+    torch does."""
     linears = {"Linear": "torch", **linears}
     decoder = type(model.get_decoder()).__name__
     layers = {"FusedDecoder": "torch", "HybridDecoder": "torch", **decoders}.get(decoder, "transformers' own")
     kinds = [linears[name] for module in model.modules() if (name := type(module).__name__) in linears]
-    counts = dict(sorted(Counter(kinds).items()))
-    listed = ", ".join(f"{num} {kind}" for kind, num in counts.items()) or "none"
-    sentence = f"steps run by {decoder} ({layers}); linears: {listed}; attention: {attention}"
-    return {"sentence": sentence, "decoder": decoder, "layers": layers, "linears": counts, "attention": attention}
+    listed = ", ".join(f"{num} {kind}" for kind, num in sorted(Counter(kinds).items())) or "none"
+    return f"steps run by {decoder} ({layers}); linears: {listed}; attention: {attention}"
 
 
 def cpu_name() -> str:
@@ -302,29 +285,3 @@ def _last_level_caches() -> int:
         except (OSError, ValueError):
             continue
     return sum(sizes.values())
-
-
-@torch.inference_mode()
-def _narrow_linears_s(dtypes: Sequence[torch.dtype], device: torch.device) -> list[float]:
-    """For each dtype, the seconds of one linear at width 1 and one at width 8: the best of many, interleaved, so that a
-    busy moment affects all alike, and on one thread, because on a busy machine several mostly wait for each other."""
-    operands = {
-        (dtype, width): (
-            torch.ones(width, SHAPE[1], dtype=dtype, device=device),
-            torch.ones(SHAPE, dtype=dtype, device=device),
-        )
-        for dtype in dtypes
-        for width in WIDTHS
-    }
-    best = dict.fromkeys(operands, math.inf)
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for _ in range(REPEATS):
-            for key, (x, weight) in operands.items():
-                started = time.perf_counter()
-                torch.nn.functional.linear(x, weight)[0, 0].item()
-                best[key] = min(best[key], time.perf_counter() - started)
-    finally:
-        torch.set_num_threads(num_threads)
-    return [sum(best[dtype, width] for width in WIDTHS) for dtype in dtypes]

@@ -8,16 +8,12 @@ from typing import Any
 from torch import nn
 
 
-def children(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:
-    """Every module below `model`: its parent, its name there, and itself."""
-    return [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
-
-
 def replace_modules(model: nn.Module, replaced: Callable[[Any], nn.Module | None]) -> int:
     """Replace every module below `model` for which `replaced` returns one, in place; returns how many. Modules inside a
     replaced one are passed to `replaced` too, but stay where they were."""
     num = 0
-    for parent, name, child in children(model):
+    below = [(parent, name, child) for parent in model.modules() for name, child in parent.named_children()]
+    for parent, name, child in below:
         if (new := replaced(child)) is not None:
             setattr(parent, name, new)
             num += 1

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import math
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,37 +46,25 @@ UNJUDGED = 0.1  # the share of a layer's numbers by which kernels and torch may 
 def agreement(prepared: Prepared) -> dict[str, Any]:
     """Compare steps of a model on its kernels, at every depth and width, with those on torch's.
 
-    {"judge": "float64" or "torch", "dtype": str, "agrees": bool, "seconds": float, "steps": [{"columns", "width",
-    "mean_error", "max_error", "torch_mean_error", "torch_max_error", "worst", "layer", "agrees"}]}. Errors are those of
-    all layers' outputs against the judge, as shares of a row's mean size; torch's are None if it is the judge. worst: a
-    row's largest error as a share of the limit, and its layer, from 0. A number that is not finite is None. The model
-    is unchanged afterwards. Needs memory for one cache and for one layer in float64. Raises UsageError for a model
-    without kernels."""
+    {"agrees": bool, "steps": [{"columns", "width", "worst", "layer", "agrees"}]}. worst: a row's largest error in any
+    layer's outputs, against those in float64 where the decoder is fused, else against torch's, as a share of the limit,
+    and its layer, from 0; None: it is not finite. The model has other modules of the same kernels afterwards. Needs
+    memory for one cache and for one layer in float64. Raises UsageError for a model without kernels."""
     if not prepared.kernels.compares_with_torch:
         raise UsageError(f"{type(prepared.model).__name__} runs no Triton kernels: there is nothing to compare")
-    started = time.perf_counter()
     depths = _depths(prepared)
     sequence = _Sequence.of(prepared, max(depths))
-    judge = "float64" if sequence.fused is not None else "torch"
     steps = [step for depth in depths for step in _compared(sequence, depth)]
-    return {
-        "judge": judge,
-        "dtype": str(prepared.dtype).removeprefix("torch."),
-        "agrees": all(step["agrees"] for step in steps),
-        "seconds": time.perf_counter() - started,
-        "steps": steps,
-    }
+    return {"agrees": all(step["agrees"] for step in steps), "steps": steps}
 
 
 def check_agreement(prepared: Prepared) -> None:
     """`agreement`, raising UnsupportedModel if the kernels' error is more than rounding."""
-    report = agreement(prepared)
-    for step in report["steps"]:
+    for step in agreement(prepared)["steps"]:
         if not step["agrees"]:
             what = f"{type(prepared.model).__name__}: a step of width {step['width']} over {step['columns']} columns"
             error = "not finite" if step["worst"] is None else f"{step['worst']:.3g} times the limit"
-            where = f"in layer {step['layer']} its error is {error} (judge: {report['judge']})"
-            raise UnsupportedModel(f"{what} is wrong: {where}")
+            raise UnsupportedModel(f"{what} is wrong: in layer {step['layer']} its error is {error}")
 
 
 @dataclass(frozen=True)
@@ -101,7 +90,7 @@ class _Sequence:
         buffers = Buffers(prepared, kv, torch.zeros_like(columns[:1]), columns, layers, num_states)
         num_tokens = min(prepared.vocab_size, len(model.get_input_embeddings().weight))
         ids = (torch.arange(MOST_ROWS, device=device) * 7919 % num_tokens)[None]
-        with prepared.kernels.removed(model):
+        with _removed(prepared):
             replace(buffers, prepared=_plain(prepared)).forward(ids, True)
             fused = model.get_decoder()
         attending = [layer for layer, window in windows_of(model).items() if window != WINDOW]
@@ -151,6 +140,16 @@ class _Sequence:
         return torch.stack([row[0] for row in rows], 1)
 
 
+@contextmanager
+def _removed(prepared: Prepared) -> Iterator[None]:
+    """Within it the model has no kernels."""
+    prepared.kernels.remove(prepared.model)
+    try:
+        yield
+    finally:
+        prepared.kernels.install(prepared.model, prepared.int8)
+
+
 def _plain(prepared: Prepared) -> Prepared:
     return replace(prepared, kernels=Kernels(prepared.device))
 
@@ -174,7 +173,7 @@ def _depths(prepared: Prepared) -> list[int]:
 def _compared(sequence: _Sequence, depth: int) -> list[dict[str, Any]]:
     sequence.fill(depth)
     ours = [sequence.rows(width, True) for width in WIDTHS]  # in this order there is still garbage behind a step
-    with sequence.prepared.kernels.removed(sequence.prepared.model):
+    with _removed(sequence.prepared):
         theirs = sequence.rows(MOST_ROWS, False)
         right = theirs if sequence.fused is None else sequence.judged(sequence.fused)
     eps = None if sequence.fused is None else torch.finfo(sequence.prepared.dtype).eps
@@ -194,15 +193,7 @@ def _errors(ours: Tensor, theirs: Tensor, right: Tensor, eps: float | None) -> d
         shares = of_rows / (FACTOR * torch_error.median(-1).values.clamp(min=LEAST_ROUNDING * eps))
     worst = shares.nan_to_num(nan=math.inf).amax(0)
     return {
-        "mean_error": _finite(error.mean()),
-        "max_error": _finite(error.max()),
-        "torch_mean_error": None if eps is None else _finite(torch_error.mean()),
-        "torch_max_error": None if eps is None else _finite(torch_error.max()),
-        "worst": _finite(worst.max()),
+        "worst": float(worst.max()) if worst.max().isfinite() else None,
         "layer": int(worst.argmax()),
         "agrees": bool(worst.max() <= 1),
     }
-
-
-def _finite(value: Tensor) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -1,9 +1,8 @@
-"""Finds out whether each part of a device's kernels is right, once for a machine and a model's shapes, in a
-separate process (`trial_process.py`): an illegal access or a hang then ends that process and not this one. A process
-that dies or hangs is restarted without the part it was trying. The verdict is cached.
+"""Finds out whether a device's kernels are right, once for a machine and a model's shapes, in a separate process
+(`trial_process.py`): an illegal access or a hang then ends that process and not this one. The verdict is cached.
 
-The process reads a JSON object (`_request`, and "off": parts to leave out) and writes one per line: {"trying": what},
-{"off": part, "why": text}, {"gave_up": text}, {"done": true}."""
+The process reads a JSON object (`_request`). Its status is 0 if they are right, WRONG if they are not, and another if
+they could not be tried; then it writes why, in a sentence."""
 
 from __future__ import annotations
 
@@ -13,14 +12,11 @@ import logging
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
-from threading import Timer
-from typing import Any
+from typing import IO, Any
 
 import torch
 import transformers
@@ -36,61 +32,45 @@ log = logging.getLogger(__name__)
 PROCESS = Path(__file__).with_name("trial_process.py")
 COMMAND = (sys.executable, "-m", "engine.runner.trial_process")
 ROOT = PROCESS.parents[2]
-START = "starting"
-# After so long without a line the process is given up. Importing torch from a cloud's disk may take minutes; a part has
-# some ten kernels to compile, a second or two each.
-START_S, PART_S = 180.0, 90.0
+WRONG = 3
+LIMIT_S = 300.0  # there are some forty kernels to compile, a second or two each
 GRACE_S = 10.0  # for the process to end in
 LEAST_LAYERS = 2  # a decoder's first layer is entered differently from those after it
 NOT_THE_SHAPE = {"_name_or_path", "architectures", "dtype", "quantization_config", "transformers_version"}
 
 
-def tried(model: PreTrainedModel, kernels: Kernels, progress: Progress = silent) -> dict[str, str]:
-    """The parts of `kernels` to leave out, each with the reason. The model is fused, without any of them. Takes about a
-    minute unless cached. If the trial itself fails, all are left out, and the next load tries again."""
-    parts, name = kernels.parts(model), _name(model)
-    if (off := _recalled(name, parts)) is not None:
-        return off
-    off, request = {}, _request(model, parts)
+def tried(model: PreTrainedModel, kernels: Kernels, progress: Progress = silent) -> str:
+    """Why `kernels` are not to run; "" if they are right. The model is fused, without them. Takes about a minute unless
+    cached. If they could not be tried, the next load tries again."""
+    name = _name(model)
+    if isinstance(why := (read_json(name) or {}).get("why"), str):
+        return why
     kernels.give_back_memory()
-    while True:
-        at, gave_up, ended, num_off = START, "", "", len(off)
-        for line in chain([{"trying": START}], _lines({**request, "off": off})):
-            match line:
-                case {"trying": str(at)}:
-                    progress(f"trying the GPU's kernels, once for this machine and model: {at}", None)
-                case {"off": str(part), "why": str(why)}:
-                    off[part] = why
-                case {"gave_up": str(gave_up)}:
-                    pass
-                case {"ended": str(ended)}:
-                    pass
-                case {"done": True}:
-                    write_json(name, {"off": off})
-                    return off
-        if at in parts and at not in off and not gave_up:
-            off[at] = ended
-        if len(off) == num_off:  # another process would end the same way
-            return {part: off.get(part, f"it could not be tried: {gave_up or ended}") for part in parts}
+    progress("trying the GPU's kernels, once for this machine and model", None)
+    with TemporaryFile("w+") as said:
+        try:
+            why, is_verdict = _verdict(_request(model), said)
+        except OSError as error:
+            why, is_verdict = in_a_line(error), False
+        said.seek(0)
+        if words := said.read():
+            log.warning("the trial of the GPU's kernels said:\n%s", words)
+    if not is_verdict:
+        return f"it could not be tried: {why}"
+    write_json(name, {"why": why})
+    return why
 
 
 def condemn(model: PreTrainedModel, why: str) -> None:
-    """Remember that all parts are to be left out for this model, from which the kernels have been removed."""
-    weight = next(model.parameters())
-    write_json(_name(model), {"off": dict.fromkeys(choose(weight.device, weight.dtype).parts(model), why)})
-
-
-def _recalled(name: str, parts: tuple[str, ...]) -> dict[str, str] | None:
-    off = (read_json(name) or {}).get("off")
-    is_sound = isinstance(off, dict) and off.keys() <= set(parts) and all(isinstance(why, str) for why in off.values())
-    return off if is_sound else None
+    """Remember not to run the kernels for this model, from which they have been removed."""
+    write_json(_name(model), {"why": why})
 
 
 def _name(model: PreTrainedModel) -> str:
     """The name of the verdict's file, from everything it may depend on. The model has no kernels."""
     weight = next(model.parameters())
     about = {
-        "request": _request(model, ()),
+        "request": _request(model),
         "identity": choose(weight.device, weight.dtype).identity(model),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -99,13 +79,12 @@ def _name(model: PreTrainedModel) -> str:
     return f"trial-{hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:32]}.json"
 
 
-def _request(model: PreTrainedModel, parts: tuple[str, ...]) -> dict[str, Any]:
+def _request(model: PreTrainedModel) -> dict[str, Any]:
     weight = next(model.parameters())
     return {
         "config": _with_few_layers(model.config),
         "dtype": str(weight.dtype).removeprefix("torch."),
         "device": str(weight.device),
-        "parts": parts,
     }
 
 
@@ -120,45 +99,19 @@ def _with_few_layers(config: Any) -> dict[str, Any]:
     return {key: value for key, value in small.items() if key not in NOT_THE_SHAPE}
 
 
-def _lines(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The process's lines and, when it has ended, {"ended": how}. What it says on stderr is logged."""
-    pipe, limit_s, said = subprocess.PIPE, START_S, TemporaryFile("w+")  # noqa: SIM115  closed below
+def _verdict(request: Mapping[str, Any], stderr: IO[str]) -> tuple[str, bool]:
+    """Why the kernels are wrong, or "", and whether that is a verdict: whatever ended or stopped the process is one,
+    unless the process itself gave up."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=stderr, text=True, cwd=ROOT)
     try:
-        process = subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=said, text=True, cwd=ROOT)
-    except OSError as error:
-        yield {"ended": in_a_line(error)}
-        return
-    assert process.stdin is not None and process.stdout is not None
-    try:
-        with suppress(OSError), process.stdin:
-            process.stdin.write(json.dumps(request, default=str))
-        while True:
-            timer, started = Timer(limit_s, process.kill), time.monotonic()
-            timer.start()
-            line = process.stdout.readline()
-            timer.cancel()
-            if not line.endswith("\n"):
-                break
-            yield json.loads(line)
-            limit_s = PART_S
-        is_late = time.monotonic() - started >= limit_s
-        _wait(process)
-        yield {"ended": f"no answer for {limit_s:g} s" if is_late else f"its process ended with {_status(process)}"}
+        why = process.communicate(json.dumps(request, default=str), LIMIT_S)[0].strip()
+    except subprocess.TimeoutExpired:
+        return f"no answer for {LIMIT_S:g} s", True
     finally:
         process.kill()
-        process.stdout.close()
-        _wait(process)
-        with said:
-            said.seek(0)
-            if words := said.read():
-                log.warning("the trial of the GPU's kernels said:\n%s", words)
-
-
-def _wait(process: subprocess.Popen[str]) -> None:
-    with suppress(subprocess.TimeoutExpired):  # a GPU that hangs may hold on to it
-        process.wait(GRACE_S)
-
-
-def _status(process: subprocess.Popen[str]) -> str:
+        with suppress(subprocess.TimeoutExpired):  # a GPU that hangs may hold on to it
+            process.wait(GRACE_S)
     code = process.returncode
-    return signal.Signals(-code).name if code is not None and code < 0 else f"status {code}"
+    status = signal.Signals(-code).name if code < 0 else f"status {code}"
+    return why or (f"its process ended with {status}" if code else ""), code in (0, WRONG) or code < 0

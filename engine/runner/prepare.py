@@ -85,8 +85,8 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
     plain = Prepared(model, shape, Kernels(device), vocab_size, dtype, device)
     if int8 or kernels.compares_with_torch:
         _check_faithful(plain, tokens, stock)  # checks the fixed step; the kernels are checked below
-    if kernels.parts(model):
-        kernels = _with_good_parts(plain, kernels, tokens, progress)
+    if kernels.must_be_tried and (why := _reason_against(plain, kernels, tokens, progress)):
+        kernels = kernels.lower(why) or kernels
     while True:
         prepared = replace(plain, kernels=kernels, int8=int8)
         try:
@@ -105,18 +105,15 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
             kernels = lower
 
 
-def _with_good_parts(plain: Prepared, kernels: Kernels, ids: list[int], progress: Progress) -> Kernels:
-    """The kernels without parts that are wrong or slow here, or the next rung down if none is left."""
-    parts = kernels.parts(plain.model)
+def _reason_against(plain: Prepared, kernels: Kernels, ids: list[int], progress: Progress) -> str:
+    """Why these kernels do not run here; "" if they do."""
     try:
-        _check_graph(replace(plain, kernels=kernels.without(dict.fromkeys(parts, "not tried yet"))), ids)
-        off = tried(plain.model, kernels, progress)
+        _check_graph(replace(plain, kernels=kernels.lower("not tried yet") or kernels), ids)
+        return tried(plain.model, kernels, progress)
     except RaceError as error:
         if is_out_of_memory(error):
             raise
-        off = dict.fromkeys(parts, str(error))
-    lower = kernels.lower("; ".join(dict.fromkeys(off.values()))) if len(off) == len(parts) else None
-    return lower or kernels.without(off)
+        return str(error)
 
 
 @torch.inference_mode()
@@ -132,11 +129,11 @@ def lowered(prepared: Prepared, why: str) -> Prepared | None:
 
 
 def _lower(model: PreTrainedModel, kernels: Kernels, why: str) -> Kernels | None:
-    """`Kernels.lower`, for a model without them. If the device is lost, parts that had to be tried stay off."""
+    """`Kernels.lower`, for a model without them. If the device is lost, kernels that had to be tried stay off."""
     try:
         return kernels.lower(why)
     except RaceError:
-        if kernels.parts(model):
+        if kernels.must_be_tried:
             condemn(model, f"the GPU's context was lost while it ran: {why}")
         raise
 

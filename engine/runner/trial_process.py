@@ -1,7 +1,7 @@
-"""The process that tries each part of a device's kernels: see `kernel_trial.py`.
+"""The process that tries a device's kernels: see `kernel_trial.py`.
 
-It draws a model of the same shapes with few layers and random weights. Each part must agree with torch's kernels
-(`agreement.py`) and choose the tokens that torch chooses."""
+It draws a model of the same shapes with few layers and random weights. Its steps must agree with torch's kernels
+(`agreement.py`), and the tokens that are chosen with torch's choice."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,53 +20,39 @@ from ..core.errors import RaceError, words
 from ..core.sampling.sampler import Sampler
 from ..core.spec import SamplingParams
 from ..kernels.choose import choose
-from ..kernels.torch import Kernels
 from .agreement import check_agreement
+from .kernel_trial import WRONG
 from .prepare import prepare
 from .prepared import Prepared
 
 ROWS, TEMPERATURES = 8, (0.0, 0.8)  # rows of logits and temperatures at which the choice of tokens is compared
 NEAR = 0.01  # Tolerance of scores: the kernels' noise differs from torch's in the last bits. The logits' spread is 3.
-NOT_YET = "not tried yet"
 
 
-def main() -> None:
-    lines = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # libraries' output does not count as lines
-    try:
-        for line in trial(json.load(sys.stdin)):
-            print(json.dumps(line), file=lines, flush=True)
-    except Exception as error:
-        traceback.print_exc()
-        print(json.dumps({"gave_up": words(error)}), file=lines, flush=True)
+def main() -> int:
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries' output is no answer
+    with answer:
+        try:
+            why = what_is_wrong(json.load(sys.stdin))
+        except Exception as error:
+            traceback.print_exc()
+            print(words(error), file=answer)
+            return 1
+        print(why, file=answer)
+    return WRONG if why else 0
 
 
-def trial(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The lines that answer a request."""
-    parts, off = request["parts"], dict(request["off"])
+def what_is_wrong(request: Mapping[str, Any]) -> str:
+    """What is wrong with the kernels for that request; "" if they agree with torch's. Raises what keeps them from being
+    tried."""
     device, dtype = torch.device(request["device"]), getattr(torch, request["dtype"])
-    whole = choose(device, dtype)
-    bare = prepare(_drawn(request["config"], dtype, device), whole.without(dict.fromkeys(parts, NOT_YET)))
-    if bare.kernels.graph_pool() is None:
+    kernels = choose(device, dtype)
+    prepared = prepare(_drawn(request["config"], dtype, device), kernels.lower("not tried yet"))
+    if prepared.kernels.graph_pool() is None:
         raise RaceError("steps of the small model cannot be captured")
-    for place, part in enumerate(parts):
-        if part in off:
-            continue
-        yield {"trying": part}
-        with _on(bare, whole.without({**off, **dict.fromkeys(parts[place + 1 :], NOT_YET)})) as prepared:
-            why = _what_is_wrong(prepared)
-        if why:
-            off[part] = why
-            yield {"off": part, "why": why}
-            try:
-                whole.synchronize()
-            except RuntimeError:
-                return  # the device is lost to this process
-    yield {"done": True}
-
-
-def _what_is_wrong(prepared: Prepared) -> str:
-    """What is wrong with the kernels in the model; "" if they agree with torch's. Raises OutOfMemoryError."""
+    kernels.install(prepared.model, False)
+    prepared = replace(prepared, kernels=kernels)
     try:
         check_agreement(prepared)
         _check_choice(prepared)
@@ -86,15 +71,6 @@ def _drawn(config: dict[str, Any], dtype: torch.dtype, device: torch.device) -> 
     with torch.device(device), torch.no_grad():
         model.init_weights()
     return model.eval().requires_grad_(False)
-
-
-@contextmanager
-def _on(bare: Prepared, kernels: Kernels) -> Iterator[Prepared]:
-    kernels.install(bare.model, False)
-    try:
-        yield replace(bare, kernels=kernels)
-    finally:
-        kernels.remove(bare.model)
 
 
 @torch.inference_mode()
@@ -117,4 +93,4 @@ def _check_choice(prepared: Prepared) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

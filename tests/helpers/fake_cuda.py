@@ -76,7 +76,7 @@ def fake_cuda(run_kernels: bool = False, tries: bool = False) -> Iterator[Device
         if not run_kernels:
             stack.enter_context(mock.patch.object(choice, "run_first_kernel", lambda unused: None))
         if not tries:
-            stack.enter_context(mock.patch.object(prepare, "tried", lambda *unused: {}))
+            stack.enter_context(mock.patch.object(prepare, "tried", lambda *unused: ""))
         Device._current = device
         overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
         # a parameter that is moved becomes another tensor

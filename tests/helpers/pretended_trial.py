@@ -1,8 +1,8 @@
-"""engine/runner/trial_process.py on the stand-in for CUDA, where the attention is wrong. Other launches write nothing,
-and count as right."""
+"""engine/runner/trial_process.py on the stand-in for CUDA, where the kernels are wrong."""
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
@@ -13,7 +13,7 @@ from tests.helpers import gpu_kernels  # noqa: F401  it switches the interpreter
 from tests.helpers.fake_cuda import fake_cuda, on_cuda
 
 
-def main() -> None:
+def main() -> int:
     from engine.core.errors import UnsupportedModel
     from engine.kernels.cuda import graphs
     from engine.runner import trial_process
@@ -23,18 +23,14 @@ def main() -> None:
     def drawn_here(config: Any, dtype: torch.dtype, device: torch.device) -> Any:
         return on_cuda(drawn(config, dtype, torch.device("cpu")))
 
-    def agrees(prepared: Any) -> None:
-        if prepared.kernels._runs("attention"):
-            raise UnsupportedModel("it is wrong here")
-
-    replaced = {"_drawn": drawn_here, "check_agreement": agrees, "_check_choice": lambda unused: None}
+    replaced = {"_drawn": drawn_here, "check_agreement": mock.Mock(side_effect=UnsupportedModel("it is wrong here"))}
     with ExitStack() as stack:
         for name, value in replaced.items():
             stack.enter_context(mock.patch.object(trial_process, name, value))
         stack.enter_context(mock.patch.object(graphs, "WARM_UPS", 1))
         stack.enter_context(fake_cuda())
-        trial_process.main()
+        return trial_process.main()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

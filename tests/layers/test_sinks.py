@@ -63,7 +63,7 @@ def test_compiled_attention_serves_transformers_own_decoders(fault, monkeypatch)
     attend = kernels.attend_rows
     monkeypatch.setattr(kernels, "attend_rows", lambda *call: attend(*call[:-1], FAULTS[fault](call[-1])))
     if fault == "none":
-        assert "attention: ours, compiled C" in prepare(model, PACKED).kernels.runs(model)["sentence"]
+        assert "attention: ours, compiled C" in prepare(model, PACKED).kernels.runs(model)
     else:
         with pytest.raises(UnsupportedModel, match="logits differ from the stock model's"):
             prepare(model, PACKED)

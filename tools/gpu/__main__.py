@@ -37,13 +37,8 @@ RESERVE_S = 5.0
 LEAST_S = 10.0  # with less time than this left, a part that may take longer is not started
 PRETENDED_FACTOR = 20  # the stand-in runs on the CPU, so --pretend makes limits this much longer
 LAST_LINES = 12
-# Environment of each rung of the engine's ladder, the fastest first: Triton in CUDA graphs, torch's kernels in CUDA
-# graphs, torch's kernels run eagerly.
-RUNGS: dict[str, dict[str, str]] = {
-    "triton": {},
-    "graphs": {"PHOTOFINISH_TRITON": "0"},
-    "eager": {"PHOTOFINISH_TRITON": "0", "PHOTOFINISH_GRAPHS": "0"},
-}
+# Environment of the engine's rungs in CUDA graphs, the fastest first: Triton's kernels, torch's kernels.
+RUNGS: dict[str, dict[str, str]] = {"triton": {}, "graphs": {"PHOTOFINISH_TRITON": "0"}}
 
 
 @dataclass(frozen=True)
@@ -62,11 +57,9 @@ CORRECTNESS = "tools.gpu.races:correctness"
 SMOKE_TRITON = Planned("`engine race` of the trained fixture, then ten races in one process", SMOKE, 110, "triton")
 CALLS: dict[int, dict[str, Planned]] = {
     1: {
-        "smoke-eager": replace(SMOKE_TRITON, limit_s=45, rung="eager"),
         "smoke-graphs": replace(SMOKE_TRITON, limit_s=40, rung="graphs"),
         "smoke-triton": SMOKE_TRITON,
-        "widths-eager": Planned("Qwen3-8B's shape: bandwidth, steps of width 1 to 16", f"{BIG}:widths", 60, "eager"),
-        "widths-graphs": Planned("the same in CUDA graphs", f"{BIG}:widths", 55, "graphs"),
+        "widths-graphs": Planned("Qwen3-8B's shape: bandwidth, steps of width 1 to 16", f"{BIG}:widths", 60, "graphs"),
         "widths-triton": Planned("the same on all Triton kernels", f"{BIG}:widths", 100, "triton"),
     },
     2: {
@@ -79,7 +72,6 @@ CALLS: dict[int, dict[str, Planned]] = {
     3: {
         "smoke-triton": SMOKE_TRITON,
         "correctness-graphs": Planned("fixtures, on torch in CUDA graphs", CORRECTNESS, 90, "graphs"),
-        "correctness-eager": Planned("fixtures, on torch run eagerly", CORRECTNESS, 90, "eager"),
         "race-float32": Planned("Qwen3-8B's shape in float32", f"{BIG}:races:Qwen/Qwen3-8B float32", 80),
     },
 }
@@ -115,7 +107,7 @@ class Session:
     def _best(self) -> str:
         """The fastest rung whose smoke part did not fail; the last one if all did."""
         states = {rung: self.parts.get(f"smoke-{rung}", {"state": "done"})["state"] for rung in RUNGS}
-        return next((rung for rung, state in states.items() if state == "done"), "eager")
+        return next((rung for rung, state in states.items() if state == "done"), "graphs")
 
     def _run(self, name: str, part: Planned, rung: str) -> None:
         left = self._ends_at - time.monotonic() - RESERVE_S
@@ -125,7 +117,7 @@ class Session:
             return
         self.parts[name] = {"state": "running", "rung": rung}
         self._write()
-        switches = {key: value for key, value in os.environ.items() if key not in RUNGS["eager"]} | RUNGS[rung]
+        switches = {key: value for key, value in os.environ.items() if key not in RUNGS["graphs"]} | RUNGS[rung]
         command = [sys.executable, "-m", "tools.gpu.part", part.run, name, str(self.rows.resolve()), f"{limit:.1f}"]
         head = f"--- {name} on {rung}\n"
         with self.log.open("ab") as log:

@@ -62,7 +62,7 @@ def forced(part: Part) -> Iterator[None]:
         says = f"Triton against torch deep in the cache, shares of the allowed error: {worst}"
         part.row(says, report["agrees"], **report)
 
-    with mock.patch.multiple(prepare, check_agreement=noted, tried=lambda *unused: {}):
+    with mock.patch.multiple(prepare, check_agreement=noted, tried=lambda *unused: ""):
         yield
 
 
@@ -70,8 +70,7 @@ def ready(part: Part, name: str, dtype: str = "bfloat16") -> Any:
     """A model of that shape, loaded, and what runs its steps noted."""
     loaded = load(target(part, name), dtype, "cuda")
     kernels, model = loaded.prepared.kernels, loaded.prepared.model
-    runs = kernels.runs(model)
-    part.row(f"{name}, {dtype}: {runs['sentence']}", runs=runs, kernels=kernels.describe(model))
+    part.row(f"{name}, {dtype}: {kernels.runs(model)}", kernels=kernels.describe(model))
     return loaded
 
 
@@ -171,7 +170,7 @@ def memory(part: Part) -> None:
             says = f"a race on a full device: {type(error).__name__}: {error}"
             part.row(says[:400], isinstance(error, PhotofinishError))
     ok, says, _ = judged(raced(loaded, lanes, _prompt(part), 0.8, num_tokens, False))
-    part.row(f"a race after that: {says}; {loaded.prepared.kernels.runs(loaded.prepared.model)['sentence']}", ok)
+    part.row(f"a race after that: {says}; {loaded.prepared.kernels.runs(loaded.prepared.model)}", ok)
 
 
 @contextmanager

@@ -126,7 +126,7 @@ def correctness(part: Part) -> None:
     )
     loaded = {dtype: load(TARGET, dtype, "cuda") for dtype in ("bfloat16", "float32")}
     for model in loaded.values():
-        part.row(model.prepared.kernels.runs(model.prepared.model)["sentence"])
+        part.row(model.prepared.kernels.runs(model.prepared.model))
     for kind in ("eagle3", "dflash", "dflash_causal_in_block"):
         part.attempt(f"golden drafts of {kind}", golden, part, loaded["float32"], kind)
     cases = list(itertools.product(("bfloat16", "float32"), TEXTS, (0.8, 0.0)))

@@ -35,8 +35,8 @@ class CpuKernels(Kernels):
         build.has_kernels()
 
     def best_dtype(self) -> str:
-        """Compiled kernels read half as many bytes."""
-        return "bfloat16" if build.has_kernels() else super().best_dtype()
+        """Compiled kernels, and oneDNN's on some processors, read half as many bytes."""
+        return "bfloat16" if build.has_kernels() or onednn_packs(torch.bfloat16) else super().best_dtype()
 
     def reason_against_int8(self) -> str:
         if build.has("photofinish_pack_bytes"):
@@ -90,7 +90,7 @@ class CpuKernels(Kernels):
     def describe(self, model: Any = None) -> str:
         return build.description()
 
-    def runs(self, model: Any) -> dict[str, Any]:
+    def runs(self, model: Any) -> str:
         whole = "compiled C, a whole step in one call" if is_whole_step(model) else "compiled C"
         attention = "torch's" if self.attention(model, 1) is None else "ours, compiled C"
         return what_runs(model, {"NativeDecoder": whole}, LINEARS, attention)

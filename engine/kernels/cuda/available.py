@@ -13,19 +13,11 @@ import torch
 
 from ...core.errors import RaceError, in_a_line
 
-# Environment: 0 for torch's kernels everywhere; 1 to try Triton's on the CPU too, slowly (TRITON_INTERPRET=1).
-SWITCH = "PHOTOFINISH_TRITON"
+SWITCH = "PHOTOFINISH_TRITON"  # Environment: 0 for torch's kernels
 DTYPES = (torch.bfloat16, torch.float16)
 # Rows of a step on these kernels: one tile of the tensor cores, so a row's bits do not depend on the width.
 MOST_ROWS = 16
 LEAST_CAPABILITY = (8, 0)  # what the device must have: asynchronous copies and bfloat16 products
-# Parts that can be left out separately. A decoder, a whole layer in few launches, needs all the parts before it.
-LINEARS, ATTENTION, DELTA, DECODER, SAMPLER = PARTS = ("linears", "attention", "delta rule", "decoder", "sampler")
-
-
-def is_interpreted(device: torch.device, dtype: torch.dtype | None) -> bool:
-    """Whether Triton's interpreter runs the kernels there, on the CPU: for tests."""
-    return device.type == "cpu" and reason_against(device) is None and dtype in (*DTYPES, None)
 
 
 def reason_against_dtype(device: torch.device, dtype: torch.dtype | None) -> str:
@@ -40,8 +32,6 @@ def reason_against_dtype(device: torch.device, dtype: torch.dtype | None) -> str
 
 def reason_against(device: torch.device) -> str | None:
     """Why no kernel can run on that device, as far as known without running one; None if nothing speaks against it."""
-    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == os.environ.get(SWITCH) == "1":
-        return None
     if device.type != "cuda":
         return f"they are for CUDA, not for {device.type}"
     if os.environ.get(SWITCH, "") == "0":

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 
 from torch import nn
 
 from ...layers.decoder import FusedDecoder
 from ...layers.delta_rule import DeltaLayer
-from ...layers.modules import children, replace_modules
-from .available import ATTENTION, DECODER, DELTA, LINEARS
+from ...layers.modules import replace_modules
 from .decoder import GpuDecoder, reason_against_decoder
 from .delta import fits, mix_step
 from .linear import GpuLinear, reason_against
 
 
-def put_kernels(model: nn.Module, off: Collection[str] = ()) -> None:
-    """Replace decoders and linears below `model` by kernels, in place, except the parts that are off. Copies no
-    weight."""
-    deltas = [child for child in model.modules() if isinstance(child, DeltaLayer) and DELTA not in off]
-    for child in deltas:
+def put_kernels(model: nn.Module) -> None:
+    """Replace decoders and linears below `model` by kernels, in place. Copies no weight."""
+    for child in [child for child in model.modules() if isinstance(child, DeltaLayer)]:
         if fits(child, child.dt_bias.dtype):
             child.mix_step = mix_step
-    if LINEARS in off:
-        return
-    for child in deltas:
         replace_modules(child, _linear)
-    if ATTENTION not in off and DECODER not in off:
-        replace_modules(model, _decoder)
+    replace_modules(model, _decoder)
     replace_modules(model, _linear)
 
 
@@ -60,19 +51,3 @@ def tiles(model: nn.Module) -> str:
     """The configurations of all linears, as a hash: "tiles 1a2b3c4d"."""
     digest = hashlib.sha256("\n".join(configurations(model)).encode()).hexdigest()
     return f"tiles {digest[:8]}"
-
-
-@contextmanager
-def without_kernels(model: nn.Module) -> Iterator[None]:
-    """Within it the model is on torch's kernels, and afterwards on the same modules as before."""
-    before = children(model)
-    deltas = [module for module in model.modules() if isinstance(module, DeltaLayer) and module.mix_step is not None]
-    take_out_kernels(model)
-    try:
-        yield
-    finally:
-        for parent, name, child in before:
-            if isinstance(child, GpuDecoder | GpuLinear):
-                setattr(parent, name, child)
-        for delta in deltas:
-            delta.mix_step = mix_step

@@ -1,9 +1,7 @@
-"""CUDA's kernels, on three rungs: Triton's in captured graphs, torch's in captured graphs, torch's run eagerly. With
-TRITON_INTERPRET=1 Triton's run on the CPU too, very slowly: for tests."""
+"""CUDA's kernels, on three rungs: Triton's in captured graphs, torch's in captured graphs, torch's run eagerly."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -19,11 +17,10 @@ from ...progress import Progress
 from ..host_copies import HostRead, HostWrite
 from ..torch import MIB, Kernels, what_runs
 from . import available
-from .available import ATTENTION, DECODER, DELTA, LINEARS, MOST_ROWS, PARTS, SAMPLER
+from .available import MOST_ROWS
 from .graphs import FixedCall, GraphPool
 
 T = TypeVar("T")
-GRAPHS = "PHOTOFINISH_GRAPHS"  # Environment: 0 to capture nothing; steps then run eagerly on torch's kernels
 LARGEST_READ = 4096 * MIB
 LAUNCHES = 4  # launches in a row when timing, so that the kernels hide the gaps between them
 
@@ -36,29 +33,20 @@ class _Sizes(threading.local):
 
 
 class TritonKernels(Kernels):
-    """See `Kernels`. Used directly on a CPU with Triton's interpreter. against: why no Triton kernel runs, "" if they
-    do, None: find out. off: the `available.PARTS` that do not run, with the reason."""
+    """See `Kernels`. Used directly on a CPU with Triton's interpreter, by tests. against: why no Triton kernel runs, ""
+    if they do, None: find out."""
 
     name = "cuda"
 
-    def __init__(
-        self,
-        device: torch.device,
-        dtype: torch.dtype | None,
-        against: str | None = None,
-        off: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype | None, against: str | None = None) -> None:
         super().__init__(device)
-        self.dtype, self.off = dtype, dict(off or {})
+        self.dtype = dtype
         self.against = available.reason_against_dtype(device, dtype) if against is None else against
 
     @property
     def triton(self) -> bool:
-        """Whether any Triton kernel runs."""
-        return any(map(self._runs, PARTS))
-
-    def _runs(self, part: str) -> bool:
-        return not self.against and part not in self.off
+        """Whether Triton kernels run."""
+        return not self.against
 
     # A model
 
@@ -71,7 +59,7 @@ class TritonKernels(Kernels):
         if self.triton:
             from .install import put_kernels
 
-            put_kernels(model, self.off)
+            put_kernels(model)
 
     def remove(self, model: Any) -> None:
         if self.triton:
@@ -79,20 +67,13 @@ class TritonKernels(Kernels):
 
             take_out_kernels(model)
 
-    def removed(self, model: Any) -> AbstractContextManager[None]:
-        if not self.triton:
-            return super().removed(model)
-        from .install import without_kernels
-
-        return without_kernels(model)
-
     def lower(self, why: str) -> TritonKernels | None:
         return type(self)(self.device, self.dtype, why) if self.triton else None
 
     # A step
 
     def attention(self, model: Any, num_rows: int) -> Attend | None:
-        if not self._runs(ATTENTION) or num_rows > MOST_ROWS:
+        if not self.triton or num_rows > MOST_ROWS:
             return None
         from .attention import attend_rows
 
@@ -101,7 +82,7 @@ class TritonKernels(Kernels):
     # The choice of a token
 
     def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
-        if not self._runs(SAMPLER):
+        if not self.triton:
             return None
         from .sample import pick_rows
 
@@ -114,7 +95,7 @@ class TritonKernels(Kernels):
         if self.triton:
             from .install import configurations
 
-            key["kernels"] += [available.description(self.device), *configurations(model), *sorted(self.off)]
+            key["kernels"] += [available.description(self.device), *configurations(model)]
         return key
 
     def describe(self, model: Any = None) -> str:
@@ -125,23 +106,15 @@ class TritonKernels(Kernels):
 
         return available.description(self.device) + ("" if model is None else f", {tiles(model)}")
 
-    def runs(self, model: Any) -> dict[str, Any]:
-        """Also "against": why there is no Triton decoder, or ""."""
-        attention = "ours, Triton" if self._runs(ATTENTION) else "torch's"
-        running = what_runs(model, {"GpuDecoder": "Triton"}, {"GpuLinear": "Triton"}, attention)
-        reasons: dict[str, list[str]] = {}
-        for part, why in self.off.items():
-            reasons.setdefault(why, []).append(part)
-        against = ""
-        if running["decoder"] != "GpuDecoder" and not (against := self.off.get(DECODER, "")):
-            against = self.against or self._reason_against_decoder(model)
-            reasons.setdefault(against, []).append(DECODER)
-        running["sentence"] += "".join(f"; no Triton {', '.join(parts)}: {why}" for why, parts in reasons.items())
-        return {**running, "against": against}
+    def runs(self, model: Any) -> str:
+        """Also why there is no Triton decoder."""
+        attention = "ours, Triton" if self.triton else "torch's"
+        sentence = what_runs(model, {"GpuDecoder": "Triton"}, {"GpuLinear": "Triton"}, attention)
+        if type(model.get_decoder()).__name__ == "GpuDecoder":
+            return sentence
+        return f"{sentence}; no Triton decoder: {self.against or self._reason_against_decoder(model)}"
 
     def _reason_against_decoder(self, model: Any) -> str:
-        if missing := [part for part in (LINEARS, ATTENTION, DELTA) if part in self.off]:
-            return f"it needs the Triton {', '.join(missing)}"
         from ...layers.decoder import FusedDecoder
         from .decoder import reason_against_decoder
 
@@ -152,19 +125,13 @@ class TritonKernels(Kernels):
 
 
 class CudaKernels(TritonKernels):
-    """On a CUDA device. eager: why nothing is captured and no Triton kernel runs; "" if graphs are captured; None: the
-    environment decides."""
+    """On a CUDA device. eager: why nothing is captured and no Triton kernel runs; "" if graphs are captured."""
 
     def __init__(
-        self,
-        device: torch.device,
-        dtype: torch.dtype | None,
-        against: str | None = None,
-        off: Mapping[str, str] | None = None,
-        eager: str | None = None,
+        self, device: torch.device, dtype: torch.dtype | None, against: str | None = None, eager: str = ""
     ) -> None:
-        self.eager = (f"{GRAPHS} is 0" if os.environ.get(GRAPHS) == "0" else "") if eager is None else eager
-        super().__init__(device, dtype, against or ("nothing is captured" if self.eager else against), off)
+        self.eager = eager
+        super().__init__(device, dtype, against)
         self._sizes = _Sizes()
 
     # A model
@@ -178,15 +145,9 @@ class CudaKernels(TritonKernels):
     def best_dtype(self) -> str:
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
 
-    def parts(self, model: Any) -> tuple[str, ...]:
-        from ...layers.decoder import FusedDecoder
-
-        kinds = {type(module).__name__ for module in model.modules()}
-        present = {DELTA: "DeltaLayer" in kinds, DECODER: isinstance(model.get_decoder(), FusedDecoder)}
-        return tuple(part for part in PARTS if self._runs(part) and present.get(part, True))
-
-    def without(self, off: Mapping[str, str]) -> CudaKernels:
-        return CudaKernels(self.device, self.dtype, self.against, {**self.off, **off}, self.eager)
+    @property
+    def must_be_tried(self) -> bool:
+        return self.triton
 
     def install(self, model: Any, int8: bool) -> None:
         if self.triton:
@@ -202,8 +163,8 @@ class CudaKernels(TritonKernels):
                 f"started again{', and then the Triton kernels stay off' if self.triton else ''}"
             ) from error
         if self.triton:
-            return CudaKernels(self.device, self.dtype, why, eager="")
-        return None if self.eager else CudaKernels(self.device, self.dtype, self.against, self.off, why)
+            return CudaKernels(self.device, self.dtype, why)
+        return None if self.eager else CudaKernels(self.device, self.dtype, self.against, why)
 
     # A step
 
@@ -245,11 +206,8 @@ class CudaKernels(TritonKernels):
 
     # The device
 
-    def runs(self, model: Any) -> dict[str, Any]:
-        running = super().runs(model)
-        if self.eager:
-            running["sentence"] += f"; no CUDA graphs: {self.eager}"
-        return running
+    def runs(self, model: Any) -> str:
+        return super().runs(model) + (f"; no CUDA graphs: {self.eager}" if self.eager else "")
 
     def identity(self, model: Any) -> dict[str, Any]:
         """Also the driver, which compiles and launches, and whether steps are graphs."""

@@ -1,5 +1,5 @@
-"""Each part of the Triton kernels is tried in a process of its own before it is used: what is wrong, or ends
-that process, stays off, and this process goes on."""
+"""The Triton kernels are tried in a process of their own before they are used: if they are wrong, or end that process,
+they stay off, and this process goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.core.errors import RaceError
 from engine.kernels.cpu.build import has_kernels
-from engine.kernels.cuda import attention, available, sample
+from engine.kernels.cuda import available, decoder, sample
 from engine.kernels.cuda.kernels import CudaKernels
 from engine.kernels.cuda.linear import GpuLinear
 from engine.runner import kernel_trial, trial_process
@@ -27,7 +27,6 @@ from tests.helpers import gpu_kernels  # noqa: F401  it switches the interpreter
 from tests.helpers.fake_cuda import CUDA, fake_cuda, on_cuda
 from tests.helpers.tiny import fresh
 
-PARTS = ("linears", "attention", "decoder", "sampler")  # of a model without linear layers
 WHOLE = CudaKernels(CUDA, torch.bfloat16, against="")
 
 
@@ -42,27 +41,17 @@ def bare() -> Prepared:
     """A tiny model on torch's kernels, on the stand-in."""
     model = fresh("qwen3", torch.bfloat16)
     with fake_cuda():
-        made = preparing.prepare(on_cuda(model), CudaKernels(CUDA, torch.bfloat16, against="x"))
-    assert WHOLE.parts(made.model) == PARTS
-    return made
+        return preparing.prepare(on_cuda(model), CudaKernels(CUDA, torch.bfloat16, against="x"))
 
 
 # This process
 
 CHILD = """
-import json, os, signal, sys, time
-def say(**line): print(json.dumps(line), flush=True)
+import os, signal, sys, time
 open({log!r}, "a").write("started ")
-{start}
-request = json.load(sys.stdin)
-for part in request["parts"]:
-    if part not in request["off"]:
-        say(trying=part)
-        if part == "attention":
-            {attention}
-say(done=True)
+{does}
 """
-OFF = 'say(off=part, why="it is wrong")'
+WRONG = f'print("it is wrong"); sys.exit({kernel_trial.WRONG})'
 HANGS, KILLED = "time.sleep(60)", "os.kill(os.getpid(), signal.SIGKILL)"
 
 
@@ -71,11 +60,11 @@ class Child:
 
     def __init__(self, patch: pytest.MonkeyPatch, log: Path) -> None:
         self._patch, self._log = patch, log
-        patch.setattr(kernel_trial, "PART_S", 1)
+        patch.setattr(kernel_trial, "LIMIT_S", 1)
 
-    def verdict(self, attention: str = "pass", start: str = "pass") -> tuple[dict[str, str], int]:
-        """What stays off, and how many processes it took."""
-        script = CHILD.format(attention=attention, start=start, log=str(self._log))
+    def verdict(self, does: str = "pass") -> tuple[str, int]:
+        """Why the kernels stay off, and how many processes it took."""
+        script = CHILD.format(does=does, log=str(self._log))
         self._patch.setattr(kernel_trial, "COMMAND", (sys.executable, "-S", "-c", script))
         self._log.write_text("")
         model = bare().model
@@ -89,58 +78,50 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Child:
 
 
 @pytest.mark.parametrize(
-    ("does", "why", "num"),
+    ("does", "why"),
     [
-        ("pass", "", 1),
-        (OFF, "it is wrong", 1),
-        (f"{OFF}; sys.exit(1)", "it is wrong", 2),
-        (KILLED, "its process ended with SIGKILL", 2),
-        ("sys.exit(3)", "its process ended with status 3", 2),
-        (HANGS, "no answer for 1 s", 2),
-        ('sys.stdout.write("{"); sys.exit(3)', "its process ended with status 3", 2),
+        ("pass", ""),
+        (WRONG, "it is wrong"),
+        (KILLED, "its process ended with SIGKILL"),
+        (HANGS, "no answer for 1 s"),
     ],
-    ids=["right", "wrong", "wrong, and the device is lost", "killed", "ended", "hangs", "half a line"],
+    ids=["right", "wrong", "killed", "hangs"],
 )
-def test_a_part_that_fails_stays_off_and_the_verdict_is_kept(child: Child, does: str, why: str, num: int) -> None:
+def test_kernels_that_fail_stay_off_and_the_verdict_is_kept(child: Child, does: str, why: str) -> None:
     """The page would hang or die with the kernel; or each start try it again; or what is right stay off."""
-    off = {"attention": why} if why else {}
-    assert child.verdict(does) == (off, num)
-    assert child.verdict(HANGS) == (off, 0)
+    assert child.verdict(does) == (why, 1)
+    assert child.verdict(HANGS) == (why, 0)
 
 
 @pytest.mark.parametrize(
-    ("start", "why"),
+    ("does", "why"),
     [
-        (HANGS, "no answer for 1 s"),
         ("raise OSError", "its process ended with status 1"),
-        ('say(gave_up="no memory"); sys.exit()', "no memory"),
+        ('print("no memory"); sys.exit(1)', "no memory"),
         ("pass", "FileNotFoundError"),
     ],
-    ids=["hangs", "ends", "gives up", "does not start"],
+    ids=["ends", "gives up", "does not start"],
 )
-def test_where_nothing_can_be_tried_all_is_off_until_the_next_load(
-    child: Child, start: str, why: str, monkeypatch: pytest.MonkeyPatch, caplog: Any, capfd: Any
+def test_where_nothing_can_be_tried_they_are_off_until_the_next_load(
+    child: Child, does: str, why: str, monkeypatch: pytest.MonkeyPatch, caplog: Any, capfd: Any
 ) -> None:
     """Kernels that nobody has tried would run; or a moment without memory would cost them for good; or a terminal show
     the process's traceback, or the log lose it."""
     with monkeypatch.context() as patch:
-        if start == HANGS:
-            patch.setattr(kernel_trial, "START_S", 1)
         if why.startswith("File"):
             patch.setattr(subprocess, "Popen", lambda *unused, **more: Path("/nothing/is/there").read_text())
-        off, _ = child.verdict(start=start)
-    assert ("Traceback" in caplog.text) == start.startswith("raise") and not capfd.readouterr().err
-    assert off.keys() == set(PARTS) and all(text.startswith(f"it could not be tried: {why}") for text in off.values())
-    assert child.verdict() == ({}, 1)
+        assert child.verdict(does)[0].startswith(f"it could not be tried: {why}")
+    assert ("Traceback" in caplog.text) == does.startswith("raise") and not capfd.readouterr().err
+    assert child.verdict() == ("", 1)
 
 
 def test_a_damaged_verdict_is_ignored(child: Child, tmp_path: Path) -> None:
     """A load would fail, or switch on what was found to be wrong."""
-    assert child.verdict(OFF)[1] == 1
+    assert child.verdict(WRONG)[1] == 1
     (file,) = tmp_path.glob("trial-*.json")
-    for content in ("", "{", "[]", '{"off": 7}', '{"off": {"attention": 7}}', '{"off": {"no part": "x"}}'):
+    for content in ("", "{", "[]", '{"off": {}}', '{"why": 7}'):
         file.write_text(content)
-        assert child.verdict(OFF) == ({"attention": "it is wrong"}, 1)
+        assert child.verdict(WRONG) == ("it is wrong", 1)
 
 
 def test_another_driver_or_model_is_tried_anew(child: Child, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -173,20 +154,19 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def found(off: dict[str, str] | None = None) -> list[dict[str, Any]]:
-    """The lines of the other process, run here on the interpreter, but for what it is at."""
+def found() -> str:
+    """What the other process finds wrong, run here on the interpreter."""
     model = bare().model
     with fake_cuda(run_kernels=True):
-        request = json.loads(json.dumps(kernel_trial._request(model, PARTS)))
-        return [line for line in trial_process.trial({**request, "off": off or {}}) if "trying" not in line]
+        return trial_process.what_is_wrong(json.loads(json.dumps(kernel_trial._request(model))))
 
 
 def fail(*unused: Any, **more: Any) -> Any:
     raise RuntimeError("it fails")
 
 
-def nothing(query: Any, *unused: Any) -> Any:
-    return torch.zeros_like(query).transpose(1, 2)
+def nothing(*arguments: Any, attend: Any = decoder.attend) -> Any:
+    return torch.zeros_like(attend(*arguments))
 
 
 def without_noise(rows: Any, tokens: Any, keys: Any, temperature: float, pick: Any = sample.pick_rows) -> Any:
@@ -194,25 +174,22 @@ def without_noise(rows: Any, tokens: Any, keys: Any, temperature: float, pick: A
 
 
 FAULTY = [
-    (GpuLinear, "forward", fail, "linears", "RuntimeError: it fails"),
-    (attention, "attend_rows", nothing, "attention", "Qwen3ForCausalLM: a step of width 2 over 18 columns is wrong"),
-    (sample, "pick_rows", without_noise, "sampler", "of 8 tokens chosen at temperature 0.8"),
+    (GpuLinear, "normed", fail, "RuntimeError: it fails"),
+    (decoder, "attend", nothing, "Qwen3ForCausalLM: a step of width 2 over 18 columns is wrong"),
+    (sample, "pick_rows", without_noise, "of 8 tokens chosen at temperature 0.8"),
 ]
 
 
-@pytest.mark.parametrize(("owner", "name", "fault", "part", "why"), FAULTY, ids=["raises", "numbers", "tokens"])
-def test_a_part_that_is_wrong_is_found(
-    quick: None, monkeypatch: pytest.MonkeyPatch, owner, name, fault, part, why
-) -> None:
+@pytest.mark.parametrize(("owner", "name", "fault", "why"), FAULTY, ids=["raises", "numbers", "tokens"])
+def test_what_is_wrong_is_found(quick: None, monkeypatch: pytest.MonkeyPatch, owner, name, fault, why) -> None:
     """It would run in every race, in both lanes alike, so no verdict sees it: another model or other odds."""
     monkeypatch.setattr(owner, name, fault)
-    off, done = found({other: "" for other in PARTS if other != part})
-    assert off["off"] == part and off["why"].startswith(why) and done == {"done": True}
+    assert found().startswith(why)
 
 
 def test_right_kernels_pass(quick: None) -> None:
     """Nothing of Triton's would ever run."""
-    assert found() == [{"done": True}]
+    assert found() == ""
 
 
 def test_what_keeps_triton_from_running_is_named_with_its_remedy(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,16 +205,13 @@ def test_what_keeps_triton_from_running_is_named_with_its_remedy(quick: None, mo
         found()
 
 
-def test_a_lost_device_ends_the_process_and_no_memory_gives_up(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every part after it would be called wrong, and stay off for good."""
-    monkeypatch.setattr(GpuLinear, "forward", fail)
-    monkeypatch.setattr(CudaKernels, "synchronize", fail)
-    assert found() == [{"off": "linears", "why": "RuntimeError: it fails"}]
+def test_a_device_without_memory_is_no_verdict(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels would be called wrong, and stay off for good."""
 
     def full(*unused: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(GpuLinear, "forward", full)
+    monkeypatch.setattr(GpuLinear, "normed", full)
     with pytest.raises(torch.OutOfMemoryError):
         found()
 
@@ -245,19 +219,15 @@ def test_a_lost_device_ends_the_process_and_no_memory_gives_up(quick: None, monk
 # Both
 
 
-def test_a_load_tries_the_parts_apart_once_and_says_what_stays_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_tries_the_kernels_once_and_says_why_they_stay_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process would try another model than the one that is loaded, or its words be lost on the way."""
     model = fresh("qwen3", torch.bfloat16)
     monkeypatch.setattr(kernel_trial, "COMMAND", (sys.executable, "-m", "tests.helpers.pretended_trial"))
-    monkeypatch.setattr(preparing, "_check_faithful", lambda *unused: None)  # launches write nothing here
-    monkeypatch.setattr(preparing, "check_agreement", lambda unused: None)
     told: list[str] = []
     for is_first in (True, False):
         with fake_cuda(tries=True):
             told.clear()
             made = preparing.prepare(on_cuda(copy.deepcopy(model)), progress=lambda text, share: told.append(text))
-        assert made.kernels.off == {"attention": "it is wrong here"}
-        assert "linears: 13 Triton; attention: torch's; " in (says := made.kernels.runs(made.model)["sentence"])
-        both = "; no Triton attention: it is wrong here; no Triton decoder: it needs the Triton attention"
-        assert says.endswith(both)
+        says = "linears: 13 torch; attention: torch's; no Triton decoder: it is wrong here"
+        assert made.kernels.runs(made.model).endswith(says)
         assert is_first == any("once for this machine" in text for text in told)
