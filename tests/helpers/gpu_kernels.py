@@ -103,10 +103,10 @@ faithful.FAITHFUL_TOKENS, faithful.ROWS = 6, 4
 LINEARS = [  # n, k, act, bias, config
     (64, 128, None, False, Config(32, 64, 4, 3)),
     (70, 48, None, True, Config(32, 64, 4, 3)),
-    (33, 208, None, True, Config(16, 64, 2, 3, split_k=4)),
-    (96, 256, None, False, Config(32, 64, 4, 3, split_k=2)),
+    (33, 208, None, True, Config(16, 64, 2, 3)),
+    (96, 256, None, False, Config(32, 64, 4, 3)),
     (48, 144, "silu", False, Config(32, 64, 4, 3)),
-    (40, 288, "gelu_tanh", True, Config(16, 64, 2, 3, split_k=2)),
+    (40, 288, "gelu_tanh", True, Config(16, 64, 2, 3)),
     (24, 80, "silu", True, Config(16, 64, 2, 3)),
 ]
 

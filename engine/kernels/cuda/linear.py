@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .linear_kernel import linear_rows
 from .runtime import MOST_ROWS
-from .tiles import LEAST_BLOCK_N, Chip, tile_of
+from .tiles import num_sms, tile_of
 
 ACTIVATIONS = ("silu", "gelu_tanh")
 DTYPES = (torch.bfloat16, torch.float16)
@@ -36,26 +36,18 @@ class GpuLinear(nn.Linear):
     """Shares weight [N, K] and bias of `linear`; with act "silu" or "gelu_tanh" it is a gate and a value side by side
     (N = 2 I), and returns act(gate) * value. All sums are float32, and rounded once.
 
-    Every input must be contiguous, in the weight's dtype and aligned to 16 bytes. One call at a time: calls share the
-    counters of a split. Raises ValueError unless `reason_against` accepts it."""
+    Every input must be contiguous, in the weight's dtype and aligned to 16 bytes. `reason_against` must accept
+    the linear."""
 
     def __init__(self, linear: nn.Linear, act: str | None = None) -> None:
         nn.Module.__init__(self)
         weight = linear.weight
-        if act is not None and (act not in ACTIVATIONS or len(weight) % 2):
-            raise ValueError(
-                f"no activation {act!r} of {len(weight)} outputs; choose one of {', '.join(ACTIVATIONS)} and an "
-                "even number of outputs"
-            )
-        if why := reason_against(linear):
-            raise ValueError(why)
+        assert reason_against(linear) is None and (act is None or (act in ACTIVATIONS and len(weight) % 2 == 0))
         self.weight, self.bias, self.act = weight, linear.bias, act
         self.in_features = weight.shape[1]
         self.out_features = weight.shape[0] if act is None else weight.shape[0] // 2
         # For all numbers of rows: bits depend on it.
-        self.config = tile_of(self.out_features, self.in_features, act is not None, Chip.on(weight.device))
-        num_tiles = triton.cdiv(self.out_features, LEAST_BLOCK_N)
-        self.arrivals = nn.Buffer(torch.zeros(num_tiles, dtype=torch.int32, device=weight.device), persistent=False)
+        self.config = tile_of(self.out_features, self.in_features, act is not None, num_sms(weight.device))
 
     @property
     def shape(self) -> str:
@@ -87,9 +79,8 @@ class GpuLinear(nn.Linear):
         assert residual.shape == (len(x), self.out_features) and residual.dtype == x.dtype and _is_plain(residual)
         assert scale.shape == (self.out_features,) and scale.dtype == torch.float32 and _is_plain(scale)
         rows, scaled = torch.empty_like(residual), torch.empty_like(residual)
-        squares = torch.empty(
-            MOST_ROWS, triton.cdiv(self.out_features, self.config.block_n), dtype=torch.float32, device=x.device
-        )
+        num_programs = self.config.num_programs(self.out_features)
+        squares = torch.empty(MOST_ROWS, num_programs, dtype=torch.float32, device=x.device)
         self._launch(x, rows, residual=residual, scale=scale, scaled=scaled, squares=squares)
         return Added(rows, scaled, squares)
 
@@ -104,17 +95,12 @@ class GpuLinear(nn.Linear):
     def _launch(self, x: Tensor, out: Tensor, parts: Tensor | None = None, eps: float = 0.0, **added: Tensor) -> None:
         assert x.shape[1] == self.in_features and 0 < len(x) <= MOST_ROWS and x.dtype == self.weight.dtype
         assert _is_plain(x) and _is_plain(self.weight) and (self.bias is None or _is_plain(self.bias))
-        config, split = self.config, self.config.split_k
-        num_parts = 0 if parts is None else parts.shape[1]
-        sums = (split, MOST_ROWS, len(self.weight))
-        grid = (triton.cdiv(self.out_features, config.block_n), split)
-        linear_rows[grid](
+        config, num_parts = self.config, 0 if parts is None else parts.shape[1]
+        linear_rows[(config.num_programs(self.out_features),)](
             x=x, weight=self.weight, bias=self.bias, out=out,
             **(dict.fromkeys(("residual", "scale", "scaled", "squares")) | added), parts=parts,
-            partial=torch.empty(sums, dtype=torch.float32, device=x.device) if split > 1 else None,
-            arrivals=self.arrivals if split > 1 else None,
             num_rows=len(x), eps=eps, NUM=self.out_features, K=self.in_features, ACT=self.act, PARTS=num_parts,
-            PARTS_BLOCK=triton.next_power_of_2(num_parts) if num_parts else 0, SPLIT=split, BLOCK_N=config.block_n,
+            PARTS_BLOCK=triton.next_power_of_2(num_parts) if num_parts else 0, BLOCK_N=config.block_n,
             BLOCK_K=config.block_k, STAGES=config.num_stages, num_warps=config.num_warps,
         )  # fmt: skip
 

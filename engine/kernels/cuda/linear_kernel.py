@@ -53,8 +53,6 @@ def linear_rows(
     scaled,  # [num_rows, NUM]: out * scale
     squares,  # [16, programs] float32: sums over a program's outputs of out ** 2
     parts,  # [16, PARTS] float32: sums of the inputs' squares, or None for inputs that are not to be normed
-    partial,  # [SPLIT, 16, NUM or 2 * NUM] float32, or None if SPLIT is 1
-    arrivals,  # [programs] int32, zeros before and after; or None
     num_rows,
     eps,
     NUM: tl.constexpr,
@@ -62,19 +60,17 @@ def linear_rows(
     ACT: tl.constexpr,
     PARTS: tl.constexpr,
     PARTS_BLOCK: tl.constexpr,
-    SPLIT: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """One of the tiles of outputs, over one of SPLIT spans of the inputs. There are two sums, so that a multiplication
-    need not wait for the one before: gate and up, or those of the two halves of every block of inputs."""
-    SPAN: tl.constexpr = (K + SPLIT * BLOCK_K - 1) // (SPLIT * BLOCK_K) * BLOCK_K
+    """One of the tiles of outputs. There are two sums, so that a multiplication need not wait for the one before: gate
+    and up, or those of the two halves of every block of inputs."""
     EVEN_N: tl.constexpr = NUM % BLOCK_N == 0
-    EVEN_K: tl.constexpr = SPAN * SPLIT == K
+    EVEN_K: tl.constexpr = K % BLOCK_K == 0
     TAKEN: tl.constexpr = BLOCK_K // 2 if ACT is None else BLOCK_K  # inputs of one multiplication
 
-    tile, split = tl.program_id(0), tl.program_id(1)
+    tile = tl.program_id(0)
     rows = tl.arange(0, ROWS)
     outputs = tile * BLOCK_N + tl.arange(0, BLOCK_N)
     exists = (rows < num_rows)[:, None]
@@ -91,11 +87,11 @@ def linear_rows(
 
     first = tl.zeros((ROWS, BLOCK_N), tl.float32)
     second = tl.zeros_like(first)
-    inputs = split * SPAN + tl.arange(0, TAKEN)
+    inputs = tl.arange(0, TAKEN)
     second_weight = weight
     if ACT is not None:
         second_weight = weight + tl.full((), NUM, tl.int64) * K
-    for k in tl.range(0, SPAN, BLOCK_K, num_stages=STAGES):
+    for k in tl.range(0, K, BLOCK_K, num_stages=STAGES):
         for_first, for_second = k + inputs, k + BLOCK_K - TAKEN + inputs
         rows_first = load_rows(x, rows, for_first, num_rows, K, EVEN_K)
         rows_second = rows_first
@@ -108,49 +104,26 @@ def linear_rows(
     if ACT is None:
         first += second
 
-    is_last = True
-    if SPLIT > 1:
-        SUMS: tl.constexpr = NUM if ACT is None else 2 * NUM
-        places = rows[:, None] * SUMS + outputs[None, :]
-        tl.store(partial + split * ROWS * SUMS + places, first, mask=exists)
-        if ACT is not None:
-            tl.store(partial + split * ROWS * SUMS + places + NUM, second, mask=exists)
-        tl.debug_barrier()  # all threads must have written before one of them signals it
-        is_last = tl.atomic_add(arrivals + tile, 1, sem="acq_rel") == SPLIT - 1
-
-    if is_last:
-        if SPLIT > 1:
-            first = tl.load(partial + places, mask=exists, other=0.0, cache_modifier=".cg")
-            if ACT is not None:
-                second = tl.load(partial + places + NUM, mask=exists, other=0.0, cache_modifier=".cg")
-            for span in tl.static_range(1, SPLIT):
-                first += tl.load(partial + span * ROWS * SUMS + places, mask=exists, other=0.0, cache_modifier=".cg")
-                if ACT is not None:
-                    second += tl.load(
-                        partial + span * ROWS * SUMS + places + NUM, mask=exists, other=0.0, cache_modifier=".cg"
-                    )
-            tl.store(arrivals + tile, 0)
-
-        if parts is not None:
-            factor = tl.math.rsqrt(tl.sum(sums, axis=1) / K + eps)[:, None]
-            first = first * factor
-            second = second * factor
+    if parts is not None:
+        factor = tl.math.rsqrt(tl.sum(sums, axis=1) / K + eps)[:, None]
+        first = first * factor
+        second = second * factor
+    if bias is not None:
+        first += tl.load(bias + outputs, mask=outputs < NUM, other=0.0).to(tl.float32)[None, :]
+    if ACT is not None:
         if bias is not None:
-            first += tl.load(bias + outputs, mask=outputs < NUM, other=0.0).to(tl.float32)[None, :]
-        if ACT is not None:
-            if bias is not None:
-                second += tl.load(bias + NUM + outputs, mask=outputs < NUM, other=0.0).to(tl.float32)[None, :]
-            first = activated(first, second, ACT)
-        result = stored(first, out)
+            second += tl.load(bias + NUM + outputs, mask=outputs < NUM, other=0.0).to(tl.float32)[None, :]
+        first = activated(first, second, ACT)
+    result = stored(first, out)
 
-        at = rows[:, None] * NUM + outputs[None, :]
-        if residual is not None:
-            result = stored(result.to(tl.float32) + tl.load(residual + at, mask=exists, other=0.0).to(tl.float32), out)
-            exact = result.to(tl.float32)
-            tl.store(
-                scaled + at,
-                stored(exact * tl.load(scale + outputs, mask=outputs < NUM, other=0.0)[None, :], scaled),
-                mask=exists,
-            )
-            tl.store(squares + rows * tl.num_programs(0) + tile, tl.sum(exact * exact, axis=1), mask=rows < num_rows)
-        tl.store(out + at, result, mask=exists)
+    at = rows[:, None] * NUM + outputs[None, :]
+    if residual is not None:
+        result = stored(result.to(tl.float32) + tl.load(residual + at, mask=exists, other=0.0).to(tl.float32), out)
+        exact = result.to(tl.float32)
+        tl.store(
+            scaled + at,
+            stored(exact * tl.load(scale + outputs, mask=outputs < NUM, other=0.0)[None, :], scaled),
+            mask=exists,
+        )
+        tl.store(squares + rows * tl.num_programs(0) + tile, tl.sum(exact * exact, axis=1), mask=rows < num_rows)
+    tl.store(out + at, result, mask=exists)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.exactness.operators import same_bits
-from engine.kernels.cuda.linear import Added, GpuLinear
+from engine.kernels.cuda.linear import Added, GpuLinear, reason_against
 from engine.kernels.cuda.runtime import MOST_ROWS
 from tests.helpers.gpu_kernels import LINEARS, gpu_linear
 
@@ -39,15 +39,12 @@ def assert_near(found: Tensor, expected: Tensor, roundings: int = 1) -> None:
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
 @each_shape
 def test_right_numbers(shape: tuple, dtype: torch.dtype) -> None:
-    """A lost block of inputs or outputs, a bias or part of a split added twice or not at all, gates taken for values.
-    Twice: the counters of a split must be zeros again."""
+    """A lost block of inputs or outputs, a bias added twice or not at all, gates taken for values."""
     linear = gpu_linear(shape, dtype)
     x = random(2, 3, shape[1], dtype=dtype)
-    for _ in range(2):
-        found = linear(x)
-        assert found.shape == (2, 3, shape[0]) and found.dtype == dtype
-        assert_near(found, exact(linear, x))
-        assert not linear.arrivals.any()
+    found = linear(x)
+    assert found.shape == (2, 3, shape[0]) and found.dtype == dtype
+    assert_near(found, exact(linear, x))
 
 
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
@@ -96,12 +93,7 @@ def test_prefill_is_torchs() -> None:
         assert_near(linear(random(MOST_ROWS + 1, shape[1])), exact(linear, random(MOST_ROWS + 1, shape[1])), 4)
 
 
-@pytest.mark.parametrize(
-    "linear", [nn.Linear(64, 32), nn.Linear(56, 32).bfloat16(), nn.Linear(64, 33).bfloat16()], ids=str
-)
+@pytest.mark.parametrize("linear", [nn.Linear(64, 32), nn.Linear(56, 32).bfloat16()], ids=str)
 def test_refuses_what_it_cannot_do(linear: nn.Linear) -> None:
     """float32 would be cut to TF32, and rows of other lengths are not aligned."""
-    with pytest.raises(ValueError, match=r"a linear of|33 outputs"):
-        GpuLinear(linear, "silu")
-    with pytest.raises(ValueError, match="relu"):
-        GpuLinear(linear, "relu")
+    assert str(reason_against(linear)).startswith("a linear of 32 x ")
