@@ -3,7 +3,7 @@
 All state of a sequence is device tensors: the key and value buffers and one pointer n. A step of width W puts its rows
 at positions n .. n + W - 1, real tokens first, then padding. Rows past the real tokens are ignored and their cache
 entries overwritten by the next step. Nothing in Python changes inside a step, so it can be captured as a CUDA graph
-(`graphs.py`)."""
+(`kernels/cuda/graphs.py`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ..core.sampling.sampler import Sampler
 from ..layers.attention import caches
 from ..layers.delta_places import Places
 from .checksums import Checksums
-from .delta_rollback import Past
 from .forward import Buffers
 from .prepared import Prepared
 from .whole_step import DeviceStep, Forward, StepInput
@@ -42,8 +41,7 @@ class StaticTarget:
     length: S, columns of the static cache.
     widths: the widths that steps may have, from one exactness class if tokens are to be equal.
     hidden_layers: indices into transformers' `hidden_states` (0: embeddings) whose rows `extend` returns side by side.
-    reach: how many tokens beyond the widest step a rollback only moves the pointer, even with linear layers, at the
-        price of a state each; further back all tokens are computed again, with the same bits.
+    reach: how many tokens beyond the widest step a rollback can go with linear layers, at the price of a state each.
     pool: graph memory that the race shares.
     whole_steps: whether rules may be judged on the device (None: on CUDA only); see `verifier`.
     on_prefill: called before every chunk of a prefill but the first with the share done; may raise to give up.
@@ -69,7 +67,7 @@ class StaticTarget:
         self.widths, self.hidden_layers = tuple(sorted(set(widths))), tuple(hidden_layers)
         self.length, self._on_prefill = 0, on_prefill
         self.kv = caches(prepared.shape, length, num_states, prepared.dtype, device)
-        self._past = None if prepared.shape.linear is None else Past(num_states)
+        self._oldest = self._newest = 0  # the tokens after which linear layers' states are kept
         kernels = prepared.kernels
         self._input = StepInput(max(self.widths), kernels)
         columns, num_features = (
@@ -130,8 +128,8 @@ class StaticTarget:
     def stepped(self, token_ids: Sequence[int], width: int) -> None:
         """Record a step of that width at the end, with these tokens and padding."""
         self._num_rows = len(token_ids)
-        if self._past is not None:
-            self._past.stepped(token_ids, width)
+        self._newest = self.length + width
+        self._oldest = max(self._oldest, self._newest - self._buffers.num_states + 1)
         self._point(self.length + len(token_ids))
 
     def verifier(self, accept: AcceptRule) -> Verify | None:
@@ -171,9 +169,8 @@ class StaticTarget:
             _, rows = self._buffers.forward(
                 torch.tensor([list(chunk)], dtype=torch.long, device=self.prepared.device), False
             )
-            if self._past is not None:
-                self._past.prefilled(chunk)
             self._point(self.length + len(chunk))
+            self._oldest = self._newest = self.length
             if rows is not None:
                 hidden.append(rows)
         no_logits = torch.empty(0, self.vocab_size, dtype=self.prepared.dtype, device=self.prepared.device)
@@ -187,32 +184,22 @@ class StaticTarget:
         """Move the pointer back to `length` tokens; what lies behind it stays in the buffers, masked, until
         overwritten.
 
-        Linear layers keep the states of the last step's tokens, and of `reach` before it. Further back all tokens up to
-        `length` go in again as they did, prefills and steps of the same widths; raises UsageError if a jump left them
-        unknown."""
+        Linear layers keep the states of the last step's tokens, and of `reach` before it: raises UsageError further
+        back."""
         assert 0 <= length <= self.length, f"cannot roll back from {self.length} to {length}"
-        if self._past is not None and not self._past.holds(length):
-            self._put_again(length, self._past)
-        self.jump(length)
-
-    @torch.inference_mode()
-    def _put_again(self, length: int, past: Past) -> None:
-        puts = past.until(length)
-        if puts is None:
+        if length and length < self._oldest and self.prepared.shape.linear is not None:
             raise UsageError(
-                f"this sequence cannot go back to {length} tokens: its model has linear layers, whose states are "
-                f"kept from token {past.oldest} on, and what came before is not known"
+                f"this sequence cannot go back to {length} tokens: its model has linear layers, whose states are kept "
+                f"from token {self._oldest} on"
             )
-        self.jump(0)
-        for put in puts:
-            self.extend(put.token_ids, 1 if put.width else 0, put.width or None)
+        self.jump(length)
 
     def jump(self, length: int) -> None:
         """Put the pointer anywhere, over whatever the buffers hold: for probes and timings, which bring their own
         context. Within the last step it is a rollback, and 0 is the empty sequence."""
         assert 0 <= length <= self.cache_length
-        if self._past is not None:
-            self._past.moved(length)
+        if not (length and self._oldest <= length <= self._newest):  # what lies there counts as the state
+            self._oldest = self._newest = length
         self._point(length)
 
     def _point(self, length: int) -> None:

@@ -208,10 +208,24 @@ class TorchRace:
         """Compute the row at `position` again in both lanes, as they did, and measure how close the choice was."""
         rows, widths = [], (width_at(a.steps, position), width_at(b.steps, position))
         for lane, width in zip((a, b), widths, strict=True):
-            last = [self.prompt.token_ids[-1], *(t for step in lane.steps for t in step.token_ids)][position]
-            lane.target.rollback(len(self.prompt.token_ids) - 1 + position)
-            logits, _ = lane.target.extend([last], 1, width=width)
+            tokens_in = [self.prompt.token_ids[-1], *(t for step in lane.steps for t in step.token_ids)]
+            self._go_back(lane, position, tokens_in)
+            logits, _ = lane.target.extend([tokens_in[position]], 1, width=width)
             rows.append(logits[0].clone())
         first, second = (self.loaded.tokenizer.decode([t]) for t in tokens)
         closeness = explain(self.sampler, rows[0], rows[1], position, tokens)
         return Difference(position, tokens, (first, second), widths, *closeness)
+
+    def _go_back(self, lane: Lane, position: int, tokens_in: Sequence[int]) -> None:
+        """Take a lane's target back to the row at `position`. tokens_in: of all rows that were kept. Linear layers keep
+        the last step's states alone, so they read all of it again, in steps of the same widths."""
+        target, prompt_ids = lane.target, self.prompt.token_ids
+        if self.prepared.shape.linear is None:
+            target.rollback(len(prompt_ids) - 1 + position)
+            return
+        target.jump(0)
+        target.extend(prompt_ids[:-1], 0)
+        for step in lane.steps:
+            if step.position < position:
+                stop = min(position, step.position + len(step.token_ids))
+                target.extend(tokens_in[step.position : stop], 1, step.width)
