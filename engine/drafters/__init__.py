@@ -62,7 +62,6 @@ class DrafterContext:
     keep_logits: bool = False
     auto_k: bool = False
     pool: Any = None
-    graphs: bool = True
 
 
 @dataclass(frozen=True)

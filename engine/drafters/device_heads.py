@@ -4,7 +4,7 @@ row by row. Tests run them by direct calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -71,10 +71,6 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
     def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
         super().__init__(head, context)
         self._known, self._first = _place(context), _place(context)
-        self._whole_chain = self._fixed(self._whole_chain_step)
-
-    def _calls(self) -> Iterable[Callable[[], Any]]:
-        return *super()._calls(), self._whole_chain
 
     def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
         (node,), end = nodes, self._num_tokens - 1
@@ -91,9 +87,6 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
         return row
 
     def _follow_all(self, k: int) -> None:
-        if k == self.max_k:
-            self._whole_chain()
-            return
         for place in range(1, k):
             self._pointer.copy_(self._first + place)
             self._chain()
@@ -110,13 +103,6 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
         row = super()._chain_step()
         self._feed(row)
         return row
-
-    def _whole_chain_step(self) -> Tensor:
-        """A whole chain except its first token."""
-        for place in range(1, self.max_k):
-            self._pointer.copy_(self._first + place)
-            self._chain_step()
-        return self._token
 
     def _feed(self, row: Tensor) -> None:
         self._token.copy_(self._pick_on_device(row[None], self._pointer - self._first, self._first + 2)[None])

@@ -83,7 +83,6 @@ class HeadDrafter(BranchingDrafter):
         token_bytes = sum(side[:, :, :1].nbytes for side in (*self.buffers.keys, *self.buffers.values))
         self.memory = Memory(own_bytes(head, context.loaded.model), token_bytes)
         self._device, self._kernels, self._pool = prepared.device, prepared.kernels, pool
-        self._graphs = context.graphs
         self._ids = self.buffers.token_ids.numpy() if self._kernels.on_host else None
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
         self._tip: Node | None = None  # the node that was expanded last
@@ -211,8 +210,6 @@ class HeadDrafter(BranchingDrafter):
     def _fixed(self, method: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
         """A method of this drafter as a call that may be a captured graph."""
         call = weak_call(method, *arguments)
-        if not self._graphs:
-            return call
         return self._kernels.fixed(call, self._pool, f"the draft of {type(self.head).__name__}")
 
     def _fixed_by_rows(self, method: Callable[[int], Any]) -> dict[int, Callable[[], Any]]:

@@ -81,11 +81,13 @@ class LoadedModel:
         return self.attached("prepared", lambda: prepare(self.model, int8=self.info.dtype == INT8, progress=progress))
 
     def step_down(self, why: str) -> bool:
-        """Run this model one rung down from now on, because of `why` (see `Kernels.lower`). Nothing that was set up
-        over `prepared` before may be used any more. Returns False on the lowest rung; raises RaceError if the device is
-        lost."""
+        """Run this model and those of its drafters one rung down from now on, because of `why` (see `Kernels.lower`).
+        Nothing that was set up over `prepared` before may be used any more. Returns False if this one is on the lowest
+        rung; raises RaceError if the device is lost."""
         from ..runner.prepare import lowered
 
+        for companion in self.companions:
+            companion.step_down(why)
         if (lower := lowered(self.prepared, why)) is None:
             return False
         self._attached["prepared"] = lower
@@ -95,15 +97,6 @@ class LoadedModel:
     def companions(self) -> list[LoadedModel]:
         """The models loaded for this one's drafters."""
         return [model for model in self._attached.values() if isinstance(model, LoadedModel)]
-
-    def note_failure(self, why: str) -> None:
-        """Note that this model's kernels failed, while other sequences of it must continue until their race is over."""
-        self._attached["failure"] = why
-
-    def step_down_if_failed(self) -> None:
-        """`step_down` if a failure was noted. Call it before anything new is set up."""
-        if why := self._attached.pop("failure", ""):
-            self.step_down(why)
 
     def attached(self, key: Any, make: Callable[[], Any]) -> Any:
         """The result of the first `make()` under that key: something that belongs to this model and serves every

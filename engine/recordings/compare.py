@@ -27,15 +27,14 @@ def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
 
     A lane at the fastest width counts only if that was the same width both times, since another width rounds
     differently. A lane of older files that sampled by rejection at k auto does not count: timing chose its draws.
-    A lane that recorded no token is not compared: its `same_tokens` is None.
-    A plain lane that did not fit into memory here is left out. `rows_*` is None without checksums. `speedups` are those
-    of speculative lanes, None if unknown; `speed`, also part of the sentence, is what they say about the recorded
-    times, "" without any."""
-    spec, names = recorded.spec, {lane.name for lane in here.spec.lanes}
-    ran = [lane for lane in spec.lanes if lane.name in names]
+    A lane that recorded no token is not compared: its `same_tokens` is None. `rows_*` is None without checksums.
+    `speedups` are those of speculative lanes, None if unknown; `speed`, also part of the sentence, is what they say
+    about the recorded times, "" without any."""
+    spec = recorded.spec
     same_plain_width = recorded["widths"]["plain_width"] == here["widths"]["plain_width"]
-    excused = {lane.name: why for lane in ran if (why := _excuse(lane, spec.params.temperature, same_plain_width))}
-    lanes = {lane.name: _compare_lane(recorded, here, lane, lane.name not in excused) for lane in ran}
+    whys = {lane.name: _excuse(lane, spec.params.temperature, same_plain_width) for lane in spec.lanes}
+    excused = {name: why for name, why in whys.items() if why}
+    lanes = {lane.name: _compare_lane(recorded, here, lane, lane.name not in excused) for lane in spec.lanes}
     counted = [lane["same_tokens"] for lane in lanes.values() if lane["counts"]]
     digests = recorded["model"]["digest"], here["model"]["digest"]
     then, now = (race_speedups(race.events, here.spec.lanes) for race in (recorded, here))
@@ -50,10 +49,8 @@ def compare(recorded: Recording, here: Recording) -> dict[str, Any]:
         "speed": _speed(recorded, here, speedups),
     }
     same_kernels = recorded["versions"].get("kernels") == here["versions"].get("kernels")
-    missing = [lane.name for lane in spec.lanes if lane not in ran]
-    left_out = f"; there was no memory for {_listed(missing)} here" if missing else ""
     speed = f"; {result['speed']}" if result["same_tokens"] and result["speed"] else ""
-    return {**result, "sentence": _sentence(result, excused, same_kernels) + speed + left_out}
+    return {**result, "sentence": _sentence(result, excused, same_kernels) + speed}
 
 
 def _excuse(lane: LaneSpec, temperature: float, same_plain_width: bool) -> tuple[str, str] | None:

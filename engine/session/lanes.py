@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ import torch
 
 from ..analysis.same import State
 from ..core.decode import decode
-from ..core.errors import UsageError, words
+from ..core.errors import CaptureError, UsageError, words
 from ..core.events import Event, Failed, Finished, Prompt, Step
 from ..core.interfaces import AcceptRule, Drafter
 from ..core.sampling.accept import Coupled, distribution_rule, drafters_sampler
@@ -123,11 +122,8 @@ def rule_of(order: Order, spec: LaneSpec) -> AcceptRule:
 
 
 def build_drafter(order: Order, widths: Widths, spec: LaneSpec) -> Drafter:
-    """A lane's drafter, without the choice of how much to draft that `sized` adds.
-
-    A head that cannot be captured drafts without graphs. A draft model whose kernels fail goes down a rung before the
-    next race, not at once: another lane of this one may use it."""
-    accept, kernels = rule_of(order, spec), order.prepared.kernels
+    """A lane's drafter, without the choice of how much to draft that `sized` adds."""
+    accept = rule_of(order, spec)
     context = DrafterContext(
         loaded=order.loaded,
         params=order.spec.params,
@@ -141,28 +137,13 @@ def build_drafter(order: Order, widths: Widths, spec: LaneSpec) -> Drafter:
         auto_k=isinstance(spec.k, str),
         pool=order.pool,
     )
-    try:
-        return make(spec.drafter, context)
-    except Exception as error:
-        if fault_of(error, kernels) != "kernels":
-            raise
-        why = words(error)
-        if models := [model for model in order.loaded.companions if model.info.name in spec.drafter]:
-            for model in models:
-                model.note_failure(why)
-            raise
-        log.warning("a drafter could not be made; once more without graphs", exc_info=True)
-    check_device(kernels)
-    gc.collect()  # the error's frames may hold what was made of the drafter
-    drafter = make(spec.drafter, replace(context, graphs=False))
-    order.notes.append(f"lane {spec.name} drafts without graphs: {why}")
-    return drafter
+    return make(spec.drafter, context)
 
 
 def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
     """A lane, not warmed up yet; its spec may have another k than asked for, which its drafter can draft. Raises what
-    was raised where memory ran out, and UsageError for a drafter that cannot be used, if no other lane drafts; anything
-    else that a drafter fails at becomes the lane's `failure`."""
+    was raised where memory ran out or a capture failed, and UsageError for a drafter that cannot be used, if no other
+    lane drafts; anything else that a drafter fails at becomes the lane's `failure`."""
     accept, failure = rule_of(order, spec), ""
     try:
         drafter = build_drafter(order, widths, spec)
@@ -178,7 +159,7 @@ def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
             raise
         drafter, failure = NoDrafter(), str(error)
     except Exception as error:
-        if fault_of(error, order.prepared.kernels) == "memory":
+        if isinstance(error, CaptureError) or fault_of(error, order.prepared.kernels) == "memory":
             raise
         check_device(order.prepared.kernels)
         log.warning("the drafter of lane %s could not be made", spec.name, exc_info=True)

@@ -24,7 +24,7 @@ import torch
 from ..core.errors import UsageError, words
 from ..core.events import Prompt
 from ..core.sampling.sampler import Sampler
-from ..core.spec import AUTO, BASELINE, MAX_K, PLAIN, LaneSpec, RaceSpec
+from ..core.spec import AUTO, MAX_K, PLAIN, LaneSpec, RaceSpec
 from ..drafters import cache_bytes, most_drafts
 from ..exactness.probe import probe_cached
 from ..exactness.widths import candidates, plan
@@ -52,7 +52,7 @@ _pools: WeakSet[Any] = WeakSet()  # the graphs' memory of all races that still e
 @dataclass(frozen=True)
 class Ready:
     """A race that can start. needed: the bytes that it takes at least, weights not counted. roofline: the figures of a
-    plain step, or None. dice: see `candidates.dice_of`."""
+    plain step, or None. dice: see `likely_tokens.dice_of`."""
 
     order: Order
     needed: int
@@ -65,8 +65,8 @@ class Ready:
 def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progress = silent, room: int = 0) -> Ready:
     """Probe and choose the widths, then build and warm every lane. room: tokens that the caches should hold.
 
-    Where a kernel or a capture fails, once more with the model one rung down, which later races keep. Where memory runs
-    out, once more without `room`, then without a plain lane.
+    Where a kernel or a capture fails, once more with the models one rung down, which later races keep. Where memory
+    runs out, once more without `room`.
 
     Raises UsageError for what cannot be raced and RaceError where no attempt succeeds."""
     check_fits(loaded.prepared, spec, prompt)
@@ -78,8 +78,6 @@ def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progre
             gc.collect()  # the error's frames may hold what was made
             loaded.prepared.kernels.give_back_memory()
         try:
-            for companion in loaded.companions:
-                companion.step_down_if_failed()
             kernels = loaded.prepared.kernels
             spec = within_limits(loaded, spec, progress, limits)
             sampler = Sampler(spec.params, loaded.prepared.vocab_size, kernels)
@@ -97,9 +95,6 @@ def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progre
                 raise ending(fault, why, loaded.prepared.kernels, needed)
         elif room:
             room = 0
-        elif spec.named(PLAIN) and spec.named(BASELINE):
-            spec = replace(spec, lanes=tuple(lane for lane in spec.lanes if lane.role != PLAIN))
-            notes.append("no plain lane: there was no memory for it")
         elif fault in tried:
             raise ending(fault, why, loaded.prepared.kernels, needed)
         tried.add(fault)

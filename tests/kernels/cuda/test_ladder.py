@@ -16,7 +16,6 @@ from engine.cache import ENVIRONMENT_VARIABLE
 from engine.core.errors import RaceError
 from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.graphs import FixedCall
-from engine.kernels.cuda.kernels import GRAPHS
 from engine.loading.loading import LoadedModel
 from engine.runner import kernel_trial
 from engine.runner import prepare as preparing
@@ -30,7 +29,6 @@ from tests.helpers.tiny import TRAINED
 DRAFT = TRAINED.parent / "draft"
 pytestmark = pytest.mark.usefixtures("quick")
 NO_GRAPHS = "; no CUDA graphs: "
-NO_PLAIN = "; no plain lane: there was no memory for it"
 GONE = "the device says no"
 ALWAYS = range(10**6)
 
@@ -52,24 +50,17 @@ def no_memory() -> Exception:
 
 
 @pytest.mark.parametrize("where", [(target_module, "caches"), (FixedCall, "_capture")], ids=["set-up", "capture"])
-def test_where_memory_runs_out_there_is_no_plain_lane_or_no_race(where, monkeypatch):
-    """A race that is a little too large would end as a fault of this program, or every later one would."""
+def test_where_memory_runs_out_there_is_no_race(where, monkeypatch):
+    """A race that is too large would end as a fault of this program, or every later one would."""
     with fake_cuda():
         loaded = on_device()
-        tokens = outcome(race_of(loaded, plain=True))["baseline"]
-        with monkeypatch.context() as patch:
-            fail_at(patch, *where, no_memory(), [2])
-            race = race_of(loaded, plain=True)
-            assert outcome(race) == {"baseline": tokens, "drafted": tokens}
-            assert [lane["name"] for lane in race.header()["spec"]["lanes"]] == ["baseline", "drafted"]
-            assert runs(race).endswith(NO_PLAIN)
+        assert loaded.prepared
         with monkeypatch.context() as patch:
             fail_at(patch, *where, no_memory(), ALWAYS)
             with pytest.raises(RaceError, match=r"needs at least .* GB .* GB are free; choose fewer new tokens"):
                 race_of(loaded, plain=True)
         race = race_of(loaded, plain=True)
-        assert set(outcome(race)) == {"plain", "baseline", "drafted"} and NO_PLAIN not in runs(race)
-        assert NO_GRAPHS not in runs(race)
+        assert set(outcome(race)) == {"plain", "baseline", "drafted"} and NO_GRAPHS not in runs(race)
 
 
 def test_what_fails_in_a_step_ends_the_race_and_the_next_one_runs(monkeypatch):
@@ -149,8 +140,9 @@ def test_a_drafter_that_cannot_be_made_ends_its_lane_alone(monkeypatch):
         assert outcome(race_of(loaded))["drafted"] == tokens
 
 
-def refuse_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on no drafter's call can be captured."""
+@pytest.mark.parametrize("kind", ["eagle3", "draft_model"])
+def test_a_draft_that_cannot_be_captured_takes_all_models_a_rung_down(kind, monkeypatch):
+    """The lane that the race is about would fail in every race."""
     capture = FixedCall._capture
 
     def refused(self: FixedCall[Any]) -> Any:
@@ -159,31 +151,13 @@ def refuse_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
         return capture(self)
 
     monkeypatch.setattr(FixedCall, "_capture", refused)
-
-
-@pytest.mark.parametrize("kind", ["eagle3", "dflash"])
-def test_a_head_that_cannot_be_captured_drafts_without_graphs(kind, monkeypatch):
-    """The lane that the race is about would fail where only its graphs do, or the target lose its own."""
-    refuse_drafts(monkeypatch)
-    with fake_cuda():
-        race = race_of(on_device(), LANES[kind])
-        found = outcome(race)
-        assert found["baseline"] == found["drafted"] and NO_GRAPHS not in runs(race)
-        assert "; lane drafted drafts without graphs: the draft of " in runs(race)
-
-
-def test_a_draft_model_whose_kernels_fail_goes_down_a_rung_before_the_next_race(monkeypatch):
-    """Its lane would fail in every race; or another lane's graphs over the same model lose what they read."""
-    refuse_drafts(monkeypatch)
     with fake_cuda():
         loaded, draft = on_device(), on_device(DRAFT)
         draft = replace(draft, info=replace(draft.info, name=str(DRAFT)))
         loaded.attached(("companion", str(DRAFT)), lambda: draft)
-        found = outcome(race_of(loaded, LANES["draft_model"]))
-        assert len(found["baseline"]) == 4 and "could not be captured" in found["drafted"]
-        race = race_of(loaded, LANES["draft_model"])
+        race = race_of(loaded, LANES[kind])
         found = outcome(race)
-        assert found["baseline"] == found["drafted"] and NO_GRAPHS not in runs(race)
+        assert found["baseline"] == found["drafted"] and NO_GRAPHS in runs(race)
         assert draft.prepared.kernels.lower("") is None, "it is on the lowest rung"
 
 
@@ -217,19 +191,15 @@ def spoilt(self: FixedCall) -> Any:
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        (None, f"{GRAPHS} is 0"),
         (("_capture", refuse), "could not be captured as a CUDA graph: RuntimeError: CUDA error: operation not"),
         (("__call__", spoilt), "rows have other bits than when run eagerly"),
     ],
-    ids=["switched off", "refused", "other bits"],
+    ids=["refused", "other bits"],
 )
 def test_a_model_without_graphs_runs_eagerly_and_says_why(fault, why, monkeypatch, tmp_path):
     """Every race would end before its first token, or write what no eager step writes, and nobody would know why."""
     kernels_are_tried(monkeypatch, tmp_path)
-    if fault is None:
-        monkeypatch.setenv(GRAPHS, "0")
-    else:
-        monkeypatch.setattr(FixedCall, *fault)
+    monkeypatch.setattr(FixedCall, *fault)
     with fake_cuda(tries=True):  # where nothing can be captured, nothing has to be tried
         loaded = on_device()
         for _ in range(2):
