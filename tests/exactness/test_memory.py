@@ -115,16 +115,9 @@ def test_widths_asked_for_one_after_the_other_are_judged_as_together(monkeypatch
 
 DAMAGE = {
     "cut short": lambda text, value: text[: len(text) // 2],
-    "empty": lambda text, value: "",
-    "a list": lambda text, value: "[]",
-    "another object": lambda text, value: "{}",
     "no classes": lambda text, value: json.dumps({k: v for k, v in value.items() if k != "classes"}),
-    "classes of null": lambda text, value: json.dumps({**value, "classes": None}),
     "classes of words": lambda text, value: json.dumps({**value, "classes": [["one"]]}),
-    "classes of text": lambda text, value: json.dumps({**value, "classes": "124"}),
-    "classes of fractions": lambda text, value: json.dumps({**value, "classes": [[1.5, 2, 4]]}),
     "a width missing": lambda text, value: json.dumps({**value, "classes": [[1, 2]], "unstable": []}),
-    "a width too many": lambda text, value: json.dumps({**value, "classes": [[1, 2, 4, 8]], "unstable": []}),
     "a width twice": lambda text, value: json.dumps({**value, "classes": [[1, 2, 4]], "unstable": [4]}),
     "another machine's": lambda text, value: json.dumps(
         {**value, "fingerprint": {**value["fingerprint"], "threads": 77}}

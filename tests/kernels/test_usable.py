@@ -12,18 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.jobs.loader import ModelStatus
 from app.page.sentences import model_line
-from engine.cli import main as cli
 from engine.core.errors import UsageError
 from engine.kernels import devices, usable
 from engine.kernels.devices import device_named
 from engine.kernels.usable import GPU_TOOL, Gpu, ask_tool, has_code, unusable, why_unused, without_code
 from tests.helpers import ROOT
-from tests.helpers.tiny import TRAINED
 
 H100, T4, V100 = ("NVIDIA H100 80GB HBM3", (9, 0)), ("Tesla T4", (7, 5)), ("Tesla V100-SXM2-16GB", (7, 0))
 RTX_5090, K80 = ("NVIDIA GeForce RTX 5090", (12, 0)), ("Tesla K80", (3, 7))
@@ -112,17 +108,6 @@ def test_which_chips_a_build_has_code_for(capability, archs, runs) -> None:
     assert has_code(archs, capability) is runs
 
 
-chips = st.tuples(st.integers(5, 13), st.integers(0, 9))
-
-
-@given(chips, chips)
-def test_machine_code_stays_within_a_generation_and_ptx_goes_on(own: tuple[int, int], chip: tuple[int, int]) -> None:
-    """The rules of CUDA's binary compatibility, for chips that nobody has seen yet."""
-    number = f"{own[0]}{own[1]}"
-    assert has_code([f"sm_{number}"], chip) is (own[0] == chip[0] and own[1] <= chip[1])
-    assert has_code([f"compute_{number}"], chip) is (own <= chip)
-
-
 OLD, NOT_READY = f"echo '{H100_OLD_DRIVER}'", "Error 802: system not yet initialized"
 MISMATCH, FAILED = "Driver/library version mismatch", "NVIDIA-SMI has failed because it could not talk to the driver."
 
@@ -194,17 +179,3 @@ def test_the_page_shows_the_cause_and_sets_the_command_apart() -> None:
     assert "its driver is 535.104.05" in line and ">pip install torch==" in line
     assert "page-device" not in model_line(ModelStatus("a model", "ready", ""))
     assert "<b>" not in model_line(ModelStatus("a model", "ready", "", note="<b>, run: <b>"))
-
-
-def test_the_command_line_says_it(tool, monkeypatch, capsys) -> None:
-    """It said nothing at all, and the header of a race names a device that nobody reads."""
-    tool(f"echo '{H100_OLD_DRIVER}'")
-    devices._warn.cache_clear()
-    monkeypatch.setattr(logging.root, "handlers", [])  # pytest's, without which warnings are written as they are
-    assert cli.main(["load", "--target", str(TRAINED), "--dtype", "float32"]) == 0
-    out, err = capsys.readouterr()
-    if torch.cuda.is_available():
-        assert "is not used" not in err
-    else:
-        assert err.startswith("NVIDIA H100 80GB HBM3 is not used: ") and "pip install torch==" in err
-        assert "is not used" not in out

@@ -102,7 +102,7 @@ INLINE __m512 logarithm(__m512 x) {
     return _mm512_fmadd_ps(n, all(0.693147181f), _mm512_mul_ps(sum, s));
 }
 
-/* `uniform` of sampler.py, bit for bit. */
+/* `uniform` of noise.py, bit for bit. */
 INLINE __m512 uniform(__m512i tokens, uint64_t key) {
     __m512i x = mixed(_mm512_add_epi32(mixed(_mm512_xor_si512(tokens, _mm512_set1_epi32((int)(uint32_t)key))),
         _mm512_set1_epi32((int)(key >> 32))));
@@ -111,7 +111,7 @@ INLINE __m512 uniform(__m512i tokens, uint64_t key) {
     return _mm512_min_ps(_mm512_mul_ps(_mm512_add_ps(u, all(0.5f)), all(0x1p-32f)), all(1 - 0x1p-24f));
 }
 
-/* `gumbel` of sampler.py but for rounding: -log(-log1p(-u)). */
+/* `gumbel` of noise.py but for rounding: -log(-log1p(-u)). */
 INLINE __m512 gumbel(__m512 u) {
     __m512 w = _mm512_sub_ps(all(1.0f), u), lost = _mm512_sub_ps(all(1.0f), w), none = _mm512_setzero_ps();
     __m512 l = _mm512_mask_div_ps(u, _mm512_cmp_ps_mask(lost, none, _CMP_NEQ_UQ),

@@ -1,4 +1,4 @@
-/* What `sampler.py` makes noise of: whole numbers, bit for bit. For AVX-512. */
+/* What `noise.py` makes noise of: whole numbers, bit for bit. For AVX-512. */
 #pragma once
 #include "vectors.h"
 
@@ -9,7 +9,7 @@ static uint64_t splitmix64(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-/* `_mix` of sampler.py. */
+/* `_mix` of noise.py. */
 INLINE __m512i mixed(__m512i x) {
     x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
     x = _mm512_mullo_epi32(x, _mm512_set1_epi32(0x7feb352d));

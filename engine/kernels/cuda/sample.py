@@ -15,7 +15,7 @@ NOT_NUMBERS = tl.constexpr(-1)
 
 @triton.jit
 def _mixed(x):
-    """The 32-bit avalanche of sampler.py, on uint32."""
+    """The 32-bit avalanche of noise.py, on uint32."""
     x = x ^ (x >> 16)
     x = x * tl.full([], 0x7FEB352D, tl.uint32)
     x = x ^ (x >> 15)

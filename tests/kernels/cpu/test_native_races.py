@@ -11,7 +11,6 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.exactness.probe import probe
 from engine.kernels.cpu.decoder import NativeDecoder, reason_against_decoder
 from engine.layers.decoder import FusedDecoder
 from engine.loading.loading import load
@@ -19,21 +18,11 @@ from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from engine.session import TorchRace
 from engine.text import encode_prompt
-from tests.helpers.native_kernels import CONFIGS, made, needs_byte_kernels, needs_kernels, prepared
-from tests.helpers.tiny import TORCH, TRAINED, build, changed, random_ids, threads
+from tests.helpers.native_kernels import CONFIGS, made, needs_byte_kernels, needs_kernels
+from tests.helpers.tiny import TORCH, TRAINED, build, changed, random_ids
 from tests.helpers.trained import PROMPTS
 
 pytestmark = needs_kernels
-
-
-@pytest.mark.parametrize("int8", [False, pytest.param(True, marks=needs_byte_kernels)])
-@pytest.mark.parametrize("name", ["gemma3", "qwen2"])
-def test_all_widths_from_1_on_are_one_class(name, int8, few_rows):
-    """The plain lane would be another class than the exact ones, and exactness cost what a wider step does."""
-    for num_threads in (1, 2):
-        with threads(num_threads):
-            target = StaticTarget(prepared(name, int8=int8), 256, (1, 2, 3, 8, 16))
-            assert probe(target).classes == ((1, 2, 3, 8, 16),)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("int8", marks=needs_byte_kernels)])

@@ -1,19 +1,13 @@
-"""Whole models on the Triton kernels, in Triton's interpreter: the same model as transformers', and the same tokens
-whatever is drafted."""
+"""Whole models on the Triton kernels, in Triton's interpreter: the same model as transformers'."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 import torch
 
-from engine.core.events import Step
-from engine.core.spec import SamplingParams
 from engine.runner.target import StaticTarget
-from tests.helpers.fakes import Empty, Oracle, Random
 from tests.helpers.gpu_models import CHANGES, fresh, prepared
-from tests.helpers.tiny import LENGTH, WINDOW, lane, random_ids
+from tests.helpers.tiny import LENGTH, WINDOW, random_ids
 
 HIDDEN = (0, 1)
 
@@ -34,27 +28,3 @@ def test_a_model_on_the_kernels_is_the_same_model(name: str) -> None:
     for ours, right, theirs in zip(map(torch.cat, zip(*steps, strict=True)), *found, strict=True):
         right, theirs = right[num_prefill:], theirs[num_prefill:]
         assert float((ours - right).abs().mean()) < 2 * float((theirs - right).abs().mean())
-
-
-def test_whole_steps_on_the_kernels_write_the_same_tokens_whatever_is_drafted() -> None:
-    """The lanes of a race on CUDA, chosen tokens and accepted counts included, would part; or a lane whose kernels are
-    torch's would be another race."""
-    params = SamplingParams(temperature=0.8, seed=5, max_new_tokens=3)
-    prompt = random_ids(6, prepared("qwen3").vocab_size, 1)
-
-    def written_by(drafter: Any, width: int, k: int, whole: bool) -> tuple[list[int], list[int]]:
-        target = StaticTarget(prepared("qwen3"), LENGTH, (width,), whole_steps=whole)
-        steps = [
-            event
-            for event in lane(prepared("qwen3"), drafter, prompt, (width,), params, k, target=target)
-            if isinstance(event, Step)
-        ]
-        return [token for step in steps for token in step.token_ids], [row for step in steps for row in step.checksums]
-
-    tokens, rows = written_by(Empty(), 1, 0, True)
-    assert (
-        (tokens, rows)
-        == written_by(Random(3, tokens, prepared("qwen3").vocab_size), 3, 2, True)
-        == written_by(Oracle(tokens), 4, 3, True)
-    )
-    assert (tokens, rows) == written_by(Empty(), 1, 0, False)
