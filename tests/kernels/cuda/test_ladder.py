@@ -225,12 +225,16 @@ def test_a_device_lost_to_a_kernel_is_named_and_a_restart_goes_on_without_it(mon
     def lost(*unused: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(preparing, "_check_faithful", lambda *unused: None)
-    monkeypatch.setattr(preparing, "check_agreement", lost)
-    with fake_cuda(), monkeypatch.context() as patch:
+    def loses_it(unused: Any) -> None:
         patch.setattr(torch.cuda, "synchronize", lost)
+        lost()
+
+    monkeypatch.setattr(preparing, "_check_faithful", lambda *unused: None)
+    monkeypatch.setattr(preparing, "check_agreement", loses_it)
+    with fake_cuda(), monkeypatch.context() as patch:
+        loaded = on_device()
         with pytest.raises(RaceError, match=r"context is lost .*illegal memory access.*, and then the Triton kernels"):
-            _ = on_device().prepared
+            _ = loaded.prepared
     monkeypatch.setattr(kernel_trial, "COMMAND", ("false",))
     with fake_cuda(tries=True):
         loaded = on_device()
