@@ -11,7 +11,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -34,7 +34,6 @@ DRAIN_S = 0.5  # how long to wait for the end of a complete answer, so that its 
 OPENING, SENDING = "connection.connect_tcp.started", "http11.send_request_headers.started"
 GONE = "Server disconnected without sending a response"
 MAX_ERROR_BYTES = 16_384
-MAX_ANSWER_BYTES = 256 * 1024
 MAX_WORDS = 200
 READ = ("", "identity", "gzip", "deflate", "br")  # encodings; the last by brotli, which Gradio brings
 NO_STREAM = ("json", "html")  # in the type of a body that is not a stream of events, unless it begins like one
@@ -244,25 +243,6 @@ async def named_errors(endpoint: Endpoint, patience: Patience) -> Any:
         raise RemoteError(f"the server of lane {lane} sent what is not compressed as it says", "broken") from error
     except (httpx.HTTPError, httpx.StreamError) as error:
         raise RemoteError(f"the server of lane {lane} broke the connection off", "disconnected") from error
-
-
-async def post(
-    client: httpx.AsyncClient, endpoint: Endpoint, path: str, body: Mapping[str, Any], timeout_s: float
-) -> bytes:
-    """The whole body of an answer whose times do not matter; b"" if it has more than MAX_ANSWER_BYTES. path: below the
-    endpoint's URL. timeout_s: for all of it. Raises RemoteError, like `ask`."""
-    try:
-        async with asyncio.timeout(timeout_s), named_errors(endpoint, Patience(timeout_s)):
-            timeout, sent = httpx.Timeout(timeout_s, connect=CONNECT_S, pool=None), _Sent()
-            url, headers, trace = endpoint.bases[0] + path, endpoint.headers(), {"trace": sent.note}
-            request = client.build_request("POST", url, json=body, headers=headers, timeout=timeout, extensions=trace)
-            async with _answered(client, request, sent) as response:
-                if response.status_code != 200:
-                    raise await refusal_of(endpoint, response)
-                return await body_of(response.aiter_bytes(), MAX_ANSWER_BYTES)
-    except TimeoutError as error:
-        message = f"the server of lane {endpoint.lane} did not finish within {timeout_s:g} s"
-        raise RemoteError(message, "timeout") from error
 
 
 async def body_of(parts: AsyncIterator[bytes], max_bytes: int, received: bytes = b"") -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,6 +12,7 @@ from typing import Any
 from ..core.errors import RaceError
 from .dialects import Drafted, drafted_in
 from .fields import count, counts, find, parsed, text, words_in
+from .odds import Token, tokens_in
 
 DONE = "[DONE]"
 MAX_EVENT_BYTES = 4 * 1024 * 1024
@@ -86,13 +87,15 @@ class Chunk:
 
     at_s: when it was read, seconds since the request was sent.
     thinking, answer: its text; what a tool is called with belongs to the answer.
-    num_tokens: of the answer so far, by the server's running count or its token ids; None if it sends neither."""
+    num_tokens: of the answer so far, by the server's running count or its token ids; None if it sends neither.
+    tokens: its own, if it came with their log-probabilities."""
 
     at_s: float
     thinking: str
     answer: str
     token_ids: tuple[int, ...]
     num_tokens: int | None
+    tokens: Sequence[Token] = ()
 
     @property
     def text(self) -> str:
@@ -108,6 +111,7 @@ class Reply:
     finish_reason: a value of ENDS; None if it ended without one.
     prompt_ids: the prompt's tokens, if the server sends them.
     encoding: in which it was compressed; "" as a rule.
+    num_cached: tokens of the prompt that came from a cache, by its usage; None if unknown.
     """
 
     chunks: list[Chunk] = field(default_factory=list)
@@ -118,6 +122,7 @@ class Reply:
     drafted: Drafted | None = None
     ended_s: float | None = None
     encoding: str = ""
+    num_cached: int | None = None
 
     @property
     def token_ids(self) -> tuple[int, ...] | None:
@@ -132,6 +137,16 @@ class Reply:
     @property
     def thinking(self) -> str:
         return "".join(chunk.thinking for chunk in self.chunks)
+
+    @property
+    def tokens(self) -> list[Token]:
+        """With log-probabilities, where they were asked for; a piece that came without any counts as one token."""
+        return [token for chunk in self.chunks for token in chunk.tokens or [Token(chunk.text)]]
+
+    @property
+    def answer(self) -> str:
+        """Its text without its thinking."""
+        return "".join(chunk.answer for chunk in self.chunks)
 
     @property
     def sizes(self) -> list[int]:
@@ -186,6 +201,7 @@ class Reader:
                 raise RaceError(f"the server ended its answer for a reason of its own: {words_in(reason)}")
             reply.finish_reason = known
         ids = counts(choice, "token_ids") or ()
+        tokens = tokens_in(choice)
         delta = find(dict, choice, "delta")
         thinking, answer = texts_in(choice if delta is None else delta)
         self._num_ids += len(ids)
@@ -194,7 +210,7 @@ class Reader:
         if reply.chunks and reply.chunks[0].num_tokens is None:
             num_tokens = None  # a count that comes only at the end is not that of a piece
         is_opening = not reply.chunks and bool(text(delta, "role"))
-        if not (thinking or answer or ids) and (is_opening or (num_tokens or 0) <= self._num_running):
+        if not (thinking or answer or ids or tokens) and (is_opening or (num_tokens or 0) <= self._num_running):
             return None
         if (now := reply.drafted) and running and now.num_drafted and now.num_accepted is not None:
             old = (before.num_accepted or 0, before.num_drafted or 0) if before else (0, 0)
@@ -203,7 +219,7 @@ class Reader:
         self._num_running = num_tokens or self._num_running
         if (num_tokens or len(reply.chunks)) > self._max_tokens + MAX_TOKENS_OVER:
             raise RaceError(f"the server sent over {MAX_TOKENS_OVER} tokens more than the {self._max_tokens} requested")
-        chunk = Chunk(at_s, thinking, answer, ids, num_tokens)
+        chunk = Chunk(at_s, thinking, answer, ids, num_tokens, tokens)
         reply.chunks.append(chunk)
         return chunk
 
@@ -241,6 +257,7 @@ class Reader:
         )
         if num is not None and (num or not self.reply.num_tokens):
             self.reply.num_tokens, self.reply.num_prompt_tokens = num, num_prompt
+            self.reply.num_cached = count(usage, "prompt_tokens_details", "cached_tokens")
         return num or count(event, "timings", "predicted_n")
 
 

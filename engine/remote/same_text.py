@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-
 from ..analysis.same import Kind, Side, State, differs_at, short_words, worth
 from ..analysis.verdict_words import NOT_COMPARED, VERDICTS
-from .client import RemoteError, new_client, post
-from .endpoint import Endpoint
-from .fields import find, number, parsed
 from .lane import RemoteLane
 
 NUM_CHARACTERS = 40
-ASK_S = 40.0  # a vLLM that has just started takes 6 to 39 s for its first log-probabilities
-NUM_LIKELIEST = 20  # the most that vLLM gives unless it is started with more
-TOKEN_ID = "token_id:"  # prefix of a token's id, in the place of its text
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a lane wrote. has_ids: whether its token ids are known. state: how it ended. server: the lane itself.
-    num_thinking: characters of the text that come before its answer, if it thinks first."""
+    """What a lane wrote. has_ids: whether its token ids are known. state: how it ended. num_thinking:
+    characters of the text that come before its answer, if it thinks first."""
 
     lane: str
     text: str
     token_ids: Sequence[int]
     has_ids: bool
     state: State
-    server: RemoteLane
     num_thinking: int
 
 
@@ -44,7 +33,7 @@ def answer_of(lane: RemoteLane) -> Answer:
     state: State = "failed" if lane.failed else "finished" if lane.ended_s else "stopped"
     num_thinking = len("".join(written.pieces[: written.num_thinking])) if lane.reply.thinking else 0
     texts = lane.endpoint.lane, "".join(written.pieces), written.token_ids
-    return Answer(*texts, written.has_ids, state, lane, num_thinking)
+    return Answer(*texts, written.has_ids, state, num_thinking)
 
 
 def parts_at(a: Answer, b: Answer) -> int | None:
@@ -57,8 +46,7 @@ def parts_at(a: Answer, b: Answer) -> int | None:
 
 def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     """The verdict on two lanes of one model, in a recording's form. If the texts differ it says where, how each
-    continues, and `why`; if both token ids are known, servers that accept tokens as a prompt report the probability of
-    either token."""
+    continues, and `why`."""
     texts, names = [a.text, b.text], [a.lane, b.lane]
     both = f"{names[0]} and {names[1]}"
     ids = [a.token_ids, b.token_ids]
@@ -91,10 +79,7 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
             tokens = [ids[0][place], ids[1][place]]
             pieces = [text[at : at + NUM_CHARACTERS] for text in texts]
             difference = {"position": place, "tokens": tokens, "pieces": pieces, "margin": None, "widths": [None, None]}
-            likely = asyncio.run(_ask_both(a, b, place))
-            difference["log_probabilities"] = likely
-            answers = zip(names, likely, strict=True)
-            sentence += f"; at token {place} " + "; ".join(_odds_words(name, tokens, odds) for name, odds in answers)
+            sentence += f"; at token {place}, {tokens[0]} and {tokens[1]}"
         sentence += why
     return {
         "kind": kind,
@@ -110,67 +95,3 @@ def _shown(text: str) -> str:
     if not text:
         return "nothing more"
     return json.dumps(text[:NUM_CHARACTERS] + ("…" if len(text) > NUM_CHARACTERS else ""), ensure_ascii=False)
-
-
-def _odds_words(name: str, tokens: list[int], likely: list[float] | None) -> str:
-    if likely is None:
-        return f"{name} does not say how likely they were"
-    said = " and ".join(f"token {token} log-probability {odds:.4g}" for token, odds in zip(tokens, likely, strict=True))
-    return f"{name} gives {said}"
-
-
-async def _ask_both(a: Answer, b: Answer, place: int) -> list[list[float] | None]:
-    tokens = [answer.token_ids[place] for answer in (a, b)]
-    async with new_client(2) as client:
-        return list(await asyncio.gather(*(_ask(client, answer.server, tokens, place) for answer in (a, b))))
-
-
-async def _ask(client: httpx.AsyncClient, lane: RemoteLane, tokens: list[int], place: int) -> list[float] | None:
-    """A server's log-probabilities of two tokens after the first `place` of its answer; None if it gives none."""
-    if not lane.reply.prompt_ids:
-        return None
-    likely = await ask_again(client, lane.endpoint, [*lane.reply.prompt_ids, *lane.written.token_ids[:place]], tokens)
-    return None if likely is None else likely.of
-
-
-@dataclass(frozen=True)
-class Likely:
-    """What a server says about the next token at a prefix.
-
-    of: the log-probabilities of the tokens in question.
-    prefers: the likeliest token."""
-
-    of: list[float]
-    prefers: int
-
-
-async def ask_again(
-    client: httpx.AsyncClient, endpoint: Endpoint, prefix: Sequence[int], tokens: Sequence[int]
-) -> Likely | None:
-    """Ask a server that accepts tokens as a prompt how likely these tokens are after the prefix; None if it does not
-    say. A vLLM that speculates answers 500 if tokens are named, and is then asked for the likeliest ones."""
-    body = {
-        "model": endpoint.model,
-        "prompt": list(prefix),
-        "max_tokens": 1,
-        "temperature": 0,
-        "logprobs": NUM_LIKELIEST,
-        "return_tokens_as_token_ids": True,
-    }
-    for named in ({"logprob_token_ids": list(tokens)}, {}):
-        try:
-            return likely_of(parsed(await post(client, endpoint, "/completions", {**body, **named}, ASK_S)), tokens)
-        except RemoteError as error:
-            if error.status is None:
-                return None
-    return None
-
-
-def likely_of(answer: Any, tokens: Sequence[int]) -> Likely | None:
-    """From vLLM's answer; None if the log-probability of one of the tokens is missing."""
-    places = find(dict, answer, "choices", 0, "logprobs", "top_logprobs", 0) or {}
-    named = {name.removeprefix(TOKEN_ID): number(places, name) for name in places}
-    likely = {int(name): odds for name, odds in named.items() if odds is not None and re.fullmatch("[0-9]{1,10}", name)}
-    if not all(token in likely for token in tokens):
-        return None
-    return Likely([likely[token] for token in tokens], max(likely, key=lambda token: likely[token]))

@@ -22,10 +22,11 @@ from engine.doctor.servers import check_servers, sampling, server_worth, thoroug
 from engine.doctor.servers.compare_texts import texts
 from engine.doctor.servers.pair import Pair, Server
 from engine.doctor.servers.sampling import repeats
-from engine.doctor.servers.scored import NUM_RANKS, Token, tokens_of
+from engine.doctor.servers.scored import NUM_RANKS
 from engine.progress import silent
 from engine.remote.client import RemoteError
 from engine.remote.endpoint import Endpoint
+from engine.remote.odds import Token, tokens_in
 from engine.remote.reply import Reply
 from engine.remote.request import Question
 from tests.helpers.loopback_language import Language, speaking
@@ -218,7 +219,7 @@ def test_a_server_that_cannot_be_reached_is_all_that_is_said() -> None:
 WRONG = (None, True, -1, 10**400, float("nan"), "x", [], {}, [[]], {"text": [1]})
 # What findings of each check are called that does not depend on another one.
 OF_CHECKS = ("speculation", "acceptance"), ("seed",), ("sampling", "temperature", "top_p"), ("JSON schema",), \
-    ("tool calls",), ("prefix cache",), ("cold and warm",), ("batches",)  # fmt: skip
+    ("tool calls",), ("prefix cache",), ("batches",)  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -335,11 +336,11 @@ LISTED = [{"token": name, "logprob": odds} for name, odds in TOPS.items()]
     [
         (  # vLLM 0.32.0, /completions
             {"tokens": ["token_id:9"], "token_logprobs": [-3.0], "top_logprobs": [TOPS]},
-            [Token("token_id:9", -3.0, (-0.1, -3.0), 1)],
+            [Token("token_id:9", -3.0, tuple(TOPS.items()))],
         ),
         (  # the same, chat
             {"content": [{"token": "token_id:5", "logprob": -9.0, "top_logprobs": LISTED}]},
-            [Token("token_id:5", -9.0, (-0.1, -3.0), None)],
+            [Token("token_id:5", -9.0, tuple(TOPS.items()))],
         ),
         (  # llama-server b11434 with a draft model: 0 is not a log-probability
             {"content": [{"token": " a", "logprob": 0.0, "top_logprobs": []}]},
@@ -356,7 +357,7 @@ LISTED = [{"token": name, "logprob": odds} for name, odds in TOPS.items()]
 )
 def test_what_a_server_did_not_measure_is_no_log_probability(logprobs: object, tokens: list[Token]) -> None:
     """Two servers would agree bit for bit in numbers that neither has computed."""
-    assert tokens_of({"choices": [{"logprobs": logprobs}]}) == tokens
+    assert tokens_in({"logprobs": logprobs}) == tokens
 
 
 def test_a_small_bias_is_seen_and_none_is_not() -> None:
@@ -372,7 +373,7 @@ def test_a_small_bias_is_seen_and_none_is_not() -> None:
             chances = [math.exp(each) for each in known]
             chances = [chances[0] + bias, *(p * (1 - bias / (1 - chances[0])) for p in chances[1:])]
             rank = draw.choices(range(NUM_RANKS + 1), [*chances, max(0.0, 1 - sum(chances))])[0]
-            tokens.append(Token("", -1.0, known, rank if rank < NUM_RANKS else None))
+            tokens.append(Token(f"{rank}", -1.0, tuple((f"{i}", each) for i, each in enumerate(known))))
         return min(rate.chance for rate in thorough.rates(tokens))
 
     limit = sampling.FALSE_ALARM / (NUM_RANKS + 1)

@@ -22,6 +22,7 @@ WORDS = [f" {chr(ord('a') + i)}{chr(ord('a') + i)}" for i in range(NUM_TOKENS)]
 MARGIN = 0.7  # between the likeliest two tokens everywhere, in nats, unless a test says otherwise
 SCHEMA_ANSWER = {"animal": "cat", "legs": 4, "is_pet": True}
 BLOCK = 16
+END = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 9}}, "[DONE]"
 
 
 def table(margin: float = MARGIN) -> list[list[float]]:
@@ -141,22 +142,16 @@ class Language:
             return
         ids = self.ids_of(body)
         is_warm = self._cache(ids)
-        if "tools" in wants:
-            yield HEAD
-            for event in self._tool_call():
-                yield http(sse(self.spoil(event)))
-            yield b"0\r\n\r\n"
-        elif not body.get("stream"):
+        if body.get("logprobs"):
             self.num_busy += 1
             await asyncio.sleep(0.002)
             body["upset"] = (self.num_busy > 1 and "batch" in self.ignores) or (is_warm and "cache" in self.ignores)
             self.num_busy -= 1
-            yield whole(self.spoil(self._schema() if "schema" in wants else self._scored(ids, body, is_chat)))
-        else:
-            yield HEAD
-            async for event in self._stream(ids, body, is_chat):
-                yield http(sse(self.spoil(event)))
-            yield b"0\r\n\r\n"
+        formats = self._tool_call() if "tools" in wants else self._schema() if "schema" in wants else None
+        yield HEAD
+        async for event in self._stream(ids, body, is_chat) if formats is None else each_of(formats):
+            yield http(sse(self.spoil(event)))
+        yield b"0\r\n\r\n"
 
     async def _stream(self, ids: Sequence[int], body: Body, is_chat: bool) -> AsyncIterator[Any]:
         written, at, accepted, drafted = self.write(ids, body), 0, list[int](), list[int]()
@@ -170,6 +165,8 @@ class Language:
             choice: Body = {"index": 0, "finish_reason": None}
             choice |= {"delta": {"reasoning" if self.thinks else "content": text}} if is_chat else {"text": text}
             event: Body = {"choices": [choice]}
+            if body.get("logprobs") and self.reports:
+                choice["logprobs"] = self._scored(ids, written[: at + len(part)], at, is_chat)
             if self.names_tokens:
                 choice["token_ids"] = part
                 (event if is_chat else choice).update({} if at else {"prompt_token_ids": list(ids)})
@@ -185,22 +182,18 @@ class Language:
         yield {"choices": [], "usage": {"prompt_tokens": len(ids), "completion_tokens": at}, **said}
         yield "[DONE]"
 
-    def _scored(self, ids: Sequence[int], body: Body, is_chat: bool) -> Body:
-        """An answer, with log-probabilities where they are wanted, as vLLM writes them."""
-        written = self.write(ids, body)
-        said = "".join(WORDS[token - FIRST_ID] for token in written)
-        choice: Body = {"message": {"content": said}} if is_chat else {"text": said}
-        if body.get("logprobs") and self.reports:
-            tops = [self._odds([*ids, *written[:at]]) for at in range(len(written))]
-            names = [f"token_id:{token}" for token in written]
-            own = [top[name] for name, top in zip(names, tops, strict=True)]
-            choice["logprobs"] = {"tokens": names, "token_logprobs": own, "top_logprobs": tops} if not is_chat else {
-                "content": [
-                    {"token": name, "logprob": logprob,
-                     "top_logprobs": [{"token": key, "logprob": odds} for key, odds in top.items()]}
-                    for name, logprob, top in zip(names, own, tops, strict=True)
-                ]}  # fmt: skip
-        return {"choices": [choice], "usage": {"prompt_tokens": len(ids), "completion_tokens": len(written)}}
+    def _scored(self, ids: Sequence[int], written: Sequence[int], start: int, is_chat: bool) -> Body:
+        """The log-probabilities of what is written from `start` on, as vLLM writes them."""
+        tops = [self._odds([*ids, *written[:at]]) for at in range(start, len(written))]
+        names = [f"token_id:{token}" for token in written[start:]]
+        own = [top[name] for name, top in zip(names, tops, strict=True)]
+        if not is_chat:
+            return {"tokens": names, "token_logprobs": own, "top_logprobs": tops}
+        return {"content": [
+            {"token": name, "logprob": logprob,
+             "top_logprobs": [{"token": key, "logprob": odds} for key, odds in top.items()]}
+            for name, logprob, top in zip(names, own, tops, strict=True)
+        ]}  # fmt: skip
 
     def _odds(self, ids: Sequence[int]) -> dict[str, float]:
         odds = {token: self.row(ids)[token] for token in range(NUM_TOKENS)}
@@ -209,21 +202,20 @@ class Language:
             odds[first], odds[second] = odds[second], odds[first]
         return {f"token_id:{FIRST_ID + token}": each for token, each in odds.items()}
 
-    def _schema(self) -> Body:
+    def _schema(self) -> list[Any]:
         said = "The animal is a cat." if "schema" in self.ignores else json.dumps(SCHEMA_ANSWER)
-        thought = {"message": {"reasoning": "Hm", "content": None}, "finish_reason": "length"}
-        return {"choices": [thought if self.thinks else {"message": {"content": said}, "finish_reason": "stop"}]}
+        thought = {"delta": {"reasoning": "Hm", "content": None}, "finish_reason": "length"}
+        return [{"choices": [thought if self.thinks else {"delta": {"content": said}, "finish_reason": "stop"}]}, *END]
 
-    def _tool_call(self) -> Iterator[Any]:
+    def _tool_call(self) -> list[Any]:
         """In pieces; one that speculates sends several tokens of the arguments at once, and may lose the first."""
         parts = ['{"city"', ': "Paris"', ', "days": 2}'] if not self.k else ['{"city": "Paris"', ', "days": 2}']
         if "tools" in self.ignores:
             parts = parts[1:]
-        for i, part in enumerate(["", *parts]):
-            call = {"index": 0, "function": {"arguments": part} | ({} if i else {"name": "get_weather"})}
-            yield {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
-        yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
-        yield "[DONE]"
+        calls = [{"index": 0, "function": {"name": "get_weather", "arguments": ""}}]
+        calls += [{"index": 0, "function": {"arguments": part}} for part in parts]
+        events = [{"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]} for call in calls]
+        return [*events, {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}, *END]
 
     def _cache(self, ids: Sequence[int]) -> bool:
         """Whether the prompt's beginning is in the cache, from now on if not before."""
@@ -259,6 +251,11 @@ class Pages(dict[str, bytes]):
         if path == "/metrics":
             return page(its.metrics().encode())
         return default
+
+
+async def each_of(events: Sequence[Any]) -> AsyncIterator[Any]:
+    for event in events:
+        yield event
 
 
 def whole(value: Any) -> bytes:

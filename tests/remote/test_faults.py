@@ -16,7 +16,7 @@ from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
 from engine.remote.reply import THINKING, texts_in
-from engine.remote.request import COSTS, OPTIONAL, RUNNING_USAGE, Question, costs, request_of
+from engine.remote.request import COSTS, OPTIONAL, RUNNING_USAGE, Question, costs, optional, request_of
 from engine.remote.server_race import RemoteRace
 from tests.helpers import FIXTURES
 from tests.helpers.loopback import HEAD, Answer, as_chat, refusal, says, servers, sse, stream_of
@@ -95,7 +95,7 @@ def test_what_a_server_refuses_is_left_out_once_and_nothing_else_is(who: str, ch
             yield part
 
     question = Question(messages=(("user", "x"),)) if chat else Question("x")
-    fields = set(OPTIONAL) - {"ignore_eos"}
+    fields = set(optional(Endpoint("a", "m", ""), question, SamplingParams(temperature=0.5), True))
     with servers(strict) as (found,):
         endpoint = Endpoint("a", "m", found.url)
         for _ in range(2):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from ...analysis.verdict_words import capital
-from ...core.errors import RaceError
-from ...remote.client import RemoteError, post
-from ...remote.fields import find, parsed
-from ...remote.reply import DONE, Events, texts_in
+from ...core.spec import SamplingParams
+from ...remote.client import RemoteError
+from ...remote.fields import parsed
+from ...remote.reply import Reply
+from ...remote.request import Question
 from ..findings import Finding
 from .pair import Pair, Server
 
@@ -43,7 +44,7 @@ TOOL = {
     },
 }
 CHOICES = ("auto", "required")  # values of `tool_choice`; vLLM refuses the first without --enable-auto-tool-choice
-MAX_TOKENS, TIMEOUT_S = 96, 30.0
+MAX_TOKENS = 96
 OFF = "Turn speculation off for such requests, and report it to the server's developers"
 # (server, subject) -> whether the answer fits; None if it was too short to tell. Raises RemoteError.
 Try = Callable[[Server, str], Awaitable[bool | None]]
@@ -104,10 +105,9 @@ def _judged(check: str, pair: Pair, outcomes: Sequence[list[bool | None] | str])
 
 
 async def _fits(server: Server, animal: str) -> bool | None:
-    body = {**_body(server, f"Describe a {animal} as JSON."), "response_format": FORMAT}
-    answer = parsed(await post(server.client, server.endpoint, "/chat/completions", body, TIMEOUT_S))
-    text = texts_in(find(dict, answer, "choices", 0, "message") or {})[1].strip()
-    if find(str, answer, "choices", 0, "finish_reason") == "length" and text[:1] in ("", "{"):
+    reply = await _ask(server, f"Describe a {animal} as JSON.", {"response_format": FORMAT})
+    text = reply.answer.strip()
+    if reply.finish_reason == "length" and text[:1] in ("", "{"):
         return None  # small models write blanks for ever, which JSON allows
     value = parsed(text)
     return (
@@ -120,38 +120,15 @@ async def _fits(server: Server, animal: str) -> bool | None:
 
 
 async def _calls(server: Server, city: str, choice: str) -> bool | None:
-    """Streamed: servers lose parts of a call where several tokens come at once."""
-    body = _body(server, f"Call {TOOL_NAME} for the next 2 days in {city}.")
-    body |= {"tools": [TOOL], "tool_choice": choice, "stream": True}
-    received = await post(server.client, server.endpoint, "/chat/completions", body, TIMEOUT_S)
-    try:
-        name, arguments, is_cut = _call_in(Events().feed(received))
-    except RaceError:
-        return False
-    if is_cut:
+    """Servers lose parts of a streamed call where several tokens come at once."""
+    words = f"Call {TOOL_NAME} for the next 2 days in {city}."
+    reply = await _ask(server, words, {"tools": [TOOL], "tool_choice": choice})
+    if reply.finish_reason == "length":
         return None
-    return name == TOOL_NAME and parsed(arguments) in [{"city": town, "days": 2} for town in CITIES]
+    _, name, arguments = reply.answer.rpartition(TOOL_NAME)
+    return bool(name) and parsed(arguments) in [{"city": town, "days": 2} for town in CITIES]
 
 
-def _call_in(events: Sequence[str]) -> tuple[str, str, bool]:
-    """The name and the arguments of the first tool call of a stream, and whether the length cut it off."""
-    name, arguments, is_cut = "", "", False
-    for data in events:
-        if data == DONE:
-            break
-        for choice in find(list, parsed(data), "choices") or ():
-            is_cut = is_cut or find(str, choice, "finish_reason") == "length"
-            for call in find(list, choice, "delta", "tool_calls") or ():
-                if not find(int, call, "index"):
-                    name += find(str, call, "function", "name") or ""
-                    arguments += find(str, call, "function", "arguments") or ""
-    return name, arguments, is_cut
-
-
-def _body(server: Server, words: str) -> dict[str, Any]:
-    return {
-        "model": server.endpoint.model,
-        "messages": [{"role": "user", "content": words}],
-        "temperature": 0,
-        "max_tokens": MAX_TOKENS,
-    }
+async def _ask(server: Server, words: str, more: Mapping[str, Any]) -> Reply:
+    question = Question(messages=(("user", words),), more=more)
+    return await server.ask(question, SamplingParams(max_new_tokens=MAX_TOKENS))

@@ -12,18 +12,19 @@ from itertools import count, cycle, islice
 from ...core.spec import SamplingParams
 from ...remote.client import RemoteError
 from ...remote.metrics import CACHE_HITS
+from ...remote.reply import Reply
 from ...remote.request import Question
 from ..findings import Finding
 from .pair import NUM_AT_ONCE, Pair, Server
 from .sampling import BATCHES
-from .scored import Scored, agreed, ask_scored
+from .scored import agreed, scored
 
 NUM_TOKENS = 16
 # More than three blocks of 128 tokens, the largest usual size: for EAGLE heads vLLM gives up the last matching block.
 LONG = "".join(f"The museum has {i} rooms on floor {i % 7}. " for i in range(40))
 NUM_PROMPTS = 3
 SAME = "Turn it on or off on both (vLLM: --enable-prefix-caching, --no-enable-prefix-caching)"
-Answers = list[tuple[Scored, Scored]]
+Answers = list[tuple[Reply, Reply]]
 
 
 def _questions(prompts: Sequence[Question]) -> Iterator[Question]:
@@ -40,16 +41,16 @@ def _questions(prompts: Sequence[Question]) -> Iterator[Question]:
 async def batches(pair: Pair) -> list[Finding]:
     """Asks NUM_AT_ONCE questions one by one, then all at once, at temperature 0. Raises RemoteError."""
     params = replace(pair.params, temperature=0.0, max_new_tokens=NUM_TOKENS, stop=())
-    questions = list(islice(_questions(pair.prompts), NUM_AT_ONCE))
+    questions = [scored(question) for question in islice(_questions(pair.prompts), NUM_AT_ONCE)]
     done = count(1)
 
     async def twice(server: Server) -> Answers:
-        alone: list[Scored] = []
+        alone: list[Reply] = []
         for question in questions:
-            alone.append(await ask_scored(server, question, params))
+            alone.append(await server.ask(question, params))
             pair.progress(f"asking {NUM_AT_ONCE} questions one by one", next(done) / len(pair.servers) / NUM_AT_ONCE)
         pair.progress(f"asking {NUM_AT_ONCE} questions at once", None)
-        at_once = await asyncio.gather(*(ask_scored(server, question, params) for question in questions))
+        at_once = await asyncio.gather(*(server.ask(question, params) for question in questions))
         return [*zip(alone, at_once, strict=True)]
 
     answers = await asyncio.gather(*map(twice, pair.servers))
@@ -61,7 +62,7 @@ async def prefix_cache(pair: Pair) -> list[Finding]:
     pair.progress("sending prompts twice", None)
     visit = random.randrange(10**9)  # no earlier check-up has left these prompts in a cache
     texts = [f"Visit {visit + i}. {LONG}" for i in range(NUM_PROMPTS)]
-    questions = [Question(messages=(("user", text),)) if pair.chat else Question(text) for text in texts]
+    questions = [scored(Question(messages=(("user", text),)) if pair.chat else Question(text)) for text in texts]
     params = replace(pair.params, temperature=0.0, max_new_tokens=NUM_TOKENS, stop=())
     seen = await asyncio.gather(*(_sent_twice(server, questions, params) for server in pair.servers))
     same = agreed("cold and warm", pair, [answers for answers, _ in seen], "from the cache as without it", BATCHES)
@@ -84,9 +85,9 @@ async def _sent_twice(
     """The answers to these questions, cold and warm, and how many tokens of the second prompts came from the cache, by
     their usage, else by vLLM's metrics; None if unknown."""
     try:
-        cold = [await ask_scored(server, question, params) for question in questions]
+        cold = [await server.ask(question, params) for question in questions]
         before = await server.counters()
-        warm = [await ask_scored(server, question, params) for question in questions]
+        warm = [await server.ask(question, params) for question in questions]
     except RemoteError as error:
         if error.status in (400, 422):  # longer than the model takes
             return [], None

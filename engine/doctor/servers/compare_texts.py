@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...analysis.same import are_alike
+from ...core.spec import SamplingParams
 from ...recordings.words import ROUNDING
+from ...remote.client import RemoteError
 from ...remote.dialects import VLLM
 from ...remote.endpoint import hide
-from ...remote.request import Question
-from ...remote.same_text import Likely, ask_again
+from ...remote.request import NAMES, ODDS, Question
 from ..findings import Finding
-from .pair import Pair, symbols, written
+from .pair import Pair, Server, symbols, written
 from .sampling import BATCHES
 
 # In nats: two logits were equal. Otherwise they differ by a multiple of a step of bfloat16 or float16.
@@ -40,6 +41,7 @@ NUM_CHARACTERS, MOST_OF_A_WORD = 40, 20
 REPORT = "Turn speculation off, and send the finding on texts to the server's developers"
 MOST_NATS = 20.0
 OTHER_WEIGHTS = "Serve both with the same weights, --dtype and quantisation, then check again"
+NUM_LIKELIEST = 20  # the most that vLLM gives unless it is started with more
 SHOW_ODDS = "Use servers that name their tokens and give log-probabilities"
 
 
@@ -56,6 +58,17 @@ class Difference:
     position: int
     margin: float | None
     says: str
+
+
+@dataclass(frozen=True)
+class Likely:
+    """What a server says about the next token at a prefix.
+
+    of: the log-probabilities of the tokens in question.
+    prefers: the likeliest token, if it is one of them."""
+
+    of: Sequence[float]
+    prefers: int | None
 
 
 def classify(tokens: Sequence[int], plain: Likely | None, drafting: Likely | None) -> tuple[str, float | None]:
@@ -120,8 +133,7 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     prompt_ids, tokens = replies[0].prompt_ids, (ours[at], theirs[at])
     likely: list[Likely | None] = [None, None]
     if prompt_ids and isinstance(tokens[0], int) and isinstance(tokens[1], int):
-        prefix, pair_of = [*prompt_ids, *ours[:at]], [tokens[0], tokens[1]]
-        again = (ask_again(server.client, server.endpoint, prefix, pair_of) for server in pair.servers)  # type: ignore[arg-type]
+        again = (_ask_again(server, (*prompt_ids, *ours[:at]), tokens) for server in pair.servers)  # type: ignore[arg-type]
         likely = list(await asyncio.gather(*again))
     kind, margin = classify(tokens, *likely)  # type: ignore[arg-type]
     texts_ = [hide(reply.text, pair.secrets) for reply in replies]
@@ -135,6 +147,25 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     if margin is not None:
         says += f"; asked again, lane {names[0]} calls its own token {_times(margin)} likelier ({margin:.3g} nats)"
     return Difference(kind, at, margin, f"{says}.")
+
+
+async def _ask_again(server: Server, prefix: tuple[int, ...], tokens: Sequence[int]) -> Likely | None:
+    """How likely these tokens are after the prefix; None if the server does not say, or takes no tokens as a prompt. A
+    vLLM that speculates answers 500 if tokens are named, and is then asked for the likeliest ones."""
+    for named in ({"logprob_token_ids": list(tokens)}, {}):
+        question = Question(token_ids=prefix, more={**NAMES, ODDS: NUM_LIKELIEST, **named})
+        try:
+            reply = await server.ask(question, SamplingParams(max_new_tokens=1))
+        except RemoteError as error:
+            if error.status is None:
+                return None
+            continue
+        likeliest = dict(reply.tokens[0].likeliest if reply.tokens else ())
+        named_so = {f"token_id:{token}": token for token in tokens}
+        if not named_so.keys() <= likeliest.keys():
+            return None
+        return Likely([likeliest[name] for name in named_so], named_so.get(next(iter(likeliest))))
+    return None
 
 
 def _asked(question: Question, repeats: bool) -> str:

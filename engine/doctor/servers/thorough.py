@@ -11,11 +11,12 @@ from functools import partial
 from itertools import count, cycle, islice
 
 from ...analysis.verdict_words import capital
-from ...remote.request import Question
+from ...remote.odds import Token
+from ...remote.request import PLAINLY, Question
 from ..findings import Finding
 from .pair import Pair, Server, a_few_at_once
 from .sampling import FALSE_ALARM, IGNORED, UNCERTAIN, UNCERTAIN_CHAT
-from .scored import NUM_RANKS, Token, ask_scored
+from .scored import NUM_RANKS, scored
 
 NUM_ANSWERS, NUM_TOKENS = 640, 16  # speculation acts from the second token on: 9,600 of them
 MOST_OF = 0.9  # of the tokens must have log-probabilities
@@ -37,11 +38,12 @@ class Rate:
 
 def rates(tokens: Iterable[Token]) -> list[Rate]:
     """A rate for each rank, of sampled tokens with the log-probabilities of the likeliest ones."""
-    known = [token for token in tokens if token.likeliest]
+    known = [(token.name, token.likeliest[:NUM_RANKS]) for token in tokens if token.likeliest]
+    places = [next((i for i, (top, _) in enumerate(tops) if top == name), NUM_RANKS) for name, tops in known]
     results = []
     for rank in range(NUM_RANKS + 1):
-        chances = [_chance_of(token.likeliest, rank) for token in known]
-        seen = sum((NUM_RANKS if token.rank is None else token.rank) == rank for token in known)
+        chances = [_chance_of([odds for _, odds in tops], rank) for _, tops in known]
+        seen = places.count(rank)
         expected, variance = math.fsum(chances), math.fsum(p * (1 - p) for p in chances)
         results.append(Rate(rank, len(known), seen, expected, freedman(abs(seen - expected), variance)))
     return results
@@ -87,7 +89,7 @@ async def _sampled(pair: Pair, server: Server) -> list[Token]:
     num_done = count(1)
 
     async def one(question: Question, seed: int) -> Sequence[Token]:
-        answer = await ask_scored(server, question, replace(params, seed=seed))
+        answer = await server.ask(scored(question, **PLAINLY), replace(params, seed=seed))
         pair.progress(f"sampling {NUM_ANSWERS} answers of {server.lane}", next(num_done) / NUM_ANSWERS)
         return answer.tokens[1:]
 
