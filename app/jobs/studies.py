@@ -323,7 +323,7 @@ class LoadStudy(Study):
         if self.stopped.is_set():
             raise Halt
         self._kinds = await kinds_of(self._plan.endpoints)
-        await run(self._plan, (), (), Listener(self._warming, self._count, self._asked, self._add))
+        await run(self._plan, Listener(self._warming, self._count, self._asked, self._add))
 
     def _warming(self, lane: str) -> None:
         self._sign()

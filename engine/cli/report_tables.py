@@ -152,8 +152,7 @@ def _levels(report: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[s
     table = _table("", ["lane"], ["users", "failed", *(COLUMNS[metric][0] for metric in metrics)])
     for level in sorted(report["levels"], key=lambda entry: (entry["concurrency"], lanes.index(entry["lane"]))):
         num = str(level["concurrency"])
-        users = f"{num}{'*' if level['asked_before'] else ''}"
-        _row(table, [level["lane"], users, f"{level['num_errors']}/{level['num_requests']}", *shown(level)])
+        _row(table, [level["lane"], num, f"{level['num_errors']}/{level['num_requests']}", *shown(level)])
         gains = report["improvement_by_users"].get(num)
         if gains and level["lane"] == lanes[1]:
             cells = ["-" if gains[metric] is None else f"{gains[metric]:+.1f} %" for metric in metrics]
@@ -170,8 +169,6 @@ def _notes(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{most} users sent {num} requests, so no more than that ran at once: give more --requests."
     if any(level["acceptance_from"] == "server" for level in levels):
         yield "The acceptance length is by the servers' own counters, which are over all their users."
-    if any(level["asked_before"] for level in levels):
-        yield "* asked again: a stopped run had sent these prompts already, and the server may have them in its cache."
     for level in levels:
         if level["num_errors"]:
             kinds = ", ".join(f"{num} x {kind}" for kind, num in level["errors"].items())

@@ -6,7 +6,6 @@ import asyncio
 import os
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
-from typing import Any
 
 from ..core.errors import RaceError, UsageError
 from ..core.spec import SamplingParams
@@ -15,10 +14,8 @@ from ..remote.endpoint import PREFIX, Endpoint, endpoint_of
 from ..remote.look import kinds_of
 from ..studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data
 from ..studies.load.level_metrics import report
-from ..studies.load.load_file import levels, study_file
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
 from ..studies.load.users import Outcome
-from ..studies.study_file import StudyFile
 from .arguments import Command, integer, list_of, not_empty, number, setting, shown, switch, words
 from .commands import read_prompts_file
 from .lane_options import CACERT
@@ -55,39 +52,29 @@ def _plan(options: Namespace) -> Plan:
     return Plan(tuple(endpoints), dealt(questions, num), tuple(options.concurrency), options.requests, params, *more)
 
 
-def _listener(plan: Plan, progress: Progress, rows: list[Row], saved: StudyFile[Any] | None) -> Listener:
-    """Reports a study on the progress line, in `rows` and in its file."""
+def _listener(plan: Plan, progress: Progress, rows: list[Row]) -> Listener:
+    """Reports a study on the progress line and in `rows`."""
     num_all = len(plan.keys) * plan.num_requests
-    now: dict[Key, int] = {(row["lane"], row["concurrency"]): plan.num_requests for row in rows}
+    now: dict[Key, int] = {}
 
     def asked(key: Key, outcome: Outcome) -> None:
         now[key] = len(outcome.answers) + len(outcome.failures)
         failed = f", {len(outcome.failures)} failed" if outcome.failures else ""
         progress(f"{key[0]}, {key[1]} users: {now[key]} of {plan.num_requests}{failed}", sum(now.values()) / num_all)
 
-    def begun(key: Key) -> None:
-        if saved is not None:
-            saved.append({"begun": {"lane": key[0], "concurrency": key[1]}})
+    def warming(lane: str) -> None:
+        progress(f"warming {lane} up", 0.0)
 
-    def add(row: Row) -> None:
-        rows.append(row)
-        if saved is not None:
-            saved.append({"row": row})
-
-    return Listener(lambda lane: progress(f"warming {lane} up", sum(now.values()) / num_all), begun, asked, add)
+    return Listener(warming, lambda key: None, asked, rows.append)
 
 
 def _study(options: Namespace) -> int:
     plan = _plan(options)
-    saved = study_file(options.save, plan) if options.save else None
-    (rows, before), interrupted = levels(saved.entries if saved else ()), False
-    finished = [(row["lane"], row["concurrency"]) for row in rows]
-    if saved:
-        saved.begin(saved.entries)
+    rows, interrupted = list[Row](), False
     kinds = asyncio.run(kinds_of(plan.endpoints))
     try:
         with progress_line() as progress:
-            asyncio.run(run(plan, finished, before, _listener(plan, progress, rows, saved)))
+            asyncio.run(run(plan, _listener(plan, progress, rows)))
     except KeyboardInterrupt:
         if not rows:
             raise
@@ -146,7 +133,6 @@ STUDY = Command(
             "what a lane's machine costs an hour, for the price of a million output tokens",
         ),
         switch("--separate", "measure the servers at the same time; if they share a device, they slow each other down"),
-        setting("--save FILE", not_empty, "write each finished level to FILE; if FILE exists, continue where it ended"),
         JSON,
     ),
     _study,

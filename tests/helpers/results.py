@@ -13,7 +13,7 @@ from engine.studies.prompts.study_file import result
 
 ROWS = [Row(i, f"prompt {i}", "prompts", "ngram", "auto", 2.0, 0.01, 0.5, 2.0, 8, True) for i in range(1, 5)]
 COUNTS = dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens"), 1)
-LEVEL = {**dict.fromkeys(ROW), **COUNTS, "errors": {}, "wall_s": 1.0, "asked_before": False, "is_up": True, "lane": "a"}
+LEVEL = {**dict.fromkeys(ROW), **COUNTS, "errors": {}, "wall_s": 1.0, "lane": "a"}
 SAID_OF_LOAD = {**dict.fromkeys(SAID, "x"), "temperature": None}
 FOUND = [findings.Finding("ok", "files", "Fine."), findings.Finding("fault", "drafts", "None is right.", "Do", 1, 5)]
 STUDY = result(ROWS, "of/another", {"scope": "a CPU elsewhere"})

@@ -52,8 +52,7 @@ function notesOf(levels) {
       + `requests failed; the first: ${oneLine(row.fault ?? "")}`));
   const few = levels.filter((row) => row.num_requests < row.concurrency), most = few.at(-1);
   return [...failed, most && `${plural(most.concurrency, "user")} sent ${plural(most.num_requests, "request")}, so no `
-    + "more than that ran at once: choose more requests per level.", levels.some((row) => row.asked_before)
-    && "* repeated after an interruption; the server may have cached these prompts.",
+    + "more than that ran at once: choose more requests per level.",
   levels.some((row) => row.acceptance_from === "server")
     && "Tokens per step come from the servers' own counters, which cover all their users.",
   "Output tokens a second include each answer's wait for its first text; a race and \u201cdoes it pay?\u201d leave it "

@@ -71,7 +71,7 @@ async def _study(pair: Pair, levels: tuple[int, ...]) -> list[Row]:
     def asked(key: Key, outcome: Outcome) -> None:
         pair.progress(f"{key[0]} with {key[1]} user{'s' if key[1] > 1 else ''}", len(rows) / len(plan.keys))
 
-    await run(plan, (), (), Listener(lambda lane: None, lambda key: None, asked, rows.append))
+    await run(plan, Listener(lambda lane: None, lambda key: None, asked, rows.append))
     return rows
 
 

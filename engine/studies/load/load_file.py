@@ -1,17 +1,16 @@
-"""A study of servers in a file: as it goes on, or its result, one JSON object. Standard library only."""
+"""The result of a study of servers in a file, one JSON object. Standard library only."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from ...core.errors import UsageError, short
-from ...core.values import FLAG, items, members, number
-from ...recordings.recording import OUTPUT_SCHEMA
+from ...core.values import items, members, number
 from ...strict_json import COUNT, NAME, NUMBER, OBJECT, TEXT, AtMost, IfThere, Maybe, fits, parse
-from ..study_file import MAX_BYTES, StudyFile
+from ..study_file import MAX_BYTES
 from .level_metrics import FORMAT, HIGHER
-from .study import MAX_OTHER, Key, Plan, Row, is_whole
+from .study import MAX_OTHER, Key, Row
 
 # Limits of an opened result: the number of lanes, the users of a level, and the size of a metric.
 MAX_LANES, MAX_USERS, MOST = 4, 1000, 1e12
@@ -22,8 +21,6 @@ ROW = {
     "errors": members("an object of counts", COUNT),
     "fault": Maybe(TEXT),
     "wall_s": NUMBER,
-    "asked_before": FLAG,
-    "is_up": FLAG,
     **dict.fromkeys(("concurrency", "num_requests", "num_errors", "num_output_tokens"), COUNT),
     **{metric: Maybe(NUMBER) for metric in HIGHER},
     "rate_error": IfThere(Maybe(number(0, 10))),
@@ -34,35 +31,6 @@ ROW = {
     "acceptance_doubt": IfThere(Maybe(TEXT)),
     "other_prompts": IfThere(Maybe(items(f"at most {MAX_OTHER} counts", COUNT, range(MAX_OTHER + 1)))),
 }  # the shape of a row
-
-
-def study_file(path: str, plan: Plan) -> StudyFile[Mapping[str, Any]]:
-    """The study in a file, from which it can be resumed: its entries are levels when they begin ({"begun": ...}) and
-    when they are over ({"row": ...}). Raises UsageError."""
-
-    def entry_of(line: Any) -> Mapping[str, Any]:
-        if isinstance(line, dict) and set(line) == {"row"}:
-            checked_row(line["row"], plan.keys)
-        else:
-            fits(line, {"begun": {"lane": NAME, "concurrency": COUNT}})
-        return line
-
-    return StudyFile(path, {"format": FORMAT, "schema": OUTPUT_SCHEMA, **plan.about()}, entry_of)
-
-
-def levels(entries: Iterable[Mapping[str, Any]]) -> tuple[list[Row], set[Key]]:
-    """The rows of finished levels, and the levels that were begun and not finished."""
-    rows, begun = dict[Key, Row](), set[Key]()
-    for entry in entries:
-        if "begun" in entry:
-            begun.add(_key(entry["begun"]))
-            continue
-        row = entry["row"]
-        rows.pop(_key(row), None)
-        if is_whole(row):
-            rows[_key(row)] = row
-            begun.discard(_key(row))
-    return list(rows.values()), begun
 
 
 def open_load(text: str) -> tuple[list[Row], list[str], dict[str, Any]]:

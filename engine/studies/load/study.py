@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,7 +18,7 @@ from ...remote.metrics import per_step, read_counters
 from ...remote.request import Question
 from .data import WARM_UP
 from .level_metrics import level_metrics, rate_error
-from .users import Outcome, ask_all, is_up
+from .users import Outcome, ask_all
 
 REPEATS = (
     "Prompts were repeated: {} different ones for {} requests to each server. A server that caches prompts answers a "
@@ -60,20 +58,6 @@ class Plan:
         number_of = {question: number for number, question in enumerate(dict.fromkeys(self.questions), 1)}
         return [number_of[question] for question in self.questions]
 
-    def about(self) -> dict[str, Any]:
-        """What two runs must share to be parts of one study. Has no URL, key or prompt."""
-        questions = json.dumps([[question.text, question.messages, question.to_the_end] for question in self.questions])
-        return {
-            "lanes": [[endpoint.lane, endpoint.model] for endpoint in self.endpoints],
-            "concurrency": list(self.concurrency),
-            "num_requests": self.num_requests,
-            "prompts": hashlib.sha256(questions.encode()).hexdigest(),
-            "params": asdict(self.params),
-            "timeout_s": self.timeout_s,
-            "dollars": self.dollars,
-            "separate": self.separate,
-        }
-
     def said(self, kinds: Mapping[str, str]) -> dict[str, Any]:
         """What the study says about itself next to its figures, now. kinds: the servers', see `look.kinds_of`. repeats:
         a sentence if it uses prompts more than once, else ""."""
@@ -105,35 +89,26 @@ class Listener:
     row: Callable[[Row], Any]
 
 
-async def run(plan: Plan, finished: Collection[Key], begun: Collection[Key], listener: Listener) -> None:
-    """Run the levels that are not finished. begun: levels that were begun before, so their prompts are asked again.
-    Raises RemoteError if a server does not answer its warm-up."""
-    left = set(plan.keys) - set(finished)
+async def run(plan: Plan, listener: Listener) -> None:
+    """Run all levels. Raises RemoteError if a server does not answer its warm-up."""
     for endpoint in plan.endpoints:
-        if any(lane == endpoint.lane for lane, _ in left):
-            listener.warming(endpoint.lane)
-            asked = plan.questions[-WARM_UP:], 1, plan.params, plan.timeout_s
-            warmed = await ask_all(endpoint, *asked, lambda _, lane=endpoint.lane: listener.warming(lane))  # type: ignore[misc]
-            if not warmed.answers:
-                raise warmed.failures[0]
-    for index, num_users in enumerate(plan.concurrency):
-        endpoints = [endpoint for endpoint in plan.endpoints if (endpoint.lane, num_users) in left]
-        first = asyncio.get_running_loop().create_future()
-        if plan.endpoints[0] not in endpoints:
-            first.set_result({})  # an earlier run measured it, and kept no texts
-        level = partial(_level, plan, index, begun, listener, first)
+        listener.warming(endpoint.lane)
+        asked = plan.questions[-WARM_UP:], 1, plan.params, plan.timeout_s
+        warmed = await ask_all(endpoint, *asked, lambda _, lane=endpoint.lane: listener.warming(lane))  # type: ignore[misc]
+        if not warmed.answers:
+            raise warmed.failures[0]
+    for index in range(len(plan.concurrency)):
+        level = partial(_level, plan, index, listener, asyncio.get_running_loop().create_future())
         if plan.separate:
             async with asyncio.TaskGroup() as group:
-                for endpoint in endpoints:
+                for endpoint in plan.endpoints:
                     group.create_task(level(endpoint))
         else:
-            for endpoint in endpoints:
+            for endpoint in plan.endpoints:
                 await level(endpoint)
 
 
-async def _level(
-    plan: Plan, index: int, begun: Collection[Key], listener: Listener, first: Texts, endpoint: Endpoint
-) -> None:
+async def _level(plan: Plan, index: int, listener: Listener, first: Texts, endpoint: Endpoint) -> None:
     """first: the first lane's texts at this level; set here if `endpoint` is that lane."""
     key = (endpoint.lane, plan.concurrency[index])
     start = index * plan.num_requests
@@ -146,7 +121,6 @@ async def _level(
     answers = outcome.answers
     sizes = len(answers), sum(answer.num_tokens for answer in answers), sum(answer.num_chunks for answer in answers)
     row = row_of(key, outcome, *per_step(before, after, *sizes), plan.dollars)
-    row |= {"asked_before": key in begun, "is_up": not outcome.failures or await is_up(endpoint)}
     if questions[0].to_the_end:
         row |= {"num_short": sum(answer.num_tokens < params.max_new_tokens for answer in answers)}
     if endpoint is plan.endpoints[0]:
@@ -174,8 +148,7 @@ def row_of(key: Key, outcome: Outcome, server_wide: float | None, why_not: str, 
 
     server_wide: the acceptance length by the server's counters, used if its answers have none; `acceptance_from` says
     which it is. why_not: why those counters cannot be right, else "". `errors`: how many failures of each kind;
-    `fault`: the message of the first; `asked_before`: whether a stopped run had asked these prompts already; `is_up`:
-    whether the server answered at the end."""
+    `fault`: the message of the first."""
     row = level_metrics(outcome.answers, len(outcome.failures), outcome.wall_s, dollars)
     own = row["mean_acceptance_length"]
     if own is None:
@@ -191,12 +164,6 @@ def row_of(key: Key, outcome: Outcome, server_wide: float | None, why_not: str, 
         "fault": str(outcome.failures[0]) if outcome.failures else None,
         "wall_s": outcome.wall_s,
     }
-
-
-def is_whole(row: Mapping[str, Any]) -> bool:
-    """Whether a level is valid: some request was answered, and the server was there to the end. Otherwise it is
-    measured again when the study is resumed."""
-    return row["num_requests"] > row["num_errors"] and row["is_up"]
 
 
 def faults(rows: Sequence[Row]) -> list[str]:

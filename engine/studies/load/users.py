@@ -6,7 +6,7 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -75,20 +75,11 @@ async def ask_all(
     return outcome
 
 
-async def is_up(endpoint: Endpoint) -> bool:
-    """Whether the server answers at all."""
-    async with new_client() as client:
-        return await _open(client, endpoint)
-
-
-async def _open(client: httpx.AsyncClient, endpoint: Endpoint) -> bool:
+async def _open(client: httpx.AsyncClient, endpoint: Endpoint) -> None:
     """Open a keep-alive connection by a request that costs nothing. A failure is counted by the question."""
-    try:
+    with suppress(TimeoutError, httpx.HTTPError, httpx.InvalidURL):
         async with asyncio.timeout(CONNECT_S):
             await client.get(f"{endpoint.url}/models", headers=endpoint.headers())
-    except (TimeoutError, httpx.HTTPError, httpx.InvalidURL):
-        return False
-    return True
 
 
 def answer_of(reply: Reply) -> Answer:
