@@ -89,7 +89,6 @@ PAYS = {
     "uncertain": "not certain{}",
     # A check-up.
     "worth_it": "it pays",
-    "worth_it_until": "it pays up to {}",
     "not_worth_it": "it does not pay",
 }
 

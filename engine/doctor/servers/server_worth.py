@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import cycle, islice
 
-from ...analysis.verdict_words import PAYS, THRESHOLD, capital
+from ...analysis.verdict_words import PAYS, capital
 from ...core.errors import RaceError
 from ...core.spec import PLAIN, SERVER, SPECULATIVE
 from ...remote.server_race import RemoteRace
 from ...studies.load.data import WARM_UP
-from ...studies.load.level_metrics import crossing
+from ...studies.load.pays_under_load import ranks, recommends
 from ...studies.load.study import Key, Listener, Plan, Row, run
 from ...studies.load.users import Outcome
 from ...studies.prompts.prompts import NO_KIND, FilePrompt
@@ -80,8 +80,7 @@ def _rate(row: Row) -> float:
 
 
 def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
-    """Whether it pays alone, by the races, and up to how many users, by the study. A level that speculation loses below
-    one that it wins was disturbed."""
+    """Whether it pays alone, by the races, and with how many users, by the study."""
     rates = {(row["lane"], row["concurrency"]): _rate(row) for row in rows}
     lanes = [server.endpoint.lane for server in pair.servers]
     levels = f"{', '.join(map(str, LEVELS[:-1]))} and {LEVELS[-1]} users"
@@ -103,13 +102,9 @@ def _judged(pair: Pair, rows: Sequence[Row]) -> Finding:
         says += f" A step writes {length:.2f} tokens, and pays from {max(1, length / gain):.2f} on."
     if gain < LEAST_GAIN:
         return doubt(f"{capital(PAYS['not_worth_it'])}: {says}", FEWER)
-    if rates[lanes[1], LEVELS[0]] <= rates[lanes[0], LEVELS[0]]:
+    lost = [num for num, rank in ranks(rows, *lanes).items() if rank == -1]
+    if LEVELS[0] in lost:
         return doubt(f"Not certain, the two measurements of one user contradict each other: {says}", AGAIN)
-    won = [num for num in LEVELS if rates[lanes[1], num] > rates[lanes[0], num]]
-    sure = [row for row in rows if row["concurrency"] in won or row["concurrency"] > max(won)]
-    if between := crossing(sure, *lanes):
-        users = f"{between[0]} user{'s' if between[0] > 1 else ''}"
-        if round(rates[lanes[1], between[0]] / rates[lanes[0], between[0]], 2) < THRESHOLD:
-            users += f", though little there (below {THRESHOLD}x)"
-        return doubt(f"{capital(PAYS['worth_it_until'].format(users))}: {says}", NOT_FOR_MANY.format(between[1]))
+    if lost:
+        return doubt(f"{capital(recommends(rows, lanes))}: {says}", NOT_FOR_MANY.format(lost[0]))
     return Finding("ok", "worth it", f"{capital(PAYS['worth_it'])}: {says}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
@@ -106,15 +105,6 @@ def improvement_percent(metric: str, first: float | None, second: float | None) 
     return 100 * (second - first) / first * (1 if HIGHER[metric] else -1)
 
 
-def crossing(levels: Sequence[Mapping[str, Any]], first: str, second: str) -> tuple[int, int] | None:
-    """The two neighbouring numbers of users between which `second` stops giving more output tokens/s than `first`; None
-    if it never does, or never gave more."""
-    for (low, before), (high, after) in pairwise(speedups(levels, first, second).items()):
-        if before > 1 >= after:
-            return low, high
-    return None
-
-
 def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], said: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON object of --json, from at least one level. `improvement_by_users` covers the levels that both lanes have
     finished. `says` is the verdict, in sentences; `differ`: where texts do; `causes`: why they may. `recommends`,
@@ -138,7 +128,6 @@ def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], said: Mapping
             }
             for num, (a, b) in both.items()
         },
-        "crossing": crossing(levels, *lanes) if len(lanes) == 2 else None,
         "says": [*says(levels, lanes), *_remarks(levels)],
         "differ": differs,
         "causes": causes,

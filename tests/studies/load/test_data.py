@@ -23,13 +23,12 @@ from engine.studies.load.data import dealt, questions_of, read_data, synthetic
 from engine.studies.load.level_metrics import (
     HIGHER,
     Answer,
-    crossing,
     improvement_percent,
     level_metrics,
     rate_error,
     report,
 )
-from engine.studies.load.pays_under_load import LITTLE_GAIN, ranks, rough, says
+from engine.studies.load.pays_under_load import LITTLE_GAIN, ranks, recommends, rough, says
 from engine.studies.load.study import Plan
 from engine.studies.prompts.prompts import FilePrompt
 from tests.helpers import ROOT
@@ -142,18 +141,6 @@ def test_improvement_needs_both_lanes() -> None:
     assert (found["gains_with"], found["loses_with"]) == ([1], [])
 
 
-def test_the_crossing_is_where_the_second_stops_being_better() -> None:
-    """The report would name the wrong levels."""
-    rates = {"a": (10, 40, 90), "b": (20, 45, 80)}
-    levels = [
-        {"lane": lane, "concurrency": users, "output_tokens_per_s": rate}
-        for lane, its in rates.items()
-        for users, rate in zip((1, 5, 25), its, strict=True)
-    ]
-    assert crossing(levels, "a", "b") == (5, 25)
-    assert crossing(levels, "b", "a") is None
-
-
 @pytest.mark.parametrize("num_users", [1, 8])
 def test_the_interval_of_a_ratio_holds_the_true_one(num_users: int) -> None:
     """A difference that is chance would be recommended, or one that is none be called unclear."""
@@ -236,29 +223,13 @@ def test_the_recommendation_never_contradicts_a_level(seed: int) -> None:
     gains = {num: rng.choice([None, 1, rng.uniform(0.5, 2), rng.uniform(0.95, 1.05)]) for num in users}
     rows = two_lanes(users, [[100.0] * len(users), [gain and 100.0 * gain for gain in gains.values()]])
     rng.shuffle(rows)
-    found, *others = says(rows, ["plain", "speculative"])
-    if not any(gains.values()):
-        assert found.endswith("no level was answered by both.")
-        return
-    words, ratios = found.removesuffix(".").lower().split(": ")
-    crosses = "".join(re.findall(r"cross at about (\d+) users", " ".join(others)))
-    assert ratios == ", ".join(f"{gain:.2f}x" for gain in gains.values() if gain) + " output tokens a second"
-    placed = {}
-    says_so = rf"(on|{re.escape(LITTLE_GAIN)}|off|no clear difference|no answer) with ((?:\d+, )*\d+(?: and \d+)?)"
-    for what, numbers in re.findall(says_so, words):
-        named = [int(num) for num in re.findall(r"\d+", numbers)]
-        assert not placed.keys() & set(named)
-        placed |= dict.fromkeys(named, what)
-    rank = {None: "no answer", 1: "on", -1: "off", 0: "no clear difference"}
+    found = ranks(rows, "plain", "speculative")
     wanted = {num: gain and (gain > 1.03) - (gain < 1 / 1.03) for num, gain in gains.items()}
-    assert placed == {
-        num: LITTLE_GAIN if (gains[num] or 0) > 1.03 and round(gains[num], 2) < THRESHOLD else rank[its]
-        for num, its in wanted.items()
-    }
-    if crosses:
+    assert found == {num: 2 if round(gains[num] or 0, 2) >= THRESHOLD else sign for num, sign in wanted.items()}
+    if crosses := re.search(r"level at about (\d+)", recommends(rows, ["plain", "speculative"])):
         [(low, high)] = [(a, b) for a, b in pairwise(users) if (wanted[a], wanted[b]) == (1, -1)]
-        assert low < int(crosses) < high
-        assert [rank for rank, _ in groupby(filter(None, wanted.values()))] == [1, -1]
+        assert low < int(crosses[1]) < high
+        assert [sign for sign, _ in groupby(filter(None, wanted.values()))] == [1, -1]
 
 
 def test_texts_that_differ_are_in_the_headline_with_their_prompts_and_what_may_cause_it() -> None:
@@ -319,7 +290,7 @@ def test_unequal_work_has_no_ratio_and_is_said() -> None:
             for some, lane, users in zip(answers, ("a", "b", "a"), (1, 1, 4), strict=True)]  # fmt: skip
     for num in (1, 2, 3):
         found = report(rows[:num], ["a", "b"], {})
-        assert found["speedup_by_users"] == {} and found["crossing"] is None and not found["gains_with"]
+        assert found["speedup_by_users"] == {} and not found["gains_with"]
     said = " ".join(found["says"])
     assert "different lengths" in said and "after 30 tokens" in said and "x output tokens" not in said
     assert set(found["improvement_by_users"]["1"].values()) == {None}
