@@ -321,7 +321,7 @@ def test_each_server_samples_what_it_reports(plain: Language, spec: Language, le
     monkeypatch.setattr(thorough, "NUM_ANSWERS", 40)
     monkeypatch.setattr(doctor, "CHECKS", [each for each in doctor.CHECKS if each[0] in ("reachable", thorough.CHECK)])
     chats = [Question(messages=(("user", each.text),)) for each in PROMPTS]
-    for prompts in (PROMPTS, chats) if level == "fault" else (PROMPTS,):
+    for prompts in (PROMPTS, chats) if level in ("fault", "ok") else (PROMPTS,):
         with speaking(plain, spec) as endpoints:
             *_, found = check_servers(endpoints, prompts, PARAMS, thorough=True)
         assert (found.level, found.check) == (level, thorough.CHECK), found

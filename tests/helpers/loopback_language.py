@@ -166,7 +166,7 @@ class Language:
             choice |= {"delta": {"reasoning" if self.thinks else "content": text}} if is_chat else {"text": text}
             event: Body = {"choices": [choice]}
             if body.get("logprobs") and self.reports:
-                choice["logprobs"] = self._scored(ids, written[: at + len(part)], at, is_chat)
+                choice["logprobs"] = self._scored(ids, written[: at + len(part)], at, body.get("top_logprobs"))
             if self.names_tokens:
                 choice["token_ids"] = part
                 (event if is_chat else choice).update({} if at else {"prompt_token_ids": list(ids)})
@@ -182,16 +182,16 @@ class Language:
         yield {"choices": [], "usage": {"prompt_tokens": len(ids), "completion_tokens": at}, **said}
         yield "[DONE]"
 
-    def _scored(self, ids: Sequence[int], written: Sequence[int], start: int, is_chat: bool) -> Body:
-        """The log-probabilities of what is written from `start` on, as vLLM writes them."""
+    def _scored(self, ids: Sequence[int], written: Sequence[int], start: int, num: int | None) -> Body:
+        """The log-probabilities of what is written from `start` on, as vLLM writes them. num: in a chat, how many."""
         tops = [self._odds([*ids, *written[:at]]) for at in range(start, len(written))]
         names = [f"token_id:{token}" for token in written[start:]]
         own = [top[name] for name, top in zip(names, tops, strict=True)]
-        if not is_chat:
+        if num is None:
             return {"tokens": names, "token_logprobs": own, "top_logprobs": tops}
         return {"content": [
             {"token": name, "logprob": logprob,
-             "top_logprobs": [{"token": key, "logprob": odds} for key, odds in top.items()]}
+             "top_logprobs": [{"token": key, "logprob": top[key]} for key in [*dict.fromkeys([name, *top])][:num]]}
             for name, logprob, top in zip(names, own, tops, strict=True)
         ]}  # fmt: skip
 
@@ -200,7 +200,8 @@ class Language:
         if self.from_here:
             first, second = self.ranked(ids)[:2]
             odds[first], odds[second] = odds[second], odds[first]
-        return {f"token_id:{FIRST_ID + token}": each for token, each in odds.items()}
+        order = sorted(odds, key=lambda token: -odds[token])
+        return {f"token_id:{FIRST_ID + token}": odds[token] for token in order}
 
     def _schema(self) -> list[Any]:
         said = "The animal is a cat." if "schema" in self.ignores else json.dumps(SCHEMA_ANSWER)

@@ -21,8 +21,9 @@ BROKEN = "Report it to the server's developers: rounding does not explain it"
 
 
 def scored(question: Question, **more: float) -> Question:
-    """The question with the wish for log-probabilities, and more fields."""
-    odds = {CHAT_ODDS: NUM_RANKS, ODDS: True} if question.messages else {ODDS: NUM_RANKS}
+    """The question with the wish for log-probabilities, and more fields. In a chat vLLM counts the written token among
+    the likeliest ones."""
+    odds = {CHAT_ODDS: NUM_RANKS + 1, ODDS: True} if question.messages else {ODDS: NUM_RANKS}
     return replace(question, more={**NAMES, **more, **odds})
 
 
