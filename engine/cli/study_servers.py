@@ -22,7 +22,7 @@ from .lane_options import CACERT
 from .options import JSON, LENGTH, SEED, TEMPERATURE
 from .output import console, print_json, progress_line
 
-MAX_USERS, MAX_REQUESTS, MAX_LANES, MAX_TIMEOUT_S = 1000, 100_000, 4, 86_400
+MAX_USERS, MAX_REQUESTS, MAX_LANES, MAX_TIMEOUT_S = 1000, 100_000, 2, 86_400
 
 
 def _concurrency(text: str) -> list[int]:
@@ -38,7 +38,7 @@ def _endpoints(given: Sequence[str], model: str) -> list[Endpoint]:
     if not all(name and spec.startswith(PREFIX) for name, _, spec in pairs):
         raise UsageError(f"--lane must be NAME={PREFIX}http://HOST:PORT/v1")
     if len(set(names)) < len(names) or len(names) > MAX_LANES:
-        raise UsageError(f"a study has 1 to {MAX_LANES} lanes, each with a name of its own, not {', '.join(names)}")
+        raise UsageError(f"a study has 1 or {MAX_LANES} lanes, each with a name of its own, not {', '.join(names)}")
     return [endpoint_of(name, spec, model, os.environ) for name, _, spec in pairs]
 
 

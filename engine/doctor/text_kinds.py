@@ -1,4 +1,4 @@
-"""How acceptance depends on the text: its kind, the place in it, whether it loops, and the form of its prompt."""
+"""How acceptance depends on the text: its kind, whether it loops, and the form of its prompt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from ..text import encode_messages, encode_prompt
 from .findings import Finding
 from .trial import MIN_DEVIATIONS, Trial, run
 
-MIN_LENGTH = 32  # tokens of a text whose halves are compared
 STRONG = 0.1  # two forms of a prompt differ strongly if first guesses differ by this share, and by MIN_DEVIATIONS
 THINKING = "enable_thinking"
 RAW, CHAT = "as plain text", "in the chat template"
@@ -29,20 +28,11 @@ CHANGES = {
 
 
 def text_findings(trial: Trial) -> Iterator[Finding]:
-    """Evidence without judgement: acceptance by kind, in both halves of the texts, and texts that loop."""
+    """Evidence without judgement: acceptance by kind, and texts that loop."""
     if len(kinds := list(dict.fromkeys(trial.kinds))) > 1:
         shares = {kind: share([right for i, _, right in trial.positions() if trial.kinds[i] == kind]) for kind in kinds}
         says = ", ".join(f"{kind} {shares[kind]:.0%}" for kind in sorted(shares, key=lambda kind: -shares[kind]))
         yield Finding("ok", "by kind", f"First guesses are right at: {says}.")
-    lengths = [len(race.text.token_ids) for race in trial.found]
-    halves: tuple[list[bool], list[bool]] = ([], [])
-    for i, at, right in trial.positions():
-        if lengths[i] >= MIN_LENGTH:
-            halves[at >= lengths[i] / 2].append(right)
-    if all(halves):
-        first, second = map(share, halves)
-        says = f"First guesses are right at {first:.0%} in the first half of the texts, {second:.0%} in the second."
-        yield Finding("ok", "along the text", says)
     if num := sum(loop_sentence(race.text.token_ids) is not None for race in trial.found):
         says = f"{num} of {len(trial.found)} texts repeat themselves, which is easy to guess: acceptance is overstated."
         yield Finding("ok", "loops", says)

@@ -45,7 +45,6 @@ class RemoteRace:
         lanes = tuple(LaneSpec(endpoint.lane, SERVER, AUTO) for endpoint in endpoints)
         self.spec = RaceSpec(lanes, params, solo=same_device)
         self.endpoints, self.question = {endpoint.lane: endpoint for endpoint in endpoints}, question
-        self._patience = patience
         self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._said: SimpleQueue[LaneEvent | None] = SimpleQueue()
         secrets = frozenset[str]().union(*(endpoint.secrets for endpoint in endpoints))
@@ -131,10 +130,6 @@ class RemoteRace:
                     verdicts[name] = judge(answers[baseline], answers[name], why)
         events.sort(key=lambda event: event.wall_s or 0.0)
         return {"events": [to_json(event) for event in events], "verdicts": verdicts, "promises": promises}
-
-    def asked_again(self, name: str) -> RemoteRace:
-        """A race of that lane alone, to be iterated to its end: whether its server repeats itself."""
-        return RemoteRace([self.endpoints[name]], self.question, self.spec.params, self._patience)
 
 
 def _final_steps(lane: RemoteLane, model: str) -> tuple[list[Step], str]:

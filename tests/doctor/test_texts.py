@@ -78,7 +78,7 @@ def test_a_model_without_a_template_is_not_examined_for_one(monkeypatch: pytest.
     assert compared(PROMPTS[0]) == []
 
 
-def test_kinds_halves_and_loops_are_evidence() -> None:
+def test_kinds_and_loops_are_evidence() -> None:
     """One share of all texts hides that a drafter helps with one kind alone, or only where the text repeats itself."""
     texts = {"loops": LOOP, "code": PROMPTS[0], "more code": PROMPTS[1]}
     encoded = [(kind, encode_prompt(trained().tokenizer, text)) for kind, text in texts.items()]
@@ -90,8 +90,6 @@ def test_kinds_halves_and_loops_are_evidence() -> None:
         right = [is_right for i, _, is_right in trial.positions() if i == number]
         assert int(shares[kind]) == round(100 * sum(right) / len(right))
     assert list(map(int, shares.values())) == sorted(map(int, shares.values()), reverse=True)
-    first, second = rates(found["along the text"])
-    assert min(first, second) - 1 <= 100 * sum(trial.right()) / len(trial.right()) <= max(first, second) + 1
     assert re.match(r"[1-3] of 3 texts repeat themselves", found["loops"].says)
 
 

@@ -114,7 +114,7 @@ def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], said: Mapping
     differs, causes = differ(levels, said.get("temperature"))
     both = pairs_of(levels, *lanes, are_equal=False) if len(lanes) == 2 else {}
     gains = speedups(levels, *lanes) if len(lanes) == 2 else {}
-    placed = [ranked for second in lanes[1:] for ranked in ranks(levels, lanes[0], second).items()]
+    placed = ranks(levels, *lanes) if len(lanes) == 2 else {}
     return {
         "schema": OUTPUT_SCHEMA,
         "format": FORMAT,
@@ -133,9 +133,9 @@ def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], said: Mapping
         "causes": causes,
         "recommends": recommends(levels, lanes),
         "speedup_by_users": {str(num): gain for num, gain in gains.items()},
-        "gains_with": sorted({num for num, rank in placed if rank == 2}),
-        "gains_little_with": sorted({num for num, rank in placed if rank == 1}),
-        "loses_with": sorted({num for num, rank in placed if rank == -1}),
+        "gains_with": sorted(num for num, rank in placed.items() if rank == 2),
+        "gains_little_with": sorted(num for num, rank in placed.items() if rank == 1),
+        "loses_with": sorted(num for num, rank in placed.items() if rank == -1),
         "rough": rough(levels),
     }
 

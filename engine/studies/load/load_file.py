@@ -13,7 +13,7 @@ from .level_metrics import FORMAT, HIGHER
 from .study import MAX_OTHER, Key, Row
 
 # Limits of an opened result: the number of lanes, the users of a level, and the size of a metric.
-MAX_LANES, MAX_USERS, MOST = 4, 1000, 1e12
+MAX_LANES, MAX_USERS, MOST = 2, 1000, 1e12
 SAID = ("model", "created", "circumstances", "repeats")
 ROW = {
     "lane": NAME,

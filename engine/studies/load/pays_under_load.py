@@ -35,20 +35,18 @@ Pairs = Mapping[int, tuple[Level, Level]]
 
 
 def says(levels: Sequence[Level], lanes: Sequence[str]) -> list[str]:
-    """Each lane against the first one: at which of the measured numbers of users it gives more output tokens per
+    """The second lane against the first one: at which of the measured numbers of users it gives more output tokens per
     second, and how many answers differ; where they would cross; a line for each number of users; the wait for the first
     text where it ranks the lanes differently, and whether the texts are the same. A lane alone: its rates."""
     if len(lanes) == 1:
         rates = {level["concurrency"]: f"{rate:.1f}" for level in levels if (rate := level["output_tokens_per_s"])}
         alone = {level["concurrency"]: (level,) for level in levels}
         return [f"{lanes[0]}, output tokens a second: {_by_users(rates)}.", *_lines(alone)] if rates else []
-    sentences = list[str]()
-    for second in lanes[1:]:
-        pairs = pairs_of(levels, lanes[0], second)
-        unequal = pairs_of(levels, lanes[0], second, are_equal=False).keys() - pairs.keys()
-        sentences += _against(lanes[0], second, pairs) if pairs or not unequal else ()
-        sentences += [UNEQUAL.format(" and ".join(map(str, sorted(unequal))))] if unequal else []
-    return sentences
+    first, second = lanes
+    pairs = pairs_of(levels, first, second)
+    unequal = pairs_of(levels, first, second, are_equal=False).keys() - pairs.keys()
+    sentences = list(_against(first, second, pairs) if pairs or not unequal else ())
+    return sentences + ([UNEQUAL.format(" and ".join(map(str, sorted(unequal))))] if unequal else [])
 
 
 def ranks(levels: Sequence[Level], first: str, second: str) -> dict[int, int | None]:

@@ -128,7 +128,6 @@ def _numbers(rows: Sequence[Row]) -> dict[str, Any]:
         "median_speedup": percentile(values, 0.5),
         "p25": percentile(values, 0.25),
         "p75": percentile(values, 0.75),
-        "share_above_1_3": sum(value > THRESHOLD for value in values) / len(values) if values else None,
         "mean_acceptance_length": _mean([row.mean_acceptance_length for row in rows]),
         "acceptance_rate": _mean([row.acceptance_rate for row in rows]),
         "num_prompts": len(values),
@@ -139,16 +138,13 @@ def _numbers(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _summary(rows: Sequence[Row]) -> dict[str, Any]:
     """The summary of one drafter. computed: the median speed-up of each k computed on every prompt whose race did
-    not fail. without_loops: the verdict on prompts whose texts do not loop."""
+    not fail."""
     kinds = dict.fromkeys(row.kind for row in rows)
     known = [row for row in rows if row.computed and not row.fault]
     ks = [k for k in (known[0].computed if known else ()) if all(k in row.computed for row in known)]
     return {
         **_numbers(rows),
         "interval": interval(values) if (values := _values(rows)) else None,
-        "num_loops": sum(row.loops for row in rows),
-        "without_loops": of_speedups(_values([row for row in rows if not row.loops])),
-        "num_disturbed": sum(row.disturbed for row in rows),
         "by_kind": {kind: _numbers([row for row in rows if row.kind == kind]) for kind in kinds},
         "computed": {k: statistics.median(row.computed[k] for row in known) for k in ks},
     }
@@ -165,7 +161,6 @@ def _best(rows: Sequence[Row], drafter: str, k: int | None) -> dict[str, Any]:
         "median_speedup": median,
         "measured": k is None or all(row.k == str(k) for row in rows),
         "interval": interval(values),
-        "share_above_1_3": sum(value > THRESHOLD for value in values) / len(values),
         "saving": 1 - 1 / median,
         "by_time_only": k is None and all(row.mean_acceptance_length is None for row in rows),
         "num_other_texts": alike.count(False),

@@ -14,7 +14,6 @@ from ...recordings.words import causes
 from .rows import Row, outcome
 
 LEAST = 3  # prompts needed for a verdict
-MOST_KINDS = 4
 NO_RACE = "No prompt's race ended, so there is nothing to judge."
 TO_BE_CERTAIN = "To be certain: more prompts, on a machine with nothing else to do."
 WITH_ONE_USER = " with one user"  # prompts reach servers one at a time
@@ -111,20 +110,13 @@ def _saved(best: Mapping[str, Any]) -> str:
 
 
 def _texts(rows: Sequence[Row]) -> tuple[str, bool]:
-    """Whether servers wrote the same texts, and whether any differ. Where they do, the plain one was asked again."""
+    """Whether servers wrote the same texts, and whether any differ."""
     compared = [row for row in rows if row.identical is not None]
-    others = [row for row in compared if not row.identical]
     if not compared:
         return "", False
-    same = f"Same text: {len(compared) - len(others)} of {len(compared)} answer{'s' * (len(compared) != 1)}."
-    asked = [row.plain_repeats for row in others if row.plain_repeats is not None]
-    if not asked:
-        return same, bool(others)
-    words = f"{same} Asked once more, the plain server wrote its own text again in {sum(asked)} of {len(asked)}"
-    if all(asked):
-        return f"{words}: it repeats itself, so the other server makes the difference.", True
-    nothing = ": it does not repeat itself, so the differences say nothing of speculation" * (not any(asked))
-    return f"{words}{nothing}.", True
+    num_same = sum(bool(row.identical) for row in compared)
+    same = f"Same text: {num_same} of {len(compared)} answer{'s' * (len(compared) != 1)}."
+    return same, num_same < len(compared)
 
 
 def no_server(drafters: Sequence[str], target: str) -> str:
@@ -149,8 +141,8 @@ def reason(rows: Sequence[Row], best: Mapping[str, Any], verdict: str, doubtful:
         f"{_times(best['median_speedup'])} the speed of plain decoding at the median of {num} prompts; the 95 % "
         f"interval, {low:.2f} to {high:.2f}, lies {where} {THRESHOLD}"
     )
-    even = sum(outcome(row, k) == "even" for row in rows)
-    parts = [f"{_counted(rows, 'gains', k)} faster, {even} within the noise, {_counted(rows, 'loses', k)} slower"]
+    outcomes = Counter(outcome(row, k) for row in rows)
+    parts = [f"{outcomes['gains']} faster, {outcomes['even']} within the noise, {outcomes['loses']} slower"]
     loops, disturbed = sum(row.loops for row in rows), sum(row.disturbed for row in rows)
     if num_other := best["num_other_texts"]:
         parts.append(f"{num_other} of {best['num_compared']} texts differ from plain decoding's")
@@ -164,14 +156,3 @@ def reason(rows: Sequence[Row], best: Mapping[str, Any], verdict: str, doubtful:
         other_verdict = f", and the verdict would be: {without['verdict']}" if doubtful else ""
         parts.append(f"without them: {median}{other_verdict}")
     return f"{first}. {'; '.join(parts)}."
-
-
-def _counted(rows: Sequence[Row], which: str, k: int | str | None) -> str:
-    """`12 (code 8, prose 4)`; without the kinds if there is one."""
-    counts = Counter(row.kind for row in rows if outcome(row, k) == which)
-    kinds = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = kinds if len(kinds) <= MOST_KINDS + 1 else kinds[:MOST_KINDS]
-    names, rest = [f"{kind} {num}" for kind, num in shown], kinds[len(shown) :]
-    names += [f"{len(rest)} more kinds {sum(num for _, num in rest)}"] if rest else []
-    inside = f" ({', '.join(names)})" if len({row.kind for row in rows}) > 1 and names else ""
-    return f"{sum(num for _, num in kinds)}{inside}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, race_speedups, ratio, ratio_noise
-from ...analysis.same import are_alike, are_same
+from ...analysis.same import are_same
 from ...core.errors import RaceError, UsageError
 from ...core.events import LaneEvent, steps
 from ...core.spec import AUTO, BASELINE, PLAIN, SERVER, SamplingParams
@@ -105,7 +105,6 @@ def rows_on_servers(
         faults[name] = f"line {prompt.line}: lane {name}: {'; '.join(sentences)}"
     own = [*race.spec.named(PLAIN), ""][0], [*race.spec.named(BASELINE), ""][0]
     partings = {name: _parting(race, undrafted[-1], name) for name, kind in kinds.items() if kind == "other_text"}
-    repeats = _repeats(race, undrafted[-1], progress) if any(partings.values()) else None
     return tuple(
         Row(
             line=prompt.line,
@@ -120,7 +119,7 @@ def rows_on_servers(
             identical=are_same(kinds.get(name, "not_compared")),
             loops=loops,
             fault=faults.get(name, ""),
-            **(parting | {"plain_repeats": repeats} if (parting := partings.get(name)) else {}),
+            **partings.get(name, {}),
         )
         for name, gain in race_speedups(events, race.spec.lanes).items()
     )
@@ -133,15 +132,6 @@ def _parting(race: RemoteRace, plain: str, name: str) -> dict[str, Any]:
     if at is None:
         return {}
     return {"differs_at": at, "ways": [a.text[max(0, at - PART) : at], a.text[at : at + PART], b.text[at : at + PART]]}
-
-
-def _repeats(race: RemoteRace, plain: str, progress: Progress) -> bool | None:
-    """Whether the lane writes its own text once more; None if it fails, or wrote none."""
-    again = race.asked_again(plain)
-    collected(again.events(), progress, "asking the plain server again, because the texts differ")
-    if again.lanes[plain].failed:
-        return None
-    return are_alike(answer_of(race.lanes[plain]).text, answer_of(again.lanes[plain]).text)
 
 
 def _drafts(race: RemoteRace, events: Sequence[LaneEvent], name: str) -> dict[str, Any]:

@@ -28,8 +28,6 @@ class Row:
     differs_at: the first character at which a server's text differs from the plain one's; None if it does not, or is
         not compared by characters.
     ways: where the texts part: up to 60 characters before that place, then how the plain text and this one go on.
-    plain_repeats: whether the plain server, asked once more because the texts differ, wrote its own text again; None if
-        it was not asked, or failed.
     peers: how transformers did on this prompt, see `generate`: the name of each way; its tokens per second over the
         plain lane's; whether it wrote the same tokens, None if it had other noise; what went wrong, or "".
     """
@@ -51,7 +49,6 @@ class Row:
     computed: Mapping[str, float] = field(default_factory=dict)
     differs_at: int | None = None
     ways: list[str] | None = None
-    plain_repeats: bool | None = None
     peers: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -70,7 +67,6 @@ _SHAPE = {
     **dict.fromkeys(("loops", "disturbed"), FLAG),
     "computed": Shape(_COMPUTED.wanted, lambda value: _COMPUTED.holds(value) and value.keys() <= KS),
     "differs_at": IfThere(Maybe(COUNT)),
-    "plain_repeats": IfThere(Maybe(FLAG)),
     "peers": IfThere([{"name": TEXT, "speed": Maybe(GAIN), "same": Maybe(FLAG), "fault": TEXT}]),
     "ways": IfThere(Maybe(items("three texts", TEXT, [3]))),
 }

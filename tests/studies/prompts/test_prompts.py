@@ -295,7 +295,6 @@ def test_all_above_ships_and_all_below_does_not(values, above):
     found = report(rows(values), TARGET)
     assert found["verdict"] == ("ship" if above else "do not ship") and "computed" in found["reason"]
     assert found["best"]["saving"] == pytest.approx(1 - 1 / found["best"]["median_speedup"])
-    assert found["summary"]["ngram"]["share_above_1_3"] == float(above)
 
 
 def test_one_slow_prompt_of_many_does_not_decide_and_a_split_is_unclear():
@@ -320,7 +319,6 @@ def test_it_is_said_where_texts_that_repeat_themselves_carry_the_verdict():
     assert found["best"]["without"] == {"num_prompts": 6, "median_speedup": 1.1, "verdict": "do not ship"}
     assert "without them: 1.10x" in found["reason"]
     assert "14 of 20 texts repeat themselves" in found["reason"] and "would be: do not ship" in found["reason"]
-    assert found["summary"]["ngram"]["without_loops"] == "do not ship"
     mixed = report([*rows([2.0] * 6), *(replace(row, line=row.line + 9) for row in loops)], TARGET)
     assert mixed["verdict"] == "ship" and "14 of 20 texts repeat themselves" in mixed["reason"]
     assert not mixed["doubtful"]
@@ -353,7 +351,7 @@ def test_the_verdict_is_about_the_best_that_a_server_can_run(hub):
     best, engine = found["best"], found["engine"]
     if hub:
         assert (best["drafter"], best["k"], best["median_speedup"], engine) == (hybrid, 5, 1.9, None)
-        assert "5 (b 3, a 2) faster, 0 within the noise, 1 (a 1) slower" in found["reason"]
+        assert "5 faster, 0 within the noise, 1 slower" in found["reason"]
     else:
         assert (best["drafter"], best["k"], best["median_speedup"]) == ("ngram", 7, 1.6) and not best["measured"]
         assert engine == {"drafter": hybrid, "k": "auto", "median_speedup": 1.9, "measured": True}
@@ -388,5 +386,4 @@ def test_a_saved_study_opens_again():
 def test_within_the_noise_is_neither_gain_nor_loss():
     """A drafter that drafts nothing would be said to lose on half of the prompts."""
     found = report(rows([1.01, 0.99, 1.5, 0.7, 1.0], disturbed=True), TARGET)["summary"]["ngram"]
-    assert found["num_disturbed"] == 5
     assert (found["num_gain"], found["num_lose"], found["num_prompts"]) == (1, 1, 5)

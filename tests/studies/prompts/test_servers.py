@@ -75,20 +75,16 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert not row.identical and f"not compared: {plain} and spec wrote nothing; it counts 6 tokens" in row.fault
     best = report([row], "m")["best"]
     assert best["num_other_texts"] == best["num_compared"] == 0 and row.speedup, "not compared is not different"
-    old = {name: value for name, value in rows[0].items() if name not in ("differs_at", "ways", "plain_repeats")}
+    old = {name: value for name, value in rows[0].items() if name not in ("differs_at", "ways")}
     assert row_of(old).differs_at is None
     with pytest.raises(UsageError, match="ways must be three texts"):
         row_of({**rows[1], "ways": ["a", "b"]})
     local = {**rows[1], "drafter": "ngram"}
-    assert [row["plain_repeats"] for row in rows] == [None, True, True, True]
-    control = "Asked once more, the plain server wrote its own text again in 3 of 3: it repeats itself"
     sides = (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])
     said, *others = (report(list(map(row_of, some)), "m", 0)["says"] for some in sides)
-    once = report(list(map(row_of, [*rows[:1], {**rows[1], "plain_repeats": False}])), "m", 0.8)["says"]
-    assert said["texts"].startswith(f"Same text: 1 of 4 answers. {control}")
-    assert said["causes"] == causes(0, in_batches=False) and once["causes"] == causes(0.8, in_batches=False)
-    assert once["texts"].endswith("of 1: it does not repeat itself, so the differences say nothing of speculation.")
-    unknown = {**rows[1], "identical": None, "differs_at": None, "ways": None, "plain_repeats": None}
+    assert said["texts"] == "Same text: 1 of 4 answers." and said["causes"] == causes(0, in_batches=False)
+    assert report(list(map(row_of, rows)), "m", 0.8)["says"]["causes"] == causes(0.8, in_batches=False)
+    unknown = {**rows[1], "identical": None, "differs_at": None, "ways": None}
     assert report(list(map(row_of, [rows[0], unknown])), "m", 0)["says"]["texts"] == "Same text: 1 of 1 answer."
     assert report([row_of(unknown)], "m", 0)["says"]["texts"] == "", "what was not compared does not differ"
     assert [words["texts"] for words in others] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
@@ -97,7 +93,7 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
         found = {"says": said, "best": {"num_other_texts": 3}}
         known, unexplained = (call("textsWords", found, 0, {"level": "fault", "check": name, "says": "1 real fault."})
                                 for name in ("texts", "sampling"))  # fmt: skip
-    assert known.endswith("makes the difference. The check-up: 1 real fault.") and "Possible" in unexplained
+    assert known.endswith("of 4 answers. The check-up: 1 real fault.") and "Possible" in unexplained
 
 
 def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> None:
