@@ -13,7 +13,7 @@ from engine.core.errors import UsageError
 from engine.core.spec import PLAIN, SERVER, SPECULATIVE
 from engine.remote.client import trust
 from engine.remote.endpoint import Endpoint, check_key, check_url
-from engine.remote.look import look, takes_chat
+from engine.remote.look import look
 
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.own_model import OWN, check_own
@@ -92,7 +92,7 @@ class Doors:
                 sentences.append("The first one drafts and the second one does not: are they swapped?")
             if urls[0] == urls[1]:
                 sentences.append(SAME)
-            chats = await asyncio.gather(*(takes_chat(entry) for entry in seen))
+            chats = [bool(entry.chat_reply and entry.chat_reply.chunks) for entry in seen]
             chat = all(chats) if asked.get("chat") is None else asked["chat"] is True
             misfit = next((i for i, entry in enumerate(seen) if (not chats[i] if chat else entry.chat)), None)
             if misfit is not None:

@@ -96,13 +96,12 @@ SGLANG = Dialect("SGLang", ("sglang",), _SGLANG, "sglang:", True)
 TENSORRT_LLM = Dialect("TensorRT-LLM", ("tensorrt_llm",), _of_tensorrt_llm, "trtllm_")
 _LLAMA_CPP = _sums("timings", "draft_n_accepted draft_n")  # with `timings_per_token` those so far, in every chunk
 LLAMA_CPP = Dialect("llama.cpp", ("llamacpp", "llama.cpp"), _LLAMA_CPP, "llamacpp:")
-TGI = Dialect("TGI")
 OLLAMA = Dialect("Ollama", ("library",))
 _LM_STUDIO = _sums("stats", "accepted_draft_tokens_count total_draft_tokens_count")  # of a model with a draft model
 LM_STUDIO = Dialect("LM Studio", ("organization_owner",), _LM_STUDIO)
 LITELLM = Dialect("LiteLLM")
 OTHER = Dialect("")  # OpenAI's own, and whatever does not say what it is
-DIALECTS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, TGI, OLLAMA, LM_STUDIO, LITELLM)
+DIALECTS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, OLLAMA, LM_STUDIO, LITELLM)
 
 
 def drafted_in(event: Any) -> Drafted | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +40,7 @@ class Seen:
     dialect: which server it is.
     root: where its model comes from, by the server's own list; "" if unknown.
     speculates: None if unknown.
-    reply: its short answer; None if it gave none.
+    reply: its short answer; None if it gave none. chat_reply: that to a chat.
     error: why it gave none."""
 
     endpoint: Endpoint | None
@@ -49,6 +50,7 @@ class Seen:
     root: str = ""
     speculates: bool | None = None
     reply: Reply | None = None
+    chat_reply: Reply | None = None
     error: RemoteError | None = None
 
 
@@ -63,17 +65,6 @@ async def look(endpoint: Endpoint) -> Seen:
     except RemoteError as error:
         words = str(error).replace(f" of lane {endpoint.lane}", "").removeprefix(f"lane {endpoint.lane}: ")
         return Seen(None, sentence(endpoint.redact(words)), error=error)
-
-
-async def takes_chat(seen: Seen) -> bool:
-    """Whether the server answers messages."""
-    if seen.chat or seen.endpoint is None:
-        return seen.chat
-    try:
-        async with asyncio.timeout(LOOK_S), new_client() as client:
-            return bool((await ask(client, seen.endpoint, CHAT, TOKENS, Patience(CONNECT_S, LOOK_S))).chunks)
-    except (TimeoutError, RemoteError):
-        return False
 
 
 async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
@@ -98,6 +89,9 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
     if not reply.chunks:
         return Seen(None, f"{what}: {reply.textless or 'its answer has no token'}.", dialect=dialect, reply=reply)
     after = await read_counters(endpoint, root) if before.dialect else before  # a page that hangs is waited for once
+    chat_reply = reply if chat else None
+    with suppress(RemoteError):
+        chat_reply = chat_reply or await ask(client, endpoint, CHAT, TOKENS, Patience(CONNECT_S, LOOK_S))
     speculation = speculation_of([reply], before, after)
     parts = (
         what,
@@ -108,7 +102,8 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
         PACKED.format(endpoint.redact(reply.encoding)[:20]) if reply.encoding else "",
         BUFFERED if reply.is_buffered else "",
     )
-    return Seen(endpoint, f"{'; '.join(filter(None, parts))}.", chat, dialect, root, speculation.is_on, reply)
+    says = f"{'; '.join(filter(None, parts))}."
+    return Seen(endpoint, says, chat, dialect, root, speculation.is_on, reply, chat_reply)
 
 
 async def _models(client: httpx.AsyncClient, endpoint: Endpoint) -> tuple[dict[str, str], Dialect]:
@@ -145,11 +140,6 @@ async def kinds_of(endpoints: Sequence[Endpoint]) -> dict[str, str]:
 
 
 def servers_say(kinds: Mapping[str, str]) -> str:
-    """`plain and fast say that they are vLLM, there does not say what it is`. kinds: by lane."""
-    parts = []
-    for kind in dict.fromkeys(kinds.values()):
-        lanes = [lane for lane, lane_kind in kinds.items() if lane_kind == kind]
-        says, it_is = ("say", "they are") if len(lanes) > 1 else ("says", "it is")
-        what = f"{says} that {it_is} {kind}" if kind else f"do{'es' * (len(lanes) == 1)} not say what {it_is}"
-        parts.append(f"{' and '.join(lanes)} {what}")
-    return ", ".join(parts)
+    """`plain says that it is vLLM, there does not say what it is`. kinds: by lane."""
+    says = {lane: f"says that it is {kind}" if kind else "does not say what it is" for lane, kind in kinds.items()}
+    return ", ".join(f"{lane} {what}" for lane, what in says.items())

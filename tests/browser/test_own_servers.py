@@ -140,7 +140,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert "With more users it may lose" in study.text("load")
         name, alone = saved_as(tab, "save")
         assert re.fullmatch(r"study_model_\d{4}(-\d\d){4}\.json", name)
-        assert "plain and speculative say that they are vLLM; 3 prompts (pasted text), 20" in alone
+        assert "plain says that it is vLLM, speculative says that it is vLLM; 3 prompts (pasted text), 20" in alone
         assert study.text("scope") == "a/model on both servers, plain and speculative, one user"
         tab.keyboard.press("Escape")
         tab.click("[role=tab][data-tab=decide]")

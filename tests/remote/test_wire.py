@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from engine.cli.main import main
 from engine.core.errors import RaceError
 from engine.remote.endpoint import Endpoint
-from engine.remote.look import Seen, look, takes_chat
+from engine.remote.look import look
 from engine.remote.reply import Reply
 from engine.remote.steps import Written
 from tests.helpers.server_faults import JSON, places, put
@@ -71,14 +71,9 @@ def test_a_real_server_does_what_the_docs_say(name: str, kind: str, tmp_path: An
 @pytest.mark.parametrize("name", NAMES)
 def test_a_real_server_is_recognised(name: str) -> None:
     """A plain server would be said to speculate, or a speculative one not to; or a proxy be called what it is not."""
-
-    async def looked(url: str) -> tuple[Seen, bool]:
-        seen = await look(Endpoint("a", "trained", url))
-        return seen, await takes_chat(seen)
-
     with ExitStack() as stack:
-        (plain, chats), (speculative, _) = (asyncio.run(looked(url)) for url in both(stack, name))
-    assert plain.endpoint and chats and plain.dialect.name == PROGRAMS.get(name, "")
+        plain, speculative = (asyncio.run(look(Endpoint("a", "trained", url))) for url in both(stack, name))
+    assert plain.endpoint and plain.chat_reply and plain.dialect.name == PROGRAMS.get(name, "")
     assert not plain.speculates and (speculative.speculates or name not in PROGRAMS or name == "litellm")
     assert plain.speculates is not None or name not in ("vllm", "llama_cpp")
 

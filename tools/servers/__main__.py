@@ -27,7 +27,7 @@ import httpx
 
 from engine.cache import cache_dir
 from engine.remote.endpoint import Endpoint
-from engine.remote.look import look, takes_chat
+from engine.remote.look import look
 from tests.helpers import ROOT
 from tests.helpers.pageserver import free_port
 from tests.helpers.server_models import write_models
@@ -103,8 +103,7 @@ def results(name: str, folder: Path, record: bool) -> list[str]:
         recorders = [stack.enter_context(recording(port, hidden)) for port in ports if record]
         asked = [recorder.server_port for recorder in recorders] or ports
         for port in asked if record else ():
-            seen = asyncio.run(look(Endpoint("a", "trained", f"http://127.0.0.1:{port}/v1")))
-            asyncio.run(takes_chat(seen))
+            asyncio.run(look(Endpoint("a", "trained", f"http://127.0.0.1:{port}/v1")))
         found = [ran(COMMANDS[kind], (asked * 2)[:2], folder) for kind in (RECORDED if record else COMMANDS)]
         for recorder, kind in zip(recorders, LANES.values(), strict=False):
             command = server.command + server.speculative * (kind == "speculative")

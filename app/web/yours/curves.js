@@ -15,7 +15,6 @@ export const METRICS = {
     "of each request, its whole latency / its tokens, the wait for the first included; 95th percentile. A race's TPOT "
     + "leaves that wait out"],
   latency_median_s: ["answer time, s (median)", 1, 2, "latency: median of the requests, to the end of the stream"],
-  largest_gap_s: ["longest gap, s", 1, 3, "longest pause within any answer"],
   mean_acceptance_length: ["tokens a step", 1, 2, "1 + accepted draft tokens / verified drafts"],
   dollars_per_million: ["$ per 1M tokens", 1, 2, "1,000,000 / output tokens per s x $ an hour / 3,600"],
 };
@@ -68,8 +67,7 @@ export function levelRows(report, lanes, metrics) {
       metrics.map((metric) => shownValue(metric, row[metric])));
     if (row.num_errors) line.className = "ps-fault";
     const isLast = report.levels[i + 1]?.concurrency !== row.concurrency;
-    const gain = (metric) => (metric === "largest_gap_s" ? null : gains[num][metric]);       // one pause is chance
-    return isLast && gains[num] ? [line, gainRow(oneLine(lanes[1]), num, metrics.map(gain))] : [line];
+    return isLast && gains[num] ? [line, gainRow(oneLine(lanes[1]), num, metrics.map((metric) => gains[num][metric]))] : [line];
   });
 }
 

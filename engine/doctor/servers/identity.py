@@ -5,19 +5,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ...analysis.verdict_words import capital
-from ...remote.client import RemoteError
 from ...remote.look import look
 from ...remote.reply import Reply
-from ...remote.request import Question
 from ...remote.served_options import option_words
 from ...remote.speculation import Speculation, speculation_of
 from ..findings import Finding
 from .pair import Pair, Server
 
-GREETING = Question(messages=(("system", "Answer in one word."), ("user", "Say yes.")))
 SAME_TEMPLATE = "Start both servers with the same tokenizer and chat template (vLLM: --tokenizer, --chat-template)"
 SAME_MODEL = "Serve the same model on both, and give its name (--model NAME, or --model LANE=NAME for each)"
 COUNT = "Look into the log of the server of {0}: its answer has no text"
@@ -57,7 +53,7 @@ async def identity(pair: Pair) -> list[Finding]:
     if pair.is_alone:
         return findings
     findings += [_model(pair), _prompt("tokenizer", "a text", [server.seen.reply for server in pair.servers])]  # type: ignore
-    chats = await asyncio.gather(*(_chat(pair, server) for server in pair.servers))
+    chats = [server.seen.chat_reply for server in pair.servers]  # type: ignore[union-attr]
     refusing = [server.lane for server, chat in zip(pair.servers, chats, strict=True) if chat is None]
     if len(refusing) == 1:
         says = f"Only {refusing[0]} refuses chat messages."
@@ -79,16 +75,6 @@ def _model(pair: Pair) -> Finding:
     served = [f"{name} (from {root})" if root else name for name, root in zip(names, roots, strict=True)]
     says = f"{capital(pair.plain.lane)} serves {served[0]}, {pair.drafting.lane} {served[1]}."
     return Finding("fault" if names[0] != names[1] else "doubt", "model", says, SAME_MODEL)
-
-
-async def _chat(pair: Pair, server: Server) -> Reply | None:
-    """The answer to a chat message; None if it takes none."""
-    try:
-        return await server.ask(GREETING, replace(pair.params, temperature=0.0, max_new_tokens=1))
-    except RemoteError as error:
-        if error.status is None or error.status in (401, 403, 429):
-            raise
-        return None
 
 
 def _prompt(check: str, what: str, replies: Sequence[Reply | None]) -> Finding:

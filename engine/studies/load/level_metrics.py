@@ -21,7 +21,6 @@ HIGHER = {
     "itl_p95_s": False,
     "tpot_p95_s": False,
     "latency_median_s": False,
-    "largest_gap_s": False,
     "mean_acceptance_length": True,
     "dollars_per_million": False,
 }  # metric -> whether more of it is better
@@ -38,7 +37,6 @@ class Answer:
     first_s, last_s, latency_s: to the first piece, to the last, to the end. Without text, or if all pieces came at one
         moment, there is neither a first nor a last.
     answer_s: to the first piece of the answer, if thinking came before it.
-    gap_s: the longest between two pieces; None if there is one piece.
     num_prompt_tokens: None if the server does not report it.
     num_accepted, num_steps: accepted draft tokens, and verified drafts; None if the server does not report them.
     """
@@ -50,7 +48,6 @@ class Answer:
     num_prompt_tokens: int | None = None
     num_accepted: int | None = None
     num_steps: int | None = None
-    gap_s: float | None = None
     answer_s: float | None = None
     num_chunks: int = 0
     has_text: bool = True
@@ -81,7 +78,6 @@ def level_metrics(
         "itl_p95_s": percentile([span / (num - 1) for span, num in spans if num > 1], 0.95),
         "tpot_p95_s": percentile([a.latency_s / a.num_tokens for a in answers if a.num_tokens], 0.95),
         "latency_median_s": percentile([answer.latency_s for answer in answers], 0.5),
-        "largest_gap_s": max((answer.gap_s for answer in timed if answer.gap_s is not None), default=None),
         "mean_acceptance_length": _acceptance_length(answers),
         "dollars_per_million": cost_per_million(rate, dollars_per_hour),
     }

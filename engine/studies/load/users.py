@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -101,7 +100,6 @@ def answer_of(reply: Reply) -> Answer:
         num_prompt_tokens=reply.num_prompt_tokens,
         num_accepted=num_accepted,
         num_steps=num_steps,
-        gap_s=max((after - before for before, after in pairwise(times)), default=None) if timed else None,
         num_chunks=len(reply.chunks),
         has_text=bool(times),
     )

@@ -54,7 +54,6 @@ def test_a_known_schedule_is_measured(tmp_path, capfd) -> None:
         rate = level["concurrency"] * TOKENS / latency
         for name, true in {**truth, "output_tokens_per_s": rate, "total_tokens_per_s": 2 * rate}.items():
             assert level[name] == pytest.approx(true, rel=0.3), name
-        assert level["largest_gap_s"] >= INTERVAL_S * 0.9
 
 
 def test_lanes_get_the_same_prompts_once_and_no_secret_is_printed(tmp_path, capfd, monkeypatch) -> None:
