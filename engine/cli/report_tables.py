@@ -35,6 +35,7 @@ PARTS = (
     ("output_tokens_per_s", "total_tokens_per_s", "mean_acceptance_length", "dollars_per_million"),
     ("ttft_p95_s", "itl_p95_s", "tpot_p95_s", "latency_median_s"),
 )  # metrics of one table of a study of servers, which fits 80 columns
+CENTRES = "TTFT, ITL and TPOT: 95th percentile of the requests; latency: median."
 
 
 def _say(console: Console, text: str, style: str = "") -> None:
@@ -118,7 +119,7 @@ def _kinds_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str
 
 def heat(gain: float | None) -> float:
     """How strong the colour of a median speed-up is, from 0 to 1 at FULL_HEAT times as fast, or as slow. Twin of `heat`
-    in app/web/dialogs/heat.js."""
+    in app/web/yours/heat.js."""
     return min(1.0, abs(math.log(gain)) / math.log(FULL_HEAT)) if gain else 0.0
 
 
@@ -138,7 +139,7 @@ def print_load(console: Console, report: Mapping[str, Any], lanes: Sequence[str]
             console.print()
     for i, sentence in enumerate(report["says"]):
         _say(console, sentence, "" if i else "bold")
-    said = (report["differ"], report["causes"], report["rough"], report["said"]["repeats"], *_notes(report))
+    said = (report["differ"], report["causes"], report["rough"], report["said"]["repeats"], CENTRES, *report["notes"])
     for note in filter(None, said):
         _say(console, note)
     _say(console, report["said"]["circumstances"], "dim")
@@ -157,18 +158,3 @@ def _levels(report: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[s
             cells = ["-" if gains[metric] is None else f"{gains[metric]:+.1f} %" for metric in metrics]
             _row(table, [f"{lanes[1]} better by", num, "", *cells])
     return table
-
-
-def _notes(report: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences below the tables."""
-    levels = report["levels"]
-    yield "TTFT, ITL and TPOT: 95th percentile of the requests; latency: median."
-    if few := [level for level in levels if level["num_requests"] < level["concurrency"]]:
-        num, most = few[-1]["num_requests"], few[-1]["concurrency"]
-        yield f"{most} users sent {num} requests, so no more than that ran at once: give more --requests."
-    if any(level["acceptance_from"] == "server" for level in levels):
-        yield "The acceptance length is by the servers' own counters, which are over all their users."
-    for level in levels:
-        if level["num_errors"]:
-            kinds = ", ".join(f"{num} x {kind}" for kind, num in level["errors"].items())
-            yield f"{level['lane']}, {level['concurrency']} users: {kinds}. First: {level['fault']}"

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine.core.events import steps
 from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
@@ -18,9 +16,7 @@ from engine.remote.endpoint import Endpoint
 from engine.remote.reply import THINKING, texts_in
 from engine.remote.request import COSTS, OPTIONAL, RUNNING_USAGE, Question, costs, optional, request_of
 from engine.remote.server_race import RemoteRace
-from tests.helpers import FIXTURES
 from tests.helpers.loopback import HEAD, Answer, as_chat, refusal, says, servers, sse, stream_of
-from tests.helpers.races import events_of
 from tests.helpers.server_faults import GOOD, REFUSALS, SAID, TEXT
 
 PATIENCE = Patience(0.5, 1.0)
@@ -108,24 +104,9 @@ def test_what_a_server_refuses_is_left_out_once_and_nothing_else_is(who: str, ch
     assert left == fields - unknown or who == "one that quotes the request"
     assert tried[-4:] == [left] * 4 and 5 <= len(tried) <= 4 + len(fields), "remembered, and before the clock"
     assert endpoint.memory.refused == {(question.path, name) for name in fields - left}
+    assert "top_p" not in request_of(endpoint, question, SamplingParams(), ()), "TGI refuses 1"
     said = costs(endpoint, question.path)
     assert {name for name in COSTS if f"it refused {name}: " in said} == (fields - left) & set(COSTS)
-
-
-@pytest.mark.parametrize("missing", [0, 1, 7])
-def test_what_is_counted_only_at_the_end_races_all_the_same(missing: int):
-    """LiteLLM's, transformers' and MLX's servers count no chunk: none of them could race; or guesses about the tokens
-    of a piece would pass for counts."""
-    sizes = [1] * (20 - 2 * missing) + [2] * missing
-    events = [event if event == "[DONE]" or not event["choices"] else {"choices": event["choices"]}
-              for event in stream_of(sizes, TEXT, ids=False)]  # fmt: skip
-    recording = held(says([sse(*events)]), says([sse(*stream_of([1] * 20, TEXT))]))
-    told = recordings.summary(recording)["lanes"]["baseline"]
-    assert told["text"] == "".join(TEXT) and told["num_tokens"] == 20 and not recordings.failures(recording)
-    words = "estimated by its text" if missing else "each of as many pieces counts as one"
-    assert words in recording["promises"]["baseline"]
-    bare = SamplingParams(max_new_tokens=9)
-    assert "top_p" not in request_of(Endpoint("a", "m", "http://x"), Question("x"), bare, ()), "TGI refuses 1"
 
 
 @pytest.mark.parametrize("fields", [("content",), ("reasoning",), ("reasoning_content",), THINKING, ("refusal",)])
@@ -163,15 +144,3 @@ def test_a_gateway_that_wants_16_tokens_and_calls_its_stream_json_races():
             yield part
 
     assert not recordings.failures(held(strict, says([GOOD]), patience=LONG))
-
-
-RACES = sorted((FIXTURES / "streams").glob("race_*.json"))
-
-
-@pytest.mark.parametrize("path", RACES, ids=lambda path: path.stem)
-def test_a_recorded_race_of_real_servers_opens(path: Path) -> None:
-    """A reader that refuses what this program wrote of a real server."""
-    recording = recordings.checked(path.read_bytes())
-    own = steps(events_of(recording), "speculative")
-    assert recording["device"]["type"] == "server" and any(step.num_drafted for step in own)
-    assert "http" not in path.read_text(encoding="utf-8").replace("httpx", "")

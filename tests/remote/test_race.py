@@ -129,19 +129,6 @@ def test_lists_that_contradict_the_tokens_are_not_believed():
     assert not any(s.num_drafted for s in steps_in(recording))
 
 
-def test_counts_without_ids_are_counted_and_never_compared():
-    """Tokens that nobody named would look like tokens that are equal; sums would become steps."""
-    answers = [stream_of([1] * 30, TEXT, ids=False), stream_of([3] * 10, TEXT, ids=False)]
-    for events in answers:
-        events[-2]["timings"] = {"draft_n": 44, "draft_n_accepted": 19}
-    recording = held(*(says([sse(*events)]) for events in answers))
-    told = recordings.summary(recording)
-    assert told["lanes"]["speculative"]["token_ids"] == [0] * 30 and told["lanes"]["speculative"]["num_steps"] == 10
-    assert told["verdict"]["kind"] == "same_text" and told["verdict"]["first_difference"] is None
-    assert "19 of 44" in recording["promises"]["speculative"] and "id 0" in recording["promises"]["speculative"]
-    assert told["lanes"]["speculative"]["acceptance_rate"] is None
-
-
 def test_two_texts_part_in_context():
     """Two servers that round differently would look broken, or their difference could not be found."""
     other = [*TEXT[:12], " dog", *TEXT[13:]]

@@ -1,7 +1,7 @@
 // The question "under load?", of many users at once.
 
 import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SAYS, SEPARATE, WARM_UP } from "../host.js";
-import { cut, filled, oneLine, optionWords, plural, sentence, serversWords, times, withTimes } from "../base/text.js";
+import { cut, filled, oneLine, optionWords, plural, serversWords, times, withTimes } from "../base/text.js";
 import { choiceOf, parts } from "./box.js";
 import { curve, CURVES, legend, levelRows, levelsHead, METRICS } from "./curves.js";
 import { promptSource, promptsOption } from "./own_prompts.js";
@@ -46,19 +46,6 @@ function colourOfLoad({ checkup: check }) {
   return gains.length ? "ship" : losses.length ? "do not ship" : "";
 }
 
-function notesOf(levels) {
-  const failed = levels.filter((row) => row.num_errors).map((row) =>
-    sentence(`${oneLine(row.lane)} with ${plural(row.concurrency, "user")}: ${row.num_errors} of ${row.num_requests} `
-      + `requests failed; the first: ${oneLine(row.fault ?? "")}`));
-  const few = levels.filter((row) => row.num_requests < row.concurrency), most = few.at(-1);
-  return [...failed, most && `${plural(most.concurrency, "user")} sent ${plural(most.num_requests, "request")}, so no `
-    + "more than that ran at once: choose more requests per level.",
-  levels.some((row) => row.acceptance_from === "server")
-    && "Tokens per step come from the servers' own counters, which cover all their users.",
-  "Output tokens a second include each answer's wait for its first text; a race and \u201cdoes it pay?\u201d leave it "
-    + "out."].filter(Boolean).join(" ");
-}
-
 export const load = {
   run: "load", title: "Under load: how many users at once?", needs,
   about: `Many users at once; you pay for their tokens. ${TURNS} Every server gets the same prompts in the same order. `
@@ -99,8 +86,8 @@ export const load = {
         .filter(Boolean).join("\n"),
       examine: !isRunning("load") && textsDiffer(report) && !isWrong(check) && !loaded.frame.opened,
       charts: [legend(lanes), ...CURVES.map((name) => curve(name, report.levels, lanes))],
-      heads: [levelsHead(metrics)], levels: levelRows(report, lanes, metrics), notes: notesOf(report.levels),
-      circumstances: oneLine(report.said.circumstances),
+      heads: [levelsHead(metrics)], levels: levelRows(report, lanes, metrics),
+      notes: report.notes.map(oneLine).join(" "), circumstances: oneLine(report.said.circumstances),
     };
   },
   goes() {

@@ -105,8 +105,8 @@ def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], said: Mapping
     """The JSON object of --json, from at least one level. `improvement_by_users` covers the levels that both lanes have
     finished. `says` is the verdict, in sentences; `differ`: where texts do; `causes`: why they may. `recommends`,
     `speedup_by_users`: see `recommends` and `speedups`. `gains_with`, `gains_little_with`: numbers of users with which
-    a lane gives more output tokens per second than the first one, by the threshold or less; `loses_with`: fewer. said:
-    see `Plan.said`."""
+    a lane gives more output tokens per second than the first one, by the threshold or less; `loses_with`: fewer.
+    `notes`: sentences below the figures. said: see `Plan.said`."""
     differs, causes = differ(levels, said.get("temperature"))
     both = pairs_of(levels, *lanes, are_equal=False) if len(lanes) == 2 else {}
     gains = speedups(levels, *lanes) if len(lanes) == 2 else {}
@@ -133,6 +133,7 @@ def report(levels: Sequence[dict[str, Any]], lanes: Sequence[str], said: Mapping
         "gains_little_with": sorted(num for num, rank in placed.items() if rank == 1),
         "loses_with": sorted(num for num, rank in placed.items() if rank == -1),
         "rough": rough(levels),
+        "notes": list(_notes(levels)),
     }
 
 
@@ -140,7 +141,7 @@ def _remarks(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A sentence for each level about what was not measured, or is not what was asked for."""
     for level in levels:
         num_answers = level["num_requests"] - level.get("num_errors", 0)
-        users = f"{level['lane']} with {level['concurrency']} user{'s' * (level['concurrency'] != 1)}"
+        users = _lane_with(level)
         if num := level.get("num_textless"):
             answers = f"{num} of {num_answers} answers of {users}"
             yield f"{answers} count tokens, but no text came (it was looked for in {', '.join(FIELDS)})."
@@ -154,6 +155,25 @@ def _remarks(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{users}: after its thinking the answer itself begins within {wait:.3f} s (P95)."
         if doubt := level.get("acceptance_doubt"):
             yield f"The drafts of {users} are not known: {doubt}."
+
+
+def _notes(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each level with failed requests, and what else belongs below the figures."""
+    for level in levels:
+        if level.get("num_errors"):
+            failed = f"{level['num_errors']} of {level['num_requests']} requests failed"
+            kinds = ", ".join(f"{num} x {kind}" for kind, num in level["errors"].items())
+            yield f"{_lane_with(level)}: {failed} ({kinds}). The first: {level['fault']}."
+    if few := [level for level in levels if level["num_requests"] < level["concurrency"]]:
+        num, most = few[-1]["num_requests"], few[-1]["concurrency"]
+        yield f"{most} users sent {num} request{'s' * (num != 1)}, so no more than that ran at once: ask for more."
+    if any(level.get("acceptance_from") == "server" for level in levels):
+        yield "Tokens per step come from the servers' own counters, which cover all their users."
+    yield "Output tokens a second include each answer's wait for its first text; a race and a study of prompts do not."
+
+
+def _lane_with(level: Mapping[str, Any]) -> str:
+    return f"{level['lane']} with {level['concurrency']} user{'s' * (level['concurrency'] != 1)}"
 
 
 def _acceptance_length(answers: Sequence[Answer]) -> float | None:
