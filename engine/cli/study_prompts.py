@@ -24,7 +24,7 @@ from ..studies.prompts.pays import DO_NOT_SHIP, SHIP
 from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest
 from ..studies.prompts.race_prompts import Study
 from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
-from ..studies.prompts.study_file import dated, finished, result, study_file
+from ..studies.prompts.study_file import StudyFile, dated, finished, result
 from .arguments import Command, integer, list_of, not_empty, setting, switch, words
 from .commands import read_prompts_file
 from .lane_options import CACERT, given_lane, servers_of
@@ -67,8 +67,8 @@ def _study(options: Namespace) -> int:
     as_given = {name: getattr(options, name) for name in RACED_WITH}
     settings = {"target": target, "drafters": drafters, **as_given, "prompts": digest(prompts)}
     settings |= {"generate": True} if options.generate else {}
-    saved = study_file(options.save, settings) if options.save is not None else None
-    rows, about = (finished(saved.entries, len(drafters)), saved.about) if saved else ([], {})
+    saved = StudyFile(options.save, settings) if options.save is not None else None
+    rows, about = (finished(saved.rows, len(drafters)), saved.about) if saved else ([], {})
     done, interrupted = {row.line for row in rows}, False
     try:
         if len(done) < len(prompts):
@@ -79,12 +79,12 @@ def _study(options: Namespace) -> int:
                 about["said"] = dated(about["said"], len(prompts), name_of(options.prompts))
                 if saved:
                     more = {"weights": weights, "machine": about["device"]["name"]}
-                    saved.begin((row.to_json() for row in rows), more, about)
+                    saved.begin(rows, more, about)
                 with closing(study.races(done, progress)) as races:  # type: ignore[type-var]
                     for raced in races:
                         rows += raced
                         if saved:
-                            saved.append(*(row.to_json() for row in raced))
+                            saved.append(raced)
     except KeyboardInterrupt:
         if not rows:
             raise

@@ -32,7 +32,7 @@ KINDS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     "study": (
         "study.jsonl",
         f"{json.dumps(HEAD)}\n{json.dumps(ROW.to_json(), ensure_ascii=False)}\n",
-        lambda path: vars(study_file.study_file(str(path), {})),
+        lambda path: vars(study_file.StudyFile(str(path), {})),
     ),
     "result": ("result.json", json.dumps(study_file.result([ROW], "m", {"scope": "é"})) + "\n", lambda path:
         study_file.open_study(decoded(path.read_bytes()))),

@@ -30,7 +30,7 @@ from engine.core.errors import RaceError
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.loading.loading import load
 from engine.studies.prompts.rows import Row
-from engine.studies.prompts.study_file import study_file
+from engine.studies.prompts.study_file import StudyFile
 from engine.text import StopAt
 from tests.helpers import ROOT, full_disk
 from tests.helpers.hub import ask_at, config_hub
@@ -187,17 +187,17 @@ def test_a_full_disk_keeps_what_was_saved(tmp_path: Path) -> None:
     """A study that was on the disk would be gone, or half of one be there (recordings: tests/recordings)."""
     path = tmp_path / "study.jsonl"
     rows = [Row(i, "p", "k", "ngram", "auto", 2.0, 0.1, 0.5, 2.0, 8, True) for i in range(9)]
-    study, (first, *others) = study_file(str(path), {"target": "a"}), [row.to_json() for row in rows]
-    study.begin((), {"weights": "w"})
-    study.append(first)
+    study = StudyFile(str(path), {"target": "a"})
+    study.begin((), {"weights": "w"}, {})
+    study.append(rows[:1])
     with full_disk(len(path.read_bytes()) + 30), pytest.raises(RaceError, match=r"cannot write .*study\.jsonl"):
-        study.append(*others)
+        study.append(rows[1:])
     assert [*tmp_path.iterdir()] == [path]
-    again = study_file(str(path), {"target": "a"})
-    assert again.entries == rows[:1]
-    again.begin([first], {"weights": "w"})
-    again.append(*others)
-    assert study_file(str(path), {"target": "a"}).entries == rows
+    again = StudyFile(str(path), {"target": "a"})
+    assert again.rows == rows[:1]
+    again.begin(rows[:1], {"weights": "w"}, {})
+    again.append(rows[1:])
+    assert StudyFile(str(path), {"target": "a"}).rows == rows
 
 
 # Clocks and studies

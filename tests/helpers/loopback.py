@@ -25,21 +25,25 @@ class Loopback:
         self.answer, self.asked, self.num_connections, self.headers = answer, list[Body](), 0, list[str]()
         self.pages: dict[str, bytes] = {}
 
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer what comes by one connection."""
+        while head := (await reader.readuntil(b"\r\n\r\n")).decode():
+            if head.startswith("GET"):
+                self.headers.append(head)
+                writer.write(self.pages.get(head.split(" ")[1], refusal(404, b"")))
+                continue
+            size = next(int(line[15:]) for line in head.lower().split("\r\n") if line.startswith("content-length:"))
+            body = json.loads(await reader.readexactly(size))
+            self.asked.append(body)
+            self.headers.append(head)
+            async for part in self.answer(head.split(" ")[1], body):
+                writer.write(part)
+                await writer.drain()
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.num_connections += 1
         try:
-            while head := (await reader.readuntil(b"\r\n\r\n")).decode():
-                if head.startswith("GET"):
-                    self.headers.append(head)
-                    writer.write(self.pages.get(head.split(" ")[1], refusal(404, b"")))
-                    continue
-                size = next(int(line[15:]) for line in head.lower().split("\r\n") if line.startswith("content-length:"))
-                body = json.loads(await reader.readexactly(size))
-                self.asked.append(body)
-                self.headers.append(head)
-                async for part in self.answer(head.split(" ")[1], body):
-                    writer.write(part)
-                    await writer.drain()
+            await self.converse(reader, writer)
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass
         finally:
@@ -48,8 +52,15 @@ class Loopback:
 
 @contextmanager
 def servers(*answers: Answer) -> Iterator[list[Loopback]]:
-    """A server for each answer, all in one thread, on ports that the system chooses."""
+    """A server for each answer, see `on_ports`."""
     found = [Loopback(answer) for answer in answers]
+    with on_ports(*found):
+        yield found
+
+
+@contextmanager
+def on_ports(*found: Loopback) -> Iterator[None]:
+    """Run these servers, all in one thread, on ports that the system chooses."""
     loop = asyncio.new_event_loop()
     tasks: set[asyncio.Task[None]] = set()
 
@@ -63,8 +74,8 @@ def servers(*answers: Answer) -> Iterator[list[Loopback]]:
                 await each.serve(reader, writer)
                 tasks.discard(task)
 
-            server = await asyncio.start_server(serve, "127.0.0.1", 0)
-            each.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+            each.listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+            each.url = f"http://127.0.0.1:{each.listening.sockets[0].getsockname()[1]}/v1"
 
     async def closed() -> None:
         for task in tasks:
@@ -75,7 +86,7 @@ def servers(*answers: Answer) -> Iterator[list[Loopback]]:
     thread.start()
     try:
         asyncio.run_coroutine_threadsafe(opened(), loop).result(5)
-        yield found
+        yield
     finally:
         asyncio.run_coroutine_threadsafe(closed(), loop).result(5)
         loop.call_soon_threadsafe(loop.stop)

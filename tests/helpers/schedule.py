@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.helpers.loopback import Loopback, http, on_ports, page, refusal, sse
+
 FIRST_S, INTERVAL_S, TOKENS = 0.8, 0.1, 5
 
 
-class Scheduled:
+class Scheduled(Loopback):
     """Answers with TOKENS tokens: the first after FIRST_S, the others INTERVAL_S apart, all `pace` times as slow.
 
     bad: prompts that contain it are refused.
@@ -22,19 +23,17 @@ class Scheduled:
     other: prompts that get another text.
     counters: the program whose counters /metrics has: each answer is two drafts, of which three tokens were accepted.
     stale: a connection takes one more question after its first answer, and closes without answering it.
-    asked: the bodies of all questions; spans: when each began and ended; heads: of all requests, by connection."""
+    asked: the bodies of all questions; spans: when each began and ended."""
 
     def __init__(
         self, pace: float = 0.01, bad: str = "", keep: bool = True, most: int = 10**9, other: tuple[str, ...] = ()
     ) -> None:
         self.pace, self.bad, self.keep, self.most, self.counters, self.stale = pace, bad, keep, most, "", False
         self.other = other
-        self.asked, self.spans, self.heads = list[dict[str, Any]](), list[tuple[float, float]](), list[list[str]]()
-        self.port, self.listening = 0, None
+        self.asked, self.spans, self.num_connections = list[dict[str, Any]](), list[tuple[float, float]](), 0
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heads: list[str] = []
-        self.heads.append(heads)
         while head := await reader.readuntil(b"\r\n\r\n"):
             began = time.perf_counter()
             heads.append(head.decode().split(" HTTP")[0])
@@ -50,7 +49,7 @@ class Scheduled:
                 self.listening.close()
                 raise ConnectionError
             if self.bad and self.bad in body["prompt"]:
-                writer.write(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+                writer.write(refusal(500, b""))
                 continue
             await self._stream(writer, began, "b" if body.get("prompt") in self.other else "a")
             self.spans.append((began, time.perf_counter()))
@@ -70,8 +69,7 @@ class Scheduled:
             writer.write(b"0\r\n\r\n")
 
     def _part(self, event: Any) -> bytes:
-        data = f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n".encode()
-        return f"{len(data):x}\r\n".encode() + data + b"\r\n" if self.keep else data
+        return http(sse(event)) if self.keep else sse(event)
 
     def _told(self, head: str) -> bytes:
         text = "{}"
@@ -80,45 +78,11 @@ class Scheduled:
             name = f"{self.counters}:spec_decode_num"
             text = f'{name}_drafts_total{{engine="0"}} {2.0 * num}\n'
             text += f'{name}_accepted_tokens_total{{engine="0"}} {3.0 * num}\n'
-        return f"HTTP/1.1 200 OK\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+        return page(text.encode())
 
 
 @contextmanager
-def serving(server: Scheduled, port: int = 0) -> Iterator[str]:
-    """Its URL. port: the same as an earlier server's, or any."""
-    loop, ready = asyncio.new_event_loop(), threading.Event()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await server.answer(reader, writer)
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    async def begin() -> None:
-        server.listening = await asyncio.start_server(handle, "127.0.0.1", port, reuse_address=True)
-        server.port = server.listening.sockets[0].getsockname()[1]
-        ready.set()
-
-    async def end() -> None:
-        server.listening.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    def run() -> None:
-        loop.run_until_complete(begin())
-        loop.run_forever()
-        loop.run_until_complete(end())
-        loop.close()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert ready.wait(5)
-    try:
-        yield f"http://127.0.0.1:{server.port}/v1"
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(5)
+def serving(server: Scheduled) -> Iterator[str]:
+    """Its URL."""
+    with on_ports(server):
+        yield server.url

@@ -34,11 +34,11 @@ READ = """
 import sys, time, pathlib
 from engine.cli.main import main
 from engine.core.errors import UsageError
-from engine.studies.prompts.study_file import study_file
+from engine.studies.prompts.study_file import StudyFile
 
 def study(path):
     try:
-        study_file(path, {})
+        StudyFile(path, {})
     except UsageError as error:
         print(error, file=sys.stderr)
 

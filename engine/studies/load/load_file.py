@@ -8,7 +8,7 @@ from typing import Any
 from ...core.errors import UsageError, short
 from ...core.values import items, members, number
 from ...strict_json import COUNT, NAME, NUMBER, OBJECT, TEXT, AtMost, IfThere, Maybe, fits, parse
-from ..study_file import MAX_BYTES
+from ..prompts.study_file import MAX_BYTES
 from .level_metrics import FORMAT, HIGHER
 from .study import MAX_OTHER, Key, Row
 

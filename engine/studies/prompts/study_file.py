@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ...core.errors import UsageError
+from ...core.errors import RaceError, UsageError, short
 from ...drafters import check as check_drafter
-from ...recordings.recording import OUTPUT_SCHEMA
+from ...recordings.recording import OUTPUT_SCHEMA, check_writable, write_bytes
 from ...recordings.words import prompts_words
-from ...strict_json import OBJECT, TEXT, IfThere, fits, parse, short
-from ..study_file import MAX_BYTES, StudyFile
+from ...strict_json import OBJECT, TEXT, IfThere, fits, parse, read_quick
 from .pays import report
 from .rows import Row, row_of
 
 FORMAT, SCHEMA = "photofinish-study", 1
+MAX_BYTES = 16 * 1024**2
 
 
 def result(
@@ -61,13 +64,77 @@ def open_study(text: str) -> tuple[list[Row], str, dict[str, Any]]:
     return rows, whole["target"], said
 
 
-def study_file(path: str, settings: Mapping[str, Any]) -> StudyFile[Row]:
-    """The study in a file, from which it can be resumed. settings: what defines it, as far as known before the model is
-    loaded. Raises UsageError."""
-    return StudyFile(path, {"format": FORMAT, "schema": SCHEMA, **settings}, row_of)
-
-
 def finished(rows: Sequence[Row], num_drafters: int) -> list[Row]:
     """The rows of prompts that have one for each drafter."""
     num = Counter(row.line for row in rows)
     return [row for row in rows if num[row.line] == num_drafters]
+
+
+class StudyFile:
+    """A study in a file, from which it can be resumed: JSON lines, first its definition, then its rows as they come.
+
+    settings: what two runs must share to be parts of one study, as far as known before the model is loaded.
+    rows: an earlier run's, without the leftovers of an interrupted write. about: that run's notes.
+    Raises UsageError for a file with anything else, naming what differs, and for one that cannot be written."""
+
+    def __init__(self, path: str, settings: Mapping[str, Any]) -> None:
+        definition = {"format": FORMAT, "schema": SCHEMA, **settings}
+        self._path, self._definition = Path(os.path.realpath(path)), json.loads(json.dumps(definition))
+        self.rows: list[Row] = []
+        self.about: dict[str, Any] = {}
+        self._was: dict[str, Any] | None = None
+        check_writable(path)
+        if not self._path.exists():
+            return
+        if not self._path.is_file():
+            raise UsageError(f"cannot save to {short(path)}: a study goes on in a file, and that is none")
+        try:
+            data = read_quick(self._path, MAX_BYTES)
+            if not data:
+                return
+            head, *lines = (data.rpartition(b"\n")[0] or data).split(b"\n")
+            self._was = parse(head, MAX_BYTES)
+            fits(self._was, {"about": OBJECT})
+            self._check_same(self._definition)
+            self.rows = [row_of(parse(line, MAX_BYTES)) for line in lines]
+        except UsageError as error:
+            raise self._refused(error) from error
+        self.about = self._was["about"]
+
+    def begin(self, rows: Iterable[Row], more: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Write the definition and these rows; call it before the first `append`. more: what defines the study too and
+        is known only now; it must equal an earlier run's. about: notes, which need not. Raises UsageError, or RaceError
+        if the file cannot be written."""
+        if self._was is not None:
+            try:
+                self._check_same(more)
+            except UsageError as error:
+                raise self._refused(error) from error
+        write_bytes(
+            self._path, _lines([{**self._definition, **more, "about": about}, *(row.to_json() for row in rows)])
+        )
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Write rows behind the others. Raises RaceError if the file cannot be written."""
+        try:
+            with open(self._path, "ab") as file:
+                file.write(_lines(row.to_json() for row in rows))
+        except OSError as error:
+            raise RaceError(f"cannot write {str(self._path)!r}: {error.strerror or error}") from error
+
+    def _refused(self, error: UsageError) -> UsageError:
+        return UsageError(f"cannot go on with {short(str(self._path))}: {error}; choose another file to save to")
+
+    def _check_same(self, wanted: Mapping[str, Any]) -> None:
+        assert self._was is not None
+        for name, value in wanted.items():
+            if self._was.get(name) != value:
+                raise UsageError(f"it is another study: its {name} is {_word(self._was.get(name))}, not {_word(value)}")
+
+
+def _word(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else short(value)
+
+
+def _lines(values: Iterable[Any]) -> bytes:
+    return "".join(f"{json.dumps(value, allow_nan=False)}\n" for value in values).encode()

@@ -136,7 +136,7 @@ def test_a_connection_that_was_closed_meanwhile_is_no_failed_request(tmp_path, c
         assert study(tmp_path, {"a": url}, 22, "--concurrency", "2", "--requests", "20") == 0
     level = json.loads(capfd.readouterr().out)["levels"][0]
     assert level["num_errors"] == 0 and level["num_output_tokens"] == 20 * TOKENS
-    assert len(server.heads) > 20 and len({body["prompt"] for body in server.asked}) == len(server.asked) == 22
+    assert server.num_connections > 20 and len({body["prompt"] for body in server.asked}) == len(server.asked) == 22
 
 
 def test_a_server_that_is_not_there_is_said_at_once(tmp_path, capfd) -> None:
