@@ -130,7 +130,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         study.says("heads", "speculation")
         assert sum("/yours/" in request for request in posted) == num_named, "chosen servers are not tried again"
         assert tab.is_hidden(study["others"])
-        assert study.text("texts").startswith("Same text: 2 of 3 answers. Asked once more")
+        assert study.text("texts").startswith("Same text: 2 of 3 answers. ")
         parting = study.text("partings")
         where = "Line 2, from character 11 on: two"
         assert where in parting and f"{OTHER[4]}{OTHER[5]}" in parting and WRITTEN[5] in parting
