@@ -4,12 +4,13 @@ memory of drafters. All must match this race's tokens, lanes and times.
 Candidates are what the target could have chosen at each row of a race's steps: likely tokens, their probabilities, and
 the noise that decided:
 
-    {"seeds": [own, other, ...], "pieces": {id: text}, "lanes": {lane: [a list of rows for each step]}}
+    {"seeds": [own], "pieces": {id: text}, "lanes": {lane: [a list of rows for each step]}}
 
 A row is {"ids", "logits", "log_z", "noise"}; `core/spec.py` says which row comes after which drafted tokens. Logits
 descend; they are what the lane's rule sees, after temperature, top-k and top-p (raw at temperature 0), and
 exp(logit - log_z) is a token's probability. `noise`, one list per seed, is present in rows of committed tokens if the
-rule chooses by it: the token with the largest logit + noise in the whole vocabulary wins.
+rule chooses by it: the token with the largest logit + noise in the whole vocabulary wins. Older files have other seeds
+too, after the own one.
 
 Standard library only. Every error is a UsageError with one sentence.
 """

@@ -38,7 +38,7 @@ from ..runner.target import StaticTarget, cache_length
 from ..text import doubled_bos
 from .faults import ending, fault_of
 from .lanes import Lane, Order, Widths, build_lane, drafts_alone, warm_up
-from .likely_tokens import Candidates, dice_of
+from .likely_tokens import Candidates
 
 if TYPE_CHECKING:
     from ..loading.loading import LoadedModel
@@ -52,14 +52,13 @@ _pools: WeakSet[Any] = WeakSet()  # the graphs' memory of all races that still e
 @dataclass(frozen=True)
 class Ready:
     """A race that can start. needed: the bytes that it takes at least, weights not counted. roofline: the figures of a
-    plain step, or None. dice: see `likely_tokens.dice_of`."""
+    plain step, or None."""
 
     order: Order
     needed: int
     widths: Widths
     roofline: dict[str, Any] | None
     lanes: dict[str, Lane]
-    dice: list[Sampler]
 
 
 def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progress = silent, room: int = 0) -> Ready:
@@ -115,14 +114,14 @@ def _built(order: Order, needed: int) -> Ready:
     roofline = read_roofline(order)
     lanes = {lane.name: build_lane(order, widths, lane) for lane in order.spec.lanes}
     order = replace(order, spec=replace(order.spec, lanes=tuple(lane.spec for lane in lanes.values())))
-    dice = dice_of(order.sampler, order.prepared)
     for lane in lanes.values():
         if order.spec.audit and lane.spec.role != PLAIN:
-            lane.candidates = Candidates(order.sampler, dice if lane.accept.guarantee == "same tokens" else [])
+            by_noise = order.spec.params.temperature > 0 and lane.accept.guarantee == "same tokens"
+            lane.candidates = Candidates(order.sampler, by_noise)
     order.progress("warming up every lane", None)
     for lane in lanes.values():
         warm_up(order, lane)
-    return Ready(order, needed, widths, roofline, lanes, dice)
+    return Ready(order, needed, widths, roofline, lanes)
 
 
 def within_limits(loaded: LoadedModel, spec: RaceSpec, progress: Progress, limits: list[str]) -> RaceSpec:

@@ -179,7 +179,7 @@ class TorchRace:
         pieces = Pieces(self.loaded.tokenizer, (), self.end_ids)
         return {
             "candidates": {
-                "seeds": [die.params.seed for die in self.ready.dice],
+                "seeds": [self.spec.params.seed] * (self.spec.params.temperature > 0),
                 "pieces": {str(token): pieces.peek((token,))[0] for token in sorted(tokens)},
                 "lanes": lanes,
             }

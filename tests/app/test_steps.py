@@ -33,17 +33,16 @@ TREES = taken_apart(
 )
 WALK = """recording => {
     const race = new Race(recording.events);
-    const walk = new Walk(recording, race, ["baseline", "speculative"]), seeds = recording.candidates?.seeds ?? [];
+    const walk = new Walk(recording, race, ["baseline", "speculative"]);
     return walk.steps.map(step => {
         const places = walk.places(step);
         return { places, cost: walk.cost(step), says: stepSays(walk, step),
             excerpts: places.slice(0, -1).map((_, r) => walk.excerpt(step, r)), last: walk.lastPlace(step),
             why: whyStruck(walk, step, places), odds: places.map(each => oddsSay(walk, each)),
-            dice: step.token_ids.map((_, r) => (seeds.length ? seeds : [0]).map((_, die) => {
-                const [left, right] = [walk.plain, walk.lane].map(lane => diceOf(walk, lane, step.position + r, die));
-                return left && right &&
-                    { left, right, says: diceSay(walk, step.position + r, left, right, die) };
-            })) };
+            dice: step.token_ids.map((_, r) => {
+                const [left, right] = [walk.plain, walk.lane].map(lane => diceOf(walk, lane, step.position + r));
+                return left && right && { left, right, says: diceSay(walk, step.position + r, left, right) };
+            }) };
     });
 }"""
 
@@ -194,27 +193,33 @@ def test_a_sentence_for_each_tree(pure: Call) -> None:
 
 
 def test_the_same_dice_in_both_lanes(pure: Call) -> None:
-    """Another seed's winner that is not the largest sum; lanes said to be equal whose numbers are not."""
-    lanes, seeds = SAMPLED["candidates"]["lanes"], SAMPLED["candidates"]["seeds"]
+    """A winner that is not the largest sum; lanes said to be equal whose numbers are not."""
+    lanes = SAMPLED["candidates"]["lanes"]
     baseline = [row for rows in lanes["baseline"] for row in rows]
     for i, (step, told) in enumerate(zip(steps_of(SAMPLED), pure(WALK, SAMPLED), strict=True)):
-        for r, by_die in enumerate(told["dice"]):
-            for die, found in enumerate(by_die):
-                winners = set()
-                for side, row in (("left", baseline[step["position"] + r]), ("right", lanes["speculative"][i][r])):
-                    sums = [a + b for a, b in zip(row["logits"], row["noise"][die], strict=True)]
-                    winners.add(row["ids"][sums.index(max(sums))])
-                    assert [(score["id"], score["sum"]) for score in found[side]["scores"]] == [
-                        (token, pytest.approx(total)) for token, total in zip(row["ids"], sums, strict=True)
-                    ]
-                    assert found[side]["wins"]["id"] in winners and len(winners) == 1
-                says = found["says"]
-                assert re.search(r"\bdiffer\b", says) is None
-                if die:
-                    assert f"seed {seeds[die]}" in says
-                    assert ("the same token again" in says) == (winners == {step["token_ids"][r]})
-                else:
-                    assert winners == {step["token_ids"][r]} and "the scores are equal" in says
+        for r, found in enumerate(told["dice"]):
+            for side, row in (("left", baseline[step["position"] + r]), ("right", lanes["speculative"][i][r])):
+                sums = [a + b for a, b in zip(row["logits"], row["noise"][0], strict=True)]
+                assert row["ids"][sums.index(max(sums))] == found[side]["wins"]["id"] == step["token_ids"][r]
+                assert [(score["id"], score["sum"]) for score in found[side]["scores"]] == [
+                    (token, pytest.approx(total)) for token, total in zip(row["ids"], sums, strict=True)
+                ]
+            assert "the scores are equal" in found["says"] and re.search(r"\bdiffer\b", found["says"]) is None
+
+
+def test_under_rejection_the_odds_are_the_same_and_the_draws_are_not(pure: Call) -> None:
+    """Texts that part, with nothing to say why; or noise that the lane did not choose by."""
+    race = copy.deepcopy(SAMPLED)
+    race["spec"]["lanes"][-1]["rule"] = "rejection"
+    last, rows = steps_of(race)[-1], race["candidates"]["lanes"]["speculative"][-1]
+    r = len(last["token_ids"]) - 1
+    last["token_ids"][r] = next(
+        t for t in rows[r]["ids"] if t not in (last["token_ids"][r], *last["drafted"][r : r + 1])
+    )
+    *same, parted = (found["says"] for told in pure(WALK, race) for found in told["dice"])
+    assert all("the probabilities are equal in both lanes" in says for says in (*same, parted))
+    assert all("Both draws gave" in says for says in same)
+    assert "Only the draws differ" in parted and parted.endswith("From here on the texts differ.")
 
 
 @pytest.mark.parametrize("change", ["logits", "noise", "checksums"])
@@ -229,7 +234,7 @@ def test_records_that_differ_are_said_to(pure: Call, change: str) -> None:
         row["noise"][0] = [value + 0.5 for value in row["noise"][0]]
     else:
         steps_of(doctored)[0]["checksums"][0] -= 2**40
-    says = pure(WALK, doctored)[0]["dice"][0][0]["says"]
+    says = pure(WALK, doctored)[0]["dice"][0]["says"]
     assert "the records of the two lanes differ" in says
 
 

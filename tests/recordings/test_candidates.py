@@ -65,27 +65,11 @@ def test_chances_are_those_that_the_target_gives(params):
         assert sorted(shown.values(), reverse=True)[:likely] == likeliest
 
 
-def test_other_seeds_name_what_they_would_have_chosen():
-    """ "Another seed moves both lanes alike" would be drawn of a token that this seed never chose."""
-    _, recording = recorded("ngram", temperature=1.2)
-    seeds = recording["candidates"]["seeds"]
-    assert seeds == [3, 4, 5]
-    rows = rows_by_position(recording, "ngram")
-    for which, seed in enumerate(seeds):
-        _, other = recorded("none", k=0, temperature=1.2, seed=seed) if seed != 3 else (None, recording)
-        for (row, committed), token in zip(rows, token_ids(events_of(other), "baseline"), strict=False):
-            scores = [a + b for a, b in zip(row["logits"], row["noise"][which], strict=True)]
-            best = row["ids"][scores.index(max(scores))]
-            assert best == token or max(scores) - scores[row["ids"].index(token)] < DIGITS
-            if token != committed:
-                break  # from here on the other race goes on after another text
-
-
 def test_without_an_audit_or_without_dice():
     """A race that nobody audits would pay for it; lanes under rejection would show noise that chose nothing."""
     assert "candidates" not in recorded("ngram", audit=False)[1]
     _, recording = recorded("ngram", temperature=0.8, rule="rejection")
-    assert "noise" in rows_by_position(recording, "baseline")[0][0]
+    assert recording["candidates"]["seeds"] == [3] and len(rows_by_position(recording, "baseline")[0][0]["noise"]) == 1
     assert not any("noise" in row for row, _ in rows_by_position(recording, "ngram"))
 
 

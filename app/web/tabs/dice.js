@@ -1,7 +1,6 @@
 // How one token was chosen, from each lane's own record, side by side: a score (logit) and the seed's noise for every
 // likely token; the largest sum wins.
 
-import { makeButton } from "../base/dom.js";
 import { make, makeUnheard } from "../base/text.js";
 import { chanceWords, quoted } from "./step.js";
 import { wordNode } from "./step_view.js";
@@ -14,20 +13,19 @@ const DICE_WORDS = "Gumbel noise: one random number per token, from the seed, th
 const digits = (value) => (Math.abs(value) >= 1e6 ? value.toPrecision(3) : value.toFixed(4));
 
 // One lane's record of a position: {step, id, checksum, scores: [{id, text, logit, noise, chance, sum}], wins}, or
-// null. id: the token written there; die: index of the seed; wins: the score that wins under it; noise: 0 without
-// dice.
-function diceOf(walk, lane, position, die) {
+// null. id: the token written there; wins: the score that wins; noise: 0 without dice.
+function diceOf(walk, lane, position) {
   const entry = walk.at(lane, position);
   if (!entry) return null;
   const { ids, logits, log_z: logZ, noise } = entry.row;
   const scores = ids.map((id, i) => {
-    const logit = logits[i], added = walk.rejects ? 0 : noise?.[die]?.[i] ?? 0;
+    const logit = logits[i], added = walk.rejects ? 0 : noise?.[0]?.[i] ?? 0;
     return { id, text: walk.text(id), logit, noise: added, chance: Math.exp(logit - logZ), sum: logit + added };
   });
   const best = scores.reduce((top, score) => (score.sum > top.sum ? score : top));
   const written = scores.find(({ id }) => id === entry.id), close = written && best.sum - written.sum < ROUNDING;
   return { step: entry.step, id: entry.id, checksum: entry.step.checksums[entry.r], scores,
-    wins: die === 0 && close ? written : best };
+    wins: close ? written : best };
 }
 
 // The first difference between two lanes' records of a position, in words; "" if there is none.
@@ -52,7 +50,7 @@ export function partsAt(walk) {
 }
 
 // The sentence on both records of a position.
-function diceSay(walk, position, left, right, die) {
+function diceSay(walk, position, left, right) {
   const here = `Token ${position + 1} of the text`, parts = partsAt(walk), differ = diceDiffer(left, right);
   const audited = left.checksum === undefined ? "" : ", and so is the checksum of the scores of all tokens";
   if (parts !== null && position > parts)
@@ -63,13 +61,8 @@ function diceSay(walk, position, left, right, die) {
   if (walk.temperature === 0)
     return `${here}. At temperature 0 the largest score wins; no random numbers. The scores are equal in both lanes`
       + `${audited}. So both choose ${quoted(left.wins.text)}: ${sums}.`;
-  const equal = `${here}: the scores are equal in both lanes${audited}. The random numbers are equal too: they `
-    + "belong to the position, whoever guessed.";
-  const same = left.wins.id === left.id;
-  return die === 0 ? `${equal} So both choose ${quoted(left.wins.text)}: ${sums}.` :
-    `${here}, with seed ${walk.candidates.seeds[die]}: both lanes would have chosen `
-      + (same ? "the same token again" : `a different token than ${quoted(walk.text(left.id))}, and both the same one`)
-      + `, ${quoted(left.wins.text)}: ${sums}.`;
+  return `${here}: the scores are equal in both lanes${audited}. The random numbers are equal too: they belong to the `
+    + `position, whoever guessed. So both choose ${quoted(left.wins.text)}: ${sums}.`;
 }
 
 // The same under rejection: equal odds, separate draws.
@@ -109,26 +102,13 @@ function diceNodes(walk, name, dice, low, high) {
     make("ol", "pf-dice-scores", ...rows));
 }
 
-function seedButtons(seeds, die, choose) {
-  const choice = make("div", "pf-dice-seeds", make("span", "", "Random numbers:"), ...seeds.map((value, i) => {
-    const button = makeButton("pf-button", `seed ${value}${i ? "" : " (this race)"}`, () => choose(i));
-    button.dataset.die = i;
-    button.setAttribute("aria-pressed", String(i === die));
-    return button;
-  }));
-  choice.setAttribute("role", "group");
-  choice.setAttribute("aria-label", "Seed of the random numbers");
-  return choice;
-}
-
-// Nodes for a position: sentence, seeds, both lanes. titles: of both lanes; die: index of the seed; choose: called with
-// another one.
-export function diceSection(walk, titles, position, die, choose) {
-  const [left, right] = [walk.plain, walk.lane].map((lane) => diceOf(walk, lane, position, die));
+// Nodes for a position: sentence, both lanes. titles: of both lanes.
+export function diceSection(walk, titles, position) {
+  const [left, right] = [walk.plain, walk.lane].map((lane) => diceOf(walk, lane, position));
   if (!left || !right)
     return [make("p", "pf-dice-says", "Not recorded for both lanes at this position.")];
   const parted = (partsAt(walk) ?? Infinity) < position;
-  const words = make("p", "pf-dice-says", diceSay(walk, position, left, right, die));
+  const words = make("p", "pf-dice-says", diceSay(walk, position, left, right));
   words.classList.toggle("pf-dice-odd", !parted && !walk.rejects && diceDiffer(left, right) !== "");
   const all = [left, right].flatMap(({ scores }) => scores);
   const values = all.flatMap(({ chance, logit, sum: total }) => (walk.rejects ? [chance, 0] : [logit, total]));
@@ -140,6 +120,5 @@ export function diceSection(walk, titles, position, die, choose) {
     `Bars start at ${low.toFixed(1)}. Solid: the score (logit)${walk.temperature > 0 ?
       " at this temperature. Striped: the random number (Gumbel noise) added to it" : ""}.`);
   if (walk.temperature > 0) note.title = DICE_WORDS;
-  const rolls = !walk.rejects && walk.candidates.seeds.length > 1;
-  return [words, ...(rolls ? [seedButtons(walk.candidates.seeds, die, choose)] : []), box, note];
+  return [words, box, note];
 }

@@ -218,19 +218,6 @@ export function stepSays(walk, step) {
   return `${says} ${end[reason] ?? ""}`.trim();
 }
 
-// What the quiz asks: the place of a chain's first wrong guess, or of a tree's last kept one; null if there is none.
-export function askedPlace(walk, step) {
-  if (step.parents) return keptOf(step).at(-1) ?? null;
-  return ["none", "some"].includes(walk.kind(step)) ? step.num_accepted : null;
-}
-
-// A bet on it and what was right, in words.
-export function betSays(walk, step, bet) {
-  const places = walk.places(step), answer = askedPlace(walk, step);
-  const name = (place) => (place === null ? "none" : step.parents ? quoted(places[place].text) : String(place + 1));
-  return bet === answer ? `Right: ${name(answer)}.` : `You said ${name(bet)}, it was ${name(answer)}.`;
-}
-
 // Why what was guessed after the kept tokens was rejected, "" if nothing was.
 export function whyStruck(walk, step, places) {
   const wrong = isRefuted(step) ? places[walk.lastPlace(step)] : undefined, own = step.pieces[step.num_accepted];

@@ -7,7 +7,7 @@ import { chanceWords, oddsSay, quoted } from "./step.js";
 
 const VERDICT_MARKS = { ok: ["\u2713", "ok"], no: ["\u2715", "no"], unused: ["\u2013", "not used"],
   extra: ["+", "extra"], own: ["+", "its own"] };
-export const CHECK_TERM = "verify: one pass of the model over all positions at once";
+const CHECK_TERM = "verify: one pass of the model over all positions at once";
 const VERDICT_TERMS = { ok: "accepted: the model picks this token too",
   no: "rejected: the model picks another token",
   unused: "not used: comes after the first wrong guess, or after the end of the text",
@@ -20,7 +20,7 @@ const ROW_EM = 2.2;           // a line of a drawn tree with its gap, see step.c
 
 const abbreviation = (className, words, term) => Object.assign(make("abbr", className, words), { title: term });
 
-export const oneRow = (number, word, term, time, ...content) => make("section", "pf-one-row",
+const oneRow = (number, word, term, time, ...content) => make("section", "pf-one-row",
   make("h4", "pf-one-head", make("span", "pf-one-number", String(number)), abbreviation("", word, term),
     make("span", "pf-one-time pf-num", time)),
   make("div", "pf-one-body", ...content));
@@ -51,17 +51,17 @@ function placeButton(r, chosen, className, label, picked, ...content) {
 }
 
 // The guesses as buttons: a chain in a row, a tree as it branches.
-export function guessRow(walk, step, places, chosen, picked, hidden) {
+export function guessRow(walk, step, places, chosen, picked) {
   const list = make("ol", "pf-one-places"), from = make("div", "pf-one-from");
   const last = places.length - 2, tabStop = Math.min(chosen, last);
   list.setAttribute("aria-label", "Guesses; arrows up and down choose one");
   list.classList.toggle("pf-one-tree", Boolean(step.parents));
   const show = (r) => from.replaceChildren(...fromNodes(walk, step, places, r));
-  for (const { r, line, up } of drawnTree(step, hidden)) {
+  for (const { r, line, up } of drawnTree(step)) {
     const { id, text, source, verdict, chance, depth } = places[r], item = make("li");
     const label = step.parents ? `Guess ${depth + 1} of a path: ` : `Guess ${r + 1}: `;
     const word = wordNode(id === null ? "not known" : text,
-      hidden ? "" : `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`);
+      `pf-token ${verdict === "ok" ? "pf-accepted" : "pf-rejected"}`);
     const button = placeButton(r, tabStop, "pf-one-guess", label, picked, word,
       make("span", "pf-one-sure pf-num", chance === null ? "" : chanceWords(chance)),
       make("span", "pf-one-of", source));
@@ -73,7 +73,7 @@ export function guessRow(walk, step, places, chosen, picked, hidden) {
       item.style.gridArea = `${line} / ${depth + 1}`;
       item.classList.toggle("pf-one-branch", up > 0);
       joint.style.height = `${up * ROW_EM}em`;
-      if (!hidden) item.dataset.kept = verdict === "ok";
+      item.dataset.kept = verdict === "ok";
       item.append(joint);
     }
     item.append(button);
@@ -87,9 +87,9 @@ export function guessRow(walk, step, places, chosen, picked, hidden) {
 }
 
 // The guesses in the order in which they are drawn: {r, line, up}. A guess is on the line of the one it follows, or
-// `up` lines below it. The kept one comes first, unless it is hidden which one that is; then the likelier ones.
-function drawnTree(step, hidden) {
-  const follows = followsOf(step), kept = new Set(hidden ? [] : keptOf(step)), drawn = [];
+// `up` lines below it. The kept one comes first, then the likelier ones.
+function drawnTree(step) {
+  const follows = followsOf(step), kept = new Set(keptOf(step)), drawn = [];
   if (!step.parents) return Array.from({ length: numDrafted(step) }, (_, r) => ({ r, line: 1, up: 0 }));
   let lines = 1;
   const worth = (r) => (kept.has(r) ? 2 : step.chances?.[r] ?? 0);
