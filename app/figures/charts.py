@@ -21,7 +21,7 @@ from ..web.colours import COMMITTED, DRAFT, EACH_DRAFTER, KEPT, PLAIN_STEP, REAC
 from .plots import Chart, axes, bars, legend_below, line, percent, points, shown
 
 MS = 1000.0
-FIRST = "First guess by draft length"
+OVER_TIME, FIRST = "Tokens over time", "First guess by draft length"
 MAX_BARS = 2_000  # per figure: more than a race on this page has steps, and as many as a browser draws quickly
 NOTHING = "No guesses in this race, so there is nothing to show."
 NO_TABLES = (
@@ -33,16 +33,40 @@ ARRIVALS = "The time between two arrivals of text from the server, which does no
 
 
 def charts(recording: Recording | None) -> tuple[Chart, ...]:
-    """Step times, acceptance by position and tokens per step of the first speculative lane; first guesses over k of
-    all lanes if the recording has tables. None: the empty figures."""
+    """Tokens over time; step times, acceptance by position and tokens per step of the first speculative lane; first
+    guesses over k of all lanes if the recording has tables. None: the empty figures."""
     if recording is None:
-        return step_times((), None), acceptance((), ""), tokens_per_step(()), Chart(FIRST, None, NO_TABLES)
+        of_drafts = acceptance((), ""), tokens_per_step(()), Chart(FIRST, None, NO_TABLES)
+        return Chart(OVER_TIME, None, ""), step_times((), None), *of_drafts
     events, (lane, plain) = recording.events, map(recording.spec.first, (SPECULATIVE, PLAIN))
     done = steps(events, lane)
     plain_step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     bound = roofline(recording, events, plain)
     of_steps = step_times(done, plain_step_s, bound.sentence if bound else "", recording.on_servers)
-    return of_steps, acceptance(events, lane), tokens_per_step(done), first_guess(recording)
+    of_drafts = acceptance(events, lane), tokens_per_step(done), first_guess(recording)
+    return tokens_over_time(recording), of_steps, *of_drafts
+
+
+def tokens_over_time(recording: Recording) -> Chart:
+    """Tokens that the plain lanes and the first speculative one had written at the end of each step."""
+    first, figure = recording.spec.first, axes("seconds", "tokens")
+    for lane, name, colour, dash in (
+        (first(SPECULATIVE), shown(first(SPECULATIVE)), VERIFY, "solid"),
+        (first(BASELINE), "Plain", PLAIN_STEP, "dash"),
+        (first(PLAIN), "Plain, best width" if first(BASELINE) else "Plain", PLAIN_STEP, "dot"),
+    ):
+        ends = [
+            (event.clock_s, event.event.position + len(event.event.token_ids))
+            for event in recording.events
+            if event.lane == lane and isinstance(event.event, Step)
+        ]
+        if ends:
+            clock, written = zip((0.0, 0), *ends[:: len(ends) // MAX_BARS + 1], strict=True)
+            line(figure, clock, written, name, colour, "%{y} tokens after %{x:.2f} s", dash)
+            figure.data[-1].line.shape = "hv"
+    legend_below(figure)
+    jumps = "text that arrived at once" if recording.on_servers else "kept guesses"
+    return Chart(OVER_TIME, figure, f"Steeper is faster. Jumps are {jumps}.")
 
 
 def step_times(done: Sequence[Step], plain_step_s: float | None, bound: str = "", is_on_server: bool = False) -> Chart:

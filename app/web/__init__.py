@@ -1,4 +1,4 @@
-"""The one live component of the page: two lanes, their numbers, verdict, chart and replay, drawn in the browser from
+"""The one live component of the page: two lanes, their numbers, verdict and replay, drawn in the browser from
 JSON frames.
 
 Frames are JSON strings (see `frame_json`). The folders hold the template, the style and the program, from the ground

@@ -93,9 +93,8 @@ COLOURS = {
     "pressed": Colour("#dfe9f0", "#24394a"),
     "play-ink": Colour(WHITE, BLACK),
     "play-hover": Colour("#3a4048", WHITE),
-    # the two texts and the chart
+    # the two texts
     "baseline-edge": _both("#8d959d"),
-    "baseline-line": Colour("#3d444c", "#d3d7db"),
     "step-seam": Colour("#a9b0b7", "#525b64"),
     "step-hover": Colour("#efece4", "#232b34"),
 }  # name -> the variable --name of the style sheets

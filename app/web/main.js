@@ -28,7 +28,7 @@ const api = {
     return {
       race: S.id, seq: S.seq, state: S.state, live: S.live,
       t: S.live ? S.race.duration(S.sides) : replay.t, duration: replay.duration,
-      playing: replay.playing, speed: replay.speed, lasted: replay.lasted ?? null,
+      playing: replay.playing, speed: replay.speed,
       counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides,
       metrics: S.shown?.metrics ?? null, speedup: S.shown?.speedup ?? null,
       noise: S.shown?.noise ?? null, loop: S.shown?.cautions.loop ?? "", fromFile: S.fromFile, asked: S.asked,

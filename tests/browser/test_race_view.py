@@ -100,8 +100,6 @@ def test_no_text_is_made_up_for_guesses_that_nobody_knows(page: Any) -> None:
         assert page.text_content(".pf-pop-head") == told + ("; which ones were dropped is not known" if dropped else "")
         assert page.locator("[data-ref=pop] li").count() == len(step["token_ids"])
         assert "unknown width" in words(page, "pop")
-    drafted, kept = (sum(e[key] for e in done) for key in ("num_drafted", "num_accepted"))
-    assert words(page, "rateWords") == f"{kept} of {drafted} guesses"
 
 
 # ---- numbers
@@ -224,8 +222,7 @@ def test_a_finished_race_plays_once_by_itself(open_page: Any) -> None:
     assert not page.evaluate(STATE)["playing"] and any(after(0.1)["playing"] for _ in range(20))
     begun = page.evaluate(STATE)["t"]
     assert begun < 0.2 and after(0.5)["t"] == pytest.approx(begun + 0.5, abs=0.05), "from its beginning, in real time"
-    assert after(length)["lasted"]["lane_s"] == pytest.approx(length)
-    assert page.evaluate(STATE)["lasted"]["wall_s"] == pytest.approx(length, abs=0.05)
+    assert after(length)["t"] == pytest.approx(length)
     assert page.evaluate(TOKENS) == expected(SHORT) and not after(3)["playing"]
     page.click("[data-ref=slow]")
     page.click("[data-ref=play]")
@@ -273,9 +270,6 @@ def test_the_verdict_is_graded(page: Any) -> None:
         graded.add((page.evaluate(VERDICT), words(page, "verdictIcon"), word, words(page, "verdictMeans")))
         assert "they part" in words(page, "verdictSentence")
         assert words(page, "plainVerdict").startswith("The plain lane not shown: ")
-        assert page.evaluate("document.querySelector('[data-ref=difference]').hidden") != parts
-        for part in ("token 40", '"\\n" #7, width 1', '" cat" #8, width 8', "0.0312") if parts else ():
-            assert part in words(page, "difference")
     assert [len(set(column)) for column in zip(*graded, strict=True)][::2] == [len(KINDS)] * 2
 
 
@@ -293,21 +287,18 @@ def test_a_lane_that_failed_says_so_and_is_not_called_identical(page: Any) -> No
 
 
 def test_what_belongs_to_a_race_is_said_of_it_alone(page: Any) -> None:
-    """A reader would not learn that speculation was off, or would take made-up drafts or the text of random weights
-    for a model's, even if the server forgot to say so."""
-    drafts, none = race_over(words_of(TEXT)[:20], k=7), race_over(words_of(TEXT)[:20], k=0, drafter="none")
+    """A reader would take made-up drafts or the text of random weights for a model's, even if the server forgot to say
+    so."""
+    drafts = race_over(words_of(TEXT)[:20], k=7)
     random_, named = ({**drafts, "model": {**SHORT["model"], "name": name}} for name in ("random:a/b", "a/random:b"))
-    for name, race, warning, ribbon in (
-        ("silent", {**none, "spec": drafts["spec"]}, "No guesses in this race", ""),
-        ("with drafts", drafts, "", ""),
-        ("no drafter", none, "", ""),
-        ("random", random_, "", "RANDOM"),
-        ("named", named, "", ""),
-        ("synthetic", {**drafts, "synthetic": ["speculative"]}, "", "SYNTHETIC"),
+    for name, race, ribbon in (
+        ("a model's", drafts, ""),
+        ("random", random_, "RANDOM"),
+        ("named", named, ""),
+        ("synthetic", {**drafts, "synthetic": ["speculative"]}, "SYNTHETIC"),
     ):
         feed(page, race, race_id=name)
-        for said, ref in ((warning, "warning"), (ribbon, "ribbon")):
-            assert words(page, ref).startswith(said) and bool(words(page, ref)) == bool(said), name
+        assert words(page, "ribbon").startswith(ribbon) and bool(words(page, "ribbon")) == bool(ribbon), name
         assert page.is_visible("[data-ref=ribbon]") == bool(ribbon), name
 
 

@@ -3,8 +3,8 @@
 
 export class Replay {
   constructor() {
-    Object.assign(this, { onTime: () => {}, onState: () => {}, t: 0, speed: 1, playing: false, duration: 0, times: [0],
-      began: null });
+    Object.assign(this, { onTime: () => {}, onState: () => {}, t: 0, speed: 1, playing: false, duration: 0,
+      times: [0] });
   }
 
   load(duration, times) {
@@ -17,7 +17,6 @@ export class Replay {
     if (this.t >= this.duration) this.seek(0);
     this.playing = true;
     this.anchor();
-    this.began = { at: performance.now(), from: this.t };
     this.onState();
     this.request = requestAnimationFrame(() => this.tick());
   }
@@ -42,10 +41,7 @@ export class Replay {
     this.advance();
     this.onTime(this.t);
     if (this.t < this.duration) this.request = requestAnimationFrame(() => this.tick());
-    else {
-      this.lasted = { wall_s: (performance.now() - this.began.at) / 1000, lane_s: this.duration - this.began.from };
-      this.pause();
-    }
+    else this.pause();
   }
 
   setSpeed(speed) {

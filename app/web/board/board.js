@@ -2,8 +2,7 @@
 
 import { clockWords, isNoise } from "../base/caveats.js";
 import { tableRow } from "../base/dom.js";
-import { isOfServers, laneSpec, quotient, ruleOf, sides, sum } from "../base/model.js";
-import { widthWords } from "../base/steps.js";
+import { isOfServers, laneSpec, quotient, ruleOf, sides } from "../base/model.js";
 import { cut, duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
 import { ALONE, differs, fixedWords, guessWords, laneTitle, RIBBONS, saysOf, verdictWord } from "../base/words.js";
 
@@ -188,7 +187,6 @@ export class Board {
   verdict(verdict, plainVerdict, names, again = "", isOver = false) {
     const { refs } = this, known = saysOf(verdict);
     refs.verdict.dataset.kind = known ? verdict.kind : "none";
-    refs.difference.hidden = true;
     write(refs.verdictIcon, known?.sign ?? "");
     write(refs.verdictWord, known ? verdictWord(verdict) : isOver ?
       "No verdict: there is nothing to compare." : "Are both texts the same? The verdict comes after the race.");
@@ -201,19 +199,6 @@ export class Board {
     write(refs.verdictSentence, known ? sentence(oneLine(verdict.sentence)) : "The verdict comes after the race.");
     write(refs.plainVerdict, plainVerdict ?
       `The plain lane not shown: ${oneLine(plainVerdict.sentence)}.` : "");
-    const first = known && verdict.first_difference;
-    if (first) {
-      const choice = (i) => `${oneLine(JSON.stringify(first.pieces[i]))} #${first.tokens[i]}, `
-        + widthWords(first.widths[i]);
-      const margin = typeof first.margin === "number" ?
-        first.margin.toPrecision(3)
-          + `${typeof first.rounding === "number" ? ` (rounding ${first.rounding.toPrecision(2)})` : ""}`
-        : "not measured";
-      const items = [["first difference", `token ${first.position}`], [names[0], choice(0)], [names[1], choice(1)],
-        ["margin", margin]];
-      refs.difference.replaceChildren(...items.map(([term, words]) => factNode(oneLine(term), words)));
-      refs.difference.hidden = false;
-    }
   }
 
   // The verdict on a computed race: nothing to compare.
@@ -221,18 +206,6 @@ export class Board {
     write(this.refs.verdictWord, "The same text at every length");
     write(this.refs.verdictRows, "every token is the model's own choice, whatever was guessed");
     write(this.refs.verdictMeans, "");
-  }
-
-  acceptance(metrics, drafts, over, onServer) {
-    const { refs } = this, drafted = metrics ? sum(metrics.per_step_drafted) : 0;
-    const silent = drafts && over && metrics !== undefined && drafted === 0;
-    refs.warning.hidden = !silent;
-    write(refs.warning, !silent ? "" : onServer ? "The server does not say which tokens were guessed; see Details, Timing."
-      : "No guesses in this race: every token of this lane is the model's own, one per step.");
-    write(refs.rate, percent(metrics?.acceptance_rate));
-    write(refs.rateWords, drafted ?
-      `${sum(metrics.per_step_accepted)} of ${drafted} guesses` : "of all guesses");
-    write(refs.meanLength, metrics?.mean_acceptance_length?.toFixed(2) ?? "–");
   }
 
   facts(header) {
@@ -255,8 +228,5 @@ export function plainIsFaster(metrics, sideNames, first) {
   return sideNames[0] !== first.plain
     && metrics?.[first.plain]?.tokens_per_s > metrics?.[sideNames[0]]?.tokens_per_s;
 }
-
-// A term and what is said of it.
-const factNode = (term, words) => make("div", "", make("dt", "", term), make("dd", "", words));
 
 function sideOf(sideNames, name) { return sideNames.includes(name) ? sideNames.indexOf(name) : sideNames.length; }

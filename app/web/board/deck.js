@@ -6,7 +6,7 @@ import { guessing, shortName } from "./more_lanes.js";
 import { RACING, updatePageButtons } from "./page.js";
 import { schedule, showVerdict } from "./paint.js";
 import { emit } from "./root.js";
-import { board, chart, popover, refs, replay, still, views } from "./screen.js";
+import { board, popover, refs, replay, still, views } from "./screen.js";
 import { S } from "./state.js";
 
 const SLOW = 0.25;
@@ -63,7 +63,6 @@ export function refresh() {
 export function clearRight() {
   popover.close();
   views.right.clear();
-  chart.clear();
   for (const what of ["right", "difference"]) S.marked.delete(what);
 }
 

@@ -8,14 +8,13 @@ import { isLinked, pageButton } from "./page.js";
 import { announcement } from "./paint.js";
 import { isRecorded, OVER, placeOf } from "./place.js";
 import { emit, mark, root } from "./root.js";
-import { board, chart, popover, refs, replay, still, views } from "./screen.js";
+import { board, popover, refs, replay, still, views } from "./screen.js";
 import { newState, S, session } from "./state.js";
 
 const AFTER_RACE_MS = 1500;
 
 function clearTexts() {
   Object.values(views).forEach((view) => view.clear());
-  chart.clear();
   S?.marked.clear();
 }
 
@@ -47,7 +46,6 @@ function lay() {
 // Show one frame of the protocol.
 export function onFrame(frame) {
   laid ??= setTimeout(lay, LAY_MS);
-  if (isRecorded(frame)) session.recorded ??= frame;
   const { isFirst } = session, screen = { id: S.id, seq: S.seq, waiting, isFirst, isLinked: isLinked() };
   session.isFirst = false;
   if (emit("frame", frame)) return undefined;

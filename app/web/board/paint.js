@@ -1,15 +1,15 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
 import { cautionsOf, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
-import { differsAt, hasSteps, laneSpec, metricsOf, raceSpeedup, sides,
+import { differsAt, hasSteps, metricsOf, raceSpeedup, sides,
   unseenAtTheEnd } from "../base/model.js";
-import { oneLine, plural, RANDOM_WEIGHTS, seconds, times, write } from "../base/text.js";
-import { ALONE, differs, noResult, verdictWord } from "../base/words.js";
+import { oneLine, RANDOM_WEIGHTS, seconds, times, write } from "../base/text.js";
+import { differs, noResult, verdictWord } from "../base/words.js";
 import { plainIsFaster } from "./board.js";
 import { showCard } from "./card.js";
 import { drawMore } from "./more_lanes.js";
 import { emit, root } from "./root.js";
-import { board, chart, countNow, refs, replay, views } from "./screen.js";
+import { board, countNow, refs, replay, views } from "./screen.js";
 import { S, shownLanes, titles, verdictOn } from "./state.js";
 
 const NUMBERS_EVERY_MS = 100;
@@ -47,8 +47,6 @@ export function paint() {
   const total = trackLength(race.lanes.size > 3 ? Object.fromEntries(race.lanes) : lanes);
   board.track(tokens, total, finishWords(lanes, counts), atLimit);
   drawMore(t, total);
-  const [leftTitle, rightTitle] = titles();
-  chart.draw(lanes, counts, { left: leftTitle, right: rightTitle, plain: ALONE }, t, !live);
   write(refs.deckTime, live ? `${seconds(t)} s` : `${seconds(t)} / ${seconds(replay.duration)} s`);
   if (!live) {
     refs.scrub.value = String(Math.round(1000 * t));
@@ -82,20 +80,12 @@ function drawNumbers(lanes, counts, tokens, t) {
   const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);
   const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
   const noise = whole && !S.computed ? ratioNoise(done(divisor), done(lanes.right)) : null;
-  const [leftTitle, rightTitle] = titles();
   const cautions = cautionsOf(S.recording, S.sides[1]), verdict = whole ? verdictOn(S.sides[1]) : null;
   S.shown = { metrics, speedup, noise, cautions };
   board.figures(metrics, whole ? speedup : null, S.sides, S.first,
     { noise, final: !whole && S.timed, not: noResult(verdict) || (cautions.loop && NO_EVIDENCE) });
   S.timed ||= whole;
   board.cautions(cautions, verdict);
-  const spec = laneSpec(S.header, S.sides[1]);
-  board.acceptance(metrics?.[S.sides[1]], spec ? spec.drafter !== "none" : false, whole,
-    spec?.drafter === "server");
-  write(refs.chartWords, tokens.right ?
-    `At ${seconds(t)} s ${rightTitle} had written ${plural(tokens.right, "token")} `
-      + `and ${leftTitle} ${tokens.left}. Steeper is faster. Jumps are kept guesses.`
-      : "Steeper is faster. Jumps are kept guesses.");
 }
 
 // Where the track ends: the tokens of the longest lane, or the limit while lanes are still running.

@@ -3,7 +3,6 @@
 import { copy } from "../base/dom.js";
 import { Replay } from "../base/replay.js";
 import { Board } from "./board.js";
-import { Chart } from "./chart.js";
 import { LaneView, Popover } from "./lanes.js";
 import { root } from "./root.js";
 import { S } from "./state.js";
@@ -11,7 +10,6 @@ import { S } from "./state.js";
 export const board = new Board(root);
 export const refs = board.refs;
 export const views = { left: new LaneView(refs.leftText), right: new LaneView(refs.rightText) };
-export const chart = new Chart(refs.chart);
 export const replay = new Replay();
 export const popover = new Popover(root, refs.pop, (node) =>
   S.race.lane(node.dataset.lane)?.steps.find((step) => step.index === Number(node.dataset.step)));

@@ -4,8 +4,8 @@ import { firstByRole, Race, sides } from "../base/model.js";
 import { laneTitle } from "../base/words.js";
 
 export let S;
-// isFirst: no frame has come yet; recorded: the first frame of a recorded race.
-export const session = { isFirst: true, recorded: null };
+// isFirst: no frame has come yet.
+export const session = { isFirst: true };
 
 export function newState(id, seq) {
   S = {
