@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import random
@@ -21,7 +20,6 @@ from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import HOSTILE
 
 Call = Callable[..., Any]
-PARAMS = {"max_new_tokens": 64, "temperature": 0.8, "top_p": 0.9, "top_k": 5, "seed": 7, "stop": ["\n"]}
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +28,8 @@ def pure() -> Iterator[Call]:
         yield call
 
 
-def production(
-    pure: Call, target: str, drafter: str, k: Any = 5, prompt: str = "p", chat: bool = True
-) -> dict[str, Any]:
-    header = {"model": {"name": target}, "prompt": {"text": prompt, "chat": chat}, "spec": {"params": PARAMS}}
-    return pure("productionOf", header, {"drafter": drafter, "k": k})
+def production(pure: Call, target: str, drafter: str, k: Any = 5) -> dict[str, Any]:
+    return pure("productionOf", {"model": {"name": target}}, {"drafter": drafter, "k": k})
 
 
 def commands(made: dict[str, Any]) -> list[list[str] | None]:
@@ -127,7 +122,7 @@ def test_each_drafter_gets_its_own_commands_or_none(pure: Call) -> None:
                           (target, "synthetic:0.8+ngram"), (target, "none"), (target, "medusa:x"),
                           ("random:Qwen/Qwen3-8B", "ngram")):  # fmt: skip
         made = production(pure, name, drafter)
-        assert made["servers"] == [] and made["client"] is None and len(made["notes"]) == 1
+        assert made["servers"] == [] and len(made["notes"]) == 1
 
 
 def test_no_name_breaks_out_of_its_quotes(pure: Call, tmp_path: Path) -> None:
@@ -136,50 +131,16 @@ def test_no_name_breaks_out_of_its_quotes(pure: Call, tmp_path: Path) -> None:
     evil = [f"a'; touch {ran}; '", f"$(touch {ran})", f"`touch {ran}`", f"a && touch {ran}", f'"; touch {ran}; "',
             "a\\'b", "~/x", "*", "!!", "a b", "{a,b}", "Größe/模型", "%s", "a/../b"]  # fmt: skip
     for name in evil:
-        made = production(pure, name, f"draft_model:{name}", prompt=name)
+        made = production(pure, name, f"draft_model:{name}")
         vllm, sglang, _ = commands(made)
         assert vllm[2] == name and json.loads(vllm[-1])["model"] == name
         assert sglang[4] == name and sglang[sglang.index("--speculative-draft-model-path") + 1] == name
-        for each in [*(server["command"] for server in made["servers"]), made["client"]["curl"]]:
+        for each in (server["command"] for server in made["servers"]):
             asked = ["sh", "-c", f"printf '%s\\0' {each}"]
             said = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
             assert said.split("\0")[:-1] == shlex.split(each)
-        assert json.loads(shlex.split(made["client"]["curl"])[-1])["messages"][0]["content"] == name
     assert not ran.exists()
     keys = [name for name in HOSTILE if any(ord(sign) < 32 or sign in "\u200b\u202e\ufeff\u2028" for sign in name)]
     for name in ("--trust-remote-code", "-x", "", "a\tb", "x" * 401, "a\nb", "\x03", *keys):
         for target, drafter in ((name, "ngram"), ("Qwen/Qwen3-8B", f"draft_model:{name}")):
             assert production(pure, target, drafter)["servers"] == []
-
-
-def test_the_client_asks_for_this_race(pure: Call) -> None:
-    """Python that does not run, or a request with another prompt or other settings."""
-    prompt = 'it\'s "here"\n\\n ${x} `y` \u2028 é 👩\u200d💻 \x7f\x9b\u202e end'
-    for chat in (True, False):
-        client = production(pure, "Qwen/Qwen3-8B", "ngram", prompt=prompt, chat=chat)["client"]
-        assert all(sign.isprintable() or sign == "\n" for sign in client["curl"] + client["python"])
-        words_ = shlex.split(client["curl"])
-        body = json.loads(words_[-1])
-        call = next(node for node in ast.walk(ast.parse(client["python"]))
-                    if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "create")  # fmt: skip
-        given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-        assert {**given.pop("extra_body"), **given} == body and body["top_k"] == 5 and body["stop"] == ["\n"]
-        sent = body["messages"][0]["content"] if chat else body["prompt"]
-        assert sent == prompt and words_[1].endswith("/v1/chat/completions" if chat else "/v1/completions")
-        assert (body["max_tokens"], body["temperature"], body["top_p"], body["seed"]) == (64, 0.8, 0.9, 7)
-    long = production(pure, "Qwen/Qwen3-8B", "ngram", prompt="x" * 5000)["client"]
-    assert "xxxx" not in long["curl"] + long["python"]
-
-
-def test_memory_is_what_its_formula_says(pure: Call) -> None:
-    """A cache for another number of tokens, or bytes in a wrong unit."""
-    units = {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-    rng = random.Random(4)
-    for _ in range(100):
-        weights, cache = (int(math.exp(rng.uniform(0, top))) for top in (28, 14))
-        num_tokens = rng.randint(2, 9000)
-        rows = pure("memoryOf", {"weights": weights, "cache_per_token": cache}, num_tokens)["rows"]
-        said = [float(number) * units[unit] for number, unit in (cell.split(" ") for _, cell in rows)]
-        assert said == pytest.approx([weights, cache * num_tokens, cache * 8192], rel=0.006)
-    none = pure("memoryOf", {"weights": 0, "cache_per_token": 0}, 9)
-    assert none == {"rows": [], "words": "The drafter takes no memory: no weights, no cache."}

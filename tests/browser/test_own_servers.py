@@ -18,7 +18,6 @@ from tests.helpers.loopback_models import WORDS as WRITTEN
 from tests.helpers.loopback_models import lists_models, writes
 from tests.helpers.page_browser import UNREADABLE, loaded, new_race, open_tab, saved, watched
 from tests.helpers.pageserver import TARGET, served
-from tests.helpers.race_pages import words
 
 pytestmark = pytest.mark.browser
 KEY = "sk-of-nobody-0123456789"
@@ -143,9 +142,6 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert "plain says that it is vLLM, speculative says that it is vLLM; 3 prompts (pasted text), 20" in alone
         assert study.text("scope") == "a/model on both servers, plain and speculative, one user"
         tab.keyboard.press("Escape")
-        tab.click("[role=tab][data-tab=decide]")
-        assert "In this tab 1 of 3 other answers of servers of this model differ" in words(tab, "decideCaution")
-        tab.click("[role=tab][data-tab=text]")
 
         tab.click("#page-yours-button")
         tab.click(study["measureLoad"])

@@ -62,7 +62,7 @@ for (const [view, partner] of [[views.left, views.right], [views.right, views.le
   view.box.addEventListener("scroll", () => alignScroll(view, partner), { passive: true });
 
 // Make a toggle button; `then` gets its new state.
-export function pressable(button, then) {
+function pressable(button, then) {
   button.addEventListener("click", () => {
     const pressed = button.getAttribute("aria-pressed") !== "true";
     button.setAttribute("aria-pressed", String(pressed));

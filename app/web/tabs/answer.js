@@ -4,8 +4,7 @@
 import { SAYS } from "../host.js";
 import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
 import { isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
-import { capital, cut, drafterName, oneLine, percent, RANDOM_WEIGHTS, sentence, shortDrafter,
-  times } from "../base/text.js";
+import { capital, cut, drafterName, oneLine, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
 import { differs, draftWords, noResult } from "../base/words.js";
 import { wasteWords } from "./money.js";
 import { canServe, drafterOf, isShipped, partsOf, serverRule, undrawn } from "./production.js";
@@ -192,21 +191,4 @@ export function nothingWords({ tone, noise, not, isChosen, options }) {
     loses: "guessing is slower here" }[tone] : not;
   return !why || isChosen ? "" : `Nothing to put into production: ${why}.${options.every(({ lane }) => lane) ? "" :
     " Choose an option in What if to see its commands all the same."}`;
-}
-
-// What the commands serve.
-export function servedWords({ subject, isChosen, not }) {
-  const how = isChosen ? "chosen in What if" : "the fastest that a server can run";
-  return `${choiceWords(subject)}: ${gainWords(subject)}, ${how}.${not && ` ${sentence(not)}`}`;
-}
-
-// The sentence at What if's slider. raced: the lane on the right; share: how much of the oracle's speed it reached.
-export function bestWords(answer, raced, share) {
-  const { best, engine, options } = answer, own = options.find((option) => option.lane === raced);
-  return [best ? `Best that a server can run: ${choiceWords(best)}, ${gainWords(best)}.` :
-    "No server runs a drafter of this race.",
-  engine && engine !== own && `This engine alone: ${choiceWords(engine)}, ${gainWords(engine)}.`,
-  own && own !== best && `This race: ${choiceWords(own)}, ${gainWords(own)}.`, answer.rules,
-  typeof share === "number" && `This race reached ${percent(share)} of the best possible (the oracle).`]
-    .filter(Boolean).join(" ");
 }

@@ -3,17 +3,16 @@
 
 import { CHECKED, SAYS } from "../host.js";
 import { makeButton, tableRow } from "../base/dom.js";
-import { otherTexts, outcomes } from "../base/outcomes.js";
-import { isOfServers, sum } from "../base/model.js";
+import { isOfServers } from "../base/model.js";
 import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
 import { make, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { copyFrom, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
-import { choiceWords, noiseWords, nothingWords, othersWords, servedWords, verdictWords } from "./answer.js";
+import { choiceWords, noiseWords, nothingWords, othersWords, verdictWords } from "./answer.js";
 import { hasDollars, moneyRows } from "./money.js";
 import { pricesFor, priceWords } from "./prices.js";
-import { bytesOf, memoryOf, OLD_FLAGS, productionOf } from "./production.js";
+import { productionOf } from "./production.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
 
 const ENTERED = { dollars: "", tokens: "10000000", hours: "24", goalTokens: "200", goalSeconds: "2" };
@@ -60,8 +59,7 @@ function entered() {
 
 function drawDecide() {
   if (root.dataset.tab !== "decide") return;
-  const now = [S.race, S.sides[1], S.header, S.recording, S.live, S.metrics, S.chosen, S.complete, outcomes.study,
-    outcomes.load, outcomes.checkup];
+  const now = [S.race, S.sides[1], S.header, S.recording, S.live, S.metrics, S.chosen, S.complete];
   if (now.every((value, i) => value === decided[i]) && decided.length) return;
   decided = now;
   fillBoxes();
@@ -78,33 +76,20 @@ function drawDecide() {
   drawAnswer(answer, inputs);
   drawMoney(answer, inputs);
   const nothing = answer.subject.canServe && !isOfServers(S.header) && nothingWords(answer);
-  const made = nothing ? { servers: [], client: null, notes: [nothing] } :
-    productionOf(S.recording ?? S.header, answer.subject);
-  drawProduction(answer, made);
-  drawMemory(answer, made.servers.length > 0);
+  drawProduction(nothing ? { servers: [], notes: [nothing], asIf: "" } :
+    productionOf(S.recording ?? S.header, answer.subject));
 }
 
 // Verdict, caveats, what measures a load, and what only this engine can do.
 function drawAnswer(answer, inputs) {
-  const others = isOfServers(S.header) ? otherTexts(S.header.model.name) : "";
-  refs.answer.dataset.tone = others || !answer.subject.canServe ? "doubtful" : answer.tone;
+  refs.answer.dataset.tone = !answer.subject.canServe ? "doubtful" : answer.tone;
   const noise = noiseWords(answer.noise);
   write(refs.answerScope, `${answer.scope}, one prompt${noise ? `; noise of the ratio ${noise}` : ""}`);
   write(refs.decideSays, verdictWords(answer));
-  write(refs.decideCaution, [...inputs.odd, others, answer.caution].filter(Boolean).join(" "));
+  write(refs.decideCaution, [...inputs.odd, answer.caution].filter(Boolean).join(" "));
   write(refs.answerBatch, answer.isEvidence ? SAYS.one_text : NO_LOOP);
   const lengths = whatIfOf();         // a sentence if there are no tables
   write(refs.answerElse, [othersWords(answer), typeof lengths === "string" && lengths].filter(Boolean).join(" "));
-}
-
-// The drafter's memory, if the race recorded it.
-function drawMemory({ subject, plain }, isServed) {
-  const written = sum(plain.steps.map((step) => step.token_ids.length));
-  const { rows, words } = isServed ? memoryOf(bytesOf(S.header, subject.drafter),
-    (S.header.prompt.token_ids?.length ?? 0) + written) : { rows: [], words: "" };
-  refs.memory.hidden = !rows.length;
-  refs.memoryRows.replaceChildren(...rows.map(([what, ...cells]) => rowOf([what, "", ...cells])));
-  write(refs.memoryWords, words);
 }
 
 function rowOf([words, term, ...cells]) {
@@ -141,16 +126,11 @@ const snippet = (title, words, text, notes) => make("section", "pf-serve",
   text !== null && commandBox(text),
   notes.length > 0 && make("p", "pf-note", notes.join(" ")));
 
-function drawProduction(answer, { servers, client, notes, asIf: loadTest }) {
-  write(refs.serveSays, servers.length ? servedWords(answer) : "");
+function drawProduction({ servers, notes, asIf: loadTest }) {
   write(refs.serveNotes, notes.join(" "));
   refs.serve.replaceChildren(...servers.map(({ name, version, command, notes: about }) =>
     snippet(name, `${version}, checked ${CHECKED}`, command, about)));
-  refs.client.hidden = client === null;
-  refs.clientRows.replaceChildren(...(client ? [snippet("curl", "this race's request", client.curl, []),
-    snippet("Python", "package openai", client.python, ["Servers use other random numbers, so above temperature 0 "
-      + "the text may differ."])] : []));
-  write(refs.serveOld, servers.length ? `${loadTest} ${OLD_FLAGS}` : "");
+  write(refs.serveLoad, loadTest);
 }
 
 for (const box of boxes.values()) box.addEventListener("input", keepBox);

@@ -2,21 +2,16 @@
 // those of engine/remote/served_options.json and, for a load test, of `asIf`. Pure: no DOM.
 
 import { SERVED } from "../host.js";
-import { cut, DEFAULT_TARGET, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS, shellQuoted } from "../base/text.js";
+import { cut, DEFAULT_TARGET, joined, NEEDS_MARKS, oneLine, RANDOM_WEIGHTS } from "../base/text.js";
 
-export const OLD_FLAGS = "Removed, but still quoted in many posts: --speculative-model and --num-speculative-tokens "
-  + "(vLLM); --draft-max and --draft-min (llama.cpp).";
-const NO_MEMORY = "The drafter takes no memory: no weights, no cache.";
 const HUB = /^[\w-][\w.-]*\/[\w.-]+$/;
 const LOOKUP_MAX = 4;       // longest match that our n-gram drafter looks for
-const LONGEST_PROMPT = 2000;
-const LONG_CONTEXT = 8192;   // tokens; shown as well as the race's own length
 
 // Recordings are untrusted: names must not look like an option or contain control characters.
 function isSafeName(name) { return name.length <= 400 && !/^-|^$|\t/.test(name) && !NEEDS_MARKS.test(name); }
 
 // {name, revision} of `owner/name[@revision]`, of a folder, or of the default target.
-export function modelOf(text) {
+function modelOf(text) {
   const [, name, revision] = /^(.*?)(?:@([^@]*))?$/s.exec(text);
   if (revision !== undefined && HUB.test(name)) return { name, revision };
   return { name: text === DEFAULT_TARGET ? `google/${DEFAULT_TARGET}` : text, revision: "" };
@@ -40,12 +35,12 @@ export const undrawn = (drafter) => drafter.replace(/~(greedy|probabilistic)$/, 
 // The drafters in a hybrid; none in others.
 export const partsOf = (drafter) => /^hybrid:([^+]*)\+(.+)$/s.exec(drafter)?.slice(1) ?? [];
 
-// {servers: [{name, version, command, notes}], client: {curl, python}, notes, asIf: how to load-test such a server}.
-// command is null if there is none; client is null without servers.
+// {servers: [{name, version, command, notes}], notes, asIf: how to load-test such a server, or ""}. command is null if
+// there is none.
 export function productionOf(header, { drafter: text, k, perStep }) {
   const target = modelOf(header.model.name), drafter = drafterOf(text);
   const head = { ...drafter, ...modelOf(drafter.argument) }, why = noServer(header, target, head, k, text);
-  if (why) return { servers: [], client: null, notes: [why] };
+  if (why) return { servers: [], notes: [why], asIf: "" };
   const notes = [
     !HUB.test(target.name) && "The model is a local folder of the machine that raced; replace it with yours.",
     head.options && `The option \u201c#${oneLine(head.options)}\u201d has no equivalent on servers.`].filter(Boolean);
@@ -55,7 +50,7 @@ export function productionOf(header, { drafter: text, k, perStep }) {
       Object.entries(withValues({ ...model, ...more }, its)).map(([option, value]) => [option, spaced(value)])]);
     return [make(target, head, serve, values)].flat().map((made) => ({ name, version, command: null, ...made }));
   });
-  return { servers, client: clientOf(header, target), notes, asIf: perStep ? asIf(perStep.toFixed(2)) : "" };
+  return { servers, notes, asIf: perStep ? asIf(perStep.toFixed(2)) : "" };
 }
 
 // How to see a server under load with this race's tokens a step, whatever the prompts are.
@@ -97,36 +92,6 @@ const SHIPPED = `No command: its head ships with Photofinish. vLLM ${SERVED.vLLM
 
 // A published head in the speculators format, recognised by its name.
 const isSpeculator = (head) => isHead(head) && HUB.test(head.name) && /speculator/i.test(head.name);
-
-// The memory of a drafter that a lane of the race had, alone or in a hybrid with copies, which take none; null if it is
-// not known.
-export function bytesOf(header, drafter) {
-  if (drafterOf(drafter).kind === "ngram") return { weights: 0, cache_per_token: 0 };
-  const name = undrawn(drafter), part = name.slice(name.indexOf("+") + 1), lanes = header.spec?.lanes ?? [];
-  const lane = lanes.find((spec) => undrawn(spec.drafter) === name) ?? lanes.find((spec) =>
-    drafterOf(spec.drafter).copies && spec.drafter.slice(spec.drafter.indexOf("+") + 1) === part);
-  return lane && Object.hasOwn(header.drafter_bytes ?? {}, lane.name) ? header.drafter_bytes[lane.name] : null;
-}
-
-// A drafter's memory as {rows: [what, one user], words}, from bytes; null: not known. numTokens: the race's prompt and
-// text.
-export function memoryOf(bytes, numTokens) {
-  if (bytes === null) return { rows: [], words: "Drafter memory: not in this recording." };
-  const { weights, cache_per_token: cache } = bytes;
-  if (weights + cache === 0) return { rows: [], words: NO_MEMORY };
-  const cacheOf = (tokens) => [`cache of ${tokens.toLocaleString("en-US")} tokens`, bytesWords(cache * tokens)];
-  return { rows: [["weights", bytesWords(weights)], cacheOf(numTokens), cacheOf(LONG_CONTEXT)],
-    words: `Cache: ${bytesWords(cache)} a token \u00d7 tokens \u00d7 users (keys and values). Weights are shared by `
-      + "all users, in the precision of this race; a server may use another one. Parts that belong to the model "
-      + "itself are not counted." };
-}
-
-// Three digits and a unit, as in engine/analysis/roofline.py.
-function bytesWords(bytes) {
-  const [size, unit] = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]].find(([least]) => bytes >= least)
-    ?? [1, "bytes"];
-  return `${Number((bytes / size).toPrecision(3))} ${unit}`;
-}
 
 // What stands for the {placeholders} of options. The argument of an n-gram drafter is its shortest match.
 function valuesOf(target, head, k) {
@@ -187,34 +152,5 @@ function llamaOf(target, head, serve) {
     notes: [head.copies ? `It has this hybrid: copies first, then the other drafter. ${size}` : "", made,
       head.kind === "draft_model" ? "" : "Convert a head with --target-model-dir; not every head can be converted."]
       .filter(Boolean),
-  };
-}
-
-// JSON with control and invisible characters escaped.
-function typedJson(value) {
-  return JSON.stringify(value).replace(/[\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (sign) =>
-    `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
-}
-
-// The race's request; all three servers speak OpenAI's protocol.
-function clientOf({ prompt, spec: { params } }, target) {
-  const text = prompt.text.length <= LONGEST_PROMPT ? prompt.text : "your prompt", json = typedJson;
-  const input = prompt.chat ? { messages: [{ role: "user", content: text }] } : { prompt: text };
-  const body = { model: target.name, ...input,
-    max_tokens: params.max_new_tokens, temperature: params.temperature, top_p: params.top_p, seed: params.seed,
-    ...(params.stop.length ? { stop: params.stop } : {}) };
-  const more = params.top_k ? { top_k: params.top_k } : {}, call = prompt.chat ? "chat.completions" : "completions";
-  const given = Object.entries({ ...body, ...(params.top_k ? { extra_body: more } : {}) });
-  return {
-    curl: `curl http://localhost:8000/v1/${call.replace(".", "/")} -H 'Content-Type: application/json' `
-      + `-d ${shellQuoted(json({ ...body, ...more }))}`,
-    python: `from openai import OpenAI
-
-client = OpenAI(base_url="http://localhost:8000/v1", api_key="none")
-answer = client.${call}.create(
-    ${given.map(([name, value]) => `${name}=${json(value)},`).join("\n    ")}
-)
-print(answer.choices[0].${prompt.chat ? "message.content" : "text"})
-`,
   };
 }

@@ -2,13 +2,13 @@
 // figures, tracks and clock are computed from its tables. Leaving the tab restores the race.
 
 import { isOfServers, laneSpec, ruleOf } from "../base/model.js";
-import { drafterName, make, oneLine, times, write } from "../base/text.js";
+import { drafterName, make, oneLine, percent, times, write } from "../base/text.js";
 import { isIdentical } from "../base/words.js";
 import { clearRight, refresh, stopAutoplay } from "../board/deck.js";
 import { on, root } from "../board/root.js";
 import { board, refs, replay } from "../board/screen.js";
 import { S, verdictOn } from "../board/state.js";
-import { answerOf, bestWords } from "./answer.js";
+import { answerOf } from "./answer.js";
 import { laneOf, offeredTo, sizeOf, WhatIf } from "./whatif.js";
 
 const NO_TABLES = "This race has no tables, so other draft lengths cannot be computed. The page makes them after a "
@@ -52,8 +52,9 @@ export function timesPlain(whatIf, seconds) {
 function openWhatIf() {
   const whatIf = whatIfOf(), usable = whatIf instanceof WhatIf;
   for (const name of ["whatIfDrafter", "whatIfK", "whatIfRaced"]) refs[name].disabled = !usable;
-  const answer = usable && answerNow(), share = S.recording?.oracles?.[S.sides[1]]?.share;
-  write(refs.whatIfWords, answer ? bestWords(answer, S.sides[1], share) : usable ? "" : whatIf);
+  const share = S.recording?.oracles?.[S.sides[1]]?.share;
+  write(refs.whatIfWords, !usable ? whatIf : typeof share === "number" ?
+    `This race reached ${percent(share)} of the best possible (the oracle).` : "");
   if (!usable) return [refs.whatIfDrafter, refs.whatIfCurve].forEach((node) => node.replaceChildren());
   const choice = (value, words) => Object.assign(make("option", "", oneLine(words)), { value });
   const offered = [...whatIf.offered.keys()].map((drafter) => choice(drafter, drafterName(drafter)));

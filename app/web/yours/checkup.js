@@ -101,7 +101,7 @@ export const checkup = {
   summary({ frame: { report }, state }) {
     const texts = report?.findings.find(({ check }) => check === "texts");
     const finding = report?.first?.level === "fault" ? report.first : texts;
-    return state === "finished" && finding && report.models ? { ...finding, model: report.models[0],
+    return state === "finished" && finding && report.models ? { ...finding,
       numDiffering: numDiffering().num_differing ?? 0,
       numRounding: texts?.says.includes(BY_ROUNDING) ? Number.parseInt(texts.says, 10) : 0 } : null;
   },

@@ -1,7 +1,5 @@
 // What "Try it on yours" has found out so far, by kind: a study of prompts, a load of servers, a check-up.
 
-import { outcomes } from "../base/outcomes.js";
-
 const RUNNING = ["asked", "waiting", "racing", "running"];
 // state: idle, asked, or its frames'; frame: the last one; source: its prompts, null for the run's own; servers: their
 // addresses, see `namedServers`; is: what it is of, see `subjectOf`
@@ -22,10 +20,6 @@ const isShown = (kind) => results[kind].frame !== null
 export const shownKinds = () => KINDS.filter(isShown);
 // What results say of servers; null by default, of other ones and of models on this machine.
 export function saidOfServers(questions) {
-  const said = {};
-  for (const kind of KINDS) {
-    said[kind] = isShown(kind) && !isRunning(kind) ? questions[kind].summary(results[kind]) : null;
-    if (!results[kind].frame?.opened) outcomes[kind] = said[kind] ?? outcomes[kind];
-  }
-  return said;
+  return Object.fromEntries(KINDS.map((kind) =>
+    [kind, isShown(kind) && !isRunning(kind) ? questions[kind].summary(results[kind]) : null]));
 }

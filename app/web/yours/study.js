@@ -180,7 +180,7 @@ export const study = {
     const { report, num_done: num } = frame, { temperature = null, max_new_tokens: length = null } = studyAsked(frame);
     const { best } = report ?? {};
     if (!best || !report.said.on_servers || (frame.lanes?.length ?? 2) !== 2) return null;
-    return { model: report.target, verdict: report.verdict, median: best.median_speedup, interval: best.interval, num,
+    return { verdict: report.verdict, median: best.median_speedup, interval: best.interval, num,
       length, temperature, others: best.num_other_texts, compared: best.num_compared };
   },
   // What the section shows, part by part. said: see saidOfServers.
