@@ -10,7 +10,7 @@ from engine.analysis.metrics import lane_metrics, percentile, ratio
 from engine.analysis.roofline import roofline
 from engine.core.errors import UsageError, sentence
 from engine.core.events import LaneEvent, Step, steps
-from engine.core.spec import PLAIN, SPECULATIVE
+from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.drafters import label, ruled, short_label
 from engine.recordings.recording import Recording
 from engine.what_if.ask import queries_of

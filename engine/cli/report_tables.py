@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,9 +16,8 @@ from .output import number, times
 from .report import CAUTION
 
 MOST_LOSERS = 10
-FULL_HEAT = 3.0  # times as fast, or as slow, for the strongest colour
-# How much of these colours, red, green and blue, is mixed into white at most; as on the page.
-HEAT, GAINING, LOSING = 0.4, (0, 128, 93), (176, 67, 0)
+NO_CHANGE = 0.005  # a median speed-up this close to 1 is neither faster nor slower
+FASTER, SLOWER = "#000000 on #cce6df", "#000000 on #efd9cc"  # as on the page
 ALL = "all"
 COLUMNS = {
     "output_tokens_per_s": ("output tok/s", 1, 1),
@@ -101,7 +99,7 @@ def _by_kind(summary: Mapping[str, Any]) -> Iterator[tuple[str | Text, ...]]:
     for kind in [*kinds, ALL] if len(kinds) > 1 else kinds:
         for drafter, numbers in summary.items():
             row = numbers if kind == ALL else numbers["by_kind"][kind]
-            median = Text(times(row["median_speedup"]), _heat_style(row["median_speedup"]))
+            median = Text(times(row["median_speedup"]), _style(row["median_speedup"]))
             cells = [f"{number(row['p25'], 2)}-{times(row['p75'])}", number(row["acceptance_rate"], 0, " %", 100)]
             cells += [number(row["mean_acceptance_length"], 2), str(row["num_gain"]), str(row["num_lose"])]
             yield kind, drafter, str(row["num_prompts"]), median, *cells
@@ -117,16 +115,10 @@ def _kinds_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str
     return table
 
 
-def heat(gain: float | None) -> float:
-    """How strong the colour of a median speed-up is, from 0 to 1 at FULL_HEAT times as fast, or as slow. Twin of `heat`
-    in app/web/yours/heat.js."""
-    return min(1.0, abs(math.log(gain)) / math.log(FULL_HEAT)) if gain else 0.0
-
-
-def _heat_style(gain: float | None) -> str:
-    share = HEAT * heat(gain)
-    colour = [round(255 + share * (channel - 255)) for channel in (LOSING if gain and gain < 1 else GAINING)]
-    return f"#000000 on #{bytes(colour).hex()}" if share else ""
+def _style(gain: float | None) -> str:
+    if gain is None or abs(gain - 1) <= NO_CHANGE:
+        return ""
+    return FASTER if gain > 1 else SLOWER
 
 
 def print_load(console: Console, report: Mapping[str, Any], lanes: Sequence[str]) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
-from app.web.colours import COLOURS as BY_NAME
 from tests.helpers.pageserver import ROOT
 
 APP = ROOT / "app"
@@ -44,22 +41,3 @@ def _used(css: str) -> set[str]:
 
 def _given(css: str) -> set[str]:
     return set(re.findall(r"--([\w-]+):", css))
-
-
-def _light(colour: list[float]) -> float:
-    parts = [v / 255 / 12.92 if v <= 10 else ((v / 255 + 0.055) / 1.055) ** 2.4 for v in colour]
-    return sum(part * share for part, share in zip(parts, (0.2126, 0.7152, 0.0722), strict=True))
-
-
-@pytest.mark.parametrize("mode", ["light", "dark"])
-def test_a_cell_of_the_heat_map_can_be_read_in_every_colour(mode: str) -> None:
-    """The strongest gains and losses would be the ones that nobody can read."""
-    ink, paper, *tints = (
-        list(bytes.fromhex(getattr(BY_NAME[name], mode)[1:])) for name in ("ink", "paper", "bonus", "rejected")
-    )
-    (most,) = re.findall(r"calc\((\d+)% \* var\(--heat\)\)", (APP / "web" / "yours" / "results.css").read_text())
-    for tint in tints:
-        for share in (0, int(most) / 200, int(most) / 100):
-            back = [share * a + (1 - share) * b for a, b in zip(tint, paper, strict=True)]
-            high, low = sorted((_light(ink), _light(back)), reverse=True)
-            assert (high + 0.05) / (low + 0.05) >= 4.5, (tint, share)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import random
 from typing import Any
@@ -16,7 +15,6 @@ from app.catalogue.own_model import OWN
 from app.catalogue.request import RaceRequest, read_request
 from app.jobs.backend import TorchBackend
 from app.jobs.loader import ModelStatus
-from app.jobs.recorded import RACES
 from app.jobs.server_races import EitherBackend, ServersBackend
 from app.page.controls import controls, pair_choices, preset_values, settings_of
 from app.page.doors import SERVERS
@@ -24,12 +22,10 @@ from app.page.handlers import Handlers
 from app.page.sentences import preset_line, safe
 from app.page.ui import build
 from engine.core.errors import UsageError
-from engine.recordings.recording import read
 from engine.remote.endpoint import endpoints_of
 from tests.helpers import ROOT
 from tests.helpers.machines import LARGE, SMALL
 from tests.helpers.pageserver import ORDER
-from tests.helpers.pure_js import pure_js
 
 CATALOGUES = [load(SMALL), load(LARGE)]
 BASE = next(pair for pair in load(LARGE).runnable if pair.chat is False)
@@ -219,37 +215,6 @@ def test_the_model_that_ships_drafts_as_in_its_examples() -> None:
     shown.choose("model", TUNED.id)
     assert "is loaded for its next race" in shown.now["model"]["value"]
     assert asyncio.run(shown.handlers.count("", TUNED.target, "x")) == {"count": None}
-
-
-def test_a_race_says_how_it_differs_from_the_recording_in_its_place() -> None:
-    """7.37x recorded and 5.38x live, and no word why; or a line about what is the same in both."""
-    recording, before = read(RACES / "sql.json").fields, "n-gram, else EAGLE-3 head, automatic length"
-    changes: dict[str, tuple[str, Any, str]] = {
-        "drafter": ("lane", "ngram", f"n-gram, automatic length; the recording: {before}"),
-        "k": ("lane", 7, f"n-gram, else EAGLE-3 head, k = 7; the recording: {before}"),
-        "rule": ("lane", "rejection", "rule rejection; the recording: rule coupled"),
-        "temperature": ("params", 0.5, "temperature 0.5; the recording: temperature 0"),
-        "top_p": ("params", 0.9, "top-p 0.9; the recording: top-p 1"),
-        "max_new_tokens": ("params", 16, "at most 16 tokens; the recording: at most 128 tokens"),
-        "stop": ("params", ["\n"], 'stopped at ["\\n"]; the recording: no stop texts'),
-        "chat": ("prompt", True, "as a chat message; the recording: as plain text"),
-        "audit": ("spec", False, "not audited; the recording: audited"),
-        "name": ("model", "x", "x; the recording: gemma-3-270m"),
-    }
-    with pure_js("shows/settings.js") as call:
-        assert call("settingsDifference", recording, recording) is None
-        for name, (where, value, words) in changes.items():
-            race = copy.deepcopy({key: recording[key] for key in ("model", "spec", "prompt")})
-            spec = race["spec"]
-            {"lane": spec["lanes"][2], "spec": spec, "params": spec["params"], **race}[where][name] = value
-            said = call("settingsDifference", race, recording)
-            ours, _, theirs = words.partition("; the recording: ")
-            assert said["whole"].startswith(f"This race: {ours}")
-            assert said["whole"].endswith(f"the recording: {theirs}.")
-            assert len(said["short"]) <= 53
-            assert said["short"] == f"Unlike the recording: {ours if len(ours) <= 30 else ours[:29] + '…'}."
-        race["spec"]["lanes"].append({**race["spec"]["lanes"][2], "name": "two", "k": 3})
-        assert "else EAGLE-3 head, k = 3; the recording" in call("settingsDifference", race, recording)["whole"]
 
 
 TEMPLATE = {"chat_template": "{{ x }}"}

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from engine.analysis.breakdown import compared
 from engine.analysis.metrics import ratio_noise
-from engine.cli.report_tables import heat
 from engine.cli.terminal import marked
 from engine.core.events import Step, steps
 from engine.recordings.recording import Recording
@@ -171,12 +170,3 @@ def test_a_lane_finds_its_own_table(pure: Call) -> None:
     for of in (race["tables"], race["costs"]["draft_s"]):
         del of["ngram@tree"]
     assert pure(OFFERED, race, lanes) == [chain, chain, {"drafter": "ngram", "k": 7}, None]
-
-
-@given(st.lists(st.floats(0.01, 100), min_size=1))
-@example([1.0, 3.0, 1 / 3, 9.0])
-@settings(max_examples=20)
-def test_a_speed_up_has_the_same_colour_in_the_terminal(pure: Call, gains: list[float]) -> None:
-    """A loss that is pale in one place and strong in the other."""
-    assert pure("gains => gains.map(heat)", gains) == pytest.approx([heat(gain) for gain in gains])
-    assert pure("() => [heat(null), heat(0)]") == [heat(None), heat(0.0)] == [0, 0]

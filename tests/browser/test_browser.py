@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from hashlib import sha256
@@ -203,19 +202,6 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
     assert tab.input_value(temperature) == "0" and note.inner_text().count(".") == 2, "one hint, not about an answer"
 
 
-def test_hostile_prompts_run_nothing(tab: Any) -> None:
-    """A visitor's text must stay text wherever it is shown; a dialog would be a problem of the tab."""
-    hostile = (
-        "${alert(1)} {{alert(2)}} `x` </script><script>alert(3)</script><img src=x onerror=alert(4)> \u202e\u200b "
-        "👩\u200d💻 " + "w" * 500
-    )
-    tab.locator(PROMPT).fill(hostile)
-    settings(tab, Maximum_length="16")
-    run_race(tab)
-    assert checked(saved(tab))["prompt"]["text"] == hostile and words(tab, "titleName") == "Your prompt"
-    assert tab.locator('img[src="x"]').count() == 0
-
-
 def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     """A command, a program or a link that asks for another prompt, other settings or another rule; a preset that keeps
     the rule; a verdict of equal odds that looks like one of identity."""
@@ -266,17 +252,3 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     choose_odds(other)
     other.click('text="SQL"')
     other.wait_for_function("document.querySelector('input[value=coupled]').checked")
-
-
-def test_the_python_of_the_api_page_is_python(visitor: Any) -> None:
-    """A default with line breaks would be quoted unescaped: whoever copies it gets a syntax error. Not `visit`:
-    Gradio's page asks for parts that are switched off (404), at times after the test."""
-    tab = visitor(until="page")
-    tab.click("text=Use via API")
-    tab.wait_for_selector("code:has-text('api_name=\"/race\"')", state="attached")
-    codes = [text for text in tab.locator("code").all_inner_texts() if text.lstrip().startswith("from gradio_client")]
-    assert len(codes) == 1
-    for code in codes:
-        ast.parse(code.strip())
-    assert all("404" in problem for problem in tab.problems)
-    tab.context.close()

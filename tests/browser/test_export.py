@@ -19,7 +19,6 @@ from app.figures.why import FIGURES
 from app.jobs.recorded import RACES
 from app.page.exported import exported as page_of
 from app.web.player.player import describe
-from engine.analysis.metrics import race_speedup
 from engine.core.events import steps
 from engine.recordings.recording import checked, read
 from engine.recordings.steps_csv import steps_csv
@@ -31,7 +30,6 @@ pytestmark = pytest.mark.browser
 RACE = RACES / "story.json"
 ODD = "café → 猫 🚀"
 EMPTY, PRICE = 'id="remembered">{}', '{"photofinish.decide":{"dollars":"2.50"}}'
-STYLE_AND_SCRIPTS = re.compile(r"<(style|script)[^>]*>(.*?)</\1>", re.DOTALL)
 PACKED = re.compile(r'(?<=id="recording">)[^<]*(?=</script>)')
 # Where an exported page may stand: the headers of its host, options of the browser, what is not there when its program
 # begins, and whether it plays.
@@ -178,7 +176,7 @@ def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme:
     page that scrolls sideways on a phone."""
     page = exported(RACE.read_bytes(), color_scheme=scheme, reduced_motion="reduce")
     assert page.evaluate("document.documentElement.scrollHeight") <= 800
-    for first, num in (("text", 6), ("steps", 3)):
+    for first, num in (("text", 6), ("steps", 2)):
         page.focus(f"#pf-tab-{first}")
         seen = []
         row = page.locator(f"[role=tablist]:has(#pf-tab-{first}) > [role=tab]:visible")
@@ -197,32 +195,13 @@ def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme:
     )
 
 
-def test_an_exported_page_opens_on_the_money_and_sends_itself(exported: Any) -> None:
-    """Code where the money was; a page that cannot be passed on, or is with its program's traces or an old price."""
+def test_an_exported_page_opens_on_the_money(exported: Any) -> None:
+    """Code where the money was, or a price to be entered again; a page scrolled past the race."""
     kept = '{"photofinish.decide":{"dollars":"2.50"},"photofinish.tab":"decide"}'
-    phone: Any = {"has_touch": True, "is_mobile": True, "permissions": ["clipboard-read", "clipboard-write"]}
-    page = exported(RACE.read_bytes(), kept, reduced_motion="reduce", **phone)
+    page = exported(RACE.read_bytes(), kept, reduced_motion="reduce", has_touch=True, is_mobile=True)
     assert page.is_visible("[data-ref=decideSays]") and page.input_value("[data-decide=dollars]") == "2.50"
     page.wait_for_timeout(100)
     assert page.evaluate("scrollY") == 0, "the race is missed"
-    page.fill("[data-decide=dollars]", "7")
-    page.evaluate("""() => { navigator.canShare = () => true; navigator.share = async ({ files: [file], text }) => {
-        window.sent = [file.name, await file.text(), text]; }; }""")
-    page.click("#page-send-button")
-    page.wait_for_function("window.sent")
-    name, sent, words_ = page.evaluate("window.sent")
-    assert re.fullmatch(r"photofinish_gemma-3-270m_[\d.]+x_[\d-]{10}\.html", name)
-    ratio = race_speedup(read(RACE).events, "speculative")
-    assert words_.startswith(f"{ratio:.2f}× as fast as Plain (measured) on ") and "machine time" not in words_
-    assert f" with EAGLE-3 head, automatic length (this engine alone); {SAME.lower()} (Photofinish, " in words_
-    made = page_of(checked(RACE.read_bytes())).replace(EMPTY, EMPTY[:-2] + kept.replace("2.50", "7"), 1)
-    assert (PACKED.findall(sent), sent.count("<script")) == (PACKED.findall(made), made.count("<script"))
-    assert STYLE_AND_SCRIPTS.findall(sent) == STYLE_AND_SCRIPTS.findall(made), "their hashes are in its policy"
-    assert sent.isascii() and len(sent) < len(made) + 1000
-    page.evaluate("navigator.canShare = () => false")
-    page.click("#page-send-button")
-    page.wait_for_selector("#page-send-button:has-text('Copied')")
-    assert page.evaluate("navigator.clipboard.readText()") == words_
 
 
 def test_a_strangers_race_runs_nothing(exported: Any) -> None:

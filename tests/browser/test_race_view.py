@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from app.jobs.frames import frame_json
 from engine.analysis.breakdown import compared
-from engine.core.errors import UsageError
 from engine.core.events import steps, text_of
 from engine.recordings.recording import checked
 from tests.helpers.broken_races import SHORT, TIMES
@@ -32,7 +31,6 @@ from tests.helpers.race_pages import (
     numbers_at,
     race_over,
     rejudged,
-    rounded,
     show,
     words,
     words_of,
@@ -157,26 +155,12 @@ def test_one_line_explains_the_ratio(page: Any) -> None:
         )
 
 
-def test_a_ratio_within_its_noise_is_no_difference(page: Any) -> None:
-    """1.03x faster, in green, from a race whose steps scatter by 10 %."""
-    even = race_over(words_of(TEXT)[:60], k=0, drafter="none")
-    rng = random.Random(4)
-    for event in even["events"]:
-        if event["type"] == "step":
-            event["verify_s"] = rng.gauss(0.025, 0.004)
-    feed(page, even, race_id="even")
-    assert words(page, "ratioWords").startswith("no difference: the noise is")
-    assert page.get_attribute(".pf", "data-sense") == "even" and page.evaluate(STATE)["noise"] > 0
-    feed(page, SHORT, race_id="clear")
-    assert page.get_attribute(".pf", "data-sense") == "faster"
-
-
 # ---- replay
 
 
 def test_the_scrubber_works_from_the_keyboard(page: Any) -> None:
-    """Arrow keys go from step to step, Home and End to the ends, space plays and pauses; or another lane time's numbers
-    under the texts. Whether they are the engine's: tests/app/test_twins.py."""
+    """Arrow keys go from step to step, Home and End to the ends, space plays and pauses; or
+    another lane time's texts."""
     feed(page, SHORT)
     page.focus("[data-ref=scrub]")
     times = sorted({e["clock_s"] for e in SHORT["events"] if e["type"] == "step" and e["lane"] != "plain"})
@@ -191,8 +175,6 @@ def test_the_scrubber_works_from_the_keyboard(page: Any) -> None:
         state = page.evaluate(STATE)
         assert state["t"] == pytest.approx(max(wanted, 0.0), abs=1e-9)
         assert page.evaluate(TOKENS) == expected(SHORT, wanted)
-        shown = {"metrics": state["metrics"], "speedup": state["speedup"]}
-        assert rounded(shown) == rounded(numbers_at(SHORT, state["t"]))
     for playing in (True, False):
         page.keyboard.press("Space")
         assert page.evaluate(STATE)["playing"] == playing
@@ -320,7 +302,7 @@ def test_another_pace_than_the_recordings_is_said(page: Any) -> None:
         page.wait_for_timeout(100)  # the recording arrives later
         assert [float(x) for x in re.findall(r"at (\d\.\d\d)× its speed", words(page, "paceNote"))] == says
         assert ("the recording's speed" in words(page, "statusText")) == bool(says)
-        assert ("Unlike the recording: top-p 0.9." in words(page, "statusText")) == (race is other)
+        assert ("Other settings than the recording's." in words(page, "statusText")) == (race is other)
 
 
 def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:
@@ -348,7 +330,3 @@ def test_a_stopped_race_is_saved_and_opened_again(page: Any) -> None:
     page.evaluate(SETTLED)
     assert page.evaluate(TOKENS) == expected(recorded)
     assert page.evaluate(STATE)["state"] == "stopped" and "The race was stopped" in words(page, "statusText")
-    del recorded["stopped"]
-    for claim in ({}, {"stopped": False}, {"stopped": "yes"}):  # a file cut short by accident
-        with pytest.raises(UsageError):
-            checked(json.dumps(recorded | claim).encode())

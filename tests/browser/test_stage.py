@@ -6,7 +6,6 @@ import random
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +20,10 @@ from tests.helpers.page_browser import (
     loaded,
     new_race,
     open_settings,
-    open_tab,
     run_race,
     settings,
     slowness,
 )
-from tests.helpers.pageserver import NO_MODEL, served
 from tests.helpers.race_pages import SETTLED, TEXT, feed, race_over, show, words, words_of
 from tests.helpers.races import with_tables
 from tests.helpers.stage_page import SHOWN, fits, press, script
@@ -39,7 +36,6 @@ PAGE = """() => ({ root: { ...document.querySelector(".pf").dataset }, focus: do
   prompt: document.querySelector("#page-prompt textarea")?.value, at: [scrollX, scrollY],
   words: document.querySelector(".pf").innerText.split("\\n").filter(line =>
     line !== document.querySelector("[data-ref=announce]").textContent.trim()),
-  tops: [...document.querySelectorAll(".pf-lane .pf-text")].map(box => box.scrollTop),
   state: (({ race, t, speed, state }) => ({ race, t, speed, state }))(window.photofinish.state) })"""
 
 
@@ -138,17 +134,12 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
 
 
 def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None:
-    """A key without effect, or with one off the stage; a moment, hidden marks or a scrolled text that it forgets."""
+    """A key without effect, or with one off the stage; hidden marks that it forgets."""
     race = with_tables(race_over(words_of(TEXT, 2), k=5), random.Random(3))
     page = open_page(1920, 1080, reduced_motion="reduce")
     page.evaluate(BUTTON)
     feed(page, race, every=90)
     page.click("[data-ref=marks]")
-    page.focus("[data-ref=scrub]")
-    for _ in range(9):
-        page.keyboard.press("ArrowLeft")
-    page.click("[data-ref=slow]")
-    page.evaluate("document.querySelector('.pf-text').scrollTop = 40")
     page.focus("#page-stage-button")
     page.evaluate(SETTLED)
     before = page.evaluate(PAGE)
@@ -297,17 +288,3 @@ def test_a_race_that_is_refused_and_keys_in_a_live_one(visit: Any) -> None:
         !document.getElementById('page-stop-button').disabled]""")
     assert (state, stops) in (("running", True), ("finished", False)), "a busy machine may have let it end"
     assert not tab.locator(".pf[data-stage]").count() and end(tab)
-
-
-def test_a_race_that_fails_on_the_server(browser: Any, page_cache: Path) -> None:
-    """A race that failed, with its reason in the place of the text."""
-    context = browser.new_context(viewport=HALL, reduced_motion="reduce")
-    with served(page_cache, *NO_MODEL) as server:
-        tab = open_tab(context, server.url, until="race")
-        on_stage(tab)
-        since = time.monotonic()
-        press(tab, "Enter")
-        instead(tab, since)
-        press(tab, "Escape")
-        assert words(tab, "alertText").startswith("The live race was not possible: ")
-    context.close()

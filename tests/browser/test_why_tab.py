@@ -57,16 +57,10 @@ def test_a_race_is_sent_once(tab: Any) -> None:
 
 
 def test_the_tab_says_what_the_engine_says(tab: Any) -> None:
-    """Sentences or figures of another race, a table without its rows, a ratio that is not the board's."""
+    """Sentences or figures of another race, a ratio that is not the board's."""
     race = opened(tab, CSV)
     drawn, sent = why(race), cheats(compared_of(race))
     assert tab.locator(SENTENCES).all_inner_texts() == [each.sentence for each in drawn]
-    assert tab.locator("#page-why .page-chart-title").all_inner_texts() == [each.title for each in drawn]
-    tables = [
-        [row.locator("th, td").all_text_contents() for row in table.locator("tr").all()]
-        for table in tab.locator("#page-why table").all()
-    ]
-    assert tables == [[list(row) for row in each.table] for each in drawn if each.table]
     plots = tab.evaluate("[...document.querySelectorAll('#page-why .js-plotly-plot')].map(plot => plot.data.length)")
     assert plots == [len(each.figure.data) for each in drawn if each.figure is not None]
     assert words(tab, "cheatRatio") == f"{sent['ratios'][0]:.2f}×"

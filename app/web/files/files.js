@@ -10,7 +10,6 @@ import { clear, over, setRecording } from "../board/frames.js";
 import { fillIn, racedSettings } from "../board/page.js";
 import { root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
-import { raceAgain } from "../board/races.js";
 import { send, served } from "../board/served.js";
 import { S } from "../board/state.js";
 import { fileName, resultWords } from "./result.js";
@@ -23,7 +22,7 @@ export function download(blob, suffix, button) {
 }
 
 // Where there is only touch, give a file to the share sheet. Returns whether there is one.
-export async function shared(blob, suffix) {
+async function shared(blob, suffix) {
   const [type] = blob.type.split(";"), file = new window.File([blob], fileName(suffix), { type });
   if (!window.matchMedia("(hover: none)").matches || !navigator.canShare?.({ files: [file] })) return false;
   return navigator.share({ files: [file], text: resultWords() }).then(() => true, (error) =>
@@ -49,17 +48,6 @@ export function show(text, name = "the file", key = "") {
   board.announce("A recorded race is open.");
 }
 
-// Race races an opened file as it is, as long as the prompt box and Settings show what came with it.
-let untouched = false;
-document.addEventListener("input", ({ target }) => {
-  if (target.closest?.("#page-prompt, #page-panel")) untouched = false;
-});
-document.addEventListener("click", (event) => {
-  if (!untouched || !S.fromFile || !event.target.closest?.("#page-race-button")) return;
-  event.stopImmediatePropagation();
-  raceAgain();
-}, true);
-
 async function openFile(file) {
   try {
     const kind = savedKind(await fileText(file.slice(0, 2000)));
@@ -67,9 +55,8 @@ async function openFile(file) {
     const key = await send(file);
     const judged = await fetch(`recordings/${key}.json`);        // the server decides what may be said of it
     show(await judged.text(), file.name, key);
-    untouched = racedSettings() !== null;
-    if (!untouched) return;
-    fillIn(racedSettings());
+    const settings = racedSettings();
+    if (settings) fillIn(settings);
   } catch (error) {
     const why = error instanceof TypeError ? "the server is not responding, or the file is too large" : error.message;
     board.alert(`${cut(oneLine(file.name), 80)} cannot be opened: ${cut(oneLine(why), 400)}.`);
@@ -77,7 +64,7 @@ async function openFile(file) {
 }
 
 // An exported page with what was entered under Decide, to open there if that is what is on the screen.
-export function withOwn(page) {
+function withOwn(page) {
   const kept = { [DECIDE_KEY]: rememberedJson(DECIDE_KEY), ...(root.dataset.tab === "decide" ? { [TAB_KEY]: "decide" } :
     {}) };
   return page.replace(/(?<=id="remembered">)[^<]*/, () => JSON.stringify(kept).replace(/[<\u0080-\uffff]/g,

@@ -1,26 +1,14 @@
-// An exported page: unpacks and shows its race, which was checked at export, and the command that verifies it. It can
-// share itself.
+// An exported page: unpacks and shows its race, which was checked at export, and the command that verifies it.
 
-import { source } from "./source.js";
+import "./parts.js";
 import "../main.js";
-import { copy } from "../base/dom.js";
 import { rememberedJson, TAB_KEY } from "../base/storage.js";
 import { oneLine } from "../base/text.js";
 import { schedule } from "../board/paint.js";
-import { board } from "../board/screen.js";
 import { S } from "../board/state.js";
 import { choose } from "../board/tabs.js";
-import { shared, show, withOwn } from "../files/files.js";
-import { fileName, resultWords } from "../files/result.js";
-
-const button = document.getElementById("page-send-button");
-
-// By the share sheet where there is only touch; else copy the result.
-async function shareOwn() {
-  const file = new Blob([withOwn(source)], { type: "text/html" });
-  if (await shared(file, "html")) return undefined;
-  return await copy(button, resultWords()) ? board.announce("Copied.") : board.alert(resultWords());
-}
+import { show } from "../files/files.js";
+import { fileName } from "../files/result.js";
 
 async function openOwn() {
   const bytes = Uint8Array.from(atob(document.getElementById("recording").textContent), (sign) => sign.charCodeAt(0));
@@ -37,10 +25,8 @@ async function openOwn() {
     + `${version("torch")}${version("transformers")}; Photofinish ${commit ? `commit ${commit}` : "unknown commit"}.`);
   check.querySelector("code").textContent = `python -m engine verify ${fileName("json")}`;
   about.hidden = false;
-  button.disabled = false;
   schedule();
   if (rememberedJson(TAB_KEY) === "decide") choose("decide");        // with the race above it in sight
 }
 
-button.addEventListener("click", shareOwn);
 openOwn();

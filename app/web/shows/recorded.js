@@ -7,10 +7,10 @@ import { onFrame } from "../board/frames.js";
 import { examples, RACING } from "../board/page.js";
 import { on } from "../board/root.js";
 import { S } from "../board/state.js";
-import { settingsDifference } from "./settings.js";
 
 const LATER_MS = 3000;          // the page's own start comes first
 const OTHER_PACE = 1.25;
+const OTHER_SETTINGS = "Other settings than the recording's.";
 const texts = new Map();        // null: there is none
 let fetching = false;
 
@@ -65,11 +65,14 @@ on("painted", () => {
   setTimeout(fetchRecorded, LATER_MS);
 });
 
-// After a live race of an example: what was set otherwise than in its recording, and how fast plain decoding was here
-// and there, if that differs much. A short text and a whole one; null if there is nothing to say.
+const settingsOf = ({ model, spec, prompt }) => JSON.stringify([model.name, spec, Boolean(prompt.chat)]);
+
+// After a live race of an example: whether it was set otherwise than its recording, and how fast plain decoding was
+// here and there, if that differs much. A short text and a whole one; null if there is nothing to say.
 function apartOf(recording, race) {
-  const both = [settingsDifference(race.header, recording), paceOf(recording, race)].filter(Boolean);
-  return both.length ? { short: both[0].short, whole: both.map(({ whole }) => whole).join(" ") } : null;
+  const isOther = settingsOf(race.header) !== settingsOf(recording), pace = paceOf(recording, race);
+  const all = [isOther && { short: OTHER_SETTINGS, whole: OTHER_SETTINGS }, pace].filter(Boolean);
+  return all.length ? { short: all[0].short, whole: all.map(({ whole }) => whole).join(" ") } : null;
 }
 
 function paceOf({ model, device, spec, events }, { header, metrics, first }) {

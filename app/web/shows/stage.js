@@ -1,5 +1,5 @@
 // Stage mode: the race in full screen with large text, controlled by keys. Only racing an example live changes the
-// page's prompt and settings; leaving restores what the page showed before.
+// page's prompt and settings; leaving brings back the race before, unless one was run on the stage.
 
 import { hasSteps, metricsOf, reasonsOf } from "../base/model.js";
 import { isLoopback, makeButton } from "../base/dom.js";
@@ -16,7 +16,7 @@ import { shortChoice } from "../tabs/answer.js";
 import { leaveGame } from "../tabs/guess_tab.js";
 import { sizeOf, WhatIf } from "../tabs/whatif.js";
 import {
-  answerNow, chosenDrafter, endWhatIf, isBeingMade, offerLengths, racedLane, showChosen, whatIfOf,
+  answerNow, chosenDrafter, endWhatIf, isBeingMade, racedLane, showChosen, whatIfOf,
 } from "../tabs/whatif_tab.js";
 import { aloud } from "./aloud.js";
 import { closed, opened } from "../base/back.js";
@@ -56,12 +56,11 @@ const WITH_EXAMPLES = [
   [["q"], "Q", "the page on their phones", () => turnKeys(true)],
   [["x", "."], "X", "stop the live race", () => stopLive()],
 ];
-// kept: what the page showed before, null when off stage; byLink: the page's address opens the stage; played: whether
+// kept: the race, marks and focus before, null when off stage; byLink: the page's address opens the stage; played: whether
 // the replay was running when the screen was last drawn; hint: hides the most important keys after a while; marks:
 // whether they were on before the texts of a race that is over were shown without; null otherwise.
 const stage = { kept: null, byLink: new URLSearchParams(location.search).has("stage"), played: false, hint: 0,
   marks: null };
-const textBoxes = () => [refs.leftText, refs.rightText];
 const keys = () => (examples().length ? [...WITH_EXAMPLES, ...STAGE_KEYS] : STAGE_KEYS);
 
 function beginStage() {
@@ -69,11 +68,7 @@ function beginStage() {
   endStory();
   leaveGame();
   stage.byLink = false;
-  stage.kept = { S, live: S.live, t: replay.t, speed: replay.speed, playing: replay.playing,
-    tab: root.dataset.tab, marks: refs.marks.getAttribute("aria-pressed"), met: S.met,
-    whatIf: S.computed && [refs.whatIfDrafter.value, refs.whatIfK.value],
-    focused: document.activeElement, scroll: [window.scrollX, window.scrollY],
-    texts: textBoxes().map((box) => box.scrollTop), follows: Object.values(views).map((view) => view.follows) };
+  stage.kept = { S, marks: refs.marks.getAttribute("aria-pressed"), focused: document.activeElement };
   showView("on");
   mark("stage", true);
   choose("whatif");             // same texts as the tab Text, and keys may change the length
@@ -96,7 +91,7 @@ function turnView() {
   showView("on");
   if (moment().moment === "over") setMarks("false");
   requestAnimationFrame(() => {       // laid out again: both show their ends, to be compared
-    for (const box of textBoxes()) box.scrollTop = box.scrollHeight;
+    for (const box of [refs.leftText, refs.rightText]) box.scrollTop = box.scrollHeight;
   });
   return undefined;
 }
@@ -166,9 +161,9 @@ function back() {
 }
 
 function endStage() {
-  const { kept } = stage, replaced = live.aside === kept?.S.id;
-  const stays = kept && S !== kept.S && (replaced || !S.ribbon.includes("RECORDED"));    // a race run on the stage
+  const { kept } = stage;
   if (!kept) return;
+  const isRunHere = live.aside === kept.S.id || !S.ribbon.includes("RECORDED");
   const fault = unwatchLive();
   stage.kept = stage.marks = null;
   delete root.dataset.stage;
@@ -181,27 +176,15 @@ function endStage() {
   refs.stageKeys.hidden = refs.stagePrompt.hidden = true;
   if (document.fullscreenElement) document.exitFullscreen();
   replay.pause();
-  replay.setSpeed(kept.speed);
+  replay.setSpeed(1);
   refs.marks.setAttribute("aria-pressed", kept.marks);
-  choose(kept.tab === "whatif" ? "text" : kept.tab);        // back to the race as it was run
-  if (S !== kept.S && !stays) bringBack(kept.S);
-  choose(kept.tab);
-  if (kept.whatIf && !stays) {
-    [refs.whatIfDrafter.value] = kept.whatIf;
-    offerLengths(null);
-    refs.whatIfK.value = kept.whatIf[1];
-    showChosen();
-  }
-  if (!stays) S.met = kept.met;
+  choose("text");        // back to the race as it was run
+  if (S !== kept.S && !isRunHere) bringBack(kept.S);
   S.verdictWaits = false;
-  if (!kept.live && !stays) replay.seek(kept.t);
+  if (!S.live) replay.seek(replay.duration);
   showVerdict();
   paint();
-  Object.values(views).forEach((view, i) => { view.follows = kept.follows[i]; });
-  textBoxes().forEach((box, i) => { box.scrollTop = kept.texts[i]; });
-  window.scrollTo(...kept.scroll);
   kept.focused?.focus?.({ preventScroll: true });
-  if (kept.playing && !stays) replay.play();
   if (fault) board.alert(fault);
 }
 

@@ -80,7 +80,7 @@ function offerRaced() {
 export function chosenDrafter() { return refs.whatIfDrafter.value || [...S.whatIf.offered.keys()].at(-1); }
 
 // The slider offers the lengths in the drafter's tables.
-export function offerLengths(k) {
+function offerLengths(k) {
   const ks = S.whatIf.offered.get(chosenDrafter()), place = ks.indexOf(sizeOf(k));
   refs.whatIfK.max = String(ks.length - 1);
   refs.whatIfK.value = String(place >= 0 ? place : ks.length - 1);

@@ -3,23 +3,19 @@
 import { headRow, tableRow } from "../base/dom.js";
 import { make, oneLine, percent, plural, times } from "../base/text.js";
 
-const FULL = 3;     // times as fast, or as slow, of the strongest colour
-
-// How strong a cell's colour is, from 0 to 1. Twin of `heat` in engine/cli/report_tables.py.
-export const heat = (gain) => (gain > 0 ? Math.min(1, Math.abs(Math.log(gain)) / Math.log(FULL)) : 0);
+const NO_CHANGE = 0.005;        // at most this is neither faster nor slower
 
 // The cell of a kind and drafter: the median, in words too if it loses; below it, what it rests on.
 function cellOf(stats) {
-  const gain = stats.median_speedup, slower = gain !== null && gain < 0.995;
+  const gain = stats.median_speedup, slower = gain !== null && gain < 1 - NO_CHANGE;
+  const kind = slower ? " ps-slower" : gain > 1 + NO_CHANGE ? " ps-faster" : "";
   const lines = [stats.interval && `95 % interval ${stats.interval.map(times).join(" to ")}`,
     gain !== null && `quartiles ${times(stats.p25)} to ${times(stats.p75)}`,
     stats.mean_acceptance_length !== null && `${stats.mean_acceptance_length.toFixed(2)} a step, ${
       percent(stats.acceptance_rate)} kept`, `${stats.num_gain} faster, ${stats.num_lose} slower`].filter(Boolean);
-  const cell = make("td", slower ? "ps-heat ps-slower" : "ps-heat",
+  return make("td", `ps-heat${kind}`,
     make("strong", "", gain === null ? "\u2013" : `${times(gain)}${slower ? " (slower)" : ""}`),
     ...lines.map((words) => make("span", "", words)));
-  cell.style.setProperty("--heat", heat(gain).toFixed(3));
-  return cell;
 }
 
 // [head, rows] of the table, from the report's summary. nameOf(drafter): what its column is called.

@@ -57,16 +57,6 @@ export function comeBackToStudy() {
   for (const row of frame.report?.rows ?? keptRun(source)?.rows ?? []) raced.rows.set(rowKey(row), row);
 }
 
-// Lines whose race was disturbed.
-const disturbedLines = () => new Set([...raced.rows.values()].filter((row) => row.disturbed).map((row) => row.line));
-
-// The order that races them again, and keeps the other rows.
-export function orderAgain() {
-  const lines = disturbedLines(), { key, ran_on } = studied.frame;
-  const rows = [...raced.rows.values()].filter((row) => !lines.has(row.line));
-  return study.order({ key, ran_on, rows });
-}
-
 // The prompts on which servers differed, as JSON lines: those are what a check-up has to look at; null if none did.
 export function differingPrompts() {
   const lines = isOwn() ? [...raced.rows.values()].filter(({ ways }) => ways).map(({ line }) => line) : [];
@@ -83,7 +73,7 @@ const isWorth = (report) => report?.best && report.best.k !== null
 
 function headValues(report, load, check) {
   const { frame } = studied, { temperature = null } = studyAsked(frame), best = report?.best ?? null;
-  const num = disturbedLines().size, loadSays = best && best.k === null ? loadWords(load, check) : "";
+  const loadSays = best && best.k === null ? loadWords(load, check) : "";
   return {
     others: frame.opened || isRunning("study") || isOwn() ? "" : OTHERS,
     scope: cut(oneLine(report?.said.scope ?? frame.target), 300),
@@ -91,7 +81,6 @@ function headValues(report, load, check) {
     reason: report ? withTimes(report.reason) : "Each dot is a finished prompt.",
     money: report?.says.then ?? "", here: withTimes(report?.says.here ?? ""), load: loadSays,
     measureLoad: Boolean(loadSays && !load && !isRunning("study")),
-    again: report && !isRunning("study") && num && isOwn() ? `Race ${plural(num, "disturbed prompt")} again` : "",
   };
 }
 
@@ -117,7 +106,7 @@ function tableValues(report, rows) {
 
 function cautions(rows) {
   const { note, num_done: done, num_prompts: all } = studied.frame, faults = rows.filter((row) => row.fault).length;
-  const disturbed = disturbedLines().size;
+  const disturbed = new Set([...raced.rows.values()].filter((row) => row.disturbed).map((row) => row.line)).size;
   return [note, !isRunning("study") && done < all && rows.length && "These are the results so far.",
     disturbed && `The machine was disturbed in ${disturbed} of ${plural(done, "race")}.`,
     faults && `${plural(faults, "race")} failed; see \u201cAll prompts\u201d.`].filter(Boolean).join(" ");

@@ -14,7 +14,7 @@ import { load } from "./load.js";
 import { drawPrompts, promptAt, promptSource, takeFile } from "./own_prompts.js";
 import { reportPage } from "./report.js";
 import { KINDS, latest, results, running, saidOfServers, shownKinds, subjectOf } from "./results.js";
-import { comeBackToStudy, orderAgain, study } from "./study.js";
+import { comeBackToStudy, study } from "./study.js";
 import { shortly } from "./together.js";
 import { doubtNamed, drawWhat, isOneServer, namedServers, NEEDS_TWO, useNamed } from "./what.js";
 
@@ -215,7 +215,6 @@ parts.earlier.addEventListener("click", () => {
   [latest.current] = earlierKinds();
   draw();
 });
-sections.study.again.addEventListener("click", () => ask("study", orderAgain()));
 for (const [kind, name, next] of [["study", "measureLoad", "load"], ["study", "examine", "checkup"],
   ["load", "examine", "checkup"]]) sections[kind][name].addEventListener("click", () => {
   setChoice("question", next);
