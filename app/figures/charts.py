@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.analysis.metrics import lane_metrics, percentile, ratio
 from engine.analysis.roofline import roofline
+from engine.analysis.verdict_words import capital
 from engine.core.errors import UsageError, sentence
 from engine.core.events import LaneEvent, Step, steps
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
@@ -51,7 +52,7 @@ def tokens_over_time(recording: Recording) -> Chart:
     """Tokens that the plain lanes and the first speculative one had written at the end of each step."""
     first, figure = recording.spec.first, axes("seconds", "tokens")
     for lane, name, colour, dash in (
-        (first(SPECULATIVE), shown(first(SPECULATIVE)), VERIFY, "solid"),
+        (first(SPECULATIVE), shown(capital(first(SPECULATIVE))), VERIFY, "solid"),
         (first(BASELINE), "Plain", PLAIN_STEP, "dash"),
         (first(PLAIN), "Plain, best width" if first(BASELINE) else "Plain", PLAIN_STEP, "dot"),
     ):

@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Literal, Union
 
-from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.core.errors import sentence
 from engine.core.events import Failed, LaneEvent
-from engine.core.spec import BASELINE, PLAIN, SERVER, SPECULATIVE, RaceSpec
+from engine.core.spec import SERVER, RaceSpec
 from engine.recordings.check import read_spec
 from engine.recordings.event_json import to_json
 from engine.recordings.recording import Recording
@@ -148,17 +147,13 @@ def fold_all(view: RaceView, news: Iterable[News]) -> RaceView:
     return reduce(fold, batch, view)
 
 
-def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool = False) -> dict[str, Any]:
+def frame(before: RaceView | None, now: RaceView, seq: int) -> dict[str, Any]:
     """What a browser that has seen `before` (None: nothing yet) needs to see `now`: one object of the frame protocol,
-    ready for JSON.
-
-    Metrics are computed if `with_metrics` while the race runs, and in the first frame after it. The recording is sent,
-    as its JSON text, in that frame, and again when its extras are added."""
+    ready for JSON. The recording is sent, as its JSON text, in the first frame after the race, and again when its
+    extras are added."""
     known = len(before.events) if before else 0
     new_header = now.header is not None and (before is None or before.header is None)
-    ends = now.ended and not (before and before.ended)
     is_new = before is None or before.recording is not now.recording
-    numbers = bool(now.events) and (ends or (with_metrics and not now.ended))
     return {
         "race": now.race,
         "name": now.name,
@@ -168,8 +163,6 @@ def frame(before: RaceView | None, now: RaceView, seq: int, with_metrics: bool =
         "ribbon": now.ribbon,
         "header": now.header if new_header else None,
         "events": [to_json(event) for event in now.events[known:]],
-        "metrics": metrics(now.events) if numbers else None,
-        "speedup": _speedup(now) if numbers else None,
         "recording": now.recording.text if is_new and now.recording else None,
         "again": now.again,
         "complete": now.complete,
@@ -182,23 +175,10 @@ def _running_text(header: Mapping[str, Any]) -> str:
     return SERVERS_IN_TURN if header["spec"]["solo"] else SERVERS_TEXT
 
 
-def _speedup(view: RaceView) -> float | None:
-    """The speed-up of the lane that the page shows."""
-    if view.spec is None:
-        return None
-    return race_speedup(view.events, *map(view.spec.first, (SPECULATIVE, PLAIN, BASELINE)))
-
-
 def frame_json(frame: Mapping[str, Any]) -> str:
     """A frame as one JSON string, with finite numbers only and `<` escaped (gr.HTML warns about script tags in its
     values)."""
     return json.dumps(frame, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def metrics(events: Iterable[LaneEvent]) -> dict[str, dict[str, Any]]:
-    """The metrics of every lane that has events, as JSON."""
-    events = list(events)
-    return {lane: asdict(lane_metrics(events, lane)) for lane in dict.fromkeys(event.lane for event in events)}
 
 
 def waiting_text(waiting: Waiting) -> str:

@@ -30,7 +30,6 @@ Frames = AsyncGenerator[str, None]  # frames as JSON text
 # How soon news is noticed after a pause longer than a frame's interval. Steps slower than a frame are shown when they
 # are over, not at a tick.
 POLL_S = 0.01
-METRICS_FRAMES = 5
 END_S = 2.0  # when the page ends, a race has so long to end by itself; then its visitors see it end without a recording
 # How long an unwatched race goes on: a reloaded page reconnects to its race after a second or two, or later if the race
 # keeps the browser's cores busy.
@@ -211,7 +210,7 @@ async def _lost() -> Frames:
 
 
 def _dump(sent: RaceView | None, view: RaceView, seq: int) -> str:
-    return frame_json(frame(sent, view, seq, with_metrics=seq % METRICS_FRAMES == 0))
+    return frame_json(frame(sent, view, seq))
 
 
 def first_frame(view: RaceView | None) -> str:

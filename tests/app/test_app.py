@@ -26,7 +26,6 @@ def test_a_race_through_the_server(server) -> None:
     assert [event for frame in frames for event in frame["events"]] == recording["events"]
     assert recording["verdicts"]["speculative"]["kind"] == "identical_bits"
     assert recording["spec"]["params"]["max_new_tokens"] == ORDER["max_new_tokens"]
-    assert set(over["metrics"]) == {"plain", "baseline", "speculative"} and over["speedup"] > 0
 
 
 @pytest.mark.parametrize(

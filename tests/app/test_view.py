@@ -30,7 +30,7 @@ from engine.recordings.recording import Recording
 from tests.helpers.races import events_of, fixed_race, recordings
 
 KEYS = {
-    *("race", "name", "seq", "state", "status", "ribbon", "header", "events", "metrics", "speedup", "recording"),
+    *("race", "name", "seq", "state", "status", "ribbon", "header", "events", "recording"),
     "complete",
     "again",
 }
@@ -53,16 +53,16 @@ def history(recording: dict[str, Any]) -> list[News]:
     return [*before, *events_of(recording), Ended("finished", "Finished.", whole), Extras(whole.adding(MEMBERS))]
 
 
-@given(recordings(failing=True), st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=30))
+@given(recordings(failing=True), st.lists(st.integers(0, 9), max_size=30))
 def test_frames_add_up_to_the_race_however_they_are_cut(recording, cuts) -> None:
     """A frame that drops or repeats an event, or a fold that depends on how many arrive at once, shows a race that did
     not happen; or the extras are never sent."""
     news = history(recording)
     view, sent, frames = RaceView("r"), None, []
-    for count, with_metrics in [*cuts, (len(news), False)]:
+    for count in [*cuts, len(news)]:
         batch, news = news[:count], news[count:]
         view = fold_all(view, batch)
-        frames.append(json.loads(json.dumps(frame(sent, view, len(frames), with_metrics), allow_nan=False)))
+        frames.append(json.loads(json.dumps(frame(sent, view, len(frames)), allow_nan=False)))
         sent = view
     assert [from_json(event) for each in frames for event in each["events"]] == events_of(recording)
     assert [each["seq"] for each in frames] == list(range(len(frames)))

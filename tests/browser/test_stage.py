@@ -33,7 +33,7 @@ STATE = "window.photofinish.state"
 BUTTON = "document.body.insertAdjacentHTML('beforeend', '<button id=\"page-stage-button\">Stage</button>')"
 HALL = {"width": 1920, "height": 1080}
 PAGE = """() => ({ root: { ...document.querySelector(".pf").dataset }, focus: document.activeElement.id,
-  prompt: document.querySelector("#page-prompt textarea")?.value, at: [scrollX, scrollY],
+  prompt: document.querySelector("#page-prompt textarea")?.value,
   words: document.querySelector(".pf").innerText.split("\\n").filter(line =>
     line !== document.querySelector("[data-ref=announce]").textContent.trim()),
   state: (({ race, t, speed, state }) => ({ race, t, speed, state }))(window.photofinish.state) })"""

@@ -16,7 +16,7 @@ import regex
 from app.jobs.frames import frame_json
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.analysis.verdict_words import PAYS, VERDICTS, capital
-from engine.core.events import Event, LaneEvent, Started, Step
+from engine.core.events import Event, Started, Step
 from engine.core.race import race
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.recordings.claims import judged
@@ -110,9 +110,9 @@ def frames(
 ) -> list[dict[str, Any]]:
     """The frames a server would send of this race: `every` events each, and the whole recording in the last."""
     recorded = rejudged(recorded)
-    events, known, out = recorded["events"], events_of(recorded), list[dict[str, Any]]()
+    events, out = recorded["events"], list[dict[str, Any]]()
     header = {key: value for key, value in recorded.items() if key not in ("schema", "format", "events", "verdicts")}
-    blank = {"header": None, "events": [], "metrics": None, "speedup": None, "recording": None, "complete": False}
+    blank = {"header": None, "events": [], "recording": None, "complete": False}
 
     def add(state: str, text: str, share: float | None = None, **more: Any) -> None:
         told = {"state": state, "status": {"text": text, "share": share}}
@@ -120,23 +120,18 @@ def frames(
 
     add("preparing", "Measuring what each width costs.", 0.4, header=header)
     for start in range(0, len(events), every):
-        so_far = numbers(recorded, known[: start + every]) if len(out) % 5 == 1 else {}
-        add("running", "Racing.", events=events[start : start + every], **so_far)
+        add("running", "Racing.", events=events[start : start + every])
     whole = json.dumps(recorded, ensure_ascii=False)
-    add(state, status, recording=whole, complete=True, **numbers(recorded, known))
+    add(state, status, recording=whole, complete=True)
     return out
-
-
-def numbers(recorded: dict[str, Any], events: list[LaneEvent]) -> dict[str, Any]:
-    """What a server says of the race when these were its events."""
-    metrics = {lane["name"]: asdict(lane_metrics(events, lane["name"])) for lane in recorded["spec"]["lanes"]}
-    shown = next(lane["name"] for lane in recorded["spec"]["lanes"] if lane["role"] == "speculative")
-    return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events, shown)}
 
 
 def numbers_at(recorded: dict[str, Any], t: float) -> dict[str, Any]:
     """engine.analysis.metrics over the steps that were over at lane time t."""
-    return numbers(recorded, [e for e in events_of(recorded) if not isinstance(e.event, Step) or e.clock_s <= t + 1e-9])
+    events = [e for e in events_of(recorded) if not isinstance(e.event, Step) or e.clock_s <= t + 1e-9]
+    metrics = {lane["name"]: asdict(lane_metrics(events, lane["name"])) for lane in recorded["spec"]["lanes"]}
+    shown = next(lane["name"] for lane in recorded["spec"]["lanes"] if lane["role"] == "speculative")
+    return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events, shown)}
 
 
 def rounded(value: Any) -> Any:
@@ -181,7 +176,7 @@ def show(page: Any, sent: list[dict[str, Any]]) -> None:
 def waiting(left: list[int | None], state: str = "waiting", seq: int = 0) -> list[dict[str, Any]]:
     """Frames of a race that waits so many seconds."""
     text = "2 races ahead of you."
-    blank = {"race": "next", "ribbon": "", "header": None, "events": [], "metrics": None, "recording": None}
+    blank = {"race": "next", "ribbon": "", "header": None, "events": [], "recording": None}
     told = [{"text": text, "share": None, "left_s": each} for each in left]
     return [{**blank, "seq": seq + i, "state": state, "status": status} for i, status in enumerate(told)]
 

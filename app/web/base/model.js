@@ -1,5 +1,5 @@
-// The lanes of a race and their metrics at any lane time. Pure: no DOM. Twin of engine/analysis/metrics.py, for
-// replays; compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
+// The lanes of a race and their metrics at any lane time. Pure: no DOM. Twin of engine/analysis/metrics.py;
+// compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
 
 import { depthOf, isRefuted, numDrafted, stepSeconds } from "./steps.js";
 

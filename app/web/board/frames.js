@@ -68,8 +68,6 @@ export function onFrame(frame) {
     emit("header");
   }
   if (!frame.recording) (frame.events ?? []).forEach((event) => S.race.add(event));
-  if (frame.metrics) S.metrics = frame.metrics;
-  if (frame.speedup !== undefined && frame.speedup !== null) S.speedup = frame.speedup;
   if (frame.recording) setRecording(frame.recording);
   else if (frame.complete && S.recording) emit("recording");
   if (OVER.includes(frame.state) && S.live) over(frame.state === "finished", first ? 300 : AFTER_RACE_MS);

@@ -1,8 +1,7 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
 import { cautionsOf, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
-import { differsAt, hasSteps, metricsOf, raceSpeedup, sides,
-  unseenAtTheEnd } from "../base/model.js";
+import { differsAt, hasSteps, metricsOf, raceSpeedup, unseenAtTheEnd } from "../base/model.js";
 import { oneLine, RANDOM_WEIGHTS, seconds, times, write } from "../base/text.js";
 import { differs, noResult, verdictWord } from "../base/words.js";
 import { plainIsFaster } from "./board.js";
@@ -57,26 +56,24 @@ export function paint() {
     showVerdict();
     if (!root.dataset.stage) Object.values(views).forEach((view) => view.toTop());      // to be compared by eye
   }
-  const now = performance.now(), settled = live || !replay.playing;
-  if (settled || now - numbersAt > NUMBERS_EVERY_MS || t >= replay.duration) {
+  const now = performance.now(), isStill = !live && (!replay.playing || t >= replay.duration);
+  if (isStill || !S.shown || now - numbersAt > NUMBERS_EVERY_MS) {
     numbersAt = now;
-    drawNumbers(lanes, counts, tokens, t);
+    drawNumbers(lanes, t);
   }
   showStatus();
   changed.forEach(([, view]) => view.follow());      // last: reads the layout, which everything above has changed
   emit("painted", { race: S.id, seq: S.seq, t });
 }
 
-// While a race runs the server computes the numbers; at any other lane time the same formulas run here.
-function drawNumbers(lanes, counts, tokens, t) {
+function drawNumbers(lanes, t) {
   const { race, live } = S, whole = !live && t >= replay.duration;
-  let metrics = S.metrics, speedup = S.speedup;
-  const isCounted = live || (whole && S.metrics), isFirst = S.sides[1] === sides(S.header?.spec?.lanes ?? [])[1];
-  if (!isCounted) metrics = Object.fromEntries([...race.lanes.values()].map((lane) =>
-    [lane.name, metricsOf(lane, countNow(lane, t))]));
-  if (!isCounted || !isFirst) speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
-  for (const lane of race.lanes.values()) if (metrics?.[lane.name] && !hasSteps(S.header, lane))
-    metrics = { ...metrics, [lane.name]: { ...metrics[lane.name], num_steps: null, mean_acceptance_length: null } };
+  const metrics = Object.fromEntries([...race.lanes.values()].map((lane) => {
+    const numbers = metricsOf(lane, countNow(lane, t));
+    return [lane.name, hasSteps(S.header, lane) ? numbers :
+      { ...numbers, num_steps: null, mean_acceptance_length: null }];
+  }));
+  const speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
   const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);
   const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
   const noise = whole && !S.computed ? ratioNoise(done(divisor), done(lanes.right)) : null;
@@ -143,7 +140,8 @@ export function announcement() {
   if (S.state !== "finished") return oneLine(words);
   const verdict = verdictWord(verdictOn(S.sides[1])), { says, loop } = cautionsOf(S.recording, S.sides[1]);
   const isNone = noResult(verdictOn(S.sides[1])) || loop;
-  const ratio = typeof S.speedup === "number" && !isNone ? `${times(S.speedup)} as fast as plain. ${says}` : says;
+  const speedup = isNone ? null : raceSpeedup(S.race, S.first, S.race.lane(S.sides[1]), ({ steps }) => steps.length);
+  const ratio = speedup === null ? says : `${times(speedup)} as fast as plain. ${says}`;
   return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""} ${oneLine(S.again)}`;
 }
 

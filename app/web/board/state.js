@@ -15,8 +15,8 @@ export function newState(id, seq) {
     seq, state: "idle", status: null, ribbon: "",
     // the race's header, and its events by lane
     header: null, race: new Race(),
-    // the server's numbers, and those shown now
-    metrics: null, speedup: null, shown: null,
+    // the numbers shown now
+    shown: null,
     // the whole race once it is over: object, text to save, key on the server; whether its tables and candidates are
     // final
     recording: null, raw: null, key: "", complete: false,

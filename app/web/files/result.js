@@ -14,7 +14,7 @@ const YOURS = "Your prompt";
 // lane on the right; null without a ratio.
 function resultNow() {
   if (!S.recording) return null;
-  const answer = answerOf(S.recording, S.computed ? S.raced.race : S.race, S.first);
+  const answer = answerOf(S.recording, S.computed ? S.raced : S.race, S.first);
   const own = answer?.options.find(({ lane }) => lane === S.sides[1]);
   const none = noResult(verdictOn(S.sides[1])), { loop } = cautionsOf(S.recording, S.sides[1]);
   return own ? { ratio: own.ratio, isEven: isNoise(own.ratio, ratioNoise(answer.plain.steps, own.steps)),

@@ -75,10 +75,9 @@ function apartOf(recording, race) {
   return all.length ? { short: all[0].short, whole: all.map(({ whole }) => whole).join(" ") } : null;
 }
 
-function paceOf({ model, device, spec, events }, { header, metrics, first }) {
-  const { plain } = firstByRole(spec.lanes), lane = new Race(events).lane(plain);
-  const recorded = lane && metricsOf(lane, lane.steps.length).tokens_per_s;
-  const pace = metrics?.[first.plain]?.tokens_per_s / recorded;
+function paceOf({ model, device, spec, events }, { header, race, first }) {
+  const { plain } = firstByRole(spec.lanes), speed = (lane) => lane && metricsOf(lane, lane.steps.length).tokens_per_s;
+  const pace = speed(race.lane(first.plain)) / speed(new Race(events).lane(plain));
   const isSame = model.name === header.model.name && model.dtype === header.model.dtype;
   if (!isSame || !(pace > OTHER_PACE || pace < 1 / OTHER_PACE)) return null;
   return { short: `Plain runs at ${times(pace)} the recording's speed here.`, whole: oneLine("The recording of this "

@@ -29,9 +29,9 @@ const toneWords = (tone, ratio) =>
 // unknown; not: why its gain is no result, "" if it may be one, then isEvidence; saves: a server can run it, and its
 // saving may be quoted; work: words for what the gain saves, for wasteWords.
 //
-// race: lanes as run; first: by role; metrics: the server's, if any; whatIf: null without tables; chosen: {drafter, k}.
-export function answerOf(header, race, first, { metrics = null, whatIf = null, chosen = null } = {}) {
-  const numbers = (lane) => metrics?.[lane.name] ?? metricsOf(lane, lane.steps.length);
+// race: lanes as run; first: by role; whatIf: null without tables; chosen: {drafter, k}.
+export function answerOf(header, race, first, { whatIf = null, chosen = null } = {}) {
+  const numbers = (lane) => metricsOf(lane, lane.steps.length);
   const plain = [first.plain, first.baseline].flatMap((name) => {
     const lane = race.lane(name), timing = lane && numbers(lane);
     return timing?.tokens_per_s > 0 ? [{ name, tokensPerS: timing.tokens_per_s, prefillS: timing.prefill_s ?? 0,

@@ -59,7 +59,7 @@ function entered() {
 
 function drawDecide() {
   if (root.dataset.tab !== "decide") return;
-  const now = [S.race, S.sides[1], S.header, S.recording, S.live, S.metrics, S.chosen, S.complete];
+  const now = [S.race, S.sides[1], S.header, S.recording, S.live, S.chosen, S.complete];
   if (now.every((value, i) => value === decided[i]) && decided.length) return;
   decided = now;
   fillBoxes();

@@ -27,7 +27,7 @@ export function whatIfOf() {
     return S.fromFile || S.complete ? NO_TABLES : BEING_MADE;
   if (!isIdentical(verdictOn(S.sides[1])))
     return "Other draft lengths can only be computed if both texts are identical.";
-  S.raced = { race: S.race, metrics: S.metrics, speedup: S.speedup };
+  S.raced = S.race;
   const whatIf = new WhatIf(S.recording, S.race, S.first, S.sides[1]);
   return S.whatIf = whatIf.offered.size ? whatIf : NO_TABLES;
 }
@@ -37,9 +37,9 @@ export function isBeingMade() { return whatIfOf() === BEING_MADE; }
 
 // The race's answer, as run; null if there is none. chosen: in What if.
 export function answerNow(chosen = S.chosen) {
-  const whatIf = whatIfOf(), { race, metrics } = S.computed ? S.raced : S, now = [race, whatIf, chosen, metrics];
+  const whatIf = whatIfOf(), race = S.computed ? S.raced : S.race, now = [race, whatIf, chosen];
   if (now.some((value, i) => value !== S.answer?.of[i])) S.answer = { of: now, is: answerOf(S.recording ?? S.header,
-    race, S.first, { metrics, whatIf: whatIf instanceof WhatIf ? whatIf : null, chosen }) };
+    race, S.first, { whatIf: whatIf instanceof WhatIf ? whatIf : null, chosen }) };
   return S.answer.is;
 }
 
@@ -98,7 +98,7 @@ export function showChosen() {
   write(refs.whatIfShown, `${k}: ${answerNow()?.subject.ratio.toFixed(2) ?? "–"}\u00d7`);
   refs.whatIfK.setAttribute("aria-valuetext", `${k} tokens`);
   return replaceRace({ race: S.whatIf.at(drafter, k), header: { ...S.recording, spec: { ...S.recording.spec, lanes } },
-    metrics: null, speedup: null, computed: true });
+    computed: true });
 }
 
 // A bar for each length of the chosen drafter, as high as its speed; the slider's is marked. A click chooses it.
@@ -128,7 +128,7 @@ function leave() {
 }
 
 function restore() {
-  if (S.computed) replaceRace({ ...S.raced, header: S.recording, computed: false });
+  if (S.computed) replaceRace({ race: S.raced, header: S.recording, computed: false });
   write(refs.whatIfShown, "as raced");
 }
 
