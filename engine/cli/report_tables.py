@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -40,18 +40,18 @@ def _say(console: Console, text: str, style: str = "") -> None:
     console.print(Text(clean(text), style))
 
 
-def _table(title: str, names: Sequence[str], numbers: Sequence[str], min_width: int | None = None) -> Table:
+def _table(names: Sequence[str], numbers: Sequence[str], title: str = "") -> Table:
     """A table without rules."""
     table = Table(title=Text(title) if title else None, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in names:
-        table.add_column(Text(column), overflow="fold", min_width=min_width)
+        table.add_column(Text(column), overflow="fold")
     for column in numbers:
         table.add_column(Text(column), justify="right")
     return table
 
 
-def _row(table: Table, cells: Sequence[str], style: str = "") -> None:
-    table.add_row(*(Text(clean(cell), style) for cell in cells))
+def _row(table: Table, cells: Sequence[str]) -> None:
+    table.add_row(*(Text(clean(cell)) for cell in cells))
 
 
 def print_prompts(
@@ -79,9 +79,7 @@ def print_prompts(
         _say(console, f"{num_done} of {num_prompts} prompts are finished; this is what they say", CAUTION)
     if disturbed := len({row.line for row in rows if row.disturbed}):
         _say(console, f"The machine was disturbed in {disturbed} of {num_done} races.", CAUTION)
-    columns = ("drafter", "prompts", "median", "quartiles", "kept", "a step", "gain", "lose")
-    title = "speed-up over plain, guesses kept, tokens a step"
-    console.print(_kinds_table(title, columns, _by_kind(report["summary"])))
+    console.print(_by_kind(report["summary"]))
     k = best["k"] if best else AUTO
     losers = [row for row in rows if best and row.drafter == best["drafter"] and outcome(row, k) == "loses"]
     for row in sorted(losers, key=lambda row: gain_at(row, k) or 0.0)[:MOST_LOSERS]:
@@ -93,8 +91,12 @@ def print_prompts(
         _say(console, ribbon, "bold reverse")
 
 
-def _by_kind(summary: Mapping[str, Any]) -> Iterator[tuple[str | Text, ...]]:
-    """Rows of `_kinds_table`; the median is coloured."""
+def _by_kind(summary: Mapping[str, Any]) -> Table:
+    """What each drafter does on each kind of prompt; the median is coloured."""
+    columns = ("prompts", "median", "quartiles", "kept", "a step", "gain", "lose")
+    table = _table(("kind", "drafter"), columns, "speed-up over plain, guesses kept, tokens a step")
+    for column in table.columns[2:]:
+        column.no_wrap = True
     kinds = list(next(iter(summary.values()))["by_kind"])
     for kind in [*kinds, ALL] if len(kinds) > 1 else kinds:
         for drafter, numbers in summary.items():
@@ -102,16 +104,7 @@ def _by_kind(summary: Mapping[str, Any]) -> Iterator[tuple[str | Text, ...]]:
             median = Text(times(row["median_speedup"]), _style(row["median_speedup"]))
             cells = [f"{number(row['p25'], 2)}-{times(row['p75'])}", number(row["acceptance_rate"], 0, " %", 100)]
             cells += [number(row["mean_acceptance_length"], 2), str(row["num_gain"]), str(row["num_lose"])]
-            yield kind, drafter, str(row["num_prompts"]), median, *cells
-
-
-def _kinds_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """What each drafter or lane does on each kind of prompt. columns: after the kind; all but the first are numbers."""
-    table = _table(title, ("kind", columns[0]), columns[1:])
-    for column in table.columns[2:]:
-        column.no_wrap = True
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(clean(cell)) for cell in row))
+            table.add_row(Text(clean(kind)), Text(clean(drafter)), str(row["num_prompts"]), median, *cells)
     return table
 
 
@@ -141,7 +134,7 @@ def _levels(report: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[s
     def shown(values: Mapping[str, float | None]) -> list[str]:
         return [number(values[metric], COLUMNS[metric][2], factor=COLUMNS[metric][1]) for metric in metrics]
 
-    table = _table("", ["lane"], ["users", "failed", *(COLUMNS[metric][0] for metric in metrics)])
+    table = _table(["lane"], ["users", "failed", *(COLUMNS[metric][0] for metric in metrics)])
     for level in sorted(report["levels"], key=lambda entry: (entry["concurrency"], lanes.index(entry["lane"]))):
         num = str(level["concurrency"])
         _row(table, [level["lane"], num, f"{level['num_errors']}/{level['num_requests']}", *shown(level)])
