@@ -160,14 +160,6 @@ def test_ctrl_c_while_it_loads_ends_it_cleanly():
         assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
 
 
-def test_load_says_what_is_ready(capsys):
-    """The model is named with its digest, as recordings name it."""
-    ready = printed(capsys, "load", "--target", TARGET, "--dtype", "float32", "--json")
-    assert ready["name"] == TARGET and len(ready["digest"]) == 64 and ready["dtype"] == "float32"
-    assert cli.main(["load", "--target", TARGET, "--dtype", "float32"]) == 0
-    assert ready["digest"] in capsys.readouterr().out
-
-
 def test_a_long_prompt_shows_how_much_of_it_is_read(monkeypatch):
     """The terminal would look frozen for seconds, or lose events from before the first step."""
     monkeypatch.setattr(target, "PREFILL_CHUNK", 16)

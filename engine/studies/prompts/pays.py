@@ -47,7 +47,7 @@ def _peers(rows: Sequence[Row]) -> list[dict[str, Any]]:
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for peer in (peer for peers in prompts for peer in peers):
         by_name.setdefault(peer["name"], []).append(peer)
-    found = []
+    judged = []
     for name, peers in by_name.items():
         speeds, same = [p["speed"] for p in peers if p["speed"]], [p["same"] for p in peers]
         peer = {
@@ -59,8 +59,8 @@ def _peers(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "num_compared": len(same) - same.count(None),
             "fault": next((p["fault"] for p in peers if p["fault"]), ""),
         }
-        found.append({**peer, "says": peer_says(peer)})
-    return found
+        judged.append({**peer, "says": peer_says(peer)})
+    return judged
 
 
 def _judged(rows: Sequence[Row], target: str) -> dict[str, Any]:
