@@ -79,7 +79,7 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
             tokens = [ids[0][place], ids[1][place]]
             pieces = [text[at : at + NUM_CHARACTERS] for text in texts]
             difference = {"position": place, "tokens": tokens, "pieces": pieces, "margin": None, "widths": [None, None]}
-            sentence += f"; at token {place}, {tokens[0]} and {tokens[1]}"
+            sentence += f"; at token {place} their ids are {tokens[0]} and {tokens[1]}"
         sentence += why
     return {
         "kind": kind,

@@ -63,9 +63,9 @@ export const load = {
       dollars: dollars === "" ? null : Number(dollars), name: source?.name ?? null, text: source?.text ?? null };
   },
   summary({ frame, state }) {
-    const { report, lanes, model } = frame, words = withTimes(report?.says[0] ?? "").split(": ")[0];
+    const { report, lanes } = frame, words = withTimes(report?.says[0] ?? "").split(": ")[0];
     const sum = (name) => report.levels.reduce((all, row) => all + (row[name] ?? 0), 0);
-    return !report || state !== "finished" || lanes.length !== 2 ? null : { model, compared: sum("num_compared"),
+    return !report || state !== "finished" || lanes.length !== 2 ? null : { compared: sum("num_compared"),
       others: sum("num_compared") - sum("num_same_text"), recommends: withTimes(report.recommends),
       length: loadAsked(frame).max_new_tokens ?? null, says: words.charAt(0).toLowerCase() + words.slice(1),
       ratios: ratiosOf(report), loses: report.loses_with.length > 0 };

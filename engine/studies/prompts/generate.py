@@ -16,7 +16,7 @@ from transformers.generation import StoppingCriteria, StoppingCriteriaList
 from ...analysis.metrics import lane_metrics, ratio
 from ...core.errors import RaceError, in_a_line
 from ...core.events import LaneEvent, token_ids
-from ...core.spec import BASELINE, PLAIN, SamplingParams
+from ...core.spec import PLAIN, SamplingParams
 from ...kernels.choose import choose
 from ...progress import Progress, quiet
 
@@ -56,10 +56,9 @@ class Generate:
                 twin._parameters[name] = weight  # type: ignore[attr-defined]
 
     def peers(self, events: Sequence[LaneEvent], prompt_ids: Sequence[int]) -> list[dict[str, Any]]:
-        """`Row.peers`: each of WAYS against the plain lane of a race that was just run (or against its baseline, if
-        memory sufficed for no plain lane), on the same prompt, over as many tokens, warmed up like every lane."""
-        plain = PLAIN if token_ids(events, PLAIN) else BASELINE
-        written, plain_speed = token_ids(events, plain), lane_metrics(events, plain).tokens_per_s
+        """`Row.peers`: each of WAYS against the plain lane of a race that was just run, on the same prompt, over as many
+        tokens, warmed up like every lane."""
+        written, plain_speed = token_ids(events, PLAIN), lane_metrics(events, PLAIN).tokens_per_s
         peers: list[dict[str, Any]] = []
         for name in WAYS:
             try:

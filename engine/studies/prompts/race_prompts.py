@@ -161,7 +161,7 @@ def failed_rows(prompt: FilePrompt, drafters: Sequence[str], fault: str) -> tupl
 def _computed(race: TorchRace, drafters: Sequence[str]) -> dict[str, dict[str, float]]:
     """Each drafter's speed-up at every k of its chains."""
     computed = what_if(race, [(drafter, MAX_AUTO_K) for drafter in drafters if serves_every_k(drafter)])
-    undrafted = [race.lanes[name].steps for name in (PLAIN, BASELINE) if name in race.lanes]
+    undrafted = [race.lanes[name].steps for name in (PLAIN, BASELINE)]
 
     def gain(done: Sequence[Step]) -> float:
         return min((ratio for plain in undrafted if (ratio := speedup(plain, done)) is not None), default=0.0)
