@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from engine.core.errors import PhotofinishError, sentence
 from engine.core.events import LaneEvent, Started
+from engine.core.spec import SPECULATIVE
 from engine.progress import Progress
 from engine.recordings.compare import compare
 from engine.recordings.recording import Recording, build
@@ -152,7 +153,7 @@ class Worker:
         if self._stop.is_set():
             return race, Ended("stopped", self._why, build(header, events, {**result, "stopped": True}))
         recording = build(header, events, result)
-        again = f"Run again here: {compare(self._recorded, recording)['sentence']}." if self._recorded else ""
+        again = said_again(self._recorded, recording) if self._recorded else ""
         return race, Ended("finished", finished_text(events), recording, again)
 
     def _progress(self, text: str, share: float | None) -> None:
@@ -162,3 +163,14 @@ class Worker:
         if self._stop.is_set():
             raise Halt
         self._news.append(Preparing(text, share))
+
+
+def said_again(recorded: Recording, here: Recording) -> str:
+    """Whether this machine wrote the recorded tokens; if it did, both ratios."""
+    comparison = compare(recorded, here)
+    lane = comparison["lanes"][recorded.spec.first(SPECULATIVE)]
+    if not (comparison["same_tokens"] and comparison["digest"]["same"] and lane["same_tokens"] and lane["counts"]):
+        return f"Run again here: {comparison['sentence']}."
+    bits = ", bit for bit" if lane["rows_different"] == 0 else ""
+    ratios = f"; {comparison['speed']}" if comparison["speed"] else ""
+    return sentence(f"this machine wrote the same {lane['num_tokens']} tokens{bits}{ratios}")

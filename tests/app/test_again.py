@@ -1,7 +1,8 @@
-"""A recorded race that a visitor runs again: what the page refuses to run."""
+"""A recorded race that a visitor runs again: what the page refuses to run, and says afterwards."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,10 +11,13 @@ from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_NEW_TOKENS, MAX_PROMPT_CHARS
 from app.catalogue.request import read_again
 from app.jobs.recorded import RACES
+from app.jobs.worker import said_again
 from engine.core.errors import UsageError
 from engine.recordings.recording import Recording, read
 from tests.helpers.broken_races import change
 from tests.helpers.machines import SMALL
+from tests.helpers.races import fixed_race
+from tests.helpers.steps_apart import steps_of
 
 SHIPPED = sorted(RACES.glob("*.json"))
 
@@ -34,3 +38,24 @@ def test_a_file_orders_no_more_than_the_page_does(place: str, value: Any, names:
     change(place, value)(recorded)
     with pytest.raises(UsageError, match=names):
         read_again(load(SMALL), Recording.of(recorded))
+
+
+def test_what_is_said_afterwards() -> None:
+    """ "The same" of other tokens, of other bits or other weights."""
+    recorded = Recording.of(fixed_race())
+    assert said_again(recorded, recorded) == (
+        "This machine wrote the same 5 tokens, bit for bit; recorded 1.11x, here 1.11x (plain 5.0 and 5.0 tokens/s, "
+        "its prefill 0.50 and 0.50 s); times are not proven."
+    )
+    rounded, parted, weights = (copy.deepcopy(recorded.fields) for _ in range(3))
+    for step in (event for event in rounded["events"] if event["type"] == "step"):
+        step["checksums"] = [1 for _ in step["checksums"]]
+    steps_of(parted)[0]["token_ids"][-1] = 99
+    weights["model"]["digest"] = "another"
+    for race, said, unsaid in (
+        (rounded, "wrote the same 5 tokens; recorded", "bit for bit"),
+        (parted, "different", "wrote the same"),
+        (weights, "the weights are not the recorded ones", "wrote the same"),
+    ):
+        words = said_again(recorded, Recording.of(race))
+        assert said in words and unsaid not in words

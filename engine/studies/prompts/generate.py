@@ -56,8 +56,8 @@ class Generate:
                 twin._parameters[name] = weight  # type: ignore[attr-defined]
 
     def peers(self, events: Sequence[LaneEvent], prompt_ids: Sequence[int]) -> list[dict[str, Any]]:
-        """`Row.peers`: each of WAYS against the plain lane of a race that was just run, on the same prompt, over as many
-        tokens, warmed up like every lane."""
+        """`Row.peers`: each of WAYS against the plain lane of a race that was just run, on the same prompt, over as
+        many tokens, warmed up like every lane."""
         written, plain_speed = token_ids(events, PLAIN), lane_metrics(events, PLAIN).tokens_per_s
         peers: list[dict[str, Any]] = []
         for name in WAYS:
