@@ -62,6 +62,7 @@ export function askForFigures() {
   if (tab === "why" && figures && !refs.why.contains(figures)) refs.why.append(figures);      // below the sentence
   if (!DRAWN.includes(tab) || !figures || !S.raw || S.asked[tab]) return;
   const request = S.asked[tab] = String(numRequests += 1);
+  figures.classList.remove("page-early");
   figures.classList.add("page-stale");
   const done = new MutationObserver(() => {
     const whose = figures.querySelector("[data-charts-of]");
@@ -77,7 +78,8 @@ export function askForFigures() {
 
 // Do not show one race's figures under another.
 function forgetFigures() {
-  document.querySelectorAll(".page-figures").forEach((figures) => figures.classList.add("page-stale"));
+  document.querySelectorAll(".page-figures").forEach((figures) =>
+    figures.classList.add("page-stale", "page-early"));
   offerCheats({});
 }
 
