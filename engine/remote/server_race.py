@@ -170,8 +170,13 @@ def _final_steps(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
 
 
 def thought(written: Written) -> str:
-    """The lengths of a text's thinking and of its answer, a clause; "" if it is all of one kind."""
-    if not (num := written.num_thinking):
+    """The speed of a text's thinking and of its answer, a clause; "" if it is all of one kind."""
+    num = written.num_thinking
+    if not num:
         return ""
-    begins_s, num_answer = written.at_s[num], len(written.at_s) - num
-    return f"it thinks first: {num} tokens; its answer begins after {begins_s:.3f} s and has {num_answer} tokens"
+    parts = written.at_s[:num], written.at_s[num:]
+    rates = [f", {(len(at_s) - 1) / (at_s[-1] - at_s[0]):.1f} a second" if at_s[-1] > at_s[0] else "" for at_s in parts]
+    return (
+        f"it thinks first: {num} tokens{rates[0]}; its answer begins after {written.at_s[num]:.3f} s and has "
+        f"{len(parts[1])} tokens{rates[1]}"
+    )

@@ -34,7 +34,7 @@ SPEED = 20.0
 # What is said of each in a race: how its tokens are counted, and what it reports of drafts.
 SAYS = {
     "vllm": ("steps by its own lists", ()),
-    "vllm-thinking": ("steps by its own lists", ("it thinks first",)),
+    "vllm-thinking": ("steps by its own lists", ("it thinks first", " a second; its answer begins after ")),
     "llama_cpp": ("steps by its own lists", ("does not name them",)),
     "nginx": ("steps by its own lists", ("does not name them",)),
     "nginx-buffering": ("steps by its own lists", ("does not name them",)),
