@@ -147,10 +147,10 @@ def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
     accept, failure = rule_of(order, spec), ""
     try:
         drafter = build_drafter(order, widths, spec)
-        may_rate, makes_trees = accept.guarantee == "same tokens", parts_of(drafter) is not None
-        if isinstance(spec.k, str) and not (may_rate and makes_trees):
+        is_coupled, rates_tokens = accept.guarantee == "same tokens", parts_of(drafter) is not None
+        if isinstance(spec.k, str) and not (is_coupled and rates_tokens):
             most = min(tree_size(spec.k) or FIXED_K, drafter.max_k, widths.max_drafts(spec))
-            why = "its drafter makes no trees" if may_rate else f"rule {spec.rule} takes no trees"
+            why = "its drafter rates no tokens" if is_coupled else f"under rule {spec.rule} it is fixed"
             order.limits.append(f"lane {spec.name}: k = {most} instead of {spec.k}: {why}")
             spec = replace(spec, k=most)
             drafter = build_drafter(order, widths, spec)

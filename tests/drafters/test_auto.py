@@ -232,8 +232,8 @@ def test_what_was_only_drafted_is_not_remembered(tokens, drafted, k):
 @pytest.mark.parametrize(
     ("drafter", "rule", "why"),
     [
-        (f"hybrid:ngram+{text_of('eagle3')}", "rejection", "rule rejection takes no trees"),
-        (f"synthetic:0.7+{text_of('eagle3')}", "coupled", "its drafter makes no trees"),
+        (f"hybrid:ngram+{text_of('eagle3')}", "rejection", "under rule rejection it is fixed"),
+        (f"synthetic:0.7+{text_of('eagle3')}", "coupled", "its drafter rates no tokens"),
         (text_of("eagle3"), "coupled", ""),
     ],
 )
