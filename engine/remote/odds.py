@@ -27,7 +27,8 @@ class Token:
 
 def tokens_in(choice: Any) -> list[Token]:
     """The tokens of a choice with log-probabilities; [] without."""
-    odds = find(dict, choice, "logprobs")
+    if (odds := find(dict, choice, "logprobs")) is None:  # as in every event of a race, which is being timed
+        return []
     entries = find(list, odds, "content")
     if entries is None:
         names, logprobs, tops = (find(list, odds, key) or [] for key in ("tokens", "token_logprobs", "top_logprobs"))
