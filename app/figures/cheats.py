@@ -56,7 +56,7 @@ def _exposed(race: Compared) -> Mapping[str, str]:
     num_chunks = math.ceil(num * min(1.0, race.plain_s / CHUNK_S))
     fifths = sorted(stretches(race))
     most, _ = all_kept(race)
-    both, alone_s = race.growth()[-1].with_prefill, race.prefill_s[0]
+    both, alone_s = race.with_prefill, race.prefill_s[0]
     return {
         "eager": f"Ask: faster than which plain decoder? transformers' eager loop is {slow.slower:.1f} times slower "
         f"than this engine's plain lane (measured on {slow.device} with {slow.model}, median of "

@@ -1,4 +1,4 @@
-"""The tab Why: four figures, each with a sentence and a table. Pure; plotly is imported when the first is drawn."""
+"""The tab Why: three figures, each with a sentence and a table. Pure; plotly is imported when the first is drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from .plots import Chart, Drawn, axes, bars, line, percent, points, times
 
 BAR_HEIGHT = 220
 MAX_ROWS = 12
-MAX_POINTS = 2_000
 LOOP = "The text does not loop, so none of the speed comes from that."
 NO_RATIO = "There is nothing to compare: this needs a plain and a speculative lane, each with at least one token."
 NO_IDS = "Whether the text loops is not known: its server does not name its tokens."
@@ -135,36 +134,6 @@ def losses(recording: Recording, race: Compared) -> Drawn:
     return figure, words, table
 
 
-def growth(recording: Recording, race: Compared) -> Drawn:
-    """The speed-up over the first n tokens, for growing n."""
-    curve = race.growth()
-    apart = math.ceil(len(curve) / MAX_POINTS)
-    drawn = curve[-1::-apart][::-1]
-    num = [point.num_tokens for point in drawn]
-    figure = axes("tokens written", "times as fast as plain", is_tall=True)
-    hover = "first %{x} tokens: %{y:.2f} times as fast"
-    line(figure, num, [point.speedup for point in drawn], "without the prompt", KEPT, hover)
-    if curve[-1].with_prefill is not None:
-        with_it = [point.with_prefill or 0.0 for point in drawn]
-        line(figure, num, with_it, "including the prompt", DRAFT, hover, "dash")
-    line(figure, [0, num[-1]], [1, 1], "plain", PLAIN_STEP, "plain")
-    rows = dict.fromkeys([*curve[:: max(1, math.ceil(len(curve) / MAX_ROWS))], curve[-1]])
-    table = [
-        ("tokens", "times as fast as plain", "including the prompt"),
-        *((str(n), f"{gain:.2f}", "–" if both is None else f"{both:.2f}") for n, gain, both in rows),
-    ]
-    first, both = race.pays_from(), curve[-1].with_prefill
-    if both is None:
-        words = f"Over all {num[-1]} tokens it is {times(curve[-1].speedup)} as fast as Plain."
-    else:
-        when = f"pays from token {first} on" if first else "does not pay here"
-        words = (
-            f"Including the prompt, it {when}. Over all {num[-1]} tokens it is {times(curve[-1].speedup)} as fast as "
-            f"Plain, {times(both)} including the prompt."
-        )
-    return figure, words, table
-
-
 def _stacked(parts: Sequence[tuple[str, float, str, str]], unit: str, number: str) -> Any:
     """One stacked bar of parts (name, size, colour, pattern). number: plotly's format of the sizes."""
     figure = axes(unit, "")
@@ -180,5 +149,4 @@ FIGURES: dict[str, Callable[[Recording, Compared], Drawn]] = {
     "Where the tokens came from": token_origins,
     "When it pays": break_even,
     "Where the rest of the time goes": losses,
-    "As the text grows": growth,
 }

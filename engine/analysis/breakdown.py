@@ -1,5 +1,5 @@
-"""Where the speed of a race comes from: what the accepted tokens were copied from, what a step costs and brings, and
-how the gain grows with the text. Pure; standard library only.
+"""Where the speed of a race comes from: what the accepted tokens were copied from, and what a step costs and brings.
+Pure; standard library only.
 
 For two lanes compared over the same tokens, let p be the seconds per plain token, N the number of speculative steps, L
 the tokens per step, and c the seconds per step:
@@ -63,14 +63,6 @@ class Costs(NamedTuple):
     rest_s: float
 
 
-class Growth(NamedTuple):
-    """The speed-up over the first `num_tokens` tokens, without and with the lanes' prefill (None if unknown)."""
-
-    num_tokens: int
-    speedup: float
-    with_prefill: float | None
-
-
 @dataclass(frozen=True)
 class Compared:
     """The two lanes whose ratio a race shows, each cut after the step that reaches the number of tokens both wrote; see
@@ -110,32 +102,13 @@ class Compared:
         wider = sum(len(all_s) * ((percentile(all_s, 0.5) or 0.0) - plain_s) for all_s in by_width.values())
         return Costs(ideal, drafting, wider, _seconds(self.lane) - ideal - drafting - wider)
 
-    def growth(self) -> list[Growth]:
-        """The speed-up so far, after each step of the lane. Where plain steps commit several tokens, the plain time so
-        far is shared equally among all tokens so far."""
-        counts = list(accumulate(len(step.token_ids) for step in self.plain))
-        clock = list(accumulate(step.seconds for step in self.plain))
-        points, num, lane_s = [], 0, 0.0
+    @property
+    def with_prefill(self) -> float | None:
+        """The speed-up with both lanes' prefill; None if unknown."""
         plain_prefill, lane_prefill = self.prefill_s
-        for step in self.lane:
-            num, lane_s = num + len(step.token_ids), lane_s + step.seconds
-            place = min(bisect_left(counts, num), len(counts) - 1)
-            plain_s = clock[place] / counts[place] * num
-            if lane_s > 0:
-                both = None
-                if plain_prefill is not None and lane_prefill is not None:
-                    both = (plain_prefill + plain_s) / (lane_prefill + lane_s)
-                points.append(Growth(num, plain_s / lane_s, both))
-        return points
-
-    def pays_from(self) -> int | None:
-        """Tokens from which the lane stays ahead, prefill included; None if it never does or prefill is unknown."""
-        start = None
-        for point in reversed(self.growth()):
-            if point.with_prefill is None or point.with_prefill < 1:
-                break
-            start = point.num_tokens
-        return start
+        if plain_prefill is None or lane_prefill is None:
+            return None
+        return (plain_prefill + self.plain_s * num_tokens_of(self.lane)) / (lane_prefill + _seconds(self.lane))
 
     def before_the_loop(self) -> tuple[int, float | None] | None:
         """For a looping text, the number of tokens before the loop and the speed-up over them; None for any other."""

@@ -35,8 +35,6 @@ def test_the_parts_are_the_lanes_time_and_the_race_lies_on_its_curve(recording) 
     assert race.costs().drafting_s == pytest.approx(sum(step.draft_s for step in steps(events, "speculative")))
     assert race.tokens_per_step == numbers.mean_acceptance_length
     assert race.tokens_per_step / race.break_even == pytest.approx(race.speedup)
-    last = race.growth()[-1]
-    assert (last.num_tokens, last.speedup) == (numbers.num_tokens, pytest.approx(race.speedup))
 
 
 @given(st.integers(1, 8), st.integers(1, 20), st.floats(1e-3, 0.1))
@@ -49,14 +47,11 @@ def test_a_race_of_as_many_tokens_a_step_as_it_needs_breaks_even(num, num_steps,
 
 
 @given(st.floats(0.0, 1.0), st.integers(1, 30))
-def test_reading_the_prompt_is_paid_back(longer_s, num_steps) -> None:
-    """A first token that comes later would be forgotten, or the place where it is made up for named too early."""
+def test_reading_the_prompt_is_charged_to_both(longer_s, num_steps) -> None:
+    """A first token that comes later would be forgotten."""
     race = compared(events_of(a_race([(3, 2)] * num_steps, 0.01, 0.012, prefill_s=(0.1, 0.1 + longer_s))))
     assert race is not None
-    gained_s = [0.01 * 3 * (i + 1) - 0.012 * (i + 1) - longer_s for i in range(num_steps)]
-    wanted = next((3 * (i + 1) for i, gain in enumerate(gained_s) if gain >= 1e-9), None)
-    if all(abs(gain) > 1e-9 for gain in gained_s):
-        assert race.pays_from() == wanted
+    assert race.with_prefill == pytest.approx((0.1 + 0.03 * num_steps) / (0.1 + longer_s + 0.012 * num_steps))
 
 
 def test_without_a_race_to_compare_there_is_nothing() -> None:

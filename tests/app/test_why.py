@@ -43,15 +43,13 @@ def test_the_shipped_races_are_told_with_their_own_numbers(path) -> None:
     race = read(path)
     events = events_of(race)
     numbers, gain = lane_metrics(events, "speculative"), race_speedup(events)
-    origin, even, losses, growth = said(race)
+    origin, even, losses = said(race)
     assert f"This race reaches {numbers.mean_acceptance_length:.2f}: {gain:.2f}× as fast as Plain." in even.sentence
     point = next(trace for trace in even.figure.data if trace.name == "this race")
     assert (point.x[0], point.y[0]) == pytest.approx((numbers.mean_acceptance_length, gain))
     marker = next(trace for trace in even.figure.data if trace.name == "break-even")
     assert point.y[0] == pytest.approx(point.x[0] / marker.x[0]) and marker.y[0] == 1
     assert sum(trace.x[0] for trace in losses.figure.data) == pytest.approx(numbers.decode_s, rel=1e-9)
-    assert growth.figure.data[0].y[-1] == pytest.approx(gain) and growth.figure.data[0].x[-1] == numbers.num_tokens
-    assert growth.table[-1][:2] == (str(numbers.num_tokens), f"{gain:.2f}")
     if origin.figure is None:
         assert NOT_KNOWN in origin.sentence
     else:
@@ -76,7 +74,7 @@ def test_a_race_without_copies_or_lanes_says_so() -> None:
     race = a_race([(3, 2)] * 4)
     assert said(race)[0].figure is None and said(race)[0].sentence.startswith(NOT_KNOWN)
     alone = {**race, "events": [event for event in race["events"] if event["lane"] == "speculative"]}
-    assert [each.sentence for each in said(alone)] == [NO_RATIO] * 4
+    assert [each.sentence for each in said(alone)] == [NO_RATIO] * 3
     assert cheats(compared_of(Recording.of(alone))) == {}
     assert all(each.figure is None for each in why(None))
 
@@ -139,7 +137,7 @@ def test_each_switch_is_looked_up_at_its_own_place() -> None:
         assert [ratio] == inflated(race, eager().slower, [on])
     by_name: dict[str, Callable[[str], bool]] = {
         "eager": lambda words: MEASURED.format(eager().slower) in words and eager().device in words,
-        "prefill": lambda words: f"Charging both gives {race.growth()[-1].with_prefill:.2f}×" in words,
+        "prefill": lambda words: f"Charging both gives {race.with_prefill:.2f}×" in words,
         "chunks": lambda words: f"{num} tokens in about {math.ceil(plain_s / CHUNK_S)} chunks" in words,
         "best": lambda words: "fifths" in words,
         "loop": lambda words: f"instead of {race.tokens_per_step:.2f} here" in words,
