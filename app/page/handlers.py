@@ -21,7 +21,7 @@ from engine.text import encode_prompt
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.hub import Check
 from ..catalogue.limits import MAX_RECORDING_CHARS, check_file
-from ..catalogue.request import look_at, read_again, read_check_up, read_load, read_request, read_study
+from ..catalogue.request import read_again, read_check_up, read_load, read_request, read_study
 from ..catalogue.saved import read_saved
 from ..figures.charts import charts
 from ..figures.cheats import cheats
@@ -76,7 +76,7 @@ class Handlers:
         self.first_frame = first_frame(views[catalogue.presets[0].id])
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
-        self._jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
+        self.jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
         self._studies = StudiesOf(partial(PromptsStudy, backend), self.stage.queue)
         self._check_ups = StudiesOf(partial(CheckUp, backend), self.stage.queue, "a check-up")
         self._loads = StudiesOf(LoadStudy, self.stage.queue)
@@ -142,7 +142,7 @@ class Handlers:
 
     async def _again(self, asked: Asked) -> Frames:
         """The race of a recording once more; the order has its key, and the lane on the screen."""
-        race = await self._jobs.run(asked.address, lambda: read_again(self.catalogue, self._named(asked.order)))
+        race = await self.jobs.run(asked.address, lambda: read_again(self.catalogue, self._named(asked.order)))
         return self.stage.frames(asked.visitor, asked.address, race)
 
     async def _resume(self, asked: Asked) -> Frames:
@@ -150,12 +150,12 @@ class Handlers:
         return self.stage.resume(asked.visitor, str(asked.order.get("race")))
 
     async def _study(self, asked: Asked) -> Frames:
-        order = await self._jobs.run(asked.address, read_study, self.catalogue, asked.settings, asked.order)
+        order = await self.jobs.run(asked.address, read_study, self.catalogue, asked.settings, asked.order)
         return self._studies.frames(asked.visitor, asked.address, order)
 
     async def _open(self, asked: Asked) -> Frames:
         """The results in a file that this page saved."""
-        results = await self._jobs.run(asked.address, read_saved, asked.order.get("saved"))
+        results = await self.jobs.run(asked.address, read_saved, asked.order.get("saved"))
 
         async def frames() -> Frames:
             for result in results:
@@ -164,7 +164,7 @@ class Handlers:
         return frames()
 
     async def _check_up(self, asked: Asked) -> Frames:
-        order = await self._jobs.run(asked.address, read_check_up, self.catalogue, asked.settings, asked.order)
+        order = await self.jobs.run(asked.address, read_check_up, self.catalogue, asked.settings, asked.order)
         if order.pair.lanes is not None and self.doors is None:
             raise UsageError(NO_LOAD)
         return self._check_ups.frames(asked.visitor, asked.address, order)
@@ -176,7 +176,7 @@ class Handlers:
             raise UsageError(f"only servers can be put under load, and {pair.target} runs in this page's own program")
         most, separate = self.catalogue.limits.max_new_tokens, not servers.same_device
         arguments = servers.endpoints, separate, asked.settings, asked.order, most
-        plan = await self._jobs.run(asked.address, read_load, *arguments)
+        plan = await self.jobs.run(asked.address, read_load, *arguments)
         return self._loads.frames(asked.visitor, asked.address, (plan, servers.id))
 
     def preset(self, preset_id: str, pair_id: object) -> dict[str, Any]:
@@ -250,20 +250,7 @@ class Handlers:
             return *_skipped(charts(None)), *_drawn(number, why(recording), cheats(compared_of(recording)))
 
         with as_gradio_errors():
-            return await self._jobs.run(address_of(request), drawn)
-
-    async def take(self, address: str, data: bytes) -> str:
-        """Check the file of a recording and keep it. Returns its key. Raises UsageError if it is no recording, or too
-        large."""
-        return await self._jobs.run(address, self._take, data)
-
-    async def look(self, address: str, data: bytes, name: str, whole: bool) -> dict[str, str]:
-        """What is understood of a file of prompts, see `look_at`. Raises UsageError."""
-        return await self._jobs.run(address, look_at, data, name, whole)
-
-    async def give(self, address: str, key: str, make: Callable[[Recording], str]) -> str:
-        """What `make` returns for the recording with this key. Raises UsageError if there is none."""
-        return await self._jobs.run(address, lambda: make(self.shelf.get(key)))
+            return await self.jobs.run(address_of(request), drawn)
 
     async def count(self, address: str, target: str, text: str) -> dict[str, Any]:
         """How many tokens this target reads the text as, and whether it has a chat template; no values unless it is
@@ -271,10 +258,12 @@ class Handlers:
         loaded, status = self.backend.loader.loaded, self.backend.loader.status
         if loaded is None or status is None or status.target != target:
             return {"count": None}
-        prompt = await self._jobs.run(address, encode_prompt, loaded.tokenizer, text)
+        prompt = await self.jobs.run(address, encode_prompt, loaded.tokenizer, text)
         return {"count": len(prompt.token_ids), "chat": bool(getattr(loaded.tokenizer, "chat_template", None))}
 
-    def _take(self, data: bytes) -> str:
+    def take(self, data: bytes) -> str:
+        """Check the file of a recording and keep it. Returns its key. Raises UsageError if it is no recording, or too
+        large. To be run as a job."""
         data = unpacked(data)
         check_file(data.decode("utf-8", "replace"), "it", MAX_RECORDING_CHARS)
         key = secrets.token_hex(16)

@@ -19,6 +19,7 @@ from engine.recordings.steps_csv import steps_csv
 from engine.strict_json import parse
 
 from ..catalogue.limits import MAX_CALL_BYTES, MAX_PROMPT_CHARS, check_file
+from ..catalogue.request import look_at
 from ..jobs.loader import ModelStatus
 from ..jobs.queue import RaceQueue
 from . import stream
@@ -46,19 +47,20 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
 
     names: of the page's controls.
     number: of the function for programs."""
+    jobs = handlers.jobs
 
     async def take(request: Request) -> Response:
-        return JSONResponse({"key": await handlers.take(address_of(request), await request.body())})
+        return JSONResponse({"key": await jobs.run(address_of(request), handlers.take, await request.body())})
 
     async def look(request: Request) -> Response:
         name, whole = request.query_params.get("name", ""), "whole" in request.query_params
-        return JSONResponse(await handlers.look(address_of(request), await request.body(), name, whole))
+        return JSONResponse(await jobs.run(address_of(request), look_at, await request.body(), name, whole))
 
     async def give(request: Request) -> Response:
         kind, make = FORMS.get(request.path_params["form"], ("", None))
         if make is None:
             return JSONResponse({"detail": f"choose one of: {', '.join(FORMS)}"}, 404)
-        text = await handlers.give(address_of(request), request.path_params["key"], make)
+        text = await jobs.run(address_of(request), lambda: make(handlers.shelf.get(request.path_params["key"])))
         # never shown at this page's address: a recording may come from a stranger
         headers = {"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"}
         return Response(text, media_type=kind, headers=headers)
