@@ -28,7 +28,6 @@ NO_HUB = "needs the model hub, which cannot be reached"
 GATED = "is gated: accept its terms on the hub, set HF_TOKEN to a token that may read it, and restart this page"
 NOT_THERE = "is not on the hub, or is private. For a private repository set HF_TOKEN to a token that may read it"
 NO_CONFIG = "has no config.json on the hub"
-HEADS = ("eagle3:", "dflash:")
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 log = logging.getLogger(__name__)
@@ -105,27 +104,6 @@ def _ask_torch(machine: Machine, gpu: Callable[[], tuple[int, str]]) -> Machine:
     except Exception as error:  # torch may be missing, or not fit the driver
         log.info("torch cannot report the GPU's memory", exc_info=True)
         return replace(machine, gpu_bytes=0, no_gpu=f"torch failed: {in_a_line(error)}")
-
-
-def read_head(configs: Mapping[str, Mapping[str, Any] | str], target: str, drafter: str) -> Mapping[str, Any] | str:
-    """The configuration of a pair's head, or why the engine does not support it."""
-    name = repository(drafter)
-    config, of_target = configs[name], configs[target]
-    if isinstance(config, str) or isinstance(of_target, str):
-        return config
-    from engine.heads.formats import spec_of
-    from engine.heads.names import parse_name
-    from engine.layers.published import text_part
-
-    kind, _, argument = drafter.partition(":")
-    given = parse_name(kind, argument)
-    try:
-        spec_of(config, name, kind, text_part(of_target)["num_hidden_layers"], given.aux, given.causal)
-    except PhotofinishError as error:
-        return f"this engine does not read: {error}"
-    except Exception:  # a target's configuration can be wrong in any way
-        return DAMAGED
-    return config
 
 
 def in_parallel(jobs: Mapping[K, Callable[[], V]], timeout_s: float) -> dict[K, V]:

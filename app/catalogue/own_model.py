@@ -19,7 +19,7 @@ from engine.loading.sources import DEFAULT_TARGET, cached_config, config_of, is_
 
 from .catalogue import Pair, has_template, load_pairs
 from .fits import CACHES, DAMAGED, GRAPHS, parts_of, repository, words_of
-from .hub import HEADS, in_parallel, read_head
+from .hub import in_parallel
 from .machine import GIB
 
 log = logging.getLogger(__name__)
@@ -61,10 +61,8 @@ def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
         raise UsageError(f"{target} cannot run here: it {', and it '.join(why)}")
     if own in ("eagle3", "dflash") and target != DEFAULT_TARGET:
         raise UsageError(f"only {DEFAULT_TARGET} comes with a head; name one, as in {own}:owner/name or {own}:./folder")
-    if own.startswith(HEADS) and config:
-        head_config = read_head({head: draft, target: config}, target, own)
-        if isinstance(head_config, str):
-            raise UsageError(f"the head {head} {head_config}")
+    if own.startswith(("eagle3:", "dflash:")) and config:
+        _check_head(head, own, draft, config)
     parts = {what: num for what, num in parts_of(config, drafter, draft, size).items() if what != GRAPHS or room.graphs}
     needed, free = sum(parts.values()), f"{room.free / GIB:.1f} GiB is free"
     takes = f"takes {needed / GIB:.1f} GiB of memory ({words_of(parts)})"
@@ -79,6 +77,19 @@ def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
     if config:
         sentences.append(f"It {takes}; {free}{', so only shorter races fit' if needed > room.free else ''}.")
     return pair, sentences
+
+
+def _check_head(head: str, drafter: str, config: Mapping[str, Any], of_target: Mapping[str, Any]) -> None:
+    """Raise UsageError with the reason if the engine does not read this head."""
+    from engine.heads.formats import spec_of
+    from engine.heads.names import parse_name
+
+    kind, _, argument = drafter.partition(":")
+    given = parse_name(kind, argument)
+    try:
+        spec_of(config, head, kind, text_part(of_target)["num_hidden_layers"], given.aux, given.causal)
+    except PhotofinishError as error:
+        raise UsageError(f"the head {head} this engine does not read: {error}") from error
 
 
 def _configs(names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
