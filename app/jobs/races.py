@@ -213,6 +213,6 @@ def _dump(sent: RaceView | None, view: RaceView, seq: int) -> str:
     return frame_json(frame(sent, view, seq))
 
 
-def first_frame(view: RaceView | None) -> str:
-    """What a page shows before its visitor has done anything: a race that is over, or nothing."""
-    return _dump(None, view or RaceView("none"), 0)
+def first_frame(view: RaceView) -> str:
+    """What a page shows before its visitor has done anything: a race that is over."""
+    return _dump(None, view, 0)

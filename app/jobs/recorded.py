@@ -8,7 +8,6 @@ import gzip
 import json
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 
 from engine.core.errors import UsageError
 from engine.recordings.extras import EXTRAS
@@ -21,14 +20,11 @@ RACES = ASSETS / "races"
 MAX_BYTES = 64_000_000  # for all of them, compressed. The longest race of this page takes about 1 million.
 
 
-def recorded_view(preset_id: str, name: str = "", folder: Path = RACES) -> RaceView | None:
-    """The recorded race of that preset as an ended view, with its ribbon; None if none ships.
+def recorded_view(preset_id: str, name: str = "") -> RaceView:
+    """The recorded race of that preset as an ended view, with its ribbon.
 
-    name: the title of its prompt. Raises UsageError for a broken file."""
-    path = folder / f"{preset_id.replace('-', '_')}.json"
-    if not path.is_file():
-        return None
-    recording = read(path)
+    name: the title of its prompt."""
+    recording = read(RACES / f"{preset_id.replace('-', '_')}.json")
     left_out = ("schema", "format", "events", "verdicts", "cautions", *EXTRAS)
     return RaceView(
         race=f"{RECORDED.lower()}-{preset_id}",

@@ -74,7 +74,7 @@ class Handlers:
         views = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
         # the frame that shows the recorded race of the first example
         self.first_frame = first_frame(views[catalogue.presets[0].id])
-        self.shelf = Shelf({view.race: view.recording for view in views.values() if view and view.recording})
+        self.shelf = Shelf({view.race: view.recording for view in views.values() if view.recording})
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
         self.jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
         self._studies = StudiesOf(partial(PromptsStudy, backend), self.stage.queue)
