@@ -58,6 +58,8 @@ BARE += [b"POST /tokens" + LOCAL + header + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n" for 
 BARE += [b"GET /" + LOCAL + b"x: y\r\n" * 5_000 + b"\r\n"]
 TAB, ODD = "of-anything", "\0\ud800\u202e<img src=x onerror=alert(1)>../../etc/passwd"
 FIGURES = {"data": [], "session_hash": TAB, "event_data": {"request": ODD, "tab": ODD, "key": ODD}}
+# Gradio downloads what is given as a file, of any size, by whoever, for whichever value.
+DOWNLOADED = {"path": "http://127.0.0.1:1/x", "meta": {"_type": "gradio.FileData"}}
 # One for each route that reads a body, with values that it cannot use.
 BODIES: list[tuple[str, Any]] = [
     *((path, {"format": "photofinish-race", "schema": ODD}) for path in ("/recordings", "/prompts?name=.csv&whole")),
@@ -71,6 +73,7 @@ BODIES: list[tuple[str, Any]] = [
     *((f"/gradio_api/{path}", {"data": [ODD], "fn_index": index, "session_hash": TAB, "event_id": ODD})
       for path in ("queue/join", "run/predict", "call/v2/race") for index in (-1, 0, 2**70, ODD)),
     *(("/gradio_api/run/predict", {**FIGURES, "fn_index": index}) for index in range(40)),
+    *(("/gradio_api/run/predict", {"data": [DOWNLOADED], "fn_index": index}) for index in range(40)),
     ("/gradio_api/call/v2/race", {**ORDER, ODD: 1}),
 ]  # fmt: skip
 

@@ -6,52 +6,17 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from app.catalogue.catalogue import load
-from app.catalogue.machine import Machine
 from app.jobs.pool import MAX_JOBS, PER_ADDRESS, Jobs
-from app.jobs.server_races import EitherBackend
 from app.page.sentences import TITLE
-from app.page.ui import build
 from engine.core.errors import UsageError
 from tests.helpers.hostile_recordings import lanes, race, singly
 from tests.helpers.pageserver import Refused, Visitor
 from tests.helpers.staged import in_loop
-
-# Its functions have the numbers of the served page's.
-PAGE = build(load(Machine()), EitherBackend("auto", "auto", True), own=())
-EXAMPLE = next(number for number, function in PAGE.fns.items() if function.api_name == "named")  # an example's button
-
-
-@contextmanager
-def stranger(server: Any, number: int) -> Iterator[httpx.Client]:
-    """A caller with an address of its own, so that it does not use up the limits of other tests."""
-    transport = httpx.HTTPTransport(local_address=f"127.0.2.{number}")
-    with httpx.Client(base_url=f"{server.url}/gradio_api", transport=transport, timeout=60) as client:
-        yield client
-
-
-def test_wrong_values_are_the_callers_mistake(server) -> None:
-    """A fifth of such calls was answered "Internal Server Error", each kind with a traceback in the log: 2,400 of them
-    wrote 100 MB. And Gradio downloads a URL of any size that is given as a file, by whoever, for whichever value."""
-    server.visitor("before").race()  # until then Gradio may still say in the log where its page is
-    before = server.log.stat().st_size
-    with stranger(server, 1) as client:
-        asked = [("run/predict", {"fn_index": number}) for number in (-1, 98, 2**70)] + [("run/predict", {})]
-        for path, body in asked:
-            answer = client.post(path, json={"data": [], **body})
-            assert answer.status_code == 404 and "there is no function" in answer.text, body
-        for pair in ("no such pair", {"path": "http://localhost:1/x", "meta": {"_type": "gradio.FileData"}}):
-            answer = client.post("run/predict", json={"data": [pair], "fn_index": EXAMPLE})
-            assert answer.status_code == 400 and "unknown pair" in answer.json()["error"]
-    assert server.log.read_text()[before:] == ""
-    assert server.visitor("after-nonsense").race()[-1]["state"] == "finished"
 
 
 def test_files_of_strangers_make_nobody_wait(server) -> None:
@@ -68,15 +33,17 @@ def test_files_of_strangers_make_nobody_wait(server) -> None:
 
     other = threading.Thread(target=poll)
     other.start()
-    with stranger(server, 2) as client:
+    # with an address of its own, so that it does not use up the limits of other tests
+    transport = httpx.HTTPTransport(local_address="127.0.2.2")
+    with httpx.Client(base_url=server.url, transport=transport, timeout=60) as client:
         copies = singly([7] * 4_000, drafted=[7], copied=[0, 0], num_accepted=1)
         recording = json.dumps(race(lanes(s=copies), prompt=[7] * 200_000))
-        assert client.post(f"{server.url}/recordings", content=recording).status_code == 200
+        assert client.post("/recordings", content=recording).status_code == 200
         study = {"name": "a.txt", "limit": 1, "max_new_tokens": 8, "kept": None}
         with pytest.raises(Refused, match="1400001 lines"):
             next(Visitor(server.url, "study", client).frames("study", text="a\n" * 1_400_000, **study))
         next(Visitor(server.url, "study", client).frames("study", text='{"prompt":"a"}\n' * 19_000, **study))
-        answer = client.post(f"{server.url}/recordings", content="[" + "[]," * 990_000 + "[]]")
+        answer = client.post("/recordings", content="[" + "[]," * 990_000 + "[]]")
         assert answer.status_code == 400 and "brackets" in answer.text
         time.sleep(1)
     ended.set()
