@@ -94,7 +94,7 @@ HOSTILE: list[dict[str, Any]] = [
     {"users": ",".join(map(str, range(1, MAX_LEVELS + 2)))},
     *({"requests": each} for each in (0, 1.5, MAX_REQUESTS + 1, None, "4", True, 10**30)),
     {"users": "1,5", "requests": 4},
-    *({"max_new_tokens": each} for each in (0, 10**9, None, "8")),
+    *({"max_new_tokens": each} for each in (0, 65, 10**9, None, "8")),
     *({"words": each} for each in (0, 10**9, None, "9", 1)),
     *({"dollars": each} for each in (-1, "2", 1e9, True, float("nan"))),
     *({"text": each} for each in ("", 7, ["a"], "{not json")),
@@ -107,7 +107,7 @@ def test_a_load_that_cannot_be_held_is_refused_in_a_sentence(changes) -> None:
     """A visitor would ask for a load without a limit, or see a traceback."""
     endpoints = [Endpoint("a", "m", "http://127.0.0.1:9/v1", KEY)]
     with pytest.raises(UsageError) as error:
-        read_load(endpoints, False, {**LOAD_SETTINGS, **changes}, {**LOAD, **changes})
+        read_load(endpoints, False, {**LOAD_SETTINGS, **changes}, {**LOAD, **changes}, max_new_tokens=64)
     assert 10 < len(str(error.value)) < 300
 
 

@@ -7,7 +7,6 @@ import platform
 import re
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,11 @@ import httpx
 import pytest
 
 from app.catalogue.limits import Limits, read_limits
-from app.catalogue.request import read_load
 from app.jobs.loader import ModelStatus
 from app.jobs.queue import RaceQueue
 from app.jobs.races import Stage
 from app.page.routes import health
 from engine.core.errors import UsageError
-from engine.remote.endpoint import endpoints_of
 from tests.helpers.pageserver import TARGET, Refused, Server, served
 from tests.helpers.races import fixed_race
 from tests.helpers.staged import StagedBackend, in_loop, watch
@@ -94,16 +91,6 @@ def test_what_is_not_allowed_is_not_shown_and_cannot_be_called(page: Server) -> 
     for changes, words in REFUSED:
         with pytest.raises(Refused, match=words):
             page.visitor("refused").race(**changes)
-
-
-def test_an_answer_under_load_does_not_exceed_the_limits() -> None:
-    """What a race refuses would be had by another way."""
-    two = endpoints_of([("plain", "openai:http://localhost:1/v1"), ("x", "openai:http://localhost:2/v1")], ["m"], {})
-    asked = {"users": "1", "requests": 4, "dollars": None, "text": None, "words": 9}
-    settings = {"temperature": 0, "seed": 0, "chat": False}
-    for num in (64, 65):
-        with pytest.raises(UsageError, match="from 1 to 64, not 65") if num > 64 else nullcontext():
-            read_load(two, False, settings, asked | {"max_new_tokens": num}, max_new_tokens=64)
 
 
 def test_a_race_is_logged_without_its_prompt(page: Server) -> None:
