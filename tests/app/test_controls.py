@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from typing import Any
 
 import gradio as gr
@@ -141,78 +140,59 @@ class Shown:
             told = {key: value for key, value in changes.items() if key != "__type__"}
             self.now[name] = {**self.now.get(name, {}), **told}
 
-    def choose(self, kind: str, what: Any) -> None:
+    def choose(self, what: str) -> None:
+        """A model, or what the owner has named."""
         text = self.now["prompt"]["value"]
-        if kind == "model":
-            self.take({"pair": what, **self.handlers.pair(what, text)})
-        elif kind == "door":
+        if what in (OWN, SERVERS):
             self.take(self.handlers.door(self.now["pair"]["value"], text, gr.EventData(None, what)))
-        elif kind == "example":
-            self.take(self.handlers.preset(what, self.now["pair"]["value"]))
         else:
-            self.take(what)
+            self.take({"pair": what, **self.handlers.pair(what, text)})
 
-    def said(self) -> dict[str, Any]:
-        """Without the race on the screen, the sentence that a change of settings hides, and what else is on offer."""
-        told = {name: each for name, each in self.now.items() if name not in ("race", "expectation")}
+    def said(self, *besides: str) -> dict[str, Any]:
+        """Without the sentence that a change of settings hides, and what else is on offer."""
+        told = {name: each for name, each in self.now.items() if name not in ("expectation", *besides)}
         return {**told, "pair": self.now["pair"]["value"]}
 
 
-def shortest(steps: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """The last model, the last example, what was written and set since, in their order, and nothing of before."""
-    last = {"model" if kind == "door" else kind: i for i, (kind, _) in enumerate(steps) if kind != "set"}
-    model, example, own = (last.get(kind, -1) for kind in ("model", "example", "own"))
-    kept = {model, example, own}
-    for i, (kind, what) in enumerate(steps):
-        of_the_text = kind == "set" and set(what) <= {"temperature", "top_p", "seed", "max_new_tokens"}
-        if kind == "set" and i > (example if of_the_text else max(model, example)):
-            kept.add(i)
-    return [each for i, each in enumerate(steps) if i in kept]
+CHOICES = [*(pair for _, pair in pair_choices(load(LARGE))[:4]), OWN, SERVERS]
+OF_THE_TEXT = {"temperature": 0.4, "top_p": 0.5, "seed": 5, "max_new_tokens": 32}
+OF_THE_LANES = {"drafter": "none", "k": "3", "width": "64", "audit": False, "rule": "rejection", "more": ["ngram"]}
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_nothing_of_an_earlier_choice_is_left(seed: int) -> None:
+@pytest.mark.parametrize("text", ["mine", load(LARGE).presets[2].prompt])
+@pytest.mark.parametrize("last", CHOICES)
+def test_nothing_of_an_earlier_choice_is_left(last: str, text: str) -> None:
     """Back from servers the page raced n-gram, k = 7 instead of the model's own drafter, next to a recording of that;
     any setting, offer or line of a model, servers or an example chosen before would do the same."""
-    rng, shown = random.Random(seed), Shown()
-    models = [pair for _, pair in pair_choices(load(LARGE))]
-    explicit: list[dict[str, Any]] = [{"temperature": 0.4}, {"seed": 5}, {"max_new_tokens": 32}, {"top_p": 0.5}]
-    explicit += [{"drafter": "none"}, {"k": "3"}, {"width": "64"}, {"audit": False}, {"rule": "rejection"}]
-    explicit += [{"more": ["ngram"]}, {"chat": False}]
-    kinds = {
-        "model": lambda: rng.choice(models[:4]),
-        "door": lambda: rng.choice((OWN, SERVERS)),
-        "example": lambda: rng.choice(shown.handlers.catalogue.presets).id,
-        "own": lambda: {"prompt": rng.choice(("mine", "mine too"))},
-        "set": lambda: rng.choice(explicit),
-    }
-    steps = [(kind, kinds[kind]()) for kind in rng.choices([*kinds], k=rng.randint(1, 9))]
-    steps += [("model", models[-1]), ("model", models[0])][: rng.randint(0, 2)]
-    fresh = Shown()
-    for each in steps:
-        shown.choose(*each)
-    for each in shortest(steps):
-        fresh.choose(*each)
-    if not {"model", "door"} & dict(steps).keys():
-        fresh.now |= {name: each for name, each in shown.now.items() if name == "pair"}
-    assert shown.said() == fresh.said(), steps
+    shown, fresh = Shown(), Shown()
+    for choice in CHOICES:
+        shown.choose(choice)
+        shown.take(shown.handlers.preset(shown.handlers.catalogue.presets[1].id, choice))
+        shown.take(OF_THE_TEXT | OF_THE_LANES | {"chat": False})
+    for page in (shown, fresh):
+        page.take({"prompt": text})
+        page.choose(last)
+    assert shown.said(*OF_THE_TEXT) == fresh.said(*OF_THE_TEXT)
+    for page in (shown, fresh):
+        page.take(page.handlers.preset(page.handlers.catalogue.presets[3].id, last))
+    assert shown.said() == fresh.said()
 
 
 def test_the_model_that_ships_drafts_as_in_its_examples() -> None:
     """The first model chosen again would have the drafter that comes first in the list, not its own."""
     shown = Shown()
-    shown.choose("door", SERVERS)
+    shown.choose(SERVERS)
     assert "cannot be raced now: the server of lane plain cannot be reached" in shown.now["model"]["value"]
     assert shown.now["k"]["visible"] is False and 'data-target=""' in shown.now["model"]["value"]
     assert shown.handlers.catalogue.default.id == SERVERS
     for text in ("mine", shown.handlers.catalogue.presets[2].prompt):
-        shown.choose("own", {"prompt": text})
-        shown.choose("model", load(SMALL).default.id)
+        shown.take({"prompt": text})
+        shown.choose(load(SMALL).default.id)
         values = {name: shown.now[name]["value"] for name in ("drafter", "k", "more", "width", "audit", "rule")}
         assert tuple(values.values()) == ("hybrid:ngram+eagle3", "auto", [], "auto", True, "coupled")
         assert 'data-target="gemma-3-270m"' in shown.now["model"]["value"] and shown.now["k"]["visible"]
         assert shown.handlers.catalogue.default.id == load(SMALL).default.id, "a page loaded now opens with it"
-    shown.choose("model", TUNED.id)
+    shown.choose(TUNED.id)
     assert "is loaded for its next race" in shown.now["model"]["value"]
     assert asyncio.run(shown.handlers.count("", TUNED.target, "x")) == {"count": None}
 
