@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from app.jobs.races import Stage
-from engine.core.errors import RaceError
 from tests.helpers.races import fixed_race
 from tests.helpers.staged import ORDER, StagedBackend, in_loop, over, until, watch
 
@@ -21,9 +20,9 @@ WITH_EXTRAS = {**RACE, **MEMBERS}
 POSITION_S, SLACK_S = 0.02, 0.3
 
 
-def asking(num_positions: int, recording: dict[str, Any] = RACE, **more: Any) -> StagedBackend:
+def asking(num_positions: int, **more: Any) -> StagedBackend:
     """A backend whose extras take this many positions."""
-    backend = StagedBackend(recording, **more)
+    backend = StagedBackend(RACE, **more)
     backend.members, backend.num_positions, backend.position_s = MEMBERS, num_positions, POSITION_S
     return backend
 
@@ -112,20 +111,3 @@ async def test_a_page_that_is_loaded_again_gets_it_too(left) -> None:
     assert sent(again) == ([WITH_EXTRAS] if left == "when all is made" else [RACE, WITH_EXTRAS])
     assert [frame["complete"] for frame in again].index(True) == len(again) - 1
     assert backend.asked == 8
-
-
-@pytest.mark.parametrize("how", ["stopped", "failed"])
-@in_loop
-async def test_what_did_not_run_to_its_end_gets_nothing(how) -> None:
-    """A table would accompany half a race, or the page wait for one that never comes."""
-
-    def fail() -> None:
-        raise RaceError("out of memory")
-
-    backend = asking(5, step_s=0.05, failing=fail if how == "failed" else None)
-    stage = Stage(backend)
-    task = asyncio.create_task(watch(stage, "a"))
-    await asyncio.sleep(0.12)
-    stage.stop("a")
-    assert (await task)[-1]["state"] == how
-    assert not backend.asked and stage.stop("a") == 0

@@ -53,15 +53,9 @@ class StagedBackend:
     """Prepares StagedRaces. `running` is how many are between their first event and their end, `most` the most there
     ever were."""
 
-    def __init__(
-        self,
-        recording: dict[str, Any],
-        step_s: float = 0.0,
-        prepare_s: float = 0.0,
-        failing: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, recording: dict[str, Any], step_s: float = 0.0, prepare_s: float = 0.0) -> None:
         self.recording, self.step_s, self.prepare_s = recording, step_s, prepare_s
-        self.fail = failing or (lambda: None)
+        self.fail: Callable[[], None] = lambda: None
         self.running = self.most = 0
         self.lock = threading.Lock()
         self.orders: list[Any] = []
