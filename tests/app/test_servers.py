@@ -8,13 +8,12 @@ import re
 
 import pytest
 
-from app.catalogue.request import read_request, read_study
+from app.catalogue.request import read_request
 from app.figures.charts import ARRIVALS, charts
 from app.figures.why import why
 from app.jobs.server_races import ServersBackend, servers_catalogue
 from app.page.controls import OF_THE_ENGINE, controls
 from app.page.ui import build
-from engine.core.errors import UsageError
 from engine.progress import silent
 from engine.recordings.recording import Recording
 from engine.remote.endpoint import endpoints_of
@@ -56,18 +55,6 @@ def test_no_visitor_learns_where_they_are() -> None:
     said = [page.get_config_file(), page.get_api_info(), backend.prepare(asked, silent).header(), repr(vars(backend))]
     text = json.dumps(said, default=str)
     assert "secret-host" not in text and KEY not in text and ":8123" not in text
-
-
-def test_a_study_takes_a_lane_that_drafts() -> None:
-    """Two plain servers would be studied, and fail without a word on why."""
-    backend = ServersBackend(
-        endpoints_of([(name, f"openai:{URLS[0]}") for name in ("plain", "baseline")], ["m"], {}), False
-    )
-    catalogue = servers_catalogue(backend, False)
-    values = {control.name: control.default for control in controls(catalogue)}
-    asked = {"name": "a.txt", "text": "one", "limit": 1, "max_new_tokens": 4, "kept": None}
-    with pytest.raises(UsageError, match="no lane of these servers drafts"):
-        backend.study(read_study(catalogue, values, asked), (), silent)
 
 
 def test_no_time_within_a_server_is_shown():
