@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.jobs.server_races import EitherBackend
-from app.page.doors import Doors, read_asked
 from app.page.gate import FOREIGN, Gate, is_foreign
-from engine.core.errors import UsageError
 from tests.helpers.gated import USED, Inside
 
 OWN = ("localhost:7860", "127.0.0.1:7860", "127.1.2.3", "[::1]:8000", "a.localhost", "my.name:7860", "[fd00:0::5]:7860")
@@ -110,11 +107,3 @@ def test_a_web_socket_is_refused_too() -> None:
 
     asyncio.run(opened())
     assert sent == [{"type": "websocket.close", "code": 1008}]
-
-
-@pytest.mark.parametrize("odd", [b"", b"[]", b"\xff", b'{"url": 5}', b'{"url": "%s"}' % (b"x" * 9_000)])
-def test_what_names_nothing_is_refused_without_a_word_of_it(odd: bytes) -> None:
-    """What an owner types may be a key."""
-    with pytest.raises(UsageError) as refused:
-        asyncio.run(Doors(EitherBackend("auto", "cpu", False)).servers(read_asked(odd)))
-    assert "xxx" not in str(refused.value)
