@@ -150,11 +150,11 @@ class Study(ABC):
             over.set()
 
 
-class StudiesOf:
-    """All studies of one kind, one per visitor. To be used from the event loop that serves the page."""
+class Studies:
+    """All studies, one per visitor. To be used from the event loop that serves the page."""
 
-    def __init__(self, make: Callable[[Any], Study], queue: RaceQueue, what: str = "a study") -> None:
-        self._make, self._queue, self._what = make, queue, what
+    def __init__(self, queue: RaceQueue) -> None:
+        self._queue = queue
         self._studies: dict[str, Study] = {}
 
     @property
@@ -162,12 +162,12 @@ class StudiesOf:
         """Whether there is any."""
         return bool(self._studies)
 
-    async def frames(self, visitor: str, address: str, request: Any) -> AsyncGenerator[str, None]:
+    async def frames(self, visitor: str, address: str, study: Study) -> AsyncGenerator[str, None]:
         """Run a study; its frames as JSON text. Closing this generator ends it within one step. Raises UsageError if
         the visitor already has one, or too many races."""
         if visitor in self._studies:
-            raise UsageError(f"you already have {self._what} running here; stop it first")
-        self._studies[visitor] = study = self._make(request)
+            raise UsageError("you already have a study running here; stop it first")
+        self._studies[visitor] = study
         try:
             async with aclosing(study.run(partial(self._queue.enter, visitor, address))) as news:
                 async for _ in news:
@@ -292,11 +292,11 @@ class CheckUp(Study):
 
 
 class LoadStudy(Study):
-    """A study of servers under load, on a thread with its own event loop. request: what to measure; the servers' id."""
+    """A study of servers under load, on a thread with its own event loop. servers: their id."""
 
-    def __init__(self, request: tuple[Plan, str]) -> None:
+    def __init__(self, plan: Plan, servers: str) -> None:
         super().__init__(())
-        self._plan, self._servers = request
+        self._plan, self._servers = plan, servers
         self._now: dict[Key, tuple[int, int]] = {}
         self._kinds: dict[str, str] = {}
         self._said = self._plan.said({})

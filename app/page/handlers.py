@@ -9,7 +9,6 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -33,7 +32,7 @@ from ..jobs.pool import Jobs
 from ..jobs.races import Frames, Stage, first_frame
 from ..jobs.recorded import Shelf, recorded_view
 from ..jobs.server_races import EitherBackend, ServersBackend
-from ..jobs.studies import CheckUp, LoadStudy, PromptsStudy, StudiesOf
+from ..jobs.studies import CheckUp, LoadStudy, PromptsStudy, Studies
 from .controls import OF_THE_ENGINE, chat_help, controls, more_choices, pair_choices, preset_values, settings_of
 from .doors import Doors
 from .gate import address_of
@@ -77,9 +76,7 @@ class Handlers:
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view.recording})
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
         self.jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
-        self._studies = StudiesOf(partial(PromptsStudy, backend), self.stage.queue)
-        self._check_ups = StudiesOf(partial(CheckUp, backend), self.stage.queue, "a check-up")
-        self._loads = StudiesOf(LoadStudy, self.stage.queue)
+        self._studies = Studies(self.stage.queue)
 
     @property
     def catalogue(self) -> Catalogue:
@@ -94,7 +91,7 @@ class Handlers:
     @property
     def is_watched(self) -> bool:
         """Whether a browser follows a race, a study or a check-up."""
-        return any(each.is_watched for each in (self.stage, self._studies, self._check_ups, self._loads))
+        return self.stage.is_watched or self._studies.is_watched
 
     def close(self) -> None:
         """The page is about to end: no race starts any more, and all that run or wait end, with a sentence. To be
@@ -134,8 +131,7 @@ class Handlers:
 
     def stops(self) -> Stops:
         """What ends a visitor's races, study, check-up or load within one step. To be called in the event loop."""
-        studies = {"study": self._studies, "checkup": self._check_ups, "load": self._loads}
-        return {"race": self.stage.stop, **{name: each.stop for name, each in studies.items()}}
+        return {"race": self.stage.stop, **dict.fromkeys(("study", "checkup", "load"), self._studies.stop)}
 
     async def _race(self, asked: Asked) -> Frames:
         return self.stage.frames(asked.visitor, asked.address, read_request(self.catalogue, asked.settings))
@@ -151,7 +147,7 @@ class Handlers:
 
     async def _study(self, asked: Asked) -> Frames:
         order = await self.jobs.run(asked.address, read_study, self.catalogue, asked.settings, asked.order)
-        return self._studies.frames(asked.visitor, asked.address, order)
+        return self._studies.frames(asked.visitor, asked.address, PromptsStudy(self.backend, order))
 
     async def _open(self, asked: Asked) -> Frames:
         """The results in a file that this page saved."""
@@ -167,7 +163,7 @@ class Handlers:
         order = await self.jobs.run(asked.address, read_check_up, self.catalogue, asked.settings, asked.order)
         if order.pair.lanes is not None and self.doors is None:
             raise UsageError(NO_LOAD)
-        return self._check_ups.frames(asked.visitor, asked.address, order)
+        return self._studies.frames(asked.visitor, asked.address, CheckUp(self.backend, order))
 
     async def _load(self, asked: Asked) -> Frames:
         """A study of the chosen servers under load."""
@@ -177,7 +173,7 @@ class Handlers:
         most, separate = self.catalogue.limits.max_new_tokens, not servers.same_device
         arguments = servers.endpoints, separate, asked.settings, asked.order, most
         plan = await self.jobs.run(asked.address, read_load, *arguments)
-        return self._loads.frames(asked.visitor, asked.address, (plan, servers.id))
+        return self._studies.frames(asked.visitor, asked.address, LoadStudy(plan, servers.id))
 
     def preset(self, preset_id: str, pair_id: object) -> dict[str, Any]:
         """What to expect, and its settings, by name."""

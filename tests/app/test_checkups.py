@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from app.catalogue.request import CheckUpRequest, read_check_up
 from app.catalogue.saved import read_saved
 from app.jobs.queue import RaceQueue
 from app.jobs.server_races import ServersBackend, servers_catalogue
-from app.jobs.studies import CheckUp, StudiesOf
+from app.jobs.studies import CheckUp, Studies
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE
 from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
@@ -63,8 +62,8 @@ def request(**asked: Any) -> CheckUpRequest:
 
 
 def frames_of(*findings: Finding, asked: CheckUpRequest | None = None) -> list[dict[str, Any]]:
-    check_ups = StudiesOf(partial(CheckUp, Backend(*findings)), RaceQueue())
-    return asyncio.run(watch(check_ups, "a", order=asked or request()))
+    check_up = CheckUp(Backend(*findings), asked or request())
+    return asyncio.run(watch(Studies(RaceQueue()), "a", order=check_up))
 
 
 def test_findings_come_one_by_one_and_say_where_they_show() -> None:
@@ -120,7 +119,7 @@ def test_two_servers_are_examined_and_not_named() -> None:
         backend = ServersBackend(endpoints, same_device=True)
         catalogue = servers_catalogue(backend, chat=False)
         asked = read_check_up(catalogue, {**SETTINGS, "pair": catalogue.default.id}, {})
-        frames = asyncio.run(watch(StudiesOf(partial(CheckUp, backend), RaceQueue()), "a", order=asked))
+        frames = asyncio.run(watch(Studies(RaceQueue()), "a", order=CheckUp(backend, asked)))
     found = frames[-1]["report"]
     assert (found["lanes"], found["models"]) == ([BASELINE, "speculative"], [plain.model, spec.model])
     assert found["first"]["check"] == "tokenizer" and found["first"]["level"] == "fault"

@@ -22,7 +22,7 @@ from app.jobs import races, recorded, studies, worker
 from app.jobs.loader import QUIET_S, Loader
 from app.jobs.queue import HANGS, RESTARTS, RaceQueue
 from app.jobs.races import Stage
-from app.jobs.studies import StudiesOf, Study
+from app.jobs.studies import Studies, Study
 from app.page import ending
 from engine.core.errors import PhotofinishError, RaceError, UsageError, sentence
 from engine.progress import silent
@@ -86,10 +86,10 @@ class Work(Study):
         return {}
 
 
-async def studied(studies: StudiesOf, visitor: str, fault: Any) -> str:
+async def studied(studies: Studies, visitor: str, fault: Any) -> str:
     """How a study ends for its visitor, in words."""
     try:
-        async with aclosing(studies.frames(visitor, f"at {visitor}", fault)) as frames:
+        async with aclosing(studies.frames(visitor, f"at {visitor}", Work(fault))) as frames:
             return str(json.loads([text async for text in frames][-1])["text"])
     except PhotofinishError as error:
         return str(error)
@@ -123,7 +123,7 @@ async def test_whatever_ends_a_thread_its_visitor_reads_why(where: str, end: str
         assert SECRET not in str(said.value) and loader.get("a model", silent) == "loaded"
     elif where == "study":
         queue = RaceQueue()
-        studies = StudiesOf(Work, queue)
+        studies = Studies(queue)
         text = await studied(studies, "a", fault)
         assert words in text and SECRET not in text
         assert queue.is_empty and await studied(studies, "a", lambda: None) == "Finished."
@@ -177,7 +177,7 @@ async def test_what_hangs_is_said_to_everybody(where: str) -> None:
     goes_on = threading.Event()
     backend = Faulty(where, goes_on.wait)
     stage = Stage(backend)
-    studies = StudiesOf(Work, stage.queue)
+    studies = Studies(stage.queue)
     try:
         first: Any = asyncio.create_task(studied(studies, "a", goes_on.wait) if where == "study" else watch(stage, "a"))
         # It has begun: extras that have not are dropped for whoever waits.
@@ -220,7 +220,7 @@ async def test_the_end_of_the_page_is_an_end_for_everybody(where: str, monkeypat
     backend = Faulty("step" if "hangs" in where else "", goes_on.wait, step_s=0.05)
     backend.prepare_s = 60.0 if "set-up" in where else 0.0
     stage = Stage(backend)
-    studies = StudiesOf(Work, stage.queue)
+    studies = Studies(stage.queue)
     racing = asyncio.create_task(watch(stage, "a"))
     await until(lambda: backend.running or (backend.prepare_s and backend.orders))
     waiting, study_of = asyncio.create_task(watch(stage, "b")), asyncio.create_task(studied(studies, "c", print))

@@ -14,7 +14,7 @@ from app.catalogue.request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, read_load
 from app.catalogue.saved import read_saved
 from app.jobs.queue import RaceQueue
 from app.jobs.server_races import EitherBackend
-from app.jobs.studies import LoadStudy, StudiesOf
+from app.jobs.studies import LoadStudy, Studies
 from app.page.handlers import Handlers
 from app.page.stream import Asked
 from engine.core.errors import UsageError
@@ -39,18 +39,15 @@ class Page:
     def __init__(self, server: Scheduled, url: str) -> None:
         self.server, self.queue = server, RaceQueue()
         self.endpoints = [Endpoint("baseline", "m", url, KEY)]
-        self.studies = StudiesOf(LoadStudy, self.queue)
+        self.studies = Studies(self.queue)
 
     @property
     def num_asked(self) -> int:
         return len(self.server.asked)
 
-    def request(self, **changes: Any) -> tuple[Any, str]:
-        return read_load(self.endpoints, False, LOAD_SETTINGS, {**LOAD, **changes}), ""
-
-    async def frames(self, request: tuple[Any, str]) -> list[dict[str, Any]]:
-        frames = []
-        async for text in self.studies.frames("visitor", "address", request):
+    async def frames(self) -> list[dict[str, Any]]:
+        frames, study = [], LoadStudy(read_load(self.endpoints, False, LOAD_SETTINGS, LOAD), "")
+        async for text in self.studies.frames("visitor", "address", study):
             assert KEY not in text and "127.0.0.1" not in text
             frames.append(json.loads(text))
         return frames
@@ -63,13 +60,13 @@ def test_a_study_of_servers_waits_and_stops() -> None:
 
         async def beside_a_race() -> list[dict[str, Any]]:
             race = page.queue.enter("racer", "a")
-            study = asyncio.create_task(page.frames(page.request()))
+            study = asyncio.create_task(page.frames())
             await asyncio.sleep(0.3)
             assert page.num_asked == 0
             race.leave()
             await until(lambda: page.num_asked)
             with pytest.raises(UsageError, match="already have a study"):
-                await page.frames(page.request())
+                await page.frames()
             later = page.queue.enter("racer", "a")
             assert later.place == 1
             await until(lambda: page.num_asked >= 2 + 4 + 2)  # in the second level
@@ -82,7 +79,7 @@ def test_a_study_of_servers_waits_and_stops() -> None:
         frames = asyncio.run(beside_a_race())
         assert frames[0]["state"] == "waiting" and frames[-1]["state"] == "stopped"
         assert [level["concurrency"] for level in frames[-1]["report"]["levels"]] == [1]
-        frames = asyncio.run(page.frames(page.request()))
+        frames = asyncio.run(page.frames())
         shares, report = [frame["share"] for frame in frames], frames[-1]["report"]
         assert shares == sorted(shares) and shares[-1] == 1 and frames[-1]["state"] == "finished"
         assert [row["concurrency"] for row in report["levels"]] == [1, 2]

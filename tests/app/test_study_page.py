@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from app.catalogue.catalogue import load
 from app.catalogue.limits import MAX_FILE_CHARS, MAX_FILE_LINES, MAX_MORE_LANES, MAX_PROMPT_CHARS, Limits
 from app.catalogue.request import StudyRequest, look_at, read_study
 from app.jobs.queue import RaceQueue
-from app.jobs.studies import ANEW, PromptsStudy, StudiesOf
+from app.jobs.studies import ANEW, PromptsStudy, Studies
 from engine.core.errors import RaceError, UsageError
 from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.rows import Row
@@ -70,7 +69,7 @@ class Backend:
 
 
 def frames_of(backend: Backend, order: StudyRequest, queue: RaceQueue | None = None) -> list[dict[str, Any]]:
-    return asyncio.run(watch(StudiesOf(partial(PromptsStudy, backend), queue or RaceQueue()), "a", order=order))
+    return asyncio.run(watch(Studies(queue or RaceQueue()), "a", order=PromptsStudy(backend, order)))
 
 
 @pytest.fixture(autouse=True)
@@ -82,15 +81,18 @@ def test_two_visitors_and_a_race_take_turns() -> None:
     """Two races at once on one device; a study of hundreds of prompts before anybody else; a race that gives up its
     extras because a study waits; a second study of one visitor."""
     backend, queue = Backend(race_s=0.05), RaceQueue()
-    studies = StudiesOf(partial(PromptsStudy, backend), queue)
+    studies = Studies(queue)
+
+    def watched(visitor: str) -> Any:
+        return watch(studies, visitor, order=PromptsStudy(backend, request(4)))
 
     async def all_of_them() -> tuple[list[Any], int]:
-        one = asyncio.create_task(watch(studies, "a", order=request(4)))
+        one = asyncio.create_task(watched("a"))
         await until(lambda: backend.running)
-        other = asyncio.create_task(watch(studies, "b", order=request(4)))
+        other = asyncio.create_task(watched("b"))
         await asyncio.sleep(0.02)
         with pytest.raises(UsageError, match="stop it first"):
-            await watch(studies, "a", order=request())
+            await watched("a")
         race, num_before = queue.enter("c", "at c"), len(backend.raced)
         await until(lambda: race.place == 0)
         assert not race.is_waited_for, "studies are patient"

@@ -16,7 +16,7 @@ from app.catalogue.catalogue import load_pairs
 from app.catalogue.request import RaceRequest
 from app.jobs.frames import ENDED
 from app.jobs.races import Stage
-from app.jobs.studies import StudiesOf
+from app.jobs.studies import Studies
 from engine.core.events import LaneEvent
 from tests.helpers.races import events_of, fixed_race, spec_of
 
@@ -92,7 +92,7 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 ORDER = RaceRequest("an order", "", False, load_pairs()[0], spec_of(fixed_race()))
 
 
-async def watch(stage: Stage | StudiesOf, visitor: str, address: str = "", order: Any = ORDER) -> list[dict[str, Any]]:
+async def watch(stage: Stage | Studies, visitor: str, address: str = "", order: Any = ORDER) -> list[dict[str, Any]]:
     """All frames of this visitor's race, study or check-up."""
     async with aclosing(stage.frames(visitor, address or f"at {visitor}", order)) as frames:
         return [json.loads(text) async for text in frames]
