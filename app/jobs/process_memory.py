@@ -1,4 +1,4 @@
-"""Memory of the page's process: what the garbage collector can skip, and what is returned to the system."""
+"""Memory of the page's process: what its threads share, and what the garbage collector can skip."""
 
 from __future__ import annotations
 
@@ -22,12 +22,3 @@ def keep_from_collector() -> None:
     thread for 0.2 s, and a few thousand lists in a request's body are enough to trigger one."""
     gc.collect()
     gc.freeze()
-
-
-def give_back() -> None:
-    """Return unused memory to the system: cycles between exceptions and the texts that caused them (10 ms after
-    `keep_from_collector`), and freed memory that glibc's malloc keeps in the arenas of many threads (10 ms)."""
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

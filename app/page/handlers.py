@@ -84,10 +84,6 @@ class Handlers:
         catalogue = (self._check and self._check.found) or self._catalogue
         return catalogue if self.doors is None else self.doors.added_to(catalogue)
 
-    def is_idle(self) -> bool:
-        """Whether no race has the device or waits for it."""
-        return self.stage.queue.is_empty
-
     @property
     def is_watched(self) -> bool:
         """Whether a browser follows a race, a study or a check-up."""

@@ -32,7 +32,6 @@ from .handlers import Handlers
 from .programs import for_programs
 from .routes import routes
 from .theme import HEAD, PAGE_CSS, theme
-from .upkeep import Upkeep
 
 SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
 # How long one thread may run Python while another waits for the interpreter. A race needs it several times a step;
@@ -162,7 +161,7 @@ def launch(page: gr.Blocks, host: str, port: int | None) -> None:
         ssr_mode=False,
         state_session_capacity=MAX_SESSIONS,
         app_kwargs={
-            "middleware": [Middleware(Upkeep, page.ends.is_idle), Middleware(Gate, page.own_names)],
+            "middleware": [Middleware(Gate, page.own_names)],
             "routes": page.own_routes,
             "exception_handlers": answers(page),
         },
