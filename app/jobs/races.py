@@ -101,9 +101,9 @@ class _Run:
             self.worker.stop(why=why)
         return [Ended("failed", why), Extras(None)] if self._clock() >= self._ends_at else []
 
-    def stop(self, unwatched: bool = False) -> None:
+    def stop(self) -> None:
         """End within one step, or leave the queue. For a race that is over: stop making its extras."""
-        self.worker.stop(unwatched)
+        self.worker.stop()
         if not self._started:
             self.ticket.leave()
 
@@ -188,7 +188,7 @@ class Stage:
         run.leaving = asyncio.get_running_loop().call_later(self._grace_s, self._forget, run)
 
     def _forget(self, run: _Run) -> None:
-        run.stop(unwatched=True)
+        run.stop()
         self._runs.pop(run.view.race, None)  # watched late, it is left alone twice
         view = run.look()
         run.log(view if view.ended else replace(view, state="stopped"))

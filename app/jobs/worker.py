@@ -59,16 +59,16 @@ class Worker:
         self._prepare, self._extras, self._device, self._recorded = prepare, extras, device, recorded
         self._news: deque[News] = deque()
         self._stop, self._shown = threading.Event(), threading.Event()
-        self._unwatched = self._is_running = False
+        self._is_running = False
         self._why = STOPPED_TEXT
         self._thread = threading.Thread(target=self._run, name="race", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, unwatched: bool = False, why: str = STOPPED_TEXT) -> None:
-        """End within one step. unwatched: nobody waits for the result, so it is not computed. why: a sentence."""
-        self._unwatched, self._why = self._unwatched or unwatched, why
+    def stop(self, why: str = STOPPED_TEXT) -> None:
+        """End within one step. why: a sentence."""
+        self._why = why
         self._stop.set()
 
     def shown(self) -> None:
@@ -146,8 +146,6 @@ class Worker:
                 if self._stop.is_set():
                     break
         self._news += pending
-        if self._unwatched:
-            raise Halt
         self._device.sign(QUIET_S)
         result = race.result()
         if self._stop.is_set():
