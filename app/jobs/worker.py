@@ -82,11 +82,6 @@ class Worker:
             news.append(self._news.popleft())
         return news
 
-    def join(self, timeout_s: float) -> bool:
-        """Whether the thread has ended within this time."""
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
     def _run(self) -> None:
         race: Race | None = None
         try:

