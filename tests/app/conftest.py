@@ -7,8 +7,15 @@ from functools import cache
 
 import pytest
 
+from app.jobs import studies
 from app.jobs.recorded import recorded_view
 from app.page import handlers
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Studies look for news a hundred times a second."""
+    monkeypatch.setattr(studies, "TICK_S", 0.01)
 
 
 @pytest.fixture(autouse=True, scope="session")

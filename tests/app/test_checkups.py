@@ -52,11 +52,6 @@ class Backend:
             yield found
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.jobs.studies.TICK_S", 0.005)
-
-
 def request(**asked: Any) -> CheckUpRequest:
     return read_check_up(CATALOGUE, SETTINGS, asked)
 

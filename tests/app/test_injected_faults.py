@@ -41,7 +41,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "QUIET_S", 0.3)
     monkeypatch.setattr(worker, "STEP_S", 0.3)
     monkeypatch.setattr(studies, "QUIET_S", 0.3)
-    monkeypatch.setattr(studies, "TICK_S", 0.01)
     monkeypatch.setattr(races, "END_S", 0.2)
 
 

@@ -28,11 +28,6 @@ LOAD = {"users": "1,2", "requests": 4, "max_new_tokens": 8, "dollars": None, "te
 KEY = "sk-secret-of-the-test"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch) -> None:
-    monkeypatch.setattr("app.jobs.studies.TICK_S", 0.005)
-
-
 class Page:
     """A loopback server as the lane of a page."""
 

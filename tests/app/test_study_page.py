@@ -72,11 +72,6 @@ def frames_of(backend: Backend, order: StudyRequest, queue: RaceQueue | None = N
     return asyncio.run(watch(Studies(queue or RaceQueue()), "a", order=PromptsStudy(backend, order)))
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch) -> None:
-    monkeypatch.setattr("app.jobs.studies.TICK_S", 0.005)
-
-
 def test_two_visitors_and_a_race_take_turns() -> None:
     """Two races at once on one device; a study of hundreds of prompts before anybody else; a race that gives up its
     extras because a study waits; a second study of one visitor."""
