@@ -53,6 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         (["--lane", f"plain={ONE}", "--lane", "b=openai:ftp://x", "--model", "m"], "needs openai:http"),
         (["--lane", f"baseline={ONE}", "--lane", f"b={TWO}", "--target", "x"], "without them"),
         (["--same-device"], "give --lane"),
+        (["--limits", "no.such.file"], "cannot read the limits: No such file"),
         (["--own", "--lane", f"a={ONE}", "--model", "m"], "without --lane and --limits"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -62,14 +62,6 @@ def test_a_limit_that_cannot_be_kept_is_refused(tmp_path: Path, text: str, words
     assert words in str(refused.value)
 
 
-def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
-    """A file with one line would turn other limits off."""
-    (tmp_path / "limits.toml").write_text("race_s = 90\npairs = 'loaded'\n", encoding="utf-8")
-    assert read_limits(str(tmp_path / "limits.toml")) == Limits(race_s=90, pairs="loaded")
-    with pytest.raises(UsageError, match="cannot read the limits: No such file"):
-        read_limits(str(tmp_path / "none.toml"))
-
-
 # What a visitor of the page with narrow limits may not ask for -> what is said.
 REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"max_new_tokens": 65}, "max_new_tokens must be an integer from 1 to 64 on this page, not 65"),
