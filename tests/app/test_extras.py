@@ -92,22 +92,3 @@ async def test_nothing_is_begun_while_another_race_waits() -> None:
     second = asyncio.create_task(watch(stage, "b"))
     assert sent(await first) == [RACE] and not backend.asked
     assert sent(await second) == [RACE, WITH_EXTRAS]
-
-
-@pytest.mark.parametrize("left", ["before the end", "after the end", "when all is made"])
-@in_loop
-async def test_a_page_that_is_loaded_again_gets_it_too(left) -> None:
-    """Whoever reloads would see the race and never what belongs to it, or get it twice."""
-    backend = asking(8, step_s=0.005)
-    stage = Stage(backend)
-    async with aclosing(stage.frames("old", "here", ORDER)) as frames:
-        async for text in frames:
-            race = json.loads(text)["race"]
-            if left == "before the end" or (left == "after the end" and json.loads(text)["recording"]):
-                break
-    async with aclosing(stage.resume("new", race)) as source:
-        again = [json.loads(text) async for text in source]
-    assert [frame["seq"] for frame in again] == list(range(len(again)))
-    assert sent(again) == ([WITH_EXTRAS] if left == "when all is made" else [RACE, WITH_EXTRAS])
-    assert [frame["complete"] for frame in again].index(True) == len(again) - 1
-    assert backend.asked == 8
