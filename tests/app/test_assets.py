@@ -59,19 +59,11 @@ def test_presets_show_both_sides() -> None:
     assert presets[0].prompt == (ASSETS / "prompts" / "csv_to_json.txt").read_text(encoding="utf-8")
 
 
-def test_the_fields_pairs_are_there() -> None:
-    """The pairs that the field races, each a valid lane."""
-    pairs = load_pairs()
-    assert {pair.target for pair in pairs} >= {
-        DEFAULT_TARGET,
-        "Qwen/Qwen3-8B",
-        "Qwen/Qwen3.5-9B",
-        "RedHatAI/gemma-4-31B-it-FP8-Dynamic",
-        "openai/gpt-oss-120b",
-    }
-    for pair in pairs:
+def test_a_pair_is_a_lane_whose_target_is_known() -> None:
+    """A pair that is refused at its race; without a hub what ships decides."""
+    for pair in load_pairs():
         LaneSpec("speculative", pair.drafter, pair.k)
-        assert pair.target == DEFAULT_TARGET or shipped_config(pair.target), "without a hub what ships decides"
+        assert pair.target == DEFAULT_TARGET or shipped_config(pair.target)
 
 
 FLOAT32 = "float32"
