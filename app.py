@@ -18,6 +18,7 @@ from app.jobs.process_memory import share_one_arena
 from app.jobs.server_races import EitherBackend, ServersBackend, servers_catalogue
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE, PLAIN
+from engine.kernels.usable import may_have_gpu
 from engine.remote.client import trust
 from engine.remote.endpoint import PREFIX, endpoints_of
 
@@ -187,7 +188,7 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, EitherBackend | Serve
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)
     pairs = limits.pairs or ("all" if (own_page and options.limits is None) or options.own else "loaded")
-    here, backend = machine.probe(), EitherBackend(options.dtype, options.device, own_page)
+    here, backend = machine.Machine(may_have_gpu()), EitherBackend(options.dtype, options.device, own_page)
 
     def offered(known: machine.Machine) -> Catalogue:
         return replace(load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype), limits=limits)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from engine.core.errors import UsageError
-from engine.kernels.usable import may_have_gpu
 
 GIB = 1024**3
 NO_ZERO_GPU = (
@@ -44,11 +43,6 @@ class Machine:
     gpu_dtype: str = "bfloat16"
     no_gpu: str = ""
     configs: Mapping[str, Mapping[str, Any] | str] = field(default_factory=dict, hash=False)
-
-
-def probe() -> Machine:
-    """Look at this machine. Must be fast, because the page waits for it."""
-    return Machine(gpu=may_have_gpu())
 
 
 def enter_space(storage: Path = STORAGE) -> None:
