@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from engine.what_if.ask import queries_of
 from engine.what_if.judged import WhatIf
 from engine.what_if.read import what_if_of
 
-from ..web.colours import COMMITTED, DRAFT, EACH_DRAFTER, KEPT, PLAIN_STEP, REACHED, VERIFY
+from ..web.colours import DRAFT, EACH_DRAFTER, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .plots import Chart, axes, bars, legend_below, line, percent, points, shown
 
 MS = 1000.0
@@ -34,18 +33,16 @@ ARRIVALS = "The time between two arrivals of text from the server, which does no
 
 
 def charts(recording: Recording | None) -> tuple[Chart, ...]:
-    """Tokens over time; step times, acceptance by position and tokens per step of the first speculative lane; first
-    guesses over k of all lanes if the recording has tables. None: the empty figures."""
+    """Tokens over time; step times and acceptance by position of the first speculative lane; first guesses over k of
+    all lanes if the recording has tables. None: the empty figures."""
     if recording is None:
-        of_drafts = acceptance((), ""), tokens_per_step(()), Chart(FIRST, None, NO_TABLES)
-        return Chart(OVER_TIME, None, ""), step_times((), None), *of_drafts
+        return Chart(OVER_TIME, None, ""), step_times((), None), acceptance((), ""), Chart(FIRST, None, NO_TABLES)
     events, (lane, plain) = recording.events, map(recording.spec.first, (SPECULATIVE, PLAIN))
     done = steps(events, lane)
     plain_step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     bound = roofline(recording, events, plain)
     of_steps = step_times(done, plain_step_s, bound.sentence if bound else "", recording.on_servers)
-    of_drafts = acceptance(events, lane), tokens_per_step(done), first_guess(recording)
-    return tokens_over_time(recording), of_steps, *of_drafts
+    return tokens_over_time(recording), of_steps, acceptance(events, lane), first_guess(recording)
 
 
 def tokens_over_time(recording: Recording) -> Chart:
@@ -126,28 +123,6 @@ def acceptance(events: Sequence[LaneEvent], lane: str) -> Chart:
         figure,
         f"The first guess was kept in {first:.0f} % of drafts, the last in {last:.0f} %. Where the bars are low, "
         "longer drafts are wasted work.",
-    )
-
-
-def tokens_per_step(done: Sequence[Step]) -> Chart:
-    """How many steps committed 1, 2, ... tokens."""
-    title = "Tokens per step"
-    if not done:
-        return Chart(title, None, "The speculative lane made no steps.")
-    counts = Counter(len(step.token_ids) for step in done)
-    most = max(counts)
-    sizes = list(range(1, most + 1)) if most <= MAX_BARS else sorted(counts)
-    figure = axes("tokens committed", "steps")
-    bars(figure, sizes, [counts[size] for size in sizes], "steps", COMMITTED, "", "%{y} steps committed %{x} tokens")
-    figure.update_xaxes(dtick=1 if most <= 16 else None)
-    figure.update_layout(showlegend=False)
-    mean = sum(len(step.token_ids) for step in done) / len(done)
-    alone = 100 * counts[1] / len(done)
-    return Chart(
-        title,
-        figure,
-        f"{mean:.2f} tokens per step on average; {alone:.0f} % of the steps produced only one token, as plain "
-        "decoding would.",
     )
 
 

@@ -63,6 +63,6 @@ def test_what_cannot_be_drawn_is_said() -> None:
         (unknown, "drafter 'tarot'"),
         (rejection, "Rule 'rejection' of lane 'lane 0' has no table"),
     ):
-        drawn = charts(Recording.of(race))[4]
+        drawn = charts(Recording.of(race))[3]
         assert drawn.figure is None and words.lower() in drawn.sentence.lower()
-    assert charts(None)[4].figure is None
+    assert charts(None)[3].figure is None
