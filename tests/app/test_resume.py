@@ -14,13 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.catalogue.catalogue import load
-from app.catalogue.limits import PER_ADDRESS, PER_VISITOR
 from app.catalogue.machine import Machine
 from app.jobs.backend import TorchBackend
 from app.jobs.races import LOST, Stage
 from app.page.handlers import Handlers
 from app.page.stream import Asked
-from engine.core.errors import UsageError
 from engine.recordings.event_json import from_json
 from tests.helpers.races import events_of, fixed_race, recordings
 from tests.helpers.staged import ORDER, StagedBackend, in_loop, over, watch
@@ -116,29 +114,6 @@ async def test_the_race_is_whose_it_is_now() -> None:
     assert frames[-1]["state"] == "stopped" and time.monotonic() - asked < STEP_S + SLACK_S
     recording = json.loads(frames[-1]["recording"])
     assert recording["stopped"] and recording["events"] == [event for frame in frames for event in frame["events"]]
-
-
-@in_loop
-async def test_a_race_that_is_resumed_counts_once() -> None:
-    """Whoever loads the page again would be refused a race, or an address have as many as it likes."""
-    backend = StagedBackend(RACE, step_s=0.006)
-    stage = Stage(backend)
-    tasks = [asyncio.create_task(watch(stage, f"name {i}", "here")) for i in range(PER_ADDRESS - PER_VISITOR)]
-    mine = [stage.frames("old", "here", ORDER) for _ in range(PER_VISITOR)]
-    races = [json.loads(await anext(frames))["race"] for frames in mine]
-    with pytest.raises(UsageError, match="already have"):
-        stage.frames("old", "here", ORDER)
-    for frames, race in zip(mine, races, strict=True):
-        await frames.aclose()
-        tasks.append(asyncio.create_task(seen(stage.resume("new", race))))
-    await asyncio.sleep(0.05)
-    with pytest.raises(UsageError, match="already have"):
-        stage.frames("new", "elsewhere", ORDER)
-    with pytest.raises(UsageError, match="your address already has"):
-        stage.frames("old", "here", ORDER)
-    backend.step_s = 0.0
-    assert (await watch(stage, "old", "elsewhere"))[-1]["state"] == "finished"
-    assert {frames[-1]["state"] for frames in await asyncio.gather(*tasks)} == {"finished"}
 
 
 @in_loop
