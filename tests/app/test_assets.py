@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
 from app.catalogue.catalogue import ASSETS, DEFAULT_TARGET, load, load_pairs, load_presets
-from app.catalogue.fits import reason
-from app.catalogue.machine import GIB, Machine
+from app.catalogue.machine import Machine
 from app.catalogue.request import CHAINS, read_request
 from app.jobs.races import first_frame
 from app.jobs.recorded import RACES, recorded_view
@@ -40,10 +38,7 @@ def test_trees_race_chains() -> None:
     won = []
     for preset in (preset for preset in load_presets() if CHAINS in preset.more):
         race = recorded_view(preset.id)
-        assert race.spec is not None
-        lanes = {lane.name: (lane.drafter, lane.k) for lane in race.spec.lanes if lane.role == SPECULATIVE}
-        assert lanes == {SPECULATIVE: (preset.drafter, "tree:7"), CHAINS: (preset.drafter, 7)}
-        branched = {name: any(step.parents for step in steps(race.events, name)) for name in lanes}
+        branched = {name: any(step.parents for step in steps(race.events, name)) for name in (SPECULATIVE, CHAINS)}
         assert branched == {SPECULATIVE: True, CHAINS: False}
         won.append(race_speedup(race.events, SPECULATIVE) > race_speedup(race.events, CHAINS))
     assert {*won} == {True, False}
@@ -86,20 +81,8 @@ DEFAULTS: dict[str, tuple[Machine, str, str]] = {
 @pytest.mark.parametrize(("machine", "dtype", "wanted"), DEFAULTS.values(), ids=DEFAULTS)
 def test_every_machine_gets_a_simple_pair_with_room_to_spare(machine: Machine, dtype: str, wanted: str) -> None:
     """A 24 GB card got the 270M model alone, and the first race ever run on an H100 was the most complicated one: a
-    linear-attention target under a block drafter. Or the headline pair would be out of sight where it fits; or what
-    cannot run be refused without its reason."""
-    catalogue = load(machine, dtype=dtype)
-    default, free = catalogue.default, machine.gpu_bytes or 0
-    assert default.id == wanted and default in catalogue.runnable
-    if default.target != DEFAULT_TARGET:
-        less = replace(machine, gpu_bytes=int(0.9 * free))
-        size = 4 if (machine.gpu_dtype if dtype == "auto" else dtype) == FLOAT32 else 2
-        assert not reason(default.target, default.drafter, less, size)
-    headline = next(offer.reason for offer in catalogue.offers if offer.pair.id == "qwen3.5-9b-dflash")
-    assert (headline == "") == (free > 30 * GIB)
-    if headline:
-        with pytest.raises(UsageError, match="cannot run here"):
-            catalogue.pair("qwen3.5-9b-dflash")
+    linear-attention target under a block drafter. What else is offered there: tests/app/test_checks.py."""
+    assert load(machine, dtype=dtype).default.id == wanted
 
 
 def test_the_command_line_decides() -> None:
