@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from engine.core.errors import PhotofinishError, UsageError, in_a_line
 from engine.loading.random_targets import MAX_CONFIG_BYTES
@@ -28,8 +28,6 @@ NO_HUB = "needs the model hub, which cannot be reached"
 GATED = "is gated: accept its terms on the hub, set HF_TOKEN to a token that may read it, and restart this page"
 NOT_THERE = "is not on the hub, or is private. For a private repository set HF_TOKEN to a token that may read it"
 NO_CONFIG = "has no config.json on the hub"
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 log = logging.getLogger(__name__)
 
 
@@ -102,9 +100,9 @@ def _ask_torch(machine: Machine, gpu: Callable[[], tuple[int, str]]) -> Machine:
         return replace(machine, gpu_bytes=0, no_gpu=f"torch failed: {in_a_line(error)}")
 
 
-def in_parallel(jobs: Mapping[K, Callable[[], V]], timeout_s: float) -> dict[K, V]:
+def in_parallel(jobs: Mapping[str, Callable[[], Any]], timeout_s: float) -> dict[str, Any]:
     """The results of the jobs that returned within that time. (Looking up a host's name has no time-out of its own.)"""
-    results: dict[K, V] = {}
+    results: dict[str, Any] = {}
     threads = [
         threading.Thread(target=lambda key=key, job=job: results.update({key: job()}), name="ask", daemon=True)
         for key, job in jobs.items()
