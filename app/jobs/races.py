@@ -7,7 +7,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -49,8 +49,8 @@ class _Run:
     watchers: the visitors who watch it.
     leaving: the timer that ends it if nobody watches."""
 
-    def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket, clock: Callable[[], float]) -> None:
-        self._clock, self._ends_at = clock, math.inf
+    def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket) -> None:
+        self._ends_at = math.inf
         self.view = RaceView(secrets.token_hex(8), request.name)
         prepare = partial(backend.prepare, request)
         self.ticket, self.worker = ticket, Worker(prepare, backend.extras, ticket, request.recorded)
@@ -83,9 +83,9 @@ class _Run:
     def _closing(self, why: str) -> list[News]:
         """Stop the race, because none can go on. Returns its end, if a worker does not end within END_S."""
         if self._ends_at == math.inf:
-            self._ends_at = self._clock() + END_S
+            self._ends_at = time.monotonic() + END_S
             self.worker.stop(why=why)
-        return [Ended("failed", why), Extras(None)] if self._clock() >= self._ends_at else []
+        return [Ended("failed", why), Extras(None)] if time.monotonic() >= self._ends_at else []
 
     def stop(self) -> None:
         """End within one step, or leave the queue. For a race that is over: stop making its extras."""
@@ -109,16 +109,11 @@ class Stage:
     limits: see `RaceQueue`."""
 
     def __init__(
-        self,
-        backend: Backend,
-        clock: Callable[[], float] = time.monotonic,
-        grace_s: float = GRACE_S,
-        shelf: Shelf | None = None,
-        limits: Limits | None = None,
+        self, backend: Backend, grace_s: float = GRACE_S, shelf: Shelf | None = None, limits: Limits | None = None
     ) -> None:
-        self._backend, self._clock, self._grace_s = backend, clock, grace_s
+        self._backend, self._grace_s = backend, grace_s
         self.shelf = shelf or Shelf({})
-        self.queue = RaceQueue(clock, limits)
+        self.queue = RaceQueue(limits=limits)
         self._runs: dict[str, _Run] = {}
 
     @property
@@ -131,7 +126,7 @@ class Stage:
         closed, and nobody resumes the race within the grace time, the race ends within one step after it. Raises
         UsageError if the visitor or the address already has too many races, or if no race can start any more."""
         ticket = self.queue.enter(visitor, address)
-        run = _Run(self._backend, request, ticket, self._clock)
+        run = _Run(self._backend, request, ticket)
         self._runs[run.view.race] = run
         self._leave_alone(run)
         return self.resume(visitor, run.view.race)
@@ -146,16 +141,16 @@ class Stage:
         run.watched_by(visitor)
         try:
             sent: RaceView | None = None
-            sent_at, shown = self._clock(), 0
+            sent_at, shown = time.monotonic(), 0
             while sent is None or not sent.complete:
-                view, now = run.look(), self._clock()
+                view, now = run.look(), time.monotonic()
                 if view != sent or now - sent_at >= HEARTBEAT_FRAMES * FRAME_S:
                     yield await self._text(sent, view, shown)
                     sent, shown, sent_at = view, shown + 1, now
                 if view.ended:
                     run.worker.shown()
                 if not view.complete:
-                    await asyncio.sleep(max(POLL_S, sent_at + FRAME_S - self._clock()))
+                    await asyncio.sleep(max(POLL_S, sent_at + FRAME_S - time.monotonic()))
         finally:
             run.watchers.remove(visitor)
             if not run.watchers:
