@@ -6,9 +6,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given
@@ -16,11 +15,9 @@ from hypothesis import strategies as st
 
 from app.catalogue.catalogue import NOT_ALLOWED, Pair, load
 from app.catalogue.machine import Machine
-from app.jobs.backend import TorchBackend
-from app.page.ui import build
 from engine.core.errors import UsageError
 from engine.core.spec import MAX_DRAFTER, LaneSpec
-from engine.drafters import DRAFTERS, Kind, check, label
+from engine.drafters import DRAFTERS, check, label
 from engine.loading.sources import DEFAULT_TARGET
 from tests.helpers.machines import LARGE, SMALL
 
@@ -98,21 +95,6 @@ def test_a_name_without_end_is_refused_unread() -> None:
             with pytest.raises(UsageError, match=f"{len(text)} characters; at most {MAX_DRAFTER} ") as refused:
                 ask(text)
             assert len(str(refused.value)) < 200
-
-
-def test_a_drafter_of_the_table_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A drafter that somebody adds would stay hidden until three lists of the page repeat what the table says."""
-    free, head = Kind(str, Mock(), "says the same again", weightless=True), Kind(str, Mock(), "a head")
-    monkeypatch.setitem(sys.modules, "echoes", SimpleNamespace(FREE=free, HEAD=head))
-    monkeypatch.setitem(DRAFTERS, "echo", "echoes:FREE")
-    monkeypatch.setitem(DRAFTERS, "echo_head", "echoes:HEAD")
-    catalogue = load(SMALL)
-    page = build(catalogue, TorchBackend())
-    drafters = next(block for block in page.blocks.values() if getattr(block, "label", "") == "Drafter")
-    assert ("says the same again", "echo") in drafters.choices  # type: ignore[attr-defined]
-    assert catalogue.drafter(catalogue.default, "echo:3") == "echo:3"
-    with pytest.raises(UsageError, match="unknown drafter 'echo_head'"):
-        catalogue.drafter(catalogue.default, "echo_head")
 
 
 def test_a_label_never_hides_what_an_argument_says() -> None:
