@@ -1,14 +1,22 @@
-"""The page's log, on standard error. The words of other packages, and of errors that nobody foresaw, may quote a
-visitor."""
+"""The page's log, on standard error, with a line for each race that is over. The words of other packages, and of errors
+that nobody foresaw, may quote a visitor."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 
 from engine.core.errors import NO_MEMORY, PhotofinishError, is_out_of_memory
+from engine.core.events import token_ids
+from engine.core.spec import SERVER, SPECULATIVE
+
+from ..catalogue.request import RaceRequest
+from .frames import RaceView
 
 BUG = "{} failed because of a bug in Photofinish; see its log"
 log = logging.getLogger(__name__)
+# For what an operator wants to see at level INFO; other loggers show warnings and errors only.
+RUNNING = logging.getLogger("app.running")
 
 
 def set_up() -> None:
@@ -16,6 +24,22 @@ def set_up() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)
+    RUNNING.setLevel(logging.INFO)
+
+
+def log_race(request: RaceRequest, view: RaceView, waited_s: float, lasted_s: float | None) -> None:
+    """Log a race that has ended: of what a visitor typed nothing.
+
+    view: what is known about it; of an unwatched race without its last steps.
+    waited_s: for the device.
+    lasted_s: from when it had the device; None if it never had."""
+    num_tokens = sum(len(token_ids(view.events, lane.name)) for lane in (view.spec.lanes if view.spec else ()))
+    took = "never began" if lasted_s is None else f"took {lasted_s:.1f} s, {num_tokens} tokens"
+    own = hashlib.sha256(view.race.encode()).hexdigest()[:8]  # whoever knows its own id can read it
+    drafting = {lane.drafter.partition(":")[0] for lane in request.spec.lanes if lane.role == SPECULATIVE}
+    drafters = sorted(drafting) if request.pair.lanes is None else [SERVER]  # of a hybrid only that it is one
+    words = own, view.state, request.pair.id, ", ".join(drafters), waited_s, took
+    RUNNING.info("race %s %s: %s, %s; waited %.1f s, %s", *words)
 
 
 def words_of(error: BaseException, what: str) -> str:

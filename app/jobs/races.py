@@ -8,6 +8,7 @@ import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from engine.progress import Progress
 from ..catalogue.limits import Limits
 from ..catalogue.request import RaceRequest
 from .frames import Ended, Extras, News, RaceView, Waiting, fold_all, frame, frame_json
+from .logs import log_race
 from .queue import RaceQueue, Ticket
 from .recorded import Shelf
 from .worker import STOPPED_TEXT, Race, Worker
@@ -50,7 +52,8 @@ class _Run:
     leaving: the timer that ends it if nobody watches."""
 
     def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket) -> None:
-        self._ends_at = math.inf
+        self._ends_at, self._is_logged = math.inf, False
+        self._request, self._entered_at, self._began_at = request, time.monotonic(), math.inf
         self.view = RaceView(secrets.token_hex(8), request.name)
         prepare = partial(backend.prepare, request)
         self.ticket, self.worker = ticket, Worker(prepare, backend.extras, ticket, request.recorded)
@@ -64,7 +67,7 @@ class _Run:
         if closed and not self._started:
             self.ticket.leave()
         elif place == 0 and not self._started:
-            self._started = True
+            self._started, self._began_at = True, time.monotonic()
             self.worker.start()
         elif overtime := self.ticket.overtime:
             self.worker.stop(why=overtime)
@@ -78,7 +81,17 @@ class _Run:
         else:
             news = [Waiting(place, self.ticket.expected_s)]
         self.view = fold_all(self.view, news)
+        if self.view.ended:
+            self.log(self.view)
         return self.view
+
+    def log(self, view: RaceView) -> None:
+        """Log once that it has ended, as this view shows."""
+        if self._is_logged:
+            return
+        self._is_logged, now = True, time.monotonic()
+        lasted_s = now - self._began_at if self._started else None
+        log_race(self._request, view, min(now, self._began_at) - self._entered_at, lasted_s)
 
     def _closing(self, why: str) -> list[News]:
         """Stop the race, because none can go on. Returns its end, if a worker does not end within END_S."""
@@ -171,6 +184,8 @@ class Stage:
     def _forget(self, run: _Run) -> None:
         run.stop()
         self._runs.pop(run.view.race, None)  # watched late, it is left alone twice
+        view = run.look()
+        run.log(view if view.ended else replace(view, state="stopped"))
 
     async def _text(self, sent: RaceView | None, view: RaceView, seq: int) -> str:
         """A frame as JSON. The first and the last one can contain a whole race, so they are made in a thread."""

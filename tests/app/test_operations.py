@@ -1,4 +1,4 @@
-"""What the operator of a public page decides and watches: limits, health, memory."""
+"""What the operator of a public page decides, watches and reads: limits, health, the log."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.helpers.pageserver import TARGET, Refused, Server, served
 from tests.helpers.races import fixed_race
 from tests.helpers.staged import StagedBackend, in_loop, watch
 
+MARKER = "zq7-heron-lantern"
 FILE = """
 max_new_tokens = 64
 studies = false
@@ -82,6 +83,19 @@ def test_what_is_not_allowed_is_not_shown_and_cannot_be_called(page: Server) -> 
     for changes, words in REFUSED:
         with pytest.raises(Refused, match=words):
             page.visitor("refused").race(**changes)
+
+
+def test_a_race_is_logged_without_its_prompt(page: Server) -> None:
+    """An operator would see nothing of a race; or, in a log that others can read, what a visitor wrote."""
+    before = page.log.read_text(encoding="utf-8")
+    frames = page.visitor(MARKER).race(prompt=f"{MARKER} = {MARKER} + ", drafter="synthetic:0.8134", max_new_tokens=16)
+    assert frames[-1]["state"] == "finished"
+    num = sum(len(event["token_ids"]) for frame in frames for event in frame["events"] if event["type"] == "step")
+    text = page.log.read_text(encoding="utf-8").removeprefix(before)
+    (line,) = (each for each in text.splitlines() if " race " in each)
+    told = rf" INFO race [0-9a-f]{{8}} finished: command-line, synthetic; waited [\d.]+ s, took [\d.]+ s, {num} tokens$"
+    assert re.search(told, line) and frames[-1]["race"] not in text
+    assert MARKER not in text and "127.0.0.1" not in text and "://" not in text
 
 
 def test_health_is_for_everybody(page: Server) -> None:
