@@ -53,12 +53,16 @@ class Check:
 
 def look(machine: Machine, pairs: Iterable[tuple[str, str]], gpu: Callable[[], tuple[int, str]]) -> Machine:
     """The machine with everything that can be found out about these pairs of target and drafter. `gpu`: see
-    `TorchBackend.gpu`. Waits for that without limit, then for the hub at most CHECK_S."""
+    `TorchBackend.gpu`. Waits for that without limit, and for the hub at most CHECK_S."""
     pairs = list(pairs)
     names = {name for target, drafter in pairs for name in (target, repository(drafter)) if name}
-    machine = _ask_torch(machine, gpu)
+    asked: list[Machine] = []
+    asking = threading.Thread(target=lambda: asked.append(_ask_torch(machine, gpu)), name="ask", daemon=True)
+    asking.start()
     answers = in_parallel({name: partial(ask_hub, name) for name in names}, CHECK_S)
-    return replace(machine, configs={name: answers.get(name, NO_HUB) for name in names})
+    configs = {name: answers.get(name, NO_HUB) for name in names}
+    asking.join()
+    return replace(asked[0], configs=configs)
 
 
 def ask_hub(name: str) -> Mapping[str, Any] | str:
