@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.errors import RaceError, UsageError
 from ..core.spec import MAX_WIDTH, RULES, TOP_K, RaceSpec, SamplingParams
@@ -21,9 +20,6 @@ from .lane_options import LANES, SERVERS, lanes_from, race_of_servers, servers_f
 from .options import FILE, JSON, LENGTH, MACHINE, PROMPT, SEED, TARGET, TEMPERATURE, TOP_P, set_threads
 from .output import console, print_json
 from .run import run, set_up_as
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
 
@@ -66,20 +62,18 @@ def _race(options: Namespace) -> int:
         recordings.check_writable(options.save)
     set_threads(options.threads)
 
-    out = None if options.json else console()
-    screen = None if out is None else _screen_on(out)
     remote = race_of_servers(servers, options, params, text) if servers else None
 
     def make(progress: Progress) -> Any:
         return remote if spec is None else set_up_as(options, spec, text, progress)
 
-    recording = run(make, screen, options.tables)
+    recording = run(make, options.tables)
     try:
         if options.save is not None and (left_out := recordings.write(options.save, recording)):
             words = f"{options.save}: without {', '.join(left_out)}, with which it would be too large to be read again"
             print(words, file=sys.stderr)
     finally:
-        _show_result(recording, out)
+        _show_result(recording, options.json)
     check_outcome(recording)
     return 0
 
@@ -92,24 +86,18 @@ def check_outcome(recording: recordings.Recording) -> None:
         raise RaceError("; ".join(faults))
 
 
-def _screen_on(out: Console) -> Callable[[Mapping[str, Any]], Any]:
-    from .terminal import Screen
-
-    return lambda header: Screen(header, out)
-
-
-def _show_result(recording: recordings.Recording, out: Console | None, recorded: bool = False) -> None:
+def _show_result(recording: recordings.Recording, as_json: bool, recorded: bool = False) -> None:
     from .report import print_report, rates_at_every_k
 
-    if out is None:
+    if as_json:
         rates = rates_at_every_k(recording)
         print_json(recordings.summary(recording) | ({"at_every_k": rates} if rates else {}))
-        return
-    print_report(out, recording, recorded)
+    else:
+        print_report(console(), recording, recorded)
 
 
 def _replay(options: Namespace) -> int:
-    _show_result(recordings.read(options.file), None if options.json else console(), recorded=True)
+    _show_result(recordings.read(options.file), options.json, recorded=True)
     return 0
 
 

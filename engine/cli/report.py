@@ -15,7 +15,7 @@ from ..analysis.metrics import LaneMetrics, is_noise, lane_metrics, race_speedup
 from ..analysis.roofline import amount, roofline
 from ..analysis.verdict_words import LOOPS, VERDICTS
 from ..core.errors import UsageError
-from ..core.events import Finished, steps, text_of
+from ..core.events import Finished, Step, steps, text_of
 from ..core.spec import BASELINE, MAX_AUTO_K, PLAIN
 from ..drafters import DRAWN, GREEDY, RULES
 from ..recordings.recording import Recording, failures
@@ -23,7 +23,7 @@ from ..recordings.words import circumstances, clean, ribbons
 from ..what_if.read import what_if_of
 from ..what_if.tables import TREES
 from .output import number, times
-from .terminal import is_live
+from .terminal import STYLES, is_live, legend, marked
 
 CAUTION, GOOD = "bold #e69f00", "bold #009e73"
 FAULTY, NEUTRAL = "bold reverse #d55e00", "bold #56b4e9"
@@ -34,13 +34,11 @@ COLUMNS_OF_LABELS, COLUMNS_OF_A_LANE = 26, 18  # lanes that exceed the width get
 
 
 def print_report(console: Console, recording: Recording, recorded: bool = False) -> None:
-    """Print a checked recording's result; without a live screen before it, also the texts. `recorded`: whether it is
-    not from a run just now, which had one."""
+    """Print a checked recording's result. `recorded`: whether it is not from a run just now."""
     events, spec = recording.events, recording.spec
     metrics = {lane.name: lane_metrics(events, lane.name) for lane in spec.lanes}
     _print_headline(console, recording, metrics)
-    if recorded or not is_live(console):
-        _print_texts(console, {name: text_of(events, name, spec.params.stop) for name in metrics})
+    _print_texts(console, recording)
     per_table = max(1, (console.width - COLUMNS_OF_LABELS) // COLUMNS_OF_A_LANE)
     for start in range(0, len(metrics), per_table):
         console.print(_table(dict(list(metrics.items())[start : start + per_table]), recording))
@@ -137,13 +135,19 @@ def _style(verdict: Mapping[str, Any] | None) -> str:
     return GOOD if VERDICTS[verdict["kind"]].is_same else CAUTION
 
 
-def _print_texts(console: Console, texts: Mapping[str, str]) -> None:
-    together: dict[str, list[str]] = {}
-    for name, words in texts.items():
-        together.setdefault(words, []).append(name)
-    for words, names in together.items():
+def _print_texts(console: Console, recording: Recording) -> None:
+    """The lanes' texts, those of several lanes once; on a terminal with the mark of every token."""
+    events, together = recording.events, dict[tuple[tuple[str, str], ...], list[str]]()
+    for name in (lane.name for lane in recording.spec.lanes):
+        parts = [(clean(text_of(events, name, recording.spec.params.stop)), "own")]
+        if is_live(console):
+            parts = [part for step in steps(events, name) for part in marked(step)]
+        together.setdefault(tuple(parts), []).append(name)
+    for same, names in together.items():
         console.print(Text(f"--- {clean(', '.join(names))}", "bold"))
-        console.print(Text(clean(words)))
+        console.print(Text.assemble(*((text, STYLES[mark]) for text, mark in same)))
+    if is_live(console):
+        console.print(legend(any(isinstance(e.event, Step) and e.event.parents for e in events)))
 
 
 def _table(metrics: Mapping[str, LaneMetrics], recording: Recording) -> Table:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, nullcontext, redirect_stdout, suppress
-from itertools import chain
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any
 
-from ..core.events import LaneEvent, Prompt, Step
+from ..core.events import Prompt
 from ..core.spec import RaceSpec
-from ..progress import Progress
+from ..progress import Progress, collected
 from ..recordings.recording import Recording, build
 from ..text import encode_prompt
 from .output import progress_line
@@ -21,38 +20,23 @@ if TYPE_CHECKING:
     from ..session import TorchRace
 
 
-def run(
-    make: Callable[[Progress], Any], screen: Callable[[Mapping[str, Any]], Any] | None = None, tables: bool = False
-) -> Recording:
+def run(make: Callable[[Progress], Any], tables: bool = False) -> Recording:
     """Run the race that `make` returns: a TorchRace, or anything with its `header`, `events` and `result`; returns its
     recording. Libraries' output goes to stderr meanwhile.
 
-    screen: from the header to a context manager whose value is called with every event.
     tables: add tables of drafts when the race is over; an interrupt then ends only that part.
 
     Raises UsageError or RaceError."""
-    with ExitStack() as stack:
-        if screen is None:
-            stack.enter_context(redirect_stdout(sys.stderr))
-        with progress_line() as progress:
-            race = make(progress)
-            stream = stack.enter_context(closing(race.events()))
-            begun = _until_a_step(stream)
-        header = race.header()
-        events: list[LaneEvent] = []
-        drawn = screen(header) if screen is not None else nullcontext()
-        with drawn as show:
-            for event in chain(begun, stream):
-                events.append(event)
-                if show is not None:
-                    show(event)
+    with redirect_stdout(sys.stderr), progress_line() as progress:
+        race = make(progress)
+        events = collected(race.events(), progress)
         result = race.result()
         if tables:
             from ..what_if.ask import members
 
-            with suppress(KeyboardInterrupt), progress_line() as progress:
+            with suppress(KeyboardInterrupt):
                 result |= members(race, progress)
-        return build(header, events, result)
+        return build(race.header(), events, result)
 
 
 def set_up(
@@ -103,13 +87,3 @@ def load_ready(
 
         settle(loaded.prepared, progress)
     return loaded
-
-
-def _until_a_step(stream: Iterator[LaneEvent]) -> list[LaneEvent]:
-    """The events up to the first step: while the lanes read their prompts."""
-    events: list[LaneEvent] = []
-    for event in stream:
-        events.append(event)
-        if isinstance(event.event, Step):
-            break
-    return events

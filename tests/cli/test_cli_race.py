@@ -10,18 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.cli import main as cli
 from engine.cli import run
-from engine.cli.terminal import Screen
+from engine.cli.terminal import ProgressLine
 from engine.core.events import Started
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.progress import RACING
 from engine.recordings import recording as recordings
 from engine.runner import target
 from engine.text import encode_prompt
@@ -141,10 +139,10 @@ def test_a_full_disk_loses_the_file_and_not_the_result(capsys, tmp_path):
 
 def test_ctrl_c_while_it_decodes_ends_it_cleanly(monkeypatch, capsys):
     """SIGINT between two steps: status 130, one line, and the next race works."""
-    monkeypatch.setattr(
-        Screen, "__call__", lambda screen, event: os.kill(os.getpid(), signal.SIGINT) if event.clock_s > 0 else None
-    )
-    assert cli.main(RACE) == 130
+    with monkeypatch.context() as patch:
+        stop = lambda line, stage, share: os.kill(os.getpid(), signal.SIGINT) if stage == RACING else None  # noqa: E731
+        patch.setattr(ProgressLine, "__call__", stop)
+        assert cli.main(RACE) == 130
     assert capsys.readouterr() == ("", "interrupted\n")
     assert printed(capsys, *RACE, "--json")["lanes"]["baseline"]["num_tokens"] > 0
 
@@ -161,26 +159,17 @@ def test_ctrl_c_while_it_loads_ends_it_cleanly():
 
 
 def test_a_long_prompt_shows_how_much_of_it_is_read(monkeypatch):
-    """The terminal would look frozen for seconds, or lose events from before the first step."""
+    """The terminal would look frozen for seconds."""
     monkeypatch.setattr(target, "PREFILL_CHUNK", 16)
-    happened: list[Any] = []
-
-    @contextmanager
-    def line() -> Iterator[Any]:
-        yield lambda stage, share: happened.append((stage, share))
-        happened.append("the race")
-
-    monkeypatch.setattr(run, "progress_line", line)
+    said: list[tuple[str, float | None]] = []
+    monkeypatch.setattr(ProgressLine, "__call__", lambda line, *told: said.append(told))
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=4))
     text = "class Reader:\n    pass\n" * 8
-    screen = lambda header: nullcontext(happened.append)  # noqa: E731
     recording = run.run(
-        lambda progress: run.set_up(TARGET, "float32", "cpu", spec, lambda t: encode_prompt(t, text, False), progress),
-        screen,
+        lambda progress: run.set_up(TARGET, "float32", "cpu", spec, lambda t: encode_prompt(t, text, False), progress)
     )
-    start = happened.index("the race")
-    assert happened[start + 1 :] == list(recording.events)
     num_tokens = next(e.event.num_prompt_tokens for e in recording.events if isinstance(e.event, Started)) - 1
     for lane in spec.lanes:
-        said = [share for stage, share in happened[:start] if stage.endswith(f": lane {lane.name}")]
-        assert said == [done / num_tokens for done in range(16, num_tokens, 16)] and len(said) > 2
+        shares = [share for stage, share in said if stage.endswith(f": lane {lane.name}")]
+        assert shares == [done / num_tokens for done in range(16, num_tokens, 16)] and len(shares) > 2
+    assert [stage for stage, _ in said].count(RACING) == len(recording.events)

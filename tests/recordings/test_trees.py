@@ -21,7 +21,8 @@ from rich.console import Console
 from engine.analysis.breakdown import Compared, compared, origins
 from engine.analysis.inflate import all_kept
 from engine.analysis.metrics import lane_metrics
-from engine.cli.terminal import Screen, marked
+from engine.cli.report import print_report
+from engine.cli.terminal import marked
 from engine.core.errors import UsageError
 from engine.core.events import LaneEvent, Step, steps, text_of, token_ids
 from engine.core.interfaces import Draft
@@ -195,11 +196,9 @@ def test_a_race_of_trees_survives_every_reader(temperature: float, tmp_path: Pat
     marks = [each for step in done for each in marked(step)]
     shown = "".join(text for text, mark in marks if mark not in ("rejected", "more"))
     assert shown == text_of(recording.events, LANE) == text_of(recording.events, "baseline")
-    with Screen(recording.fields, Console(file=io.StringIO(), width=80)) as screen:
-        for event in recording.events:
-            screen(event)
-        screen.console.print(screen.whole())
-    assert "more rejected" in screen.console.file.getvalue()  # type: ignore[attr-defined]
+    screen = Console(file=io.StringIO(), width=80, force_terminal=True, _environ={"TERM": "xterm"})
+    print_report(screen, recording)
+    assert "more rejected" in screen.file.getvalue()  # type: ignore[attr-defined]
 
 
 @needs_kernels
