@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..analysis.metrics import LaneMetrics, is_noise, lane_metrics, race_speedups, ratio, ratio_noise
-from ..analysis.roofline import amount, roofline
+from ..analysis.roofline import roofline
 from ..analysis.verdict_words import LOOPS, VERDICTS
 from ..core.errors import UsageError
 from ..core.events import Finished, Step, steps, text_of
@@ -55,9 +55,6 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
         console.print(Text(f"{clean(name)}: {100 * oracle['share']:.0f} % of the oracle's speed, the best choice of k"))
     for line in _at_every_k(recording, metrics):
         console.print(Text(line))
-    for name, taken in recording.get("drafter_bytes", {}).items():
-        parts = amount(taken["weights"]), amount(taken["cache_per_token"])
-        console.print(Text(f"{clean(name)}: its drafter takes {parts[0]} of weights, {parts[1]} of cache a token"))
     plain = spec.first(PLAIN)
     if (bound := roofline(recording, events, plain)) is not None:
         console.print(Text(bound.sentence))

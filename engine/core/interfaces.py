@@ -135,21 +135,6 @@ class WholeStepTarget(Target, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What a drafter takes in addition to its target.
-
-    weight_bytes: of its weights in memory, without those it shares with the target.
-    token_bytes: of its cache, keys and values, per token of context.
-    """
-
-    weight_bytes: int = 0
-    token_bytes: int = 0
-
-    def __add__(self, other: Memory) -> Memory:
-        return Memory(self.weight_bytes + other.weight_bytes, self.token_bytes + other.token_bytes)
-
-
 class Drafter(ABC):
     """Guesses the next tokens. It changes speed, never tokens. A new drafter derives from this class and implements
     `prefill` and `propose`; the attributes have defaults."""
@@ -161,7 +146,6 @@ class Drafter(ABC):
     synthetic: bool = False
     # The drafters it chooses between, if that is all: `auto` k then calls each by itself, and weighs its own cost.
     parts: tuple[Drafter, ...] = ()
-    memory: Memory = Memory()
 
     @abstractmethod
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:

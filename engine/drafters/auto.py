@@ -55,7 +55,7 @@ class AutoDrafter(Drafter):
         parts = parts_of(drafter)
         assert parts is not None
         self.drafters = drafter.parts or (drafter,)
-        self.hidden_layers, self.synthetic, self.memory = drafter.hidden_layers, drafter.synthetic, drafter.memory
+        self.hidden_layers, self.synthetic = drafter.hidden_layers, drafter.synthetic
         self._copies, self._rated = parts
         self._step_s, self._branches, self._size, self._clock = tuple(step_s), branches, size, clock
         self._weight = sharpness(temperature)

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..core.interfaces import BranchingDrafter, Draft, Memory, Node
+from ..core.interfaces import BranchingDrafter, Draft, Node
 from ..core.sampling.noise import splitmix64
 from ..core.spec import MAX_K
 from ..heads.head_layers import Rope, rope_table
 from ..kernels.weak import weak_call
-from ..runner.memory import own_bytes
 
 if TYPE_CHECKING:
     from ..runner.prepared import Prepared
@@ -80,8 +79,6 @@ class HeadDrafter(BranchingDrafter):
         num_features = len(self.hidden_layers) * prepared.shape.hidden_size
         length = context.length + max(self.width, self.tree_rows(context))
         self.buffers = HeadBuffers(head, num_features, length, prepared.dtype, prepared.device)
-        token_bytes = sum(side[:, :, :1].nbytes for side in (*self.buffers.keys, *self.buffers.values))
-        self.memory = Memory(own_bytes(head, context.loaded.model), token_bytes)
         self._device, self._kernels, self._pool = prepared.device, prepared.kernels, pool
         self._ids = self.buffers.token_ids.numpy() if self._kernels.on_host else None
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0

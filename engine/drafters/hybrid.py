@@ -23,7 +23,7 @@ class HybridDrafter(Drafter):
     `second` sees every commit and takes its hidden rows at every call."""
 
     def __init__(self, first: Drafter, second: Drafter) -> None:
-        self.parts, self.memory = (first, second), first.memory + second.memory
+        self.parts = (first, second)
         self.hidden_layers = second.hidden_layers
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:

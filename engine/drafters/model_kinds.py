@@ -39,8 +39,6 @@ def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
 
 
 def _make(name: str, context: DrafterContext) -> Drafter:
-    from ..core.interfaces import Memory
-    from ..runner.memory import own_bytes, token_bytes
     from ..runner.target import StaticTarget, cache_length
     from .device_picks import stays_on_device
     from .draft_model import WIDTH, DeviceDraftModelDrafter, DraftModelDrafter
@@ -65,7 +63,6 @@ def _make(name: str, context: DrafterContext) -> Drafter:
         drafter.warm()
     else:
         drafter = DraftModelDrafter(model, context.sample, vocab_size, context.keep_logits)
-    drafter.memory = Memory(own_bytes(draft.model, target.model), token_bytes(draft.prepared))
     return drafter
 
 

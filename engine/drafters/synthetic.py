@@ -36,7 +36,7 @@ class SyntheticDrafter(Drafter):
     ) -> None:
         self._cost = cost
         if cost is not None:
-            self.hidden_layers, self.memory, self.max_k = cost.hidden_layers, cost.memory, cost.max_k
+            self.hidden_layers, self.max_k = cost.hidden_layers, cost.max_k
         self._reference, self._vocab_size = tuple(reference), vocab_size
         places = enumerate(reference)
         self._proposals = tuple(_spoil(token, position, rate, seed, vocab_size) for position, token in places)

@@ -1,5 +1,5 @@
-"""The optional members of a recording: tables of drafts with their costs and oracles, candidates, promises of servers,
-memory of drafters. All must match this race's tokens, lanes and times.
+"""The optional members of a recording: tables of drafts with their costs and oracles, candidates, promises of servers.
+All must match this race's tokens, lanes and times.
 
 Candidates are what the target could have chosen at each row of a race's steps: likely tokens, their probabilities, and
 the noise that decided:
@@ -55,7 +55,6 @@ EXTRAS = {
     "oracles": IfThere(OBJECT),
     "candidates": IfThere(SHAPE),
     "promises": IfThere(NAMES),
-    "drafter_bytes": IfThere(OBJECT),
 }
 
 
@@ -76,7 +75,7 @@ def check_extras(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[st
     _check_rules(tables, recording.get("drawn", {}), spec)
     if "costs" in recording:
         _check_costs(recording["costs"], tables)
-    for member, what in (("oracles", "the oracle"), ("drafter_bytes", "the bytes"), ("promises", "a promise")):
+    for member, what in (("oracles", "the oracle"), ("promises", "a promise")):
         if unknown := [name for name in recording.get(member, {}) if name not in lanes]:
             raise UsageError(f"it has {what} of lane {short(unknown[0])}, which the spec does not have")
     for name, oracle in recording.get("oracles", {}).items():
@@ -87,8 +86,6 @@ def check_extras(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[st
             raise UsageError(f"{which} took {oracle['seconds']!r} seconds, which is not its share of the lane's own")
     if "candidates" in recording:
         check_candidates(recording["candidates"], lanes)
-    for name, taken in recording.get("drafter_bytes", {}).items():
-        fits(taken, {"weights": COUNT, "cache_per_token": COUNT}, f"the bytes of lane {short(name)}")
 
 
 def _check_tables(tables: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[str, Sequence[Step]]) -> None:

@@ -16,7 +16,7 @@ from ..core.errors import CaptureError, words
 from ..core.events import Event, Failed, LaneEvent, Prompt, Step
 from ..core.interfaces import Drafter
 from ..core.race import race
-from ..core.spec import BASELINE, SPECULATIVE, LaneSpec, RaceSpec
+from ..core.spec import BASELINE, LaneSpec, RaceSpec
 from ..exactness.probe import explain
 from ..hardware import environment
 from ..hardware.core_time import core_time, waited_share
@@ -142,11 +142,6 @@ class TorchRace:
                 "note": "; ".join([plan_.note, *self.order.limits]),
             },
             "roofline": self.ready.roofline,
-            "drafter_bytes": {
-                name: {"weights": lane.drafter.memory.weight_bytes, "cache_per_token": lane.drafter.memory.token_bytes}
-                for name, lane in self.lanes.items()
-                if lane.spec.role == SPECULATIVE
-            },
             "synthetic": [name for name, lane in self.lanes.items() if lane.drafter.synthetic],
             "spec": self.spec.to_json(),
             "prompt": {**asdict(self.prompt), "token_ids": list(self.prompt.token_ids)},

@@ -71,7 +71,7 @@ def test_verify_gets_the_same_tokens_and_bits(saved, capsys):
 def test_verify_finds_a_forged_token(saved, capsys, tmp_path):
     """A recording whose tokens this model never wrote: status 1, and lane and position are named."""
     recording = recordings.read(saved).fields
-    del recording["spec"]["lanes"][1:], recording["synthetic"][:], recording["candidates"], recording["drafter_bytes"]
+    del recording["spec"]["lanes"][1:], recording["synthetic"][:], recording["candidates"]
     recording.update(verdicts={}, events=[e for e in recording["events"] if e["lane"] == "plain"])
     recording["spec"]["lanes"][0]["width"] = recording["widths"]["plain_width"]
     step = next(e for e in recording["events"] if e["type"] == "step" and e["position"] == 3)

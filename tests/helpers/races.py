@@ -104,12 +104,12 @@ def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
 OF_EVENTS = ("num_drafted", "wall_s", "copied")
 OF_TABLES = ("tables", "table_parents", "table_chances", "table_pieces")
 # Fields that an event, and a recording of schema 2, may have.
-BESIDE = (*OF_TABLES, "costs", "oracles", "candidates", "promises", "drafter_bytes")
+BESIDE = (*OF_TABLES, "costs", "oracles", "candidates", "promises")
 
 
 def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """The same race as servers tell it, and as one keeps it that was taken apart: of some steps only the number of
-    drafts or no width, wall times, copies; tables, costs, oracles, candidates, promises, drafters' bytes."""
+    drafts or no width, wall times, copies; tables, costs, oracles, candidates, promises."""
     out = copy.deepcopy(recorded)
     out["widths"]["width"] = None
     token_ids: dict[str, list[int]] = {lane["name"]: [] for lane in out["spec"]["lanes"]}
@@ -134,7 +134,6 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
     out["oracles"] = {lane: {"seconds": 0.8 * clock_s, "share": 0.8} for lane, clock_s in clocks.items()}
     out["candidates"] = candidates_of(out, rng)
     out["promises"] = {lane: f"{lane} says: speculative decoding" for lane in token_ids if rng.random() < 0.5}
-    out["drafter_bytes"] = {lane: dict.fromkeys(("weights", "cache_per_token"), rng.randrange(9)) for lane in token_ids}
     return out | judged(out, spec_of(out), events_of(out))
 
 

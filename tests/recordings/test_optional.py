@@ -1,5 +1,5 @@
 """What a recording may have and need not: drafts of which only the number is known, no width, wall times, candidates,
-tables, promises and what drafters take."""
+tables, promises."""
 
 from __future__ import annotations
 
@@ -97,11 +97,6 @@ def copied(*places: Any) -> Callable[[dict[str, Any]], object]:
     return apply
 
 
-def taken(lane: str, **num_bytes: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda r: r.update(drafter_bytes={lane: num_bytes})
-
-
-BYTES = {"weights": 2**40, "cache_per_token": 0}
 COSTS = {"verify_s": [0.5] * 64, "draft_s": {"eagle3": [*range(64)], "copies": [0] * 64}}
 ORACLES = {"speculative": {"seconds": 0, "share": 0.0}, "plain": {"seconds": 0, "share": 0}}
 
@@ -173,9 +168,6 @@ WRONG = {
     "copied from place 9 of the text, which has other tokens": copied(2, 9),
     "promises must be an object of strings": lambda r: r.update(promises={"plain": 1}),
     "a promise of lane 'nobody', which the spec does not have": lambda r: r.update(promises={"nobody": "x"}),
-    "the bytes of lane 'nobody', which the spec does not have": taken("nobody", weights=0, cache_per_token=0),
-    "the bytes of lane 'plain' lack": taken("plain", weights=0),
-    "the bytes of lane 'plain'.weights must be a non-negative": taken("plain", weights=-1, cache_per_token=0),
     "width must be an integer from 1 to 64, not 0": lambda r: r["widths"].update(width=0),
 }
 
@@ -185,7 +177,7 @@ def test_what_contradicts_the_race_is_refused(words):
     """A table of another race, or scores of a token that nobody wrote, would be shown beside this one."""
     recording = races.fixed_race()
     good = {"tables": {"eagle3": DRAFTS, "copies": [[]] * 5}, "costs": COSTS, "oracles": ORACLES}
-    recording.update(copy.deepcopy({**good, "promises": {"plain": ""}, "drafter_bytes": {"speculative": BYTES}}))
+    recording.update(copy.deepcopy({**good, "promises": {"plain": ""}}))
     recording["spec"]["params"]["temperature"] = 0.5
     recording["candidates"] = races.candidates_of(recording, random.Random(0))
     assert recordings.checked(json.dumps(recording).encode()) == recording
