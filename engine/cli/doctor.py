@@ -3,20 +3,19 @@ Arguments are checked before anything heavy is imported."""
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 
-from ..core.errors import PhotofinishError, UsageError
+from ..core.errors import PhotofinishError
 from ..core.spec import BASELINE, PLAIN, SamplingParams
 from ..doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from ..doctor.findings import Finding, about_servers, first, is_broken, is_faulty, report
 from ..drafters import check as check_drafter
 from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
-from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
+from ..remote.endpoint import PREFIX, Endpoint
 from ..remote.request import Question
 from ..studies.prompts.prompts import FilePrompt, choose
 from .arguments import Command, integer, setting, switch, words
@@ -63,12 +62,8 @@ def _doctor(options: Namespace) -> int:
 
 def _endpoints(options: Namespace) -> list[Endpoint]:
     """The servers of --lane, the plain one first; [] without --lane. Raises UsageError."""
-    lanes = servers_of(options.lane, options, ("model", "chat", "thorough"))
-    if len(lanes) > MAX_LANES or len({name for name, _ in lanes}) < len(lanes):
-        names = ", ".join(name for name, _ in lanes)
-        raise UsageError(f"doctor takes 1 or {MAX_LANES} lanes with different names, not {names}")
-    lanes.sort(key=lambda lane: lane[0] not in (PLAIN, BASELINE))
-    return endpoints_of(lanes, options.model, os.environ)
+    endpoints = servers_of(options.lane, options, ("model", "chat", "thorough"), MAX_LANES)
+    return sorted(endpoints, key=lambda endpoint: endpoint.lane not in (PLAIN, BASELINE))
 
 
 def _of_servers(

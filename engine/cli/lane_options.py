@@ -9,7 +9,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..core.errors import UsageError
-from ..core.spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, PLAIN, SPECULATIVE, LaneSpec, SamplingParams, lanes_of
+from ..core.spec import (
+    AUTO,
+    BASELINE,
+    MAX_AUTO_K,
+    MAX_K,
+    MAX_LANES,
+    PLAIN,
+    SPECULATIVE,
+    LaneSpec,
+    SamplingParams,
+    lanes_of,
+)
 from ..drafters import check as check_drafter
 from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
 from ..remote.request import Question
@@ -35,14 +46,15 @@ def authority(file: str) -> str:
 
 
 CACERT = setting("--cacert FILE", authority, "servers: the certificate (PEM) of the authority of theirs (https)")
+MODEL = setting(
+    "--model NAME",
+    words,
+    "servers: the model as they call it; LANE=NAME where lanes have different ones",
+    [],
+    action="append",
+)
 SERVERS = (
-    setting(
-        "--model NAME",
-        words,
-        "servers: the model as they call it; LANE=NAME where lanes have different ones",
-        [],
-        action="append",
-    ),
+    MODEL,
     CACERT,
     switch("--same-device", "servers: they share a device, so lanes run one after the other"),
     setting(
@@ -68,7 +80,7 @@ def given_lane(text: str) -> tuple[str, str, int | str]:
     drafter, _, k = drafting.rpartition("@") if "@" in drafting else (drafting, "", AUTO)
     if not (name and drafter):
         given = "" if PREFIX in text else f", not {shown(text)}"
-        raise ArgumentTypeError(f"must be NAME=DRAFTER or NAME=DRAFTER@K{given}")
+        raise ArgumentTypeError(f"must be NAME=DRAFTER, NAME=DRAFTER@K or NAME={PREFIX}URL{given}")
     if _named(name) in (PLAIN, BASELINE):
         raise ArgumentTypeError(f"NAME must not be {PLAIN} or {BASELINE}: both lanes run in every race")
     try:
@@ -115,21 +127,31 @@ def lanes_from(options: Namespace) -> tuple[LaneSpec, ...]:
 def servers_from(options: Namespace) -> list[Endpoint]:
     """The servers that --lane of a race names; [] if its lanes are on this machine. Raises UsageError."""
     lanes = options.lane if any(spec.startswith(PREFIX) for _, spec, _ in options.lane) else []
-    return endpoints_of(servers_of(lanes, options, ("model", "same_device", "timeout")), options.model, os.environ)
+    return servers_of(lanes, options, ("model", "same_device", "timeout"))
 
 
 def servers_of(
-    lanes: Sequence[tuple[str, str, int | str]], options: Namespace, of_servers: Sequence[str]
-) -> list[tuple[str, str]]:
-    """The name and openai:URL of each lane, all of them on servers. of_servers: options that mean nothing without any.
-    Raises UsageError for an option of the other kind, and for a lane on this machine."""
+    lanes: Sequence[tuple[str, str, int | str]],
+    options: Namespace,
+    of_servers: Sequence[str] = (),
+    most: int = MAX_LANES,
+    with_plain: bool = False,
+) -> list[Endpoint]:
+    """The servers that these lanes name. of_servers: options that mean nothing without any. most: how many there may
+    be. with_plain: whether one of them must have a plain lane's name. Raises UsageError for an option of the other
+    kind, for a lane on this machine and for other lanes."""
     if not lanes and (given := [name for name in of_servers if getattr(options, name)]):
         raise UsageError(f"{_flag(given[0])} is for servers: --lane NAME={PREFIX}URL")
     if not all(spec.startswith(PREFIX) for _, spec, _ in lanes):
         raise UsageError(f"every --lane must be NAME={PREFIX}http://HOST:PORT/v1: servers do not mix with lanes here")
     if lanes and (given := [name for name, usual in LOCAL.items() if getattr(options, name, usual) != usual]):
         raise UsageError(f"{_flag(given[0])} is for a model on this machine: give it without a server's --lane")
-    return [(name, spec) for name, spec, _ in lanes]
+    names = {name: spec for name, spec, _ in lanes}
+    if len(names) < len(lanes) or len(lanes) > most or (lanes and with_plain and not {PLAIN, BASELINE} & names.keys()):
+        plain = f", one of them {PLAIN} or {BASELINE}" * with_plain
+        named = ", ".join(name for name, _, _ in lanes)
+        raise UsageError(f"there must be at most {most} lanes with different names{plain}, not {named}")
+    return endpoints_of(list(names.items()), options.model or (), os.environ)
 
 
 def _flag(name: str) -> str:

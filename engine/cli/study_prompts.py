@@ -4,7 +4,6 @@ checked before anything heavy is imported."""
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from ..drafters import check as check_drafter
 from ..drafters import serves_every_k
 from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
-from ..remote.endpoint import Endpoint, endpoints_of
+from ..remote.endpoint import Endpoint
 from ..remote.look import kinds_of
 from ..studies.load.data import name_of
 from ..studies.prompts.pays import DO_NOT_SHIP, SHIP
@@ -25,9 +24,9 @@ from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest
 from ..studies.prompts.race_prompts import Study
 from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
 from ..studies.prompts.study_file import StudyFile, dated, finished, result
-from .arguments import Command, integer, list_of, not_empty, setting, switch, words
+from .arguments import Command, integer, list_of, not_empty, setting, switch
 from .commands import read_prompts_file
-from .lane_options import CACERT, given_lane, servers_of
+from .lane_options import CACERT, MODEL, given_lane, servers_of
 from .options import JSON, LENGTH, MACHINE, SEED, TARGET, TEMPERATURE, TOP_P, set_threads
 from .output import console, first_of, print_json, progress_line
 from .run import load_ready
@@ -38,19 +37,10 @@ WITH_ITS_HEAD = (NGRAM, "hybrid:ngram+eagle3")
 RACED_WITH = ("temperature", "top_p", "seed", "max_new_tokens", "dtype", "device")  # options that a saved file is for
 
 
-def _endpoints(options: Namespace) -> list[Endpoint]:
-    """The servers of --lane; [] without it. Raises UsageError."""
-    lanes = servers_of(options.lane, options, ("model", "chat", "same_device"))
-    names = {name for name, _ in lanes}
-    if len(names) < len(lanes) or (names and not {PLAIN, BASELINE} & names):
-        given = " and ".join(name for name, _ in lanes)
-        raise UsageError(f"lanes must have different names, one of them {PLAIN} or {BASELINE}, not {given}")
-    return endpoints_of(lanes, [options.model] if options.model else [], os.environ)
-
-
 def _study(options: Namespace) -> int:
-    endpoints = _endpoints(options)
-    target = options.model if endpoints else options.target or DEFAULT_TARGET
+    endpoints = servers_of(options.lane, options, ("model", "chat", "same_device"), with_plain=True)
+    models = ", ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
+    target = models or options.target or DEFAULT_TARGET
     seed, length = options.seed, options.max_new_tokens
     params = SamplingParams(options.temperature, top_p=options.top_p, seed=seed, max_new_tokens=length)
     if endpoints:
@@ -114,7 +104,7 @@ def _ready(
     """The study, ready to race, and the digest or the name of what it races."""
     if endpoints:
         kinds = asyncio.run(kinds_of(endpoints))
-        return ServersStudy(endpoints, prompts, params, options.same_device, options.chat, kinds), options.model
+        return ServersStudy(endpoints, prompts, params, options.same_device, options.chat, kinds), endpoints[0].model
     model, generate = (options.target, options.dtype, options.device), None
     if options.generate:
         from ..studies.prompts.generate import Generate
@@ -148,7 +138,7 @@ STUDY = Command(
             [],
             action="append",
         ),
-        setting("--model NAME", words, "servers: the model, as they call it"),
+        MODEL,
         CACERT,
         switch("--chat", "servers: send each prompt as a user's message, to the chat endpoint"),
         switch("--same-device", "servers: they share a device, so lanes run one after the other"),

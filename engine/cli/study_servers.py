@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Sequence
 
-from ..core.errors import RaceError, UsageError
+from ..core.errors import RaceError
 from ..core.spec import SamplingParams
 from ..progress import Progress
-from ..remote.endpoint import PREFIX, Endpoint, endpoint_of
 from ..remote.look import kinds_of
 from ..studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data
 from ..studies.load.level_metrics import report
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
 from ..studies.load.users import Outcome
-from .arguments import Command, integer, list_of, not_empty, number, setting, shown, switch, words
+from .arguments import Command, integer, list_of, not_empty, number, setting, shown, switch
 from .commands import read_prompts_file
-from .lane_options import CACERT
+from .lane_options import CACERT, MODEL, given_lane, servers_of
 from .options import JSON, LENGTH, SEED, TEMPERATURE
 from .output import console, print_json, progress_line
 
@@ -32,19 +29,9 @@ def _concurrency(text: str) -> list[int]:
     raise ArgumentTypeError(f"must be in ascending order, each number once, not {shown(text)}")
 
 
-def _endpoints(given: Sequence[str], model: str) -> list[Endpoint]:
-    pairs = [lane.partition("=") for lane in given]
-    names = [name for name, _, _ in pairs]
-    if not all(name and spec.startswith(PREFIX) for name, _, spec in pairs):
-        raise UsageError(f"--lane must be NAME={PREFIX}http://HOST:PORT/v1")
-    if len(set(names)) < len(names) or len(names) > MAX_LANES:
-        raise UsageError(f"a study has 1 or {MAX_LANES} lanes, each with a name of its own, not {', '.join(names)}")
-    return [endpoint_of(name, spec, model, os.environ) for name, _, spec in pairs]
-
-
 def _plan(options: Namespace) -> Plan:
     """The study that the options define, with all its prompts. Raises UsageError before any request."""
-    endpoints, num = _endpoints(options.lane, options.model), len(options.concurrency) * options.requests
+    endpoints, num = servers_of(options.lane, options, most=MAX_LANES), len(options.concurrency) * options.requests
     SamplingParams(seed=options.seed + num)  # the last seed must be valid too
     questions, num_tokens = read_data(options.data, options.chat, num + WARM_UP, options.seed, read_prompts_file)
     params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=num_tokens or options.max_new_tokens)
@@ -99,12 +86,12 @@ STUDY = Command(
     (
         setting(
             "--lane NAME=openai:URL",
-            words,
+            given_lane,
             "a server; give it again for a second one, which is compared with the first",
             action="append",
             required=True,
         ),
-        setting("--model NAME", words, "the model, as the servers call it", required=True),
+        MODEL,
         CACERT,
         setting(
             "--concurrency C[,C]",

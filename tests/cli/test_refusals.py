@@ -78,7 +78,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ("--lane a=openai:http://h/v1 --model m --drafter ngram", "--drafter is for a model on this machine"),
         ("--lane a=openai:http://h/v1 --model m --files-only", "--files-only is for a model on this machine"),
         ("--lane a=ngram --model m", "every --lane must be NAME=openai:http://HOST:PORT/v1"),
-        ([f"--lane={i}=openai:http://h/v1" for i in "abc"], "1 or 2 lanes with different names, not a, b, c"),
+        ([f"--lane={i}=openai:http://h/v1" for i in "abc"], "at most 2 lanes with different names, not a, b, c"),
         ("--lane a=openai:h/v1 --model m", "lane 'a' needs openai:http://HOST:PORT/v1"),
     ],
     "study-prompts": [
