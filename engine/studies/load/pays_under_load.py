@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
 from typing import Any
 
 from ...analysis.verdict_words import LITTLE, THRESHOLD, capital
@@ -15,7 +14,6 @@ NOISE, WAIT_NOISE = 1.03, 1.1  # smaller ratios, of a level's rates and of its 9
 DEVIATIONS = 1.96  # standard errors from the middle to the ends of a 95 % interval
 PLAINS = (PLAIN, BASELINE)
 ROUGH = 3  # with fewer requests of each user, a level's rate is mostly that of its beginning and end
-CROSS = "They would cross at about {} users (interpolated)."
 MOST_NAMED = 5  # prompts whose texts differ that are named
 NEITHER = {0: "no clear difference", None: "no answer"}
 SAME_WORK = 1.02  # of tokens in all, where answers should all have one length and did not
@@ -36,8 +34,8 @@ Pairs = Mapping[int, tuple[Level, Level]]
 
 def says(levels: Sequence[Level], lanes: Sequence[str]) -> list[str]:
     """The second lane against the first one: at which of the measured numbers of users it gives more output tokens per
-    second, and how many answers differ; where they would cross; a line for each number of users; the wait for the first
-    text where it ranks the lanes differently, and whether the texts are the same. A lane alone: its rates."""
+    second, and how many answers differ; a line for each number of users; the wait for the first text where it ranks the
+    lanes differently, and whether the texts are the same. A lane alone: its rates."""
     if len(lanes) == 1:
         rates = {level["concurrency"]: f"{rate:.1f}" for level in levels if (rate := level["output_tokens_per_s"])}
         alone = {level["concurrency"]: (level,) for level in levels}
@@ -67,12 +65,8 @@ def differ(levels: Sequence[Level], temperature: float | None) -> tuple[str, str
 
 def recommends(levels: Sequence[Level], lanes: Sequence[str]) -> str:
     """What to do with each number of users, if the texts are right: `speculation on with 1 user, little gain (below
-    1.3x) with 4, off with 16 (level at about 6, interpolated)`. "" without two lanes."""
-    if len(lanes) != 2:
-        return ""
-    rank_at = ranks(levels, lanes[0], lanes[1])
-    at = _crossing(speedups(levels, *lanes), rank_at)
-    return _words(lanes[0], lanes[1], rank_at) + (f" (level at about {at}, interpolated)" if at else "")
+    1.3x) with 4, off with 16`. "" without two lanes."""
+    return _words(lanes[0], lanes[1], ranks(levels, *lanes)) if len(lanes) == 2 else ""
 
 
 def speedups(levels: Sequence[Level], first: str, second: str) -> dict[int, float]:
@@ -107,8 +101,6 @@ def _against(first: str, second: str, pairs: Pairs) -> Iterator[str]:
     to_prompts = f", to {prompts} prompt{'s' * (prompts != 1)}" if prompts else ""
     differ = f"; {num_other} of {num} answers differ{to_prompts}" if num_other else ""
     yield f"{head}: {ratios} output tokens a second{differ}."
-    if (at := _crossing(gains, rank_at)) is not None:
-        yield CROSS.format(at)
     yield from _lines(pairs)
     sooner = {num: _rank(1 / gain, WAIT_NOISE) for num, gain in _gains(pairs, "ttft_p95_s").items()}
     if waits := {
@@ -151,19 +143,6 @@ def _words(first: str, second: str, rank_at: Mapping[int, int | None], some_diff
         return said
     head, phrase, tail = said.partition("speculation ")  # say it once
     return head + phrase + tail.replace("speculation ", "")
-
-
-def _crossing(gains: Mapping[int, float], rank_at: Mapping[int, int | None]) -> int | None:
-    """The number of users between two neighbouring levels at which the lanes would be equally fast, on a straight line
-    in logarithms; None unless the second goes from ahead to behind exactly once, with a number to name in between."""
-    signs = {num: _sign(rank) for num, rank in rank_at.items()}
-    turns = [(a, b) for a, b in pairwise(signs) if (signs[a], signs[b]) == (1, -1)]
-    if not turns or [sign for sign, _ in groupby(filter(None, signs.values()))] != [1, -1]:
-        return None
-    [(low, high)] = turns
-    share = math.log(gains[low]) / math.log(gains[low] / gains[high])
-    at = round(low * (high / low) ** share)
-    return at if low < at < high else None
 
 
 def same_work(first: Level, second: Level) -> bool:

@@ -8,7 +8,6 @@ import random
 import re
 from collections import Counter
 from dataclasses import replace
-from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ from engine.studies.load.level_metrics import (
     rate_error,
     report,
 )
-from engine.studies.load.pays_under_load import LITTLE_GAIN, ranks, recommends, rough, says
+from engine.studies.load.pays_under_load import LITTLE_GAIN, ranks, rough, says
 from engine.studies.load.study import Plan
 from engine.studies.prompts.prompts import FilePrompt
 from tests.helpers import ROOT
@@ -203,10 +202,8 @@ def test_the_verdict_recommends_what_was_measured(rates, words) -> None:
     """An engineer would switch on what loses under load, or read of a number of users that nobody measured."""
     rows = two_lanes((1, 4, 16), ((100, 200, 300), rates), ((1, 1, 1), (2, 1, 0.5)))
     found, *others = says(rows, ["plain", "speculative"])
-    crosses = "They would cross at about 6 users (interpolated)."
-    assert found == words and others[: rates[0] == 199] == [crosses][: rates[0] == 199] and crosses not in others[1:]
-    first = others[rates[0] == 199]
-    assert first.startswith(
+    assert found == words
+    assert others[0].startswith(
         f"With 1 user (speculative against plain): {rates[0] / 100:.2f}x, {rates[0]:.1f} against 100.0"
     )
     named = says([{**row, "lane": row["lane"][0]} for row in rows], ["p", "s"])
@@ -217,7 +214,7 @@ def test_the_verdict_recommends_what_was_measured(rates, words) -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_the_recommendation_never_contradicts_a_level(seed: int) -> None:
-    """One sentence is what gets forwarded: a loss in it as a gain, or a crossing where nothing crosses."""
+    """One sentence is what gets forwarded: a loss in it as a gain."""
     rng = random.Random(seed)
     users = sorted(rng.sample(range(1, 200), rng.randint(1, 8)))
     gains = {num: rng.choice([None, 1, rng.uniform(0.5, 2), rng.uniform(0.95, 1.05)]) for num in users}
@@ -226,10 +223,6 @@ def test_the_recommendation_never_contradicts_a_level(seed: int) -> None:
     found = ranks(rows, "plain", "speculative")
     wanted = {num: gain and (gain > 1.03) - (gain < 1 / 1.03) for num, gain in gains.items()}
     assert found == {num: 2 if round(gains[num] or 0, 2) >= THRESHOLD else sign for num, sign in wanted.items()}
-    if crosses := re.search(r"level at about (\d+)", recommends(rows, ["plain", "speculative"])):
-        [(low, high)] = [(a, b) for a, b in pairwise(users) if (wanted[a], wanted[b]) == (1, -1)]
-        assert low < int(crosses[1]) < high
-        assert [sign for sign, _ in groupby(filter(None, wanted.values()))] == [1, -1]
 
 
 def test_texts_that_differ_are_in_the_headline_with_their_prompts_and_what_may_cause_it() -> None:
