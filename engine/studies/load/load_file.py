@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
 from typing import Any
 
 from ...core.errors import UsageError, short
 from ...core.values import items, members, number
-from ...strict_json import COUNT, NAME, NUMBER, OBJECT, TEXT, AtMost, IfThere, Maybe, fits, parse
+from ...strict_json import COUNT, NAME, NUMBER, TEXT, AtMost, IfThere, Maybe, fits, parse
 from ..prompts.study_file import MAX_BYTES
 from .level_metrics import FORMAT, HIGHER
-from .study import MAX_OTHER, Key, Row
+from .study import MAX_OTHER, Row
 
 # Limits of an opened result: the number of lanes, the users of a level, and the size of a metric.
 MAX_LANES, MAX_USERS, MOST = 2, 1000, 1e12
@@ -37,31 +36,19 @@ def open_load(text: str) -> tuple[list[Row], list[str], dict[str, Any]]:
     """What `level_metrics.report` takes, of the study in a result. Raises UsageError."""
     whole = parse(text.encode("utf-8", "surrogatepass"), MAX_BYTES)
     fields = {**dict.fromkeys(SAID, TEXT), "temperature": IfThere(Maybe(NUMBER))}
-    fits(whole, {"lanes": AtMost(MAX_LANES, NAME), "levels": [OBJECT], "said": fields})
+    fits(whole, {"lanes": AtMost(MAX_LANES, NAME), "levels": [ROW], "said": fields})
     if whole.get("format") != FORMAT:
         raise UsageError(f"its format is {short(whole.get('format'))}, not {FORMAT!r}")
-    lanes = whole["lanes"]
-    keys = {(lane, num) for lane in lanes for num in range(1, MAX_USERS + 1)}
-    rows = [checked_row(level, keys) for level in whole["levels"]]
-    if not rows or len({_key(row) for row in rows}) < len(rows) or len(set(lanes)) < len(lanes):
-        raise UsageError("it must have a level, and each lane and level once")
+    rows, lanes = whole["levels"], whole["lanes"]
+    keys = {(row["lane"], row["concurrency"]) for row in rows}
+    is_known = all(lane in lanes and 1 <= num <= MAX_USERS for lane, num in keys)
+    if not rows or not is_known or len(keys) < len(rows) or len(set(lanes)) < len(lanes):
+        raise UsageError(f"it must have a level, and each lane and level once, of 1 to {MAX_USERS} users in its lanes")
     for row in rows:
+        same, compared = row.get("num_same_text"), row.get("num_compared")
+        if (same is None) != (compared is None) or (same or 0) > (compared or 0):
+            raise UsageError(f"num_same_text must be at most num_compared, {short(compared)}, not {short(same)}")
         for name in HIGHER:
             if row[name] and not 1 / MOST <= row[name] <= MOST:
                 raise UsageError(f"{name} must be 0 or from {1 / MOST:g} to {MOST:g}, not {short(row[name])}")
     return rows, lanes, {name: whole["said"].get(name) for name in fields}
-
-
-def checked_row(row: Any, keys: Container[Key]) -> Row:
-    """A row as from `study.row_of`, of one of these levels. Raises UsageError."""
-    fits(row, ROW)
-    if _key(row) not in keys:
-        raise UsageError(f"this study has no level of {row['concurrency']} users in a lane {short(row['lane'])}")
-    same, compared = row.get("num_same_text"), row.get("num_compared")
-    if (same is None) != (compared is None) or (same or 0) > (compared or 0):
-        raise UsageError(f"num_same_text must be at most num_compared, {short(compared)}, not {short(same)}")
-    return row
-
-
-def _key(row: Mapping[str, Any]) -> Key:
-    return row["lane"], row["concurrency"]
