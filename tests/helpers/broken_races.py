@@ -52,7 +52,7 @@ def call_two_texts_one(recorded: dict[str, Any]) -> None:
     next(e for e in recorded["events"] if e["type"] == "step" and e["lane"] == "speculative")["pieces"][0] += "!"
 
 
-# One for each check whose words no table of tests/recordings or tests/engine/test_events.py has.
+# Changes that no table of tests/recordings or tests/engine/test_events.py makes.
 CHANGES: list[Callable[[dict[str, Any]], object]] = [
     call_two_texts_one,
     change("model", []), change("model/name", "n" * 10_001), change("spec/lanes/2/k", -1), change("spec/audit", 1),

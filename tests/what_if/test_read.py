@@ -37,25 +37,6 @@ def test_what_was_written_is_what_is_read(race):
     assert found.offered() == {name: list(range(1, MOST + 1)) for name in race["tables"]}
 
 
-@given(TREES, st.integers(1, MOST))
-def test_trees_of_a_recording_are_walked(race, size):
-    """A branch that the text did not take would be kept, or the one that it took be dropped."""
-    found = read(race)
-    ids, drafts, rows = found.text.token_ids, race["tables"]["ngram@tree"], race["table_parents"]["ngram@tree"]
-    done = found.steps("ngram", f"tree:{size}")
-    assert [step.token_ids for step in done] == [step.token_ids for step in found.steps("ngram@tree", size)]
-    for step in done:
-        draft = drafts[step.position][: min(size, found.text.limit - step.position - 1)]
-        parents = rows[step.position][: len(draft)] or [*range(len(draft))]
-        path: list[int] = []
-        while at := [i for i, row in enumerate(parents) if row == (path[-1] + 1 if path else 0)]:
-            true = ids[step.position + len(path) : step.position + len(path) + 1]
-            if not (at := [i for i in at if (draft[i],) == true]):
-                break
-            path += at
-        assert [*step.drafted] == draft and [*step.kept] == path and step.num_accepted == len(path)
-
-
 @given(
     servers_races(), st.sampled_from(["ngram", "x", "ngram@3", "ngram@auto", "x@tree", "x@07", "@", "@1", "x@99999"])
 )
@@ -121,17 +102,6 @@ def test_a_lane_of_trees_drafts_the_first_of_its_table(parents, tokens, words):
             read(race)
     else:
         assert read(race).steps("ngram", "tree:3")[0].kept == (0, 1)
-
-
-@given(RACES, st.integers(1, 40))
-def test_a_short_table_is_refused(race, missing):
-    """A step would look for a draft that is not there."""
-    drafts = race["tables"]["ngram"]
-    num = len(drafts)
-    del drafts[max(0, num - missing) :]
-    words = f"the table of 'ngram' has {len(drafts)} drafts, but the baseline committed {num} tokens"
-    with pytest.raises(UsageError, match=words):
-        read(race)
 
 
 def test_a_lane_that_parted_contradicts_nothing_after_that():
