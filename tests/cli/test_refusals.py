@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from engine import drafters
 from engine.cli.main import COMMANDS
 from engine.studies.prompts.prompts import digest, read_prompts
 from tests.helpers import ROOT
@@ -19,9 +18,8 @@ from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import text_of
 
 HYBRID = f"hybrid:ngram+{text_of('eagle3')}"
-PROMPTS = '{"prompt": "a"}\n'
+PROMPTS, SERVER = '{"prompt": "a"}\n', "openai:http://secret/v1"
 K, FRACTION = "must be auto, tree:N or an integer from 0 to 63, not ", "must be a number above 0 and at most 1, not "
-DRAFTERS = ", ".join(sorted(drafters.DRAFTERS))
 
 REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
     "": [("nonsense", f"unknown command 'nonsense'; choose one of: {', '.join(sorted(COMMANDS))}")],
@@ -68,18 +66,28 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         (f"--lane {'n' * 41}=ngram", "at most 40 characters"),
         (["--lane", "a\x1b[2J=ngram"], "all visible"),
         ("--lane a=ngram --lane a=none", "lanes with different names, not 4: plain, baseline, a, a"),
-        ("--lane a=openai:localhost:8000/v1@7 --model m", "lane 'a' needs openai:http://HOST:PORT/v1"),
+        ("--lane a=openai:secret:8000/v1@7 --model m", "lane 'a' needs openai:http://HOST:PORT/v1"),
+        (f"--lane a={SERVER[:-3]}:x/v1 --model m", "needs openai:http://HOST:PORT/v1"),
+        ("--lane a=openai:ftp://secret/v1 --model m", "needs openai:http://HOST:PORT/v1"),
+        (f"--lane ={SERVER} --model m", "must be NAME=DRAFTER"),
+        (f"--lane a={SERVER}?key=1 --model m", "without ? and #"),
+        (f"--lane baseline={SERVER} --lane b=ngram --model m", "servers do not mix with lanes here"),
+        (f"--lane a={SERVER} --k 3 --model m", "--k is for a model on this machine"),
+        (f"--lane a={SERVER} --tables --model m", "--tables is for a model on this machine"),
+        (f"--lane a={SERVER} --lane a={SERVER} --model m", "different names"),
+        ("--model x", "--model is for servers"),
+        ("--lane b=ngram --same-device", "--same-device is for servers"),
         *((f"{more} --lane a=ngram", "give it without --drafter and --k") for more in ("--drafter ngram", "--k 7")),
         ([f"--lane={i}=ngram" for i in range(15)], "a race needs from 1 to 16 lanes with different names, not 17"),
     ],
     "doctor": [
         ("--model m", "--model is for servers: --lane NAME=openai:URL"),
-        ("--lane a=openai:http://h/v1", "lane 'a' is a server: give --model NAME"),
-        ("--lane a=openai:http://h/v1 --model m --drafter ngram", "--drafter is for a model on this machine"),
-        ("--lane a=openai:http://h/v1 --model m --files-only", "--files-only is for a model on this machine"),
+        (f"--lane a={SERVER}", "lane 'a' is a server: give --model NAME"),
+        (f"--lane a={SERVER} --model m --drafter ngram", "--drafter is for a model on this machine"),
+        (f"--lane a={SERVER} --model m --files-only", "--files-only is for a model on this machine"),
         ("--lane a=ngram --model m", "every --lane must be NAME=openai:http://HOST:PORT/v1"),
-        ([f"--lane={i}=openai:http://h/v1" for i in "abc"], "at most 2 lanes with different names, not a, b, c"),
-        ("--lane a=openai:h/v1 --model m", "lane 'a' needs openai:http://HOST:PORT/v1"),
+        ([f"--lane={i}={SERVER}" for i in "abc"], "at most 2 lanes with different names, not a, b, c"),
+        ("--lane a=openai:secret/v1 --model m", "lane 'a' needs openai:http://HOST:PORT/v1"),
     ],
     "study-prompts": [
         ("", "the following arguments are required: --prompts"),
@@ -99,15 +107,12 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
             "--generate needs a dtype that transformers' generate has",
         ),
         ("--prompts FILE --generate --save STUDY --drafter ngram", "its generate is None, not True"),
-        ("--prompts FILE --generate --lane plain=openai:http://h/v1 --model m", "--generate is for a model on this"),
+        (f"--prompts FILE --generate --lane plain={SERVER} --model m", "--generate is for a model on this"),
         ("--prompts FILE --chat", "--chat is for servers"),
-        ("--prompts FILE --lane plain=openai:http://h/v1 --model m --dtype float32", "--dtype is for a model on this"),
-        (
-            "--prompts FILE --lane a=openai:http://h/v1 --model m",
-            "different names, one of them plain or baseline, not a",
-        ),
-        ("--prompts FILE --lane plain=openai:http://h/v1", "lane 'plain' is a server: give --model NAME"),
-        ("--prompts FILE --lane plain=openai:http://h/v1 --model m", "no lane of these servers drafts"),
+        (f"--prompts FILE --lane plain={SERVER} --model m --dtype float32", "--dtype is for a model on this"),
+        (f"--prompts FILE --lane a={SERVER} --model m", "different names, one of them plain or baseline, not a"),
+        (f"--prompts FILE --lane plain={SERVER}", "lane 'plain' is a server: give --model NAME"),
+        (f"--prompts FILE --lane plain={SERVER} --model m", "no lane of these servers drafts"),
     ],
     "verify": [
         ("", "the following arguments are required: FILE"),
@@ -174,11 +179,12 @@ def answers(no_torch: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.mark.parametrize("index", range(len(CASES)), ids=[" ".join(arguments)[:60] for arguments, _ in CASES])
 def test_unusable_arguments_give_status_2_and_one_line(index, answers):
-    """A typo would cost seconds of loading; a script would read a traceback or half a result."""
+    """A typo would cost seconds of loading; a script would read a traceback or half a result; a log, a server's URL."""
     assert index < len(answers), "this case, or one before it, imported torch"
     status, out, err = answers[index]
     assert (status, out) == (2, ""), err
     assert err.startswith("error: ") and err.count("\n") == 1 and CASES[index][1] in err, err
+    assert "secret" not in err
 
 
 def test_the_trap_for_torch_works(no_torch, tmp_path: Path):

@@ -148,29 +148,6 @@ def test_keys_come_from_the_environment_and_go_to_their_own_lane():
             endpoints_of(lanes, models, environ)
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["--lane", "a=openai:http://secret:x/v1"], "needs openai:http://HOST:PORT/v1"),
-        (["--lane", "a=openai:ftp://secret/v1"], "needs openai:http://HOST:PORT/v1"),
-        (["--lane", "=openai:http://secret/v1"], "must be NAME=DRAFTER"),
-        (["--lane", "a=openai:http://secret/v1?key=1"], "without ? and #"),
-        (["--lane", "baseline=openai:http://secret/v1", "--lane", "b=ngram"], "servers do not mix with lanes here"),
-        (["--lane", "a=openai:http://secret/v1", "--k", "3"], "--k is for a model on this machine"),
-        (["--lane", "a=openai:http://secret/v1", "--tables"], "--tables is for a model on this machine"),
-        (["--lane", "a=openai:http://secret/v1", "--lane", "a=openai:http://secret/v1"], "different names"),
-        (["--model", "x"], "--model is for servers"),
-        (["--lane", "b=ngram", "--same-device"], "--same-device is for servers"),
-    ],
-)
-def test_what_cannot_be_asked_of_servers_is_refused_without_the_url(arguments, words, capsys):
-    """A race other than the one that was asked for, or the operator's URL in a log of errors."""
-    model = [] if "--model" in arguments or "--same-device" in arguments else ["--model", "m"]
-    assert cli.main(["race", "--prompt", "x", *model, *arguments]) == 2
-    said = capsys.readouterr()
-    assert words in said.err and "secret" not in said.err + said.out
-
-
 def test_the_command_races_servers_and_its_file_can_be_read(tmp_path, capsys, monkeypatch):
     """The command of the README would not work, show where the servers are, or write a file that nothing opens."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-operator")
