@@ -18,10 +18,9 @@ from engine.core.events import steps
 from engine.recordings import recording as recordings
 from engine.what_if import ask
 from engine.what_if.read import what_if_of
-from tests.helpers.trained import DRAFT, PROMPTS, TRAINED, text_of
+from tests.helpers.trained import DRAFT, PROMPTS, TRAINED
 
 ON = ["--prompt", PROMPTS[0], "--target", str(TRAINED), "--dtype", "float32", "--threads", "1"]
-EAGLE3, HYBRID = text_of("eagle3"), f"hybrid:ngram+{text_of('eagle3')}"
 names = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=40).filter(
     lambda name: name.isprintable() and "=" not in name and name not in ("plain", "baseline")
 )

@@ -51,13 +51,6 @@ FAULTS: dict[str, tuple[Language, Language, str, str]] = {
     "another chat template": (QUICK_PLAIN, changed(template="<|user|>"), "chat template", "--chat-template"),
     "chat on one side": (QUICK_PLAIN, changed(refuses=frozenset({"chat"})), "chat template", "--chat-template"),
     "speculation off": (QUICK_PLAIN, replace(QUICK_PLAIN, salt="s"), "speculation", "--speculative-config"),
-    "off, SGLang": (
-        replace(QUICK_PLAIN, owner="sglang"), replace(QUICK_PLAIN, owner="sglang", step_s=0.001),
-        "speculation", "--speculative-algorithm",
-    ),
-    "off, llama.cpp": (
-        replace(QUICK_PLAIN, owner="llamacpp"), replace(QUICK_PLAIN, owner="llamacpp"), "speculation", "--model-draft",
-    ),
     "a head that is never right": (QUICK_PLAIN, changed(keeps=0), "acceptance", "doctor --target"),
     "the same by metrics alone": (QUICK_PLAIN, changed(keeps=0, reports=False), "acceptance", "doctor --target"),
     "temperature ignored": (QUICK_PLAIN, changed("temperature"), "temperature", "temperatures above 0"),
@@ -89,9 +82,6 @@ DOUBTS: dict[str, tuple[Language, Language, str, str]] = {
     "rounding by the batch": (
         replace(QUICK_PLAIN, margin=0.1), changed("batch", margin=0.1), "batches", "VLLM_BATCH_INVARIANT",
     ),
-    "a batch, and no log-probabilities": (
-        replace(QUICK_PLAIN, reports=False), changed("batch", reports=False), "batches", "VLLM_BATCH_INVARIANT",
-    ),
     "a prefix cache on one side": (QUICK_PLAIN, changed(caches=False), "prefix cache", "--enable-prefix-caching"),
 }  # fmt: skip
 
@@ -120,23 +110,15 @@ def until(found: Iterator[Finding], check: str) -> list[Finding]:
     return done
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_named_first(fault: str) -> None:
-    """A server that is broken, and its owner learns only that it is slow or that texts differ."""
-    plain, spec, check, remedy = FAULTS[fault]
+@pytest.mark.parametrize("name", [*FAULTS, *DOUBTS])
+def test_what_is_wrong_is_named_first(name: str) -> None:
+    """A server that is broken, and its owner learns only that it is slow or that texts differ; or what real, healthy
+    servers do as well would be called a fault, or pass in silence."""
+    plain, spec, check, remedy = {**FAULTS, **DOUBTS}[name]
     with speaking(plain, spec) as endpoints:
         found = first(until(check_servers(endpoints, PROMPTS, PARAMS), check))
-    assert found and (found.level, found.check) == ("fault", check), found
+    assert found and (found.level, found.check) == ("fault" if name in FAULTS else "doubt", check), found
     assert remedy in found.change, found
-
-
-@pytest.mark.parametrize("doubt", DOUBTS)
-def test_what_may_be_wrong_is_a_doubt(doubt: str) -> None:
-    """What real, healthy servers do as well would be called a fault, or pass in silence."""
-    plain, spec, check, remedy = DOUBTS[doubt]
-    with speaking(plain, spec) as endpoints:
-        found = first(until(check_servers(endpoints, PROMPTS, PARAMS), check))
-    assert found and (found.level, found.check) == ("doubt", check) and remedy in found.change, found
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,3 @@ def lists_models(*names: str, owner: str = "vllm") -> dict[str, bytes]:
     """For `Loopback.pages`."""
     body = json.dumps({"data": [{"id": name, "owned_by": owner} for name in names]}).encode()
     return {"/v1/models": page(body)}
-
-
-def counts_drafts(text: str) -> dict[str, bytes]:
-    return {"/metrics": page(f"# TYPE\n{text}\n".encode())}

@@ -15,8 +15,6 @@ from engine.text import encode_prompt
 from tests.helpers.races import events_of
 from tests.helpers.trained import PROMPTS, text_of, trained
 
-DIGITS = 2e-4  # logits and noise are kept with four
-
 
 @cache
 def recorded(

@@ -22,7 +22,6 @@ from engine.remote.speculation import speculation_of
 from tests.helpers.loopback import refusal, servers
 from tests.helpers.loopback_models import lists_models, writes
 
-ENGINES = '{{engine="{}",model_name="m"}}'
 SPEC = "spec_decode_num_{}_total"
 
 
