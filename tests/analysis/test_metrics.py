@@ -92,14 +92,6 @@ def test_numbers_of_random_races_agree_with_each_other(recording):
         assert all(math.isfinite(v) for v in asdict(m).values() if isinstance(v, float))
 
 
-@given(recordings(failing=True))
-def test_a_lane_that_failed_still_has_numbers(recording):
-    """A failed lane, even one that never started, gives None where a number does not exist, and never raises."""
-    m = lane_metrics(events_of(recording), "speculative")
-    assert (m.tokens_per_s is None) == (m.num_steps == 0)
-    assert (m.ttft_s is None) == (m.num_steps == 0)
-
-
 @given(recordings())
 def test_speedup_of_a_lane_over_itself_is_one_and_turns_round(recording):
     """The ratio is fair: 1 against itself, and its inverse with the sides exchanged."""
