@@ -15,8 +15,7 @@ from ..doctor.findings import Finding, about_servers, first, is_broken, is_fault
 from ..drafters import check as check_drafter
 from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
-from ..remote.endpoint import PREFIX, Endpoint
-from ..remote.request import Question
+from ..remote.endpoint import PREFIX
 from ..studies.prompts.prompts import FilePrompt, choose
 from .arguments import Command, integer, setting, switch, words
 from .commands import read_prompts_file
@@ -32,7 +31,8 @@ MARKS = {"ok": "ok        ", "doubt": "doubt     ", "fault": "FAULT     ", "unte
 
 
 def _doctor(options: Namespace) -> int:
-    endpoints = _endpoints(options)
+    endpoints = servers_of(options.lane, options, ("model", "chat", "thorough"), MAX_LANES)
+    endpoints.sort(key=lambda endpoint: endpoint.lane not in (PLAIN, BASELINE))  # the plain one first
     drafter = options.drafter or DEFAULT_DRAFTER
     check_drafter(drafter)
     params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=options.max_new_tokens)
@@ -41,10 +41,13 @@ def _doctor(options: Namespace) -> int:
     try:
         with redirect_stdout(sys.stderr), progress_line() as progress:
             if endpoints:
-                stream = _of_servers(endpoints, options, params, prompts, progress)
+                from ..doctor.servers import check_servers
+                from ..studies.prompts.race_servers import question_of
+
+                questions = [question_of(prompt, options.chat) for prompt in prompts]
+                findings = list(check_servers(endpoints, questions, params, progress, options.thorough))
             else:
-                stream = _findings(drafter, options, params, prompts, progress)
-            findings = list(stream)
+                findings = list(_findings(drafter, options, params, prompts, progress))
     except PhotofinishError as error:
         print(f"could not check: {error}", file=sys.stderr)
         return COULD_NOT_CHECK
@@ -58,22 +61,6 @@ def _doctor(options: Namespace) -> int:
             out.print(f"{MARKS[finding.level]}  {finding.check}: {finding.says}", soft_wrap=True)
         out.print(f"\nChange first: {act.change}." if act else "\nNothing to change.", soft_wrap=True)
     return int(is_faulty(findings) or is_broken(findings))
-
-
-def _endpoints(options: Namespace) -> list[Endpoint]:
-    """The servers of --lane, the plain one first; [] without --lane. Raises UsageError."""
-    endpoints = servers_of(options.lane, options, ("model", "chat", "thorough"), MAX_LANES)
-    return sorted(endpoints, key=lambda endpoint: endpoint.lane not in (PLAIN, BASELINE))
-
-
-def _of_servers(
-    endpoints: list[Endpoint], options: Namespace, params: SamplingParams, prompts: list[FilePrompt], progress: Progress
-) -> Iterator[Finding]:
-    from ..doctor.servers import check_servers
-    from ..studies.prompts.race_servers import question_of
-
-    questions: list[Question] = [question_of(prompt, options.chat) for prompt in prompts]
-    yield from check_servers(endpoints, questions, params, progress, options.thorough)
 
 
 def _findings(

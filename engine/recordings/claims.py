@@ -27,14 +27,9 @@ def judged(fields: Mapping[str, Any], spec: RaceSpec, events: Sequence[LaneEvent
     cautions: a list of {"kind", "lane", "sentence", "short"}, the race's own (lane null) first. Kinds: "times", which
         contradict each other; "disturbed"; "loop", of a text that repeats itself, whose ratio is no result; "copies",
         of one that mostly copies the prompt."""
-    return {"verdicts": _verdicts(fields["verdicts"], spec, events), "cautions": cautions_of(fields, spec, events)}
-
-
-def _verdicts(
-    verdicts: Mapping[str, Mapping[str, Any]], spec: RaceSpec, events: Sequence[LaneEvent]
-) -> dict[str, dict[str, Any]]:
-    baselines = [*spec.named(BASELINE), *spec.named(PLAIN)][:1]
-    return {name: _limited(verdict, baselines[0], name, spec, events) for name, verdict in verdicts.items()}
+    baseline = spec.first(BASELINE) or spec.first(PLAIN)
+    verdicts = {lane: _limited(made, baseline, lane, spec, events) for lane, made in fields["verdicts"].items()}
+    return {"verdicts": verdicts, "cautions": cautions_of(fields, spec, events)}
 
 
 def _limited(

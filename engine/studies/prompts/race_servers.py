@@ -103,7 +103,7 @@ def rows_on_servers(
         why = filter(None, (race.lanes[lane].reply.textless for lane in (undrafted[-1], name)))
         sentences = [recording["verdicts"][name]["sentence"], *dict.fromkeys(why)]
         faults[name] = f"line {prompt.line}: lane {name}: {'; '.join(sentences)}"
-    own = [*race.spec.named(PLAIN), ""][0], [*race.spec.named(BASELINE), ""][0]
+    own = race.spec.first(PLAIN), race.spec.first(BASELINE)
     partings = {name: _parting(race, undrafted[-1], name) for name, kind in kinds.items() if kind == "other_text"}
     return tuple(
         Row(
