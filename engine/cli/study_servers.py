@@ -9,7 +9,7 @@ from ..core.errors import RaceError
 from ..core.spec import SamplingParams
 from ..progress import Progress
 from ..remote.look import kinds_of
-from ..studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, read_data
+from ..studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, questions_of, synthetic
 from ..studies.load.level_metrics import report
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
 from ..studies.load.users import Outcome
@@ -33,8 +33,12 @@ def _plan(options: Namespace) -> Plan:
     """The study that the options define, with all its prompts. Raises UsageError before any request."""
     endpoints, num = servers_of(options.lane, options, most=MAX_LANES), len(options.concurrency) * options.requests
     SamplingParams(seed=options.seed + num)  # the last seed must be valid too
-    questions, num_tokens = read_data(options.data, options.chat, num + WARM_UP, options.seed, read_prompts_file)
-    params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=num_tokens or options.max_new_tokens)
+    length = options.max_new_tokens
+    if options.data.startswith(SYNTHETIC):
+        questions, length = synthetic(options.data, options.chat, num + WARM_UP, options.seed)
+    else:
+        questions = questions_of(read_prompts_file(options.data), options.chat)
+    params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=length)
     more = (options.timeout, options.dollars, options.separate, name_of(options.data))
     return Plan(tuple(endpoints), dealt(questions, num), tuple(options.concurrency), options.requests, params, *more)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
@@ -23,16 +23,6 @@ WORDS = (
     "one you were all her she there would their we him been has when who will no more if out so up said what its about "
     "than into them can only other time new some could these two may first then do any like my now over such our man"
 )  # for synthetic prompts: one token each in the vocabularies of today's models
-
-
-def read_data(
-    data: str, chat: bool, num: int, seed: int, read: Callable[[str], Sequence[FilePrompt]]
-) -> tuple[list[Question], int | None]:
-    """The prompts of --data, each once, and the length of their answers, if it is given. num: how many synthetic ones.
-    chat: texts become a user's message. read: gives the prompts of a file. Raises UsageError."""
-    if data.startswith(SYNTHETIC):
-        return synthetic(data, chat, num, seed)
-    return questions_of(read(data), chat), None
 
 
 def questions_of(prompts: Sequence[FilePrompt], chat: bool) -> list[Question]:

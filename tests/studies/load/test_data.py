@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from engine.analysis.verdict_words import THRESHOLD, capital
-from engine.cli.commands import read_prompts_file
 from engine.core.errors import UsageError
 from engine.core.spec import SamplingParams
 from engine.remote.endpoint import Endpoint
 from engine.remote.request import Question, optional, request_of
-from engine.studies.load.data import dealt, questions_of, read_data, synthetic
+from engine.studies.load.data import dealt, questions_of, synthetic
 from engine.studies.load.level_metrics import (
     HIGHER,
     Answer,
@@ -54,11 +53,11 @@ def test_made_up_prompts_have_their_lengths_and_are_written_to_the_end(chat) -> 
 
 
 @pytest.mark.parametrize("data", ["synthetic:", "synthetic:5", "synthetic:0,5", "synthetic:5,0", "synthetic:5,100001",
-                                  "synthetic:-5,5", "synthetic:1,5", "no/such/file"])  # fmt: skip
+                                  "synthetic:-5,5", "synthetic:1,5"])  # fmt: skip
 def test_what_gives_no_prompts_is_refused(data) -> None:
     """A study would begin without prompts, or with the same one again and again."""
     with pytest.raises(UsageError):
-        read_data(data, False, 300, 0, read_prompts_file)
+        synthetic(data, False, 300, 0)
 
 
 def test_too_few_prompts_are_used_in_turns() -> None:
