@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.remote.endpoint import Endpoint
-from tests.helpers.loopback import HEAD, Body, Loopback, http, lists, page, refusal, servers, sse
+from tests.helpers.loopback import HEAD, Body, http, lists, page, refusal, servers, sse
 
 NUM_TOKENS = 12
 FIRST_ID = 1000  # ids of the model's own tokens begin here; a prompt's characters have ids below
@@ -53,7 +53,7 @@ class Language:
     thinks: whether all it writes to a chat is thinking, as vLLM (`reasoning`, and no content).
     spoil: changes every JSON value that it sends.
     caches: whether it has a prefix cache. reports: whether it counts its drafts in answers, names its tokens and gives
-        log-probabilities. counts: whether its metrics count drafts."""
+        log-probabilities."""
 
     k: int = 0
     keeps: int = 99
@@ -68,13 +68,11 @@ class Language:
     caches: bool = True
     reports: bool = True
     names_tokens: bool = True
-    counts: bool = True
     shift: int = 0
     """Added to every id of a prompt, as another tokenizer would."""
     template: str = "<user>"
     model: str = "m"
     root: str = "maker/model"
-    owner: str = "vllm"
     salt: str = "plain"
     num_drafts: int = 0
     num_accepted: int = 0
@@ -232,10 +230,10 @@ class Language:
     def metrics(self) -> str:
         lines = ["generation_tokens_total 0.0", f"prefix_cache_queries_total {self.num_queries}.0"]
         lines.append(f"prefix_cache_hits_total {self.num_hits}.0")
-        if self.counts and (self.k or self.owner == "llamacpp"):  # which counts without speculation as well
+        if self.k:
             lines.append(f"spec_decode_num_drafts_total {self.num_drafts}.0")
             lines.append(f"spec_decode_num_accepted_tokens_total {self.num_accepted}.0")
-        return "".join(f"{self.owner}:{line}\n" for line in lines)
+        return "".join(f"vllm:{line}\n" for line in lines)
 
 
 class Pages(dict[str, bytes]):
@@ -248,7 +246,7 @@ class Pages(dict[str, bytes]):
     def get(self, path: str, default: Any = None) -> Any:
         its = self.language
         if path == "/v1/models":
-            return whole({"data": [{"id": its.model, "owned_by": its.owner, "root": its.root}]})
+            return whole({"data": [{"id": its.model, "owned_by": "vllm", "root": its.root}]})
         if path == "/metrics":
             return page(its.metrics().encode())
         return default
@@ -273,12 +271,5 @@ def speaking(*languages: Language) -> Iterator[list[Endpoint]]:
     with servers(*(each.answer for each in languages)) as found:
         for server, language in zip(found, languages, strict=True):
             server.pages = Pages(language)
-        yield endpoints_of(found, languages)
-
-
-def endpoints_of(found: Sequence[Loopback], languages: Sequence[Language]) -> list[Endpoint]:
-    names = ["plain", "spec"][: len(found)]
-    return [
-        Endpoint(name, language.model, server.url, f"key-of-{name}")
-        for name, server, language in zip(names, found, languages, strict=True)
-    ]
+        lanes = zip(("plain", "spec"), found, languages, strict=False)
+        yield [Endpoint(name, its.model, server.url, f"key-of-{name}") for name, server, its in lanes]
