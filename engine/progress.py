@@ -52,13 +52,13 @@ def quiet(only_hub: bool = False) -> Iterator[None]:
                 show()
 
 
-def collected(stream: Iterator[Item], progress: Progress, stage: str = RACING) -> list[Item]:
+def collected(stream: Iterator[Item], progress: Progress) -> list[Item]:
     """All events of a race. `progress` is called after each and may raise to give up: the race is closed then."""
     items = []
     try:
         for item in stream:
             items.append(item)
-            progress(stage, None)
+            progress(RACING, None)
     finally:
         stream.close()  # type: ignore[attr-defined]
     return items

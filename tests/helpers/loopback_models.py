@@ -31,7 +31,7 @@ def writes(k: int = 0, path: str = "/v1/completions", words: Sequence[str] = WOR
     return answer
 
 
-def lists_models(*names: str, owner: str = "vllm") -> dict[str, bytes]:
+def lists_models(*names: str) -> dict[str, bytes]:
     """For `Loopback.pages`."""
-    body = json.dumps({"data": [{"id": name, "owned_by": owner} for name in names]}).encode()
+    body = json.dumps({"data": [{"id": name, "owned_by": "vllm"} for name in names]}).encode()
     return {"/v1/models": page(body)}

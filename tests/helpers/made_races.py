@@ -20,7 +20,6 @@ def a_race(
     prefill_s: tuple[float, float] = (0.1, 0.1),
     drafter: str = "ngram",
     token_ids: Sequence[int] | None = None,
-    header: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A recording: `steps` are (drafted, accepted) of the speculative lane, each of `step_s` seconds, `draft_s` of them
     for a draft; a step commits what it accepts and one token more. Plain and baseline take `plain_s` a token.
@@ -44,4 +43,4 @@ def a_race(
         "speculative": [Started(3, prefill_s[1]), *finished("length", done)],
     }
     events = list(race({name: iter(each) for name, each in played.items()}))
-    return {**recording(spec, [1, 2, 3], events), **(header or {})}
+    return recording(spec, [1, 2, 3], events)
