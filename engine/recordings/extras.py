@@ -28,7 +28,7 @@ from ..core.errors import UsageError, short
 from ..core.events import Step
 from ..core.spec import AUTO, BASELINE, MAX_K, MAX_NAME, MAX_WIDTH, RaceSpec, is_tree, tree_size
 from ..core.values import Shape, integer, items
-from ..strict_json import CHANCE, COUNT, NAMES, NUMBER, OBJECT, AtMost, IfThere, fits
+from ..strict_json import COUNT, NAMES, NUMBER, OBJECT, AtMost, IfThere, fits
 from .event_json import SECONDS
 
 MAX_TOKEN_ID = 2**31 - 1
@@ -49,7 +49,6 @@ EXTRAS = {
     "tables": IfThere(OBJECT),
     "table_pieces": IfThere(NAMES),
     "table_parents": IfThere(OBJECT),
-    "table_chances": IfThere(OBJECT),
     "drawn": IfThere(OBJECT),
     "costs": IfThere({"verify_s": COSTS, "draft_s": OBJECT}),
     "oracles": IfThere(OBJECT),
@@ -65,12 +64,8 @@ def check_extras(recording: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[st
     tables, trees = (recording.get(name, {}) for name in ("tables", "table_parents"))
     if tables:
         _check_tables(tables, spec, lanes)
-    for member, shape in (("table_parents", [[COUNT]]), ("table_chances", [[CHANCE]])):
-        for name, rows in recording.get(member, {}).items():
-            _check_rows(f"{member} of {short(name)}", rows, shape, tables.get(name) if name.endswith(TREES) else None)
     for name, rows in trees.items():
-        if not all(is_tree(*tree) for tree in zip(rows, tables[name], strict=True) if tree[0]):
-            raise UsageError(f"table_parents of {short(name)} are no trees of its drafts")
+        _check_trees(f"table_parents of {short(name)}", rows, tables.get(name) if name.endswith(TREES) else None)
     _check_lanes(tables, trees, spec, lanes)
     _check_rules(tables, recording.get("drawn", {}), spec)
     if "costs" in recording:
@@ -107,12 +102,14 @@ def _check_tables(tables: Mapping[str, Any], spec: RaceSpec, lanes: Mapping[str,
         fits(drafts, [DRAFT], which)
 
 
-def _check_rows(which: str, rows: Any, shape: Any, drafts: Sequence[Sequence[int]] | None) -> None:
-    """For each draft of a table an entry for each of its tokens, or none for all of them."""
-    fits(rows, shape, which)
-    pairs = zip(rows, drafts or (), strict=False)
+def _check_trees(which: str, rows: Any, drafts: Sequence[Sequence[int]] | None) -> None:
+    """For each draft of a table a parent for each of its tokens, or none for all of them."""
+    fits(rows, [[COUNT]], which)
+    pairs = list(zip(rows, drafts or (), strict=False))
     if drafts is None or len(rows) != len(drafts) or any(len(row) not in (0, len(draft)) for row, draft in pairs):
         raise UsageError(f"{which} are not one for each token of a table's trees")
+    if not all(is_tree(row, draft) for row, draft in pairs if row):
+        raise UsageError(f"{which} are no trees of its drafts")
 
 
 def _check_lanes(

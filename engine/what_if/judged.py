@@ -115,7 +115,6 @@ class WhatIf:
         members = {
             "tables": {name: [draft.token_ids for draft in table.drafts] for name, table in self.tables.items()},
             "table_parents": {table.name: [draft.parents for draft in table.drafts] for table in trees},
-            "table_chances": {table.name: [draft.chances for draft in table.drafts] for table in trees},
             "drawn": dict(self.drawn),
             "costs": {"verify_s": self.costs.verify_s, "draft_s": dict(self.costs.draft_s)},
         }

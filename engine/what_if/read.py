@@ -39,9 +39,8 @@ def what_if_of(recording: Recording) -> WhatIf | None:
     for name, drafts in tables.items():
         match = _NAME.fullmatch(name)
         assert match is not None
-        parents, chances = (recording.get(member, {}).get(name) for member in ("table_parents", "table_chances"))
-        rows = zip(drafts, parents or repeat(()), chances or repeat(()), strict=False)
-        made = (Draft(tuple(ids), parents=tuple(follows), chances=tuple(odds)) for ids, follows, odds in rows)
+        rows = zip(drafts, recording.get("table_parents", {}).get(name, repeat(())), strict=False)
+        made = (Draft(tuple(ids), parents=tuple(follows)) for ids, follows in rows)
         by_name[name] = Table(name, match[1], tuple(made))
     drafts_s = {name: tuple(costs["draft_s"][name]) for name in by_name}
     return WhatIf(text, by_name, Costs(tuple(costs["verify_s"]), drafts_s), recording.get("drawn", {}))

@@ -60,16 +60,14 @@ class Text:
         token is accepted there, and no token of the target's own follows."""
         ids, num = draft.token_ids, len(self.right(draft, position))
         committed = self.token_ids[position : position + num + 1]
-        return Step(
-            index, position, ids, num, committed, draft_s, verify_s, None, parents=draft.parents, chances=draft.chances
-        )
+        return Step(index, position, ids, num, committed, draft_s, verify_s, None, parents=draft.parents)
 
 
 def cut(draft: Draft, num: int) -> Draft:
-    """The first `num` tokens of a draft, without sources; a tree that does not branch becomes a chain."""
+    """The first `num` tokens of a draft and their places; a tree that does not branch becomes a chain."""
     short = draft.first(num)
     parents = () if short.parents == tuple(range(len(short))) else short.parents
-    return Draft(short.token_ids, parents=parents, chances=short.chances)
+    return Draft(short.token_ids, parents=parents)
 
 
 def steps_at(table: Table, text: Text, num: int, costs: Costs) -> list[Step]:

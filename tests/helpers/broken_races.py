@@ -67,7 +67,6 @@ CHANGES: list[Callable[[dict[str, Any]], object]] = [
     *(change("candidates", {**CANDIDATES, "lanes": {"baseline": [[{**CANDIDATES["lanes"]["baseline"][0][0],
       "logits": [number]}]]}}) for number in (None, 1e300)),
     change("table_parents", []), change("table_parents", {"toString@tree": []}), change("table_parents", {"ngram": []}),
-    change("table_chances", []),
 ]  # fmt: skip
 
 

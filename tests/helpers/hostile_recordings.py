@@ -134,7 +134,7 @@ def lanes(**drafting: Sequence[dict[str, Any]]) -> dict[str, Sequence[dict[str, 
 
 def trees(size: int, parents: list[int]) -> dict[str, Any]:
     """A race with a table that has the same tree everywhere, the last token of which is right."""
-    more = {"table_parents": {"ngram@tree": [parents] * size}, "table_chances": {"ngram@tree": [[0.5] * 63] * size}}
+    more = {"table_parents": {"ngram@tree": [parents] * size}}
     return tables(size, {"ngram@tree": [*range(100, 162), 7]}, k="auto") | more
 
 

@@ -102,7 +102,7 @@ def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
 
 
 OF_EVENTS = ("num_drafted", "wall_s", "copied")
-OF_TABLES = ("tables", "table_parents", "table_chances", "table_pieces")
+OF_TABLES = ("tables", "table_parents", "table_pieces")
 # Fields that an event, and a recording of schema 2, may have.
 BESIDE = (*OF_TABLES, "costs", "oracles", "candidates", "promises")
 
@@ -234,8 +234,7 @@ def _add_trees(race: dict[str, Any], name: str, text: list[int], rng: random.Ran
         ids, parents = a_tree(rng, rng.randrange(MOST + 1), text[position:], 300_000)
         drafts.append(ids)
         rows.append([] if parents == [*range(len(ids))] else parents)
-    chances = [sorted((rng.random() for _ in ids), reverse=True) for ids in drafts]
-    race["tables"][name], race["table_parents"], race["table_chances"] = drafts, {name: rows}, {name: chances}
+    race["tables"][name], race["table_parents"] = drafts, {name: rows}
 
 
 def a_tree(rng: random.Random, most: int, text: Sequence[int], vocab_size: int) -> tuple[list[int], list[int]]:

@@ -32,7 +32,7 @@ def test_what_was_written_is_what_is_read(race):
     found = read(race)
     assert list(found.text.token_ids) == token_ids(events_of(race), "baseline")
     assert found.text.limit == race["spec"]["params"]["max_new_tokens"]
-    wanted = ("tables", "table_parents", "table_chances", "costs")
+    wanted = ("tables", "table_parents", "costs")
     assert json.loads(json.dumps(found.to_json())) == {key: race[key] for key in wanted if key in race}
     assert found.offered() == {name: list(range(1, MOST + 1)) for name in race["tables"]}
 
@@ -96,7 +96,6 @@ def test_a_lane_of_trees_drafts_the_first_of_its_table(parents, tokens, words):
     race["spec"]["lanes"][-1]["k"] = "tree:3"
     next(event for event in race["events"] if event.get("drafted")).update(parents=[0, 1, 1])
     race["tables"]["ngram@tree"][0], race["table_parents"]["ngram@tree"][0] = tokens, parents
-    race["table_chances"]["ngram@tree"][0] = []
     if words:
         with pytest.raises(UsageError, match=words):
             read(race)
