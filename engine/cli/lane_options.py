@@ -136,10 +136,12 @@ def servers_of(
     of_servers: Sequence[str] = (),
     most: int = MAX_LANES,
     with_plain: bool = False,
+    one_model: bool = False,
 ) -> list[Endpoint]:
     """The servers that these lanes name. of_servers: options that mean nothing without any. most: how many there may
-    be. with_plain: whether one of them must have a plain lane's name. Raises UsageError for an option of the other
-    kind, for a lane on this machine and for other lanes."""
+    be. with_plain: whether one of them must have a plain lane's name. one_model: whether all must have one model, since
+    texts are compared. Raises UsageError for an option of the other kind, for a lane on this machine and for other
+    lanes."""
     if not lanes and (given := [name for name in of_servers if getattr(options, name)]):
         raise UsageError(f"{_flag(given[0])} is for servers: --lane NAME={PREFIX}URL")
     if not all(spec.startswith(PREFIX) for _, spec, _ in lanes):
@@ -151,7 +153,11 @@ def servers_of(
         plain = f", one of them {PLAIN} or {BASELINE}" * with_plain
         named = ", ".join(name for name, _, _ in lanes)
         raise UsageError(f"there must be at most {most} lanes with different names{plain}, not {named}")
-    return endpoints_of(list(names.items()), options.model or (), os.environ)
+    endpoints = endpoints_of(list(names.items()), options.model or (), os.environ)
+    models = dict.fromkeys(endpoint.model for endpoint in endpoints)
+    if one_model and len(models) > 1:
+        raise UsageError(f"a study compares texts, so all lanes must have one --model, not {', '.join(models)}")
+    return endpoints
 
 
 def _flag(name: str) -> str:

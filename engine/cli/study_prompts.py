@@ -38,9 +38,8 @@ RACED_WITH = ("temperature", "top_p", "seed", "max_new_tokens", "dtype", "device
 
 
 def _study(options: Namespace) -> int:
-    endpoints = servers_of(options.lane, options, ("model", "chat", "same_device"), with_plain=True)
-    models = ", ".join(dict.fromkeys(endpoint.model for endpoint in endpoints))
-    target = models or options.target or DEFAULT_TARGET
+    endpoints = servers_of(options.lane, options, ("model", "chat", "same_device"), with_plain=True, one_model=True)
+    target = endpoints[0].model if endpoints else options.target or DEFAULT_TARGET
     seed, length = options.seed, options.max_new_tokens
     params = SamplingParams(options.temperature, top_p=options.top_p, seed=seed, max_new_tokens=length)
     if endpoints:

@@ -31,7 +31,8 @@ def _concurrency(text: str) -> list[int]:
 
 def _plan(options: Namespace) -> Plan:
     """The study that the options define, with all its prompts. Raises UsageError before any request."""
-    endpoints, num = servers_of(options.lane, options, most=MAX_LANES), len(options.concurrency) * options.requests
+    endpoints = servers_of(options.lane, options, most=MAX_LANES, one_model=True)
+    num = len(options.concurrency) * options.requests
     SamplingParams(seed=options.seed + num)  # the last seed must be valid too
     length = options.max_new_tokens
     if options.data.startswith(SYNTHETIC):

@@ -108,6 +108,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         ),
         ("--prompts FILE --generate --save STUDY --drafter ngram", "its generate is None, not True"),
         (f"--prompts FILE --generate --lane plain={SERVER} --model m", "--generate is for a model on this"),
+        (f"--prompts FILE --lane plain={SERVER} --lane b={SERVER} --model m --model b=o", "one --model, not m, o"),
         ("--prompts FILE --chat", "--chat is for servers"),
         (f"--prompts FILE --lane plain={SERVER} --model m --dtype float32", "--dtype is for a model on this"),
         (f"--prompts FILE --lane a={SERVER} --model m", "different names, one of them plain or baseline, not a"),
