@@ -16,10 +16,9 @@ from app.web.bundle import bundle
 @contextmanager
 def pure_js(*modules: str, **constants: Any) -> Iterator[Callable[..., Any]]:
     """What calls a JavaScript function, given as text, with values of JSON, and returns its value; None for undefined.
-    It sees all that these modules declare and import; a module that needs an element of a page is refused. constants:
-    of a dialog."""
+    It sees all that these modules declare and import; none may need an element of a page. constants: of a dialog."""
     with mini_racer() as engine:
-        engine.eval(bundle(*modules, constants=CONSTANTS | constants, given=()))
+        engine.eval(bundle(*modules, constants=CONSTANTS | constants))
 
         def call(function: str, *arguments: Any) -> Any:
             given = json.dumps(json.dumps(arguments))  # by JSON.parse: in a literal, __proto__ is no member
