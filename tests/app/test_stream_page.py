@@ -55,7 +55,7 @@ RECORDED = {"race": "r", "seq": 0, "state": "finished", "ribbon": "RECORDED"}
         ({"race": "q", "seq": 2, "state": "waiting"}, {"waiting": QUEUED}, "none"),
         # it never began: the race before stays
         ({"race": "q", "seq": 3, "state": "stopped"}, {"waiting": QUEUED}, "card"),
-        ({"race": "q", "seq": 3, "state": "preparing"}, {"waiting": QUEUED}, "anew"),
+        *(({"race": "q", "seq": 3, "state": state}, {"waiting": QUEUED}, "anew") for state in ("preparing", "failed")),
         ({"race": "b", "seq": 3, "state": "stopped"}, {"waiting": QUEUED}, "anew"),
         (RECORDED, {"waiting": QUEUED}, "anew"),
         (RECORDED, {"isFirst": True, "isLinked": True}, "link"),

@@ -4,6 +4,7 @@ another length. Each is compared with the engine's, without a browser."""
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -83,19 +84,26 @@ def test_the_answer_of_why_is_the_engines(pure: Call, recorded: dict[str, Any]) 
 
 STEP = """events => events.map(step => [keptOf(step), rowsOf(step), followsOf(step), depthsOf(step), depthOf(step),
     isRefuted(step), tokensOf(step).filter(({ aside }) => !aside).map(({ kind, text }) => [text, kind]),
-    tokensOf(step).filter(({ aside }) => aside).length])"""
+    tokensOf(step).filter(({ aside }) => aside).length, stepWords(step)])"""
 
 
 @settings(max_examples=25)
 @given(recorded=recordings(), seed=st.integers(0, 99))
 @example(recorded=SHORT, seed=1)
 def test_a_step_of_the_page_is_the_engines(pure: Call, recorded: dict[str, Any], seed: int) -> None:
-    """A tree read along another path: tokens marked as kept that were not, or a struck one from elsewhere."""
-    for race in (recorded, as_trees(recorded, random.Random(seed))):
+    """A tree read along another path: tokens marked as kept that were not, or a struck one from elsewhere; words for
+    guesses that nobody knows."""
+    for race in (recorded, as_trees(recorded, random.Random(seed)), known_in_part(recorded, random.Random(seed))):
         raw = [event for event in race["events"] if event["type"] == "step"]
         done = [event.event for event in events_of(race) if isinstance(event.event, Step)]
         for step, event, found in zip(done, raw, pure(STEP, raw), strict=True):
-            *rows, tokens, aside = found
+            *rows, tokens, aside, said = found
+            num = step.num_drafted
+            assert (f"{step.num_accepted} of {num} guesses kept" if num else "no guess") in said
+            assert (f"of a tree {step.depth} deep" in said) == bool(step.parents)
+            assert ("not known" in said) == (not step.drafted and num > step.num_accepted)
+            if num and not step.drafted:
+                continue
             depths = [len(path) for path in step.paths]
             assert rows == [[*step.kept], [*step.rows], [*step.follows], depths, step.depth, step.is_refuted]
             assert len(tokens) + aside == len(step.drafted) + len(step.token_ids) - step.num_accepted
@@ -149,6 +157,13 @@ def test_a_race_at_every_size_is_the_engines(pure: Call, name: str) -> None:
     steps_at = {of: {k: found.steps(of, k) for k in ks} for of, ks in found.offered().items()}
     expected = [[of, [[k, [*map(written, done)]] for k, done in by_k.items()]] for of, by_k in steps_at.items()]
     assert pure(STEPS, race) == expected
+
+
+def test_what_is_cut_ends_at_a_character(pure: Call) -> None:
+    """Half of an emoji is a mark for a broken character; a part of a family is another family."""
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+    for before in range(28, 40):
+        assert re.fullmatch(f"\u201ca+({family})*\u2026\u201d", pure("startOf", "a" * before + family * 4))
 
 
 OFFERED = """(recording, lanes) => {

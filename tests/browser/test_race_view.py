@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 from app.jobs.frames import frame_json
 from engine.analysis.breakdown import compared
 from engine.core.events import steps, text_of
-from engine.recordings.recording import checked
 from tests.helpers.broken_races import SHORT, TIMES
-from tests.helpers.page_browser import saved
 from tests.helpers.race_pages import (
     SETTLED,
     STATE,
@@ -39,7 +37,6 @@ from tests.helpers.races import as_trees, events_of, fixed_race, recordings, ser
 from tests.helpers.steps_apart import steps_of
 
 pytestmark = pytest.mark.browser
-RACE = race_over(words_of(TEXT, 3), hit=0.82)
 RACE_IDS = map(str, itertools.count())
 ASIDE = """() => [...document.querySelectorAll('.pf-text [data-step]')].map(step =>
     [step.dataset.lane, +step.dataset.step, +(step.querySelector('.pf-aside')?.dataset.count ?? 0)])"""
@@ -60,44 +57,6 @@ def test_the_dom_is_the_event_stream(shared_page: Any, recorded: Any, failing: A
         step = steps(events_of(trees), lane)[index]
         struck = sum(kind == "rejected" for kind, *_ in tokens)
         assert same == [lane, index] and aside == len(step.drafted) - step.num_accepted - struck
-
-
-def test_a_broken_connection_is_repaired_and_any_lane_time_is_shown(page: Any) -> None:
-    """Frames come twice, or all anew when a connection broke: the end must be right. Scrubbed back and forth it is the
-    same race, and both lanes are at the same lane time."""
-    sent = frames(RACE, every=20)
-    assert len(RACE["events"]) > 800
-    show(page, [*sent[:9], *sent[4:8], *sent])
-    show(page, [sent[3], sent[-1], sent[5]])
-    assert page.evaluate(TOKENS) == expected(RACE)
-    end = page.evaluate(STATE)["duration"]
-    for share in (0.0, 0.71, 0.2, 0.5, 0.05, 1.0):
-        page.evaluate(
-            "t => { const scrub = document.querySelector('[data-ref=scrub]'); scrub.value = t; "
-            "scrub.dispatchEvent(new Event('input')); }",
-            round(1000 * end * share),
-        )
-        page.evaluate(SETTLED)
-        assert page.evaluate(TOKENS) == expected(RACE, page.evaluate(STATE)["t"])
-
-
-def test_no_text_is_made_up_for_guesses_that_nobody_knows(page: Any) -> None:
-    """A server counts its drafts and names none: struck-out words, or "0 of 0 kept", would be invented."""
-    recorded = copy.deepcopy(SHORT)
-    for e in recorded["events"]:
-        if e["type"] == "step" and e["drafted"]:
-            e.update(num_drafted=len(e["drafted"]), drafted=[], drafted_pieces=[], width=None)
-    feed(page, recorded)
-    assert page.evaluate(TOKENS) == expected(recorded)
-    done = [e for e in recorded["events"] if e["lane"] == "speculative" and e.get("num_drafted")]
-    for dropped in (True, False):
-        step = next(e for e in done if (e["num_accepted"] < e["num_drafted"]) == dropped)
-        page.locator(f"[data-ref=rightText] [data-step='{step['index']}']").focus()
-        page.wait_for_selector("[data-ref=pop]:not([hidden])")
-        told = f"step {step['index'] + 1}: {step['num_accepted']} of {step['num_drafted']} guesses kept"
-        assert page.text_content(".pf-pop-head") == told + ("; which ones were dropped is not known" if dropped else "")
-        assert page.locator("[data-ref=pop] li").count() == len(step["token_ids"])
-        assert "unknown width" in words(page, "pop")
 
 
 # ---- numbers
@@ -317,16 +276,3 @@ def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:
             page.click("[data-ref=marks]")
         for lane, ref in (("baseline", "leftText"), ("speculative", "rightText")):
             assert page.inner_text(f"[data-ref={ref}]") == text_of(events_of(recorded), lane, stop)
-
-
-def test_a_stopped_race_is_saved_and_opened_again(page: Any) -> None:
-    """What was stopped is still worth keeping, and says of itself that it was stopped."""
-    recorded = {**SHORT, "events": SHORT["events"][:90], "stopped": True}
-    show(page, frames(recorded, state="stopped", status="Stopped."))
-    file = saved(page)
-    assert checked(file) == rejudged(recorded)
-    feed(page, SHORT, race_id="another")
-    page.evaluate("text => window.photofinish.open(text, 'stopped.json')", file.decode())
-    page.evaluate(SETTLED)
-    assert page.evaluate(TOKENS) == expected(recorded)
-    assert page.evaluate(STATE)["state"] == "stopped" and "The race was stopped" in words(page, "statusText")

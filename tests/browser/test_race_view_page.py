@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 import time
 from pathlib import Path
@@ -34,7 +33,6 @@ from tests.helpers.race_pages import (
 from tests.helpers.steps_apart import steps_of
 
 pytestmark = pytest.mark.browser
-RACE = race_over(words_of(TEXT, 3), hit=0.82)
 NEXT = race_over(words_of(TEXT)[:40], seed=6)
 BAR = "document.querySelector('[data-ref=progress]').value"
 VERDICT = "document.querySelector('[data-ref=verdict]').dataset.kind"
@@ -114,24 +112,6 @@ def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any)
         show(page, [frame])
     said = page.evaluate("said")
     assert len(said) == 3 and SAME in said[-1]
-
-
-def test_each_word_of_the_field_is_explained_where_it_stands(page: Any) -> None:
-    """A plain word whose term nobody finds: of a figure, a mark or a time; or a rule that makes no difference."""
-    for temperature, term in ((0, "Greedy: always the likeliest token."), (1, "The seed fixes the random numbers.")):
-        recording = json.loads(json.dumps(SHORT))
-        recording["spec"]["params"]["temperature"], recording["spec"]["lanes"][-1]["rule"] = temperature, "rejection"
-        feed(page, recording, race_id=str(temperature), every=90)
-        assert ("same probabilities" in words(page, "titleFacts")) == bool(temperature)
-        assert page.get_attribute("[data-ref=titleFacts]", "title").endswith(term)
-    for kind in (
-        "[data-ref=leftName], .pf [data-ref=rightName]",
-        "abbr",
-        ".pf-legend li:has(mark, del, ins)",
-        "[data-ref=timing] tr",
-    ):
-        terms = page.locator(f".pf {kind}").evaluate_all("nodes => nodes.map(node => node.title)")
-        assert terms and all(terms), kind
 
 
 def test_high_contrast_tells_tokens_apart(page: Any) -> None:
@@ -305,17 +285,6 @@ def test_a_copy_is_made_without_https(page: Any) -> None:
         assert ("Compared: " if "proof" in button else "Photofinish, ") in page.evaluate("window.pasted")
 
 
-def test_what_is_cut_ends_at_a_character(page: Any) -> None:
-    """Half of an emoji is a mark for a broken character; a part of a family is another family."""
-    shown = json.loads(json.dumps(SHORT))
-    for before in range(28, 40):
-        shown["prompt"]["text"] = "a" * before + "\U0001f468\u200d\U0001f469\u200d\U0001f467" * 4
-        feed(page, shown, race_id=f"r{before}")
-        assert re.fullmatch(
-            "\u201ca+(\U0001f468\u200d\U0001f469\u200d\U0001f467)*\u2026\u201d", words(page, "titleName")
-        )
-
-
 # ---- the card of a race that waits or is prepared, over a race that stays
 
 
@@ -362,19 +331,3 @@ def test_an_estimate_is_counted_down_and_then_given_up(open_page: Any) -> None:
         page.clock.run_for(1100)
         assert words(page, "cardLeft") == left
     assert words(page, "cardTitle") == "Your race is waiting" and page.problems == []
-
-
-@pytest.mark.parametrize("state", ["stopped", "failed"])
-def test_a_race_that_ends_while_it_waits_leaves_the_one_that_is_there(page: Any, state: str) -> None:
-    """Stop while one waits empties the screen; a race that fails with its first frame ends without a word."""
-    feed(page, SHORT)
-    ended = waiting([None], state, 1)
-    ended[0]["status"]["text"] = "The prompt is too long."
-    show(page, [*waiting([9]), *ended])
-    assert page.is_hidden("[data-ref=card]")
-    if state == "stopped":
-        assert page.evaluate(TOKENS) == expected(SHORT)
-    else:
-        assert page.evaluate(STATE)["state"] == state and words(page, "statusText") == "The prompt is too long."
-    show(page, frames(NEXT, race_id="a third"))
-    assert page.evaluate(TOKENS) == expected(NEXT)
