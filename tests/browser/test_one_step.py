@@ -8,15 +8,28 @@ from typing import Any
 
 import pytest
 
+from engine.core.events import steps
 from engine.recordings.recording import read
 from tests.helpers import CHAINS, race_pages
 from tests.helpers.race_pages import SETTLED, STATE, TEXT, feed, race_over, words, words_of
-from tests.helpers.races import known_in_part
+from tests.helpers.races import as_trees, events_of, known_in_part
 from tests.helpers.steps_apart import steps_of, taken_apart, verdicts_of
 
 pytestmark = pytest.mark.browser
 GREEDY = taken_apart(read(CHAINS / "csv_to_json.json").fields)
 SAMPLED = taken_apart(read(CHAINS / "story.json").fields)
+TREES = taken_apart(
+    as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6, drafter="hybrid:ngram+eagle3"), random.Random(4))
+)
+BRANCHED = [step for step in steps(events_of(TREES), "speculative") if step.parents]
+NODES = """() => [...document.querySelectorAll('.pf-one-guess')].map(node => {
+    const { x, y, width } = node.getBoundingClientRect();
+    return { r: +node.dataset.place, x, y, width, text: node.querySelector('.pf-one-word').textContent,
+      kept: node.closest('li').dataset.kept, chance: node.querySelector('.pf-one-sure').textContent }; })"""
+COLUMNS = """() => [...document.querySelectorAll('.pf-one-place')].map(column => ({
+    r: +column.querySelector('button').dataset.place,
+    pressed: column.querySelector('button').getAttribute('aria-pressed') === 'true',
+    guessed: [...column.querySelectorAll('.pf-one-guessed')].map(each => +each.dataset.tokenId) }))"""
 VERDICTS = "() => [...document.querySelectorAll('.pf-one-place')].map(place => place.dataset.verdict)"
 DICE = """() => [...document.querySelectorAll('.pf-dice-lane')].map(lane =>
     [...lane.querySelectorAll('.pf-dice-score')].map(score => [+score.dataset.tokenId,
@@ -53,7 +66,7 @@ def says(page: Any) -> str:
     return str(page.text_content(".pf-dice-says"))
 
 
-def step(page: Any) -> int:
+def number(page: Any) -> int:
     return int(words(page, "stepHead").split()[1])
 
 
@@ -99,7 +112,7 @@ def test_by_keys_alone(page: Any) -> None:
     forth, back = "ArrowRight", "ArrowLeft"
     for key, at in ((forth, 2), (forth, 3), (back, 2), ("End", total), ("Home", 1), (back, 1)):
         press(page, key)
-        assert step(page) == at and page.evaluate(HELD)[0] == "pf-one-guess"
+        assert number(page) == at and page.evaluate(HELD)[0] == "pf-one-guess"
     reach(page, "pf-one-verdict")
     place = int(page.evaluate(HELD)[1])
     press(page, "ArrowUp", "ArrowUp", "ArrowDown")
@@ -110,7 +123,7 @@ def test_by_keys_alone(page: Any) -> None:
     opened(page, SAMPLED)
     page.click("[data-ref=stepSays]", position={"x": 3, "y": 3})
     press(page, "ArrowRight")
-    assert step(page) == 2
+    assert number(page) == 2
 
 
 def test_the_way_in_from_a_token_and_back(page: Any) -> None:
@@ -118,20 +131,20 @@ def test_the_way_in_from_a_token_and_back(page: Any) -> None:
     opened(page, GREEDY, "text")
     page.click(".pf-lane[data-side=right] .pf-step >> nth=4")
     click(page, "text=Explain this step")
-    assert step(page) == 5 and page.get_attribute(".pf", "data-tab") == "onestep"
+    assert number(page) == 5 and page.get_attribute(".pf", "data-tab") == "onestep"
     assert page.evaluate("document.activeElement.dataset.ref") == "stepHead"
     for name in ("text", "onestep"):
         click(page, f"#pf-tab-{name}")
-    assert step(page) == 5
+    assert number(page) == 5
     page.click("#pf-tab-text")
     page.focus(".pf-lane[data-side=right] .pf-step >> nth=2")
     press(page, "Enter")
-    assert step(page) == 3
+    assert number(page) == 3
     page.click("#pf-tab-text")
     page.click(".pf-lane[data-side=left] .pf-step >> nth=2")
     assert page.is_visible("[data-ref=pop]") and not page.locator("text=Explain this step").count()
     opened(page, SAMPLED)
-    assert step(page) == 1
+    assert number(page) == 1
 
 
 def test_nothing_above_moves_and_the_replay_stops(open_page: Any) -> None:
@@ -146,3 +159,28 @@ def test_nothing_above_moves_and_the_replay_stops(open_page: Any) -> None:
         len({round(tab["y"]) for tab in (each.bounding_box() for each in page.locator(".pf-tab:visible").all())}) == 1
     )
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280 and page.problems == []
+
+
+def test_a_tree_is_drawn_as_it_branches(page: Any) -> None:
+    """A guess after the wrong one; the kept path on two lines, or unmarked; the answers of another row."""
+    opened(page, TREES)
+    page.focus("[data-ref=stepHead]")
+    for step in BRANCHED[:3]:
+        press(page, "Home", *["ArrowRight"] * step.index)
+        nodes = {node["r"]: node for node in page.evaluate(NODES)}
+        assert [nodes[r]["text"] for r in range(len(step.drafted))] == list(step.drafted_pieces)
+        assert len({(node["x"], node["y"]) for node in nodes.values()}) == len(nodes)
+        for r, row in enumerate(step.parents):
+            node, before = nodes[r], nodes[row - 1] if row else None
+            assert node["kept"] == str(r in step.kept).lower() and node["chance"].endswith("%")
+            if before:
+                assert node["x"] >= before["x"] + before["width"] and node["y"] >= before["y"]
+        assert len({nodes[r]["y"] for r in step.kept}) <= 1
+        assert len({nodes[r]["x"] for r, row in enumerate(step.parents) if row == 0}) == 1
+        columns = page.evaluate(COLUMNS)
+        assert {step.parents[column["r"]] for column in columns if column["r"] < len(nodes)} >= {*step.parents}
+        r = len(step.drafted) - 1
+        click(page, f".pf-one-guess[data-place='{r}']")
+        (pressed,) = (each for each in page.evaluate(COLUMNS) if each["pressed"])
+        follow = {token for token, at in zip(step.drafted, step.parents, strict=True) if at == step.parents[r]}
+        assert {*pressed["guessed"]} == follow
