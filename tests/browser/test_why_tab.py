@@ -130,9 +130,3 @@ def test_figures_requested_while_others_are_drawn_come_too(tab: Any) -> None:
     tab.unroute("**/run/predict*")
     tab.wait_for_function(SHOWN, timeout=10_000)
     assert words(tab, "cheatRatio") == f"{cheats(compared_of(read(file)))['ratios'][0]:.2f}×"
-
-
-def test_while_nothing_is_known_there_is_nothing_to_switch(page: Any) -> None:
-    """Before the end of a race, and without a server, a number would describe a race that never ran."""
-    page.click("[data-tab=why]")
-    assert page.is_disabled("[data-cheat=eager]") and words(page, "cheatRatio") == "–"
