@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import random
 import re
 from typing import Any
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from app.jobs.frames import frame_json
 from engine.analysis.breakdown import compared
 from engine.core.events import steps, text_of
-from tests.helpers.broken_races import SHORT, TIMES
+from tests.helpers.broken_races import SHORT
 from tests.helpers.race_pages import (
     SETTLED,
     STATE,
@@ -241,27 +240,6 @@ def test_what_belongs_to_a_race_is_said_of_it_alone(page: Any) -> None:
         feed(page, race, race_id=name)
         assert words(page, "ribbon").startswith(ribbon) and bool(words(page, "ribbon")) == bool(ribbon), name
         assert page.is_visible("[data-ref=ribbon]") == bool(ribbon), name
-
-
-def test_another_pace_than_the_recordings_is_said(page: Any) -> None:
-    """Half the recorded tokens per second, and nothing says that this is the machine; or other settings, not a word."""
-    page.evaluate(
-        """text => { window.fetch = async () => ({ ok: true, text: async () => text });
-        document.body.insertAdjacentHTML('beforeend',
-          '<div id="page-presets"><button id="page-example-a">A</button></div>'); }""",
-        json.dumps(SHORT),
-    )
-    slow, other = copy.deepcopy(SHORT), copy.deepcopy(SHORT)
-    other["spec"]["params"]["top_p"] = 0.9
-    for event in (event for event in slow["events"] if event["lane"] == "plain"):
-        event.update({key: 2 * value for key, value in event.items() if key in TIMES})
-    for race, says in ((slow, [pytest.approx(0.5, abs=0.02)]), (SHORT, []), (other, [])):
-        sent = frames(race, race_id=f"live {id(race)}", every=90)
-        show(page, [{**frame, "name": "A"} for frame in sent])
-        page.wait_for_timeout(100)  # the recording arrives later
-        assert [float(x) for x in re.findall(r"at (\d\.\d\d)× its speed", words(page, "paceNote"))] == says
-        assert ("the recording's speed" in words(page, "statusText")) == bool(says)
-        assert ("Other settings than the recording's." in words(page, "statusText")) == (race is other)
 
 
 def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:

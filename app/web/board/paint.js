@@ -123,10 +123,9 @@ function showStatus() {
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "Your race";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : replay.t < replay.duration ? "paused" : "still";
   const status = S.state === "preparing" ? "" : S.status?.text;
-  const words = [status || WORDS[S.state], S.pace?.short].filter(Boolean).join(" ");
+  const words = status || WORDS[S.state] || "";
   const shown = root.dataset.stage ? words.replace(/(?<=[.!?]) .*/, "") : words;
   const text = replay.playing ? `${source}, replayed ${speed}.` : shown;
-  write(refs.paceNote, S.pace?.whole ?? "");
   board.status(S.state, text);
   showCard();
   const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"],

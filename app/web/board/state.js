@@ -27,9 +27,8 @@ export function newState(id, seq) {
     whatIf: undefined, raced: null, computed: false,
     // the drafter and the k chosen in What if, which Decide takes over; the race's answer (tabs/answer.js)
     chosen: null, answer: undefined,
-    // for a recorded race that was run again: whether the tokens were the same; for an example's, how this machine's
-    // pace differs from the recording's (shows/recorded.js)
-    again: "", pace: null,
+    // for a recorded race that was run again: whether the tokens were the same
+    again: "",
     // position in the steps, see tabs/step_tab.js
     walk: undefined,
     // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by itself,

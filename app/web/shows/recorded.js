@@ -1,16 +1,12 @@
 // The examples' recorded races, fetched in the background so that they can be shown when the server is gone.
 
-import { firstByRole, metricsOf, Race } from "../base/model.js";
-import { oneLine, times } from "../base/text.js";
-import { autoplay, refresh } from "../board/deck.js";
+import { autoplay } from "../board/deck.js";
 import { onFrame } from "../board/frames.js";
 import { examples, RACING } from "../board/page.js";
 import { on } from "../board/root.js";
 import { S } from "../board/state.js";
 
 const LATER_MS = 3000;          // the page's own start comes first
-const OTHER_PACE = 1.25;
-const OTHER_SETTINGS = "Other settings than the recording's.";
 const texts = new Map();        // null: there is none
 let fetching = false;
 
@@ -63,33 +59,4 @@ on("painted", () => {
   if (begun || !S.header || !examples().length) return;
   begun = true;
   setTimeout(fetchRecorded, LATER_MS);
-});
-
-const settingsOf = ({ model, spec, prompt }) => JSON.stringify([model.name, spec, Boolean(prompt.chat)]);
-
-// After a live race of an example: whether it was set otherwise than its recording, and how fast plain decoding was
-// here and there, if that differs much. A short text and a whole one; null if there is nothing to say.
-function apartOf(recording, race) {
-  const isOther = settingsOf(race.header) !== settingsOf(recording), pace = paceOf(recording, race);
-  const all = [isOther && { short: OTHER_SETTINGS, whole: OTHER_SETTINGS }, pace].filter(Boolean);
-  return all.length ? { short: all[0].short, whole: all.map(({ whole }) => whole).join(" ") } : null;
-}
-
-function paceOf({ model, device, spec, events }, { header, race, first }) {
-  const { plain } = firstByRole(spec.lanes), speed = (lane) => lane && metricsOf(lane, lane.steps.length).tokens_per_s;
-  const pace = speed(race.lane(first.plain)) / speed(new Race(events).lane(plain));
-  const isSame = model.name === header.model.name && model.dtype === header.model.dtype;
-  if (!isSame || !(pace > OTHER_PACE || pace < 1 / OTHER_PACE)) return null;
-  return { short: `Plain runs at ${times(pace)} the recording's speed here.`, whole: oneLine("The recording of this "
-    + `example was made on ${device.name}. This machine writes plain text at ${times(pace)} its speed, so compare the `
-    + "ratios, not the tokens per second.") };
-}
-
-on("over", () => {
-  const now = S, button = examples().find((example) => nameOf(example) === now.name);
-  if (!button || now.ribbon.includes("RECORDED") || !now.recording) return;
-  textOf(keyOf(button)).then((text) => {
-    now.pace = text && apartOf(JSON.parse(text), now);
-    if (now === S) refresh();
-  }).catch(() => null);
 });

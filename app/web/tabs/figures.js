@@ -54,7 +54,7 @@ function drawWhySays() {
   const drafting = !causes || isOfServers(S.header) ? "Times are those of the text's arrival here: a server "
     + "does not say how long it drafts." : `Drafting is ${percent(causes.drafting)} of the time.`;
   write(refs.whyNote, !causes ? "" : "Each step reads the model's weights from memory once, to write one token or to "
-    + `check many. ${[drafting, S.pace?.whole].filter(Boolean).join(" ")}`);
+    + `check many. ${drafting}`);
 }
 
 export function askForFigures() {
