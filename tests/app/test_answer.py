@@ -156,7 +156,7 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         than = f"{abs(100 * (1 - 1 / ratio)):.1f}\u00a0% {'less' if ratio >= 1 else 'more'}"
         chosen = " (chosen in What if)" if got["isChosen"] else ""
         loops = not got["isEvidence"]  # then its gain is nobody's saving
-        assert not loops or (ratio > 1 and "repeats itself" in got["caution"])
+        assert loops == (got["tone"] == "doubtful" and "repeats itself" in got["caution"]) and (ratio > 1 or not loops)
         on_servers = "time per answer after its first text, one user: load may change it"
         work = on_servers if on_server else "machine time for the same tokens"
         disturbed = any(caution["lane"] is None for caution in race["cautions"])  # then its saving is not quoted

@@ -11,7 +11,7 @@ from engine.recordings.recording import read
 from tests.helpers import CHAINS
 from tests.helpers.made_races import a_race
 from tests.helpers.page_browser import UNREADABLE, copied, reload
-from tests.helpers.race_pages import PAID, SETTLED, SLIDE, feed, frames, opened, show, words
+from tests.helpers.race_pages import PAID, SETTLED, SLIDE, frames, opened, show, words
 from tests.helpers.races import on_servers
 
 pytestmark = pytest.mark.browser
@@ -67,26 +67,6 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     opened(tab, differing)
     tab.click("text=Check why texts differ")
     assert tab.is_checked("#page-yours [name=what][value=servers]") and tab.is_checked("#page-yours [value=checkup]")
-
-
-def test_what_is_not_to_be_quoted_is_said_beside_the_money(open_page: Any) -> None:
-    """A saving from a text that loops; markup from a stranger's names; and figures of a race that still runs."""
-    page = open_page(reduced_motion="reduce")
-    page.click("#pf-tab-decide")
-    assert page.is_hidden("[data-ref=decide]")
-    feed(page, a_race([(3, 3)] * 12, token_ids=[1, 2, 3, 50] * 12), race_id="loop")
-    assert "repeats itself" in words(page, "decideCaution")
-    assert words(page, "decideSays").startswith("No result: the text repeats itself. ")
-    assert words(page, "serveNotes").startswith("Nothing to put into production: no result: the text repeats itself")
-    assert "machine time" not in words(page, "decideSays") and table(page)["machine time"][2] == "no result"
-    assert words(page, "ratio") == "no result"
-    assert words(page, "ratioWords").startswith("the text repeats itself; it ran ")
-    name = "<img src=x onerror=window.ran=1>"
-    hostile = a_race([(3, 2)] * 8, drafter="draft_model:<img src=x onerror=window.ran=1>")
-    feed(page, json.loads(json.dumps(hostile).replace('"a-model"', json.dumps(name))), race_id="hostile")
-    assert name in page.text_content("[data-ref=serve] pre >> nth=0")
-    assert page.locator("#pf-panel-decide img").count() == 0 and page.evaluate("window.ran") is None
-    assert page.problems == []
 
 
 def test_no_figure_changes_once_it_is_shown(page: Any) -> None:

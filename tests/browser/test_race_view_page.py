@@ -201,6 +201,7 @@ def test_a_ratio_that_is_not_to_be_quoted_is_doubted_wherever_it_stands(page: An
         loops = caution["kind"] == "loop"
         assert caution["short"] in " ".join(said)
         assert ("No result: the text repeats itself" if loops else caution["sentence"]) in copied
+    assert (words(page, "ratio") == "no result") == ("loop" in kinds)
     assert page.evaluate(DOUBTED) == bool(kinds), "in the colour of any other ratio"
 
 
