@@ -32,15 +32,15 @@ def browser() -> Iterator[Any]:
 def visitor(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
     """Opens the served page in a tab of its own, with its own storage.
 
-    address, until, seen: see `open_tab`. Other arguments go to Playwright's `new_context`; the defaults are reduced
+    address, until: see `open_tab`. Other arguments go to Playwright's `new_context`; the defaults are reduced
     motion and a clipboard."""
     contexts = []
 
-    def make(address: str = "", seen: bool = True, until: str = "ready", **options: Any) -> Any:
+    def make(address: str = "", until: str = "ready", **options: Any) -> Any:
         allowed = ["clipboard-read", "clipboard-write"]
         options = {"viewport": DESK, "reduced_motion": "reduce", "permissions": allowed, **options}
         contexts.append(browser.new_context(**options))
-        return open_tab(contexts[-1], server.url, address, until, seen)
+        return open_tab(contexts[-1], server.url, address, until)
 
     yield make
     for context in contexts:

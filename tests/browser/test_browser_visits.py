@@ -20,7 +20,7 @@ from tests.helpers.nginx import nginx
 from tests.helpers.page_browser import (
     BROWSER,
     FLAGS,
-    SEEN,
+    REPORTS,
     end,
     figures,
     loaded,
@@ -220,7 +220,7 @@ def test_eight_tabs_of_a_browser_load_and_say_why_they_wait(browser: Any, server
     context = browser.new_context(reduced_motion="reduce")
     tabs = [context.new_page() for _ in range(8)]
     for number, tab in enumerate(tabs, 1):
-        tab.add_init_script(SEEN)
+        tab.add_init_script(REPORTS)
         tab.set_default_timeout(20_000)
         tab.goto(server.url)
         loaded(tab)

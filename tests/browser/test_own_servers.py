@@ -163,7 +163,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
             reader.set_input_files(by, chosen)
             reader.wait_for_selector("#page-yours [data-ref=opened] >> text=Opened from a file")
 
-        other = open_tab(context, server.url, until="page", seen=False)
+        other = open_tab(context, server.url, until="page")
         opens(other, both, "#race .pf:not(dialog) [data-ref=file]")
         theirs = Dialog(other, "study"), Dialog(other, "load")
         theirs[1].says("verdict", verdicts[1])  # the last of the file

@@ -12,7 +12,7 @@ import pytest
 from engine.analysis.metrics import race_speedup
 from engine.recordings.recording import read
 from tests.helpers import CHAINS
-from tests.helpers.page_browser import choose, end, reload, run_race, settings, unfold
+from tests.helpers.page_browser import end, reload, run_race, settings, unfold
 from tests.helpers.race_pages import SETTLED, words
 from tests.helpers.races import events_of
 from tests.helpers.steps_apart import steps_of
@@ -26,11 +26,10 @@ def shown(tab: Any, name: str) -> bool:
     return tab.locator(f"[data-ref={name}]").evaluate(look)
 
 
-def test_the_first_visit_and_the_second(visit: Any) -> None:
+def test_the_first_visit_and_one_by_a_link(visit: Any) -> None:
     """The first thing on the page is a race with its ribbon, before any model is loaded, that plays by itself and ends
-    with its verdict, whatever is typed meanwhile. An offer of the story that comes again after a no; a story that
-    begins by itself, or instead of the race that a link brings."""
-    tab = visit(seen=False, until="race", reduced_motion="no-preference")
+    with its verdict, whatever is typed meanwhile. A story that begins by itself, or with another race than is there."""
+    tab = visit(until="race", reduced_motion="no-preference")
     tab.wait_for_function(f"{STATE}.playing")
     assert tab.evaluate(STATE)["speed"] == 1 and "RECORDED" in words(tab, "ribbon")
     tab.evaluate("document.querySelector('#page-prompt textarea').focus()")
@@ -39,20 +38,10 @@ def test_the_first_visit_and_the_second(visit: Any) -> None:
     tab.wait_for_function(f"!{STATE}.playing")
     assert tab.evaluate(STATE)["t"] == tab.evaluate(STATE)["duration"]
     assert tab.get_attribute(".pf-verdict", "data-kind") == "identical_bits"
-    assert tab.is_visible("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
-    offer, texts = (tab.locator(name).bounding_box() for name in ("[data-ref=offer]", ".pf-lanes"))
-    assert offer["y"] >= texts["y"] + texts["height"], "it covers what there is to see"
-    choose(tab, "timing")
-    assert tab.is_hidden("[data-ref=offer]")
-    tab.click("[data-tab=text]")
-    reload(tab, "race")
-    tab.wait_for_function(f"{STATE}.playing")  # as on every later visit
-    tab.wait_for_function(f"!{STATE}.playing")
-    assert tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
+    assert tab.is_hidden("[data-ref=story]")
 
-    tab = visit("/?prompt=Once%20upon", seen=False, until="model", reduced_motion="no-preference")
+    tab = visit("/?prompt=Once%20upon", until="model", reduced_motion="no-preference")
     tab.wait_for_function("document.querySelector('#page-prompt textarea').value === 'Once upon'")
-    assert tab.is_hidden("[data-ref=offer]") and tab.is_hidden("[data-ref=story]")
     begin(tab)
     assert tab.evaluate(STATE)["race"] == "recorded-capitals", "a chain before a tree"
     told = list(cards(tab))

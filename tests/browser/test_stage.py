@@ -13,7 +13,7 @@ import pytest
 from app.catalogue.catalogue import load_presets
 from tests.helpers.cable import Cable, cable
 from tests.helpers.page_browser import (
-    SEEN,
+    REPORTS,
     close_settings,
     end,
     example,
@@ -217,7 +217,7 @@ def wired(browser: Any, server: Any) -> Iterator[tuple[Any, Cable]]:
     context = browser.new_context(viewport=HALL, reduced_motion="reduce")
     with cable(server.url) as wire:
         tab = context.new_page()
-        tab.add_init_script(SEEN)
+        tab.add_init_script(REPORTS)
         yield tab, wire
         context.close()
 

@@ -21,8 +21,6 @@ RACE_MS = 90_000
 # The race view's own report of its state, where the tests expect it; a page has no global names.
 REPORTS = """Object.defineProperty(window, "photofinish", {
     configurable: true, get: () => document.querySelector(".pf")?.photofinish })"""
-# For `add_init_script`: a visitor to whom the story was offered. A page without an address has no storage.
-SEEN = f"try {{ localStorage['photofinish.story'] ??= '0' }} catch {{}}\n{REPORTS}"
 UNREADABLE = """() => {
     const number = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
       const full = text.startsWith('color(srgb') ? 255 : 1;      // of color-mix
@@ -113,14 +111,11 @@ def reload(tab: Any, until: str = "ready") -> None:
     loaded(tab, until)
 
 
-def open_tab(context: Any, url: str, address: str = "", until: str = "ready", seen: bool = True) -> Any:
+def open_tab(context: Any, url: str, address: str = "", until: str = "ready") -> Any:
     """The page at this URL, in a new tab that is `watched`.
 
-    address: what follows the URL; until: what to wait for, see `loaded`; seen: whether this visitor was offered the
-    story."""
+    address: what follows the URL; until: what to wait for, see `loaded`."""
     tab = watched(context.new_page(), url)
-    if seen:
-        tab.add_init_script(SEEN)
     tab.goto(url + address)
     loaded(tab, until)
     return tab

@@ -1,5 +1,5 @@
 // The story: cards that explain a race, each next to what it highlights: the visitor's own, or the lesson's recording.
-// Offered once, below the page's first race; "How it works" in the page's header resumes it. Starting a race ends it.
+// "How it works" in the page's header begins or resumes it. Starting a race ends it.
 
 import { remember, remembered } from "../base/storage.js";
 import { write } from "../base/text.js";
@@ -26,24 +26,9 @@ const treeButton = () => document.getElementById("page-example-history");
 // card; tale: see taleOf, with `tree`, see treeOf; kept: what the page showed before; told: its race, without the one
 // with trees; t: the lane time that the card set.
 const story = { on: false, turns: false, cards: CARDS, at: 0, tale: null, kept: null, told: null, t: 0 };
-let isFirst = true;
-
-// Offered on a first visit whose link brings no race of its own; it never starts by itself.
-function offerStory() {
-  const begins = isFirst && S.ribbon.includes("RECORDED") && !isLinked() && taleOf();
-  isFirst = false;
-  refs.offer.hidden = !begins || remembered(STORY_KEY) !== null;
-  if (!refs.offer.hidden) remember(STORY_KEY, "0");
-}
-
-function closeOffer() {
-  refs.offer.hidden = true;
-  remember(STORY_KEY, remembered(STORY_KEY) ?? "0");
-}
 
 async function beginStory() {
   if (story.on || story.turns) return endStory();
-  closeOffer();
   stopAutoplay();
   replay.pause();
   if (S.computed) endWhatIf();
@@ -176,8 +161,6 @@ refs.storyLoss.addEventListener("click", () => {
 refs.storyBack.addEventListener("click", () => tellCard(story.at - 1));
 refs.storyNext.addEventListener("click", () =>
   (story.at === story.cards.length - 1 ? endStory(true) : tellCard(story.at + 1)));
-refs.offerYes.addEventListener("click", beginStory);
-refs.offerNo.addEventListener("click", closeOffer);
 document.addEventListener("click", (event) => { if (event.target.closest?.("#page-story-button")) beginStory(); });
 document.addEventListener("keydown", (event) => {
   if (!story.on || event.target.closest?.("#page-panel, textarea, dialog")) return;
@@ -189,12 +172,7 @@ document.addEventListener("keydown", (event) => {
   button.click();
 });
 for (const name of ["leaving", "leavingLane"]) on(name, () => { if (!story.turns) endStory(); });
-on("racing", () => {
-  endStory();
-  refs.offer.hidden = true;
-});
-on("over", offerStory);
-on("leavingTab", () => { if (!refs.offer.hidden) closeOffer(); });
+on("racing", () => endStory());
 on("painted", () => {
   if (story.on && replay.t !== story.t) land();       // the visitor moved the clock: the draft no longer belongs there
 });
