@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.recordings.recording import read
+from engine.recordings.recording import Recording, read
+from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
-from tests.helpers.guesses import drafter_over
 from tests.helpers.pure_js import pure_js
 
 Call = Callable[..., Any]
@@ -70,6 +70,23 @@ def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str]
         "seconds": seconds,
     }
     assert played["speed"] == (pytest.approx((at - start) / seconds / 0.5) if seconds else None)
+
+
+def drafter_over(recording: Recording, drafter: str, start: int, end: int) -> tuple[int, int, int, int, int]:
+    """k, kept, guessed, tokens, steps of a drafter from one position to another, at its fastest k of the whole race,
+    from its table alone."""
+    found = what_if_of(recording)
+    assert found is not None
+    ids = found.text.token_ids
+    k = min(found.offered()[drafter], key=lambda k: sum(step.seconds for step in found.steps(drafter, k)))
+    kept = guessed = steps = 0
+    at = start
+    while at < end:
+        draft = recording["tables"][drafter][at][: min(k, end - at - 1)]
+        right = next((i for i, token in enumerate(draft) if token != ids[at + i]), len(draft))
+        kept, guessed, steps = kept + right, guessed + len(draft), steps + 1
+        at += right + 1
+    return k, kept, guessed, end - start, steps
 
 
 @pytest.mark.parametrize("name", ["csv_to_json", "story"])
