@@ -25,10 +25,11 @@ def test_every_variable_of_a_style_sheet_is_given_and_every_colour_is_used() -> 
     from app import web as race_view
     from app.page import theme
     from app.web import colours
+    from app.web.components import YOURS_CSS
     from app.web.player import player
 
-    race, page = race_view.RACE_VIEW_CSS, theme.PAGE_CSS
-    themed = page + theme.theme()._get_theme_css()
+    race, page = race_view.RACE_VIEW_CSS, theme.PAGE_CSS + YOURS_CSS
+    themed = race + page + theme.theme()._get_theme_css()
     assert _used(player.SHELL) <= _given(player.SHELL)
     assert _used(race) <= _given(race) and _used(page) <= _given(themed)
     code = "".join((APP / name).read_text(encoding="utf-8") for name in ("figures/charts.py", "page/theme.py"))
