@@ -31,7 +31,7 @@ const api = {
       playing: replay.playing, speed: replay.speed,
       counts: { left: views.left.shown, right: views.right.shown }, lanes: S.sides,
       metrics: S.shown?.metrics ?? null, speedup: S.shown?.speedup ?? null,
-      noise: S.shown?.noise ?? null, loop: S.shown?.cautions.loop ?? "", fromFile: S.fromFile, asked: S.asked,
+      fromFile: S.fromFile, asked: S.asked,
     };
   },
 };

@@ -78,7 +78,7 @@ function drawNumbers(lanes, t) {
   const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
   const noise = whole && !S.computed ? ratioNoise(done(divisor), done(lanes.right)) : null;
   const cautions = cautionsOf(S.recording, S.sides[1]), verdict = whole ? verdictOn(S.sides[1]) : null;
-  S.shown = { metrics, speedup, noise, cautions };
+  S.shown = { metrics, speedup, cautions };
   board.figures(metrics, whole ? speedup : null, S.sides, S.first,
     { noise, final: !whole && S.timed, not: noResult(verdict) || (cautions.loop && NO_EVIDENCE) });
   S.timed ||= whole;
