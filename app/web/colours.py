@@ -3,7 +3,7 @@ them here. A test keeps them out of all other files. Standard library only."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 BLUE, SKY, ORANGE, GREEN, MINT, AMBER = "#0072b2", "#56b4e9", "#e69f00", "#009e73", "#2fc797", "#f2ac1e"
 WHITE, BLACK, GREY, PALE, MIDDLE = "#ffffff", "#0a0c0f", "#7e8790", "#d5dade", "#808691"
@@ -99,11 +99,9 @@ COLOURS = {
 }  # name -> the variable --name of the style sheets
 
 
-def variables(selector: str) -> str:
+def variables(selector: str, always: Literal["light"] | None = None) -> str:
     """A rule that gives every colour to what `selector` selects and all below it. Which of two colours holds is decided
-    by `color-scheme` where it is used."""
-    given = (
-        f"--{name}: {light if light == dark else f'light-dark({light}, {dark})'};"
-        for name, (light, dark) in COLOURS.items()
-    )
+    by `color-scheme` where it is used, or `always`."""
+    values = ((name, *((pair.light,) * 2 if always else pair)) for name, pair in COLOURS.items())
+    given = (f"--{name}: {light if light == dark else f'light-dark({light}, {dark})'};" for name, light, dark in values)
     return f"{selector} {{\n  " + "\n  ".join(given) + "\n}\n"

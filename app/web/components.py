@@ -19,12 +19,15 @@ from ..catalogue.limits import MAX_FILE_CHARS
 from ..catalogue.request import MAX_REQUESTS, MAX_WORDS
 from . import CONSTANTS, RACE_VIEW_TEMPLATE
 from .bundle import FOLDER, bundle
+from .colours import variables
 
 YOURS = FOLDER / "yours"
-YOURS_CSS = "".join((YOURS / f"{name}.css").read_text(encoding="utf-8") for name in ("yours", "results"))
+_SHEETS = {name: (YOURS / f"{name}.css").read_text(encoding="utf-8") for name in ("yours", "results", "report")}
+YOURS_CSS = _SHEETS["yours"] + _SHEETS["results"]
 LIMITS = {
     "LEAST": LEAST, "MAX_FILE_CHARS": MAX_FILE_CHARS, "MAX_PROMPTS": MAX_PROMPTS, "MAX_REQUESTS": MAX_REQUESTS,
     "MAX_WORDS": MAX_WORDS, "NOISE": NOISE, "NUM_PROMPTS": NUM_PROMPTS, "BY_ROUNDING": ROUNDING, "WARM_UP": WARM_UP,
+    "REPORT_CSS": variables(":root", "light") + _SHEETS["results"] + _SHEETS["report"],  # of a result saved as a page
 }  # fmt: skip
 # Gradio compiles a component's template again at every frame, so it gets an empty one, and the program puts the real
 # one in place, once.

@@ -42,10 +42,35 @@ def differs_at_two() -> Answer:
     return answer
 
 
-def saved_as(tab: Any) -> tuple[str, str]:
-    """What Save saves: the file's name, its text."""
+def can_be_sent(context: Any, page: str, verdicts: list[str], parting: str) -> None:
+    """A page with both results: a boss sees what the dialog showed, on any device, and nothing runs."""
+    tab = watched(context.new_page())
+    tab.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    tab.set_content(page)
+    assert tab.locator("h4").all_inner_texts() == verdicts
+    short = "In short: a/model on both servers, plain and speculative, 1 to 2 users at once"
+    heads = [short, "Does it pay on your prompts?", "Under load: how many users at once?"]
+    assert tab.locator("h1").all_inner_texts() == heads
+    assert tab.inner_text("article p >> nth=0") == "To do: find out why texts differ, with the check-up."
+    assert f"Under load: {verdicts[1][0].lower()}" in tab.inner_text("article >> nth=1"), "the study knows the load"
+    shown = "\n".join(tab.locator(".ps-parting").all_inner_texts())
+    assert shown.split() == parting.split() and tab.locator(".ps-parting b, .ps-parting img").count() == 0
+    assert tab.locator(".ps-way strong").all_inner_texts() == [WRITTEN[5].strip(), "<b>x</b>"]
+    assert tab.locator("svg").count() == 6 and tab.locator("tbody tr").count() > 6
+    assert tab.locator("button, script, a, input, [id], [hidden], [data-ref]").count() == 0
+    assert "default-src 'none'" in tab.get_attribute("meta[http-equiv=Content-Security-Policy]", "content")
+    for width in (1280, 390):
+        tab.set_viewport_size({"width": width, "height": 844})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert tab.evaluate(UNREADABLE) == []
+    assert tab.problems == []
+    tab.close()
+
+
+def saved_as(tab: Any, name: str) -> tuple[str, str]:
+    """What that button saves: the file's name, its text."""
     with tab.expect_download() as download:
-        tab.click("#page-yours [data-ref=save]")
+        tab.click(f"#page-yours [data-ref={name}]")
     return download.value.suggested_filename, Path(download.value.path()).read_text(encoding="utf-8")
 
 
@@ -112,7 +137,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         command = tab.evaluate("navigator.clipboard.readText()")
         assert f"study-prompts --lane plain=openai:{two[0].url} --lane speculative=openai:{two[1].url}" in command
         assert "With more users it may lose" in study.text("load")
-        name, alone = saved_as(tab)
+        name, alone = saved_as(tab, "save")
         assert re.fullmatch(r"study_model_\d{4}(-\d\d){4}\.json", name)
         assert "plain says that it is vLLM, speculative says that it is vLLM; 3 prompts (pasted text), 20" in alone
         assert study.text("scope") == "a/model on both servers, plain and speculative, one user"
@@ -134,7 +159,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
             f"--lane speculative=openai:{two[1].url} --model a/model --concurrency 1,2"
         ) in commands.removeprefix(command)
         verdicts, short = [study.text("verdict"), load.text("verdict")], study.text("short")
-        name, both = saved_as(tab)
+        name, both = saved_as(tab, "save")
         measured = json.loads(both)["results"][1]
         cells = tab.locator(f"{load['levels']} tr").all_inner_texts()
         for line, gain in ((cells.pop(2), "1"), (cells.pop(4), "2")):
@@ -150,10 +175,9 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         load.can_be_read()
         tab.set_viewport_size({"width": 1280, "height": 800})
         assert re.fullmatch(r"results_model_\d{4}(-\d\d){4}\.json", name) and two[0].url not in alone + both
-        assert short.startswith("To do: find out why texts differ, with the check-up.")
-        assert f"Under load: {verdicts[1][0].lower()}" in study.text("load"), "the study knows the load"
-        assert tab.locator(".ps-way strong").all_inner_texts() == [WRITTEN[5].strip(), "<b>x</b>"]
-        assert tab.locator(".ps-parting b").count() == 0 and tab.locator("#page-yours svg").count() == 6
+        name, page = saved_as(tab, "savePage")
+        assert re.fullmatch(r"results_model_\d{4}(-\d\d){4}\.html", name)
+        can_be_sent(context, page, verdicts, parting)
         tab.keyboard.press("Escape")
         assert tab.inner_text("#page-yours-button") == "Try it on yours"
 
@@ -169,7 +193,8 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         theirs[1].says("verdict", verdicts[1])  # the last of the file
         assert [dialog.text("verdict") for dialog in theirs] == verdicts and theirs[0].text("short") == short
         assert theirs[0].text("partings") == parting
-        assert json.loads(saved_as(other)[1]) == json.loads(both)
+        assert json.loads(saved_as(other, "save")[1]) == json.loads(both)
+        assert saved_as(other, "savePage")[1] == page
         opens(other, alone, theirs[0]["file"])
         other.wait_for_selector(theirs[1]["result"], state="hidden")
         assert other.is_hidden(theirs[0]["short"]), "a file's servers may be others of the same names"
@@ -203,7 +228,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         )
         assert tab.evaluate(UNREADABLE) == []
 
-        told = tab.evaluate(STORED) + server.log.read_text() + saved(tab).decode() + both
+        told = tab.evaluate(STORED) + server.log.read_text() + saved(tab).decode() + page + both
         told += "".join(request for request in posted if "/yours/servers" not in request)
         assert not any(secret in told for secret in (KEY, *(loopback.url for loopback in two)))
         assert KEY not in tab.content()

@@ -12,6 +12,7 @@ import { choiceOf, dialog, openDialog, parts, raceThere, sections, setChoice } f
 import { checkup } from "./checkup.js";
 import { load } from "./load.js";
 import { drawPrompts, promptAt, promptSource, takeFile } from "./own_prompts.js";
+import { reportPage } from "./report.js";
 import { KINDS, latest, results, running, saidOfServers, shownKinds, subjectOf } from "./results.js";
 import { comeBackToStudy, study } from "./study.js";
 import { shortly } from "./together.js";
@@ -165,11 +166,11 @@ function drawResults() {
 }
 
 // The name of a file: with the model's own name and the minute.
-function resultName() {
+function resultName(suffix) {
   const kinds = drawnKinds(), [kind] = kinds, [model, created] = QUESTIONS[kind].nameOf(results[kind].frame.report);
   const own = model.split("/").at(-1).replace(/[^\w.-]+/g, "-").slice(0, 60);
   const names = [kinds.length > 1 ? "results" : kind, own, created?.slice(0, 16).replace(/[ T:]/g, "-")];
-  return `${names.filter(Boolean).join("_")}.json`;
+  return `${names.filter(Boolean).join("_")}.${suffix}`;
 }
 
 // What Save saves: a report as a command prints it, with what was asked for; or several.
@@ -200,7 +201,13 @@ dialog.addEventListener("drop", (event) => {
   if (file) take(file);
 });
 parts.save.addEventListener("click", () =>
-  saveAs(new Blob([JSON.stringify(toSave())], { type: "application/json" }), resultName()));
+  saveAs(new Blob([JSON.stringify(toSave())], { type: "application/json" }), resultName("json")));
+parts.savePage.addEventListener("click", () => {
+  draw();
+  const short = parts.short.textContent.split("\n").filter(Boolean);
+  const page = reportPage(drawnKinds().map((kind) => sections[kind]), short);
+  saveAs(new Blob([page], { type: "text/html" }), resultName("html"));
+});
 copyOn(parts.copy, () => drawnKinds().map((kind) => QUESTIONS[kind]).filter((question) => question.isOwn())
   .map((question) => question.command()).join("\n"));
 copyOn(parts.copyAnswer, answerWords);
