@@ -101,8 +101,8 @@ def arguments() -> argparse.Namespace:
         "--dtype",
         metavar="D",
         default="auto",
-        choices=("auto", "bfloat16", "float16", "float32", "int8"),
-        help="auto, bfloat16, float16, float32 or int8 (default auto: measured; int8: weights in 8 bits, on a CPU)",
+        choices=("auto", "bfloat16", "float16", "float32"),
+        help="auto, bfloat16, float16 or float32 (default auto: measured)",
     )
     parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
     parser.add_argument(

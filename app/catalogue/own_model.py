@@ -25,7 +25,7 @@ from .machine import GIB
 log = logging.getLogger(__name__)
 OWN = "your-model"
 SILENT_S = 4.0
-BYTES = {"float32": 4, "int8": 1}  # per weight; 2 in all other dtypes
+BYTES = {"float32": 4}  # per weight; 2 in all other dtypes
 GB = 1e9
 
 

@@ -8,7 +8,7 @@ from ..core import spec
 from ..core.values import Shape
 from .arguments import Option, decimal, integer, not_empty, one_of, setting, switch, typed, whole, words
 
-DTYPES = ("auto", "bfloat16", "float16", "float32", "int8")
+DTYPES = ("auto", "bfloat16", "float16", "float32")
 MAX_THREADS = 64
 _DEVICE = re.compile("auto|cpu|mps|cuda(:[0-9]{1,3})?")
 FILE = Option("file", metavar="FILE", type=not_empty, help="a recording, as race --save writes it, or an exported page")
@@ -28,7 +28,7 @@ TARGET = setting(
 DTYPE = setting(
     "--dtype D",
     one_of(DTYPES),
-    f"{', '.join(DTYPES)} (default auto: measured; int8: weights in 8 bits, on a CPU)",
+    f"{', '.join(DTYPES)} (default auto: measured)",
     "auto",
 )
 DEVICE = setting(

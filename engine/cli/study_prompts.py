@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import closing, redirect_stdout
 
 from ..analysis.verdict_words import THRESHOLD
-from ..core.errors import RaceError, UsageError
+from ..core.errors import RaceError
 from ..core.spec import AUTO, BASELINE, PLAIN, RaceSpec, SamplingParams, lanes_of
 from ..drafters import check as check_drafter
 from ..drafters import serves_every_k
@@ -50,8 +50,6 @@ def _study(options: Namespace) -> int:
             check_drafter(drafter)
             serves_every_k(drafter)
         RaceSpec(lanes_of((drafter, drafter, AUTO) for drafter in drafters), params)
-    if options.generate and options.dtype == "int8":
-        raise UsageError("--generate needs a dtype that transformers' generate has, not int8; leave --dtype out")
     prompts = choose(read_prompts_file(options.prompts, options.flatten), options.limit)
     as_given = {name: getattr(options, name) for name in RACED_WITH}
     settings = {"target": target, "drafters": drafters, **as_given, "prompts": digest(prompts)}

@@ -129,7 +129,7 @@ def fingerprint(prepared: Prepared, digest: str, length: int | None, widths: Seq
     return {
         "probe": PROBE_VERSION,
         "digest": digest,
-        "dtype": str(prepared.dtype) + (", int8 weights" if prepared.int8 else ""),
+        "dtype": str(prepared.dtype),
         **prepared.kernels.identity(prepared.model),
         "wait": {key: value for key, value in os.environ.items() if key.startswith(LIBRARIES)},
         "torch": torch.__version__,

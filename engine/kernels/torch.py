@@ -71,14 +71,9 @@ class Kernels:
         """`bfloat16` if its steps are known to be faster, else `float32`."""
         return "float32"
 
-    def reason_against_int8(self) -> str:
-        """Why no model can have 8-bit weights here, as a continuation of "dtype 'int8'"; "" if one can."""
-        return f"is for the CPU, not for {str(self.device)!r}"
-
-    def install(self, model: Any, int8: bool) -> None:
-        """Replace the model's fused layers and linears, in place. int8: with 8-bit weights; raises UnsupportedModel if
-        no linear can have them."""
-        assert not int8
+    def install(self, model: Any) -> None:
+        """Replace the model's fused layers and linears, in place."""
+        return
 
     def remove(self, model: Any) -> None:
         """Undo `install`. Only if there is a lower rung."""

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "give_back_memory", "load"]
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
-INT8, COMPUTE_DTYPE = "int8", "bfloat16"  # linears have 8-bit weights, and everything else this dtype
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class LoadedModel:
         """`prepared`, with progress."""
         from ..runner.prepare import prepare
 
-        return self.attached("prepared", lambda: prepare(self.model, int8=self.info.dtype == INT8, progress=progress))
+        return self.attached("prepared", lambda: prepare(self.model, progress=progress))
 
     def step_down(self, why: str) -> bool:
         """Run this model and those of its drafters one rung down from now on, because of `why` (see `Kernels.lower`).
@@ -127,18 +126,16 @@ def load(
 
     target: DEFAULT_TARGET, a folder, a hub repository `owner/name[@revision]`, or `random:NAME` (random weights of a
         published shape, see `random_targets`).
-    dtype: "auto" is the fastest here; "int8" loads in bfloat16, and `prepared` rounds the weights of linears.
+    dtype: "auto" is the fastest here.
     device: "auto" is CUDA if available, else the CPU.
     progress: called with what takes long, and how much of it is done.
 
     Raises UsageError for an unknown or unusable target, dtype or device, RaceError if memory or the cache's disk is too
     small: before weights are downloaded, as far as config.json shows it."""
     place = device_named(device)
-    if dtype not in ("auto", INT8, *DTYPES):
-        raise choices("dtype", dtype, ("auto", INT8, *DTYPES))
+    if dtype not in ("auto", *DTYPES):
+        raise choices("dtype", dtype, ("auto", *DTYPES))
     kernels = choose(place)
-    if dtype == INT8 and (why := kernels.reason_against_int8()):
-        raise UsageError(f"dtype 'int8' {why}; choose another device, or one of: {', '.join(('auto', *DTYPES))}")
 
     @cache
     def chosen() -> str:
@@ -160,7 +157,7 @@ def load(
             progress(f"reading the tokenizer of {target}", None)
             tokenizer = _explained(target, _tokenizer, source)
             progress(f"{'drawing' if source.config else 'reading'} the weights of {target}", None)
-            model = _explained(target, _model, source, DTYPES[COMPUTE_DTYPE if dtype == INT8 else dtype], place)
+            model = _explained(target, _model, source, DTYPES[dtype], place)
         info = ModelInfo(
             target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence
         )
@@ -171,7 +168,7 @@ def _accept(target: str, config: dict[str, Any], chosen: Callable[[], str], devi
     """chosen: returns the dtype. free: the device's free bytes."""
     if why := published.refusal(config) or published.quantised(config):
         raise UsageError(f"cannot load the model {target!r}: it {why}")
-    dtype = COMPUTE_DTYPE if chosen() == INT8 else chosen()
+    dtype = chosen()
     if (num_bytes := published.num_parameters(config) * DTYPES[dtype].itemsize) > free:
         raise RaceError(
             f"the weights of {target!r} take {num_bytes / 1e9:.1f} GB in {dtype}, and {device} has {free / 1e9:.1f} GB "

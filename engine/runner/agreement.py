@@ -147,7 +147,7 @@ def _removed(prepared: Prepared) -> Iterator[None]:
     try:
         yield
     finally:
-        prepared.kernels.install(prepared.model, prepared.int8)
+        prepared.kernels.install(prepared.model)
 
 
 def _plain(prepared: Prepared) -> Prepared:

@@ -25,28 +25,22 @@ from .target import LENGTH_BUCKET, StaticTarget
 log = logging.getLogger(__name__)
 FAITHFUL_TOKENS, ROWS = 24, 16  # how many tokens are compared, and how many at once: no more than any kernels take
 ROUNDING = {torch.bfloat16: 0.1, torch.float16: 0.1}
-# How far logits may move on average with 8-bit weights, as a share of their spread. Measured with the default model:
-# 0.024; logits of an unrelated model differ by 1.1.
-INT8_LIMIT = 0.3
 
 
 @torch.inference_mode()
-def prepare(
-    model: PreTrainedModel, kernels: Kernels | None = None, int8: bool = False, progress: Progress = silent
-) -> Prepared:
+def prepare(model: PreTrainedModel, kernels: Kernels | None = None, progress: Progress = silent) -> Prepared:
     """Switch the model, in place, to the engine's attention and fused layers, and install kernels. Then compare the
     fixed step with the stock model on a few tokens: anything an architecture does beyond what the fixed step reproduces
     is refused, never ignored.
 
     model: on its device, in its dtype.
     kernels: None for the fastest here.
-    int8: whether linears get 8-bit weights.
 
     Raises UnsupportedModel if the two disagree, RaceError for a dtype that does not hold what the model computes, and
     if memory runs out."""
     kind = type(model).__name__
     try:
-        return _prepare(model, kernels, int8, progress)
+        return _prepare(model, kernels, progress)
     except Exception as error:  # an architecture that does not fit may raise anything
         if is_out_of_memory(error):
             raise RaceError(
@@ -57,7 +51,7 @@ def prepare(
         raise UnsupportedModel(f"{kind} does not run on the fixed step: {in_a_line(error)}") from error
 
 
-def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progress: Progress) -> Prepared:
+def _prepare(model: PreTrainedModel, kernels: Kernels | None, progress: Progress) -> Prepared:
     shape = shape_of(model)
     weight = next(model.parameters())
     device, dtype = weight.device, weight.dtype
@@ -83,14 +77,14 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, int8: bool, progre
     fuse(model, kernels.norms_by_layer_norm)
     tokens = ids[0].tolist()
     plain = Prepared(model, shape, Kernels(device), vocab_size, dtype, device)
-    if int8 or kernels.compares_with_torch:
+    if kernels.compares_with_torch:
         _check_faithful(plain, tokens, stock)  # checks the fixed step; the kernels are checked below
     if kernels.must_be_tried and (why := _reason_against(plain, kernels, tokens, progress)):
         kernels = kernels.lower(why) or kernels
     while True:
-        prepared = replace(plain, kernels=kernels, int8=int8)
+        prepared = replace(plain, kernels=kernels)
         try:
-            kernels.install(model, int8)
+            kernels.install(model)
             _check_faithful(prepared, tokens, stock)
             if kernels.compares_with_torch:
                 progress("comparing the kernels with torch's", None)
@@ -124,7 +118,7 @@ def lowered(prepared: Prepared, why: str) -> Prepared | None:
     prepared.kernels.remove(prepared.model)
     if (kernels := _lower(prepared.model, prepared.kernels, why)) is None:
         return None
-    kernels.install(prepared.model, prepared.int8)
+    kernels.install(prepared.model)
     return replace(prepared, kernels=kernels)
 
 
@@ -174,15 +168,11 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
     _check_numbers(logits, prepared.model, "those of the stock model are")
     gap = (logits - stock).abs().masked_fill_(logits == stock, 0)  # -inf too, of words that are left out
     error, scale = float(gap.mean()), float(stock[stock.isfinite()].std())
-    limit, why = (
-        (INT8_LIMIT, "int8 weights cost it too much; choose another dtype")
-        if prepared.int8
-        else (ROUNDING.get(prepared.dtype, 1e-3), "it does something this engine would ignore")
-    )
+    limit = ROUNDING.get(prepared.dtype, 1e-3)
     if not error <= limit * scale:
         raise UnsupportedModel(
             f"{type(prepared.model).__name__}: the fixed step's logits differ from the stock model's by {error:.2g} "
-            f"on average (limit {limit * scale:.2g}); {why}"
+            f"on average (limit {limit * scale:.2g}); it does something this engine would ignore"
         )
 
 

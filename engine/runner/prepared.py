@@ -21,4 +21,3 @@ class Prepared:
     vocab_size: int
     dtype: torch.dtype
     device: torch.device
-    int8: bool = False  # whether its linears have 8-bit weights; `dtype` is that of everything else

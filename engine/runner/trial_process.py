@@ -51,7 +51,7 @@ def what_is_wrong(request: Mapping[str, Any]) -> str:
     prepared = prepare(_drawn(request["config"], dtype, device), kernels.lower("not tried yet"))
     if prepared.kernels.graph_pool() is None:
         raise RaceError("steps of the small model cannot be captured")
-    kernels.install(prepared.model, False)
+    kernels.install(prepared.model)
     prepared = replace(prepared, kernels=kernels)
     try:
         check_agreement(prepared)

@@ -149,7 +149,6 @@ def test_whatever_may_change_bits_is_in_the_fingerprint(monkeypatch):
         fingerprint(model, "a", 256, (1, 8)),
         fingerprint(prepared("llama", torch.bfloat16, False), "a", 256, (1, 4)),
         fingerprint(replace(model, kernels=PACKED), "a", 256, (1, 4)),
-        fingerprint(replace(model, int8=True), "a", 256, (1, 4)),
     ]
     with threads(torch.get_num_threads() + 1):
         kinds.append(fingerprint(model, "a", 256, (1, 4)))

@@ -32,7 +32,8 @@ from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from engine.text import StopAt
 from tests.helpers import native_kernels
-from tests.helpers.native_kernels import NAMES, needs_byte_kernels, needs_kernels, prepared
+from tests.helpers.native_kernels import NAMES, needs_kernels, prepared
+from tests.helpers.tiny import threads
 from tests.helpers.tree_drafts import LAYERS, TreeDrafter
 
 pytestmark = needs_kernels
@@ -88,23 +89,11 @@ def test_trees_commit_what_plain_decoding_does(name: str, seed: int, temperature
     assert same(plain, trees) and trees.per_step > 1.5
 
 
-@needs_byte_kernels
-@settings(max_examples=6)
-@given(seed=st.integers(0, 2**30))
-def test_with_weights_of_8_bits(seed: int) -> None:
-    """The same of int8 weights, whose products are other code."""
-    assert same(*both(prepared("gemma3", int8=True), seed, 0.8))
-
-
-@pytest.mark.parametrize("threads", [2, 3])
-def test_with_several_threads(threads: int) -> None:
+@pytest.mark.parametrize("num_threads", [2, 3])
+def test_with_several_threads(num_threads: int) -> None:
     """Rows are shared out among threads: one of them might forget the tree."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with threads(num_threads):
         assert same(*both(prepared("mistral"), 5))
-    finally:
-        torch.set_num_threads(before)
 
 
 def in_source(file: str, right: str, wrong: str) -> Callable[[pytest.MonkeyPatch, Path], None]:

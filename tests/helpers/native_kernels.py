@@ -98,9 +98,9 @@ def made(name: str, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
 
 
 @cache
-def prepared(name: str, variant: str = VARIANTS[0], packed: bool = True, int8: bool = False) -> Prepared:
+def prepared(name: str, variant: str = VARIANTS[0], packed: bool = True) -> Prepared:
     with compiled(variant):
-        return prepare(made(name), PACKED if packed else TORCH, int8)
+        return prepare(made(name), PACKED if packed else TORCH)
 
 
 # gelu's tanh form as a sigmoid: 1 + tanh is no longer exact where it is nearly 0.

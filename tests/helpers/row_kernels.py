@@ -87,11 +87,11 @@ def cancelling(linear: Any, num_rows: int) -> Tensor:
     return rows
 
 
-def compiled_linear(variant: str, act: int | None, row_bytes: int = 0) -> Rowwise:
-    stock = linear_of(83 if act is None else 96, 176 if row_bytes else 54, True)
+def compiled_linear(variant: str, act: int | None, in_bytes: bool = False) -> Rowwise:
+    stock = linear_of(83 if act is None else 96, 176 if in_bytes else 54, True)
     rows = cancelling(stock, 40)
     with compiled(variant):
-        linear = ByteLinear(stock, act, row_bytes) if row_bytes else NativeLinear(stock, act)
+        linear = (ByteLinear if in_bytes else NativeLinear)(stock, act)
     return Rowwise(lambda x: [linear(x)], (rows,), False)
 
 
@@ -126,12 +126,8 @@ def triton_pick(temperature: float) -> Rowwise:
 
 ROWS: dict[str, Callable[[], Rowwise]] = {
     **{f"compiled linear, {v}, {act}": partial(compiled_linear, v, act) for v in VARIANTS for act in (None, 0, 1)},
-    **{
-        f"compiled bytes, {v}, {act}, {size}": partial(compiled_linear, v, act, size)
-        for v in BYTE_VARIANTS
-        for act in (None, 0)
-        for size in (1, 2)
-    },
+    **{f"compiled bytes, {v}": partial(compiled_linear, v, None, True) for v in BYTE_VARIANTS},
+    **{f"compiled bytes, {v}, gated": partial(compiled_linear, v, 0, True) for v in BYTE_VARIANTS},
     **{f"Triton linear, {shape[:4]}": partial(triton_linear, shape) for shape in LINEARS},
     "Triton norms": triton_norms,
     "Triton pick, greedy": partial(triton_pick, 0.0),
@@ -258,10 +254,10 @@ def written(target: StaticTarget, first: int = 0) -> list[Tensor]:
     return [side[0, :, first : target.length].transpose(0, 1) for layer in layers for side in layer]
 
 
-def compiled_decoder(name: str, int8: bool) -> Cached:
+def compiled_decoder(name: str) -> Cached:
     """Or transformers' own over compiled attention and linears."""
     total = 40
-    model = spoilt_model(name, int8)
+    model = spoilt_model(name)
     ids = [token if token > 10 else token + 50 for token in random_ids(total, model.vocab_size, 1)]
 
     def run(widths: tuple[int, ...], at: int | None = None, garbage: float = 0, room: int = 0) -> list[Tensor]:
@@ -275,8 +271,8 @@ def compiled_decoder(name: str, int8: bool) -> Cached:
 
 
 @cache
-def spoilt_model(name: str, int8: bool) -> Any:
-    model = prepare(made(name), PACKED, int8)
+def spoilt_model(name: str) -> Any:
+    model = prepare(made(name), PACKED)
     for number, token in GARBAGE.items():
         model.model.get_input_embeddings().weight.data[token] = number
     return model
@@ -335,8 +331,7 @@ DFLASH_FORMS = ("speculators", "sliding", "z-lab, sliding, bidirectional", "from
 SHAPES = ((None, 4, 1, 64), (3, 4, 2, 96), (20, 2, 2, 32))
 SEQUENCES: dict[str, Callable[[], Cached]] = {
     **{f"compiled attention, {v}, {s}": partial(compiled_attention, v, *s) for v in VARIANTS for s in SHAPES},
-    **{f"compiled decoder, {name}": partial(compiled_decoder, name, False) for name in (*NAMES, *STOCK)},
-    **{f"compiled bytes, decoder, {name}": partial(compiled_decoder, name, True) for name in ("gemma3", "qwen2")},
+    **{f"compiled decoder, {name}": partial(compiled_decoder, name) for name in (*NAMES, *STOCK)},
     **{f"compiled choice, {temperature}": partial(compiled_choice, temperature) for temperature in (0.0, 0.8)},
     **{
         f"compiled EAGLE-3, {form}, {rounded}": partial(compiled_head, "eagle3", form, rounded)

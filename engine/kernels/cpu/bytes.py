@@ -18,13 +18,9 @@ SCALE_BYTES = 2
 
 class ByteLinear(NativeLinear):
     """Replaces an nn.Linear that `reason_against_bytes` accepts; `act` as in NativeLinear. Rows are bfloat16; inside,
-    every 64 numbers are rounded to `row_bytes` bytes by their largest. Sums over 64 inputs are exact, and added in one
-    chain."""
+    every 64 numbers are rounded to 16 bits by their largest. Sums over 64 inputs are exact, and added in one chain."""
 
-    def __init__(self, linear: nn.Linear, act: int | None = None, row_bytes: int = 2) -> None:
-        assert row_bytes in (1, 2)
-        self.row_bytes = row_bytes
-        super().__init__(linear, act)
+    in_bytes = True
 
     def _packed(self, kernels: ctypes.CDLL, weight: Tensor, blocks: int) -> Tensor:
         packed = torch.empty(blocks, BLOCK * self._bytes_of_an_output(), dtype=torch.uint8)
@@ -39,10 +35,10 @@ class ByteLinear(NativeLinear):
         return self.weights.flatten()[: self.arguments.num * self._bytes_of_an_output()]
 
 
-def packed(linear: nn.Linear, in_bytes: bool, act: int | None = None, row_bytes: int = 2) -> NativeLinear:
+def packed(linear: nn.Linear, in_bytes: bool, act: int | None = None) -> NativeLinear:
     """The replacement of an nn.Linear that `reason_against` accepts; in_bytes: with 8-bit weights if possible."""
     if in_bytes and reason_against_bytes(linear) is None:
-        return ByteLinear(linear, act, row_bytes)
+        return ByteLinear(linear, act)
     return NativeLinear(linear, act)
 
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from ...layers.decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder
 from ...layers.step import StepState
 from .build import INT, NUMBER, POINTER, fields, library
-from .bytes import packed
-from .linear import LANES, LinearArguments, reason_against
+from .linear import LANES, LinearArguments, NativeLinear, reason_against
 from .tensors import MOST_DIM, address, check_heads
 
 ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}  # classes of transformers and torch -> linear.h
@@ -59,12 +58,10 @@ class Caches:
 
 
 class NativeDecoder(StepDecoder):
-    """Replaces a FusedDecoder, for bfloat16 on the CPU, if `reason_against_decoder` accepts it. in_bytes: with 8-bit
-    weights in its linears if possible."""
+    """Replaces a FusedDecoder, for bfloat16 on the CPU, if `reason_against_decoder` accepts it."""
 
-    def __init__(self, fused: FusedDecoder, in_bytes: bool = False) -> None:
+    def __init__(self, fused: FusedDecoder) -> None:
         super().__init__()
-        self._in_bytes = in_bytes
         self.embed_tokens, self.angles = fused.embed_tokens, fused.angles
         self.windows = {layer.self_attn.layer_idx: layer.self_attn.sliding_window for layer in _layers(fused)}
         self.linears = nn.ModuleList()
@@ -107,7 +104,7 @@ class NativeDecoder(StepDecoder):
         )
 
     def _linear(self, linear: nn.Linear, act: int | None = None) -> LinearArguments:
-        self.linears.append(native := packed(linear, self._in_bytes, act))
+        self.linears.append(native := NativeLinear(linear, act))
         return native.arguments
 
     def _floats(self, values: Tensor) -> int:

@@ -22,7 +22,7 @@ from .head_rows import pack_head
 from .packing import PackedLinear, onednn_packs, pack
 from .picks import NativePicks
 
-LINEARS = {"PackedLinear": "packed by oneDNN", "NativeLinear": "compiled C", "ByteLinear": "int8, compiled C"}
+LINEARS = {"PackedLinear": "packed by oneDNN", "NativeLinear": "compiled C"}
 
 
 class CpuKernels(Kernels):
@@ -38,14 +38,9 @@ class CpuKernels(Kernels):
         """Compiled kernels, and oneDNN's on some processors, read half as many bytes."""
         return "bfloat16" if build.has_kernels() or onednn_packs(torch.bfloat16) else super().best_dtype()
 
-    def reason_against_int8(self) -> str:
-        if build.has("photofinish_pack_bytes"):
-            return ""
-        return "needs a processor with AVX-512 and a C compiler, and one of them is missing here"
-
-    def install(self, model: Any, int8: bool) -> None:
+    def install(self, model: Any) -> None:
         """Decoders first, then every other linear."""
-        pack(model, int8)
+        pack(model)
 
     def install_head(self, head: Any) -> None:
         pack_head(head)

@@ -15,11 +15,11 @@ enum { AS_IS = -1, SILU = 0, GELU = 1 };
 
 /* act AS_IS: num outputs. Else a block holds 16 gates and 16 values, and gives act(gate) * value, 16 outputs. k is
    even. bias: float32 in the blocks' order, or null.
-   row_bytes: 0, or weights are of 8 bits (bytes.h) and rows are rounded to numbers of so many bytes. */
+   in_bytes: weights are of 8 bits (bytes.h). */
 typedef struct {
     const bf16 *weights;
     const float *bias;
-    int64_t num, k, row_bytes;
+    int64_t num, k, in_bytes;
 } Linear;
 
 INLINE Floats activated(const int act, Floats x) {

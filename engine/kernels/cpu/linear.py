@@ -20,7 +20,7 @@ MOST_INPUTS = 2**16  # the longest row; some processors' kernels keep one on the
 class LinearArguments(ctypes.Structure):
     """`Linear` of linear.h."""
 
-    _fields_ = (*fields(POINTER, "weights", "bias"), *fields(NUMBER, "num", "k", "row_bytes"))
+    _fields_ = (*fields(POINTER, "weights", "bias"), *fields(NUMBER, "num", "k", "in_bytes"))
 
 
 def reason_against(linear: Any) -> str | None:
@@ -46,7 +46,7 @@ class NativeLinear(StepLinear):
     outputs are gates, the other half values, and the result is act(gate) * value. Raises ValueError for rows of
     another dtype or size."""
 
-    row_bytes = 0
+    in_bytes = False
 
     def __init__(self, linear: nn.Linear, act: int | None = None) -> None:
         super().__init__(linear)
@@ -55,7 +55,7 @@ class NativeLinear(StepLinear):
         self.out_features, self.act = num if act is None else num // 2, act
         kernels, weight = library(), linear.weight.detach().contiguous()
         self.weights = nn.Buffer(self._packed(kernels, weight, -(-num // BLOCK)), persistent=False)
-        self.arguments = LinearArguments(self.weights.data_ptr(), None, num, k, self.row_bytes)
+        self.arguments = LinearArguments(self.weights.data_ptr(), None, num, k, self.in_bytes)
         if linear.bias is not None:
             self.biases = nn.Buffer(self._in_blocks(linear.bias.detach().float()), persistent=False)
             self.arguments.bias = self.biases.data_ptr()

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
-from ...core.errors import UnsupportedModel
 from ...layers.linear import StepLinear
 from ...layers.modules import replace_modules
-from .bytes import ByteLinear, packed
 from .decoder import NativeDecoder, reason_against_decoder
-from .linear import reason_against
+from .linear import NativeLinear, reason_against
 
 HINT_ROWS = 8
 
@@ -44,23 +41,16 @@ def onednn_packs(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-def pack(module: nn.Module, in_bytes: bool = False) -> int:
+def pack(module: nn.Module) -> int:
     """Replace every nn.Linear below `module` that some kernel here takes, and every decoder that has compiled layers,
-    in place; returns the number of linears outside of these. A tied embedding keeps its own copy. in_bytes: with 8-bit
-    weights where our own kernels can; raises UnsupportedModel if they can nowhere."""
-    replace_modules(module, lambda child: NativeDecoder(child, in_bytes) if not reason_against_decoder(child) else None)
-    output = module.get_output_embeddings() if isinstance(module, PreTrainedModel) else None
+    in place; returns the number of linears outside of these. A tied embedding keeps its own copy."""
+    replace_modules(module, lambda child: NativeDecoder(child) if not reason_against_decoder(child) else None)
 
     def replaced(child: nn.Module) -> nn.Module | None:
         if type(child) is not nn.Linear:
             return None
         if reason_against(child) is None:
-            return packed(child, in_bytes, row_bytes=1 if child is output else 2)
+            return NativeLinear(child)
         return PackedLinear(child) if onednn_packs(child.weight.dtype) else None
 
-    num_packed = replace_modules(module, replaced)
-    if in_bytes and not any(isinstance(part, ByteLinear) for part in module.modules()):
-        raise UnsupportedModel(
-            f"{type(module).__name__} has no linear layer whose weights int8 kernels take; choose another dtype"
-        )
-    return num_packed
+    return replace_modules(module, replaced)

@@ -54,8 +54,7 @@ class TritonKernels(Kernels):
     def compares_with_torch(self) -> bool:
         return self.triton
 
-    def install(self, model: Any, int8: bool) -> None:
-        super().install(model, int8)
+    def install(self, model: Any) -> None:
         if self.triton:
             from .install import put_kernels
 
@@ -149,10 +148,10 @@ class CudaKernels(TritonKernels):
     def must_be_tried(self) -> bool:
         return self.triton
 
-    def install(self, model: Any, int8: bool) -> None:
+    def install(self, model: Any) -> None:
         if self.triton:
             available.run_first_kernel(self.device)
-        super().install(model, int8)
+        super().install(model)
 
     def lower(self, why: str) -> CudaKernels | None:
         try:

@@ -15,13 +15,12 @@ import torch
 from torch import nn
 
 from engine.exactness.operators import same_bits
-from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.decoder import NativeDecoder
 from engine.kernels.cpu.forward import NativeForward
 from engine.layers.decoder import DECODERS, FusedDecoder
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
-from tests.helpers.native_kernels import NAMES, VARIANTS, made, needs_byte_kernels, needs_kernels, prepared
+from tests.helpers.native_kernels import NAMES, VARIANTS, made, needs_kernels, prepared
 from tests.helpers.tiny import random_ids, rows_of
 
 pytestmark = needs_kernels
@@ -91,19 +90,13 @@ def test_it_is_the_stock_model_rounded(name, variant):
         assert off(ours, right) < 1.1 * min(off(x, right) for x in others) + 1e-3, f"layer {layer}"
 
 
-BYTES = [pytest.param(name, "int8", marks=needs_byte_kernels) for name in NAMES]
-
-
 @pytest.mark.parametrize("layers", [(), (0, 1, 2, 3)], ids=["plain", "states"])
-@pytest.mark.parametrize(("name", "variant"), [*((name, v) for name in NAMES for v in VARIANTS), *BYTES])
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_step_in_one_call_is_its_modules_one_by_one(name, variant, layers):
     """A lane with hidden states, or a probe, would run another model than the others: a scale of embeddings left out, a
-    state of another layer, weights of 8 bits read as bfloat16."""
-    model = prepared(name, int8=True) if variant == "int8" else prepared(name, variant)
-    if variant == "int8":
-        linears = model.model.get_decoder().linears
-        assert {type(linear) for linear in linears} == {ByteLinear}
-        assert [linear.row_bytes for linear in (*linears, model.model.lm_head)] == [2] * len(linears) + [1]
+    state of another layer."""
+    model = prepared(name, variant)
     ids, found = random_ids(60, model.vocab_size, 3), []
     for whole in (True, False):
         target = StaticTarget(model, 256, WIDTHS, layers)

@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from engine.core.errors import UnsupportedModel
 from engine.exactness.operators import same_bits
-from engine.hardware.bandwidth import weight_bytes
 from engine.kernels.cpu.bytes import GROUP, ByteLinear, reason_against_bytes
 from engine.kernels.cpu.linear import MOST_INPUTS, NativeLinear, reason_against
 from engine.kernels.cpu.packing import PackedLinear, onednn_packs, pack
@@ -27,15 +25,13 @@ from tests.helpers.native_kernels import (
     linear_of,
     needs_byte_kernels,
     needs_kernels,
-    prepared,
     random,
 )
 
 pytestmark = needs_kernels
 EACH_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
 EACH_BYTE_VARIANT = pytest.mark.parametrize("variant", BYTE_VARIANTS)
-EACH_ROW = pytest.mark.parametrize("row_bytes", [1, 2])
-MOST = {1: 127, 2: 32639}
+MOST = 32639  # of a row's number in 16 bits
 HALF_A_BIT = 1.001 * 2.0**-8  # what rounding to bfloat16 changes
 TINY = 2.0**-126  # products of AVX512_BF16 are 0 where they are smaller than a normal float32
 acts = st.sampled_from([None, 0, 1])
@@ -43,10 +39,14 @@ SIZE, FEW, SEEDS = st.integers(1, 100), st.integers(1, 40), st.integers(0, 99)
 SPREADS = st.sampled_from([1.0, 1e-3, 1e3])
 
 
-def native(linear: nn.Linear, act: int | None = None, variant: str = VARIANTS[0], row_bytes: int = 0) -> NativeLinear:
-    """row_bytes: 0 for weights of 16 bits, else the bytes of a number in a row."""
+def native(linear: nn.Linear, act: int | None = None, variant: str = VARIANTS[0]) -> NativeLinear:
     with compiled(variant):
-        return ByteLinear(linear, act, row_bytes) if row_bytes else NativeLinear(linear, act)
+        return NativeLinear(linear, act)
+
+
+def in_bytes(linear: nn.Linear, act: int | None = None, variant: str = VARIANTS[0]) -> ByteLinear:
+    with compiled(variant):
+        return ByteLinear(linear, act)
 
 
 def check(found: Tensor, sums: Tensor, error: Tensor, act: int | None) -> None:
@@ -144,13 +144,13 @@ def test_variants_differ_by_rounding_only():
 # Weights of 8 bits
 
 
-def rounded(values: Tensor, row_bytes: int) -> Tensor:
+def rounded(values: Tensor) -> Tensor:
     """A row's numbers as bytes.h has them, [n, k] -> float64 [n, k]."""
     found = []
     for part in (part.float() for part in values.split(GROUP, 1)):
         size = part.abs().amax(1, keepdim=True)
-        whole = torch.round(part * torch.where(size > 1e-30, torch.full_like(size, MOST[row_bytes]) / size, 0))
-        found.append(whole.double() * (size / MOST[row_bytes]).double())
+        whole = torch.round(part * torch.where(size > 1e-30, torch.full_like(size, MOST) / size, 0))
+        found.append(whole.double() * (size / MOST).double())
     return torch.cat(found, 1)
 
 
@@ -167,50 +167,48 @@ def weights_of(weight: Tensor) -> Tensor:
 @needs_byte_kernels
 @EACH_BYTE_VARIANT
 @settings(max_examples=60)
-@given(SIZE, st.integers(1, 20), FEW | st.just(100), acts, st.booleans(), st.sampled_from([1, 2]), SPREADS, SEEDS)
-def test_the_sums_are_those_of_what_was_rounded(variant, num, sixteens, num_rows, act, bias, row_bytes, spread, seed):
+@given(SIZE, st.integers(1, 20), FEW | st.just(100), acts, st.booleans(), SPREADS, SEEDS)
+def test_the_sums_are_those_of_what_was_rounded(variant, num, sixteens, num_rows, act, bias, spread, seed):
     """A block's last outputs, another group's scale, half a number, or what is taken off for unsigned bytes."""
     num, k = num if act is None else -(-num // 32) * 32, 16 * sixteens
     plain, x = linear_of(num, k, bias, seed), random(num_rows, k, seed=seed + 2, spread=spread)
     plain.weight.mul_(torch.logspace(-3, 1, k).bfloat16()), x.mul_(torch.logspace(1, -3, k).bfloat16())
-    sums, error = product(rounded(x, row_bytes), weights_of(plain.weight), plain.bias, (k / GROUP + 4) * 2.0**-23)
-    check(native(plain, act, variant, row_bytes)(x), sums, error, act)
+    sums, error = product(rounded(x), weights_of(plain.weight), plain.bias, (k / GROUP + 4) * 2.0**-23)
+    check(in_bytes(plain, act, variant)(x), sums, error, act)
 
 
 @needs_byte_kernels
 @settings(max_examples=30)
-@given(st.integers(1, 60), st.integers(1, 20), st.sampled_from([1, 2]), st.integers(0, 99))
-def test_rounding_is_to_the_nearest_of_its_group(num, sixteens, row_bytes, seed):
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 99))
+def test_rounding_is_to_the_nearest_of_its_group(num, sixteens, seed):
     """One large weight or number would make its whole row coarse; or numbers be cut off instead of rounded."""
     plain, x = linear_of(num, 16 * sixteens, False, seed), random(5, 16 * sixteens, seed=seed + 2)
     plain.weight[:, 0], x[:, -1] = 100.0, 1000.0
     weight, rows, error = plain.weight.double(), x.double(), torch.zeros(5, num, dtype=torch.float64)
     for weights, values in zip(weight.split(GROUP, 1), rows.split(GROUP, 1), strict=True):
-        weight_error, row_error = weights.abs().amax(1) / 127 * 0.76, values.abs().amax(1) / MOST[row_bytes] * 0.51
+        weight_error, row_error = weights.abs().amax(1) / 127 * 0.76, values.abs().amax(1) / MOST * 0.51
         error += values.abs().sum(1)[:, None] * weight_error
         error += row_error[:, None] * (weights.abs().sum(1) + len(weights[0]) * weight_error)
     expected = rows @ weight.T
-    off = (native(plain, row_bytes=row_bytes)(x).double() - expected).abs()
+    off = (in_bytes(plain)(x).double() - expected).abs()
     assert bool((off <= HALF_A_BIT * (expected.abs() + error) + error).all())
 
 
 @needs_byte_kernels
-@EACH_ROW
-def test_every_machine_has_the_same_bits(row_bytes):
+def test_every_machine_has_the_same_bits():
     """Without VNNI products are made of other instructions, which must not be cut off at 16 bits."""
     plain, x = linear_of(70, 1040, True), random(13, 1040)
     extreme = linear_of(64, 256)
     extreme.weight.fill_(1.0), extreme.weight[:, ::3].fill_(-1.0)
     for linear, rows in ((plain, x), (extreme, extreme.weight[:7].clone()), (extreme, -extreme.weight[:7])):
-        ours, theirs = (native(linear, None, variant, row_bytes)(rows) for variant in BYTE_VARIANTS)
+        ours, theirs = (in_bytes(linear, None, variant)(rows) for variant in BYTE_VARIANTS)
         assert same_bits(ours, theirs)
     assert (theirs + 256).abs().max() == 0
 
 
 @needs_byte_kernels
 @EACH_BYTE_VARIANT
-@EACH_ROW
-def test_overflow_zeros_and_huge_rows_in_bytes(variant, row_bytes):
+def test_overflow_zeros_and_huge_rows_in_bytes(variant):
     """NaN and infinities would be rounded to some byte; a scale of nothing is a division by nothing; and a model whose
     states are large would overflow where it does not in bfloat16."""
     plain, x = linear_of(64, 144), random(4, 144)
@@ -218,37 +216,26 @@ def test_overflow_zeros_and_huge_rows_in_bytes(variant, row_bytes):
     x[1, 140], x[2, 70] = torch.nan, torch.inf
     expected = torch.zeros(4, 64, dtype=torch.bool)
     expected[1:3], expected[:, 3], expected[:, 5] = True, True, True
-    assert torch.equal(~native(plain, None, variant, row_bytes)(x).isfinite(), expected)
+    assert torch.equal(~in_bytes(plain, None, variant)(x).isfinite(), expected)
     plain = linear_of(40, 128, True)
     plain.weight[7], plain.weight[:, 64:] = 0, 0
-    linear = native(plain, None, variant, row_bytes)
+    linear = in_bytes(plain, None, variant)
     assert same_bits(linear(torch.zeros(3, 128, dtype=torch.bfloat16)), plain.bias.expand(3, -1))
     assert (linear(random(3, 128))[:, 7] == plain.bias[7]).all()
     assert ((linear(torch.full((1, 128), 1e-38, dtype=torch.bfloat16)) - plain.bias).abs() < 1e-30).all()
     plain, x = linear_of(40, 192, spread=1e-3), random(3, 192, spread=1e37)
-    found, sums = native(plain, None, variant, row_bytes)(x), F.linear(x.double(), plain.weight.double())
+    found, sums = in_bytes(plain, None, variant)(x), F.linear(x.double(), plain.weight.double())
     assert found.isfinite().all() and float((found.double() - sums).abs().max() / sums.std()) < 0.1
 
 
 @needs_byte_kernels
-@EACH_ROW
-def test_the_widest_rows_are_rounded_in_parts(row_bytes):
+def test_the_widest_rows_are_rounded_in_parts():
     """They are rounded on a stack of limited size."""
     plain, x = linear_of(32, MOST_INPUTS), random(5, MOST_INPUTS)
-    linear = native(plain, row_bytes=row_bytes)
+    linear = in_bytes(plain)
     found, expected = linear(x), F.linear(x.double(), plain.weight.double())
     assert float((found.double() - expected).abs().mean() / expected.std()) < 0.02
     assert same_bits(found[-1], linear(x[-1:])[0])
-
-
-@needs_byte_kernels
-def test_a_step_reads_a_byte_a_weight():
-    """The roofline would count twice the bytes that a step reads."""
-    whole, small = (prepared("gemma3", int8=int8) for int8 in (False, True))
-    linears = [module for module in small.model.modules() if isinstance(module, NativeLinear)]
-    assert linears and all(isinstance(module, ByteLinear) for module in linears)
-    saved = sum(linear.arguments.num * (linear.in_features - 2 * -(-linear.in_features // GROUP)) for linear in linears)
-    assert weight_bytes(small.model) == weight_bytes(whole.model) - saved
 
 
 # Both
@@ -267,18 +254,18 @@ def test_rows_come_in_any_shape_and_others_are_refused():
             linear(rows)
 
 
-@pytest.mark.parametrize("row_bytes", [0, pytest.param(2, marks=needs_byte_kernels)])
-def test_it_owns_what_it_reads(row_bytes):
+@pytest.mark.parametrize("made", [native, pytest.param(in_bytes, marks=needs_byte_kernels)])
+def test_it_owns_what_it_reads(made):
     """The first linear's memory would be given away while it is read; or the roofline count other bytes."""
     plain, x = linear_of(83, 144, True, seed=4), random(5, 144)
-    linear = native(plain, row_bytes=row_bytes)
+    linear = made(plain)
     expected = linear(x)
     plain.weight.zero_(), plain.bias.zero_()
     del plain
     gc.collect()
     junk = [torch.full((96, 144), torch.nan, dtype=torch.bfloat16) for _ in range(64)]
     assert same_bits(linear(x), expected) and len(junk) == 64
-    assert linear.read().nbytes == 83 * (144 + 3 * 2 if row_bytes else 2 * 144)
+    assert linear.read().nbytes == 83 * (144 + 3 * 2 if made is in_bytes else 2 * 144)
 
 
 class Halved(nn.Linear):
@@ -306,9 +293,8 @@ def test_what_does_not_fit_says_why():
     assert reason_against(linear_of(1, 2)) is None and reason_against_bytes(linear_of(1, 16)) is None
 
 
-@needs_byte_kernels
 def test_packing_does_what_it_can():
-    """One linear that does not fit would end the whole model; or a model be called int8 that has no such linear."""
+    """One linear that does not fit would end the whole model."""
     model = nn.ModuleDict({"even": linear_of(10, 8), "odd": linear_of(10, 9), "wide": nn.Linear(8, 10)})
     model, packs = model.requires_grad_(False), onednn_packs(torch.bfloat16)
     plain = copy.deepcopy(model)
@@ -317,8 +303,3 @@ def test_packing_does_what_it_can():
     for name, k, dtype in (("even", 8, torch.bfloat16), ("odd", 9, torch.bfloat16), ("wide", 8, torch.float32)):
         x = random(3, k).to(dtype)
         torch.testing.assert_close(model[name](x), plain[name](x), atol=0.05, rtol=0.02)
-    model = nn.ModuleDict({"fits": linear_of(10, 32), "does not": linear_of(10, 24)}).requires_grad_(False)
-    assert pack(model, in_bytes=True) == 2
-    assert [type(part) for part in model.values()] == [ByteLinear, NativeLinear]
-    with pytest.raises(UnsupportedModel, match="no linear layer whose weights int8 kernels take"):
-        pack(nn.ModuleDict({"does not": linear_of(10, 24)}), in_bytes=True)
