@@ -1,5 +1,5 @@
-"""Races on compiled decoders: identical at any width, 1 included (whatever is drafted: ../../exactness/test_matrix.py);
-and what stays as it was where a decoder cannot be compiled."""
+"""What stays as it was where a decoder cannot be compiled. That races on compiled ones are identical, whatever is
+drafted, is in ../../exactness/test_matrix.py."""
 
 from __future__ import annotations
 
@@ -10,31 +10,14 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.kernels.cpu.decoder import NativeDecoder, reason_against_decoder
+from engine.kernels.cpu.decoder import reason_against_decoder
 from engine.layers.decoder import FusedDecoder
-from engine.loading.loading import load
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
-from engine.session import TorchRace
-from engine.text import encode_prompt
 from tests.helpers.native_kernels import CONFIGS, made, needs_kernels
-from tests.helpers.tiny import TORCH, TRAINED, build, changed, random_ids
-from tests.helpers.trained import PROMPTS
+from tests.helpers.tiny import TORCH, build, changed, random_ids
 
 pytestmark = needs_kernels
-
-
-def test_a_real_race_is_identical_to_its_plain_lane_too():
-    """The whole of it, as the page runs it: probe, widths, lanes, verdict."""
-    loaded = load(str(TRAINED), "bfloat16", "cpu")
-    assert isinstance(loaded.prepared.model.get_decoder(), NativeDecoder)
-    spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(temperature=0.8, max_new_tokens=40), audit=True)
-    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0], False))
-    assert race.widths.classes.classes == (tuple(sorted(race.widths.seconds)),) and 1 in race.widths.seconds
-    list(race.events())
-    result = race.result()
-    assert result["verdicts"]["speculative"]["kind"] == result["verdicts"]["plain"]["kind"] == "identical_bits"
 
 
 # What does not fit
