@@ -92,13 +92,3 @@ def test_one_column_far_above_the_others_is_all_that_counts(variant):
         for size in (1.0, 1e4, 1e18):
             query = torch.full((1, 1, 32), size, dtype=torch.bfloat16)
             assert (attend_natively(query, keys, values, 599, None, 1.0) == 1.5).all()
-
-
-@pytest.mark.parametrize(
-    ("dim", "at", "dtype"), [(48, 0, torch.bfloat16), (64, 13, torch.bfloat16), (64, 0, torch.float32)]
-)
-def test_what_does_not_fit_is_refused(dim, at, dtype):
-    """Memory beyond the cache would be read."""
-    query, keys, values = (x.to(dtype) for x in inputs(4, 2, 1, dim, 16, 0))
-    with pytest.raises(ValueError):
-        attend_natively(query, keys, values, at, None, 1.0)
