@@ -14,7 +14,6 @@ from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SamplingParams
 from engine.kernels.choose import choose
 from engine.kernels.cuda.available import SWITCH, reason_against
-from engine.kernels.cuda.graphs import FixedCall
 from engine.progress import silent
 from engine.runner import prepare as preparing
 from engine.runner.prepared import Prepared
@@ -95,19 +94,6 @@ def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
         assert lane(model, Empty(), SAMPLINGS["temperature"])[-1].reason == "length"
         assert not {"linear_rows", "_attend", "_best_of_blocks", "_delta_step"} & set(device.graphs[-1].names)
         assert model.kernels.runs(model.model).endswith("; no Triton decoder: it failed")
-
-
-@pytest.mark.parametrize("params", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_tokens_are_chosen_by_kernels(params):
-    """Tokens would be chosen by keys of other rows, or from a row before it was written."""
-    with fake_cuda(run_kernels=True), torch.inference_mode():
-        sampler = Sampler(params, 300, choose(CUDA, torch.bfloat16))
-        rows, keys = torch.zeros(3, 300, device=CUDA), sampler.keys(9)
-        call = FixedCall(lambda: sampler.pick_rows(rows, keys.index_select(0, torch.arange(4, 7, device=CUDA))), CUDA)
-        call()
-        for seed in range(3):
-            rows.copy_(torch.randn(3, 300, generator=torch.Generator().manual_seed(seed)))
-            assert call().tolist() == [sampler(row, 4 + place) for place, row in enumerate(rows.unbind())]
 
 
 def test_an_older_chip_is_told_why(monkeypatch):
