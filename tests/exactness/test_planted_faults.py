@@ -88,25 +88,6 @@ def test_noise_keyed_by_call_order_is_caught(name, dtype):
     assert caught(race.verdict(make=lambda: {"sample": ByCall(sampler, calls)}))
 
 
-@on_every_model
-def test_noise_keyed_by_call_order_is_caught_where_rows_are_drawn_ahead(name, dtype, monkeypatch):
-    """One generator a lane, and a rule that draws for every row of a draft: rejected rows use up noise."""
-    race = Real(prepared(name, dtype), temperature=1.0)
-    sampler = Sampler(race.params, race.model.vocab_size, PACKED)
-
-    def eager(self: accept.Coupled, draft: Draft, logits: torch.Tensor, position: int) -> Acceptance:
-        chosen = [self.sample(logits[i], position + i) for i in range(len(draft) + 1)]
-        num = next((i for i, t in enumerate(draft.token_ids) if t != chosen[i]), len(draft))
-        return Acceptance(num, tuple(chosen[: num + 1]))
-
-    def by_call() -> dict[str, Any]:
-        return {"sample": ByCall(sampler, count())}
-
-    monkeypatch.setattr(accept.Coupled, "__call__", eager)
-    assert race.verdict(make=lambda: {"sample": sampler}).kind == "identical_bits"
-    assert caught(race.verdict(make=by_call))
-
-
 def sliced(
     module: Any,
     query: Any,
