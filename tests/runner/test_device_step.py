@@ -10,19 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.core.decode import decode
 from engine.core.errors import RaceError
-from engine.core.events import Failed, Step
+from engine.core.events import Step
 from engine.core.interfaces import Draft
 from engine.core.sampling.accept import Coupled, Rejection
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SamplingParams
 from engine.exactness.operators import same_bits
-from engine.runner.forward import Buffers
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from engine.runner.whole_step import DeviceStep, StepInput
-from tests.helpers.fakes import Adversarial, Empty, Ends, FakeChoice, Oracle, Random, tokens_of
+from tests.helpers.fakes import Adversarial, Empty, FakeChoice, Oracle, Random, tokens_of
 from tests.helpers.tiny import DTYPES, HYBRIDS, LENGTH, NAMES, PACKED, TORCH, lane, prepared, random_ids
 
 WIDTHS = (2, 4, 8)
@@ -148,17 +146,3 @@ def test_other_rules_stay_on_the_host():
     target = target_of(prepared("qwen3"), True)
     assert target.verifier(Rejection(Sampler(SamplingParams(temperature=1.0), target.vocab_size, PACKED))) is None
     assert target.verifier(Coupled(FakeChoice())) is None
-
-
-def test_a_model_without_numbers_fails_its_lane_in_words(monkeypatch):
-    """A visitor would see token -1, or a traceback."""
-    model = prepared("llama")
-    monkeypatch.setattr(
-        Buffers,
-        "forward",
-        lambda self, ids, want_logits: (torch.full((ids.shape[1], 200), torch.nan) if want_logits else None, None),
-    )
-    target = target_of(model, True)
-    rule = Coupled(Sampler(SamplingParams(), model.vocab_size, PACKED))
-    events = list(decode(target, Empty(), rule, [1, 2], Ends(3), 3, 0))
-    assert isinstance(events[-1], Failed) and "NaN" in events[-1].message
