@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import shutil
-import time
 import weakref
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from app.jobs.backend import TorchBackend
 from engine.core.errors import UsageError
 from engine.core.events import Prompt
 from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
-from engine.kernels.choose import choose
 from engine.kernels.torch import Kernels
 from engine.loading.loading import DTYPES, load
 from engine.progress import quiet, silent
@@ -191,17 +189,6 @@ def test_unknown_dtypes_and_devices_list_the_choices(option, value):
     """The visitor would have to guess what there is."""
     with pytest.raises(UsageError, match=rf"unknown {option} .*{value}.*; choose one of: .*(float32|cpu)"):
         load(str(TRAINED), **{option: value})
-
-
-def test_the_chosen_dtype_is_one_that_is_fast_here():
-    """Decoding would take twice as long as it need."""
-    threads = torch.get_num_threads()
-    started = time.perf_counter()
-    assert (
-        load(str(TRAINED)).info.dtype
-        == choose(torch.device("cuda" if torch.cuda.is_available() else "cpu")).best_dtype()
-    )
-    assert torch.get_num_threads() == threads and time.perf_counter() - started < 20
 
 
 def test_loading_is_silent_and_puts_every_switch_back(folder, capfd):
