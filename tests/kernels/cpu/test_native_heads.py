@@ -18,7 +18,7 @@ from engine.core.sampling.noise import splitmix64
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import SamplingParams
 from engine.drafters.device_heads import drafter_of
-from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
+from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.bytes import ByteLinear
@@ -38,7 +38,6 @@ from tests.helpers.heads import (
     logits_of,
     made,
     packed,
-    raced,
     random_head,
     rows_of,
     save,
@@ -46,7 +45,7 @@ from tests.helpers.heads import (
 )
 from tests.helpers.native_kernels import needs_byte_kernels, on
 from tests.helpers.tiny import PACKED
-from tests.helpers.trained import PROMPTS, context, trained
+from tests.helpers.trained import context, trained
 
 pytestmark = pytest.mark.skipif(not has("photofinish_head"), reason="there are no compiled kernels for heads here")
 needs_picks = pytest.mark.skipif(not has("photofinish_picks"), reason="there is no compiled kernel for picks here")
@@ -234,18 +233,3 @@ def test_rows_of_a_tree_are_those_of_chains(form, rounded):
 
 
 # A trained head
-
-
-def test_a_trained_head_drafts_as_by_torch():
-    """It would be worth less than it was, with nothing to see."""
-    target = trained("bfloat16")
-    prompt = target.tokenizer(PROMPTS[0])["input_ids"]
-    ours = made(f"dflash:{HEADS['dflash']}", target, 7, prompt=prompt)
-    assert type(ours) is HostDFlashDrafter
-    theirs = drafter_of(ours.head, context(target, 7, prompt), on_device=False)
-    steps = [raced(target, each, prompt, 7, num_new=100) for each in (ours, theirs)]
-    num_accepted = [sum(step.num_accepted for step in each) for each in steps]
-    assert num_accepted[0] >= 0.9 * num_accepted[1] > 0
-    by_place = [{step.position: step.drafted for step in each if step.drafted} for each in steps]
-    both = [place for place in by_place[0] if place in by_place[1]]
-    assert len(both) > 10 and sum(by_place[0][place][0] == by_place[1][place][0] for place in both) >= 0.95 * len(both)
