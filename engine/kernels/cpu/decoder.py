@@ -1,5 +1,5 @@
-"""A fused decoder (`layers/decoder.py`) whose layers are one compiled call (`step.c`). Nothing is masked: every row
-reads only its own columns."""
+"""A fused decoder (`layers/decoder.py`) as arguments of a compiled call (`forward.py`, `step.c`). Nothing is masked:
+every row reads only its own columns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...layers.decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder
-from ...layers.step import StepState
+from ...core.errors import UnsupportedModel
+from ...layers.decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder, is_head_on_top
+from ...layers.layers import is_stock
 from .build import INT, NUMBER, POINTER, fields, library
 from .linear import LANES, LinearArguments, NativeLinear, reason_against
 from .tensors import MOST_DIM, address, check_heads
 
+# transformers' classes that multiply what they look up by `embed_scale`.
+SCALED_EMBEDDINGS = {"Gemma3TextScaledWordEmbedding"}
 ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}  # classes of transformers and torch -> linear.h
 
 
@@ -58,7 +61,8 @@ class Caches:
 
 
 class NativeDecoder(StepDecoder):
-    """Replaces a FusedDecoder, for bfloat16 on the CPU, if `reason_against_decoder` accepts it."""
+    """Replaces a FusedDecoder, for bfloat16 on the CPU, if `reason_against_decoder` accepts it. It is run by a
+    NativeForward alone."""
 
     def __init__(self, fused: FusedDecoder) -> None:
         super().__init__()
@@ -71,7 +75,7 @@ class NativeDecoder(StepDecoder):
         self._tables: tuple[list[Tensor], Any] | None = None
         self._room = threading.local()
         self.kernels = library()
-        self._decode, self._size = self.kernels.photofinish_decode, self.kernels.photofinish_room
+        self._size = self.kernels.photofinish_room
         self._size.restype = NUMBER
 
     def _of(self, fused: FusedDecoder) -> DecoderArguments:
@@ -112,27 +116,8 @@ class NativeDecoder(StepDecoder):
         self.register_buffer(f"norm_{len(self._buffers)}", kept, persistent=False)
         return kept.data_ptr()
 
-    def _decoded(self, input_ids: Tensor, position_ids: Tensor, state: StepState, all_states: bool) -> Decoded:
-        """The step's tokens follow one another."""
-        if state.seen is not None:
-            state.seen.update(self.windows)
-        embedded, caches, at = self.embed_tokens(input_ids), Caches(state.kv, self.arguments), int(state.at[0])
-        x = embedded.clone().contiguous()
-        num_rows = x.shape[1]
-        x_at = POINTER(address(x, torch.bfloat16, 1, num_rows, self._hidden))
-        span = self.span(caches.length, at, num_rows)
-        kept = torch.empty(caches.num_layers, 1, num_rows, self._hidden, dtype=x.dtype) if all_states else None
-        tables = self.tables_for(caches.length)  # kept alive here: another thread may make longer ones meanwhile
-        self._decode(
-            ctypes.byref(self.arguments),
-            caches.addresses,
-            tables[1],
-            x_at,
-            None if kept is None else POINTER(kept.data_ptr()),
-            None,
-            *span,
-        )
-        return Decoded(x, None if kept is None else (embedded, *kept[:-1], x))
+    def _decoded(self, *unused: Any) -> Decoded:
+        raise UnsupportedModel("a compiled decoder runs whole steps only")
 
     def tables_for(self, length: int) -> tuple[list[Tensor], Any]:
         """Cosines and sines [length, dim / 2] of every kind of angles, alternating, and their addresses; computed for
@@ -176,10 +161,16 @@ def _sizes(layer: Any) -> tuple[Any, ...]:
     )
 
 
-def reason_against_decoder(fused: Any) -> str | None:
-    """Why a decoder cannot be a NativeDecoder; None if it can."""
-    if type(fused) is not FusedDecoder:
-        return f"a {type(fused).__name__} is no decoder of the usual kind"
+def reason_against_decoder(model: Any) -> str | None:
+    """Why a model's decoder cannot be a NativeDecoder, once it is a FusedDecoder; None if it can."""
+    if not is_head_on_top(model) or type(fused := model.model) is not FusedDecoder:
+        return f"a {type(model).__name__} is no embedding, decoder and head of the usual kind"
+    embedding = fused.embed_tokens
+    known = type(embedding) is nn.Embedding or type(embedding).__name__ in SCALED_EMBEDDINGS
+    if not known or embedding.max_norm is not None or not (is_stock(embedding) and is_stock(model.lm_head)):
+        return f"its embedding is a {type(embedding).__name__}, or does more than its class says; or its head does"
+    if why := reason_against(model.lm_head):
+        return why
     layers = _layers(fused)
     for layer in layers:
         attention, mlp = layer.self_attn, layer.mlp

@@ -1,5 +1,4 @@
-"""A model's forward over one sequence's caches in one compiled call (`step.c`), for models of just embeddings, a
-NativeDecoder and a head."""
+"""A model's forward over one sequence's caches in one compiled call (`step.c`), for models with a NativeDecoder."""
 
 from __future__ import annotations
 
@@ -8,17 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...layers.decoder import is_head_on_top
-from ...layers.layers import is_stock
 from .build import NUMBER, POINTER, fields
-from .decoder import Caches, NativeDecoder
-from .linear import NativeLinear
+from .decoder import SCALED_EMBEDDINGS, Caches
 from .tensors import address
-
-# transformers' classes that multiply what they look up by `embed_scale`.
-SCALED_EMBEDDINGS = {"Gemma3TextScaledWordEmbedding"}
 
 
 class ModelArguments(ctypes.Structure):
@@ -32,7 +25,7 @@ class ModelArguments(ctypes.Structure):
 
 
 class NativeForward:
-    """For models that `is_whole_step` accepts, once linears are packed. Whatever does not change between steps is made
+    """Whatever does not change between steps is made
     once; logits stay in one place, overwritten by the next call."""
 
     def __init__(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -110,19 +103,3 @@ class NativeForward:
         x, logits = self._logits.new_empty(num_rows, self._arguments.hidden), self._logits[:num_rows]
         self._places[num_rows] = x, logits, x.data_ptr(), logits.data_ptr()
         return self._places[num_rows]
-
-
-def is_whole_step(model: Any) -> bool:
-    """Whether a model's forward can be a NativeForward."""
-    decoder = model.get_decoder()
-    if (
-        not isinstance(decoder, NativeDecoder)
-        or not is_head_on_top(model)
-        or model._forward_hooks
-        or model._forward_pre_hooks
-    ):
-        return False
-    head, embedding = model.lm_head, decoder.embed_tokens
-    known = type(embedding) is nn.Embedding or type(embedding).__name__ in SCALED_EMBEDDINGS
-    usual = known and embedding.max_norm is None and embedding.weight.dtype == torch.bfloat16
-    return usual and isinstance(head, NativeLinear) and all(is_stock(module) for module in (decoder, head, embedding))

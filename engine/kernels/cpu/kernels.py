@@ -15,13 +15,15 @@ from ..torch import Chooser, Forward, Kernels, Picks, what_runs
 from . import build
 from .attention import attend_rows, is_for
 from .choose_token import Chooser as NativeChooser
+from .decoder import NativeDecoder
 from .dflash import NativeDFlashRows, reason_against_block
 from .eagle3 import NativeEagle3Rows, reason_against_head
-from .forward import NativeForward, is_whole_step
+from .forward import NativeForward
 from .head_rows import pack_head
 from .packing import PackedLinear, onednn_packs, pack
 from .picks import NativePicks
 
+DECODERS = {"NativeDecoder": "compiled C, a whole step in one call"}
 LINEARS = {"PackedLinear": "packed by oneDNN", "NativeLinear": "compiled C"}
 
 
@@ -47,7 +49,7 @@ class CpuKernels(Kernels):
         pack(head)
 
     def forward(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> Forward | None:
-        return NativeForward(model, kv) if is_whole_step(model) else None
+        return NativeForward(model, kv) if isinstance(model.get_decoder(), NativeDecoder) else None
 
     def attention(self, model: Any, num_rows: int) -> Attend | None:
         return attend_rows if build.has_kernels() and is_for(model) else None
@@ -86,6 +88,5 @@ class CpuKernels(Kernels):
         return build.description()
 
     def runs(self, model: Any) -> str:
-        whole = "compiled C, a whole step in one call" if is_whole_step(model) else "compiled C"
         attention = "torch's" if self.attention(model, 1) is None else "ours, compiled C"
-        return what_runs(model, {"NativeDecoder": whole}, LINEARS, attention)
+        return what_runs(model, DECODERS, LINEARS, attention)

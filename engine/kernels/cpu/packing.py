@@ -6,6 +6,8 @@ every lane of a race runs the same packed weights."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -41,10 +43,11 @@ def onednn_packs(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-def pack(module: nn.Module) -> int:
-    """Replace every nn.Linear below `module` that some kernel here takes, and every decoder that has compiled layers,
-    in place; returns the number of linears outside of these. A tied embedding keeps its own copy."""
-    replace_modules(module, lambda child: NativeDecoder(child) if not reason_against_decoder(child) else None)
+def pack(module: Any) -> int:
+    """Replace every nn.Linear below `module` that some kernel here takes, and a model's decoder that can be compiled,
+    in place; returns the number of linears outside of it. A tied embedding keeps its own copy."""
+    if reason_against_decoder(module) is None:
+        module.model = NativeDecoder(module.model)
 
     def replaced(child: nn.Module) -> nn.Module | None:
         if type(child) is not nn.Linear:

@@ -100,16 +100,6 @@ static void decode(const Decoder *d, bf16 *const *cache, const float *const *tab
     }
 }
 
-/* `decode` for rows that follow one another (parents null), or each one of the rows before it: parents [rows], of which
-   the first is not read. Returns 0, and has done nothing, where parents are no tree of at most MAX_TREE rows. */
-int photofinish_decode(const Decoder *d, bf16 *const *cache, const float *const *tables, bf16 *x, bf16 *kept,
-    const int32_t *parents, int64_t rows, int64_t at, int64_t S, int threads, char *room) {
-    Tree tree;
-    if (parents && !as_tree(parents, rows, &tree)) return 0;
-    decode(d, cache, tables, x, kept, rows, at, S, threads, room, parents ? &tree : 0);
-    return 1;
-}
-
 /* weight [num, k] -> blocks of linear.h; gated: its first half gates, the other values, in turns of 16. */
 void photofinish_pack(const bf16 *weight, bf16 *to, int64_t num, int64_t k, int gated, int threads) {
 #pragma omp parallel for num_threads(threads)
@@ -155,9 +145,10 @@ typedef struct {
 
 /* A whole step in one call: what Python and torch would do between embeddings, layers and logits costs more than it
    looks, since the weights have just pushed all of it
-   out of the caches. See `photofinish_decode`; ids [rows]; x: room for [rows, hidden]; kept: null, or [num_layers + 1,
-   rows, hidden] for transformers' hidden states; logits: null, or [rows, head->num].
-   Returns 0, and has done nothing, where an id is no token, or parents are no tree. */
+   out of the caches. ids [rows]; x: room for [rows, hidden]; kept: null, or [num_layers + 1, rows, hidden] for
+   transformers' hidden states; logits: null, or [rows, head->num]; parents: null where rows follow one another, or
+   [rows], each one of the rows before it, of which the first is not read.
+   Returns 0, and has done nothing, where an id is no token, or parents are no tree of at most MAX_TREE rows. */
 int photofinish_forward(const Model *m, bf16 *const *cache, const float *const *tables, const int64_t *ids, bf16 *x,
     bf16 *kept, bf16 *logits, const int32_t *parents, int64_t rows, int64_t at, int64_t S, int threads, char *room) {
     const int64_t size = m->hidden, all_rows = rows * size;

@@ -1,5 +1,5 @@
-"""A decoder, and a model's whole step, as one compiled call: transformers' model but for rounding, the bits of the
-modules one by one, and nothing shared that should not be. That a row's bits are its own is in ../test_row_bits.py,
+"""A model's whole step as one compiled call: transformers' model but for rounding, and nothing shared that should not
+be. That a row's bits are its own is in ../test_row_bits.py,
 that a rollback leaves no trace in ../../runner/test_target.py."""
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from engine.exactness.operators import same_bits
 from engine.kernels.cpu.decoder import NativeDecoder
-from engine.kernels.cpu.forward import NativeForward
 from engine.layers.decoder import DECODERS, FusedDecoder
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
@@ -43,14 +41,6 @@ def stock_rows(name: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tenso
     with torch.inference_mode():
         out = made(name, dtype)(input_ids=torch.tensor([ids_of(name)]), use_cache=False, output_hidden_states=True)
     return out.logits[0].float(), torch.cat([h[0] for h in out.hidden_states], -1).float()
-
-
-def written(target: StaticTarget) -> list[torch.Tensor]:
-    return [side[:, :, : target.length].clone() for layer in target.kv for side in layer]
-
-
-def all_same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
-    return all(same_bits(x, y) for x, y in zip(a, b, strict=True))
 
 
 # The same model
@@ -88,60 +78,6 @@ def test_it_is_the_stock_model_rounded(name, variant):
     every = (x.chunk(len(layers), 1) for x in (states, true_states, their_states, other_states))
     for layer, (ours, right, *others) in enumerate(zip(*every, strict=True)):
         assert off(ours, right) < 1.1 * min(off(x, right) for x in others) + 1e-3, f"layer {layer}"
-
-
-@pytest.mark.parametrize("layers", [(), (0, 1, 2, 3)], ids=["plain", "states"])
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_step_in_one_call_is_its_modules_one_by_one(name, variant, layers):
-    """A lane with hidden states, or a probe, would run another model than the others: a scale of embeddings left out, a
-    state of another layer."""
-    model = prepared(name, variant)
-    ids, found = random_ids(60, model.vocab_size, 3), []
-    for whole in (True, False):
-        target = StaticTarget(model, 256, WIDTHS, layers)
-        assert isinstance(target._buffers._whole, NativeForward)
-        if not whole:
-            target._buffers.__dict__["_whole"] = None
-        found.append([target.extend(ids[:30], 0)[1]])
-        for start, num in ((30, 1), (31, 3), (34, 8), (42, 5)):
-            found[-1] += target.extend(ids[start : start + num], num)
-            found[-1] = [x if x is None else x.clone() for x in found[-1]]
-        found[-1] += written(target)
-    ours, theirs = ([x for x in each if x is not None] for each in found)
-    assert all_same(ours, theirs)
-
-
-def with_a_hook(model: Any) -> None:
-    model.register_forward_pre_hook(lambda module, inputs: None)
-
-
-def with_a_hook_on_its_head(model: Any) -> None:
-    model.lm_head.register_forward_hook(lambda module, inputs, out: out * 2)
-
-
-def with_another_forward(model: Any) -> None:
-    forward = model.get_decoder().forward
-    model.get_decoder().forward = lambda **call: forward(**call)
-
-
-def with_another_embedding(model: Any) -> None:
-    class Shifted(nn.Embedding):
-        def forward(self, ids):
-            return super().forward(ids.roll(1))
-
-    embedding = model.get_decoder().embed_tokens
-    model.get_decoder().embed_tokens = Shifted(*embedding.weight.shape, _weight=embedding.weight)
-
-
-@pytest.mark.parametrize("change", [with_a_hook, with_a_hook_on_its_head, with_another_forward, with_another_embedding])
-def test_a_model_that_does_more_runs_by_its_modules(change):
-    """What somebody put into a model would be left out, without a word."""
-    model = prepare(made("llama"))
-    kv = StaticTarget(model, LENGTH, WIDTHS).kv
-    assert model.kernels.forward(model.model, kv) is not None
-    change(model.model)
-    assert model.kernels.forward(model.model, kv) is None
 
 
 # What a step reads and writes
