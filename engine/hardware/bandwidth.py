@@ -58,7 +58,7 @@ def measured_bandwidth(device: torch.device) -> Bandwidth:
 
     On a CPU as many threads read as torch uses now. The best sample counts: a busy machine only makes reads slower.
     Raises RaceError if not even a small buffer fits, or no kernel can read it."""
-    return _measured(device, torch.get_num_threads() if choose(device).runs_in_threads else 0)
+    return _measured(device, torch.get_num_threads() if choose(device).on_host else 0)
 
 
 @cache

@@ -90,11 +90,6 @@ class Kernels:
         """`install` for a draft head."""
         return
 
-    @property
-    def norms_by_layer_norm(self) -> bool:
-        """Whether an RMSNorm is fastest as a layer norm over [x, -x]: torch has no other kernel for it on the CPU."""
-        return self.on_host
-
     # A step
 
     def forward(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> Forward | None:
@@ -110,11 +105,6 @@ class Kernels:
         """Whether a whole step, acceptance included, is one fixed call on the device: where a wait costs more than a
         row."""
         return False
-
-    @property
-    def rows_cost(self) -> bool:
-        """Whether every row takes time, so that half-way widths pay."""
-        return self.on_host
 
     @property
     def warmed(self) -> set[int]:
@@ -203,11 +193,6 @@ class Kernels:
     def about_device(self) -> dict[str, Any]:
         """{"type", "name", "threads"} for a recording (threads: the CPU's), and more for some kinds of kernels."""
         return {"type": self.device.type, "name": cpu_name(), "threads": torch.get_num_threads()}
-
-    @property
-    def runs_in_threads(self) -> bool:
-        """Whether a step's time depends on torch's number of threads."""
-        return self.on_host
 
     def free_bytes(self) -> int:
         """Memory that the device can still give, torch's unused memory included; plenty if unknown."""

@@ -58,7 +58,7 @@ LAYERS = {
 def fuse(model: nn.Module, by_layer_norm: bool) -> None:
     """Replace the model's decoder, in place, by its equal with fewer operations; or, if the decoder is unknown, just
     its known norms and MLPs. Call it after the engine's attention and linear layers are installed, and before linears
-    are packed. by_layer_norm: see `Kernels.norms_by_layer_norm`."""
+    are packed. by_layer_norm: see `fuse_layers`."""
     join_projections(model)
     for name, child in list(model.named_children()):
         if (fused := _decoder(child, by_layer_norm)) is not None:

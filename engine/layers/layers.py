@@ -34,7 +34,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 def fuse_layers(model: nn.Module, by_layer_norm: bool) -> int:
     """Replace norms and MLPs below `model` by their equals, in place; returns how many. Call it before linears are
-    packed. by_layer_norm: see `Kernels.norms_by_layer_norm`."""
+    packed. by_layer_norm: an RMSNorm becomes a layer norm over [x, -x], as torch has no other kernel on the CPU."""
     return replace_modules(model, lambda child: fused_norm(child, by_layer_norm) or fused_mlp(child))
 
 

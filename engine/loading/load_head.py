@@ -44,7 +44,7 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
     head.to(prepared.device, prepared.dtype)
     if head.embed_tokens is not None and torch.equal(head.embed_tokens.weight, embedding):
         head.embed_tokens = None  # a copy of the target's, as usual
-    fuse_layers(head, prepared.kernels.norms_by_layer_norm)
+    fuse_layers(head, prepared.kernels.on_host)
     for layer in head.layers:
         layer.self_attn.join(with_queries=kind == "eagle3")  # context rows of a DFlash head have no queries
     prepared.kernels.install_head(head)

@@ -74,7 +74,7 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, progress: Progress
 
     model.set_attn_implementation(NAME)
     fix_linear_layers(model)
-    fuse(model, kernels.norms_by_layer_norm)
+    fuse(model, kernels.on_host)
     tokens = ids[0].tolist()
     plain = Prepared(model, shape, Kernels(device), vocab_size, dtype, device)
     if kernels.compares_with_torch:

@@ -172,7 +172,7 @@ def _sizes(order: Order) -> tuple[int | str, tuple[int, ...], int]:
     if len(asked) > 1:
         given = ", ".join(map(str, sorted(asked, key=str)))
         raise UsageError(f"the exact lanes of a race share one width, not {given}")
-    width, fine = asked.pop() if asked else "auto", order.prepared.kernels.rows_cost
+    width, fine = asked.pop() if asked else "auto", order.prepared.kernels.on_host
     widths = tuple(sorted({w for lane in lanes for w in candidates(lane.max_drafts, width, fine)}))
     needed = len(order.prompt.token_ids) + order.spec.params.max_new_tokens
     return width, widths, cache_length(max(order.room, needed), 0, max(widths))

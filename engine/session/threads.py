@@ -25,7 +25,7 @@ def settle(prepared: Prepared, progress: Progress = silent) -> int:
     one fewer if that is faster by a quarter. Does nothing on other devices, with one thread, or if OMP_NUM_THREADS is
     set."""
     present = torch.get_num_threads()
-    if not prepared.kernels.runs_in_threads or present == 1 or "OMP_NUM_THREADS" in os.environ:
+    if not prepared.kernels.on_host or present == 1 or "OMP_NUM_THREADS" in os.environ:
         return present
     progress("finding out how many threads pay", None)
     target = StaticTarget(prepared, LENGTH_BUCKET, (1,))
