@@ -11,15 +11,12 @@ from engine.exactness.operators import same_bits
 from engine.kernels.cuda.linear import Added, GpuLinear, reason_against
 from engine.kernels.cuda.runtime import MOST_ROWS
 from tests.helpers.gpu_kernels import LINEARS, gpu_linear
+from tests.helpers.native_kernels import random
 
 EPS = 1e-6
 # A whole last bit: the interpreter cuts to bfloat16 where a GPU rounds.
 ROUNDING = {torch.bfloat16: 1.01 * 2.0**-7, torch.float16: 1.01 * 2.0**-10}
 each_shape = pytest.mark.parametrize("shape", LINEARS, ids=str)
-
-
-def random(*size: int, dtype: torch.dtype = torch.bfloat16, seed: int = 0) -> Tensor:
-    return torch.randn(size, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def exact(linear: GpuLinear, x: Tensor) -> Tensor:
