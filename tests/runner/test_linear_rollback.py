@@ -57,24 +57,6 @@ def test_any_accept_counts_leave_the_bits_of_decoding_token_by_token(name, dtype
         assert same_bits(rows, others) and equal(memory(ours), memory(theirs))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", HYBRIDS)
-def test_a_jump_to_any_position_of_the_last_step_goes_on_from_there(name, dtype):
-    """One snapshot too few, or the neighbour's: the positions at either end of a step are those that go wrong."""
-    ids, others = random_ids(20, VOCAB, 1), random_ids(8, VOCAB, 2)
-    for position in range(12, 21):
-        target, clean = target_of(name, dtype), target_of(name, dtype)
-        target.extend(ids[:12], 0)
-        target.extend(ids[12:], 8)
-        target.rollback(13)
-        target.jump(position)
-        clean.extend(ids[:12], 0)
-        if position > 12:
-            clean.extend(ids[12:position], 1, width=8)
-        assert equal(memory(target), memory(clean)), position
-        assert same_bits(target.extend(others, 8)[0], clean.extend(others, 8)[0]), position
-
-
 def test_a_sequence_says_how_far_it_goes_back():
     """It would go on from the state that another position left at that place of the ring."""
     target = target_of("qwen3_next")
