@@ -48,7 +48,6 @@ class DrafterContext:
     keep_logits: whether the lane's rule needs the distributions that draft tokens were picked from (`Draft.logits`).
     auto_k: k is an upper limit, not a request. A drafter with a smaller limit uses its own either way, `Drafter.max_k`.
     pool: the race's memory for captured graphs, if any.
-    graphs: whether a head's fixed calls may be captured.
     """
 
     loaded: Any

@@ -43,7 +43,6 @@ class StaticTarget:
     hidden_layers: indices into transformers' `hidden_states` (0: embeddings) whose rows `extend` returns side by side.
     reach: how many tokens beyond the widest step a rollback can go with linear layers, at the price of a state each.
     pool: graph memory that the race shares.
-    whole_steps: whether rules may be judged on the device (None: on CUDA only); see `verifier`.
     on_prefill: called before every chunk of a prefill but the first with the share done; may raise to give up.
     """
 
@@ -55,7 +54,6 @@ class StaticTarget:
         hidden_layers: Sequence[int] = (),
         reach: int = 0,
         pool: Any = None,
-        whole_steps: bool | None = None,
         on_prefill: Callable[[float], None] = lambda share: None,
     ) -> None:
         if not widths or min(widths) < 1 or max(widths) > length:
@@ -86,7 +84,7 @@ class StaticTarget:
             )
             for width in self.widths
         }
-        self._judges_on_device = kernels.judges_on_device if whole_steps is None else whole_steps
+        self._judges_on_device = kernels.judges_on_device
         self._whole: dict[Choice, DeviceStep] = {}
         self.checksums = Checksums()
         self._num_rows = 0

@@ -68,7 +68,9 @@ def test_a_step_judges_a_draft_as_the_rule_does(data, temperature, seed, dtype, 
 
 
 def target_of(model: Prepared, whole: bool, **more: Any) -> StaticTarget:
-    return StaticTarget(model, LENGTH, WIDTHS, whole_steps=whole, **more)
+    target = StaticTarget(model, LENGTH, WIDTHS, **more)
+    target._judges_on_device = whole
+    return target
 
 
 def written(target: StaticTarget, drafter: Any, prompt: list[int], params: SamplingParams) -> list[Any]:
