@@ -65,22 +65,14 @@ def test_kernels_choose_what_torch_chooses(vocab: int, temperature: float, dtype
     torch.testing.assert_close(margins, first - second, rtol=1e-4, atol=1e-4)
 
 
-def test_of_equals_the_first_is_chosen() -> None:
-    """Greedy ties of bfloat16 rows go to the lowest id on every device."""
-    rows = torch.zeros(2, 5000, dtype=torch.bfloat16)
+def test_of_equals_the_first_is_chosen_and_of_what_is_no_number_none() -> None:
+    """Greedy ties of bfloat16 rows go to the lowest id on every device; NaN logits would become a random token."""
+    rows = torch.zeros(3, 5000, dtype=torch.bfloat16)
     rows[0, [4100, 17, 2048]] = 1
     rows[1, [4999, 4998]] = 1
-    chosen, margins = pick_rows(rows, torch.arange(5000, dtype=torch.int32), torch.zeros(2, 2, dtype=torch.int32), 0.0)
-    assert chosen.tolist() == [17, 4998] and margins.tolist() == [0, 0]
-
-
-def test_a_row_that_is_not_numbers_is_reported() -> None:
-    """NaN logits would become a random token."""
-    rows = torch.zeros(3, 5000)
-    rows[1, 3000] = torch.nan
-    rows[0, 2] = rows[2, 4000] = 1
-    chosen, _ = pick_rows(rows, torch.arange(5000, dtype=torch.int32), torch.zeros(3, 2, dtype=torch.int32), 0.0)
-    assert chosen.tolist() == [2, -1, 4000]
+    rows[2, 3000] = torch.nan
+    chosen, margins = pick_rows(rows, torch.arange(5000, dtype=torch.int32), torch.zeros(3, 2, dtype=torch.int32), 0.0)
+    assert chosen.tolist() == [17, 4998, -1] and margins[:2].tolist() == [0, 0]
 
 
 def test_small_uniforms_keep_their_noise() -> None:
