@@ -42,7 +42,7 @@ class Candidates:
             row = {"ids": wanted[order].tolist(), "logits": _rounded(values[order]), "log_z": round(log_z[r], DIGITS)}
             if self._by_noise and committed:
                 tokens, seed = wanted[order].to(torch.int32), self._sampler.params.seed
-                row["noise"] = [_rounded(gumbel(tokens, seed, step.position + len(path)))]
+                row["noise"] = [_rounded(gumbel(tokens, seed, step.position + len(path), False))]
             step_rows.append(row)
         self.steps.append(step_rows)
 

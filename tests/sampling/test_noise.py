@@ -59,7 +59,18 @@ def test_noise_is_finite_and_uniforms_stay_inside(seed, position):
 def test_the_extreme_words_give_finite_noise_of_the_right_size(monkeypatch, word, low, high):
     """All zeros or all ones would be log(0); the sign bit would tear the distribution in the middle."""
     monkeypatch.setattr(noise, "_mix", lambda x: torch.full_like(x, word))
-    assert low < float(gumbel_rows(arange(1), torch.zeros(1, 2, dtype=torch.int32))) < high
+    on_device = gumbel_rows(arange(1), torch.zeros(1, 2, dtype=torch.int32))
+    on_host = noise._gumbel(torch.from_numpy(noise.units(np.full(64, word, np.int32))))
+    assert low < float(on_device) < high and bool((on_host == on_device).all())
+
+
+@given(SEEDS, POSITIONS, st.integers(1, 4000))
+def test_the_hosts_noise_is_the_devices(seed, position, size):
+    """A CPU would write other tokens than a GPU from the same logits, and a recording not replay."""
+    key = splitmix64(splitmix64(seed) ^ position)
+    words = [noise._signed(key, 32), noise._signed(key >> 32, 32)]
+    tokens = arange(300_000)[-size:]
+    assert torch.equal(uniform(tokens, seed, position), noise._uniform(tokens, *words))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**62])

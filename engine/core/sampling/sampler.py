@@ -169,7 +169,7 @@ class Sampler(Choice):
         """The scores to maximise: float32 [vocab]; -inf where top-k and top-p removed a token."""
         if self.params.temperature == 0:
             return row.float()
-        return self.processed(row) + gumbel(self._tokens[: row.shape[-1]], self.params.seed, position)
+        return self.processed(row) + gumbel(self._tokens[: row.shape[-1]], self.params.seed, position, self._on_host)
 
     def processed(self, row: Tensor) -> Tensor:
         """The logits [vocab], float32, of the distribution that is sampled: after temperature (above 0), top-k and
@@ -179,7 +179,7 @@ class Sampler(Choice):
 
     def draw(self, weights: Tensor, position: int) -> int:
         """A token, drawn in proportion to weights [vocab]."""
-        noise = gumbel(self._tokens[: weights.shape[-1]], self.params.seed, position)
+        noise = gumbel(self._tokens[: weights.shape[-1]], self.params.seed, position, self._on_host)
         return first_argmax(weights.log() + noise, self._on_host)
 
     def uniform(self, position: int) -> float:
