@@ -37,6 +37,19 @@ def commands(made: dict[str, Any]) -> list[list[str] | None]:
     return [shlex.split(server["command"]) if server["command"] else None for server in made["servers"]]
 
 
+@pytest.mark.parametrize(
+    ("thousands", "point"), [(",", "."), (".", ","), (" ", ","), ("\u202f", ","), ("'", "."), ("", ",")]
+)
+def test_a_number_is_read_in_every_notation(pure: Call, thousands: str, point: str) -> None:
+    """A browser's own box drops a comma: a price of 2,5 was 25, and 1.000.000 tokens a day one."""
+    for value in (0.5, 2.5, 41.62, 999, 12345.25, 1e6, 1234567.5):
+        english = f"{value:,.2f}".rstrip("0").rstrip(".")
+        text = english.translate({ord(","): thousands, ord("."): point})
+        assert pure("numberIn", text) == value, text
+    assert pure("numberIn", "1,000") == 1000 and pure("numberIn", "1.000") == 1
+    assert [pure("numberIn", text) for text in ("", "?", "1,2,3", "2.5 $")] == [None] * 4
+
+
 def test_money_is_what_its_formulas_say(pure: Call) -> None:
     """A cost that is not the engine's; part of a machine that nobody rents; a goal that is not served."""
     rng = random.Random(1)

@@ -233,9 +233,25 @@ def test_everything_is_in_sight_and_nothing_moves(visit: Any) -> None:
         assert shifted <= 0.011, (width, shifted)
 
 
-def test_race_is_not_stopped_by_its_own_double_click(visit: Any) -> None:
-    """Stop next to Race, or under a double click on it; examples that nobody finds."""
+FIRST_SCREEN = """() => {
+    const isSeen = node => { const { width, height, top, bottom } = node.getBoundingClientRect();
+      return width > 2 && height > 2 && top < innerHeight && bottom > 0 && !node.closest(".pf-sr, .pf-unseen")
+        && node.checkVisibility({ visibilityProperty: true, opacityProperty: true }); };
+    const isText = node => [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim());
+    const all = [...document.body.querySelectorAll("*")].filter(isSeen);
+    return { controls: all.filter(node => node.matches("button, a[href], summary, input, select, textarea"))
+        .map(node => node.textContent || node.dataset.ref),
+      sizes: [...new Set(all.filter(isText).map(node => getComputedStyle(node).fontSize))] }; }"""
+
+
+def test_the_first_screen_is_ranked(visit: Any) -> None:
+    """Fifty controls of equal weight in fourteen sizes of letters; Stop next to Race, or under a double click on it."""
     tab = visit()
+    tab.set_viewport_size({"width": 1440, "height": 900})
+    tab.mouse.move(5, 5)
+    tab.wait_for_function(f"!{MOVING}")
+    shown = tab.evaluate(FIRST_SCREEN)
+    assert len(shown["controls"]) <= 24 and len(shown["sizes"]) <= 6, shown
     before = tab.evaluate("window.photofinish.state.race")
     tab.click("#page-race-button")
     tab.wait_for_selector("#page-race-button", state="hidden")

@@ -5,7 +5,7 @@ import { CHECKED, SAYS } from "../host.js";
 import { makeButton, tableRow } from "../base/dom.js";
 import { isOfServers } from "../base/model.js";
 import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
-import { make, write } from "../base/text.js";
+import { make, numberIn, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { copyFrom, refs } from "../board/screen.js";
 import { S } from "../board/state.js";
@@ -49,7 +49,7 @@ function entered() {
   const odd = [];
   const number = (name, most, least = 0) => {
     const { value: text } = boxes.get(name), usual = ENTERED[name] === "" ? null : Number(ENTERED[name]);
-    if (Number(text) > least && Number(text) <= most) return Number(text);
+    if (numberIn(text) > least && numberIn(text) <= most) return numberIn(text);
     if (text !== "") odd.push(`${text} must be above ${least} and at most ${most}; using ${usual ?? "none"}.`);
     return usual;
   };

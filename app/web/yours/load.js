@@ -1,7 +1,7 @@
 // The question "under load?", of many users at once.
 
 import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SAYS, SEPARATE, WARM_UP } from "../host.js";
-import { cut, filled, oneLine, optionWords, plural, serversWords, times, withTimes } from "../base/text.js";
+import { cut, filled, numberIn, oneLine, optionWords, plural, serversWords, times, withTimes } from "../base/text.js";
 import { choiceOf, parts } from "./box.js";
 import { curve, CURVES, legend, levelRows, levelsHead, METRICS } from "./curves.js";
 import { promptSource, promptsOption } from "./own_prompts.js";
@@ -18,7 +18,7 @@ let started = null;             // the settings of the study that is shown
 // Without prompts of the visitor's own they are random words: a server would have the page's one in its cache.
 const ownSource = () => (choiceOf("prompts") === "own" ? promptSource() : null);
 const settingsNow = () => ({ users: parts.users.value, requests: parts.requests.value, length: parts.loadLength.value,
-  dollars: parts.dollars.value, words: parts.words.value });
+  dollars: String(numberIn(parts.dollars.value) || parts.dollars.value), words: parts.words.value });
 
 // Whether there are prompts enough; the result says the same (REPEATS in engine/studies/load/study.py).
 function needs() {
@@ -60,7 +60,8 @@ export const load = {
     order() {
     const { users, requests, length, dollars, words } = started = settingsNow(), source = ownSource();
     return { users, requests: Number(requests), max_new_tokens: Number(length), words: Number(words),
-      dollars: dollars === "" ? null : Number(dollars), name: source?.name ?? null, text: source?.text ?? null };
+      dollars: dollars === "" ? null : Number.isNaN(+dollars) ? dollars : +dollars,
+      name: source?.name ?? null, text: source?.text ?? null };
   },
   summary({ frame, state }) {
     const { report, lanes } = frame, words = withTimes(report?.says[0] ?? "").split(": ")[0];
