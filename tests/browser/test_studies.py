@@ -115,7 +115,7 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     heat = tab.locator(f"{ps['table']} td")
     assert heat.count() == len({row["kind"] for row in found["rows"]}) + 1
     assert "a step" in heat.last.inner_text() and ("(slower)" in heat.last.inner_text()) == (median < 0.995)
-    assert "<b>0</b>" in shown and tab.locator("#page-yours b").count() == 0, "no markup"
+    assert "<b>0</b>" in shown and tab.locator("#page-yours b").count() == 2 * len(TEXTS), "the dots, and no markup"
     tab.click(ps["allHead"])
     assert HOSTILE.strip() in ps.text("all")
     assert tab.evaluate("localStorage.getItem('photofinish.study')") is None and ps.text("start") == "Start"

@@ -8,6 +8,7 @@ import { isCause, isRounding, isWrong } from "./together.js";
 
 export const MEANS = `${SAYS.rule} The 95 % interval shows how certain the median is; the quartiles contain the `
   + "middle half of the prompts. With few prompts the two can be equal.";
+const LEAST_SCALE = 2;           // smallest span of the scale, as a ratio
 const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/studies/prompts/race_servers.py
 
 // What a drafter at k is called; k null: a lane of a server, which drafts as it likes.
@@ -69,13 +70,16 @@ function parting({ line, prompt, drafter, differs_at: at, ways: [before, ...ways
 
 const row = (heads, values) => tableRow(heads.map(oneLine), values.map(oneLine));
 
-// Head and rows of the table of prompts, a row each, slowest first: of the verdict's drafter at its k, then of what
-// raced. raceIt(line): races that prompt; null if it cannot.
-export function promptTable(rows, best, raceIt) {
+// What the dots and the table show: the verdict's drafter at its k, then what raced.
+function shownOf(rows, best) {
   const raced = [...new Set(rows.map(({ drafter }) => drafter))].map(asRaced);
-  const others = best ? raced.filter(({ drafter, k }) => drafter !== best.drafter || k !== best.k) : raced;
-  const shown = [...best ? [best] : [], ...others], byLine = Map.groupBy(rows, ({ line }) => line);
-  const rowOf = (line, { drafter }) => byLine.get(line).find((own) => own.drafter === drafter);
+  return best ? [best, ...raced.filter(({ drafter, k }) => drafter !== best.drafter || k !== best.k)] : raced;
+}
+
+// Head and rows of the table of prompts, a row each, slowest first. raceIt(line): races that prompt; null if it cannot.
+export function promptTable(rows, best, raceIt) {
+  const shown = shownOf(rows, best), byLine = Map.groupBy(rows, ({ line }) => line);
+  const rowOf = (line, { drafter }) => byLine.get(line).find((raced) => raced.drafter === drafter);
   const gain = (line, option) => (rowOf(line, option) ? gainAt(rowOf(line, option), option.k) : null);
   const lines = [...byLine.keys()].sort((a, b) => (gain(a, shown[0]) ?? 0) - (gain(b, shown[0]) ?? 0) || a - b);
   return [headRow(["line", "prompt", ...shown.map(shortWords), "tokens", "notes"]), lines.map((line) => {
@@ -92,4 +96,28 @@ export function promptTable(rows, best, raceIt) {
       { title: "Race this prompt on the page" }));
     return made;
   })];
+}
+
+// One line of dots per drafter, a dot per prompt, over speed-up on a logarithmic scale. Hollow: the text repeats
+// itself, or the machine was disturbed.
+export function strips(rows, threshold, best) {
+  const shown = shownOf(rows, best).map((option) => [option, rows.filter(({ drafter }) => drafter === option.drafter)
+    .map((raced) => [raced, gainAt(raced, option.k)]).filter(([, gain]) => gain > 0)]);
+  const gains = shown.flatMap(([, own]) => own.map(([, gain]) => gain));
+  const low = Math.min(1 / 1.25, ...gains), high = Math.max(low * LEAST_SCALE, threshold * 1.1, ...gains) * 1.04;
+  const place = (gain) => `${(100 * Math.log(gain / low) / Math.log(high / low)).toFixed(2)}%`;
+  const at = (node, gain) => { node.style.left = place(gain); return node; };
+  const lines = shown.map(([option, own]) => {
+    const title = make("span", "", shortWords(option));
+    const marked = [at(make("i", "ps-line"), 1), at(make("i", "ps-line ps-wanted"), threshold)];
+    title.title = title.textContent;
+    return make("div", "ps-strip", title, make("div", "ps-dots", ...marked, ...own.map(([raced, gain]) => {
+      const dot = at(make("b", raced.loops || raced.disturbed ? "ps-hollow" : ""), gain);
+      dot.title = `${times(gain)}, ${oneLine(raced.kind)}, line ${raced.line}: ${oneLine(raced.prompt)}`;
+      return dot;
+    })));
+  });
+  const wanted = [0.5, 1, threshold, 2, 3, 4, 6, 8, 12, 16, 24].filter((gain) => gain >= low && gain <= high);
+  return [...lines, make("div", "ps-strip", make("span"), make("div", "ps-dots ps-marks",
+    ...wanted.map((gain) => at(make("span", "pf-num", `${gain}×`), gain))))];
 }

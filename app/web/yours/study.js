@@ -10,9 +10,8 @@ import { productionOf } from "../tabs/production.js";
 import { parts, raceThere, setChoice } from "./box.js";
 import { heatMap } from "./heat.js";
 import { bringPrompts, entryAt, isFlat, promptAt, promptSource, promptsOption } from "./own_prompts.js";
-import {
-  colourOf, loadWords, MEANS, partings, promptTable, raceWords, studyVerdict, textsWords,
-} from "./prompt_results.js";
+import { colourOf, loadWords, MEANS, partings, promptTable, raceWords, strips, textsWords,
+  studyVerdict } from "./prompt_results.js";
 import { isRunning, results, subjectOf } from "./results.js";
 import { isWrong } from "./together.js";
 import { onServers } from "./what.js";
@@ -79,7 +78,7 @@ function headValues(report, load, check) {
     others: frame.opened || isRunning("study") || isOwn() ? "" : OTHERS,
     scope: cut(oneLine(report?.said.scope ?? frame.target), 300),
     verdict: report ? studyVerdict(report, check, temperature) : "The verdict comes at the end",
-    reason: report ? withTimes(report.reason) : "",
+    reason: report ? withTimes(report.reason) : "Each dot is a finished prompt.",
     money: report?.says.then ?? "", here: withTimes(report?.says.here ?? ""), load: loadSays,
     measureLoad: Boolean(loadSays && !load && !isRunning("study")),
   };
@@ -89,6 +88,12 @@ function textsValues(report, rows, check) {
   const ways = partings(rows), { temperature = null } = studyAsked(studied.frame);
   return { texts: report ? textsWords(report, temperature, check) : "", partings: ways,
     examine: Boolean(report && !isRunning("study") && !isWrong(check) && ways.length && isOwn()) };
+}
+
+function dotsValues(report, rows) {
+  const hollow = rows.some((row) => row.loops || row.disturbed) ?
+    " Hollow dots: the text repeats itself, or the machine was disturbed." : "";
+  return { strips: strips(rows, SAYS.threshold, report?.best ?? null), means: report ? MEANS + hollow : "" };
 }
 
 function tableValues(report, rows) {
@@ -172,7 +177,7 @@ export const study = {
     const { frame } = studied, rows = [...raced.rows.values()], report = frame.report ?? null;
     const circumstances = [...(report?.said.ribbons ?? []), report?.said.circumstances].filter(Boolean);
     return { ...headValues(report, load, check), ...textsValues(report, rows, check),
-      ...tableValues(report, rows), means: report ? MEANS : "", caution: cautions(rows),
+      ...dotsValues(report, rows), ...tableValues(report, rows), caution: cautions(rows),
       serve: isWorth(report) ? commandsToServe(report.target, report.best) : [],
       circumstances: circumstances.map(oneLine).join(". ") };
   },
