@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import AttentionInterface
 
+from engine.analysis.same import Verdict
 from engine.core.errors import UnsupportedModel
 from engine.core.interfaces import Acceptance, Choice, Draft
 from engine.core.sampling import accept
@@ -23,8 +24,8 @@ from engine.layers.step import StepState
 from engine.runner import forward as buffers
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
-from tests.helpers.fakes import Adversarial, checksums_of
-from tests.helpers.planted import WIDE, Real, caught, judge
+from tests.helpers.fakes import Adversarial, Empty, FakeTarget, Random, checksums_of, run, tokens_of
+from tests.helpers.planted import NEW_TOKENS, WIDE, Real, caught, judge
 from tests.helpers.tiny import DTYPES, LENGTH, NAMES, PACKED, fresh, prepared
 
 MODELS = [("gemma3", torch.bfloat16), ("trained", torch.float32)]
@@ -53,6 +54,20 @@ def test_a_rollback_off_by_one_is_caught(name, dtype, off, monkeypatch):
     assert caught(race.verdict())
 
 
+def test_a_rollback_off_by_one_is_caught_on_the_fake(monkeypatch):
+    """The fake would not need the invariant, and every test of the loop on it would prove nothing."""
+
+    def race() -> Verdict:
+        baseline = list(run(FakeTarget(), Empty(), [1, 2, 3], NEW_TOKENS, 5, audit=True))
+        return judge(baseline, list(run(FakeTarget(), Random(2, truth), [1, 2, 3], NEW_TOKENS, 5, audit=True)))
+
+    truth = tokens_of(list(run(FakeTarget(), Empty(), [1, 2, 3], NEW_TOKENS, 5)))
+    assert race().kind == "identical_bits"
+    right = FakeTarget.rollback
+    monkeypatch.setattr(FakeTarget, "rollback", lambda self, length: right(self, min(len(self.cache), length + 1)))
+    assert caught(race())
+
+
 class ByCall(Choice):
     """Noise of the call's number, not of the position."""
 
@@ -71,6 +86,25 @@ def test_noise_keyed_by_call_order_is_caught(name, dtype):
     assert race.verdict(make=lambda: {"sample": sampler}).kind == "identical_bits"
     calls = count()
     assert caught(race.verdict(make=lambda: {"sample": ByCall(sampler, calls)}))
+
+
+@on_every_model
+def test_noise_keyed_by_call_order_is_caught_where_rows_are_drawn_ahead(name, dtype, monkeypatch):
+    """One generator a lane, and a rule that draws for every row of a draft: rejected rows use up noise."""
+    race = Real(prepared(name, dtype), temperature=1.0)
+    sampler = Sampler(race.params, race.model.vocab_size, PACKED)
+
+    def eager(self: accept.Coupled, draft: Draft, logits: torch.Tensor, position: int) -> Acceptance:
+        chosen = [self.sample(logits[i], position + i) for i in range(len(draft) + 1)]
+        num = next((i for i, t in enumerate(draft.token_ids) if t != chosen[i]), len(draft))
+        return Acceptance(num, tuple(chosen[: num + 1]))
+
+    def by_call() -> dict[str, Any]:
+        return {"sample": ByCall(sampler, count())}
+
+    monkeypatch.setattr(accept.Coupled, "__call__", eager)
+    assert race.verdict(make=lambda: {"sample": sampler}).kind == "identical_bits"
+    assert caught(race.verdict(make=by_call))
 
 
 def sliced(
@@ -150,6 +184,21 @@ def test_padding_that_is_not_masked_is_caught(name, dtype, monkeypatch):
     assert caught(race.verdict())
     with pytest.raises(UnsupportedModel):
         prepare(fresh(name, dtype))
+
+
+@on_every_model
+def test_a_stale_draft_left_visible_is_caught(name, dtype, few_rows, monkeypatch):
+    """After a wide step was rejected a narrow one sees what it left behind the pointer."""
+    race = Real(prepared(name, dtype))
+    narrow = next(
+        w
+        for w in (2, 3, 4, WIDE)
+        if any({w, WIDE} <= set(c) for c in probe(StaticTarget(race.model, LENGTH, (w, WIDE))).classes)
+    )
+    assert narrow < WIDE and race.verdict((narrow, WIDE), (narrow,)).kind == "identical_bits"
+    leaky = showing(lambda at, columns: (columns > at[-1]) & (columns <= at[-1] + 2))
+    monkeypatch.setattr(buffers, "additive_masks", leaky)
+    assert caught(race.verdict((narrow, WIDE), (narrow,)))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

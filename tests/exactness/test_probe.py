@@ -18,14 +18,52 @@ from engine.exactness.widths import DOMINATED, WidthClasses, candidates, plan
 from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.cpu.packing import PackedLinear
 from engine.runner.prepare import prepare
+from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from tests.helpers.planted import last_bit
-from tests.helpers.tiny import CONFIGS, LENGTH, build, fresh, prepared
+from tests.helpers.tiny import CONFIGS, DTYPES, LENGTH, build, fresh, prepared
 
 WIDTHS = (1, 2, 4, 8)
 
 
 # Planted: hardware whose rows are not a function of the tokens alone
+
+
+def spoiled(dtype: torch.dtype, spoil: Callable[[Tensor], Tensor]) -> Prepared:
+    """A model whose LM head's rows [n, vocab] go through `spoil`."""
+    model = prepare(fresh("llama", dtype))
+    head = model.model.get_output_embeddings()
+    inner = head.forward
+
+    def forward(x: Tensor) -> Tensor:
+        rows = inner(x)
+        return spoil(rows.reshape(-1, rows.shape[-1])).view_as(rows)
+
+    head.forward = forward
+    return model
+
+
+def test_rows_that_depend_on_their_place_are_found(few_rows):
+    """A width at which the third row is rounded otherwise would be promised exact."""
+    model = spoiled(torch.bfloat16, lambda rows: last_bit(rows, torch.arange(len(rows))[:, None] == 2))
+    found = probe(StaticTarget(model, LENGTH, (2, 4, 8)))
+    assert {4, 8} <= set(found.unstable) and 2 not in found.unstable
+
+
+def test_rows_that_depend_on_their_neighbours_are_found(few_rows):
+    """A rejected draft would change the bits of the token before it."""
+    prepared = spoiled(torch.float32, lambda rows: last_bit(rows, rows[-1].float().sum() > 0))
+    found = probe(StaticTarget(prepared, LENGTH, (2, 4, 8)))
+    assert found.unstable == (2, 4, 8) and found.classes == ()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_that_depend_on_the_width_split_the_classes(dtype, few_rows):
+    """A wide step and a narrow one would be mixed in one race."""
+    before = probe(StaticTarget(prepared("llama", dtype), LENGTH, WIDTHS))
+    found = probe(StaticTarget(spoiled(dtype, lambda rows: last_bit(rows, len(rows) >= 4)), LENGTH, WIDTHS))
+    halves = (tuple(w for w in c if (w >= 4) == wide) for c in before.classes for wide in (False, True))
+    assert sorted(found.classes) == sorted(filter(None, halves)) and found.unstable == before.unstable
 
 
 def plant_rarely(monkeypatch: pytest.MonkeyPatch, where: Callable[[Tensor], Tensor]) -> None:

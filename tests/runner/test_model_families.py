@@ -11,11 +11,12 @@ from engine.core.errors import RaceError, UnsupportedModel, UsageError
 from engine.core.events import Prompt
 from engine.core.spec import MAX_K, SamplingParams
 from engine.layers.attention import shape_of
+from engine.layers.decoder import FusedDecoder
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from engine.session.set_up import check_fits
 from tests.helpers.families import FAMILIES, of_family
-from tests.helpers.tiny import CONFIGS, LENGTH, build, random_ids
+from tests.helpers.tiny import CONFIGS, LENGTH, NAMES, WINDOW, build, prepared, random_ids
 
 REFUSED = {"gemma 2": "softcap", "bloom": "interface", "gpt neo": "interface", "deepseek v3": "latent"}
 REFUSED |= {"olmo hybrid": "linear attention in layer 0 of a kind", "bamba": "recurrent layers"}
@@ -62,6 +63,22 @@ def test_a_race_ends_before_its_angles_move(family):
     check_fits(ready, SimpleNamespace(params=SamplingParams(max_new_tokens=4)), long)
     with pytest.raises(UsageError, match="angles"):
         check_fits(ready, SimpleNamespace(params=SamplingParams(max_new_tokens=5)), long)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_promised_architectures_are_served(name):
+    """Preparing would refuse, read another cache shape off the configuration, or fuse no layers, so that every step
+    costs nearly twice as much."""
+    config_ = CONFIGS[name][1]
+    shape = prepared(name).shape
+    assert (shape.num_layers, shape.num_kv_heads, shape.head_dim) == (
+        config_.num_hidden_layers,
+        config_.num_key_value_heads,
+        config_.head_dim,
+    )
+    assert shape.groups * shape.num_kv_heads == config_.num_attention_heads
+    assert (WINDOW in shape.windows) == (name in ("gemma3", "mistral"))
+    assert isinstance(prepared(name).model.get_decoder(), FusedDecoder)
 
 
 @pytest.mark.parametrize("where", ["everywhere", "at the first token", "in the engine's steps"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import os
 import random
@@ -24,7 +25,8 @@ from engine.recordings.compare import compare
 from engine.recordings.recording import Recording
 from tests.helpers import ROOT, full_disk, races
 from tests.helpers.native_kernels import needs_kernels
-from tests.helpers.tiny import PACKED
+from tests.helpers.preloaded import Page
+from tests.helpers.tiny import PACKED, TRAINED
 
 CC = shutil.which("cc") or shutil.which("gcc")
 needs_a_compiler = pytest.mark.skipif(CC is None, reason="there is no C compiler here")
@@ -133,6 +135,19 @@ def test_one_instruction_set_is_enough(flags, folder, monkeypatch):
     """Most laptops have AVX2 only, and some AVX-512 is not whole: both would run torch's kernels."""
     monkeypatch.setattr(build, "processor_flags", lambda: flags | {"avx512f"})
     assert build.reason_against_processor() == "" and not isinstance(found(), str)
+
+
+def test_a_race_runs_with_a_compiler_that_fails(folder):
+    """The first thing that a visitor without a working compiler sees would be a traceback."""
+    more = {"CC": script(folder, FAILS), "PHOTOFINISH_CACHE": str(folder / "cache")}
+    race = ["race", "--target", str(TRAINED), "--prompt", "def f(", "--max-new-tokens", "8", "--audit"]
+    log = folder / "log"
+    done = Page([*race, "--save", str(folder / "race.json")], {**os.environ, **more}, str(log), "engine")
+    assert done.wait(120) == 0 and "Traceback" not in log.read_text(), log.read_text()
+    assert log.read_text().count("steps run on torch's kernels") == 1
+    recording = json.loads((folder / "race.json").read_text())
+    assert "kernels" not in recording["versions"] and "FusedDecoder" in recording["runs"]["sentence"]
+    assert recording["verdicts"]["speculative"]["kind"] == "identical_bits"
 
 
 # Compiled once
