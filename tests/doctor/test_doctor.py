@@ -119,6 +119,10 @@ def swapped(vocab: dict[str, int]) -> None:
     vocab[one], vocab[other] = vocab[other], vocab[one]
 
 
+def renamed(vocab: dict[str, int]) -> None:
+    vocab["a word of another language"] = vocab.pop(next(token for token, i in vocab.items() if i == 400))
+
+
 def one_off(tensors: dict[str, Any]) -> None:
     del tensors["t2d"]
     tensors["d2t"] = tensors["d2t"] + 1
@@ -150,6 +154,11 @@ BY_FILES: dict[str, tuple[Plant, str, str]] = {
     "no output layer": (head(tensors=without("lm_head.weight")), "output layer", "lm_head.weight"),
     "no map of the vocabulary": (reduced(without("d2t", "t2d")), "vocabulary map", "d2t"),
     "two of three tapped layers in config.json": (head(config=reading([1, 3])), "tapped layers", "#aux=N,N,N"),
+    "two of three tapped layers in fc": (
+        head(tensors=edit("fc.weight", lambda fc: fc[:, : fc.shape[1] // 3 * 2].clone())),
+        "tapped layers",
+        "reads 2 hidden states",
+    ),
     "layers of a deeper target": (head(config=reading([2, 18, 33])), "tapped layers", "#aux="),
     "a head for a narrower target": (
         head(tensors=edit("fc.weight", lambda fc: fc[:, : fc.shape[1] * 3 // 4 - 1].clone())),
@@ -176,7 +185,11 @@ BY_FILES: dict[str, tuple[Plant, str, str]] = {
         "same training run",
     ),
     "a draft model with two tokens swapped": (draft_model(swapped), "vocabulary", "into its folder"),
+    "a draft model with another token": (draft_model(renamed), "vocabulary", "into its folder"),
     "a quantised target": (target(quantization_config={"quant_method": "awq"}), "target", "unquantised"),
+    "a target of text and images": (
+        target(model_type="mistral3", architectures=["Mistral3ForConditionalGeneration"]), "target", "another target",
+    ),
 }  # fmt: skip
 BY_TOKENS: dict[str, tuple[Plant, str, str]] = {
     "weights never trained": (head(tensors=fresh), "weights", "trained checkpoint"),
