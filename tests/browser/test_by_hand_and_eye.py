@@ -253,6 +253,7 @@ def test_the_first_screen_is_ranked(visit: Any) -> None:
     shown = tab.evaluate(FIRST_SCREEN)
     assert len(shown["controls"]) <= 24 and len(shown["sizes"]) <= 6, shown
     before = tab.evaluate("window.photofinish.state.race")
+    settings(tab, Maximum_length="300")  # so that it can be seen running
     tab.click("#page-race-button")
     tab.wait_for_selector("#page-race-button", state="hidden")
     tab.dispatch_event("#page-stop-button:enabled", "click", {"detail": 2})
