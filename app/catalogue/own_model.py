@@ -89,7 +89,7 @@ def _check_head(head: str, drafter: str, config: Mapping[str, Any], of_target: M
     try:
         spec_of(config, head, kind, text_part(of_target)["num_hidden_layers"], given.aux, given.causal)
     except PhotofinishError as error:
-        raise UsageError(f"the head {head} this engine does not read: {error}") from error
+        raise UsageError(f"this engine does not read the head {head}: {error}") from error
 
 
 def _configs(names: Sequence[str]) -> dict[str, Mapping[str, Any]]:

@@ -37,6 +37,8 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
     """Print a checked recording's result. `recorded`: whether it is not from a run just now."""
     events, spec = recording.events, recording.spec
     metrics = {lane.name: lane_metrics(events, lane.name) for lane in spec.lanes}
+    for ribbon in ribbons(recording, recorded):
+        console.print(Text(ribbon, "bold reverse"))
     _print_headline(console, recording, metrics)
     _print_texts(console, recording)
     per_table = max(1, (console.width - COLUMNS_OF_LABELS) // COLUMNS_OF_A_LANE)
@@ -68,8 +70,6 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
     cache = f"; cache of {widths['cache_length']} tokens" if widths["cache_length"] else ""
     console.print(Text(f"widths: {clean(widths['note'])}{width}{cache}"))
     console.print(Text(circumstances(recording), "dim"))
-    for ribbon in ribbons(recording, recorded):
-        console.print(Text(ribbon, "bold reverse"))
 
 
 def rates_at_every_k(recording: Recording) -> dict[str, dict[int, float]]:

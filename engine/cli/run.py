@@ -29,6 +29,7 @@ def run(make: Callable[[Progress], Any], tables: bool = False) -> Recording:
     Raises UsageError or RaceError."""
     with redirect_stdout(sys.stderr), progress_line() as progress:
         race = make(progress)
+        header = race.header()  # what runs now: a kernel that fails in the race changes that for the next one
         events = collected(race.events(), progress)
         result = race.result()
         if tables:
@@ -36,7 +37,7 @@ def run(make: Callable[[Progress], Any], tables: bool = False) -> Recording:
 
             with suppress(KeyboardInterrupt):
                 result |= members(race, progress)
-        return build(race.header(), events, result)
+        return build(header, events, result)
 
 
 def set_up(

@@ -46,7 +46,8 @@ def test_a_number_is_read_in_every_notation(pure: Call, thousands: str, point: s
         english = f"{value:,.2f}".rstrip("0").rstrip(".")
         text = english.translate({ord(","): thousands, ord("."): point})
         assert pure("numberIn", text) == value, text
-    assert pure("numberIn", "1,000") == 1000 and pure("numberIn", "1.000") == 1
+    for text, either, whole in (("1,000", 1000, 1000), ("1.000", 1, 1000), ("10.000.000", 1e7, 1e7), ("1e6", 1e6, 1e6)):
+        assert (pure("numberIn", text), pure("numberIn", text, True)) == (either, whole)
     assert [pure("numberIn", text) for text in ("", "?", "1,2,3", "2.5 $")] == [None] * 4
 
 

@@ -16,6 +16,7 @@ import { productionOf } from "./production.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
 
 const ENTERED = { dollars: "", tokens: "10000000", hours: "24", goalTokens: "200", goalSeconds: "2" };
+const WHOLE = ["tokens", "goalTokens"];
 const dayBoxes = root.querySelectorAll("[data-day]");
 const boxes = new Map([...root.querySelectorAll("[data-decide]")].map((node) => [node.dataset.decide, node]));
 const NO_LOOP = "Nothing follows from it: race a text that does not repeat itself. Prose needs a temperature, such as "
@@ -49,7 +50,8 @@ function entered() {
   const odd = [];
   const number = (name, most, least = 0) => {
     const { value: text } = boxes.get(name), usual = ENTERED[name] === "" ? null : Number(ENTERED[name]);
-    if (numberIn(text) > least && numberIn(text) <= most) return numberIn(text);
+    const num = numberIn(text, WHOLE.includes(name));
+    if (num > least && num <= most) return num;
     if (text !== "") odd.push(`${text} must be above ${least} and at most ${most}; using ${usual ?? "none"}.`);
     return usual;
   };
