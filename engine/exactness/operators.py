@@ -99,7 +99,7 @@ def _in_blocks(rows: Tensor, width: int, call: Callable[[Tensor], Tensor]) -> Te
     """`call` on `rows` [n, in], `width` at a time, the last block padded with the first row; [n, out]."""
     missing = -len(rows) % width
     full = torch.cat([rows, rows[:1].expand(missing, -1)]) if missing else rows
-    return torch.cat([call(full[None, i : i + width])[0] for i in range(0, len(full), width)])[: len(rows)]
+    return torch.cat([call(full[i : i + width][None])[0] for i in range(0, len(full), width)])[: len(rows)]
 
 
 def _filled(rows: Tensor, start: int, width: int) -> Tensor:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..runner.target import StaticTarget
 
 log = logging.getLogger(__name__)
-PROBE_VERSION = 8
+PROBE_VERSION = 9
 LIBRARIES = ("OMP_", "KMP_", "ONEDNN_", "MKL_", "CUBLAS_")  # whose variables in the environment may change bits
 # Rows that each width commits in the middle of the cache (the least, and by trees), and at its beginning.
 MIN_ROWS, EARLY_ROWS = 8, 4

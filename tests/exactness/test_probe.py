@@ -4,15 +4,20 @@ exact, never wider than it pays."""
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 from engine.core.spec import MAX_K, MAX_WIDTH
+from engine.exactness.operators import operator_classes, split_by_attention
 from engine.exactness.probe import probe
 from engine.exactness.widths import DOMINATED, WidthClasses, candidates, plan
 from engine.kernels.cpu.linear import NativeLinear
@@ -128,6 +133,44 @@ def test_the_probe_says_how_far_it_is(few_rows):
     for what in ("length", "model"):
         shares = [share for stage, share in said if f"one-time check for this {what}" in stage]
         assert len(shares) >= 2 and shares == sorted(shares) and shares[0] >= 0 and shares[-1] <= 1
+
+
+def layout(x: Tensor) -> tuple[Any, ...]:
+    """What of a tensor decides the kernel: its sizes and strides. A single matrix counts as one of a batch, or as the
+    only one, by its stride (torch's `should_fold`); the stride of a single row is nobody's."""
+    if x.is_mkldnn:
+        return tuple(x.shape), "packed"
+    whole = [x.stride(i) if n > 1 else x.stride(i) == x.stride(i + 1) * x.shape[i + 1] for i, n in enumerate(x.shape[:-2])]
+    return tuple(x.shape), *whole, *(stride for stride, n in zip(x.stride()[-2:], x.shape[-2:], strict=True) if n > 1)
+
+
+class Products(TorchDispatchMode):
+    """The products of matrices that run under it: operators and the layouts of their tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: set[tuple[Any, ...]] = set()
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if re.search(r"mm|linear|attention", str(operator)):
+            tensors = (x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor))
+            self.all.add((str(operator), *map(layout, tensors)))
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["torch's", "the CPU's"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ["gemma3", "qwen3", "mistral", "qwen3_5"])
+def test_what_a_step_computes_with_is_what_is_probed(name, dtype, packed, few_rows):
+    """Rows with other strides are multiplied by another kernel, of other classes, than the model's steps run."""
+    target = StaticTarget(prepared(name, dtype, packed), LENGTH, (1, 2, 8))
+    for width in target.widths:
+        with Products() as steps:
+            target.extend([1] * width, width)
+        with Products() as probed:
+            (classes,) = operator_classes(target.prepared, [width]).classes
+            split_by_attention(target.prepared, LENGTH, [classes])
+        assert steps.all <= probed.all, steps.all - probed.all
 
 
 # The plan
