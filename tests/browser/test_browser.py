@@ -130,7 +130,9 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
         tab.wait_for_selector(".page-expect", state="hidden")
     assert words(tab, "titleName") == "Hungarian"
     example(tab, "Hungarian")
-    tab.wait_for_selector(".page-expect", state="visible")
+    tab.wait_for_function(
+        "([box, text]) => document.querySelector(box).value === text", arg=[PROMPT, presets["Hungarian"].message]
+    )
     tab.locator(PROMPT).press("Control+z")
     assert tab.input_value(PROMPT) == "pasted, not typed"
 
