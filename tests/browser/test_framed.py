@@ -23,8 +23,9 @@ iframe { width: 1px; min-width: 100%; border: 0; display: block; min-height: cal
 FORBIDDEN = """for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, {
   get() { throw new DOMException("denied", "SecurityError"); } });
 if (navigator.locks) navigator.locks.request = () => Promise.reject(new DOMException("denied", "SecurityError"))"""
+# Gradio's own tolerance is 2 pixels.
 BELOW = """() => [...document.querySelectorAll(".page-footer, .pf, .pf [role=tabpanel], .page-figures")].filter(node =>
-  node.checkVisibility() && node.getBoundingClientRect().bottom > innerHeight + 1).map(node => node.className)"""
+  node.checkVisibility() && node.getBoundingClientRect().bottom > innerHeight + 2).map(node => node.className)"""
 
 
 def settled(host: Any) -> int:
