@@ -140,8 +140,10 @@ def layout(x: Tensor) -> tuple[Any, ...]:
     only one, by its stride (torch's `should_fold`); the stride of a single row is nobody's."""
     if x.is_mkldnn:
         return tuple(x.shape), "packed"
-    whole = [x.stride(i) if n > 1 else x.stride(i) == x.stride(i + 1) * x.shape[i + 1] for i, n in enumerate(x.shape[:-2])]
-    return tuple(x.shape), *whole, *(stride for stride, n in zip(x.stride()[-2:], x.shape[-2:], strict=True) if n > 1)
+    *outer, rows, columns = zip(x.shape, x.stride(), strict=True)
+    inner = zip(x.shape[1:], x.stride()[1:], strict=True)
+    batch = [stride if n > 1 else stride == m * step for (n, stride), (m, step) in zip(outer, inner, strict=False)]
+    return tuple(x.shape), *batch, *(stride for n, stride in (rows, columns) if n > 1)
 
 
 class Products(TorchDispatchMode):

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from engine.cli.report import print_report
 from engine.core.errors import UsageError
+from engine.kernels.cpu import build
 from engine.kernels.cuda import decoder
 from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.kernels import CudaKernels
@@ -56,7 +57,8 @@ def test_compiled_kernels_are_told() -> None:
     """The same, for what is compiled."""
     made = prepare(fresh("trained", torch.bfloat16), PACKED)
     whole = "steps run by NativeDecoder (compiled C, a whole step in one call); linears: "
-    assert what_runs(made).startswith(whole) and what_runs(made).endswith(" compiled C; attention: ours, compiled C")
+    last = f" compiled C{' with AMX' * build.has_tiles()}; attention: ours, compiled C"
+    assert what_runs(made).startswith(whole) and what_runs(made).endswith(last)
 
 
 def test_triton_kernels_are_told_and_why_a_decoder_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,5 @@
-"""The compiled kernels as this machine runs them, and as one without AVX512_BF16 and VNNI or without AVX-512 would: for
-tests that must hold of all; and small models that they fit."""
+"""The compiled kernels as this machine runs them, and as one with AVX-512 alone (no AMX, BF16 or VNNI) or without it
+would: for tests that must hold of all; and small models that they fit."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ needs_byte_kernels = pytest.mark.skipif(
 )
 needs_kernels = pytest.mark.skipif(not build_module.has_kernels(), reason="there are no compiled kernels here")
 WITHOUT = {
-    "without AVX512_BF16 and VNNI": (("-mno-avx512bf16", "-mno-avx512vnni"), ("step.c", "bytes.c")),
-    "AVX2": (("-mno-avx512f",), ("*.c",)),
+    "AVX-512 alone": (("-mno-amx-tile", "-mno-avx512bf16", "-mno-avx512vnni"), ("step.c", "bytes.c")),
+    "AVX2": (("-mno-amx-tile", "-mno-avx512f"), ("*.c",)),
 }  # other machines' kernels: what the compiler is to do without, and what is compiled: that takes seconds
 VARIANTS = ("this machine's", *WITHOUT)
 BYTE_VARIANTS = VARIANTS[:2]  # that multiply by weights of 8 bits

@@ -70,10 +70,16 @@ def has(name: str) -> bool:
     return has_kernels() and hasattr(library(), name)
 
 
+def has_tiles() -> bool:
+    """Whether linears multiply by AMX here: the processor has it, and the system lets this process use it."""
+    return has_kernels() and bool(library().photofinish_tiles())
+
+
 def description() -> str:
-    """What the kernels were made from, and by what; "" if there are none or none was needed, as on a GPU."""
+    """What the kernels were made from, by what, and whether they use AMX; "" if there are none or none was needed, as
+    on a GPU."""
     loaded = _found() if _found.cache_info().currsize else ""
-    return "" if isinstance(loaded, str) else loaded[1]
+    return "" if isinstance(loaded, str) else f"{loaded[1]}, with AMX" if has_tiles() else loaded[1]
 
 
 @functools.cache

@@ -89,4 +89,5 @@ class CpuKernels(Kernels):
 
     def runs(self, model: Any) -> str:
         attention = "torch's" if self.attention(model, 1) is None else "ours, compiled C"
-        return what_runs(model, DECODERS, LINEARS, attention)
+        linears = LINEARS | {"NativeLinear": "compiled C with AMX"} if build.has_tiles() else LINEARS
+        return what_runs(model, DECODERS, linears, attention)

@@ -79,6 +79,8 @@ INLINE void half_tile(const int rows, const Input *x, int64_t k, const bf16 *w, 
     for (int row = 0; row < rows; row++) sums[2 * row] = its[2 * row];
 }
 
+#include "amx.h"
+
 #define HALF_TILE(n)                                                                                               \
     case n:                                                                                                        \
         half_tile(n, x + row * k + from, k, w + pass % 2 * BLOCK, num, soon, step, all_sums + 2 * row + pass % 2); \
@@ -147,6 +149,10 @@ static __attribute__((noinline)) void outputs(const Linear *linear, int act, con
 static void multiply(const Linear *linear, int act, const bf16 *x, int64_t rows, bf16 *out, int id, int threads) {
     const int64_t count = (linear->num + BLOCK - 1) / BLOCK, from = count * id / threads, to =
         count * (id + 1) / threads, k = linear->k, num = act == AS_IS ? linear->num : linear->num / 2;
+    if (MAY_USE_TILES) {
+        tiled_outputs(linear, act, x, rows, out, from, to);
+        return;
+    }
     const int64_t most = !MOST_WIDENED || rows * k <= MOST_WIDENED ? rows : k < MOST_WIDENED ? MOST_WIDENED / k : 1;
     Input *room = MOST_WIDENED ? __builtin_alloca(sizeof *room * most * k) : 0;
     for (int64_t row = 0; row < rows; row += most) {

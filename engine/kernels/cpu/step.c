@@ -115,6 +115,9 @@ void photofinish_pack(const bf16 *weight, bf16 *to, int64_t num, int64_t k, int 
     }
 }
 
+/* Whether linears multiply by AMX here. */
+int photofinish_tiles(void) { return MAY_USE_TILES; }
+
 /* One linear: x [rows, k] -> out [rows, num]. */
 void photofinish_linear(const Linear *linear, const bf16 *x, bf16 *out, int64_t rows, int threads) {
 #pragma omp parallel num_threads(threads)
