@@ -19,11 +19,9 @@ from engine.recordings.recording import checked, read
 from engine.what_if.read import what_if_of
 from tests.helpers.page_browser import (
     copied,
-    end,
     example,
     figures,
     loaded,
-    new_race,
     open_settings,
     run_race,
     saved,
@@ -37,8 +35,6 @@ from tests.helpers.tokenizers_of import tokenizer_of
 pytestmark = pytest.mark.browser
 ODDS = "same probabilities (rejection)"
 PROMPT = "#page-prompt textarea"
-STOP_SHOWN_OR_OVER = """!document.getElementById("page-stop-button").disabled
-  || ["finished", "failed"].includes(window.photofinish.state.state)"""
 
 
 def choose_odds(tab: Any) -> None:
@@ -74,31 +70,6 @@ def test_a_live_race_to_its_verdict_and_its_figures(tab: Any) -> None:
         seen.append(tab.evaluate("document.querySelectorAll('#page-charts .js-plotly-plot')[1].data[0].x.length"))
         assert seen[-1] == lane_metrics(events_of(recording), "speculative").num_steps
     assert seen[0] != seen[1]
-
-
-def test_stop_is_stop_and_buttons_look_as_they_are(visit: Any) -> None:
-    """Race while racing and Stop while idle do nothing, so they are not there. Stop ends the race; the next runs."""
-    tab = visit()
-
-    def only(can: str, cannot: str) -> None:
-        tab.wait_for_selector(f"#page-{can}-button:enabled")
-        tab.wait_for_selector(f"#page-{cannot}-button:disabled", state="hidden")
-
-    only("race", "stop")
-    settings(tab, Maximum_length="1000")
-    for _ in range(8):  # where a busy browser lags behind, a race ends before its buttons can be looked at
-        run_race(tab, "running")
-        tab.wait_for_function(STOP_SHOWN_OR_OVER)
-        if tab.is_enabled("#page-stop-button") and tab.is_disabled("#page-race-button") and end(tab) == "stopped":
-            break
-    else:
-        pytest.fail("no race was seen running, with its buttons, and stopped")
-    only("race", "stop")
-    settings(tab, Maximum_length="16")
-    before = tab.evaluate("window.photofinish.state.race")
-    tab.locator(PROMPT).focus()
-    tab.keyboard.press("Control+Enter")
-    new_race(tab, before)
 
 
 def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab: Any) -> None:

@@ -133,25 +133,29 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     assert needs_server.count() == 5 and not any(each.is_visible() for each in needs_server.all())
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_an_exported_page_says_its_result_wherever_it_stands(browser: Any, place: str) -> None:
+def test_an_exported_page_says_its_result_wherever_it_stands(browser: Any) -> None:
     """A Jenkins, a bucket or a mail program would show a heading with dead buttons, or a device's name as Ã©."""
-    headers, options, missing, plays = PLACES[place]
-    race = RACE.read_bytes().replace(b"gemma-3-270m", ODD.encode())
-    page = browser.new_context(offline=True, **options).new_page()
-    page.add_init_script(f"delete window.{missing}" if missing else "")
-    file = page_of(checked(race))
-    assert file.isascii() and ODD in describe(checked(race))[0]
-    page.route("**", lambda route: route.fulfill(body=file, headers={"Content-Type": "text/html", **headers}))
-    page.goto("http://host.test/")
-    if plays:
-        page.wait_for_selector("#about:not([hidden])")
-        assert f": {ODD} in bfloat16" in page.inner_text("#about") and page.is_visible(".pf")
-    else:
-        page.wait_for_timeout(1500)
-        assert page.inner_text("body").strip() == describe(checked(race))[1]
-    assert page.is_visible("#says") is not plays and page.title() == describe(checked(race))[0]
-    page.context.close()
+    race = checked(RACE.read_bytes().replace(b"gemma-3-270m", ODD.encode()))
+    (title, said), file, pages = describe(race), page_of(race), {}
+    assert file.isascii() and ODD in title
+
+    def put(page: Any, **headers: str) -> None:
+        page.route("**", lambda route: route.fulfill(body=file, headers={"Content-Type": "text/html", **headers}))
+        page.goto("http://host.test/")
+
+    for place, (headers, options, missing, _) in PLACES.items():
+        pages[place] = page = browser.new_context(offline=True, **options).new_page()
+        page.add_init_script(f"delete window.{missing}" if missing else "")
+        put(page, **headers)
+    page.wait_for_timeout(1500)
+    for place, page in pages.items():
+        if plays := PLACES[place][-1]:
+            page.wait_for_selector("#about:not([hidden])")
+            assert f": {ODD} in bfloat16" in page.inner_text("#about") and page.is_visible(".pf"), place
+        else:
+            assert page.inner_text("body").strip() == said, place
+        assert page.is_visible("#says") is not plays and page.title() == title, place
+        page.context.close()
 
 
 def test_a_page_that_a_browser_has_saved_plays_again(exported: Any, tmp_path: Path) -> None:

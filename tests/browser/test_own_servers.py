@@ -16,7 +16,7 @@ from tests.helpers.dialogs import Dialog
 from tests.helpers.loopback import Answer, servers
 from tests.helpers.loopback_models import WORDS as WRITTEN
 from tests.helpers.loopback_models import lists_models, writes
-from tests.helpers.page_browser import UNREADABLE, loaded, new_race, open_tab, saved, watched
+from tests.helpers.page_browser import UNREADABLE, loaded, new_race, open_tab, saved, settings, watched
 from tests.helpers.pageserver import TARGET, served
 
 pytestmark = pytest.mark.browser
@@ -77,10 +77,7 @@ def saved_as(tab: Any, name: str) -> tuple[str, str]:
 def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_cache: Any) -> None:
     """The owner would have to restart the page, look for the door, or find the key in the browser afterwards; a race,
     a study or a load would go elsewhere; or there would be no way back to this machine."""
-    with (
-        servers(writes(), differs_at_two()) as two,
-        served(page_cache, "--target", TARGET, "--dtype", "float32") as server,
-    ):
+    with servers(writes(), differs_at_two()) as two, served(page_cache) as server:
         for loopback in two:
             loopback.pages |= lists_models("a/model")
         allowed = ["clipboard-read", "clipboard-write"]
@@ -209,6 +206,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert other.is_enabled(theirs[0]["start"]) and other.problems == []
         other.close()
 
+        settings(tab, Maximum_length="16")
         tab.click("#page-yours-button")
         tab.check("#page-yours [value=model]")
         tab.fill(study["target"], TARGET)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from app.catalogue.catalogue import load_presets
 from tests.helpers import ROOT
-from tests.helpers.cable import Cable, cable
+from tests.helpers.cable import cable
 from tests.helpers.page_browser import (
     REPORTS,
     close_settings,
@@ -255,50 +254,47 @@ def live(tab: Any) -> None:
     assert new_race(tab, before, "running")
 
 
-@pytest.fixture
-def wired(browser: Any, server: Any) -> Iterator[tuple[Any, Cable]]:
-    """A tab at the far end of a cable."""
+def test_a_lost_connection(browser: Any, server: Any) -> None:
+    """ "Connection errored out" before an audience; a page that reloads with the connection; keys dead without it."""
     context = browser.new_context(viewport=HALL, reduced_motion="reduce")
     with cable(server.url) as wire:
         tab = context.new_page()
         tab.add_init_script(REPORTS)
-        yield tab, wire
-        context.close()
-
-
-@pytest.mark.parametrize(("cut", "silent"), [("before", False), ("during", False), ("during", True), ("after", False)])
-def test_a_lost_connection(wired: tuple[Any, Cable], cut: str, silent: bool) -> None:
-    """ "Connection errored out" before an audience; a page that reloads with the connection; keys dead without it."""
-    tab, wire = wired
-    tab.goto(wire.url + (LONG if cut == "during" else ""))
-    loaded(tab, "model")
-    on_stage(tab)
-    if cut == "during":
-        live(tab)
-    elif cut == "after":
-        before = tab.evaluate(STATE)["race"]
-        press(tab, "Enter")
-        new_race(tab, before)
-    wire.cut(silent)
-    since = time.monotonic()
-    if cut == "after":
-        tab.wait_for_timeout(1000)
-        assert tab.get_attribute(".pf", "data-stage") == "verdict" and "RECORDED" not in words(tab, "ribbon")
-        since = time.monotonic()
-    if cut != "during":
-        press(tab, "Enter")
-    instead(tab, since)
-    press(tab, "N")
-    tab.wait_for_function(f"{STATE}.race === 'recorded-capitals'", timeout=1000 * slowness())
-    assert tab.is_hidden("[data-ref=stageNote]")
-    tab.evaluate("window.loadedOnce = true")
-    wire.mend()
-    tab.wait_for_timeout(2500)  # Gradio looks every two seconds, and would load the page again
-    assert tab.evaluate("window.loadedOnce") and tab.locator(".pf[data-stage]").count()
-    press(tab, "Escape")
-    assert "the connection to the server was lost" in words(tab, "alertText")
-    settings(tab, Maximum_length="16")
-    run_race(tab)
+        tab.goto(wire.url)
+        loaded(tab)
+        tab.evaluate("window.loadedOnce = true")
+        settings(tab, Maximum_length="16")
+        for cut, silent in (("before", False), ("after", False), ("during", False), ("during", True)):
+            on_stage(tab)
+            if cut == "during":
+                live(tab)
+            elif cut == "after":
+                before = tab.evaluate(STATE)["race"]
+                press(tab, "Enter")
+                new_race(tab, before)
+            wire.cut(silent)
+            if cut == "after":
+                tab.wait_for_timeout(1000)
+                assert tab.get_attribute(".pf", "data-stage") == "verdict" and "RECORDED" not in words(tab, "ribbon")
+            since = time.monotonic()
+            if cut != "during":
+                press(tab, "Enter")
+            instead(tab, since)
+            press(tab, "N")
+            tab.wait_for_function(f"{STATE}.race === 'recorded-capitals'", timeout=1000 * slowness())
+            assert tab.is_hidden("[data-ref=stageNote]")
+            wire.mend()
+            press(tab, "Escape")
+            tab.wait_for_selector("[data-ref=alert] >> text=the connection to the server was lost")
+            tab.click("[data-ref=alertClose]")
+            example(tab, "CSV to JSON")
+            settings(tab, Maximum_length="16" if cut == "before" else "1000", Temperature="0.9")
+        settings(tab, Maximum_length="16")
+        run_race(tab)
+        on_stage(tab)
+        tab.wait_for_timeout(2500)  # Gradio looks every two seconds, and would load the page again
+        assert tab.evaluate("window.loadedOnce") and tab.locator(".pf[data-stage]").count()
+    context.close()
 
 
 def test_a_race_that_is_refused_and_keys_in_a_live_one(visit: Any) -> None:

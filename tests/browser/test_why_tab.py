@@ -56,23 +56,16 @@ def test_a_race_is_sent_once(tab: Any) -> None:
     assert race and max(posted) < 2_000
 
 
-def test_the_tab_says_what_the_engine_says(tab: Any) -> None:
-    """Sentences or figures of another race, a ratio that is not the board's."""
+def test_each_switch_raises_the_number_and_says_simulated(tab: Any) -> None:
+    """Sentences or figures of another race, a ratio that is not the board's; an inflated number that could be taken for
+    this race's, that no screen reader announces, that stays when its switch is off, or that reaches the board."""
     race = opened(tab, CSV)
     drawn, sent = why(race), cheats(compared_of(race))
     assert tab.locator(SENTENCES).all_inner_texts() == [each.sentence for each in drawn]
     plots = tab.evaluate("[...document.querySelectorAll('#page-why .js-plotly-plot')].map(plot => plot.data.length)")
     assert plots == [len(each.figure.data) for each in drawn if each.figure is not None]
-    assert words(tab, "cheatRatio") == f"{sent['ratios'][0]:.2f}×"
-    assert words(tab, "cheatHonest") == "as fast as Plain, without tricks"
-
-
-def test_each_switch_raises_the_number_and_says_simulated(tab: Any) -> None:
-    """An inflated number that could be taken for this race's, that no screen reader announces, that stays when its
-    switch is off, or that reaches the board."""
-    race = opened(tab, CSV)
-    sent = cheats(compared_of(race))
     honest, before = f"{sent['ratios'][0]:.2f}×", tab.evaluate(OUTSIDE)
+    assert (words(tab, "cheatRatio"), words(tab, "cheatHonest")) == (honest, "as fast as Plain, without tricks")
     on = 0
     for place, name in enumerate(sent["names"]):
         tab.focus(f"[data-cheat={name}]")
