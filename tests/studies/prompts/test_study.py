@@ -205,7 +205,7 @@ def test_the_default_model_gains_on_text_that_copies(tmp_path, capsys):
     path = tmp_path / "prompts.txt"
     names = ("Anna Lindqvist", "Boris Talvik", "Chloe Marchetti")
     path.write_text("".join(f"List of members: {name}; {name}; {name};\n" for name in names))
-    assert cli.main(["study-prompts", "--prompts", str(path), "--max-new-tokens", "24", "--json"]) == 0
+    assert cli.main(["study-prompts", "--prompts", str(path), "--max-new-tokens", "16", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found["summary"]) == ["ngram", "hybrid:ngram+eagle3"]
     assert all(row["identical"] for row in found["rows"]) and found["best"]["median_speedup"] > 1
