@@ -34,6 +34,7 @@ from tests.helpers.trained import PROMPTS, text_of, trained
 
 HYBRID = f"hybrid:ngram+{text_of('eagle3')}"
 DRAFTERS = ["ngram", HYBRID]
+pytestmark = pytest.mark.usefixtures("quick_races")
 ON = ["--target", str(TRAINED), "--dtype", "float32", "--threads", "1", "--drafter", ",".join(DRAFTERS)]
 TEXTS = [*PROMPTS, "def f(x):\n    return x\n", "class A:\n"]
 EXACT = ("prompt", "kind", "drafter", "k", "num_tokens", "identical")
