@@ -30,6 +30,7 @@ from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import DRAFT, PROMPTS, trained
 
 LAYERS = "transformer_layer_config"
+pytestmark = pytest.mark.usefixtures("quick_races")
 Plant = Callable[[Path], tuple[str, Any]]  # makes a faulty head or model in a folder: the drafter, and the target
 
 
