@@ -114,6 +114,15 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def quick_races(monkeypatch: pytest.MonkeyPatch, few_rows: None) -> None:
+    """Races whose widths are judged by few rows: each new length of a race takes seconds otherwise. No other race finds
+    the judgement in the cache. For tests of what follows a race."""
+    from engine.exactness import probe
+
+    monkeypatch.setattr(probe, "PROBE_VERSION", "few rows")
+
+
+@pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch, few_rows: None) -> None:
     """Races of widths 1 and 4."""
     from engine.session import set_up

@@ -6,8 +6,9 @@ import json
 import re
 import socket
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ NEVER = re.compile(
     + "|".join(map(re.escape, (str(ROOT), sys.prefix, sys.base_prefix, *PLANTED.values())))
 )
 MAX_GROWTH_MB = 60  # 0.1 MB a request, as of answers that are kept, would be more
-SLOW_S, BARE_S = 15.0, 0.25  # within which a request must be answered; how long a bare connection is read
+SLOW_S, BARE_S = 15.0, 1.0  # within which a request must be answered; after which bare connections are read
 SITE = """/ /config /config/ /theme.css /favicon.ico /robots.txt /tokens /prompts // /./ * /% /%zz /%ff%fe
     /recordings/recorded-story.json /recordings/recorded-story.csv /recordings/x.html /recordings/a/b.json
     /recordings/..%2f..%2fapp.json /recordings/%00.csv /recordings/x.exe /recordings/%F0%9F%8F%81.json /assets/../app.py
@@ -111,14 +112,26 @@ def answered(server: Server) -> Iterator[tuple[str, int, str]]:
                 yield sent, answer.status_code, answer.text
             except (httpx.RemoteProtocolError, httpx.LocalProtocolError, httpx.ReadError, httpx.WriteError):
                 yield sent, 0, ""
-    for request in BARE:
-        address, answer = urlsplit(server.url), b""
-        with socket.create_connection((address.hostname, address.port), BARE_S) as bare, suppress(OSError):
+    address = urlsplit(server.url)
+    with ExitStack() as stack:
+        bares = [stack.enter_context(socket.create_connection((address.hostname, address.port))) for _ in BARE]
+        for bare, request in zip(bares, BARE, strict=True):
             bare.sendall(request)
-            while part := bare.recv(65_536):
-                answer += part
+        time.sleep(BARE_S)
+        answers = [read_all(bare) for bare in bares]
+    for request, answer in zip(BARE, answers, strict=True):
         status = answer[9:12]
         yield repr(request), int(status) if status.isdigit() else 0, answer.decode("utf-8", "replace")
+
+
+def read_all(bare: socket.socket) -> bytes:
+    """What has arrived."""
+    bare.setblocking(False)
+    answer = b""
+    with suppress(OSError):
+        while part := bare.recv(65_536):
+            answer += part
+    return answer
 
 
 def rss_mb(server: Server) -> float:

@@ -19,6 +19,7 @@ from engine.what_if.read import what_if_of
 from tests.helpers.trained import PROMPTS, text_of, trained
 
 EAGLE3, DFLASH = text_of("eagle3"), text_of("dflash")
+pytestmark = pytest.mark.usefixtures("quick_races")
 LANES = [(f"ngram+{EAGLE3}", AUTO), ("ngram", 4), (EAGLE3, 2), (DFLASH, 3)]
 
 

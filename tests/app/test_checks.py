@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import threading
 import time
@@ -14,9 +13,7 @@ from math import prod
 from typing import Any
 from unittest.mock import Mock
 
-import httpx
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
@@ -29,14 +26,13 @@ from app.catalogue.machine import GIB, Machine
 from app.jobs.backend import TorchBackend
 from app.page.handlers import Handlers
 from engine.core.errors import UsageError
-from engine.kernels.usable import GPU_TOOL
 from engine.layers.published import num_parameters
 from engine.loading.random_targets import shipped_config
 from engine.loading.sources import DEFAULT_TARGET
 from tests.helpers import FIXTURES
 from tests.helpers.hub import TOKEN, ask_at, config_hub
 from tests.helpers.machines import CONFIGS, with_gpu
-from tests.helpers.pageserver import TARGET, served
+from tests.helpers.pageserver import TARGET
 from tests.helpers.published import PUBLISHED
 
 H100 = int(78.5 * GIB), "bfloat16"
@@ -217,22 +213,3 @@ def test_a_check_that_fails_leaves_the_page_as_it_was():
     assert handlers.catalogue is first
     while not asked:
         time.sleep(0.01)
-
-
-def test_the_page_is_up_while_it_checks_and_stays(page_cache, tmp_path, monkeypatch):
-    """A machine with a GPU that torch cannot use, and that reaches no hub: nobody waits for either, and the log says
-    why. The bar for a page is 6 s on a machine with nothing else to do."""
-    tool = tmp_path / GPU_TOOL
-    tool.write_text("#!/bin/sh\necho 'NVIDIA H100 80GB HBM3, 470.82.01, 9.0'\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with served(page_cache, script=["app.py"]) as server:
-        assert server.up_s < 30
-        assert "is still being checked" in httpx.get(f"{server.url}/config").text
-        assert server.visitor("early").race()[-1]["state"] == "finished"
-        ends, said = time.monotonic() + 60, "NVIDIA H100 80GB HBM3 is not used: "
-        while not torch.cuda.is_available() and said not in server.log.read_text():
-            assert time.monotonic() < ends
-            time.sleep(0.1)
-        assert httpx.get(server.url).status_code == 200 and server.process.poll() is None

@@ -97,6 +97,7 @@ def few_samples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(sampling, "SETTINGS", shown)
     monkeypatch.setattr(sampling, "NUM_SAMPLES", 48 if shown or "[all]" in name else 3)
     monkeypatch.setattr(sampling, "NUM_SEEDS", 4)
+    monkeypatch.setitem(doctor.batches.__globals__, "NUM_AT_ONCE", 8)  # the module's name is its function's
     monkeypatch.setattr(server_worth, "NUM_REQUESTS", 3)
 
 

@@ -21,6 +21,7 @@ HEADS = text_of("dflash"), text_of("eagle3")
 DRAFTERS = [text_of(name) for name in ARGUMENTS if name != "none"]
 DRAFTERS += [f"{what}+{head}" for what in ("hybrid:ngram", "synthetic:0.7") for head in HEADS]
 NUM_NEW = 12
+pytestmark = pytest.mark.usefixtures("quick_races")
 # Drafters that nothing can be made of here, and what their lanes say.
 BROKEN = {"eagle3:./nowhere": "no model at", "draft_model:owner/none": "cannot fetch", "eagle3": "needs a head"}
 

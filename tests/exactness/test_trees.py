@@ -188,7 +188,7 @@ def test_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.parametrize("fault", [*COMPILED, "another parent", "the path is not moved", "values are not moved"])
-def test_the_probe_finds_a_fault(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_probe_finds_a_fault(fault: str, few_rows: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Lanes with trees would promise bits on a machine where they have others."""
     assert set(WIDTHS) in map(set, without_a_fault().classes)
     FAULTS[fault](monkeypatch, tmp_path)

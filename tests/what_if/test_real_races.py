@@ -24,6 +24,7 @@ from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, text_of, trained
 
 HYBRID = f"hybrid:ngram+{text_of('eagle3')}"
+pytestmark = pytest.mark.usefixtures("quick_races")
 FIELDS = ("index", "position", "drafted", "num_accepted", "token_ids", "kept")
 
 

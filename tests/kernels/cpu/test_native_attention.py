@@ -18,9 +18,10 @@ HEADS = ((1, 1), (4, 1), (4, 2), (3, 3), (6, 2))
 DIMS = (32, 64, 96, 128, 256)
 
 
-def seen_by(row: int, at: int, window: int | None) -> slice:
-    """The columns that a row of a step may look at."""
-    return slice(0 if window is None else max(0, at + row + 1 - window), at + row + 1)
+def unseen_by(num: int, at: int, window: int | None, length: int) -> Tensor:
+    """The columns that a step's rows may not look at, [num, length]."""
+    rows, columns = torch.arange(at, at + num)[:, None], torch.arange(length)
+    return (columns > rows) | (columns <= rows - (window or length))
 
 
 def inputs(
@@ -35,22 +36,21 @@ def check(
 ) -> Tensor:
     """Compare with softmax in float64, and return what was found."""
     found = attend_natively(query, keys, values, at, window, scale, sinks)
-    groups = query.shape[1] // keys.shape[1]
-    for row in range(len(query)):
-        seen = seen_by(row, at, window)
-        its_keys, its_values = (side[0, :, seen].double().repeat_interleave(groups, 0) for side in (keys, values))
-        its_query = query[row].double()[:, :, None]
-        scores, sizes = (its_keys @ its_query)[..., 0] * scale, (its_keys.abs() @ its_query.abs())[..., 0] * scale
-        more = torch.full((len(scores), 1), -torch.inf) if sinks is None else sinks[:, None]
-        weights = torch.softmax(torch.cat([scores, more.double()], -1), -1)[:, :-1]
-        expected, size = ((weights[:, None] @ part)[:, 0] for part in (its_values, its_values.abs()))
-        off = (
-            query.shape[-1] * 2.0**-24 * sizes.amax(-1, keepdim=True)
-            + scores.abs().amax(-1, keepdim=True) * 2.0**-23
-            + len(scores[0]) * 2.0**-23
-        )
-        error = torch.expm1(2 * off) * size + 1.001 * 2.0**-8 * expected.abs() + 1e-37
-        assert bool(((found[row].double() - expected).abs() <= error).all()), f"row {row}"
+    unseen = unseen_by(len(query), at, window, keys.shape[2])
+    its_query, groups = query.double().transpose(0, 1), query.shape[1] // keys.shape[1]
+    its_keys, its_values = (side[0].double().repeat_interleave(groups, 0) for side in (keys, values))
+    scores, sizes = its_query @ its_keys.mT * scale, its_query.abs() @ its_keys.abs().mT * scale
+    more = torch.full((len(scores),), -torch.inf) if sinks is None else sinks
+    every = torch.cat(
+        [scores.masked_fill(unseen, -torch.inf), more.double()[:, None, None].expand(-1, len(query), 1)], -1
+    )
+    weights = torch.softmax(every, -1)[..., :-1]
+    expected, size = (weights @ part for part in (its_values, its_values.abs()))
+    largest, most = (x.abs().masked_fill(unseen, 0).amax(-1, keepdim=True) for x in (sizes, scores))
+    num_seen = (~unseen).sum(-1, keepdim=True)
+    off = query.shape[-1] * 2.0**-24 * largest + (most + num_seen) * 2.0**-23
+    error = torch.expm1(2 * off) * size + 1.001 * 2.0**-8 * expected.abs() + 1e-37
+    assert bool(((found.double().transpose(0, 1) - expected).abs() <= error).all())
     return found
 
 

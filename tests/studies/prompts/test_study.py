@@ -34,6 +34,7 @@ from tests.helpers.trained import PROMPTS, text_of, trained
 
 HYBRID = f"hybrid:ngram+{text_of('eagle3')}"
 DRAFTERS = ["ngram", HYBRID]
+pytestmark = pytest.mark.usefixtures("quick_races")
 ON = ["--target", str(TRAINED), "--dtype", "float32", "--threads", "1", "--drafter", ",".join(DRAFTERS)]
 TEXTS = [*PROMPTS, "def f(x):\n    return x\n", "class A:\n"]
 EXACT = ("prompt", "kind", "drafter", "k", "num_tokens", "identical")
@@ -205,7 +206,7 @@ def test_the_default_model_gains_on_text_that_copies(tmp_path, capsys):
     path = tmp_path / "prompts.txt"
     names = ("Anna Lindqvist", "Boris Talvik", "Chloe Marchetti")
     path.write_text("".join(f"List of members: {name}; {name}; {name};\n" for name in names))
-    assert cli.main(["study-prompts", "--prompts", str(path), "--max-new-tokens", "24", "--json"]) == 0
+    assert cli.main(["study-prompts", "--prompts", str(path), "--max-new-tokens", "16", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found["summary"]) == ["ngram", "hybrid:ngram+eagle3"]
     assert all(row["identical"] for row in found["rows"]) and found["best"]["median_speedup"] > 1
