@@ -96,7 +96,7 @@ def test_a_start_in_which_no_race_could_run_is_refused() -> None:
 
 
 def test_a_user_who_may_write_to_the_temporary_folder_alone(page_cache) -> None:
-    """In a container with a made-up user and a read-only disk, the page would not start, or have no kernels to run."""
+    """In a container with a made-up user and a read-only disk, the page would not start."""
     if subprocess.run([*NOBODY.split(), "true"], capture_output=True).returncode:
         pytest.skip("no test may change its user here")
     with TemporaryDirectory() as folder:
