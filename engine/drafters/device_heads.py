@@ -14,7 +14,7 @@ from ..core.interfaces import Draft, Node
 from ..heads.eagle3 import Eagle3Head
 from . import DrafterContext
 from .device_picks import DevicePicks, stays_on_device
-from .dflash import DFlashDrafter, HostDFlashDrafter
+from .dflash import DFlashDrafter
 from .eagle3 import Eagle3Drafter, HostEagle3Drafter
 from .head_drafter import HeadDrafter
 
@@ -124,15 +124,15 @@ class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
 
 
 def drafter_of(head: Any, context: DrafterContext, on_device: bool | None = None) -> HeadDrafter:
-    """The drafter of a head, warm: its drafts stay on the device if possible, else they are made by the kernels' own
-    rows if there are any, else in fixed shapes. on_device: the first or the last; None: the first on CUDA only."""
-    kernels = context.loaded.prepared.kernels
+    """The drafter of a head, warm: its drafts stay on the device if possible, else an EAGLE-3 head's are made by the
+    kernels' own rows if there are any, else in fixed shapes. on_device: the first or the last; None: the first on CUDA
+    only."""
     is_eagle3 = isinstance(head, Eagle3Head)
     made: type[HeadDrafter]
     if stays_on_device(context, on_device):
         made = DeviceEagle3Drafter if is_eagle3 else DeviceDFlashDrafter
-    elif on_device is None and (kernels.eagle3_rows if is_eagle3 else kernels.dflash_rows)(head) is not None:
-        made = HostEagle3Drafter if is_eagle3 else HostDFlashDrafter
+    elif on_device is None and is_eagle3 and context.loaded.prepared.kernels.eagle3_rows(head) is not None:
+        made = HostEagle3Drafter
     else:
         made = Eagle3Drafter if is_eagle3 else DFlashDrafter
     drafter = made(head, context)

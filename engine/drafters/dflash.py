@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,26 +15,11 @@ from . import DrafterContext
 from .head_drafter import HeadDrafter
 
 
-class BlockDrafter(HeadDrafter):
-    """All places of a draft from one forward: what is rated at a place does not depend on the path there."""
+class DFlashDrafter(HeadDrafter):
+    """Drafts with `head` in fixed shapes, at most as many tokens as a block of it gives, all from one forward: what is
+    rated at a place does not depend on the path there."""
 
     head: DFlashHead
-
-    def can_expand(self, node: Node) -> bool:
-        return node.depth < self.max_k
-
-    def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
-        if self._tip is None:
-            self._block_rows = self._whole_block()
-        return self._block_rows[[node.depth for node in nodes]]
-
-    @abstractmethod
-    def _whole_block(self) -> Tensor:
-        """Logits [at least `_wanted`, draft vocabulary] of a block after the last token; takes in what is new."""
-
-
-class DFlashDrafter(BlockDrafter):
-    """Drafts with `head` in fixed shapes, at most as many tokens as a block of it gives."""
 
     def __init__(self, head: DFlashHead, context: DrafterContext, pool: Any = None) -> None:
         super().__init__(head, context, most_drafts(head), pool=pool)
@@ -49,7 +33,16 @@ class DFlashDrafter(BlockDrafter):
     def _calls(self) -> Iterable[Callable[[], Any]]:
         return self._forward.values()
 
+    def can_expand(self, node: Node) -> bool:
+        return node.depth < self.max_k
+
+    def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
+        if self._tip is None:
+            self._block_rows = self._whole_block()
+        return self._block_rows[[node.depth for node in nodes]]
+
     def _whole_block(self) -> Tensor:
+        """Logits [k, draft vocabulary] of a block after the last token; takes in what is new."""
         start = self._num_tokens - 1
         self._num_rows = min(self._num_rows, start)
         self._taken.fill_(self._num_rows)
@@ -81,28 +74,6 @@ class DFlashDrafter(BlockDrafter):
 
         out = self.head.block(self.head.embed(self._block), buffers.rope(at), attend)
         return self.head.logits(out[:, 0 if spec.sample_from_anchor else 1 :])[0]
-
-
-class HostDFlashDrafter(BlockDrafter):
-    """The same drafts but for rounding, by kernels that compute a block in one call at positions known to the host
-    (`Kernels.dflash_rows`)."""
-
-    def __init__(self, head: DFlashHead, context: DrafterContext) -> None:
-        super().__init__(head, context, most_drafts(head))
-        rows = self._kernels.dflash_rows(head)
-        size = block_size(head, self.max_k)
-        self._block = rows(head, *self._for_compiled_rows(), self.buffers.hidden, size)
-
-    def _calls(self) -> Iterable[Callable[[], Any]]:
-        return (lambda: self._block.draft(0, self.width, 0, self.max_k),)
-
-    def _whole_block(self) -> Tensor:
-        start = self._num_tokens - 1
-        first, self._num_rows = min(self._num_rows, start), start
-        return self._block.draft(first, start, int(self.buffers.token_ids[start]), self._wanted)
-
-    def _take_in(self, start: int, stop: int) -> None:
-        self._block.absorb(start, stop)
 
 
 def most_drafts(head: DFlashHead) -> int:

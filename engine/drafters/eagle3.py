@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.interfaces import Node
 from ..heads.dflash import additive
 from ..heads.eagle3 import Eagle3Head
-from ..heads.head_layers import masked_attention
+from ..heads.head_layers import masked_attention, rope_table
 from . import DrafterContext
 from .head_drafter import HeadDrafter
 
@@ -95,7 +95,9 @@ class HostEagle3Drafter(HeadDrafter):
     def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
         super().__init__(head, context)
         self._most, self._num_grown = self.tree_rows(context) - 1, 0
-        self._tree = self._kernels.eagle3_rows(head)(head, *self._for_compiled_rows(), self._most)
+        keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
+        angles = rope_table(head.spec.layers, keys[0].shape[1], torch.float32, self._device)
+        self._tree = self._kernels.eagle3_rows(head)(head, keys, values, angles, self._most)
 
     def can_expand(self, node: Node) -> bool:
         if node.parent is None:

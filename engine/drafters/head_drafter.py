@@ -15,7 +15,7 @@ from torch import Tensor
 from ..core.interfaces import BranchingDrafter, Draft, Node
 from ..core.sampling.noise import splitmix64
 from ..core.spec import MAX_K
-from ..heads.head_layers import Rope, rope_table
+from ..heads.head_layers import rope_table
 from ..kernels.weak import weak_call
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ class HeadDrafter(BranchingDrafter):
         self._ids = self.buffers.token_ids.numpy() if self._kernels.on_host else None
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
         self._tip: Node | None = None  # the node that was expanded last
-        self._wanted = self.max_k
         self._vocab_size = prepared.vocab_size
         self._keep_logits = context.keep_logits
         self._target_ids: list[int] | None = None if head.target_ids is None else head.target_ids.tolist()
@@ -107,7 +106,7 @@ class HeadDrafter(BranchingDrafter):
 
     def begin(self, token_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._keep(token_ids, hidden)
-        self._tip, self._wanted = None, self.max_k
+        self._tip = None
 
     def can_expand(self, node: Node) -> bool:
         return node.parent is self._tip and node.depth < self.max_k
@@ -120,9 +119,8 @@ class HeadDrafter(BranchingDrafter):
     @torch.inference_mode()
     def propose(self, token_ids: Sequence[int], hidden: Tensor | None, k: int) -> Draft:
         self.begin(token_ids, hidden)
-        self._wanted = min(k, self.max_k)
         node, kept = Node(), list[Tensor]()
-        while node.depth < self._wanted and (rows := self._rows_of([node])) is not None:
+        while node.depth < min(k, self.max_k) and (rows := self._rows_of([node])) is not None:
             if self._keep_logits:
                 kept.append(rows[0].clone())
             (((token_id, _),),) = self._best(rows, [node.depth], 1)
@@ -155,11 +153,6 @@ class HeadDrafter(BranchingDrafter):
             self.buffers.token_ids[first : self._num_tokens] = new.to(self._device)
         if hidden is not None and (num := len(hidden)):
             self.buffers.hidden[self._num_tokens - 1 - num : self._num_tokens - 1].copy_(hidden)
-
-    def _for_compiled_rows(self) -> tuple[list[Tensor], list[Tensor], Rope]:
-        """The buffers' keys and values, per layer [kv_heads, S, dim], and float32 angles [S, dim] of all positions."""
-        keys, values = ([side[0] for side in sides] for sides in (self.buffers.keys, self.buffers.values))
-        return keys, values, rope_table(self.head.spec.layers, keys[0].shape[1], torch.float32, self._device)
 
     @torch.inference_mode()
     def _absorb(self, end: int) -> None:

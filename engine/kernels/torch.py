@@ -156,10 +156,6 @@ class Kernels:
         `cpu.eagle3.NativeEagle3Rows`. None: rows of fixed shapes, in fixed calls."""
         return None
 
-    def dflash_rows(self, head: Any) -> Any:
-        """The same for a DFlash head: see `cpu.dflash.NativeDFlashRows`."""
-        return None
-
     # Training
 
     def install_stock(self, model: Any) -> None:

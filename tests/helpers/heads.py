@@ -19,9 +19,9 @@ from transformers import AutoModelForCausalLM
 from engine import drafters
 from engine.core.events import Step
 from engine.core.interfaces import Node
-from engine.drafters.dflash import DFlashDrafter, HostDFlashDrafter
-from engine.drafters.eagle3 import Eagle3Drafter, HostEagle3Drafter
-from engine.kernels.cpu.head_rows import pack_head
+from engine.drafters.dflash import DFlashDrafter
+from engine.drafters.eagle3 import HostEagle3Drafter
+from engine.kernels.cpu.packing import pack_head
 from engine.loading.loading import LoadedModel, ModelInfo
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
@@ -335,30 +335,26 @@ def written(steps: Sequence[Step]) -> tuple[list[int], list[int]]:
     return [t for s in steps for t in s.token_ids], [c for s in steps for c in s.checksums]
 
 
-# Heads for the compiled kernels, and how they draft
+# Heads packed for the compiled kernels, and how they draft
 
 K = 5
 PROMPT = list(range(7, 60))
-DRAFTERS = {
-    ("eagle3", True): HostEagle3Drafter,
-    ("eagle3", False): Eagle3Drafter,
-    ("dflash", True): HostDFlashDrafter,
-    ("dflash", False): DFlashDrafter,
-}
+DRAFTERS: dict[str, Any] = {"eagle3": HostEagle3Drafter, "dflash": DFlashDrafter}
 
 
-def packed(kind: str, form: str = "speculators", rounded: bool = True) -> Any:
-    """A random bfloat16 head of that form, as it is loaded for formats/target; rounded: to 8 bits if possible."""
+def packed(kind: str, form: str = "speculators", rounded: bool = True, kernels: Any = None) -> Any:
+    """A random bfloat16 head of that form, as it is loaded for formats/target; rounded: to 8 bits if possible. kernels:
+    as in `formats_target`; torch's leave it as it is."""
     case = NATIVE_FORMS[kind][form]
     head = random_head(kind, **{**case, "layers": {"head_dim": 32, **case.get("layers", {})}})
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr("engine.kernels.cpu.kernels.pack_head", partial(pack_head, rounded=rounded))
         text = f"{kind}:{save(Path(folder), *head)}{case.get('option', '')}"
-        return made(text, formats_target("bfloat16"), K).head
+        return made(text, formats_target("bfloat16", kernels), K).head
 
 
-def drafter_with(kind: str, head: Any, natively: bool = True, k: int = K) -> Any:
-    return DRAFTERS[kind, natively](head, context(formats_target("bfloat16"), k, PROMPT, keep_logits=True))
+def drafter_with(head: Any, drafter: Any = HostEagle3Drafter, k: int = K) -> Any:
+    return drafter(head, context(formats_target("bfloat16"), k, PROMPT, keep_logits=True))
 
 
 def states(drafter: Any) -> Tensor:

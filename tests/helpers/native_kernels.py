@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GraniteSWAConfig, GraniteSWAForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from engine.kernels.cpu import attention, decoder, head_rows, linear
+from engine.kernels.cpu import attention, decoder, eagle3, linear
 from engine.kernels.cpu import build as build_module
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
@@ -79,7 +79,7 @@ def on(variant: str) -> Iterator[None]:
 def compiled(variant: str) -> Iterator[None]:
     """Linears, attention, decoders and rows of heads made inside use that variant, for ever."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (linear, attention, decoder, head_rows):
+        for module in (linear, attention, decoder, eagle3):
             patch.setattr(module, "library", lambda: _of(variant))
         yield
 

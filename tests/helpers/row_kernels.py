@@ -310,35 +310,30 @@ def compiled_choice(temperature: float) -> Cached:
     return Cached(run, total, spoils=False)
 
 
-def compiled_head(kind: str, form: str, rounded: bool = True) -> Cached:
-    """A draft head takes the prompt's hidden states in parts; then its rows of logits."""
-    first, total, head = 3, len(heads.PROMPT) - 5, heads.packed(kind, form, rounded)
+def compiled_head(form: str, rounded: bool) -> Cached:
+    """An EAGLE-3 head takes the prompt's hidden states in parts; then its rows of logits."""
+    first, total, head = 3, len(heads.PROMPT) - 5, heads.packed("eagle3", form, rounded)
 
     def run(widths: tuple[int, ...]) -> list[Tensor]:
         ends = [first, *(first + s.stop for s in steps(total, widths))]
-        drafter = heads.drafter_with(kind, head, k=64 if kind == "eagle3" else heads.K)
-        if kind == "eagle3":
-            rows = torch.stack(heads.rows_of(drafter, ends, [5, 500]))
-        else:
-            rows = heads.logits_of(heads.drafts(drafter, ends))
+        drafter = heads.drafter_with(head, k=64)
+        rows = torch.stack(heads.rows_of(drafter, ends, [5, 500]))
         sides = (*drafter.buffers.keys, *drafter.buffers.values)
         return [rows, *(side[0, :, : len(heads.PROMPT) - 1].transpose(0, 1) for side in sides)]
 
     return Cached(run, total, ((1,), (11, 1), (29,), (total,)), spoils=False)
 
 
-DFLASH_FORMS = ("speculators", "sliding", "z-lab, sliding, bidirectional", "from the anchor")
 SHAPES = ((None, 4, 1, 64), (3, 4, 2, 96), (20, 2, 2, 32))
 SEQUENCES: dict[str, Callable[[], Cached]] = {
     **{f"compiled attention, {v}, {s}": partial(compiled_attention, v, *s) for v in VARIANTS for s in SHAPES},
     **{f"compiled decoder, {name}": partial(compiled_decoder, name) for name in (*NAMES, *STOCK)},
     **{f"compiled choice, {temperature}": partial(compiled_choice, temperature) for temperature in (0.0, 0.8)},
     **{
-        f"compiled EAGLE-3, {form}, {rounded}": partial(compiled_head, "eagle3", form, rounded)
+        f"compiled EAGLE-3, {form}, {rounded}": partial(compiled_head, form, rounded)
         for form in ("speculators", "sliding layers", "one head of keys")
         for rounded in (True, False)
     },
-    **{f"compiled DFlash, {form}": partial(compiled_head, "dflash", form) for form in DFLASH_FORMS},
     "Triton attention, splits of a block": partial(triton_attention, 40, 128),
     "Triton attention, splits of two": partial(triton_attention, None, 2, torch.tensor([-1.0, 2.0])),
     "Triton placing": partial(triton_placing, False),

@@ -29,7 +29,6 @@ COMPILED = {
     "compiled bytes": "pack_bytes",
     "compiled choice": "choose",
     "compiled EAGLE-3": "head",
-    "compiled DFlash": "block",
     "compiled": "forward",
 }  # beginning of a name -> the compiled function that such a kernel needs
 

@@ -175,46 +175,30 @@ typedef struct {
     const float *sinks;
 } Attention;
 
-/* Some rows of all heads, from `first` on, that share keys and values: at most TOGETHER, of which `of` says what they
-   look at. */
-static void attend_some(const Attention *a, const bf16 *query, int64_t stride, bf16 *out, int64_t first, int rows,
-    Rows *of, float *scores) {
-    const int64_t group = first / (a->heads * a->num / a->kv);
-    for (int i = 0; i < rows; i++) {
-        int64_t head = (first + i) / a->num, row = (first + i) % a->num;
-        of->query[i] = query + row * stride + head * a->dim;
-        of->path[i] = a->tree ? a->tree->path[a->base + row] : 0;
-        of->sink[i] = a->sinks ? a->sinks[head] : -INFINITY;
-        of->out[i] = out + (row * a->heads + head) * a->dim;
-    }
-    const bf16 *keys = a->keys + group * a->S * a->dim, *values = a->values + group * a->S * a->dim;
-    switch (rows) {
-    case 1: attend(1, of, keys, values, a->dim, a->S, a->scale, scores); break;
-    case 2: attend(2, of, keys, values, a->dim, a->S, a->scale, scores); break;
-    case 3: attend(3, of, keys, values, a->dim, a->S, a->scale, scores); break;
-    default: attend(4, of, keys, values, a->dim, a->S, a->scale, scores);
-    }
-}
-
-/* How many rows of all heads, from `first` on and before `end`, may go together. */
-INLINE int together(const Attention *a, int64_t first, int64_t end) {
-    const int64_t shared = a->heads * a->num / a->kv;
-    return (int)least(TOGETHER, least((first / shared + 1) * shared, end) - first);
-}
-
 /* Thread `id`: its share of the rows of all heads. query [num, heads, dim] at a stride, out [num, heads, dim]. */
 static __attribute__((unused)) void attend_all(const Attention *a, const bf16 *query, int64_t stride, bf16 *out,
     float *scores, int id, int threads) {
-    int64_t total = a->heads * a->num, end = total * (id + 1) / threads;
+    const int64_t total = a->heads * a->num, shared = total / a->kv, end = total * (id + 1) / threads;
     for (int64_t first = total * id / threads; first < end;) {
-        const int rows = together(a, first, end);
+        const int64_t group = first / shared;
+        const int rows = (int)least(TOGETHER, least((group + 1) * shared, end) - first);
         Rows of = {.at = a->at};
         for (int i = 0; i < rows; i++) {
-            int64_t row = (first + i) % a->num;
+            int64_t head = (first + i) / a->num, row = (first + i) % a->num;
+            of.query[i] = query + row * stride + head * a->dim;
+            of.out[i] = out + (row * a->heads + head) * a->dim;
+            of.path[i] = a->tree ? a->tree->path[a->base + row] : 0;
             of.to[i] = a->at + (a->tree ? a->tree->depth[a->base + row] : row) + 1;
             of.from[i] = a->window > 0 && of.to[i] > a->window ? of.to[i] - a->window : 0;
+            of.sink[i] = a->sinks ? a->sinks[head] : -INFINITY;
         }
-        attend_some(a, query, stride, out, first, rows, &of, scores);
+        const bf16 *keys = a->keys + group * a->S * a->dim, *values = a->values + group * a->S * a->dim;
+        switch (rows) {
+        case 1: attend(1, &of, keys, values, a->dim, a->S, a->scale, scores); break;
+        case 2: attend(2, &of, keys, values, a->dim, a->S, a->scale, scores); break;
+        case 3: attend(3, &of, keys, values, a->dim, a->S, a->scale, scores); break;
+        default: attend(4, &of, keys, values, a->dim, a->S, a->scale, scores);
+        }
         first += rows;
     }
 }

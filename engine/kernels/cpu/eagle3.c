@@ -1,8 +1,10 @@
 /* The rows of an EAGLE-3 head (engine/heads/eagle3.py) on the CPU in one call with one team of threads: embeddings
-   looked up, the target's states fused, decoder layers, logits. The weights are read once; what nobody reads of the last layer is not computed. */
+   looked up, the target's states fused, decoder layers, logits. The weights are read once; what nobody reads of the
+   last layer is not computed. */
 #include <omp.h>
 #include "attention.h"
-#include "halves.h"
+#include "bytes.h"
+#include "rows.h"
 
 typedef struct {
     Linear qkv, o, gate_up, down;
@@ -56,6 +58,25 @@ INLINE void norm_features(const Head *h, const bf16 *x, bf16 *out) {
     if (h->state_norms)
         for (int64_t i = 0; i < h->states; i++)
             norm(x + i * each, h->state_norms + i * each, h->eps, each, out + i * each);
+}
+
+/* What follows attention in a layer, by all threads of a team:
+   stream += o(mixed); stream += down(act(gate_up(norm(stream)))).
+   stream, normed [rows, hidden]: the thread's own, since each adds for itself. */
+INLINE void finish_layer(const Head *h, const HeadLayer *layer, const Shared *s, int64_t rows, bf16 *normed,
+    bf16 *stream, int id, int num) {
+    const int64_t size = h->hidden;
+    product(&layer->o, AS_IS, s->mixed, rows, s->added, id, num);
+#pragma omp barrier
+    for (int64_t row = 0; row < rows; row++) {
+        add(stream + row * size, s->added + row * size, size);
+        norm(stream + row * size, layer->inner_norm, h->eps, size, normed + row * size);
+    }
+    product(&layer->gate_up, (int)h->act, normed, rows, s->inner, id, num);
+#pragma omp barrier
+    product(&layer->down, AS_IS, s->inner, rows, s->more, id, num);
+#pragma omp barrier
+    for (int64_t row = 0; row < rows; row++) add(stream + row * size, s->more + row * size, size);
 }
 
 /* Rows of words `tokens`. Their keys and values go into cache: of every layer keys and values [kv, S, dim]. cos, sin
@@ -123,8 +144,7 @@ int photofinish_head(const Head *h, bf16 *const *cache, const float *cos, const 
                     parents ? &tree : 0, base, 0};
             attend_all(&attention, s.qkv + first * width, width, s.mixed, scores, id, num);
 #pragma omp barrier
-            const SecondHalf half = {&layer->o, &layer->gate_up, &layer->down, layer->inner_norm, (int)h->act, h->eps};
-            finish_layer(&half, s.mixed, left, size, s.added, s.inner, s.more, normed, stream + first * size, id, num);
+            finish_layer(h, layer, &s, left, normed, stream + first * size, id, num);
         }
         const int64_t left = rows - unread;
         for (int64_t row = 0; row < left; row++)

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from .build import INT, NUMBER, POINTER, fields
-from .head_rows import HeadRows, reason_against_rows
-from .linear import LinearArguments
-from .tensors import address
+from .build import INT, NUMBER, POINTER, fields, has, library
+from .decoder import ACTIVATIONS
+from .linear import LANES, LinearArguments, NativeLinear
+from .packing import GatedMLP
+from .tensors import address, check_heads
 
 
 class HeadLayerArguments(ctypes.Structure):
@@ -39,42 +40,113 @@ class HeadArguments(ctypes.Structure):
     )
 
 
+def embedding_of(head: Any) -> Tensor:
+    """The matrix that `Eagle3Head.embed` looks up in."""
+    return head._lent[0] if head.embed_tokens is None else head.embed_tokens.weight
+
+
 def reason_against_head(head: Any) -> str | None:
     """Why the rows of a head cannot be NativeEagle3Rows; None if they can."""
+    if not has("photofinish_head"):
+        return "there is no compiled kernel for it here"
+    embedding, layers = embedding_of(head), list(head.layers)
+    if embedding.device.type != "cpu" or embedding.dtype != torch.bfloat16 or not embedding.is_contiguous():
+        return f"its embedding is {embedding.dtype} on {embedding.device.type}, not bfloat16 rows on the CPU"
+    if not all(isinstance(layer.mlp, GatedMLP) for layer in layers):
+        return "its MLPs are not gated, or by another function"
+    linears = [head.fc, *(layer.mlp.down_proj for layer in layers)]
+    linears += [getattr(layer.self_attn, name, None) for layer in layers for name in ("qkv", "o_proj")]
+    if not all(isinstance(linear, NativeLinear) for linear in linears):
+        return "its linears are not packed"
     features = head.fc.in_features // len(head.spec.hidden_layers)
-    return reason_against_rows(head, "photofinish_head", ("qkv",), features)
+    sizes = (features, head.fc.out_features, *(layer.mlp.down_proj.in_features for layer in layers))
+    if any(size % LANES for size in sizes) or layers[0].self_attn.dim % (2 * LANES):
+        return f"its sizes are no multiples of {LANES}, or its heads' of {2 * LANES}"
+    return None
 
 
-class NativeEagle3Rows(HeadRows):
-    """The rows of a head that `reason_against_head` accepts; see HeadRows. most: how many rows may follow those of the
-    target's states. Logits are valid until the next call."""
+class NativeEagle3Rows:
+    """The rows of a head that `reason_against_head` accepts, for one sequence. keys, values: per layer bfloat16
+    [kv_heads, S, dim]; rope: cos and sin float32 [S, dim]; all owned by the caller. most: how many rows may follow
+    those of the target's states. Logits are valid until the next call."""
 
     def __init__(
         self, head: Any, keys: list[Tensor], values: list[Tensor], rope: tuple[Tensor, Tensor], most: int
     ) -> None:
-        takes = (*[POINTER] * 7, *[NUMBER] * 4, *[POINTER] * 3, INT, POINTER)
-        super().__init__(head, keys, values, rope, most, ("photofinish_head", takes), (keys[0].shape[1],))
-        self._fed = torch.zeros(most + 1, head.fc.out_features, dtype=torch.bfloat16)
+        self.head, self._length, self._num_kv = head, keys[0].shape[1], len(keys[0])
+        self._dim, size = head.layers[0].self_attn.dim, head.fc.out_features
+        check_heads(head.layers[0].self_attn.o_proj.in_features // self._dim, self._num_kv, self._dim)
+        cache = [side for layer in zip(keys, values, strict=True) for side in layer]
+        angles = [part[:, : self._dim // 2].float().contiguous() for part in rope]
+        sizes_of_a_side = self._num_kv, self._length, self._dim
+        sides = (POINTER * len(cache))(*(address(side, torch.bfloat16, *sizes_of_a_side) for side in cache))
+        self._kept_alive: list[Any] = [cache, angles, sides]
+        output = head.lm_head if hasattr(head, "lm_head") else head._lent[1]
+        in_call = isinstance(output, NativeLinear)  # else the output layer is called separately
+        self._arguments = self._of(output.arguments if in_call else LinearArguments())
+        self._last = torch.zeros(most, size, dtype=torch.bfloat16)
+        self._logits = torch.zeros(most, output.out_features, dtype=torch.bfloat16) if in_call else None
+        self._outputs = self._last.data_ptr(), None if self._logits is None else self._logits.data_ptr()
+        self._call, self._room_bytes = library().photofinish_head, library().photofinish_head_room
+        self._call.argtypes = (*[POINTER] * 7, *[NUMBER] * 4, *[POINTER] * 3, INT, POINTER)
+        self._room_bytes.argtypes, self._room_bytes.restype = (POINTER, NUMBER, NUMBER, INT), NUMBER
+        self._constants = (
+            ctypes.addressof(self._arguments),
+            ctypes.addressof(sides),
+            *(address(part, torch.float32, self._length, self._dim // 2) for part in angles),
+        )
+        self._room, self._room_at, self._room_for = torch.empty(0, dtype=torch.uint8), 0, (-1, 0)
+        self._fed = torch.zeros(most + 1, size, dtype=torch.bfloat16)
         self._tokens, self._parents = (NUMBER * (most + 1))(), (ctypes.c_int32 * (most + 1))()
         self._most, self._num, self._at = most, 0, 0
 
     def _of(self, output: LinearArguments) -> HeadArguments:
+        """The C arguments of the head, with that output layer."""
         head, spec = self.head, self.head.spec
-        layers, shared = self._shared(HeadLayerArguments, spec.windows or (None,) * len(head.layers))
-        for args, layer in zip(layers, head.layers, strict=True):
-            args.qkv = layer.self_attn.qkv.arguments
-        hidden_norm, input_norm = head.layers[0].hidden_norm, head.input_norm
+        embedding, first, input_norm = embedding_of(head), head.layers[0], head.input_norm
         return HeadArguments(
-            **shared,
+            layers=self._layers(),
+            fuse=head.fc.arguments,
             output=output,
-            hidden_norm=None if hidden_norm is None else self._scale(hidden_norm),
+            embedding=embedding.data_ptr(),
+            hidden_norm=self._scale(first.hidden_norm),
+            norm=self._scale(head.norm),
             features_norm=None if input_norm is None else self._scale(input_norm),
             state_norms=self._scale(*head.fc_norm) if spec.fc_norm else None,
+            words=len(embedding),
+            num_layers=len(head.layers),
+            hidden=head.fc.out_features,
+            heads=first.self_attn.o_proj.in_features // self._dim,
+            kv=self._num_kv,
+            dim=self._dim,
+            inner=first.mlp.down_proj.in_features,
+            act=ACTIVATIONS[type(first.mlp.act_fn).__name__],
             features=head.fc.in_features,
             states=len(spec.hidden_layers),
             norm_before_residual=spec.norm_before_residual,
             norm_output=spec.norm_output,
+            eps=spec.layers.rms_norm_eps,
+            scale=self._dim**-0.5,
         )
+
+    def _layers(self) -> Any:
+        layers, windows = list(self.head.layers), self.head.spec.windows
+        arguments: Any = (HeadLayerArguments * len(layers))()
+        for args, layer, window in zip(arguments, layers, windows or (None,) * len(layers), strict=True):
+            attention, mlp = layer.self_attn, layer.mlp
+            args.qkv, args.o = attention.qkv.arguments, attention.o_proj.arguments
+            args.gate_up, args.down = mlp.gate_up.arguments, mlp.down_proj.arguments
+            args.norm, args.inner_norm = self._scale(layer.input_layernorm), self._scale(layer.post_attention_layernorm)
+            if not isinstance(attention.q_norm, nn.Identity):
+                args.query_norm, args.key_norm = self._scale(attention.q_norm), self._scale(attention.k_norm)
+            args.window = window or 0
+        self._kept_alive.append(arguments)
+        return arguments
+
+    def _scale(self, *norms: Any) -> int:
+        """Address of the weights of norms, one after the other, in float32."""
+        self._kept_alive.append(kept := torch.cat([norm.weight.detach().float() for norm in norms]))
+        return kept.data_ptr()
 
     def absorb(self, token_ids: Tensor, states: Tensor, first: int) -> None:
         """Put the rows of token ids [n] and the target's states [n, features] into the cache, at consecutive positions
@@ -116,3 +188,11 @@ class NativeEagle3Rows(HeadRows):
             *self._constants, tokens, features, parents, base, num, at, self._length, *outputs, threads, self._room_at
         ):
             raise IndexError(f"a token is outside of the embedding of {self._arguments.words} words")
+
+    def _make_room(self, num: int, threads: int) -> None:
+        """Allocate working memory for that many rows and threads."""
+        if num > self._room_for[0] or threads > self._room_for[1]:
+            self._room_for = most = max(num, self._room_for[0]), max(threads, self._room_for[1])
+            num_bytes = self._room_bytes(self._constants[0], most[0], self._length, most[1])
+            self._room = torch.empty(num_bytes, dtype=torch.uint8)
+            self._room_at = self._room.data_ptr()

@@ -16,11 +16,9 @@ from . import build
 from .attention import attend_rows, is_for
 from .choose_token import Chooser as NativeChooser
 from .decoder import NativeDecoder
-from .dflash import NativeDFlashRows, reason_against_block
 from .eagle3 import NativeEagle3Rows, reason_against_head
 from .forward import NativeForward
-from .head_rows import pack_head
-from .packing import PackedLinear, onednn_packs, pack
+from .packing import PackedLinear, onednn_packs, pack, pack_head
 from .picks import NativePicks
 
 DECODERS = {"NativeDecoder": "compiled C, a whole step in one call"}
@@ -66,9 +64,6 @@ class CpuKernels(Kernels):
 
     def eagle3_rows(self, head: Any) -> Any:
         return NativeEagle3Rows if reason_against_head(head) is None else None
-
-    def dflash_rows(self, head: Any) -> Any:
-        return NativeDFlashRows if reason_against_block(head) is None else None
 
     def install_stock(self, model: Any) -> None:
         pack(model)

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from ...layers.linear import StepLinear
 from ...layers.modules import replace_modules
-from .decoder import NativeDecoder, reason_against_decoder
-from .linear import NativeLinear, reason_against
+from .bytes import packed
+from .decoder import ACTIVATIONS, NativeDecoder, reason_against_decoder
+from .linear import BLOCK, NativeLinear, reason_against
 
 HINT_ROWS = 8
 
@@ -57,3 +58,27 @@ def pack(module: Any) -> int:
         return PackedLinear(child) if onednn_packs(child.weight.dtype) else None
 
     return replace_modules(module, replaced)
+
+
+# Draft heads
+
+
+class GatedMLP(nn.Module):
+    """down(act(gate(x)) * up(x)), with gate and up in one linear."""
+
+    def __init__(self, mlp: Any, gate_up: nn.Module) -> None:
+        super().__init__()
+        self.gate_up, self.down_proj, self.act_fn = gate_up, mlp.down_proj, mlp.act_fn
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(self.gate_up(x))
+
+
+def pack_head(head: Any, rounded: bool = True) -> None:
+    """Replace the linears that compiled kernels can multiply by, in place; rounded: with 8-bit weights if possible."""
+    for layer in head.layers:
+        gate_up: Any = getattr(layer.mlp, "gate_up", None)
+        act = ACTIVATIONS.get(type(layer.mlp.act_fn).__name__)
+        if act is not None and reason_against(gate_up) is None and gate_up.out_features % BLOCK == 0:
+            layer.mlp = GatedMLP(layer.mlp, packed(gate_up, rounded, act))
+    replace_modules(head, lambda child: packed(child, rounded) if reason_against(child) is None else None)
