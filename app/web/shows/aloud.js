@@ -4,10 +4,7 @@ import { SAYS } from "../host.js";
 import { percent } from "../base/text.js";
 import { noResult, saysOf } from "../base/words.js";
 
-// What an audience can bet on.
-const BETS = [[1, "no gain"], [1.5, "1.5\u00d7"], [2, "2\u00d7"], [3, "3\u00d7 or more"]];
-const NEAR = 0.3;       // of the way from one to the next
-export const ASKS = `How fast will it be? Raise hands: slower, ${BETS.map(([, bet]) => bet).join(", ")}.`;
+export const ASKS = "How fast will it be? Raise hands: slower, no gain, 1.5\u00d7, 2\u00d7, 3\u00d7 or more.";
 
 // moment: before, waiting, running or over; tokens: of both lanes so far; ratio: of their speeds, as the board shows
 // it; sense: faster, slower, even or none; kind: of the verdict, "" if there is none; perStep: tokens a step of the
@@ -19,23 +16,14 @@ export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perSt
   if (moment === "running" || !kind) return `So far ${right} tokens with guesses, ${left} without.`;
   const none = noResult({ kind });
   if (none) return `No result: ${none}.${kind === "different" ? " Both texts should be the same." : ""}`;
-  const same = saysOf({ kind })?.is_same ? `The same ${right} tokens` : "Not the same text", value = Number.parseFloat(ratio);
+  const same = saysOf({ kind })?.is_same ? `The same ${right} tokens` : "Not the same text";
   if (sense === "none") return `${same}.`;
   if (cautions.loop) return `${same}, but no result: ${SAYS.loops}.`;
-  const nearest = sense === "slower" ? "Nearest bet: slower." : betWords(sense === "even" ? 1 : value);
-  if (sense === "even") return `${same}, and no difference in speed. ${nearest}`;
+  if (sense === "even") return `${same}, and no difference in speed.`;
   const result = `${same}, ${sense === "slower" ? "but slower: " : ""}${ratio} as fast`;
-  if (sense === "faster" && cautions.copies)
-    return `${result}, but the text copies the prompt: expect less elsewhere. ${nearest}`;
-  if (!perStep) return `${result}. ${nearest}`;
+  if (sense === "faster" && cautions.copies) return `${result}, but the text copies the prompt: expect less elsewhere.`;
+  if (!perStep) return `${result}.`;
   const step = `step gave ${perStep.toFixed(2)} tokens and cost as much as ${cost.toFixed(2)} plain ones.`;
-  if (sense === "faster") return `${result}: a ${step} ${nearest}`;
-  return `${result}. ${kept === null ? "A" : `Of its guesses ${percent(kept)} were right, so a`} ${step} ${nearest}`;
-}
-
-function betWords(ratio) {
-  const i = BETS.findLastIndex(([bet]) => bet <= ratio), [low, less] = BETS[Math.max(i, 0)];
-  const [high, more] = BETS[i + 1] ?? BETS[i], way = high > low ? (ratio - low) / (high - low) : 0;
-  return way > NEAR && way < 1 - NEAR ? `Nearest bets: ${less}, ${more}.` :
-    `Nearest bet: ${way <= NEAR ? less : more}.`;
+  if (sense === "faster") return `${result}: a ${step}`;
+  return `${result}. ${kept === null ? "A" : `Of its guesses ${percent(kept)} were right, so a`} ${step}`;
 }
