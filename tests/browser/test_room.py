@@ -102,6 +102,7 @@ def test_other_words_have_room(visit: Any) -> None:
     """A translator, German, a reader's own spacing, or a page twice as large: a tab lay under "Play again" and could
     not be clicked."""
     tab = visit(until="race")
+    tab.evaluate("document.documentElement.requestFullscreen = null")  # that would have one size
 
     def look(where: str) -> None:
         tab.evaluate(LONGER if how == "longer" else SETTLED)
