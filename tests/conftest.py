@@ -115,8 +115,7 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quick_races(monkeypatch: pytest.MonkeyPatch, few_rows: None) -> None:
-    """Races whose widths are judged by few rows, which takes seconds less for every new length. Other races do not find
-    the judgement in the cache. For tests of what follows a race."""
+    """Races whose widths are judged by few rows, and by a cache of their own: a new length takes seconds otherwise."""
     from engine.exactness import probe
 
     monkeypatch.setattr(probe, "PROBE_VERSION", "few rows")
