@@ -48,6 +48,12 @@ export function fill(parts, values) {
   }
 }
 
+// Scroll down by so many pixels. Where a frame follows the height of this page, as on Spaces, the page around it scrolls:
+// a frame that has not grown yet would scroll inside, and end too short by as much.
+export function scrollDown(top, behavior) {
+  if (window.parentIFrame) window.parentIFrame.scrollToOffset(0, top); else window.scrollBy({ top, behavior });
+}
+
 // Copy a text and say so on the button. Returns whether the browser allows it. Over plain HTTP it has the older way alone,
 // which copies what is selected: next to the button, since outside an open dialog nothing can be.
 export async function copy(button, text) {

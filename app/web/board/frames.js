@@ -1,5 +1,6 @@
 // Puts a race on the screen, frame by frame or whole from a file.
 
+import { scrollDown } from "../base/dom.js";
 import { firstByRole, isOfServers, Race, sides } from "../base/model.js";
 import { startOf } from "../base/text.js";
 import { callUp, endWaiting, waiting } from "./card.js";
@@ -112,5 +113,5 @@ export function over(playIt, wait) {
 // On a small screen, scroll to the race if its texts are out of sight. Elsewhere Race and Stop stay in sight.
 function intoView() {
   if (root.dataset.size === "narrow" && refs.leftText.getBoundingClientRect().bottom > window.innerHeight)
-    root.scrollIntoView({ block: "start", behavior: still.matches ? "auto" : "smooth" });
+    scrollDown(root.getBoundingClientRect().top, still.matches ? "auto" : "smooth");
 }

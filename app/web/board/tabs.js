@@ -1,6 +1,7 @@
 // The panels of a race, one at a time, and the view of its texts. Switching tabs never moves what is above them.
 
 import { closed, opened } from "../base/back.js";
+import { scrollDown } from "../base/dom.js";
 import { emit, root } from "./root.js";
 import { popover, refs, replay, still, views } from "./screen.js";
 import { S } from "./state.js";
@@ -41,7 +42,7 @@ export function choose(asked) {
 export function panelInSight() {
   const top = TOPS[root.dataset.tab], isSmall = window.innerHeight < LOW_PX || root.dataset.size === "narrow";
   if (top && isSmall) requestAnimationFrame(() =>
-    root.querySelector(top).scrollIntoView({ block: "start", behavior: still.matches ? "auto" : "smooth" }));
+    scrollDown(root.querySelector(top).getBoundingClientRect().top, still.matches ? "auto" : "smooth"));
 }
 
 export function showTexts() {

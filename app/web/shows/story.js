@@ -1,6 +1,7 @@
 // The story: cards that explain a race, each next to what it highlights: the visitor's own, or the lesson's recording.
 // "How it works" in the page's header begins or resumes it. Starting a race ends it.
 
+import { scrollDown } from "../base/dom.js";
 import { remember, remembered } from "../base/storage.js";
 import { write } from "../base/text.js";
 import { controls, stopAutoplay } from "../board/deck.js";
@@ -102,7 +103,7 @@ function placeStory(comes = false) {
   };
   const lit = litBox(target, box), hides = lit.height < Math.min(40, target.getBoundingClientRect().height);
   if (comes && (hides || lit.top < 0 || !places()))
-    window.scrollBy({ top: lit.top - STORY_GAP, behavior: "instant" });
+    scrollDown(lit.top - STORY_GAP, "instant");
   const at = litBox(target, box);
   const [x, y] = places() ?? [within(at.left, right), Math.max(at.bottom + STORY_GAP, bottom - 8)];
   const origin = root.getBoundingClientRect();

@@ -10,6 +10,7 @@ import { askForFiguresOf } from "../board/served.js";
 import { S } from "../board/state.js";
 
 const DRAWN = ["charts", "why"];        // tabs with figures
+const ARRIVAL_MS = 100;                 // they come one by one, and all are there once none has come for so long
 const switches = [...root.querySelectorAll("[data-cheat]")];
 let numRequests = 0;
 let inflated = {};
@@ -64,13 +65,19 @@ export function askForFigures() {
   const request = S.asked[tab] = String(numRequests += 1);
   figures.classList.remove("page-early");
   figures.classList.add("page-stale");
+  const show = (whose) => {
+    done.disconnect();
+    if (S.asked[tab] !== request) return;
+    figures.classList.remove("page-stale");
+    figures.classList.add("page-drawn");
+    if (tab === "why") offerCheats(JSON.parse(whose.dataset.switches));
+  };
+  let timer = null;
   const done = new MutationObserver(() => {
     const whose = figures.querySelector("[data-charts-of]");
+    clearTimeout(timer);
     if (S.asked[tab] !== request) done.disconnect();
-    if (S.asked[tab] !== request || whose?.dataset.chartsOf !== request) return;
-    figures.classList.remove("page-stale");
-    done.disconnect();
-    if (tab === "why") offerCheats(JSON.parse(whose.dataset.switches));
+    else if (whose?.dataset.chartsOf === request) timer = setTimeout(show, ARRIVAL_MS, whose);
   });
   done.observe(figures, { childList: true, subtree: true, attributes: true });
   askForFiguresOf(tab, request);
