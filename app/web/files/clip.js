@@ -56,7 +56,11 @@ function record(kind) {
     const timer = setInterval(draw, FRAME_MS);
     recorder.ondataavailable = ({ data }) => parts.push(data);
     recorder.onerror = ({ error }) => { clearInterval(timer); reject(error); };
-    recorder.onstop = () => { clearInterval(timer); resolve(new Blob(parts, { type: kind.replace(/;.*/, "") })); };
+    recorder.onstop = () => {
+      clearInterval(timer);
+      const video = new Blob(parts, { type: kind.replace(/;.*/, "") });
+      if (video.size) resolve(video); else reject(new Error("its recorder wrote nothing"));
+    };
     recorder.start();
   });
 }
