@@ -2,7 +2,7 @@
 // command and the sentence of "What if" all take it from here (docs/yours.md). Pure: no DOM.
 
 import { SAYS } from "../host.js";
-import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
+import { cautionsOf, isNoise, ratioNoise } from "../base/caveats.js";
 import { isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
 import { capital, cut, drafterName, oneLine, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
 import { differs, draftWords, noResult } from "../base/words.js";
@@ -20,7 +20,7 @@ const toneWords = (tone, ratio) =>
 // steps (of one that raced), ratio (over plain, as shown everywhere), canServe, isShared (its drafter draws with the
 // target's random numbers, as on no server)}.
 //
-// {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence, not, saves, scope, work,
+// {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence: !not, not, saves, scope, work,
 // rules (see rulesOf)};
 // null without a plain lane or anything to compare with it. best: the fastest option that a server can run; engine: the
 // fastest of the others, if it is faster; alone: see aloneOf; subject: the option that verdict, money and command are
@@ -120,12 +120,12 @@ function judged(header, plain, { drafter, ratio, lane, canServe: isServed }, opt
   const isOnlyOther = isOfServers(header) && limits.every((limit) => limit === TEXTS_DIFFER);
   const tone = isEven ? "even" : ratio < 1 ? "loses" : limits.length && !isOnlyOther ? "doubtful" :
     isOther ? "differ" : isLittle(ratio) ? "little" : "pays";
-  const not = none ? `no result: ${none}` : loop && tone === "doubtful" ? NO_EVIDENCE : "", isEvidence = !not;
+  const why = none || (tone === "doubtful" && loop && SAYS.loops), not = why ? `no result: ${why}` : "";
   if (["little", "differ"].includes(tone) && isLittle(ratio)) limits.push(SAYS.rule);
   const work = isOfServers(header) ? " time per answer after its first text, one user: load may change it" :
     isOther ? " machine time" : undefined;
-  return { caution: limits.join(" "), tone, noise, isEvidence, not,
-    saves: isServed && isEvidence && !isEven && !disturbed, work };
+  return { caution: limits.join(" "), tone, noise, isEvidence: !not, not,
+    saves: isServed && !not && !isEven && !disturbed, work };
 }
 
 // "±3 %"; "" of noise that is not known.
