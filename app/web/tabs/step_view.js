@@ -16,6 +16,10 @@ const VERDICT_TERMS = { ok: "accepted: the model picks this token too",
 
 const SOURCE_WORDS = { "made up": "was made up, right at a chosen rate", guess: "comes from an unknown source" };
 
+// By kind of a token, what is said before the model's own.
+const OWN_WORDS = { plain: ["the model's own token:", "plain decoding"],
+  correction: ["+ the model's own token:", "correction"], bonus: ["+ bonus token:", "bonus token"] };
+
 const ROW_EM = 2.2;           // a line of a drawn tree with its gap, see step.css
 
 const abbreviation = (className, words, term) => Object.assign(make("abbr", className, words), { title: term });
@@ -182,27 +186,31 @@ function answersNode(row) {
   }));
 }
 
+// The step's tokens of these kinds.
+const tokenWords = (step, kinds) => tokensOf(step).filter(({ kind }) => kinds.includes(kind))
+  .map(({ kind, text }) => wordNode(text, `pf-token pf-${kind}`));
+
 export function keepRow(step) {
-  const own = step.token_ids.length > step.num_accepted, drafted = numDrafted(step), refuted = isRefuted(step);
-  const part = (kinds) => tokensOf(step).filter(({ kind }) => kinds.includes(kind)).map(({ kind, text }) =>
-    wordNode(text, `pf-token pf-${kind}`));
-  const word = drafted === 0 ? "the model's own token:" : refuted ? "+ the model's own token:" : "+ bonus token:";
-  const said = abbreviation("pf-one-plus", word,
-    drafted === 0 ? "plain decoding" : refuted ? "correction" : "bonus token");
+  const own = tokensOf(step).find(({ kind }) => Object.hasOwn(OWN_WORDS, kind));
   return oneRow(3, "Keep", "accept: the right guesses and the model's own token become text",
-    plural(step.token_ids.length, "token"), make("p", "pf-one-kept", ...part(["accepted"]),
-      ...(own ? [said, ...part(["correction", "bonus", "plain"])] : [])));
+    plural(step.token_ids.length, "token"), make("p", "pf-one-kept", ...tokenWords(step, ["accepted"]),
+      own && abbreviation("pf-one-plus", ...OWN_WORDS[own.kind]), ...tokenWords(step, Object.keys(OWN_WORDS))));
+}
+
+function costWords(walk, step, plainName) {
+  const { seconds: spent, tokens, plain, saved } = walk.cost(step);
+  if (walk.onServer && !spent) return "No time of its own: it came with the first text, or with the step before.";
+  const own = `${plural(tokens, "token")} in ${duration(spent)}.`;
+  const gain = saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`;
+  return plain === null ? own :
+    `${own} ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)}. ${gain}.`;
 }
 
 export function costRow(walk, step, plainName) {
-  const { seconds: spent, tokens, plain, saved } = walk.cost(step), numDropped = numDrafted(step) - step.num_accepted;
-  const line = make("p", "pf-one-cost-words", walk.onServer && !spent ? "No time of its own: it came with the first "
-    + "text, or with the step before." : `${plural(tokens, "token")} in ${duration(spent)}.`
-    + (plain === null ? "" : ` ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)}. ${
-      saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`}.`));
-  return oneRow(4, "Cost", "the time of this step against plain decoding of as many tokens", "", line,
+  const numDropped = numDrafted(step) - step.num_accepted;
+  return oneRow(4, "Cost", "the time of this step against plain decoding of as many tokens", "",
+    make("p", "pf-one-cost-words", costWords(walk, step, plainName)),
     numDropped > 0 && make("p", "pf-one-dropped", abbreviation("", `Dropped, ${plural(numDropped, "guess")}:`,
       "rollback: the cache is reset to the end of the kept text"),
-    ...tokensOf(step).filter(({ kind }) => kind === "rejected").map(({ text }) =>
-      wordNode(text, "pf-token pf-rejected")), step.drafted.length === 0 && "not known which"));
+    ...tokenWords(step, ["rejected"]), step.drafted.length === 0 && "not known which"));
 }
