@@ -2,7 +2,7 @@
 // page's prompt and settings; leaving brings back the race before, unless one was run on the stage.
 
 import { hasSteps, metricsOf, reasonsOf } from "../base/model.js";
-import { isLoopback, makeButton } from "../base/dom.js";
+import { isLoopback, makeButton, put } from "../base/dom.js";
 import { make, times, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
@@ -126,15 +126,14 @@ function turnKeys(isCode) {
 }
 
 function listKeys() {
-  refs.stageList.replaceChildren(...keys().map(([, shown, words, action]) => {
-    const button = makeButton("pf-stage-key", words, () => { stopAutoplay(); action(); });
-    return make("div", "", make("dt", "", make("kbd", "", shown)), make("dd", "", button));
-  }));
+  const list = keys().map(([, shown, words, action]) => make("div", "", make("dt", "", make("kbd", "", shown)),
+    make("dd", "", makeButton("pf-stage-key", words, () => { stopAutoplay(); action(); }))));
   const { origin, pathname } = location, address = origin + pathname, isServed = examples().length > 0;
+  const says = isLoopback() ?
+    "Open the page at this machine's address in the network, and phones get it by a QR code here." : address;
+  put(refs, { stageList: list, stageAddress: isServed ? says : "" });
   refs.stageCode.hidden = !isServed || isLoopback();
   if (!refs.stageCode.hidden) refs.stageCode.src = `code.svg?${new URLSearchParams({ of: address })}`;
-  write(refs.stageAddress, !isServed ? "" : isLoopback() ?
-    "Open the page at this machine's address in the network, and phones get it by a QR code here." : address);
 }
 
 // The keys to begin with and a way out, for a few seconds. Where there is only touch they are buttons, and stay.
@@ -224,9 +223,7 @@ function givenNow() {
 
 // Until the race is over the audience bets.
 function hideResult() {
-  write(refs.ratio, "?");
-  write(refs.ratioWords, "as fast as plain");
-  write(refs.caution, "");
+  put(refs, { ratio: "?", ratioWords: "as fast as plain", caution: "" });
   root.dataset.sense = "none";
   root.removeAttribute("data-doubted");
 }
