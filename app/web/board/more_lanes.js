@@ -43,7 +43,7 @@ function rowOfMore(spec) {
 // What a lane of a race that is over came to.
 function outcomeOf(name, tokens) {
   const lane = S.race.lane(name), verdict = verdictOn(name), sign = saysOf(verdict)?.sign ?? "";
-  const gain = lane?.finished ? raceSpeedup(S.race, S.first, lane, ({ steps }) => steps.length) : null;
+  const gain = lane?.finished ? raceSpeedup(S.race, S.first, lane) : null;
   if (gain === null) return `${sign} ${tokens}`;
   return `${sign} ${tokens}  ${whyNoResult(S.recording, name, verdict) ? "no result" : times(gain)}`;
 }

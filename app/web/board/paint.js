@@ -97,19 +97,18 @@ function trackLength(lanes) {
 // Words for each lane that is over, and what the later one had written when the other finished. Also shows why a lane
 // failed, above its text.
 function finishWords(lanes, counts) {
-  const done = (side) => lanes[side]?.finished && counts[side] === lanes[side].steps.length;
-  const then = {}, failed = (side) => lanes[side]?.failed && counts[side] === lanes[side].steps.length;
+  const then = {}, isAt = (end, side) => lanes[side]?.[end] && counts[side] === lanes[side].steps.length;
   const words = (side, opposite) => {
-    if (failed(side)) return "failed";
-    if (!done(side)) return "";
-    const { clock, tokens } = lanes[side], behind = done(opposite) ? clock - lanes[opposite].clock : 0;
+    if (isAt("failed", side)) return "failed";
+    if (!isAt("finished", side)) return "";
+    const { clock, tokens } = lanes[side], behind = isAt("finished", opposite) ? clock - lanes[opposite].clock : 0;
     if (behind <= 0) return `finished after ${seconds(clock)} s`;
     Object.assign(then, { [side]: tokens[lanes[side].countAt(lanes[opposite].clock)],
       by: titles()[opposite === "left" ? 0 : 1] });
     return `finished ${seconds(behind)} s later, after ${seconds(clock)} s`;
   };
   for (const side of ["left", "right"]) {
-    const message = failed(side) ? lanes[side].failed.message : "";
+    const message = isAt("failed", side) ? lanes[side].failed.message : "";
     fill(refs, { [`${side}Failed`]: message && `This lane failed: ${oneLine(message)}` });
   }
   return { left: words("left", "right"), right: words("right", "left"), then };
@@ -135,8 +134,8 @@ export function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
   const verdict = verdictOn(S.sides[1]), word = verdictWord(verdict), { says } = cautionsOf(S.recording, S.sides[1]);
-  const speedup = whyNoResult(S.recording, S.sides[1], verdict) ? null :
-    raceSpeedup(S.race, S.first, S.race.lane(S.sides[1]), ({ steps }) => steps.length);
+  const isNone = whyNoResult(S.recording, S.sides[1], verdict);
+  const speedup = isNone ? null : raceSpeedup(S.race, S.first, S.race.lane(S.sides[1]));
   const ratio = speedup === null ? says : `${times(speedup)} as fast as plain. ${says}`;
   return `The race is over. ${ratio} ${word && `Verdict: ${word}.`} ${oneLine(S.again)}`;
 }

@@ -94,7 +94,7 @@ export function resultWords() {
 export function resultRow() {
   const result = resultNow(), { model, device, created, commit } = S.recording ?? {};
   if (!result) return null;
-  const { own, plain, ratio, not } = result, lane = S.race.lane(S.sides[1]), numbers = metricsOf(lane, lane.steps.length);
+  const { own, plain, ratio, not } = result, lane = S.race.lane(S.sides[1]), numbers = metricsOf(lane);
   return Object.entries({ prompt: raceTitle(), task: taskWords(), "plain tok/s": rate(plain.tokensPerS),
     "tok/s": rate(own.tokensPerS), ratio: not ? sentence(not) : times(ratio), drafter: drafterName(own.drafter),
     k: String(own.k), kept: percent(numbers.acceptance_rate),

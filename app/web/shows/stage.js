@@ -89,7 +89,7 @@ function beginStage() {
 function turnView() {
   if (root.dataset.stage !== "verdict") return showView("verdict");
   showView("on");
-  if (moment().moment === "over") setMarks("false");
+  if (phaseNow() === "over") setMarks("false");
   requestAnimationFrame(() => {       // laid out again: both show their ends, to be compared
     for (const box of [refs.leftText, refs.rightText]) box.scrollTop = box.scrollHeight;
   });
@@ -193,18 +193,20 @@ function turnTo(by) {
   showExample(all[at < 0 ? (by > 0 ? 0 : all.length - 1) : (at + by + all.length) % all.length]);
 }
 
+function phaseNow() {
+  if (S.live) return waiting || S.state !== "running" ? "waiting" : "running";
+  if (replay.t === 0) return "before";
+  return replay.t >= replay.duration ? "over" : "running";
+}
+
 // The race on the screen as `aloud` takes it.
 function moment() {
-  const lanes = shownLanes(), [, right] = S.sides;
-  const before = S.live ? waiting || S.state !== "running" : replay.t === 0;
-  const over = !S.live && replay.t >= replay.duration;
-  const isKnown = over && lanes[1] && hasSteps(S.header, lanes[1]);
-  const { perStep = 0, cost = 0 } = (isKnown && reasonsOf(S.race, S.first, lanes[1])) || {};
-  return { moment: before ? (S.live ? "waiting" : "before") : over ? "over" : "running",
-    tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
-    sense: root.dataset.sense, kind: verdictOn(right)?.kind ?? "",
-    perStep, cost, kept: perStep ? metricsOf(lanes[1], lanes[1].steps.length).acceptance_rate : null,
-    cautions: S.shown?.cautions };
+  const lanes = shownLanes(), [, right] = lanes, phase = phaseNow();
+  const isKnown = phase === "over" && right && hasSteps(S.header, right);
+  const { perStep = 0, cost = 0 } = (isKnown && reasonsOf(S.race, S.first, right)) || {};
+  return { moment: phase, tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0),
+    ratio: refs.ratio.textContent, sense: root.dataset.sense, kind: verdictOn(S.sides[1])?.kind ?? "",
+    perStep, cost, kept: perStep ? metricsOf(right).acceptance_rate : null, cautions: S.shown?.cautions };
 }
 
 // The best that a server can run, if that is not the lane on the right; "" as long as it is not known.

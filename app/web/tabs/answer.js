@@ -20,7 +20,7 @@ const toneWords = (tone, ratio) =>
 // steps (of one that raced), ratio (over plain, as shown everywhere), canServe, isShared (its drafter draws with the
 // target's random numbers, as on no server)}.
 //
-// {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence: !not, not, saves, scope, work,
+// {plain, options, best, engine, alone, subject, isChosen, caution, tone, noise, isEvidence, not, saves, scope, work,
 // rules (see rulesOf)};
 // null without a plain lane or anything to compare with it. best: the fastest option that a server can run; engine: the
 // fastest of the others, if it is faster; alone: see aloneOf; subject: the option that verdict, money and command are
@@ -31,13 +31,12 @@ const toneWords = (tone, ratio) =>
 //
 // race: lanes as run; first: by role; whatIf: null without tables; chosen: {drafter, k}.
 export function answerOf(header, race, first, { whatIf = null, chosen = null } = {}) {
-  const numbers = (lane) => metricsOf(lane, lane.steps.length);
   const plain = [first.plain, first.baseline].flatMap((name) => {
-    const lane = race.lane(name), timing = lane && numbers(lane);
+    const lane = race.lane(name), timing = lane && metricsOf(lane);
     return timing?.tokens_per_s > 0 ? [{ name, tokensPerS: timing.tokens_per_s, prefillS: timing.prefill_s ?? 0,
       steps: lane.steps }] : [];
   }).sort((a, b) => b.tokensPerS - a.tokensPerS)[0];
-  const options = plain ? [...measured(header, race, first, plain, numbers)] : [];
+  const options = plain ? [...measured(header, race, first, plain)] : [];
   if (!options.length) return null;
   for (const { drafter, k, seconds, numSteps, blockSteps } of [...whatIf?.all() ?? [], ...whatIf?.expected() ?? []]) {
     const lane = laneOf(drafter, k), tokensPerS = whatIf.tokens.length / seconds;
@@ -64,14 +63,13 @@ export function answerOf(header, race, first, { whatIf = null, chosen = null } =
 }
 
 // The lanes that raced, as options.
-function* measured(header, race, first, plain, numbers) {
+function* measured(header, race, first, plain) {
   for (const { name, role, drafter, k } of header.spec?.lanes ?? []) {
-    const lane = race.lane(name), timing = lane && numbers(lane);
+    const lane = race.lane(name), timing = lane && metricsOf(lane);
     if (role !== "speculative" || !(timing?.tokens_per_s > 0) || lane.failed) continue;
-    const speedup = raceSpeedup(race, first, lane, ({ steps }) => steps.length);
     yield { drafter, k, lane: name, isMeasured: true, tokensPerS: timing.tokens_per_s, prefillS: timing.prefill_s ?? 0,
       steps: lane.steps, perStep: lane.tokens.at(-1) / lane.steps.length,
-      ratio: speedup ?? timing.tokens_per_s / plain.tokensPerS,
+      ratio: raceSpeedup(race, first, lane) ?? timing.tokens_per_s / plain.tokensPerS,
       canServe: isOfServers(header) || canServe(header, { drafter, k }) };
   }
 }
@@ -118,14 +116,20 @@ function judged(header, plain, { drafter, ratio, lane, canServe: isServed }, opt
     RANDOM_WEIGHTS.test(header.model.name) && "These are random weights: which guesses were kept means nothing."]
     .filter(Boolean);
   const isOnlyOther = isOfServers(header) && limits.every((limit) => limit === TEXTS_DIFFER);
-  const tone = isEven ? "even" : ratio < 1 ? "loses" : limits.length && !isOnlyOther ? "doubtful" :
-    isOther ? "differ" : isLittle(ratio) ? "little" : "pays";
+  const tone = isEven ? "even" : toneOf(ratio, limits.length > 0 && !isOnlyOther, isOther);
   const why = none || (tone === "doubtful" && loop && SAYS.loops), not = why ? `no result: ${why}` : "";
   if (["little", "differ"].includes(tone) && isLittle(ratio)) limits.push(SAYS.rule);
   const work = isOfServers(header) ? " time per answer after its first text, one user: load may change it" :
     isOther ? " machine time" : undefined;
   return { caution: limits.join(" "), tone, noise, isEvidence: !not, not,
     saves: isServed && !not && !isEven && !disturbed, work };
+}
+
+function toneOf(ratio, isDoubtful, isOther) {
+  if (ratio < 1) return "loses";
+  if (isDoubtful) return "doubtful";
+  if (isOther) return "differ";
+  return isLittle(ratio) ? "little" : "pays";
 }
 
 // "±3 %"; "" of noise that is not known.

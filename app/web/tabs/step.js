@@ -144,7 +144,7 @@ export class Walk {
   }
 
   cost(step) {
-    const plain = this.plain ? metricsOf(this.plain, this.plain.steps.length).tpot_s : null;
+    const plain = this.plain ? metricsOf(this.plain).tpot_s : null;
     const own = stepSeconds(step), tokens = step.token_ids.length;
     return { seconds: own, tokens, plain, saved: plain === null ? null : plain * tokens - own };
   }
