@@ -46,20 +46,20 @@ export function wordNode(text, className = "") {
 
 // A place's button, which calls picked(r). Only the chosen one is a tab stop; arrow keys move from it.
 function placeButton(r, chosen, className, label, picked, ...content) {
-  const button = makeButton(className, "", () => picked(r));
+  const button = makeButton(className, "", () => picked(r),
+    { tabIndex: r === chosen ? 0 : -1, ariaPressed: String(r === chosen) });
   button.dataset.place = r;
-  button.tabIndex = r === chosen ? 0 : -1;
-  button.setAttribute("aria-pressed", String(r === chosen));
   button.append(make("span", "pf-sr", label), ...content.filter(Boolean));
   return button;
 }
 
+const placeList = (ariaLabel, isTree = false) =>
+  Object.assign(make("ol", `pf-one-places${isTree ? " pf-one-tree" : ""}`), { ariaLabel });
+
 // The guesses as buttons: a chain in a row, a tree as it branches.
 export function guessRow(walk, step, places, chosen, picked) {
-  const list = make("ol", "pf-one-places"), from = make("div", "pf-one-from");
-  const last = places.length - 2, tabStop = Math.min(chosen, last);
-  list.setAttribute("aria-label", "Guesses; arrows up and down choose one");
-  list.classList.toggle("pf-one-tree", Boolean(step.parents));
+  const list = placeList("Guesses; arrows up and down choose one", Boolean(step.parents));
+  const from = make("div", "pf-one-from"), last = places.length - 2, tabStop = Math.min(chosen, last);
   const show = (r) => from.replaceChildren(...fromNodes(walk, step, places, r));
   for (const { r, line, up } of drawnTree(step)) {
     const { id, text, source, verdict, chance, depth } = places[r], item = make("li");
@@ -69,7 +69,7 @@ export function guessRow(walk, step, places, chosen, picked) {
     const button = placeButton(r, tabStop, "pf-one-guess", label, picked, word,
       make("span", "pf-one-sure pf-num", chance === null ? "" : chanceWords(chance)),
       make("span", "pf-one-of", source));
-    button.setAttribute("aria-pressed", String(r === chosen));
+    button.ariaPressed = String(r === chosen);
     for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => show(r));
     button.addEventListener("pointerleave", () => show(chosen));
     if (step.parents) {
@@ -130,11 +130,9 @@ function fromNodes(walk, step, places, r) {
 
 // The model's answers at each row where something was guessed, or decided.
 export function checkRow(walk, step, places, chosen, picked) {
-  const lists = [make("ol", "pf-one-places"), make("ol", "pf-one-places")], silent = walk.silent();
+  const lists = [0, 1].map(() => placeList("Positions checked in one pass; arrows up and down choose one"));
   const shown = checkedPlaces(step, places), isUnused = (r) => places[r].verdict === "unused";
   const tabStop = shown.find((r) => places[r].row === places[chosen].row) ?? shown[0];
-  for (const list of lists)
-    list.setAttribute("aria-label", "Positions checked in one pass; arrows up and down choose one");
   for (const r of shown) {
     const { verdict, answers, depth, row } = places[r], [mark, word] = VERDICT_MARKS[verdict];
     const button = placeButton(r, tabStop, "pf-one-verdict", `Position ${depth + 1}: `, picked,
@@ -145,11 +143,10 @@ export function checkRow(walk, step, places, chosen, picked) {
     item.dataset.verdict = verdict;
     lists[Number(isUnused(r))].append(item);
   }
-  const ends = numDrafted(step) + 1 - shown.length, left = ends > 0 ? `, ${plural(ends, "end")} of branches not listed` :
-    "";
-  const over = numDrafted(step) ? `${numDrafted(step) + 1} positions${left}` : "one position";
-  const num = shown.filter(isUnused).length;
-  const legend = silent || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: %: how `
+  const all = numDrafted(step) + 1, ends = all - shown.length, num = shown.filter(isUnused).length;
+  const left = ends > 0 ? `, ${plural(ends, "end")} of branches not listed` : "";
+  const over = all > 1 ? `${all} positions${left}` : "one position";
+  const legend = walk.silent() || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: %: how `
     + `likely the model finds them; \u25b6 its choice; ? ${step.parents ? "a guess" : "the guess"}.`;
   const odds = oddsSay(walk, places[chosen]);
   return oneRow(2, "Check", CHECK_TERM, walk.onServer ? "" : duration(step.verify_s),
