@@ -37,8 +37,7 @@ function relativeError(steps) {
     if (!kinds.has(kind)) kinds.set(kind, []);
     kinds.get(kind).push(stepSeconds(step));
   }
-  const variance = (times) =>
-    sum(times.slice(1).map((time, i) => (time - times[i]) ** 2)) / (2 * (times.length - 1));
+  const variance = (times) => sum(times.slice(1).map((time, i) => (time - times[i]) ** 2)) / (2 * (times.length - 1));
   const known = [...kinds.values()].filter((times) => times.length > 1);
   if (!known.length) return null;
   const pooled = sum(known.map((times) => (times.length - 1) * variance(times)))

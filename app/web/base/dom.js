@@ -38,8 +38,8 @@ export function sayOn(button, words) {
   setTimeout(() => { button.textContent = before; }, DONE_MS);
 }
 
-// The page's pattern for what is drawn from values: a text or nodes, by the name of the part that shows it. `put` leaves
-// what is empty in its place; `fill` hides it, and also takes whether a part is there.
+// The page's pattern for what is drawn from values: a text or nodes, by the name of the part that shows it. `put`
+// leaves what is empty in its place; `fill` hides it, and also takes whether a part is there.
 export function put(parts, values) {
   for (const [name, value] of Object.entries(values)) {
     if (typeof value === "string") write(parts[name], value);

@@ -175,8 +175,7 @@ function kindWords(side, lane) {
 
 // Whether the hidden plain lane was faster than the one on the board.
 export function plainIsFaster(metrics, sideNames, first) {
-  return sideNames[0] !== first.plain
-    && metrics?.[first.plain]?.tokens_per_s > metrics?.[sideNames[0]]?.tokens_per_s;
+  return sideNames[0] !== first.plain && metrics?.[first.plain]?.tokens_per_s > metrics?.[sideNames[0]]?.tokens_per_s;
 }
 
 // The lanes of a ratio, and what it is: value, null if it is unknown; sense; isWhole: of a race that is over, and then

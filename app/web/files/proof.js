@@ -10,8 +10,8 @@ import { copyFrom, refs } from "../board/screen.js";
 import { S, shownLanes, titles, verdictOn } from "../board/state.js";
 import { fileName } from "./result.js";
 
-const OF_IDS = "SHA-256 of the token ids: decimal, with commas between them, as in \u201c2,34,1546\u201d. To check it on "
-  + "another machine: save the race and run this in a copy of Photofinish.";
+const OF_IDS = "SHA-256 of the token ids: decimal, with commas between them, as in \u201c2,34,1546\u201d. To check it "
+  + "on another machine: save the race and run this in a copy of Photofinish.";
 const OF_TEXT = "SHA-256 of the text in UTF-8. A race of servers cannot be run again here.";
 const NO_HASH = "not computed: browsers do this on https and localhost pages only";
 

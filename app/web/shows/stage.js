@@ -15,14 +15,12 @@ import { choose, showTexts } from "../board/tabs.js";
 import { shortChoice } from "../tabs/answer.js";
 import { leaveGame } from "../tabs/guess_tab.js";
 import { sizeOf, WhatIf } from "../tabs/whatif.js";
-import {
-  answerNow, chosenDrafter, endWhatIf, isBeingMade, racedLane, showChosen, whatIfOf,
-} from "../tabs/whatif_tab.js";
+import { answerNow, chosenDrafter, endWhatIf, isBeingMade, racedLane, showChosen,
+  whatIfOf } from "../tabs/whatif_tab.js";
 import { aloud } from "./aloud.js";
 import { closed, opened } from "../base/back.js";
-import {
-  armed, live, raceLive, recordedInstead, showExample, showView, stopLive, unwatchLive, watchLive,
-} from "./live.js";
+import { armed, live, raceLive, recordedInstead, showExample, showView, stopLive, unwatchLive,
+  watchLive } from "./live.js";
 import { fetchRecorded, nameOf } from "./recorded.js";
 import { bringBack, endStory } from "./story.js";
 import { closePrompt, openPrompt, promptKey, racePrompt } from "./typed.js";

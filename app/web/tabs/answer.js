@@ -12,8 +12,7 @@ import { laneOf } from "./whatif.js";
 
 const TEXTS_DIFFER = "The texts differ, so the speeds are not of quite the same work.";
 const isLittle = (ratio) => Number(ratio.toFixed(2)) < SAYS.threshold;
-const toneWords = (tone, ratio) =>
-  capital(SAYS.pays[tone === "differ" && isLittle(ratio) ? "little_differ" : tone]);
+const toneWords = (tone, ratio) => capital(SAYS.pays[tone === "differ" && isLittle(ratio) ? "little_differ" : tone]);
 
 // An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, perStep (tokens a step),
 // perBlock (the same of drafts by probability that are verified as a block),

@@ -77,8 +77,7 @@ export function askForFigures() {
 
 // Do not show one race's figures under another.
 function forgetFigures() {
-  document.querySelectorAll(".page-figures").forEach((figures) =>
-    figures.classList.add("page-stale", "page-early"));
+  document.querySelectorAll(".page-figures").forEach((figures) => figures.classList.add("page-stale", "page-early"));
   offerCheats({});
 }
 

@@ -155,8 +155,7 @@ on("over", () => {
   if (wanted === null || S.header?.prompt.text !== wanted.prompt) return false;
   const { position } = wanted;
   wanted = null;
-  const index = walkOf().steps.findIndex((step) =>
-    position < step.position + step.token_ids.length);
+  const index = walkOf().steps.findIndex((step) => position < step.position + step.token_ids.length);
   if (index >= 0) openStep(index);
   return index >= 0;
 });

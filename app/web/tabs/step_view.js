@@ -146,8 +146,8 @@ export function checkRow(walk, step, places, chosen, picked) {
   const all = numDrafted(step) + 1, ends = all - shown.length, num = shown.filter(isUnused).length;
   const left = ends > 0 ? `, ${plural(ends, "end")} of branches not listed` : "";
   const over = all > 1 ? `${all} positions${left}` : "one position";
-  const legend = walk.silent() || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: %: how `
-    + `likely the model finds them; \u25b6 its choice; ? ${step.parents ? "a guess" : "the guess"}.`;
+  const legend = walk.silent() || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: %: `
+    + `how likely the model finds them; \u25b6 its choice; ? ${step.parents ? "a guess" : "the guess"}.`;
   const odds = oddsSay(walk, places[chosen]);
   return oneRow(2, "Check", CHECK_TERM, walk.onServer ? "" : duration(step.verify_s),
     num < shown.length && lists[0], make("p", "pf-note", `One pass of the model over ${over}. ${legend}`),
