@@ -74,9 +74,10 @@ function drawDecide() {
 
 function whyNoAnswer() {
   if (S.live) return "Verdict, money and commands follow after the race.";
-  return isBeingMade() ? "Still computing what other draft lengths would give. Verdict, money and commands follow when "
-    + "that is final." :
-    "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.";
+  if (isBeingMade())
+    return "Still computing what other draft lengths would give. Verdict, money and commands follow when that is "
+      + "final.";
+  return "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.";
 }
 
 // Verdict, caveats, what measures a load, and what only this engine can do.
