@@ -5,6 +5,7 @@ import { SAYS } from "../host.js";
 import { isOfServers, sum } from "./model.js";
 import { numDrafted, stepSeconds } from "./steps.js";
 import { oneLine } from "./text.js";
+import { noResult } from "./words.js";
 
 const NORMAL_95 = 1.96;
 
@@ -18,7 +19,9 @@ export function cautionsOf(recording, lane) {
   return { whole, loop: say("loop"), copies: say("copies"), says: oneLine(own.map(({ short }) => short).join(" ")) };
 }
 
-export const NO_EVIDENCE = `no result: ${SAYS.loops}`;
+// Why the ratio of a lane with this verdict is no result; "" if it may be one.
+export const whyNoResult = (recording, lane, verdict) =>
+  noResult(verdict) || (cautionsOf(recording, lane).loop && SAYS.loops);
 
 export function ratioNoise(plain, guessing) {
   const errors = [relativeError(plain), relativeError(guessing)];
@@ -34,8 +37,7 @@ function relativeError(steps) {
     if (!kinds.has(kind)) kinds.set(kind, []);
     kinds.get(kind).push(stepSeconds(step));
   }
-  const variance = (times) =>
-    sum(times.slice(1).map((time, i) => (time - times[i]) ** 2)) / (2 * (times.length - 1));
+  const variance = (times) => sum(times.slice(1).map((time, i) => (time - times[i]) ** 2)) / (2 * (times.length - 1));
   const known = [...kinds.values()].filter((times) => times.length > 1);
   if (!known.length) return null;
   const pooled = sum(known.map((times) => (times.length - 1) * variance(times)))

@@ -38,14 +38,18 @@ export function sayOn(button, words) {
   setTimeout(() => { button.textContent = before; }, DONE_MS);
 }
 
-// The page's pattern for what is drawn from values: a text, nodes, or whether it is there, by the name of the part that
-// shows it. What is empty is hidden.
-export function fill(parts, values) {
+// The page's pattern for what is drawn from values: a text or nodes, by the name of the part that shows it. `put`
+// leaves what is empty in its place; `fill` hides it, and also takes whether a part is there.
+export function put(parts, values) {
   for (const [name, value] of Object.entries(values)) {
     if (typeof value === "string") write(parts[name], value);
     if (Array.isArray(value)) parts[name].replaceChildren(...value);
-    parts[name].hidden = !(value === true || value.length);
   }
+}
+
+export function fill(parts, values) {
+  put(parts, values);
+  for (const [name, value] of Object.entries(values)) parts[name].hidden = !(value === true || value.length);
 }
 
 // Scroll down by so many pixels. Where a frame follows the height of this page, as on Spaces, the page around it scrolls:

@@ -107,8 +107,8 @@ function numUntimed(steps) {
   return first < 0 ? steps.length : first;
 }
 
-// LaneMetrics of a lane's first n steps.
-export function metricsOf(lane, n) {
+// LaneMetrics of a lane's first n steps; of all by default.
+export function metricsOf(lane, n = lane.steps.length) {
   const steps = lane.steps.slice(0, n), times = steps.map(stepSeconds), untimed = numUntimed(steps);
   const timed = lane.tokens[n] - lane.tokens[untimed], gaps = times.slice(untimed);
   const numTokens = lane.tokens[n], decode = sum(times), prefill = lane.started ? lane.started.prefill_s : null;
@@ -148,8 +148,8 @@ export function unseenAtTheEnd(lane, stop) {
 }
 
 // The speed-up over the fastest plain decoding: the plain lane, or the baseline if it drafted nothing and was faster or
-// there is no plain lane. names: by role; countOf: number of finished steps of a lane.
-export function raceSpeedup(race, names, lane, countOf) {
+// there is no plain lane. names: by role; countOf: number of finished steps of a lane; by default all of them.
+export function raceSpeedup(race, names, lane, countOf = ({ steps }) => steps.length) {
   const plain = race.lane(names.plain), baseline = race.lane(names.baseline);
   const over = (base) => (base ? speedupOf(base, countOf(base), lane, lane ? countOf(lane) : 0) : null);
   const drafts = baseline?.steps.slice(0, countOf(baseline)).some(numDrafted);
@@ -161,7 +161,7 @@ export function raceSpeedup(race, names, lane, countOf) {
 // Why a lane is as fast as it is, over the tokens that it and plain decoding wrote: tokens per step, divided by what a
 // step costs in plain tokens, is the speed-up. null without one. Twin of Compared in engine/analysis/breakdown.py.
 export function reasonsOf(race, names, lane) {
-  const speedup = lane ? raceSpeedup(race, names, lane, ({ steps }) => steps.length) : null;
+  const speedup = raceSpeedup(race, names, lane);
   if (speedup === null) return null;
   const others = [names.plain, names.baseline].map((name) => race.lane(name)).filter((base) => base?.steps.length);
   const common = Math.min(...[lane, ...others].map(({ tokens }) => tokens.at(-1)));

@@ -30,7 +30,7 @@ export function clear(id, seq = -1) {
   board.alert("");
   board.title("", null);
   board.names(null, S.sides, S.first);
-  board.verdict(null, null, S.sides);
+  board.verdict(null, null);
   board.facts(null);
   emit("cleared");
   refresh();

@@ -1,12 +1,12 @@
 // Races with several speculative lanes: the track has a row for each lane that is not on the board, and all of them are
 // ranked. Clicking a row shows its lane on the right (deck.js).
 
-import { cautionsOf, isNoise, ratioNoise } from "../base/caveats.js";
+import { isNoise, ratioNoise, whyNoResult } from "../base/caveats.js";
 import { makeButton } from "../base/dom.js";
 import { raceSpeedup, sum } from "../base/model.js";
 import { stepSeconds } from "../base/steps.js";
 import { cut, oneLine, shortDrafter, times, write } from "../base/text.js";
-import { guessWords, noResult, saysOf } from "../base/words.js";
+import { guessWords, saysOf } from "../base/words.js";
 import { board, countNow, refs, replay } from "./screen.js";
 import { S, verdictOn } from "./state.js";
 
@@ -32,36 +32,38 @@ function placesOf(specs) {
   return places;
 }
 
-// Draw the rows of the other lanes at lane time t; the track ends at `total` tokens.
+function rowOfMore(spec) {
+  if (!more.rows.has(spec.name)) more.rows.set(spec.name, board.trackRow(makeButton("pf-track-row pf-track-more")));
+  const made = more.rows.get(spec.name);
+  made.row.dataset.watch = spec.name;
+  made.row.title = `Show this lane on the right. ${guessWords(spec)}`;
+  return made;
+}
+
+// What a lane of a race that is over came to.
+function outcomeOf(name, tokens) {
+  const lane = S.race.lane(name), verdict = verdictOn(name), sign = saysOf(verdict)?.sign ?? "";
+  const gain = lane?.finished ? raceSpeedup(S.race, S.first, lane) : null;
+  if (gain === null) return `${sign} ${tokens}`;
+  return `${sign} ${tokens}  ${whyNoResult(S.recording, name, verdict) ? "no result" : times(gain)}`;
+}
+
+// Draw the rows of all these lanes at lane time t; the track ends at `total` tokens.
 export function drawMore(t, total) {
-  const lanes = guessing(), several = lanes.length > 1 && !S.computed, others = several ?
-    lanes.filter(({ name }) => name !== S.sides[1]) : [];
+  const lanes = guessing(), several = lanes.length > 1 && !S.computed, [, shown] = S.sides;
+  const others = several ? lanes.map(({ name }) => name).filter((name) => name !== shown) : [];
   refs.track.toggleAttribute("data-more", several);
-  for (const [name, { row }] of more.rows) if (!others.some((lane) => lane.name === name)) {
+  for (const [name, { row }] of more.rows) if (!others.includes(name)) {
     row.remove();
     more.rows.delete(name);
   }
   if (!several) return;
-  const over = !S.live && t >= replay.duration, places = over ? placesOf(lanes) : new Map();
-  const titled = (lane) => `${places.has(lane.name) ? `${places.get(lane.name)}. ` : ""}${shortName(lane)}`;
-  const counted = ({ name }, tokens) => {
-    const lane = S.race.lane(name);
-    const gain = over && lane?.finished ? raceSpeedup(S.race, S.first, lane, ({ steps }) => steps.length) : null;
-    const icon = over ? saysOf(verdictOn(name))?.sign ?? "" : "";
-    const isNone = noResult(verdictOn(name)) || cautionsOf(S.recording, name).loop;
-    return `${icon} ${tokens}${gain === null ? "" : `  ${isNone ? "no result" : times(gain)}`}`;
-  };
-  for (const spec of others) {
-    if (!more.rows.has(spec.name)) more.rows.set(spec.name, board.trackRow(makeButton("pf-track-row pf-track-more")));
-    const { row, name, run, count } = more.rows.get(spec.name), lane = S.race.lane(spec.name);
+  const isOver = !S.live && t >= replay.duration, places = isOver ? placesOf(lanes) : new Map();
+  for (const spec of lanes) {
+    const { name } = spec, row = name === shown ? board.rows.right : rowOfMore(spec), lane = S.race.lane(name);
     const tokens = lane ? lane.tokens[countNow(lane, t)] : 0;
-    row.dataset.watch = spec.name;
-    write(name, titled(spec));
-    row.title = `Show this lane on the right. ${guessWords(spec)}`;
-    board.fill(run, tokens, total);
-    write(count, counted(spec, tokens));
+    board.run(row, tokens, total);
+    write(row.name, `${places.has(name) ? `${places.get(name)}. ` : ""}${shortName(spec)}`);
+    write(row.count, isOver ? outcomeOf(name, tokens) : ` ${tokens}`);
   }
-  const shown = lanes.find(({ name }) => name === S.sides[1]), right = S.race.lane(S.sides[1]);
-  write(board.rows.right.name, titled(shown));
-  write(board.rows.right.count, counted(shown, right ? right.tokens[countNow(right, t)] : 0));
 }

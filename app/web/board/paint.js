@@ -1,9 +1,10 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
-import { cautionsOf, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
+import { cautionsOf, ratioNoise, whyNoResult } from "../base/caveats.js";
+import { fill } from "../base/dom.js";
 import { differsAt, hasSteps, metricsOf, raceSpeedup, unseenAtTheEnd } from "../base/model.js";
 import { oneLine, RANDOM_WEIGHTS, seconds, times, write } from "../base/text.js";
-import { differs, noResult, verdictWord } from "../base/words.js";
+import { differs, verdictWord } from "../base/words.js";
 import { plainIsFaster } from "./board.js";
 import { showCard } from "./card.js";
 import { drawMore } from "./more_lanes.js";
@@ -80,7 +81,7 @@ function drawNumbers(lanes, t) {
   const cautions = cautionsOf(S.recording, S.sides[1]), verdict = whole ? verdictOn(S.sides[1]) : null;
   S.shown = { metrics, speedup, cautions };
   board.figures(metrics, whole ? speedup : null, S.sides, S.first,
-    { noise, final: !whole && S.timed, not: noResult(verdict) || (cautions.loop && NO_EVIDENCE) });
+    { noise, final: !whole && S.timed, not: whyNoResult(S.recording, S.sides[1], verdict) });
   S.timed ||= whole;
   board.cautions(cautions, verdict);
 }
@@ -96,37 +97,32 @@ function trackLength(lanes) {
 // Words for each lane that is over, and what the later one had written when the other finished. Also shows why a lane
 // failed, above its text.
 function finishWords(lanes, counts) {
-  const done = (side) => lanes[side]?.finished && counts[side] === lanes[side].steps.length;
-  const then = {}, failed = (side) => lanes[side]?.failed && counts[side] === lanes[side].steps.length;
+  const then = {}, isAt = (end, side) => lanes[side]?.[end] && counts[side] === lanes[side].steps.length;
   const words = (side, opposite) => {
-    if (failed(side)) return "failed";
-    if (!done(side)) return "";
-    const { clock, tokens } = lanes[side], behind = done(opposite) ? clock - lanes[opposite].clock : 0;
+    if (isAt("failed", side)) return "failed";
+    if (!isAt("finished", side)) return "";
+    const { clock, tokens } = lanes[side], behind = isAt("finished", opposite) ? clock - lanes[opposite].clock : 0;
     if (behind <= 0) return `finished after ${seconds(clock)} s`;
     Object.assign(then, { [side]: tokens[lanes[side].countAt(lanes[opposite].clock)],
       by: titles()[opposite === "left" ? 0 : 1] });
     return `finished ${seconds(behind)} s later, after ${seconds(clock)} s`;
   };
   for (const side of ["left", "right"]) {
-    const message = failed(side) ? lanes[side].failed.message : "";
-    refs[`${side}Failed`].hidden = !message;
-    write(refs[`${side}Failed`], message ? `This lane failed: ${oneLine(message)}` : "");
+    const message = isAt("failed", side) ? lanes[side].failed.message : "";
+    fill(refs, { [`${side}Failed`]: message && `This lane failed: ${oneLine(message)}` });
   }
   return { left: words("left", "right"), right: words("right", "left"), then };
 }
 
 function showStatus() {
-  const { speed: pace } = replay, speed = pace === 1 ? "at real speed" :
-    pace < 1 ? `at 1/${1 / pace} of real speed` : `at ${pace}\u00d7 real speed`;
-  refs.pace.hidden = S.live || pace === 1;
-  write(refs.pace, pace === 1 ? "" : `${pace < 1 ? `1/${1 / pace}` : `${pace}\u00d7`} speed`);
+  const { speed: pace } = replay, factor = pace < 1 ? `1/${1 / pace}` : `${pace}\u00d7`;
+  fill(refs, { pace: S.live || pace === 1 ? "" : `${factor} speed` });
+  const speed = pace === 1 ? "real speed" : `${factor}${pace < 1 ? " of" : ""} real speed`;
   const source = S.fromFile || S.ribbon.includes("RECORDED") ? "A recorded race" : "Your race";
   root.dataset.mode = replay.playing ? "replay" : S.live ? "live" : replay.t < replay.duration ? "paused" : "still";
-  const status = S.state === "preparing" ? "" : S.status?.text;
-  const words = status || WORDS[S.state] || "";
+  const words = (S.state !== "preparing" && S.status?.text) || WORDS[S.state] || "";
   const shown = root.dataset.stage ? words.replace(/(?<=[.!?]) .*/, "") : words;
-  const text = replay.playing ? `${source}, replayed ${speed}.` : shown;
-  board.status(S.state, text);
+  board.status(S.state, replay.playing ? `${source}, replayed at ${speed}.` : shown);
   showCard();
   const about = [[S.fromFile, "RECORDED"], [S.header?.synthetic?.length, "SYNTHETIC"],
     [RANDOM_WEIGHTS.test(S.header?.model?.name), "RANDOM"], [S.computed, "COMPUTED"]];
@@ -137,11 +133,11 @@ function showStatus() {
 export function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
   if (S.state !== "finished") return oneLine(words);
-  const verdict = verdictWord(verdictOn(S.sides[1])), { says, loop } = cautionsOf(S.recording, S.sides[1]);
-  const isNone = noResult(verdictOn(S.sides[1])) || loop;
-  const speedup = isNone ? null : raceSpeedup(S.race, S.first, S.race.lane(S.sides[1]), ({ steps }) => steps.length);
+  const verdict = verdictOn(S.sides[1]), word = verdictWord(verdict), { says } = cautionsOf(S.recording, S.sides[1]);
+  const isNone = whyNoResult(S.recording, S.sides[1], verdict);
+  const speedup = isNone ? null : raceSpeedup(S.race, S.first, S.race.lane(S.sides[1]));
   const ratio = speedup === null ? says : `${times(speedup)} as fast as plain. ${says}`;
-  return `The race is over. ${ratio} ${verdict ? `Verdict: ${verdict}.` : ""} ${oneLine(S.again)}`;
+  return `The race is over. ${ratio} ${word && `Verdict: ${word}.`} ${oneLine(S.again)}`;
 }
 
 // A recorded race shows its verdict once both texts are complete, as in the live race.
@@ -149,8 +145,7 @@ export function showVerdict() {
   const waits = S.verdictWaits
     || (!S.live && (replay.playing || !S.met) && (S.fromFile || S.ribbon.includes("RECORDED")));
   const [verdict, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
-  board.verdict(verdict, plain, S.sides, S.again, !waits && S.recording !== null);
-  if (S.computed) board.sameAtEveryLength();
+  board.verdict(verdict, plain, S.again, !waits && S.recording !== null, S.computed);
 }
 
 replay.onTime = schedule;

@@ -32,8 +32,7 @@ export const isIdle = () => current === null || !goesOn(current);
 // asked: {run, order, heard(frame), refused(words)}; isShort: it only asks, and runs nothing. Nothing happens if a race
 // is asked for while one runs.
 export async function run(asked) {
-  const job = { order: {}, ...asked, aborter: new AbortController(), race: "", isBegun: false,
-    isOver: false };
+  const job = { order: {}, ...asked, aborter: new AbortController(), race: "", isBegun: false, isOver: false };
   if (asked.isShort) return follow(job);
   if (current && goesOn(current)) {
     if (isRace(job) && isRace(current)) return undefined;

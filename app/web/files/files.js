@@ -40,8 +40,7 @@ export function show(text, name = "the file", key = "") {
   clear(`file:${name}`);
   const state = recording.stopped ? "stopped" : "finished";
   Object.assign(S, { fromFile: true, state, key,
-    status: { text: `Opened from ${name}.${recording.stopped ? " The race was stopped." : ""}`,
-    share: null } });
+    status: { text: `Opened from ${name}.${recording.stopped ? " The race was stopped." : ""}`, share: null } });
   setRecording(text, recording);
   over(true, 300);
   refresh();

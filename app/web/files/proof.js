@@ -2,15 +2,17 @@
 // race again.
 
 import { showModal } from "../base/back.js";
+import { put } from "../base/dom.js";
 import { isOfServers } from "../base/model.js";
-import { make, oneLine, plural, sentence, write } from "../base/text.js";
+import { make, oneLine, plural, sentence } from "../base/text.js";
 import { on } from "../board/root.js";
 import { copyFrom, refs } from "../board/screen.js";
 import { S, shownLanes, titles, verdictOn } from "../board/state.js";
 import { fileName } from "./result.js";
 
-const OF_IDS = "SHA-256 of the token ids: decimal, with commas between them, as in \u201c2,34,1546\u201d.";
-const OF_TEXT = "SHA-256 of the text in UTF-8.";
+const OF_IDS = "SHA-256 of the token ids: decimal, with commas between them, as in \u201c2,34,1546\u201d. To check it "
+  + "on another machine: save the race and run this in a copy of Photofinish.";
+const OF_TEXT = "SHA-256 of the text in UTF-8. A race of servers cannot be run again here.";
 const NO_HASH = "not computed: browsers do this on https and localhost pages only";
 
 async function hashOf(text) {
@@ -34,8 +36,7 @@ function comparedIn(verdict) {
 export async function proofOf() {
   const verdict = verdictOn(S.sides[1]);
   if (!verdict) return null;
-  const { model, device, runs, commit, created } = S.recording;
-  const asText = isOfServers(S.recording);
+  const { model, device, runs, commit, created } = S.recording, asText = isOfServers(S.recording);
   const written = shownLanes().map((lane) => (asText ? lane.steps.flatMap((step) => step.pieces).join("") :
     lane.steps.flatMap((step) => step.token_ids).join()));
   const hashes = await Promise.all(written.map(hashOf));
@@ -44,11 +45,8 @@ export async function proofOf() {
     ["Computed by", [device.name, runs?.sentence].filter(Boolean).join("; ")],
     ["Recorded", [created, commit && `commit ${commit}`].filter(Boolean).join(", ")],
     ...titles().map((title, i) => [`${title}: hash`, hashes[i]])];
-  const isVerifiable = !isOfServers(S.recording);
-  return { title: sentence(verdict.sentence), facts,
-    how: `${asText ? OF_TEXT : OF_IDS} ${isVerifiable ? "To check it on another machine: save the race and run this "
-      + "in a copy of Photofinish." : "A race of servers cannot be run again here."}`,
-    command: isVerifiable ? `python -m engine verify ${fileName("json")}` : "" };
+  return { title: sentence(verdict.sentence), facts, how: asText ? OF_TEXT : OF_IDS,
+    command: asText ? "" : `python -m engine verify ${fileName("json")}` };
 }
 
 export async function proofText() {
@@ -60,12 +58,9 @@ export async function proofText() {
 async function openProof() {
   const proof = await proofOf();
   if (!proof) return;
-  write(refs.proofTitle, oneLine(proof.title));
-  write(refs.proofHow, proof.how);
-  write(refs.proofCommand, proof.command);
+  put(refs, { proofTitle: oneLine(proof.title), proofHow: proof.how, proofCommand: proof.command,
+    proofFacts: proof.facts.flatMap((fact) => ["dt", "dd"].map((tag, i) => make(tag, "", oneLine(fact[i])))) });
   refs.proofCommand.parentNode.hidden = !proof.command;
-  refs.proofFacts.replaceChildren(...proof.facts.flatMap(([name, words]) =>
-    [make("dt", "", oneLine(name)), make("dd", "", oneLine(words))]));
   showModal(refs.proof);
 }
 

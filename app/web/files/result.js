@@ -1,9 +1,9 @@
 // The result of the race, as it is sent: file names, and sentences that lead with what a server can run.
 
-import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
+import { cautionsOf, isNoise, ratioNoise, whyNoResult } from "../base/caveats.js";
 import { isOfServers, laneSpec, metricsOf } from "../base/model.js";
 import { cut, drafterName, oneLine, percent, plural, rate, sentence, startOf, times } from "../base/text.js";
-import { differs, noResult, verdictWord } from "../base/words.js";
+import { differs, verdictWord } from "../base/words.js";
 import { S, verdictOn } from "../board/state.js";
 import { answerOf, choiceWords, gainWords, noiseWords, payWords, scopeOf, verdictWords } from "../tabs/answer.js";
 import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
@@ -16,9 +16,9 @@ function resultNow() {
   if (!S.recording) return null;
   const answer = answerOf(S.recording, S.computed ? S.raced : S.race, S.first);
   const own = answer?.options.find(({ lane }) => lane === S.sides[1]);
-  const none = noResult(verdictOn(S.sides[1])), { loop } = cautionsOf(S.recording, S.sides[1]);
+  const why = whyNoResult(S.recording, S.sides[1], verdictOn(S.sides[1]));
   return own ? { ratio: own.ratio, isEven: isNoise(own.ratio, ratioNoise(answer.plain.steps, own.steps)),
-    not: none ? `no result: ${none}` : loop && NO_EVIDENCE, own, plain: answer.plain } : null;
+    not: why && `no result: ${why}`, own, plain: answer.plain } : null;
 }
 
 const part = (value) => String(value ?? "").replace(/[^A-Za-z0-9.-]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60);
@@ -94,7 +94,7 @@ export function resultWords() {
 export function resultRow() {
   const result = resultNow(), { model, device, created, commit } = S.recording ?? {};
   if (!result) return null;
-  const { own, plain, ratio, not } = result, lane = S.race.lane(S.sides[1]), numbers = metricsOf(lane, lane.steps.length);
+  const { own, plain, ratio, not } = result, lane = S.race.lane(S.sides[1]), numbers = metricsOf(lane);
   return Object.entries({ prompt: raceTitle(), task: taskWords(), "plain tok/s": rate(plain.tokensPerS),
     "tok/s": rate(own.tokensPerS), ratio: not ? sentence(not) : times(ratio), drafter: drafterName(own.drafter),
     k: String(own.k), kept: percent(numbers.acceptance_rate),

@@ -1,7 +1,7 @@
 // A live race on the stage. If it is refused or fails, or its server is gone, the recorded race of the same example
 // takes its place.
 
-import { typeInto, TYPED_MS } from "../base/dom.js";
+import { fill, typeInto, TYPED_MS } from "../base/dom.js";
 import { cut, oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
 import { autoplay, stopAutoplay } from "../board/deck.js";
@@ -131,8 +131,8 @@ async function instead(why) {
   if (!await recordedInstead()) return;
   autoplay(true);                 // not where motion is reduced
   const { name, header: { device, created } } = S;
-  write(refs.stageNote, oneLine(`${INSTEAD}. Recorded race: ${name}, ${device.name}, ${String(created).slice(0, 10)}`));
-  refs.stageNote.hidden = false;
+  const about = `${INSTEAD}. Recorded race: ${name}, ${device.name}, ${String(created).slice(0, 10)}`;
+  fill(refs, { stageNote: oneLine(about) });
 }
 
 on("frame", ({ race, state, ribbon, status }) => {

@@ -2,7 +2,7 @@
 // page's prompt and settings; leaving brings back the race before, unless one was run on the stage.
 
 import { hasSteps, metricsOf, reasonsOf } from "../base/model.js";
-import { isLoopback, makeButton } from "../base/dom.js";
+import { isLoopback, makeButton, put } from "../base/dom.js";
 import { make, times, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
@@ -15,14 +15,12 @@ import { choose, showTexts } from "../board/tabs.js";
 import { shortChoice } from "../tabs/answer.js";
 import { leaveGame } from "../tabs/guess_tab.js";
 import { sizeOf, WhatIf } from "../tabs/whatif.js";
-import {
-  answerNow, chosenDrafter, endWhatIf, isBeingMade, racedLane, showChosen, whatIfOf,
-} from "../tabs/whatif_tab.js";
+import { answerNow, chosenDrafter, endWhatIf, isBeingMade, racedLane, showChosen,
+  whatIfOf } from "../tabs/whatif_tab.js";
 import { aloud } from "./aloud.js";
 import { closed, opened } from "../base/back.js";
-import {
-  armed, live, raceLive, recordedInstead, showExample, showView, stopLive, unwatchLive, watchLive,
-} from "./live.js";
+import { armed, live, raceLive, recordedInstead, showExample, showView, stopLive, unwatchLive,
+  watchLive } from "./live.js";
 import { fetchRecorded, nameOf } from "./recorded.js";
 import { bringBack, endStory } from "./story.js";
 import { closePrompt, openPrompt, promptKey, racePrompt } from "./typed.js";
@@ -89,7 +87,7 @@ function beginStage() {
 function turnView() {
   if (root.dataset.stage !== "verdict") return showView("verdict");
   showView("on");
-  if (moment().moment === "over") setMarks("false");
+  if (phaseNow() === "over") setMarks("false");
   requestAnimationFrame(() => {       // laid out again: both show their ends, to be compared
     for (const box of [refs.leftText, refs.rightText]) box.scrollTop = box.scrollHeight;
   });
@@ -126,15 +124,14 @@ function turnKeys(isCode) {
 }
 
 function listKeys() {
-  refs.stageList.replaceChildren(...keys().map(([, shown, words, action]) => {
-    const button = makeButton("pf-stage-key", words, () => { stopAutoplay(); action(); });
-    return make("div", "", make("dt", "", make("kbd", "", shown)), make("dd", "", button));
-  }));
+  const list = keys().map(([, shown, words, action]) => make("div", "", make("dt", "", make("kbd", "", shown)),
+    make("dd", "", makeButton("pf-stage-key", words, () => { stopAutoplay(); action(); }))));
   const { origin, pathname } = location, address = origin + pathname, isServed = examples().length > 0;
+  const says = isLoopback() ?
+    "Open the page at this machine's address in the network, and phones get it by a QR code here." : address;
+  put(refs, { stageList: list, stageAddress: isServed ? says : "" });
   refs.stageCode.hidden = !isServed || isLoopback();
   if (!refs.stageCode.hidden) refs.stageCode.src = `code.svg?${new URLSearchParams({ of: address })}`;
-  write(refs.stageAddress, !isServed ? "" : isLoopback() ?
-    "Open the page at this machine's address in the network, and phones get it by a QR code here." : address);
 }
 
 // The keys to begin with and a way out, for a few seconds. Where there is only touch they are buttons, and stay.
@@ -194,18 +191,20 @@ function turnTo(by) {
   showExample(all[at < 0 ? (by > 0 ? 0 : all.length - 1) : (at + by + all.length) % all.length]);
 }
 
+function phaseNow() {
+  if (S.live) return waiting || S.state !== "running" ? "waiting" : "running";
+  if (replay.t === 0) return "before";
+  return replay.t >= replay.duration ? "over" : "running";
+}
+
 // The race on the screen as `aloud` takes it.
 function moment() {
-  const lanes = shownLanes(), [, right] = S.sides;
-  const before = S.live ? waiting || S.state !== "running" : replay.t === 0;
-  const over = !S.live && replay.t >= replay.duration;
-  const isKnown = over && lanes[1] && hasSteps(S.header, lanes[1]);
-  const { perStep = 0, cost = 0 } = (isKnown && reasonsOf(S.race, S.first, lanes[1])) || {};
-  return { moment: before ? (S.live ? "waiting" : "before") : over ? "over" : "running",
-    tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0), ratio: refs.ratio.textContent,
-    sense: root.dataset.sense, kind: verdictOn(right)?.kind ?? "",
-    perStep, cost, kept: perStep ? metricsOf(lanes[1], lanes[1].steps.length).acceptance_rate : null,
-    cautions: S.shown?.cautions };
+  const lanes = shownLanes(), [, right] = lanes, phase = phaseNow();
+  const isKnown = phase === "over" && right && hasSteps(S.header, right);
+  const { perStep = 0, cost = 0 } = (isKnown && reasonsOf(S.race, S.first, right)) || {};
+  return { moment: phase, tokens: lanes.map((lane) => lane?.tokens[countNow(lane, replay.t)] ?? 0),
+    ratio: refs.ratio.textContent, sense: root.dataset.sense, kind: verdictOn(S.sides[1])?.kind ?? "",
+    perStep, cost, kept: perStep ? metricsOf(right).acceptance_rate : null, cautions: S.shown?.cautions };
 }
 
 // The best that a server can run, if that is not the lane on the right; "" as long as it is not known.
@@ -224,9 +223,7 @@ function givenNow() {
 
 // Until the race is over the audience bets.
 function hideResult() {
-  write(refs.ratio, "?");
-  write(refs.ratioWords, "as fast as plain");
-  write(refs.caution, "");
+  put(refs, { ratio: "?", ratioWords: "as fast as plain", caution: "" });
   root.dataset.sense = "none";
   root.removeAttribute("data-doubted");
 }

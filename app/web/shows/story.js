@@ -3,7 +3,7 @@
 
 import { scrollDown } from "../base/dom.js";
 import { remember, remembered } from "../base/storage.js";
-import { write } from "../base/text.js";
+import { put } from "../base/dom.js";
 import { controls, stopAutoplay } from "../board/deck.js";
 import { clear, setHeader } from "../board/frames.js";
 import { isLinked, pageButton } from "../board/page.js";
@@ -50,7 +50,7 @@ async function beginStory() {
 }
 
 async function tellCard(at) {
-  const card = story.cards[at], last = at === story.cards.length - 1;
+  const card = story.cards[at];
   if (story.turns) return;
   if (Boolean(card.isOfTree) === (S.race === story.told.race))
     await turn(() => (card.isOfTree ? showRecorded(treeButton()) : bringBack(story.told)));
@@ -61,12 +61,10 @@ async function tellCard(at) {
   card.stage(story.tale);
   story.t = replay.t;
   paint();
-  write(refs.storyPlace, `Card ${at + 1} of ${story.cards.length}`);
-  write(refs.storyTitle, card.title);
-  write(refs.storyWords, card.words(story.tale));
+  put(refs, { storyPlace: `Card ${at + 1} of ${story.cards.length}`, storyTitle: card.title,
+    storyWords: card.words(story.tale), storyNext: at === story.cards.length - 1 ? "Done" : "Next" });
   refs.storyBack.disabled = at === 0;
   refs.storyLoss.hidden = !card.offersLoss || !lossButton();
-  write(refs.storyNext, last ? "Done" : "Next");
   const focused = document.activeElement;
   if (!refs.story.contains(focused) || focused.disabled) refs.storyNext.focus({ preventScroll: true });
   placeStory(true);
@@ -107,11 +105,11 @@ function placeStory(comes = false) {
   const at = litBox(target, box);
   const [x, y] = places() ?? [within(at.left, right), Math.max(at.bottom + STORY_GAP, bottom - 8)];
   const origin = root.getBoundingClientRect();
-  const put = (node, left, top) => {
+  const moveTo = (node, left, top) => {
     node.style.transform = `translate(${(left - origin.left) / zoom}px, ${(top - origin.top) / zoom}px)`;
   };
-  put(refs.story, x, y);
-  put(refs.spot, at.left, at.top);
+  moveTo(refs.story, x, y);
+  moveTo(refs.spot, at.left, at.top);
   Object.assign(refs.spot.style, { width: `${at.width / zoom}px`, height: `${at.height / zoom}px` });
 }
 

@@ -48,7 +48,7 @@ export function taleOf() {
   const clear = partly.find((step) => step.num_accepted > 1 && step.drafted.length > step.num_accepted + 1
     && step.drafted.length < 9 && [struckPiece(step), step.pieces.at(-1)].every((piece) => piece?.trim()));
   const drafts = right.steps.filter(numDrafted);
-  return partly.length ? { left, right, step: clear ?? partly[0], plain_s: metricsOf(left, left.steps.length).tpot_s,
+  return partly.length ? { left, right, step: clear ?? partly[0], plain_s: metricsOf(left).tpot_s,
     poor: drafts.reduce((least, step) => (step.num_accepted < least.num_accepted ? step : least)),
     params: S.header.spec.params, lane: laneSpec(S.header, S.sides[1]) } : null;
 }
@@ -163,8 +163,8 @@ export const CARDS = [
     words: ({ right, lane }) => "k is how many tokens are guessed at once. Short drafts save little; "
       + `long ones cost more and often end wrong. ${S.whatIf instanceof WhatIf ?
         `With ${drafterName(chosenDrafter())}: ${lengthWords(S.whatIf)}.` :
-        `Here k was ${lane.k === "auto" ? "automatic" : lane.k}: ${metricsOf(right, right.steps.length)
-          .mean_acceptance_length.toFixed(2)} tokens a step.`}`,
+        `Here k was ${lane.k === "auto" ? "automatic" : lane.k}: ${
+          metricsOf(right).mean_acceptance_length.toFixed(2)} tokens a step.`}`,
   },
   {
     title: "When not to guess",

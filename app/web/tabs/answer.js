@@ -2,7 +2,7 @@
 // command and the sentence of "What if" all take it from here (docs/yours.md). Pure: no DOM.
 
 import { SAYS } from "../host.js";
-import { cautionsOf, isNoise, NO_EVIDENCE, ratioNoise } from "../base/caveats.js";
+import { cautionsOf, isNoise, ratioNoise } from "../base/caveats.js";
 import { isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
 import { capital, cut, drafterName, oneLine, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
 import { differs, draftWords, noResult } from "../base/words.js";
@@ -12,8 +12,7 @@ import { laneOf } from "./whatif.js";
 
 const TEXTS_DIFFER = "The texts differ, so the speeds are not of quite the same work.";
 const isLittle = (ratio) => Number(ratio.toFixed(2)) < SAYS.threshold;
-const toneWords = (tone, ratio) =>
-  capital(SAYS.pays[tone === "differ" && isLittle(ratio) ? "little_differ" : tone]);
+const toneWords = (tone, ratio) => capital(SAYS.pays[tone === "differ" && isLittle(ratio) ? "little_differ" : tone]);
 
 // An option: {drafter, k, lane (its name, if it raced), isMeasured, tokensPerS, prefillS, perStep (tokens a step),
 // perBlock (the same of drafts by probability that are verified as a block),
@@ -31,13 +30,12 @@ const toneWords = (tone, ratio) =>
 //
 // race: lanes as run; first: by role; whatIf: null without tables; chosen: {drafter, k}.
 export function answerOf(header, race, first, { whatIf = null, chosen = null } = {}) {
-  const numbers = (lane) => metricsOf(lane, lane.steps.length);
   const plain = [first.plain, first.baseline].flatMap((name) => {
-    const lane = race.lane(name), timing = lane && numbers(lane);
+    const lane = race.lane(name), timing = lane && metricsOf(lane);
     return timing?.tokens_per_s > 0 ? [{ name, tokensPerS: timing.tokens_per_s, prefillS: timing.prefill_s ?? 0,
       steps: lane.steps }] : [];
   }).sort((a, b) => b.tokensPerS - a.tokensPerS)[0];
-  const options = plain ? [...measured(header, race, first, plain, numbers)] : [];
+  const options = plain ? [...measured(header, race, first, plain)] : [];
   if (!options.length) return null;
   for (const { drafter, k, seconds, numSteps, blockSteps } of [...whatIf?.all() ?? [], ...whatIf?.expected() ?? []]) {
     const lane = laneOf(drafter, k), tokensPerS = whatIf.tokens.length / seconds;
@@ -64,14 +62,13 @@ export function answerOf(header, race, first, { whatIf = null, chosen = null } =
 }
 
 // The lanes that raced, as options.
-function* measured(header, race, first, plain, numbers) {
+function* measured(header, race, first, plain) {
   for (const { name, role, drafter, k } of header.spec?.lanes ?? []) {
-    const lane = race.lane(name), timing = lane && numbers(lane);
+    const lane = race.lane(name), timing = lane && metricsOf(lane);
     if (role !== "speculative" || !(timing?.tokens_per_s > 0) || lane.failed) continue;
-    const speedup = raceSpeedup(race, first, lane, ({ steps }) => steps.length);
     yield { drafter, k, lane: name, isMeasured: true, tokensPerS: timing.tokens_per_s, prefillS: timing.prefill_s ?? 0,
       steps: lane.steps, perStep: lane.tokens.at(-1) / lane.steps.length,
-      ratio: speedup ?? timing.tokens_per_s / plain.tokensPerS,
+      ratio: raceSpeedup(race, first, lane) ?? timing.tokens_per_s / plain.tokensPerS,
       canServe: isOfServers(header) || canServe(header, { drafter, k }) };
   }
 }
@@ -118,14 +115,20 @@ function judged(header, plain, { drafter, ratio, lane, canServe: isServed }, opt
     RANDOM_WEIGHTS.test(header.model.name) && "These are random weights: which guesses were kept means nothing."]
     .filter(Boolean);
   const isOnlyOther = isOfServers(header) && limits.every((limit) => limit === TEXTS_DIFFER);
-  const tone = isEven ? "even" : ratio < 1 ? "loses" : limits.length && !isOnlyOther ? "doubtful" :
-    isOther ? "differ" : isLittle(ratio) ? "little" : "pays";
-  const not = none ? `no result: ${none}` : loop && tone === "doubtful" ? NO_EVIDENCE : "", isEvidence = !not;
+  const tone = isEven ? "even" : toneOf(ratio, limits.length > 0 && !isOnlyOther, isOther);
+  const why = none || (tone === "doubtful" && loop && SAYS.loops), not = why ? `no result: ${why}` : "";
   if (["little", "differ"].includes(tone) && isLittle(ratio)) limits.push(SAYS.rule);
   const work = isOfServers(header) ? " time per answer after its first text, one user: load may change it" :
     isOther ? " machine time" : undefined;
-  return { caution: limits.join(" "), tone, noise, isEvidence, not,
-    saves: isServed && isEvidence && !isEven && !disturbed, work };
+  return { caution: limits.join(" "), tone, noise, isEvidence: !not, not,
+    saves: isServed && !not && !isEven && !disturbed, work };
+}
+
+function toneOf(ratio, isDoubtful, isOther) {
+  if (ratio < 1) return "loses";
+  if (isDoubtful) return "doubtful";
+  if (isOther) return "differ";
+  return isLittle(ratio) ? "little" : "pays";
 }
 
 // "±3 %"; "" of noise that is not known.

@@ -2,7 +2,7 @@
 // input stays in this browser.
 
 import { CHECKED, SAYS } from "../host.js";
-import { makeButton, tableRow } from "../base/dom.js";
+import { makeButton, put, tableRow } from "../base/dom.js";
 import { isOfServers } from "../base/model.js";
 import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
 import { make, numberIn, write } from "../base/text.js";
@@ -21,6 +21,9 @@ const dayBoxes = root.querySelectorAll("[data-day]");
 const boxes = new Map([...root.querySelectorAll("[data-decide]")].map((node) => [node.dataset.decide, node]));
 const NO_LOOP = "Nothing follows from it: race a text that does not repeat itself. Prose needs a temperature, such as "
   + "0.8 in Settings.";
+const CPU_BASIS = "Take the percentages. Dollars are at this CPU's speed: for a GPU's, race on the GPU that you would "
+  + "rent.";
+const FORMULA = "$ per 1,000,000 tokens = 1,000,000 / tok/s \u00d7 $ per hour / 3,600.";
 let decided = [];       // what the tab was drawn from
 const typed = { ...rememberedJson(DECIDE_KEY) };         // the visitor's input, by box
 
@@ -37,12 +40,6 @@ function keepBox({ target }) {
   rememberJson(DECIDE_KEY, typed);
   decided = [];
   drawDecide();
-}
-
-function offerPrices({ device }, { dollars }) {
-  refs.gpus.replaceChildren(...[["", "GPU prices"], ...pricesFor(device)].map(([value, words]) =>
-    Object.assign(make("option", "", words), { value, selected: value === String(dollars) })));
-  write(refs.priceNote, priceWords(dollars, device));
 }
 
 // The numbers in the boxes; the default where one is invalid, with a sentence in `odd`. dollars: null if unknown.
@@ -65,74 +62,64 @@ function drawDecide() {
   if (now.every((value, i) => value === decided[i]) && decided.length) return;
   decided = now;
   fillBoxes();
-  const isEarly = S.live || isBeingMade();         // the tables may bring a better option
-  const answer = isEarly ? null : answerNow();
+  const answer = S.live || isBeingMade() ? null : answerNow();
   refs.answer.hidden = refs.decide.hidden = !answer;
-  write(refs.decideWaits, answer ? "" : S.live ? "Verdict, money and commands follow after the race." : isEarly ?
-    "Still computing what other draft lengths would give. Verdict, money and commands follow when that is final." :
-    "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.");
+  write(refs.decideWaits, answer ? "" : whyNoAnswer());
   if (!answer) return;
   const inputs = entered();
   for (const box of dayBoxes) box.hidden = isOfServers(S.header);       // what a server writes in a day is not known
-  offerPrices(S.header, inputs);
-  drawAnswer(answer, inputs);
-  drawMoney(answer, inputs);
-  const nothing = answer.subject.canServe && !isOfServers(S.header) && nothingWords(answer);
-  drawProduction(nothing ? { servers: [], notes: [nothing], asIf: "" } :
-    productionOf(S.recording ?? S.header, answer.subject));
+  refs.answer.dataset.tone = answer.subject.canServe ? answer.tone : "doubtful";
+  put(refs, { ...answerValues(answer, inputs), ...moneyValues(answer, inputs), ...productionValues(answer) });
+}
+
+function whyNoAnswer() {
+  if (S.live) return "Verdict, money and commands follow after the race.";
+  if (isBeingMade())
+    return "Still computing what other draft lengths would give. Verdict, money and commands follow when that is "
+      + "final.";
+  return "There is nothing to compare: this race needs a plain lane and a speculative lane with at least one token.";
 }
 
 // Verdict, caveats, what measures a load, and what only this engine can do.
-function drawAnswer(answer, inputs) {
-  refs.answer.dataset.tone = !answer.subject.canServe ? "doubtful" : answer.tone;
-  const noise = noiseWords(answer.noise);
-  write(refs.answerScope, `${answer.scope}, one prompt${noise ? `; noise of the ratio ${noise}` : ""}`);
-  write(refs.decideSays, verdictWords(answer));
-  write(refs.decideCaution, [...inputs.odd, answer.caution].filter(Boolean).join(" "));
-  write(refs.answerBatch, answer.isEvidence ? SAYS.one_text : NO_LOOP);
-  const lengths = whatIfOf();         // a sentence if there are no tables
-  write(refs.answerElse, [othersWords(answer), typeof lengths === "string" && lengths].filter(Boolean).join(" "));
+function answerValues(answer, { odd }) {
+  const noise = noiseWords(answer.noise), lengths = whatIfOf();         // a sentence if there are no tables
+  return { answerScope: `${answer.scope}, one prompt${noise && `; noise of the ratio ${noise}`}`,
+    decideSays: verdictWords(answer), decideCaution: [...odd, answer.caution].filter(Boolean).join(" "),
+    answerBatch: answer.isEvidence ? SAYS.one_text : NO_LOOP,
+    answerElse: [othersWords(answer), typeof lengths === "string" && lengths].filter(Boolean).join(" ") };
 }
 
 function rowOf([words, term, ...cells]) {
-  const row = tableRow([words], cells);
+  const row = Object.assign(tableRow([words], cells), { title: term });
   row.firstChild.scope = "row";
-  row.title = term;
   return row;
 }
 
-function drawMoney(answer, inputs) {
-  const { type } = S.header.device;
-  write(refs.decideOther, choiceWords(answer.subject));
-  write(refs.moneyHead, type === "cpu" ? "Money, from a race on a CPU" : "Money");
-  write(refs.moneyBasis, type === "cpu" ? "Take the percentages. Dollars are at this CPU's speed: for a GPU's, race on "
-    + "the GPU that you would rent." : "");
-  refs.decideRows.replaceChildren(...moneyRows(answer, inputs, type).map(rowOf));
-  write(refs.decideFormula, hasDollars(answer, inputs) ? "$ per 1,000,000 tokens = 1,000,000 / tok/s \u00d7 $ per hour "
-    + "/ 3,600." : "");
-}
-
-function copyButton(what, text) {
-  const button = makeButton("pf-button", "Copy", () => copyFrom(button, text));
-  button.setAttribute("aria-label", `Copy the ${what}`);
-  return button;
+function moneyValues(answer, inputs) {
+  const { device } = S.header, { dollars } = inputs, isCpu = device.type === "cpu";
+  const options = [["", "GPU prices"], ...pricesFor(device)].map(([value, words]) =>
+    Object.assign(make("option", "", words), { value, selected: value === String(dollars) }));
+  return { gpus: options, priceNote: priceWords(dollars, device), decideOther: choiceWords(answer.subject),
+    moneyHead: isCpu ? "Money, from a race on a CPU" : "Money", moneyBasis: isCpu ? CPU_BASIS : "",
+    decideRows: moneyRows(answer, inputs, device.type).map(rowOf),
+    decideFormula: hasDollars(answer, inputs) ? FORMULA : "" };
 }
 
 // A command in which lines break only between options.
 const commandBox = (text) => make("pre", "pf-serve-command",
   ...text.split(/(?<= )(?=--)/).map((word) => make("span", "", word)));
 
-const snippet = (title, words, text, notes) => make("section", "pf-serve",
-  make("h4", "pf-serve-head", title, " ", make("span", "pf-serve-version", words),
-    text !== null && copyButton(title === words ? title : `command for ${title}`, text)),
-  text !== null && commandBox(text),
-  notes.length > 0 && make("p", "pf-note", notes.join(" ")));
+const serverSection = ({ name, version, command, notes }) => make("section", "pf-serve",
+  make("h4", "pf-serve-head", name, " ", make("span", "pf-serve-version", `${version}, checked ${CHECKED}`),
+    command && makeButton("pf-button", "Copy", ({ target }) => copyFrom(target, command),
+      { ariaLabel: `Copy the command for ${name}` })),
+  command && commandBox(command), notes.length > 0 && make("p", "pf-note", notes.join(" ")));
 
-function drawProduction({ servers, notes, asIf: loadTest }) {
-  write(refs.serveNotes, notes.join(" "));
-  refs.serve.replaceChildren(...servers.map(({ name, version, command, notes: about }) =>
-    snippet(name, `${version}, checked ${CHECKED}`, command, about)));
-  write(refs.serveLoad, loadTest);
+function productionValues(answer) {
+  const nothing = answer.subject.canServe && !isOfServers(S.header) && nothingWords(answer);
+  if (nothing) return { serveNotes: nothing, serve: [], serveLoad: "" };
+  const { servers, notes, asIf: loadTest } = productionOf(S.recording ?? S.header, answer.subject);
+  return { serveNotes: notes.join(" "), serve: servers.map(serverSection), serveLoad: loadTest };
 }
 
 for (const box of boxes.values()) box.addEventListener("input", keepBox);

@@ -57,12 +57,12 @@ function diceSay(walk, position, left, right) {
     return `${here}: the texts already differ from token ${parts + 1} on, so the lanes cannot be compared.`;
   if (walk.rejects) return drawsSay(walk, here, left, right, audited);
   if (differ) return `${here}: the records of the two lanes differ. ${differ}`;
-  const sums = `${digits(left.wins.sum)} in the plain lane, ${digits(right.wins.sum)} in the speculative lane`;
-  if (walk.temperature === 0)
-    return `${here}. At temperature 0 the largest score wins; no random numbers. The scores are equal in both lanes`
-      + `${audited}. So both choose ${quoted(left.wins.text)}: ${sums}.`;
-  return `${here}: the scores are equal in both lanes${audited}. The random numbers are equal too: they belong to the `
-    + `position, whoever guessed. So both choose ${quoted(left.wins.text)}: ${sums}.`;
+  const equal = walk.temperature === 0 ?
+    `. At temperature 0 the largest score wins; no random numbers. The scores are equal in both lanes${audited}.` :
+    `: the scores are equal in both lanes${audited}. The random numbers are equal too: they belong to the position, `
+      + "whoever guessed.";
+  return `${here}${equal} So both choose ${quoted(left.wins.text)}: ${digits(left.wins.sum)} in the plain lane, ${
+    digits(right.wins.sum)} in the speculative lane.`;
 }
 
 // The same under rejection: equal odds, separate draws.

@@ -2,8 +2,9 @@
 // their tab is opened; and "How demos cheat": switches that inflate this race's ratio as some demos do. The server
 // computes the ratio for every combination (engine/analysis/inflate.py).
 
+import { put } from "../base/dom.js";
 import { hasSteps, isOfServers, reasonsOf, sum } from "../base/model.js";
-import { make, oneLine, percent, times, write } from "../base/text.js";
+import { make, oneLine, percent, times } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { refs } from "../board/screen.js";
 import { askForFiguresOf } from "../board/served.js";
@@ -30,9 +31,8 @@ function cheat() {
   refs.cheatRibbon.hidden = !on;
   refs.cheated.dataset.on = String(on);
   const ratio = ratios[sum(chosen.map(bit))], honest = ratios[0];
-  write(refs.cheatRatio, times(ratio));
-  write(refs.cheatHonest, ratio === undefined ? "" : on ? `instead of ${times(honest)} without tricks` :
-    "as fast as Plain, without tricks");
+  const without = on ? `instead of ${times(honest)} without tricks` : "as fast as Plain, without tricks";
+  put(refs, { cheatRatio: times(ratio), cheatHonest: ratio === undefined ? "" : without });
   for (const node of switches) {
     const { cheat: name } = node.dataset, words = root.querySelector(`[data-exposed="${name}"]`);
     words.hidden = !node.checked;
@@ -43,19 +43,18 @@ function cheat() {
   }
 }
 
-function drawWhySays() {
-  if (root.dataset.tab !== "why") return;
-  const lane = S.live ? null : S.race.lane(S.sides[1]);
-  const causes = reasonsOf(S.race, S.first, lane);
-  write(refs.whySays, !causes ? S.live ? "The answer comes after the race." : "There is nothing to compare." :
-    !hasSteps(S.header, lane) ? `${times(causes.speedup)}, by when text arrived here. The server reports no drafts, so `
-      + "tokens per step and what a step costs are not known." :
-    `${causes.perStep.toFixed(2)} tokens per step, and a step costs ${causes.cost.toFixed(2)} plain ones: ${
-      times(causes.speedup)}.`);
-  const drafting = !causes || isOfServers(S.header) ? "Times are those of the text's arrival here: a server "
-    + "does not say how long it drafts." : `Drafting is ${percent(causes.drafting)} of the time.`;
-  write(refs.whyNote, !causes ? "" : "Each step reads the model's weights from memory once, to write one token or to "
-    + `check many. ${drafting}`);
+function whyValues() {
+  const lane = S.live ? null : S.race.lane(S.sides[1]), causes = reasonsOf(S.race, S.first, lane);
+  if (!causes)
+    return { whySays: S.live ? "The answer comes after the race." : "There is nothing to compare.", whyNote: "" };
+  const ratio = times(causes.speedup), says = hasSteps(S.header, lane) ?
+    `${causes.perStep.toFixed(2)} tokens per step, and a step costs ${causes.cost.toFixed(2)} plain ones: ${ratio}.` :
+    `${ratio}, by when text arrived here. The server reports no drafts, so tokens per step and what a step costs are `
+      + "not known.";
+  const drafting = isOfServers(S.header) ? "Times are those of the text's arrival here: a server does not say how long "
+    + "it drafts." : `Drafting is ${percent(causes.drafting)} of the time.`;
+  return { whySays: says, whyNote: "Each step reads the model's weights from memory once, to write one token or to "
+    + `check many. ${drafting}` };
 }
 
 export function askForFigures() {
@@ -85,13 +84,13 @@ export function askForFigures() {
 
 // Do not show one race's figures under another.
 function forgetFigures() {
-  document.querySelectorAll(".page-figures").forEach((figures) =>
-    figures.classList.add("page-stale", "page-early"));
+  document.querySelectorAll(".page-figures").forEach((figures) => figures.classList.add("page-stale", "page-early"));
   offerCheats({});
 }
 
 for (const node of switches) node.addEventListener("change", cheat);
-for (const event of ["cleared", "recording", "over", "tab"]) on(event, drawWhySays);
+for (const event of ["cleared", "recording", "over", "tab"])
+  on(event, () => { if (root.dataset.tab === "why") put(refs, whyValues()); });
 on("recording", askForFigures);
 on("cleared", forgetFigures);
 on("tab", (name) => {

@@ -2,7 +2,7 @@
 // this browser, by race.
 
 import { closed, opened } from "../base/back.js";
-import { tableRow } from "../base/dom.js";
+import { put, tableRow } from "../base/dom.js";
 import { quotient } from "../base/model.js";
 import { tokensOf } from "../base/steps.js";
 import { remember, rememberedJson } from "../base/storage.js";
@@ -128,18 +128,18 @@ function lineOf(who, tallies) {
 
 function drawGame() {
   const { round, lengths } = game, { ended } = round, room = roomOf(), now = talliesNow();
-  write(refs.gameNote, ended ? "The next player goes on where this round stopped." : rules());
-  write(refs.gameHead, ended ? "The round is over" : `Step ${round.steps.length + 1} of ${STEPS_A_ROUND}`);
   for (const name of ["gameTyped", "gameGuess", "gameNewline", "gameEnd"]) refs[name].disabled = Boolean(ended);
   refs.gameNext.hidden = !ended;
   refs.gameForget.hidden = !room.players;
-  write(refs.gameRoomLine, room.players ? lineOf(`All players (${plural(room.players, "round")})`, room.tallies) : "");
   const plain = answerNow()?.plain.tokensPerS;
   const row = (title, tally = NO_STEPS) => tableRow([title], [
     tally.guessed ? `${percent(tally.kept / tally.guessed)} of ${tally.guessed}` : "–",
     quotient(tally.tokens, tally.steps)?.toFixed(2) ?? "–", times(speedOf(tally, plain))]);
-  refs.gameScores.replaceChildren(row("You", now.You), ...[...lengths].map(([drafter, k]) =>
-    row(`${drafterName(drafter)}, k = ${k}`, now[drafter])), row("All players", room.tallies.You));
+  put(refs, { gameNote: ended ? "The next player goes on where this round stopped." : rules(),
+    gameHead: ended ? "The round is over" : `Step ${round.steps.length + 1} of ${STEPS_A_ROUND}`,
+    gameRoomLine: room.players ? lineOf(`All players (${plural(room.players, "round")})`, room.tallies) : "",
+    gameScores: [row("You", now.You), ...[...lengths].map(([drafter, k]) =>
+      row(`${drafterName(drafter)}, k = ${k}`, now[drafter])), row("All players", room.tallies.You)] });
   refs.gameText.scrollTop = refs.gameText.scrollHeight;
 }
 

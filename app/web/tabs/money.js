@@ -6,15 +6,13 @@ import { rate } from "../base/text.js";
 const SECONDS_AN_HOUR = 3600;
 const DAYS_A_YEAR = 365;
 
-function costPerMillion(tokensPerS, dollars) { return 1e6 / tokensPerS * dollars / SECONDS_AN_HOUR; }
-
 // One lane's day. dollars: per machine and hour; tokens: per day; hours: of service per day. In the
 // result, machines: needed for the work; whole: the same, rounded up for renting.
 export function dayOf(tokensPerS, { dollars, tokens, hours }) {
   const work = tokens / tokensPerS / SECONDS_AN_HOUR, machines = work / hours;
   const whole = Math.max(1, Math.ceil(machines - 1e-9));
-  return { perMillion: costPerMillion(tokensPerS, dollars), workHours: work, machines, whole, byWork: work * dollars,
-    rented: whole * hours * dollars };
+  return { perMillion: 1e6 / tokensPerS * dollars / SECONDS_AN_HOUR, workHours: work, machines, whole,
+    byWork: work * dollars, rented: whole * hours * dollars };
 }
 
 // The second day's savings, as a share of the work and in dollars.

@@ -2,9 +2,8 @@
 // the cost. Pure: no DOM.
 
 import { hasSteps, isOfServers, laneSpec, metricsOf } from "../base/model.js";
-import {
-  depthsOf, followsOf, isRefuted, keptOf, likeliest, numDrafted, rowsOf, stepSeconds, tokensOf,
-} from "../base/steps.js";
+import { depthsOf, followsOf, isRefuted, keptOf, likeliest, numDrafted, rowsOf, stepSeconds,
+  tokensOf } from "../base/steps.js";
 import { cut, oneLine, plural } from "../base/text.js";
 
 const SOURCES = { __proto__: null, ngram: "copied", eagle3: "EAGLE-3 head", dflash: "DFlash head",
@@ -144,7 +143,7 @@ export class Walk {
   }
 
   cost(step) {
-    const plain = this.plain ? metricsOf(this.plain, this.plain.steps.length).tpot_s : null;
+    const plain = this.plain ? metricsOf(this.plain).tpot_s : null;
     const own = stepSeconds(step), tokens = step.token_ids.length;
     return { seconds: own, tokens, plain, saved: plain === null ? null : plain * tokens - own };
   }

@@ -1,8 +1,8 @@
 // The tab "One step": goes through the speculative lane's steps one at a time.
 
-import { makeButton } from "../base/dom.js";
+import { makeButton, put } from "../base/dom.js";
 import { rowsOf } from "../base/steps.js";
-import { make, oneLine, putText, write } from "../base/text.js";
+import { make, oneLine, putText } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { schedule } from "../board/paint.js";
 import { on, root } from "../board/root.js";
@@ -67,10 +67,9 @@ function drawStep() {
   const walk = why ? null : walkOf(), step = walk?.steps[at.index], last = (walk?.steps.length ?? 0) - 1;
   refs.stepBack.disabled = !walk || at.index === 0;
   refs.stepNext.disabled = !walk || at.index === last;
-  write(refs.stepHead, walk ? `Step ${at.index + 1} of ${last + 1}` : "One step");
-  write(refs.stepSays, why || stepSays(walk, step));
   const focused = focusedButton();
-  refs.stepRows.replaceChildren(...(walk ? sectionsOf(walk, step, at) : []));
+  put(refs, { stepHead: walk ? `Step ${at.index + 1} of ${last + 1}` : "One step",
+    stepSays: why || stepSays(walk, step), stepRows: walk ? sectionsOf(walk, step, at) : [] });
   refs.stepRows.style.minHeight = `${at.tall}px`;      // else a short step scrolls the page up
   at.tall = Math.max(at.tall, refs.stepRows.offsetHeight);
   if (focused) (refs.stepRows.querySelector(focused) ?? refs.stepHead).focus({ preventScroll: true });
@@ -156,8 +155,7 @@ on("over", () => {
   if (wanted === null || S.header?.prompt.text !== wanted.prompt) return false;
   const { position } = wanted;
   wanted = null;
-  const index = walkOf().steps.findIndex((step) =>
-    position < step.position + step.token_ids.length);
+  const index = walkOf().steps.findIndex((step) => position < step.position + step.token_ids.length);
   if (index >= 0) openStep(index);
   return index >= 0;
 });

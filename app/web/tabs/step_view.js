@@ -16,6 +16,11 @@ const VERDICT_TERMS = { ok: "accepted: the model picks this token too",
 
 const SOURCE_WORDS = { "made up": "was made up, right at a chosen rate", guess: "comes from an unknown source" };
 
+// By kind of a token, what is said before the model's own.
+const OWN_WORDS = { plain: ["the model's own token:", "plain decoding"],
+  correction: ["+ the model's own token:", "correction"], bonus: ["+ bonus token:", "bonus token"],
+  together: ["kept guesses and the model's own:", "the server sent this step's text as a whole"] };
+
 const ROW_EM = 2.2;           // a line of a drawn tree with its gap, see step.css
 
 const abbreviation = (className, words, term) => Object.assign(make("abbr", className, words), { title: term });
@@ -42,20 +47,20 @@ export function wordNode(text, className = "") {
 
 // A place's button, which calls picked(r). Only the chosen one is a tab stop; arrow keys move from it.
 function placeButton(r, chosen, className, label, picked, ...content) {
-  const button = makeButton(className, "", () => picked(r));
+  const button = makeButton(className, "", () => picked(r),
+    { tabIndex: r === chosen ? 0 : -1, ariaPressed: String(r === chosen) });
   button.dataset.place = r;
-  button.tabIndex = r === chosen ? 0 : -1;
-  button.setAttribute("aria-pressed", String(r === chosen));
   button.append(make("span", "pf-sr", label), ...content.filter(Boolean));
   return button;
 }
 
+const placeList = (ariaLabel, isTree = false) =>
+  Object.assign(make("ol", `pf-one-places${isTree ? " pf-one-tree" : ""}`), { ariaLabel });
+
 // The guesses as buttons: a chain in a row, a tree as it branches.
 export function guessRow(walk, step, places, chosen, picked) {
-  const list = make("ol", "pf-one-places"), from = make("div", "pf-one-from");
-  const last = places.length - 2, tabStop = Math.min(chosen, last);
-  list.setAttribute("aria-label", "Guesses; arrows up and down choose one");
-  list.classList.toggle("pf-one-tree", Boolean(step.parents));
+  const list = placeList("Guesses; arrows up and down choose one", Boolean(step.parents));
+  const from = make("div", "pf-one-from"), last = places.length - 2, tabStop = Math.min(chosen, last);
   const show = (r) => from.replaceChildren(...fromNodes(walk, step, places, r));
   for (const { r, line, up } of drawnTree(step)) {
     const { id, text, source, verdict, chance, depth } = places[r], item = make("li");
@@ -65,7 +70,7 @@ export function guessRow(walk, step, places, chosen, picked) {
     const button = placeButton(r, tabStop, "pf-one-guess", label, picked, word,
       make("span", "pf-one-sure pf-num", chance === null ? "" : chanceWords(chance)),
       make("span", "pf-one-of", source));
-    button.setAttribute("aria-pressed", String(r === chosen));
+    button.ariaPressed = String(r === chosen);
     for (const name of ["pointerenter", "focus"]) button.addEventListener(name, () => show(r));
     button.addEventListener("pointerleave", () => show(chosen));
     if (step.parents) {
@@ -126,11 +131,9 @@ function fromNodes(walk, step, places, r) {
 
 // The model's answers at each row where something was guessed, or decided.
 export function checkRow(walk, step, places, chosen, picked) {
-  const lists = [make("ol", "pf-one-places"), make("ol", "pf-one-places")], silent = walk.silent();
+  const lists = [0, 1].map(() => placeList("Positions checked in one pass; arrows up and down choose one"));
   const shown = checkedPlaces(step, places), isUnused = (r) => places[r].verdict === "unused";
   const tabStop = shown.find((r) => places[r].row === places[chosen].row) ?? shown[0];
-  for (const list of lists)
-    list.setAttribute("aria-label", "Positions checked in one pass; arrows up and down choose one");
   for (const r of shown) {
     const { verdict, answers, depth, row } = places[r], [mark, word] = VERDICT_MARKS[verdict];
     const button = placeButton(r, tabStop, "pf-one-verdict", `Position ${depth + 1}: `, picked,
@@ -141,12 +144,11 @@ export function checkRow(walk, step, places, chosen, picked) {
     item.dataset.verdict = verdict;
     lists[Number(isUnused(r))].append(item);
   }
-  const ends = numDrafted(step) + 1 - shown.length, left = ends > 0 ? `, ${plural(ends, "end")} of branches not listed` :
-    "";
-  const over = numDrafted(step) ? `${numDrafted(step) + 1} positions${left}` : "one position";
-  const num = shown.filter(isUnused).length;
-  const legend = silent || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: %: how `
-    + `likely the model finds them; \u25b6 its choice; ? ${step.parents ? "a guess" : "the guess"}.`;
+  const all = numDrafted(step) + 1, ends = all - shown.length, num = shown.filter(isUnused).length;
+  const left = ends > 0 ? `, ${plural(ends, "end")} of branches not listed` : "";
+  const over = all > 1 ? `${all} positions${left}` : "one position";
+  const legend = walk.silent() || `The likeliest tokens${walk.filters ? " left by top-k and top-p" : ""} at each: %: `
+    + `how likely the model finds them; \u25b6 its choice; ? ${step.parents ? "a guess" : "the guess"}.`;
   const odds = oddsSay(walk, places[chosen]);
   return oneRow(2, "Check", CHECK_TERM, walk.onServer ? "" : duration(step.verify_s),
     num < shown.length && lists[0], make("p", "pf-note", `One pass of the model over ${over}. ${legend}`),
@@ -182,27 +184,31 @@ function answersNode(row) {
   }));
 }
 
+// The step's tokens of these kinds.
+const tokenWords = (step, kinds) => tokensOf(step).filter(({ kind }) => kinds.includes(kind))
+  .map(({ kind, text }) => wordNode(text, `pf-token pf-${kind}`));
+
 export function keepRow(step) {
-  const own = step.token_ids.length > step.num_accepted, drafted = numDrafted(step), refuted = isRefuted(step);
-  const part = (kinds) => tokensOf(step).filter(({ kind }) => kinds.includes(kind)).map(({ kind, text }) =>
-    wordNode(text, `pf-token pf-${kind}`));
-  const word = drafted === 0 ? "the model's own token:" : refuted ? "+ the model's own token:" : "+ bonus token:";
-  const said = abbreviation("pf-one-plus", word,
-    drafted === 0 ? "plain decoding" : refuted ? "correction" : "bonus token");
+  const own = tokensOf(step).find(({ kind }) => Object.hasOwn(OWN_WORDS, kind));
   return oneRow(3, "Keep", "accept: the right guesses and the model's own token become text",
-    plural(step.token_ids.length, "token"), make("p", "pf-one-kept", ...part(["accepted"]),
-      ...(own ? [said, ...part(["correction", "bonus", "plain"])] : [])));
+    plural(step.token_ids.length, "token"), make("p", "pf-one-kept", ...tokenWords(step, ["accepted"]),
+      own && abbreviation("pf-one-plus", ...OWN_WORDS[own.kind]), ...tokenWords(step, Object.keys(OWN_WORDS))));
+}
+
+function costWords(walk, step, plainName) {
+  const { seconds: spent, tokens, plain, saved } = walk.cost(step);
+  if (walk.onServer && !spent) return "No time of its own: it came with the first text, or with the step before.";
+  const own = `${plural(tokens, "token")} in ${duration(spent)}.`;
+  const gain = saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`;
+  return plain === null ? own :
+    `${own} ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)}. ${gain}.`;
 }
 
 export function costRow(walk, step, plainName) {
-  const { seconds: spent, tokens, plain, saved } = walk.cost(step), numDropped = numDrafted(step) - step.num_accepted;
-  const line = make("p", "pf-one-cost-words", walk.onServer && !spent ? "No time of its own: it came with the first "
-    + "text, or with the step before." : `${plural(tokens, "token")} in ${duration(spent)}.`
-    + (plain === null ? "" : ` ${plainName}: ${tokens} \u00d7 ${duration(plain)} = ${duration(tokens * plain)}. ${
-      saved >= 0 ? `Saved: ${duration(saved)}` : `Lost: ${duration(-saved)}`}.`));
-  return oneRow(4, "Cost", "the time of this step against plain decoding of as many tokens", "", line,
+  const numDropped = numDrafted(step) - step.num_accepted;
+  return oneRow(4, "Cost", "the time of this step against plain decoding of as many tokens", "",
+    make("p", "pf-one-cost-words", costWords(walk, step, plainName)),
     numDropped > 0 && make("p", "pf-one-dropped", abbreviation("", `Dropped, ${plural(numDropped, "guess")}:`,
       "rollback: the cache is reset to the end of the kept text"),
-    ...tokensOf(step).filter(({ kind }) => kind === "rejected").map(({ text }) =>
-      wordNode(text, "pf-token pf-rejected")), step.drafted.length === 0 && "not known which"));
+    ...tokenWords(step, ["rejected"]), step.drafted.length === 0 && "not known which"));
 }

@@ -1,6 +1,7 @@
 // The tab "What if": replays the race as it would have gone with longer or shorter drafts. The texts stay; marks,
 // figures, tracks and clock are computed from its tables. Leaving the tab restores the race.
 
+import { put } from "../base/dom.js";
 import { isOfServers, laneSpec, ruleOf } from "../base/model.js";
 import { drafterName, make, oneLine, percent, times, write } from "../base/text.js";
 import { isIdentical } from "../base/words.js";
@@ -52,14 +53,12 @@ export function timesPlain(whatIf, seconds) {
 function openWhatIf() {
   const whatIf = whatIfOf(), usable = whatIf instanceof WhatIf;
   for (const name of ["whatIfDrafter", "whatIfK", "whatIfRaced"]) refs[name].disabled = !usable;
-  const share = S.recording?.oracles?.[S.sides[1]]?.share;
-  write(refs.whatIfWords, !usable ? whatIf : typeof share === "number" ?
-    `This race reached ${percent(share)} of the best possible (the oracle).` : "");
-  if (!usable) return [refs.whatIfDrafter, refs.whatIfCurve].forEach((node) => node.replaceChildren());
+  if (!usable) return put(refs, { whatIfWords: whatIf, whatIfDrafter: [], whatIfCurve: [] });
+  const share = S.recording.oracles?.[S.sides[1]]?.share, isOffered = offeredTo(racedLane(), whatIf.offered);
   const choice = (value, words) => Object.assign(make("option", "", oneLine(words)), { value });
   const offered = [...whatIf.offered.keys()].map((drafter) => choice(drafter, drafterName(drafter)));
-  refs.whatIfDrafter.replaceChildren(...(offeredTo(racedLane(), whatIf.offered) ? [] :
-    [choice("", "as raced")]), ...offered);
+  put(refs, { whatIfDrafter: isOffered ? offered : [choice("", "as raced"), ...offered], whatIfWords:
+    typeof share === "number" ? `This race reached ${percent(share)} of the best possible (the oracle).` : "" });
   offerRaced();
   const chosen = S.chosen && offeredTo(S.chosen, whatIf.offered);
   if (!chosen) return undefined;
