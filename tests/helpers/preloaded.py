@@ -1,5 +1,6 @@
 """Starts pages without the six seconds of imports that each would need: this module, run as a program, is a process
-that has imported everything and forks a page, or the command line, at each request."""
+that has imported everything and forks a page, or the command line, at each request. As with `quick_races` few rows
+judge the widths there: a first race would take seven seconds, and each longer one two."""
 
 from __future__ import annotations
 
@@ -74,6 +75,9 @@ if __name__ == "__main__":
     gc.disable()
     for name in MODULES:
         import_module(name)
+    operators: Any = import_module("engine.exactness.operators")
+    probe: Any = import_module("engine.exactness.probe")
+    operators.LINEAR_ROWS, operators.ATTENTION_ROUNDS, probe.PROBE_VERSION = (16, 64), (1, 2), "few rows"
     gc.enable()
     gc.freeze()  # a collection in a page would touch, and so copy, what it shares with this process
     if page := forked():
