@@ -47,7 +47,7 @@ def test_a_local_folder_loads_in_the_dtype_asked_for(dtype):
     assert not loaded.model.training and loaded.tokenizer("a")["input_ids"]
 
 
-def test_the_page_gives_back_one_models_memory_before_it_loads_the_next(monkeypatch):
+def test_the_page_gives_back_one_models_memory_before_it_loads_the_next(quick_races, monkeypatch):
     """A page on a GPU that goes from one 8B model to another would hold both, or what torch keeps of the first."""
     seen = []
     backend = TorchBackend(dtype="float32", device="cpu")
