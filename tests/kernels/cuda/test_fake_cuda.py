@@ -35,7 +35,6 @@ SAMPLINGS = {
     "temperature": SamplingParams(temperature=0.8, seed=3, max_new_tokens=5),
     "top-k and top-p": SamplingParams(temperature=0.8, top_k=20, top_p=0.9, seed=3, max_new_tokens=5),
 }
-
 # How tokens are picked knows nothing of the model that made the rows: one model with every rule.
 WITH_RULES = [(*STEPS[1], ["greedy"]), (*STEPS[2], [*SAMPLINGS]), (*STEPS[3], ["temperature"])]
 
@@ -62,12 +61,11 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, rules, monkeypa
     position at which it was captured."""
     monkeypatch.setenv(SWITCH, "0")
     model, on_cpu = fresh(name, dtype), preparing.prepare(fresh(name, dtype), TORCH)
-    expected = {which: committed(lane(on_cpu, Empty(), SAMPLINGS[which])) for which in rules}
+    expected = {params: committed(lane(on_cpu, Empty(), params)) for params in map(SAMPLINGS.get, rules)}
     with fake_cuda() as device:
         model = ready(model)
         assert not model.kernels.triton
-        for which, tokens in expected.items():
-            params = SAMPLINGS[which]
+        for params, tokens in expected.items():
             plain = lane(model, Empty(), params)
             truth = committed(plain)
             assert len(truth) == 5 and truth == tokens and plain[-1].reason == "length"
