@@ -24,6 +24,7 @@ from tests.helpers.heads import HEADS
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, trained
 
+pytestmark = pytest.mark.usefixtures("quick_races")
 EAGLE3 = f"eagle3:{HEADS['eagle3']}"
 PARAMS = SamplingParams(max_new_tokens=34)
 THINKING = "{% if enable_thinking %}{{ 'x = 1\n' * 12 }}{% endif %}{{ messages[0]['content'] }}"

@@ -76,7 +76,7 @@ def model_pair(name: str, dtype: torch.dtype, which: str) -> tuple[DeviceDraftMo
 
 
 @pytest.mark.parametrize(("name", "which"), PAIRS)
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(
     num_prompt=st.integers(1, 20),
     seed=st.integers(0, 999),
@@ -124,7 +124,7 @@ def head_pair(kind: str, source: str, temperature: float, dtype: str, is_trained
 
 
 @pytest.mark.parametrize(("kind", "name"), WHICH, ids=str)
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     prompt=ids(20),
     steps=st.lists(st.tuples(st.integers(0, HEAD_K), ids(HEAD_K + 1), st.integers(0, HEAD_K)), min_size=1, max_size=6),

@@ -29,7 +29,7 @@ from tests.helpers.trained import ARGUMENTS, DRAFT, NUM_NEW, PROMPTS, context, t
 
 NAMES = sorted(DRAFTERS)
 SIZE = 128
-few = settings(max_examples=12)
+few = settings(max_examples=6)
 
 
 def prompt_ids() -> list[int]:

@@ -85,7 +85,7 @@ def drafter_and_dense(kind: str, form: str) -> tuple[Any, Dense]:
     [(kind, form) for cases in (FORMS, PUBLISHED) for kind, forms in cases.items() for form in forms],
 )
 @given(race=RACES)
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_every_head_drafts_what_the_long_way_does(kind, form, race):
     """A published head would draft nonsense; or a mask, flag or position misread, or a context row left behind, only
     cost speed, and never be seen. Also after empty drafts."""

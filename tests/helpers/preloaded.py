@@ -1,5 +1,5 @@
 """Starts pages without the six seconds of imports that each would need: this module, run as a program, is a process
-that has imported everything and forks a page, or the command line, at each request."""
+that has imported everything and forks a page, or the command line, at each request. Few rows judge widths there."""
 
 from __future__ import annotations
 
@@ -74,8 +74,12 @@ if __name__ == "__main__":
     gc.disable()
     for name in MODULES:
         import_module(name)
+    from engine.exactness import operators, probe
+
+    operators.LINEAR_ROWS, operators.ATTENTION_ROUNDS, probe.PROBE_VERSION = (16, 64), (1, 2), "few rows"
     gc.enable()
     gc.freeze()  # a collection in a page would touch, and so copy, what it shares with this process
+    gc.unfreeze = gc.freeze  # which a page does before it loads a model, and then collects twice
     if page := forked():
         os.environ.clear()
         os.environ.update(page["environment"])
