@@ -29,7 +29,6 @@ from tests.helpers.races import with_tables
 pytestmark = pytest.mark.browser
 RACE = RACES / "story.json"
 ODD = "café → 猫 🚀"
-EMPTY, PRICE = 'id="remembered">{}', '{"photofinish.decide":{"dollars":"2.50"}}'
 PACKED = re.compile(r'(?<=id="recording">)[^<]*(?=</script>)')
 # Where an exported page may stand: the headers of its host, options of the browser, what is not there when its program
 # begins, and whether it plays.
@@ -49,9 +48,9 @@ def exported(browser: Any, tmp_path: Path) -> Iterator[Any]:
     """Opens pages from file:// in a browser without a network."""
     opened: list[Any] = []
 
-    def make(recording: bytes, remembered: str = "{}", **options: Any) -> Any:
+    def make(recording: bytes, **options: Any) -> Any:
         file = tmp_path / "race.html"
-        file.write_text(page_of(checked(recording)).replace(EMPTY, EMPTY[:-2] + remembered, 1), encoding="utf-8")
+        file.write_text(page_of(checked(recording)), encoding="utf-8")
         context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}, **options)
         opened.append(watched(context.new_page(), "file:"))
         opened[-1].goto(file.as_uri())
@@ -72,9 +71,9 @@ def download(page: Any, button: str) -> Any:
 
 def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None:
     """A part that needs the server after all: a replay that does not move, a dead slider or tab, a file that is not the
-    recording's. A verdict before both texts are there; a hash of something else; a price to be entered again."""
+    recording's. A verdict before both texts are there; a hash of something else."""
     recording = checked(RACE.read_bytes())
-    page = exported(RACE.read_bytes(), PRICE)
+    page = exported(RACE.read_bytes())
     assert page.title() == describe(recording)[0] and words(page, "ribbon").startswith("RECORDED")
     page.wait_for_selector('.pf[data-mode="replay"]')  # by itself
     before = page.evaluate(STATE)["t"]
@@ -95,7 +94,7 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     page.click(".player-why summary >> nth=0")
     assert page.is_visible(".player-why table >> nth=0")
     page.click("#pf-tab-decide")
-    assert page.input_value("[data-decide=dollars]") == "2.50"
+    assert page.is_visible("[data-ref=decideSays]")
     page.click("#pf-tab-whatif")
     page.focus("[data-ref=whatIfK]")
     page.keyboard.press("Home")
@@ -161,7 +160,7 @@ def test_an_exported_page_says_its_result_wherever_it_stands(browser: Any) -> No
 def test_a_page_that_a_browser_has_saved_plays_again(exported: Any, tmp_path: Path) -> None:
     """Ctrl+S saves what the program has made of the page: the race would be there twice, on a stage, or not at all."""
     race = RACE.read_bytes().replace(b"gemma-3-270m", ODD.encode())
-    page = exported(race, PRICE)
+    page = exported(race)
     page.click("#page-stage-button")
     page.keyboard.press("Space")
     (tmp_path / "saved.html").write_text(page.evaluate("document.documentElement.outerHTML"), encoding="utf-8")
@@ -199,15 +198,6 @@ def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme:
     )
 
 
-def test_an_exported_page_opens_on_the_money(exported: Any) -> None:
-    """Code where the money was, or a price to be entered again; a page scrolled past the race."""
-    kept = '{"photofinish.decide":{"dollars":"2.50"},"photofinish.tab":"decide"}'
-    page = exported(RACE.read_bytes(), kept, reduced_motion="reduce", has_touch=True, is_mobile=True)
-    assert page.is_visible("[data-ref=decideSays]") and page.input_value("[data-decide=dollars]") == "2.50"
-    page.wait_for_timeout(100)
-    assert page.evaluate("scrollY") == 0, "the race is missed"
-
-
 def test_a_strangers_race_runs_nothing(exported: Any) -> None:
     """Any text that a model or a file may hold; and the page's policy, which would stop what slips through."""
     race = with_tables(race_over(HOSTILE * 2, seed=3, hit=0.6), random.Random(1))
@@ -237,7 +227,6 @@ def test_a_strangers_race_runs_nothing(exported: Any) -> None:
 def test_the_page_gives_the_files_that_the_command_makes(tab: Any) -> None:
     """A button whose file has another title, or not the recording; a race that the server has forgotten, or a lane at a
     length that was not raced; a server that does not answer."""
-    tab.evaluate("""localStorage.setItem('photofinish.decide', '{"dollars":"2.50"}')""")
     race = json.loads(RACE.read_bytes())
     made_up = {**race, "synthetic": ["speculative"], "model": {**race["model"], "name": "a <b> & 'c' \"d\""}}
     for recording in (race, made_up):
@@ -247,7 +236,7 @@ def test_the_page_gives_the_files_that_the_command_makes(tab: Any) -> None:
         tab.press("[data-ref=whatIfK]", "Home")
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         page = download(tab, "[data-ref=savePage]").path().read_bytes().decode()
-        assert page == page_of(checked(text.encode())).replace(EMPTY, EMPTY[:-2] + PRICE, 1)
+        assert page == page_of(checked(text.encode()))
         assert gzip.decompress(b64decode(PACKED.findall(page)[0])) == text.encode()
         tab.evaluate("document.querySelector('[data-ref=share]').open = true")
         assert download(tab, "[data-ref=saveSteps]").path().read_bytes().decode() == steps_csv(checked(text.encode()))

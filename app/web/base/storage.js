@@ -4,15 +4,9 @@ export function remembered(key, inTab = false) {
   try { return (inTab ? sessionStorage : localStorage).getItem(key); } catch { return null; }
 }
 
-export const DECIDE_KEY = "photofinish.decide";         // what was entered in the tab Decide
-export const TAB_KEY = "photofinish.tab";        // the tab on which an exported page opens
-
-// The value of a key whose text is JSON; null if there is none. An exported page has what was kept where it was made.
+// The value of a key whose text is JSON; null if there is none.
 export function rememberedJson(key, inTab = false) {
-  const brought = document.getElementById("remembered");
-  try {
-    return JSON.parse(brought?.textContent ?? "{}")[key] ?? JSON.parse(remembered(key, inTab));
-  } catch { return null; }
+  try { return JSON.parse(remembered(key, inTab)); } catch { return null; }
 }
 
 // null forgets the key.
@@ -21,11 +15,4 @@ export function remember(key, text, inTab = false) {
     const storage = inTab ? sessionStorage : localStorage;
     if (text === null) storage.removeItem(key); else storage.setItem(key, text);
   } catch { /* forbidden, or no room */ }
-}
-
-// Keep a value of rememberedJson, in an exported page also for pages exported from it.
-export function rememberJson(key, value) {
-  const brought = document.getElementById("remembered");
-  if (brought) brought.textContent = JSON.stringify({ ...JSON.parse(brought.textContent), [key]: value });
-  remember(key, JSON.stringify(value));
 }

@@ -3,12 +3,10 @@
 
 import { saveAs, sayOn } from "../base/dom.js";
 import { fileText, isOpened, savedKind } from "../base/saved.js";
-import { DECIDE_KEY, rememberedJson, TAB_KEY } from "../base/storage.js";
 import { cut, oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
 import { clear, over, setRecording } from "../board/frames.js";
 import { fillIn, racedSettings } from "../board/page.js";
-import { root } from "../board/root.js";
 import { board, refs } from "../board/screen.js";
 import { send, served } from "../board/served.js";
 import { S } from "../board/state.js";
@@ -62,21 +60,12 @@ async function openFile(file) {
   }
 }
 
-// An exported page with what was entered under Decide, to open there if that is what is on the screen.
-function withOwn(page) {
-  const kept = { [DECIDE_KEY]: rememberedJson(DECIDE_KEY), ...(root.dataset.tab === "decide" ? { [TAB_KEY]: "decide" } :
-    {}) };
-  return page.replace(/(?<=id="remembered">)[^<]*/, () => JSON.stringify(kept).replace(/[<\u0080-\uffff]/g,
-    (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`));
-}
-
 async function saveServed(form, button) {
   if (!S.raw) return undefined;
   try {
     const answer = await fetch(`recordings/${await served()}.${form}`);
     if (!answer.ok) throw new Error(`status ${answer.status}`);
-    if (form !== "html") return download(await answer.blob(), form, button);
-    return await handOver(new Blob([withOwn(await answer.text())], { type: "text/html" }), form, button);
+    return (form === "html" ? handOver : download)(await answer.blob(), form, button);
   } catch {
     return board.alert("The server is not responding. Save the race as a file and run \u201cpython -m engine export "
       + "FILE\u201d later to get a web page or a table.");

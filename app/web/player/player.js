@@ -2,11 +2,9 @@
 
 import "./parts.js";
 import "../main.js";
-import { rememberedJson, TAB_KEY } from "../base/storage.js";
 import { oneLine } from "../base/text.js";
 import { schedule } from "../board/paint.js";
 import { S } from "../board/state.js";
-import { choose } from "../board/tabs.js";
 import { show } from "../files/files.js";
 import { fileName } from "../files/result.js";
 
@@ -26,7 +24,6 @@ async function openOwn() {
   check.querySelector("code").textContent = `python -m engine verify ${fileName("json")}`;
   about.hidden = false;
   schedule();
-  if (rememberedJson(TAB_KEY) === "decide") choose("decide");        // with the race above it in sight
 }
 
 openOwn();

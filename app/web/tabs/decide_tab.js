@@ -4,7 +4,7 @@
 import { CHECKED, SAYS } from "../host.js";
 import { makeButton, put, tableRow } from "../base/dom.js";
 import { isOfServers } from "../base/model.js";
-import { DECIDE_KEY, rememberedJson, rememberJson } from "../base/storage.js";
+import { remember, rememberedJson } from "../base/storage.js";
 import { make, numberIn, write } from "../base/text.js";
 import { on, root } from "../board/root.js";
 import { copyFrom, refs } from "../board/screen.js";
@@ -15,6 +15,7 @@ import { pricesFor, priceWords } from "./prices.js";
 import { productionOf } from "./production.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
 
+const DECIDE_KEY = "photofinish.decide";
 const ENTERED = { dollars: "", tokens: "10000000", hours: "24", goalTokens: "200", goalSeconds: "2" };
 const WHOLE = ["tokens", "goalTokens"];
 const dayBoxes = root.querySelectorAll("[data-day]");
@@ -37,7 +38,7 @@ function fillBoxes() {
 
 function keepBox({ target }) {
   if (target.value === "") delete typed[target.dataset.decide]; else typed[target.dataset.decide] = target.value;
-  rememberJson(DECIDE_KEY, typed);
+  remember(DECIDE_KEY, JSON.stringify(typed));
   decided = [];
   drawDecide();
 }
