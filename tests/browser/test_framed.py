@@ -24,8 +24,9 @@ FORBIDDEN = """for (const name of ["localStorage", "sessionStorage"]) Object.def
   get() { throw new DOMException("denied", "SecurityError"); } });
 if (navigator.locks) navigator.locks.request = () => Promise.reject(new DOMException("denied", "SecurityError"))"""
 # Gradio's own tolerance is 2 pixels. What has scrolled inside ends as much too high.
-BELOW = """() => scrollY ? ["scrolled inside"] : [...document.querySelectorAll(".page-footer, .pf, .pf [role=tabpanel], .page-figures")].filter(node =>
-  node.checkVisibility() && node.getBoundingClientRect().bottom > innerHeight + 2).map(node => node.className)"""
+BELOW = """() => scrollY ? ["scrolled inside"] : [...document.querySelectorAll(
+  ".page-footer, .pf, .pf [role=tabpanel], .page-figures")].filter(node => node.checkVisibility()
+  && node.getBoundingClientRect().bottom > innerHeight + 2).map(node => node.className)"""
 
 
 def settled(host: Any) -> int:

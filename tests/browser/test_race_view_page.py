@@ -245,8 +245,8 @@ def test_the_picture_says_what_the_board_says(page: Any) -> None:
 
 
 def test_a_clip_shows_the_race_and_its_result(page: Any) -> None:
-    """A video that no browser plays, that takes too long, is too large for a mail, or ends before the result; or, where a
-    browser records nothing (WebKitGTK without codecs), an empty file in its place."""
+    """A video that no browser plays, that takes too long, is too large for a mail, or ends before the result; or, where
+    a browser records nothing (WebKitGTK without codecs), an empty file in its place."""
     feed(page, SHORT, every=90)
     page.click(".pf-share summary")
     began = time.monotonic()
