@@ -71,7 +71,7 @@ export function onFrame(frame) {
   if (!frame.recording) (frame.events ?? []).forEach((event) => S.race.add(event));
   if (frame.recording) setRecording(frame.recording);
   else if (frame.complete && S.recording) emit("recording");
-  if (OVER.includes(frame.state) && S.live) over(frame.state === "finished", first ? 300 : AFTER_RACE_MS);
+  if (OVER.includes(frame.state) && S.live) over(frame.state === "finished", first ? 0 : AFTER_RACE_MS);
   if (before !== frame.state) board.announce(announcement());
   if (before !== frame.state && frame.state === "running") intoView();
   return refresh();
