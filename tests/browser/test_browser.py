@@ -163,7 +163,10 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
         const box = document.body.appendChild(document.createElement("input"));
         Object.assign(box, { type: "radio", value: "qwen3-0.6b-ngram", onclick: () => { window.chosen += 1; } }); }""")
     tab.locator(PROMPT).fill("What is a heron?")
-    tab.click(".page-continues button:has-text('Qwen3-0.6B, 1.5 GB')")
+    offer, plain = note.locator("text=Qwen3-0.6B"), tab.evaluate("photofinish.state.metrics.plain.tokens_per_s")
+    pace = plain * race["roofline"]["bytes_per_step"] / 1.19e9
+    assert offer.inner_text() == f"Qwen3-0.6B, 1.5 GB, about {pace:.1f} tok/s here"
+    offer.click()
     assert tab.evaluate("window.chosen") == 1 and note.bounding_box()["height"] < 25, "a model that answers is offered"
     tab.click(".page-continues button:has-text('Use 0')")
     tab.wait_for_selector(".page-continues:has-text('Use 0.8')")

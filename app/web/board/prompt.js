@@ -3,21 +3,30 @@
 // answer that it asks for: one line says so, with the ways back.
 
 import { makeButton, typeInto, TYPED_MS } from "../base/dom.js";
+import { metricsOf } from "../base/model.js";
 import { remember, remembered } from "../base/storage.js";
 import { withStart, withoutStart } from "../base/task.js";
-import { make, oneLine, plural, write } from "../base/text.js";
+import { make, oneLine, plural, rate, write } from "../base/text.js";
 import { isGiven, isLinked, isOwnPrompt, leaveAsIs, link, pageButton, RACING, temperature } from "./page.js";
+import { isRecorded } from "./place.js";
 import { mark } from "./root.js";
 import { S } from "./state.js";
 
 const COUNT_MS = 700;
 const SAMPLED = 0.8;
 const COLD = "photofinish.cold";          // 0 was chosen for own texts in this visit
-const CHAT = { pair: "qwen3-0.6b-ngram", words: "Qwen3-0.6B, 1.5 GB" };        // the smallest that answers
+// The smallest that answers. A step of plain decoding reads its weights once: `bytes`.
+const CHAT = { pair: "qwen3-0.6b-ngram", words: "Qwen3-0.6B, 1.5 GB", bytes: 1.19e9 };
 const box = () => document.querySelector("#page-prompt textarea");
 // The chosen model, once it is loaded, else ""; for servers' models the count is null.
 // Its choice among the models in Settings: there if the hub answers and it fits.
 const chatModel = () => document.querySelector(`input[type=radio][value="${CHAT.pair}"]`);
+// How fast it would decode here, by what the race on the screen read in a second, if that ran here; else "".
+function chatPace() {
+  const lane = S.race.lane(S.first.plain ?? S.first.baseline), read = S.header?.roofline?.bytes_per_step;
+  if (!lane || !read || S.live || S.fromFile || isRecorded(S)) return "";
+  return `, about ${rate(metricsOf(lane).tokens_per_s * read / CHAT.bytes)} tok/s here`;
+}
 const target = () => document.querySelector(".page-model")?.dataset.target ?? "";
 const grouped = (count) => count.toLocaleString("en");
 const several = (count, word) => plural(count, word).replace(String(count), grouped(count));
@@ -74,7 +83,7 @@ export function ownNote(typed) {
   else if (whole !== text)
     parts.push(span(" It continues texts, so Race adds"), ` ${start}`, span("."), " ", leave("Leave out"));
   if ((whole !== text || before !== null) && chatModel())
-    parts.push(make("span", "", " Answers questions: ", button(CHAT.words, () => chatModel().click())));
+    parts.push(make("span", "", " Answers questions: ", button(CHAT.words + chatPace(), () => chatModel().click())));
   return parts;
 }
 
