@@ -93,7 +93,7 @@ def parse(data: bytes, max_bytes: int, has_nan: bool = False) -> Any:
     except UsageError:
         raise
     except UnicodeEncodeError as error:
-        raise UsageError("it holds half a character (a lone surrogate)") from error
+        raise UsageError("the text holds half a character (a lone surrogate)") from error
     except RecursionError as error:
         raise UsageError("it is nested too deeply") from error
     except ValueError as error:

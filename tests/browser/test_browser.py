@@ -35,6 +35,8 @@ from tests.helpers.tokenizers_of import tokenizer_of
 pytestmark = pytest.mark.browser
 ODDS = "same probabilities (rejection)"
 PROMPT = "#page-prompt textarea"
+END = "document.querySelector('#page-prompt {}').getBoundingClientRect().right"
+BESIDE_BAR = f"{END.format('.page-count')} <= {END.format('textarea')} - 11 - 15"  # border, scrollbar
 
 
 def choose_odds(tab: Any) -> None:
@@ -127,7 +129,7 @@ def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:
     tab.evaluate("text => navigator.clipboard.writeText(text)", long)
     tab.locator(PROMPT).press("Control+v")
     tab.wait_for_selector(".page-count:has-text('20,000 of 25,000 characters used.')")
-    assert tab.input_value(PROMPT) == long[:20_000]
+    assert tab.input_value(PROMPT) == long[:20_000] and tab.evaluate(BESIDE_BAR)
     tab.locator(PROMPT).fill("def add(a, b):")
     num = len(tokenizer_of("byte level")("def add(a, b):")["input_ids"])
     tab.wait_for_selector(f".page-count:not([data-wrong]):has-text('{num} tokens')")

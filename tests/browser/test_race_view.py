@@ -74,6 +74,7 @@ def test_live_numbers_are_of_all_steps_so_far(page: Any) -> None:
     assert words(page, "ratio") == f"{right / max(plain):.2f}×" and words(page, "ratioWords").endswith(", so far")
 
 
+APART = r"the texts are not compared; it ran [\d.]+× as fast as plain: over the \d+ tokens that both wrote.*"
 LINE = r"([\d.]+) against ([\d.]+) tok/s, Plain's faster run; ([\d.]+)× including the prompt"
 
 
@@ -93,8 +94,6 @@ def test_one_line_explains_the_ratio_and_one_the_bars(page: Any) -> None:
         assert told.groups()[1:] == (f"{other['tokens_per_s']:.1f}", f"{whole:.2f}")
         assert ratio == f"{numbers['speedup']:.2f}×"
         assert float(told.group(1)) / float(told.group(2)) == pytest.approx(float(ratio[:-1]), abs=0.02)
-        with_it = f"Including the prompt, the speculative lane was {whole:.2f}× as fast as Plain"
-        assert with_it in words(page, "ttftNote"), "another divisor than the board's"
         lanes = {lane: steps_of(raced, lane) for lane in ("baseline", "speculative")}
         late, early = sorted(lanes, key=lambda lane: lanes[lane][-1]["clock_s"], reverse=True)
         end = lanes[early][-1]["clock_s"]
@@ -211,14 +210,15 @@ def test_the_verdict_is_graded(page: Any) -> None:
 def test_a_lane_that_failed_says_so_and_is_not_called_identical(page: Any) -> None:
     """A green verdict and a large ratio over what a lane wrote before it failed; that text gone, or no reason."""
     recorded = copy.deepcopy(SHORT)
-    last = max(i for i, e in enumerate(recorded["events"]) if e["lane"] == "speculative")
+    *_, last, end = (i for i, e in enumerate(recorded["events"]) if e["lane"] == "speculative")
     where = {key: recorded["events"][last][key] for key in ("lane", "clock_s")}
     recorded["events"][last] = {**where, "type": "failed", "message": "the drafter broke"}
+    del recorded["events"][end]
     feed(page, recorded, state="failed", every=90)
     assert words(page, "rightFailed") == "This lane failed: the drafter broke"
     assert page.evaluate(TOKENS) == expected(recorded)
     assert words(page, "verdictWord") == "Not compared" and "speculative failed after" in words(page, "verdictRows")
-    assert words(page, "ratio") == "no result" and words(page, "ratioWords").startswith("the texts are not compared; ")
+    assert words(page, "ratio") == "no result" and re.fullmatch(APART, words(page, "ratioWords"))
 
 
 def test_what_belongs_to_a_race_is_said_of_it_alone(page: Any) -> None:

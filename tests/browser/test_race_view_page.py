@@ -241,7 +241,7 @@ def test_the_picture_says_what_the_board_says(page: Any) -> None:
     rail, plain, _, slow = page.evaluate("window.wide")
     assert slow < plain == rail and "26.0\u00a0% more machine time for the same tokens." in said
     assert f"{capital(PAYS['loses'])}: a server can run n-gram" in said
-    assert "Your prompt: \u201ca prompt\u2026\u201d" in said
+    assert "Your prompt: \u201ca prompt\u201d" in said
 
 
 def test_a_clip_shows_the_race_and_its_result(page: Any) -> None:
@@ -318,13 +318,21 @@ def test_a_race_stays_until_the_next_one_begins(page: Any) -> None:
     assert page.evaluate(STATE)["race"] == "recorded-example" and words(page, "cardLeft") == "about 2 s"
     begun = [{**frame, "seq": frame["seq"] + 6} for frame in frames(NEXT, race_id="next")]
     show(page, begun[:1])
-    assert page.is_visible("[data-ref=card]") and words(page, "cardText") == begun[0]["status"]["text"]
+    assert page.is_visible("[data-ref=card]") and words(page, "cardText") == "Reading the prompt: lane Plain."
     assert page.evaluate(TOKENS) == [] and page.evaluate(BAR) == pytest.approx(0.4)
-    assert page.evaluate(VERDICT) == "none" and words(page, "rightFigure") == "–"
+    assert page.evaluate(VERDICT) == "none" and words(page, "ratioWords") == "times as fast as plain", "no claim"
+    assert words(page, "rightFigure") == "–"
+    page.press("[data-ref=share] summary", "Enter")
+    page.wait_for_selector("text=A race must be over first.")
+    assert page.locator(".pf-menu button:enabled").count() == 0, "they do nothing"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY", "the keyboard begins anew"
     show(page, begun[1:2])
     assert page.is_hidden("[data-ref=card]")
     show(page, begun[2:])
     assert page.evaluate(TOKENS) == expected(NEXT)
+    show(page, [{**begun[0], "race": "none", "state": "stopped"}])
+    assert words(page, "verdictWord").startswith("No verdict"), "it is promised for a race that is over"
 
 
 def test_an_estimate_is_counted_down_and_then_given_up(open_page: Any) -> None:

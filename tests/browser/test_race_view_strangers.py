@@ -165,7 +165,7 @@ def test_files_are_checked_saved_and_opened(tab: Any, tmp_path: Path) -> None:
         open_file(content)
         tab.wait_for_function("document.querySelector('[data-ref=alertText]').textContent")
         said = words(tab, "alertText")
-        assert said.startswith("race.json cannot be opened: ") and said.endswith(".") and why in said
+        assert said.startswith("race.json cannot be opened: ") and "“Try it on yours”." in said and why in said
     assert tab.evaluate(TOKENS) == before
     assert all("the server responded with a status of 4" in problem for problem in tab.problems)
     tab.problems.clear()
@@ -197,7 +197,7 @@ def test_the_page_shows_the_baseline_and_the_first_that_drafts(page: Any, names:
     state = page.evaluate(STATE)
     assert state["lanes"] == ["base", names[0]]
     assert page.evaluate(TOKENS) == expected(recorded, lanes=("base", names[0]))
-    assert words(page, "verdictSentence") == f"Identical tokens: baseline and {names[0]}."
+    assert words(page, "verdictSentence") == f"Identical tokens: Plain and {names[0]}."
     assert words(page, "plainVerdict").startswith("The plain lane not shown: ")
     gains = race_speedups(events_of(recorded), spec_of(recorded).lanes)
     assert state["speedup"] == pytest.approx(gains[names[0]])

@@ -34,8 +34,6 @@ ORDER: dict[str, Any] = {
 LONG = {"max_new_tokens": 900, "temperature": 0.9}
 # Keys in the environment of every page here, which no answer of any may have.
 PLANTED = {"OPENAI_API_KEY": "sk-planted-3f9c2a71", "PHOTOFINISH_KEY_X": "pk-planted-b80d64e5"}
-# As `arguments` of `served`: a page that can load no model, at a third of the work.
-NO_MODEL = ("--target", "tests/fixtures/of-no-model")
 
 
 @dataclass

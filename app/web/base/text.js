@@ -174,6 +174,6 @@ export function optionWords(options) {
 
 // The title of a race whose prompt has no name: its first words.
 export function startOf(text) {
-  const words = String(text ?? "").trim().split(/\s+/).slice(0, 6).join(" ");
-  return words ? `\u201c${cut(words, 40)}\u2026\u201d` : "";
+  const all = String(text ?? "").trim().replace(/\s+/g, " "), words = cut(all.split(" ").slice(0, 6).join(" "), 40);
+  return words && `\u201c${words}${words === all ? "" : "\u2026"}\u201d`;
 }

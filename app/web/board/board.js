@@ -3,8 +3,9 @@
 import { clockWords, isNoise } from "../base/caveats.js";
 import { fill, put, tableRow } from "../base/dom.js";
 import { isOfServers, laneSpec, quotient, ruleOf, sides } from "../base/model.js";
-import { cut, duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
-import { ALONE, differs, fixedWords, guessWords, laneTitle, RIBBONS, saysOf, verdictWord } from "../base/words.js";
+import { cut, duration, make, oneLine, percent, plural, rate, times, write } from "../base/text.js";
+import { ALONE, differs, fixedWords, guessWords, laneTitle, RIBBONS } from "../base/words.js";
+import { saysOf, verdictSentence, verdictWord } from "../base/words.js";
 
 // Rows of the timing table: plain words, the technical term, the formatted value.
 const TIMING = [
@@ -22,9 +23,8 @@ const TIMING = [
   ["guesses kept", "acceptance rate", (lane) => percent(lane.acceptance_rate)],
 ];
 
-const NO_VERDICT = { ever: ["No verdict: there is nothing to compare.", ""],
-  yet: ["Are both texts the same? The verdict comes after the race.",
-    "One model writes it twice: token by token, and by checking several guesses at once."] };
+const NO_VERDICT = { ever: "No verdict: there is nothing to compare.",
+  yet: "Are both texts the same? The verdict comes after the race." };
 const SAME_AT_EVERY_LENGTH = { verdictWord: "The same text at every length",
   verdictRows: "every token is the model's own choice, whatever was guessed", verdictMeans: "" };
 const RATIO_TERM = "How many times as fast as plain decoding: tokens per second divided, after reading the prompt. "
@@ -198,23 +198,21 @@ function senseOf(ratio, noise) {
 }
 
 function ratioWords({ left, right, plain, fastest, value, noise, sense, isWhole, common, withPrompt }, not) {
-  if (value === null) return "as fast as plain";
+  if (value === null) return "times as fast as plain";
   return [sense === "even" && noise > 0 && `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %; `,
     not && `${not}; it ran ${times(value)} as fast as plain: `,
     !not && sense === "slower" && "slower: ",
-    `${rate(right?.tokens_per_s)} against ${rate(fastest?.tokens_per_s)} tok/s`,
-    !not && plain && plain !== left && ", Plain's faster run",
-    common !== null && `, over the ${common} tokens that both wrote`, !isWhole && ", so far",
+    common === null ? `${rate(right?.tokens_per_s)} against ${rate(fastest?.tokens_per_s)} tok/s`
+      : `over the ${plural(common, "token")} that both wrote`,
+    !not && plain && plain !== left && ", Plain's faster run", !isWhole && ", so far",
     !not && withPrompt && `; ${times(withPrompt)} including the prompt`].filter(Boolean).join("");
 }
 
 // What reading the prompt costs.
-function prefillWords({ left, right, fastest, withPrompt }) {
+function prefillWords({ left, right }) {
   const later = [left, right].every((lane) => typeof lane?.ttft_s === "number") ? right.ttft_s - left.ttft_s : 0;
-  return [later > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s)
-    && `With guesses the first token came ${duration(later)} later.`,
-  withPrompt && "The clocks start after the prompt has been read. Including the prompt, the speculative lane was "
-    + `${times(withPrompt)} as fast as Plain${fastest === left ? "" : " (its faster run)"}.`].filter(Boolean).join(" ");
+  return later > 0.0005 && duration(left.ttft_s) !== duration(right.ttft_s) ?
+    `With guesses the first token came ${duration(later)} later.` : "";
 }
 
 // The timing table, with all lanes. isAlone: the plain lane that is not shown was the faster one.
@@ -233,11 +231,11 @@ function timing(metrics, sideNames, first, isAlone) {
 }
 
 function verdictValues(verdict, plain, again, isOver, isComputed) {
-  const known = saysOf(verdict);
-  const [word, means] = known ? [verdictWord(verdict), known.means] : NO_VERDICT[isOver ? "ever" : "yet"];
-  return { verdictIcon: known?.sign ?? "", verdictWord: word, verdictMeans: again || means,
+  const known = saysOf(verdict), none = NO_VERDICT[isOver ? "ever" : "yet"];
+  return { verdictIcon: known?.sign ?? "", verdictMeans: again || known?.means || "",
+    verdictWord: known ? verdictWord(verdict) : none,
     verdictRows: known ? oneLine(verdict.short) : "",
-    verdictSentence: known ? sentence(oneLine(verdict.sentence)) : "The verdict comes after the race.",
-    plainVerdict: plain ? `The plain lane not shown: ${oneLine(plain.sentence)}.` : "",
+    verdictSentence: known ? verdictSentence(verdict) : none,
+    plainVerdict: plain ? `The plain lane not shown: ${verdictSentence(plain)}` : "",
     ...isComputed ? SAME_AT_EVERY_LENGTH : {} };
 }

@@ -46,7 +46,7 @@ export function controls() {
   showVerdict();
   const ready = !S.live && replay.duration > 0;
   for (const name of ["play", "back", "next", "scrub"]) refs[name].disabled = !ready;
-  refs.save.disabled = !S.raw;
+  refs.ofRace.disabled = !S.raw;
   write(refs.liveHere, S.fromFile ? "Run it here" : `Race ${S.name || "it"} live`);
   refs.open.disabled = waiting !== null || RACING.includes(S.state);
   refs.scrub.max = String(Math.ceil(1000 * replay.duration));

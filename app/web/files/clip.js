@@ -3,7 +3,7 @@
 
 import { cut, oneLine, plural, seconds } from "../base/text.js";
 import { board, refs } from "../board/screen.js";
-import { S, shownLanes, titles } from "../board/state.js";
+import { shownLanes, titles } from "../board/state.js";
 import { handOver } from "./files.js";
 import { Pen, SHOT } from "./pen.js";
 import { COLOURS, drawPicture } from "./picture.js";
@@ -67,7 +67,7 @@ function record(kind) {
 
 refs.clip.hidden = !formatOf();
 refs.clip.addEventListener("click", async () => {
-  if (!S.raw || !shownLanes().every((lane) => lane?.steps.length)) return;
+  if (!shownLanes().every((lane) => lane?.steps.length)) return;
   const kind = formatOf(), label = refs.clip.textContent;
   Object.assign(refs.clip, { disabled: true, textContent: "Recording \u2026" });
   try {

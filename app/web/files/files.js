@@ -46,8 +46,9 @@ export function show(text, name = "the file", key = "") {
 }
 
 async function openFile(file) {
+  let kind;
   try {
-    const kind = savedKind(await fileText(file.slice(0, 2000)));
+    kind = savedKind(await fileText(file.slice(0, 2000)));
     if (kind && kind !== "race" && isOpened(file)) return;
     const key = await send(file);
     const judged = await fetch(`recordings/${key}.json`);        // the server decides what may be said of it
@@ -56,12 +57,12 @@ async function openFile(file) {
     if (settings) fillIn(settings);
   } catch (error) {
     const why = error instanceof TypeError ? "the server is not responding, or the file is too large" : error.message;
-    board.alert(`${cut(oneLine(file.name), 80)} cannot be opened: ${cut(oneLine(why), 400)}.`);
+    board.alert(`${cut(oneLine(file.name), 80)} cannot be opened: ${cut(oneLine(why), 400)}.${
+      kind ? "" : " Prompts go into \u201cTry it on yours\u201d."}`);
   }
 }
 
 async function saveServed(form, button) {
-  if (!S.raw) return undefined;
   try {
     const answer = await fetch(`recordings/${await served()}.${form}`);
     if (!answer.ok) throw new Error(`status ${answer.status}`);
@@ -82,9 +83,8 @@ for (const name of ["dragover", "drop"]) document.addEventListener(name, (event)
 });
 refs.savePage.addEventListener("click", () => saveServed("html", refs.savePage));
 refs.saveSteps.addEventListener("click", () => saveServed("csv", refs.saveSteps));
-refs.save.addEventListener("click", () => {
-  if (S.raw) download(new Blob([S.raw], { type: "application/json" }), "json", refs.save);
-});
+refs.save.addEventListener("click", () =>
+  download(new Blob([S.raw], { type: "application/json" }), "json", refs.save));
 refs.open.addEventListener("click", () => refs.file.click());
 refs.file.addEventListener("change", async () => {
   const [file] = refs.file.files;

@@ -47,6 +47,5 @@ export function drawPicture() {
   return pen.canvas;
 }
 
-refs.picture.addEventListener("click", () => {
-  if (S.raw) drawPicture().toBlob((blob) => handOver(blob, "png", refs.picture), "image/png");
-});
+refs.picture.addEventListener("click", () =>
+  drawPicture().toBlob((blob) => handOver(blob, "png", refs.picture), "image/png"));

@@ -24,10 +24,14 @@ function linkOf({ target, ...settings }) {
 }
 
 const NETWORK = /^(10\.|192\.168\.|172\.(1[6-9]|2\d|3[01])\.)|\.local$/;
-write(refs.linkNote, `A link contains the prompt and the settings, not the result.${isLoopback() ?
-  " It opens on this machine only." : NETWORK.test(location.hostname) ? " It opens in this network only." : ""}`);
+const LINK_NOTE = `A link contains the prompt and the settings, not the result.${isLoopback() ?
+  " It opens on this machine only." : NETWORK.test(location.hostname) ? " It opens in this network only." : ""}`;
 document.addEventListener("click", (event) => { if (!refs.share.contains(event.target)) refs.share.open = false; });
-document.addEventListener("keydown", (event) => { if (event.key === "Escape") refs.share.open = false; });
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || !refs.share.open) return;
+  refs.share.open = false;
+  refs.share.firstElementChild.focus();
+});
 const copies = [...root.querySelectorAll("[data-copy]")].filter((button) => !button.hidden);
 const NEEDS = { proof: () => verdictOn(S.sides[1]), sentence: resultWords, row: resultRow };
 // A table of two rows in Markdown.
@@ -39,10 +43,11 @@ function rowWords() {
 // Offers what this race has: one of servers does not contain their addresses.
 refs.share.addEventListener("toggle", () => {
   for (const button of copies) button.hidden = S.raw && !(NEEDS[button.dataset.copy] ?? racedSettings)();
+  write(refs.linkNote, S.raw ? LINK_NOTE : "A race must be over first.");
   refs.linkNote.hidden = root.querySelector("[data-copy=link]").hidden;
 });
 for (const button of copies)
   button.addEventListener("click", async () => {
     const textOf = { command: commandOf, link: linkOf, proof: proofText, sentence: resultWords, row: rowWords };
-    if (S.raw) copyFrom(button, await textOf[button.dataset.copy](racedSettings()), "Save the race instead.");
+    copyFrom(button, await textOf[button.dataset.copy](racedSettings()), "Save the race instead.");
   });

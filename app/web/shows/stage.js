@@ -223,7 +223,7 @@ function givenNow() {
 
 // Until the race is over the audience bets.
 function hideResult() {
-  put(refs, { ratio: "?", ratioWords: "as fast as plain", caution: "" });
+  put(refs, { ratio: "?", ratioWords: "times as fast as plain", caution: "" });
   root.dataset.sense = "none";
   root.removeAttribute("data-doubted");
 }
