@@ -87,7 +87,7 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
         )
         assert words(tab, "titleName") == name
     tab.emulate_media(reduced_motion="reduce")
-    assert tab.inner_text(".page-expect") == "Temperature 0.9.", "not of the model that the recording is of"
+    tab.wait_for_selector(".page-expect:text-is('Temperature 0.9.')")  # and not of the model that the recording is of
     settings(tab, Maximum_length="16")
     run_race(tab)
     race, story = checked(saved(tab)), presets["Story"]

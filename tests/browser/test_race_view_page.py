@@ -318,7 +318,7 @@ def test_a_race_stays_until_the_next_one_begins(page: Any) -> None:
     assert page.evaluate(STATE)["race"] == "recorded-example" and words(page, "cardLeft") == "about 2 s"
     begun = [{**frame, "seq": frame["seq"] + 6} for frame in frames(NEXT, race_id="next")]
     show(page, begun[:1])
-    assert page.is_visible("[data-ref=card]") and words(page, "cardText") == "Reading the prompt: lane Plain."
+    assert page.is_visible("[data-ref=card]") and words(page, "cardText") == begun[0]["status"]["text"]
     assert page.evaluate(TOKENS) == [] and page.evaluate(BAR) == pytest.approx(0.4)
     assert page.evaluate(VERDICT) == "none" and words(page, "ratioWords") == "times as fast as plain", "no claim"
     assert words(page, "rightFigure") == "–"

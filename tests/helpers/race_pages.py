@@ -118,7 +118,7 @@ def frames(
         told = {"state": state, "status": {"text": text, "share": share}}
         out.append({"race": race_id, "ribbon": ribbon, "seq": len(out), **blank, **told, **more})
 
-    add("preparing", "Reading the prompt: lane baseline.", 0.4, header=header)
+    add("preparing", "Measuring what each width costs.", 0.4, header=header)
     for start in range(0, len(events), every):
         add("running", "Racing.", events=events[start : start + every])
     whole = json.dumps(recorded, ensure_ascii=False)

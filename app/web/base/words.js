@@ -1,16 +1,13 @@
 // The page's words for verdicts, ribbons, lanes and drafters.
 
 import { SAYS } from "../host.js";
-import { capital, cut, drafterName, oneLine, plural, sentence } from "./text.js";
+import { capital, cut, drafterName, oneLine, plural } from "./text.js";
 
 // What a verdict says: {sign, head, so_far, means, no_result, is_same}; undefined of none.
 export const saysOf = (verdict) => (Object.hasOwn(SAYS.same, verdict?.kind ?? "") ? SAYS.same[verdict.kind] : undefined);
 // A verdict in a few words; "" if there is none.
 export const verdictWord = (verdict) => capital((verdict?.complete === false && saysOf(verdict)?.so_far)
   || (saysOf(verdict)?.head ?? ""));
-// What the engine says, with the page's name of the lane that is plain.
-export const withTitles = (words) => oneLine(words).replace(/\bbaseline\b/g, "Plain");
-export const verdictSentence = (verdict) => sentence(withTitles(verdict.sentence));
 // Why the ratio of a lane with this verdict is no result; "" if it may be one.
 export const noResult = (verdict) => saysOf(verdict)?.no_result ?? "";
 export const isIdentical = (verdict) => verdict?.kind.startsWith("identical") === true;

@@ -3,9 +3,8 @@
 import { clockWords, isNoise } from "../base/caveats.js";
 import { fill, put, tableRow } from "../base/dom.js";
 import { isOfServers, laneSpec, quotient, ruleOf, sides } from "../base/model.js";
-import { cut, duration, make, oneLine, percent, plural, rate, times, write } from "../base/text.js";
-import { ALONE, differs, fixedWords, guessWords, laneTitle, RIBBONS } from "../base/words.js";
-import { saysOf, verdictSentence, verdictWord } from "../base/words.js";
+import { cut, duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
+import { ALONE, differs, fixedWords, guessWords, laneTitle, RIBBONS, saysOf, verdictWord } from "../base/words.js";
 
 // Rows of the timing table: plain words, the technical term, the formatted value.
 const TIMING = [
@@ -235,7 +234,7 @@ function verdictValues(verdict, plain, again, isOver, isComputed) {
   return { verdictIcon: known?.sign ?? "", verdictMeans: again || known?.means || "",
     verdictWord: known ? verdictWord(verdict) : none,
     verdictRows: known ? oneLine(verdict.short) : "",
-    verdictSentence: known ? verdictSentence(verdict) : none,
-    plainVerdict: plain ? `The plain lane not shown: ${verdictSentence(plain)}` : "",
+    verdictSentence: known ? sentence(oneLine(verdict.sentence)) : none,
+    plainVerdict: plain ? `The plain lane not shown: ${oneLine(plain.sentence)}.` : "",
     ...isComputed ? SAME_AT_EVERY_LENGTH : {} };
 }

@@ -2,7 +2,6 @@
 // device is free, the previous race stays on the screen.
 
 import { oneLine, write } from "../base/text.js";
-import { withTitles } from "../base/words.js";
 import { board, refs } from "./screen.js";
 import { S } from "./state.js";
 
@@ -34,7 +33,7 @@ export function showCard() {
   const done = waiting ? left > 0 && 1 - left / longest : share;
   write(refs.cardTitle, !waiting ? "Preparing" : left < 1 ? "Your race is waiting" : "Your race starts in");
   write(refs.cardLeft, left < 1 ? "" : `about ${left > SECONDS_SHOWN ? `${Math.round(left / 60)} min` : `${left} s`}`);
-  write(refs.cardText, withTitles(status.text));
+  write(refs.cardText, oneLine(status.text));
   if (typeof done === "number") refs.progress.value = Math.max(0.02, Math.min(1, done));
   else refs.progress.removeAttribute("value");
 }

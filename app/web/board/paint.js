@@ -145,7 +145,8 @@ export function showVerdict() {
   const waits = S.verdictWaits
     || (!S.live && (replay.playing || !S.met) && (S.fromFile || S.ribbon.includes("RECORDED")));
   const [verdict, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
-  board.verdict(verdict, plain, S.again, !waits && (S.recording || /stopped|failed/.test(S.state)), S.computed);
+  board.verdict(verdict, plain, S.again, !waits && (S.recording !== null || ["stopped", "failed"].includes(S.state)),
+    S.computed);
 }
 
 replay.onTime = schedule;

@@ -4,8 +4,7 @@
 import { showModal } from "../base/back.js";
 import { put } from "../base/dom.js";
 import { isOfServers } from "../base/model.js";
-import { make, oneLine, plural } from "../base/text.js";
-import { verdictSentence } from "../base/words.js";
+import { make, oneLine, plural, sentence } from "../base/text.js";
 import { on } from "../board/root.js";
 import { copyFrom, refs } from "../board/screen.js";
 import { S, shownLanes, titles, verdictOn } from "../board/state.js";
@@ -46,7 +45,7 @@ export async function proofOf() {
     ["Computed by", [device.name, runs?.sentence].filter(Boolean).join("; ")],
     ["Recorded", [created, commit && `commit ${commit}`].filter(Boolean).join(", ")],
     ...titles().map((title, i) => [`${title}: hash`, hashes[i]])];
-  return { title: verdictSentence(verdict), facts, how: asText ? OF_TEXT : OF_IDS,
+  return { title: sentence(verdict.sentence), facts, how: asText ? OF_TEXT : OF_IDS,
     command: asText ? "" : `python -m engine verify ${fileName("json")}` };
 }
 
@@ -59,7 +58,7 @@ export async function proofText() {
 async function openProof() {
   const proof = await proofOf();
   if (!proof) return;
-  put(refs, { proofTitle: proof.title, proofHow: proof.how, proofCommand: proof.command,
+  put(refs, { proofTitle: oneLine(proof.title), proofHow: proof.how, proofCommand: proof.command,
     proofFacts: proof.facts.flatMap((fact) => ["dt", "dd"].map((tag, i) => make(tag, "", oneLine(fact[i])))) });
   refs.proofCommand.parentNode.hidden = !proof.command;
   showModal(refs.proof);
