@@ -95,6 +95,12 @@ export function typeInto(box, text) {
 // Whether the page's address means something on this machine only.
 export const isLoopback = () => /^(localhost|127\.|\[::1\])/.test(location.hostname);
 
+// The key of an event in Latin letters, also where the keyboard writes others: "n" for the Russian т on the same key.
+export function keyName({ key, code }) {
+  const name = key.length === 1 && key > "\u024f" ? code.replace(/^(Key|Digit)/, "") : key;
+  return name.length === 1 ? name.toLowerCase() : name;
+}
+
 // The detail of the document's next event of that name.
 export const nextEvent = (name) => new Promise((resolve) => {
   document.addEventListener(name, ({ detail }) => resolve(detail), { once: true });
