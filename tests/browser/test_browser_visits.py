@@ -143,8 +143,8 @@ def test_a_live_race_is_saved_and_opened(visit: Any, tmp_path: Path) -> None:
 
 
 def test_a_dropped_file_is_opened_and_stays_on_the_screen(visit: Any) -> None:
-    """A browser leaves the page for a file that is dropped beside a box for it. And what is added to the race before,
-    after its end, must not write into an opened file."""
+    """A browser leaves the page for a file that is dropped beside a box for it, and words dragged into a box must land
+    there. And what is added to the race before, after its end, must not write into an opened file."""
     tab = visit()
     settings(tab, Maximum_length="300")
     run_race(tab)
@@ -153,6 +153,8 @@ def test_a_dropped_file_is_opened_and_stays_on_the_screen(visit: Any) -> None:
         client.send("Input.dispatchDragEvent", {"type": event, "x": 200, "y": 110, "data": data})  # on the prompt
     tab.wait_for_function(f"{STATE}.fromFile")
     tab.wait_for_timeout(1000)
+    drop = "new DragEvent('drop', {bubbles: true, cancelable: true, dataTransfer: new DataTransfer()})"
+    assert tab.evaluate(f"document.querySelector('#page-yours textarea').dispatchEvent({drop})"), "no box takes words"
     assert len(tab.context.pages) == 1
     assert tab.evaluate(f"{STATE}.fromFile") and tab.evaluate(TOKENS) == expected(read(EXAMPLE))
 

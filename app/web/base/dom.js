@@ -3,7 +3,7 @@
 import { make, write } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const DONE_MS = 1200;
+const DONE_MS = 1200, KEPT_MS = 60000;       // Safari on a phone asks before it reads what is saved
 
 export function svg(tag, className, attributes = {}, ...content) {
   const node = document.createElementNS(SVG, tag);
@@ -58,11 +58,13 @@ export function scrollDown(top, behavior) {
   if (window.parentIFrame) window.parentIFrame.scrollToOffset(0, top); else window.scrollBy({ top, behavior });
 }
 
-// Copy a text and say so on the button. Returns whether the browser allows it. Over plain HTTP it has the older way alone,
-// which copies what is selected: next to the button, since outside an open dialog nothing can be.
+// Copy a text, or the promise of one, and say so on the button. Returns whether the browser allows it: Safari only in the
+// click itself, so nothing may be awaited before. Over plain HTTP there is the older way alone, which copies what is
+// selected: next to the button, since outside an open dialog nothing can be.
 export async function copy(button, text) {
-  try { await navigator.clipboard.writeText(text); } catch {
-    const box = Object.assign(make("textarea"), { value: text });
+  const blob = async () => new Blob([await text], { type: "text/plain" });
+  try { await navigator.clipboard.write([new window.ClipboardItem({ "text/plain": blob() })]); } catch {
+    const box = Object.assign(make("textarea"), { value: await text });
     button.after(box);
     box.select();
     const isCopied = document.execCommand("copy");
@@ -93,6 +95,12 @@ export function typeInto(box, text) {
 // Whether the page's address means something on this machine only.
 export const isLoopback = () => /^(localhost|127\.|\[::1\])/.test(location.hostname);
 
+// The key of an event in Latin letters, also where the keyboard writes others: "n" for the Russian т on the same key.
+export function keyName({ key, code }) {
+  const name = key.length === 1 && key > "\u024f" ? code.replace(/^(Key|Digit)/, "") : key;
+  return name.length === 1 ? name.toLowerCase() : name;
+}
+
 // The detail of the document's next event of that name.
 export const nextEvent = (name) => new Promise((resolve) => {
   document.addEventListener(name, ({ detail }) => resolve(detail), { once: true });
@@ -101,5 +109,5 @@ export const nextEvent = (name) => new Promise((resolve) => {
 export function saveAs(blob, name) {
   const url = URL.createObjectURL(blob);
   Object.assign(make("a"), { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
+  setTimeout(() => URL.revokeObjectURL(url), KEPT_MS);
 }

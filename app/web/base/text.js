@@ -129,7 +129,7 @@ export const duration = known((value) => {
 // three digits is read as in English, but in a whole number it is no point.
 export function numberIn(text, isWhole = false) {
   const typed = text.replace(isWhole ? /[\s']|[.,](?=\d{3}(?!\d))/g : /[\s']/g, "");
-  const isEnglish = /^\d{1,3}(,\d{3})+(\.\d*)?$/.test(typed), isOther = /^\d{1,3}(\.\d{3})+(\.\d{3}|,\d*)$/.test(typed);
+  const isEnglish = /^[1-9]\d{0,2}(,\d{3})+(\.\d*)?$/.test(typed), isOther = /^\d{1,3}(\.\d{3})+(\.\d{3}|,\d*)$/.test(typed);
   const digits = isEnglish ? typed.replaceAll(",", "") : isOther ? typed.replaceAll(".", "") : typed;
   return digits ? Number(digits.replace(",", ".")) : Number.NaN;
 }

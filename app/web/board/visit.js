@@ -1,7 +1,7 @@
 // The page around the race: its keys, its side panel, and what it remembers about a visitor.
 
 import { closed, opened } from "../base/back.js";
-import { typeInto } from "../base/dom.js";
+import { keyName, typeInto } from "../base/dom.js";
 import { remember, remembered } from "../base/storage.js";
 import { onFrame } from "./frames.js";
 import { waiting } from "./card.js";
@@ -23,13 +23,13 @@ const POLL_MS = 50;
 const panel = () => document.getElementById("page-panel");
 
 document.addEventListener("keydown", (event) => {
-  const key = event.ctrlKey || event.metaKey ? event.key : "";
+  const key = event.ctrlKey || event.metaKey ? keyName(event) : "";
   if (key === "Enter" && !document.querySelector("dialog[open]")) {
     event.preventDefault();
     document.activeElement?.blur();         // Gradio reads a text box when it loses focus
     pageButton("race")?.click();
   }
-  if (key === "z" && chosen?.isOwn && event.target.closest?.("#page-prompt")) {
+  if (key === "z" && !event.shiftKey && chosen?.isOwn && event.target.closest?.("#page-prompt")) {
     event.preventDefault();
     typeInto(event.target, chosen.before);         // an example is in its place, and nothing that a browser undoes
   }

@@ -35,9 +35,10 @@ function drawFrame(pen, { lanes, names, title, task, total, pace }, t) {
   pen.say(pace, SHOT.pad + 130, 590, 22, "board-soft");
 }
 
-// Records the race on the screen. Returns the video.
+// Records the race on the screen. Returns the video, if the browser gives it out.
 function record(kind) {
   const end = drawPicture(), pen = new Pen(), lanes = shownLanes();
+  if (!end) return undefined;
   const duration = Math.max(...lanes.map(({ clock }) => clock));
   const race = Math.min(MOST_MS, Math.max(LEAST_MS, 1000 * duration));
   const about = { lanes, names: titles(), title: raceTitle(), task: taskWords(),
@@ -73,7 +74,7 @@ refs.clip.addEventListener("click", async () => {
   try {
     const video = await record(kind);
     refs.clip.textContent = label;
-    await handOver(video, /\/(\w+)/.exec(kind)[1], refs.clip);
+    if (video) await handOver(video, /\/(\w+)/.exec(kind)[1], refs.clip);
   } catch (error) {
     refs.clip.textContent = label;
     board.alert(`This browser cannot record a clip: ${cut(oneLine(error.message), 200)}. Save a picture instead.`);

@@ -17,6 +17,9 @@ export class Pen {
     this.style = getComputedStyle(root);
   }
 
+  // Whether the browser hands out what is drawn: against fingerprinting, some hand out noise or white.
+  get isReadable() { return this.pen.getImageData(0, 0, 8, 1).data.every((value, i) => i % 4 === 3 || value < 64); }
+
   colour(name) { return this.style.getPropertyValue(`--${name}`).trim(); }
 
   box(x, y, width, height, name) {

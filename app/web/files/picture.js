@@ -5,7 +5,7 @@ import { oneLine } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { paint } from "../board/paint.js";
 import { root } from "../board/root.js";
-import { refs, replay } from "../board/screen.js";
+import { board, refs, replay } from "../board/screen.js";
 import { S } from "../board/state.js";
 import { handOver } from "./files.js";
 import { Pen, SHOT, words } from "./pen.js";
@@ -13,6 +13,7 @@ import { leadNow, leadWords, racedWords, raceTitle, taskWords } from "./result.j
 
 export const COLOURS = ["baseline-run", "speculative"];
 
+// The canvas; undefined, and says why, if the browser does not give it out.
 export function drawPicture() {
   stopAutoplay();
   replay.pause();
@@ -44,8 +45,10 @@ export function drawPicture() {
   const where = [model && `${model.name} in ${model.dtype}`, device?.name, "one user", date];
   put(racedWords(lead) || `${words("rightKind")}.`, 5 - num, 20, "board-soft");
   pen.say(oneLine(where.filter(Boolean).join("; ")), SHOT.pad, y + 26, 20, "board-soft");
-  return pen.canvas;
+  if (pen.isReadable) return pen.canvas;
+  return board.alert("To hide who you are, this browser gives out noise in place of pictures. Allow this page to extract "
+    + "canvas data (at the left of its address), then save again.");
 }
 
 refs.picture.addEventListener("click", () =>
-  drawPicture().toBlob((blob) => handOver(blob, "png", refs.picture), "image/png"));
+  drawPicture()?.toBlob((blob) => handOver(blob, "png", refs.picture), "image/png"));

@@ -66,6 +66,6 @@ async function openProof() {
 
 refs.proofOpen.addEventListener("click", openProof);
 refs.proofClose.addEventListener("click", () => refs.proof.close());
-refs.proofCopy.addEventListener("click", async () => copyFrom(refs.proofCopy, await proofText()));
+refs.proofCopy.addEventListener("click", () => copyFrom(refs.proofCopy, proofText()));
 refs.proofCopyCommand.addEventListener("click", () => copyFrom(refs.proofCopyCommand, refs.proofCommand.textContent));
 on("cleared", () => refs.proof.close());

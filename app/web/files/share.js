@@ -47,7 +47,7 @@ refs.share.addEventListener("toggle", () => {
   refs.linkNote.hidden = root.querySelector("[data-copy=link]").hidden;
 });
 for (const button of copies)
-  button.addEventListener("click", async () => {
+  button.addEventListener("click", () => {
     const textOf = { command: commandOf, link: linkOf, proof: proofText, sentence: resultWords, row: rowWords };
-    copyFrom(button, await textOf[button.dataset.copy](racedSettings()), "Save the race instead.");
+    copyFrom(button, textOf[button.dataset.copy](racedSettings()), "Save the race instead.");
   });

@@ -2,7 +2,7 @@
 // page's prompt and settings; leaving brings back the race before, unless one was run on the stage.
 
 import { hasSteps, metricsOf, reasonsOf } from "../base/model.js";
-import { isLoopback, makeButton, put } from "../base/dom.js";
+import { isLoopback, keyName, makeButton, put } from "../base/dom.js";
 import { make, times, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
@@ -241,7 +241,7 @@ function changeLength(by) {
 window.addEventListener("keydown", (event) => {
   if (!refs.stagePrompt.hidden) return promptKey(event);
   if (!stage.kept || refs.proof.open || event.ctrlKey || event.metaKey || event.altKey) return undefined;
-  const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  const name = keyName(event);
   const entry = keys().find(([names]) => names.includes(name));
   if (!entry && name !== "Tab") return undefined;
   event.preventDefault();
@@ -277,9 +277,7 @@ root.addEventListener("pointermove", ({ movementX, movementY }) => {
 // Escape leaves the full screen without a key press that a page sees.
 document.addEventListener("fullscreenchange", () => {
   if (document.fullscreenElement) return;
-  if (refs.proof.open) refs.proof.close();
-  else if (refs.stagePrompt.hidden) endStage();
-  else closePrompt();
+  if (refs.proof.open) refs.proof.close(); else back();
 });
 document.addEventListener("click", (event) => { if (event.target.closest?.("#page-stage-button")) beginStage(); });
 on("painted", () => {

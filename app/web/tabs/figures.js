@@ -57,11 +57,19 @@ function whyValues() {
     + `check many. ${drafting}` };
 }
 
+// Gradio drops a figure without telling Plotly, which would listen to the window for it, and keep it, for ever.
+const replaced = new MutationObserver((changes) => {
+  const gone = changes.flatMap(({ removedNodes }) => [...removedNodes]).filter((node) => !node.isConnected);
+  for (const node of gone.flatMap((part) => [part, ...part.querySelectorAll?.("div") ?? []]))
+    if (node.classList?.contains("js-plotly-plot")) window.Plotly?.purge(node);
+});
+
 export function askForFigures() {
   const { tab } = root.dataset, figures = document.getElementById(`page-${tab}`);
   if (tab === "why" && figures && !refs.why.contains(figures)) refs.why.append(figures);      // below the sentence
   if (!DRAWN.includes(tab) || !figures || !S.raw || S.asked[tab]) return;
   const request = S.asked[tab] = String(numRequests += 1);
+  replaced.observe(figures, { childList: true, subtree: true });
   figures.classList.remove("page-early");
   figures.classList.add("page-stale");
   const show = (whose) => {

@@ -196,9 +196,10 @@ parts.file.addEventListener("change", () => {
 });
 for (const name of ["open", "openSaved"]) parts[name].addEventListener("click", () => parts.file.click());
 dialog.addEventListener("drop", (event) => {
-  event.preventDefault();
   const [file] = event.dataTransfer.files;
-  if (file) take(file);
+  if (!file) return;              // words, dragged into a box
+  event.preventDefault();
+  take(file);
 });
 parts.save.addEventListener("click", () =>
   saveAs(new Blob([JSON.stringify(toSave())], { type: "application/json" }), resultName("json")));
