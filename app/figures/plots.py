@@ -52,20 +52,19 @@ def line(
     figure.data[-1].line.dash = dash
 
 
-def axes(x: str, y: str, is_tall: bool = False) -> Any:
-    """An empty figure with these axis titles. is_tall: its legend may have two lines, above the figure."""
+def axes(x: str, y: str) -> Any:
+    """An empty figure with these axis titles."""
     from plotly import graph_objects
 
     figure = graph_objects.Figure()
-    above = {"y": 1.02, "yanchor": "bottom"} if is_tall else {"y": 1.14}
     axis = {"gridcolor": GRID, "zeroline": False, "linecolor": GRID, "tickfont": {"size": 14}, "fixedrange": True}
     figure.update_layout(
-        height=HEIGHT + 40 * is_tall,
+        height=HEIGHT,
         margin={"l": 48, "r": 12, "t": 12, "b": 44},
         paper_bgcolor=CLEAR,
         plot_bgcolor=CLEAR,
         font={"family": "IBM Plex Sans, system-ui, sans-serif", "size": 14, "color": FIGURE_TEXT},
-        legend={"orientation": "h", "x": 0, "bgcolor": CLEAR, **above},
+        legend={"orientation": "h", "x": 0, "bgcolor": CLEAR, "y": 1.14},
         xaxis={**axis, "title": x},
         yaxis={**axis, "title": y, "rangemode": "tozero"},
         hoverlabel={"font": {"family": "IBM Plex Sans, system-ui, sans-serif"}},

@@ -1,8 +1,7 @@
-"""The tab Why: three figures, each with a sentence and a table. Pure; plotly is imported when the first is drawn."""
+"""The tab Why: two figures, each with a sentence and a table. Pure; plotly is imported when the first is drawn."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,11 +10,10 @@ from engine.core.events import steps
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
 from engine.recordings.recording import Recording
 
-from ..web.colours import AUTOMATIC, DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
-from .plots import Chart, Drawn, axes, bars, line, percent, points, times
+from ..web.colours import DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
+from .plots import Chart, Drawn, axes, bars, percent
 
 BAR_HEIGHT = 220
-MAX_ROWS = 12
 LOOP = "The text does not loop, so none of the speed comes from that."
 NO_RATIO = "There is nothing to compare: this needs a plain and a speculative lane, each with at least one token."
 NO_IDS = "Whether the text loops is not known: its server does not name its tokens."
@@ -81,32 +79,6 @@ def _around(race: Compared) -> str:
     )
 
 
-def break_even(recording: Recording, race: Compared) -> Drawn:
-    """Speed-up over tokens per step, at this race's mean step cost."""
-    if not _has_steps(recording, race):
-        return None, NO_DRAFTS, ()
-    own, even = race.tokens_per_step, race.break_even
-    most = math.ceil(1.2 * max(own, even)) + 1
-    figure = axes("tokens a step", "times as fast as plain", is_tall=True)
-    ends = [0, most]
-    at_cost = "%{x:.2f} tokens a step: %{y:.2f} times as fast"
-    line(figure, ends, ends, "ideal: free guesses and checks", PLAIN_STEP, at_cost, "dash")
-    line(figure, ends, [0, most / even], "at this race's costs", KEPT, at_cost)
-    points(figure, [even], [1], "break-even", "markers", DRAFT, "x", at_cost)
-    points(figure, [own], [own / even], "this race", "markers", AUTOMATIC, "diamond", at_cost)
-    rows = [(even, "break-even"), (own, "this race"), *((num, "") for num in range(1, min(most, MAX_ROWS) + 1))]
-    table = [
-        ("tokens a step", "times as fast as plain", "ideal", ""),
-        *((f"{num:.2f}", f"{num / even:.2f}", f"{num:.2f}", name) for num, name in sorted(rows)),
-    ]
-    words = (
-        f"A step takes {even:.2f} times as long as a plain one, so it pays above {even:.2f} tokens per step. This race "
-        f"reaches {own:.2f}: {times(own / even)} as fast as Plain. With free guesses and checks it would be "
-        f"{times(own)} (the ideal)."
-    )
-    return figure, words, table
-
-
 def losses(recording: Recording, race: Compared) -> Drawn:
     """The lane's time, split into the ideal and the losses."""
     if not _has_steps(recording, race):
@@ -147,6 +119,5 @@ def _stacked(parts: Sequence[tuple[str, float, str, str]], unit: str, number: st
 
 FIGURES: dict[str, Callable[[Recording, Compared], Drawn]] = {
     "Where the tokens came from": token_origins,
-    "When it pays": break_even,
     "Where the rest of the time goes": losses,
 }

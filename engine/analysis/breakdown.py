@@ -85,11 +85,6 @@ class Compared:
         """p: mean seconds of a plain token."""
         return _seconds(self.plain) / num_tokens_of(self.plain)
 
-    @property
-    def break_even(self) -> float:
-        """How many tokens a step must commit to pay off: c / p, the mean cost of a step in plain tokens."""
-        return _seconds(self.lane) / len(self.lane) / self.plain_s
-
     def costs(self) -> Costs:
         """Where the lane's seconds went; the parts add up to the seconds of its steps. The extra cost of a wider step
         is the median verification time at its width minus the plain lane's median step."""

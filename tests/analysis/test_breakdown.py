@@ -23,8 +23,8 @@ EAGER = 4.0
 
 
 @given(recordings())
-def test_the_parts_are_the_lanes_time_and_the_race_lies_on_its_curve(recording) -> None:
-    """A stack would lose or invent time, or a point lie off its own curve."""
+def test_the_parts_are_the_lanes_time(recording) -> None:
+    """A stack would lose or invent time."""
     events = events_of(recording)
     race, numbers = compared(events), lane_metrics(events, "speculative")
     assert race is not None
@@ -34,16 +34,14 @@ def test_the_parts_are_the_lanes_time_and_the_race_lies_on_its_curve(recording) 
     assert sum(race.costs()[1:]) == pytest.approx(gap, rel=1e-9, abs=1e-9)
     assert race.costs().drafting_s == pytest.approx(sum(step.draft_s for step in steps(events, "speculative")))
     assert race.tokens_per_step == numbers.mean_acceptance_length
-    assert race.tokens_per_step / race.break_even == pytest.approx(race.speedup)
 
 
 @given(st.integers(1, 8), st.integers(1, 20), st.floats(1e-3, 0.1))
-def test_a_race_of_as_many_tokens_a_step_as_it_needs_breaks_even(num, num_steps, plain_s) -> None:
-    """A break-even at which one wins or loses."""
+def test_steps_of_one_width_cost_their_median(num, num_steps, plain_s) -> None:
+    """Noise would be told of a race without any."""
     race = compared(events_of(a_race([(num - 1, num - 1)] * num_steps, plain_s, num * plain_s, plain_s / 10)))
-    assert race is not None
-    assert race.break_even == pytest.approx(num) and race.speedup == pytest.approx(1.0)
-    assert race.costs().rest_s == pytest.approx(0.0, abs=1e-9), "steps of one width cost their median"
+    assert race is not None and race.speedup == pytest.approx(1.0)
+    assert race.costs().rest_s == pytest.approx(0.0, abs=1e-9)
 
 
 @given(st.floats(0.0, 1.0), st.integers(1, 30))

@@ -77,7 +77,7 @@ def test_the_answer_of_why_is_the_engines(pure: Call, recorded: dict[str, Any]) 
     """The sentence above the figures would contradict them."""
     race, found = compared(events_of(recorded)), pure(REASONS, recorded)
     if race is not None:
-        shares = race.tokens_per_step, race.break_even, race.speedup
+        shares = race.tokens_per_step, race.tokens_per_step / race.speedup, race.speedup
         assert (found["perStep"], found["cost"], found["speedup"]) == pytest.approx(shares, rel=1e-9)
         assert found["drafting"] == pytest.approx(race.costs().drafting_s / sum(race.costs()), rel=1e-9)
 

@@ -103,7 +103,8 @@ def test_one_line_explains_the_ratio_and_one_the_bars(page: Any) -> None:
         page.click("[data-tab=why]")
         race = compared(events_of(raced))
         assert race and words(page, "whySays") == (
-            f"{race.tokens_per_step:.2f} tokens per step, and a step costs {race.break_even:.2f} plain ones: {ratio}."
+            f"{race.tokens_per_step:.2f} tokens per step, and a step costs {race.tokens_per_step / race.speedup:.2f} plain "
+            f"ones: {ratio}."
         )
 
 

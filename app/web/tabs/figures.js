@@ -11,6 +11,7 @@ import { askForFiguresOf } from "../board/served.js";
 import { S } from "../board/state.js";
 
 const DRAWN = ["charts", "why"];        // tabs with figures
+const DRAWN_MS = 5000;                  // a figure that is purged while Plotly draws it is a fault of the page
 const ARRIVAL_MS = 100;                 // they come one by one, and all are there once none has come for so long
 const switches = [...root.querySelectorAll("[data-cheat]")];
 let numRequests = 0;
@@ -61,7 +62,7 @@ function whyValues() {
 const replaced = new MutationObserver((changes) => {
   const gone = changes.flatMap(({ removedNodes }) => [...removedNodes]).filter((node) => !node.isConnected);
   for (const node of gone.flatMap((part) => [part, ...part.querySelectorAll?.("div") ?? []]))
-    if (node.classList?.contains("js-plotly-plot")) window.Plotly?.purge(node);
+    if (node.classList?.contains("js-plotly-plot")) setTimeout(() => window.Plotly?.purge(node), DRAWN_MS);
 });
 
 export function askForFigures() {
