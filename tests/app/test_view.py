@@ -29,11 +29,7 @@ from engine.recordings.event_json import from_json
 from engine.recordings.recording import Recording
 from tests.helpers.races import events_of, fixed_race, recordings
 
-KEYS = {
-    *("race", "name", "seq", "state", "status", "ribbon", "header", "events", "recording"),
-    "complete",
-    "again",
-}
+KEYS = {*("race", "name", "seq", "state", "status", "ribbon", "header", "events", "recording"), "complete", "again"}
 MEMBERS = {"tables": {"ngram": [[7], []]}}
 
 

@@ -102,9 +102,9 @@ def test_one_line_explains_the_ratio_and_one_the_bars(page: Any) -> None:
         assert page.locator(".pf-then:visible").all_inner_texts() == [f"{num} when {name} finished"]
         page.click("[data-tab=why]")
         race = compared(events_of(raced))
+        cost = race and race.tokens_per_step / race.speedup
         assert race and words(page, "whySays") == (
-            f"{race.tokens_per_step:.2f} tokens per step, and a step costs {race.tokens_per_step / race.speedup:.2f} plain "
-            f"ones: {ratio}."
+            f"{race.tokens_per_step:.2f} tokens per step, and a step costs {cost:.2f} plain ones: {ratio}."
         )
 
 

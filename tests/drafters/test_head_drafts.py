@@ -81,8 +81,7 @@ def drafter_and_dense(kind: str, form: str) -> tuple[Any, Dense]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "form"),
-    [(kind, form) for cases in (FORMS, PUBLISHED) for kind, forms in cases.items() for form in forms],
+    ("kind", "form"), [(kind, form) for cases in (FORMS, PUBLISHED) for kind, forms in cases.items() for form in forms]
 )
 @given(race=RACES)
 @settings(max_examples=3)

@@ -21,17 +21,7 @@ from engine.loading.loading import DEFAULT_TARGET
 from engine.progress import silent
 from engine.training.new_head import save_head
 from tests.helpers import training_heads
-from tests.helpers.heads import (
-    HEADS,
-    NUM_LAYERS,
-    SIZE,
-    VOCAB,
-    config_for,
-    formats_target,
-    made,
-    random_head,
-    save,
-)
+from tests.helpers.heads import HEADS, NUM_LAYERS, SIZE, VOCAB, config_for, formats_target, made, random_head, save
 from tests.helpers.trained import context, trained
 from tests.helpers.training_heads import stock
 

@@ -56,10 +56,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "fewer values than keys": (lambda: attend(values=random(1, 2, 15, 32)), "(1, 2, 15, 32)"),
     "keys of another size": (lambda: attend(keys=random(1, 2, 16, 64)), "(1, 2, 16, 64)"),
     "values elsewhere": (lambda: attend(values=random(1, 2, 16, 32).to("meta")), "on meta"),
-    "heads that fill no vector": (
-        lambda: attend(random(4, 4, 48), random(1, 2, 16, 48), random(1, 2, 16, 48)),
-        "48",
-    ),
+    "heads that fill no vector": (lambda: attend(random(4, 4, 48), random(1, 2, 16, 48), random(1, 2, 16, 48)), "48"),
     "heads in unequal groups": (lambda: attend(random(4, 3, 32)), "3 of queries for 2 of keys"),
     "no heads of keys": (lambda: attend(keys=random(1, 0, 16, 32), values=random(1, 0, 16, 32)), "for 0 of keys"),
     "rows behind the cache": (lambda: attend(at=13), "4 rows from position 13"),

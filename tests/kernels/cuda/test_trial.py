@@ -79,12 +79,7 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Child:
 
 @pytest.mark.parametrize(
     ("does", "why"),
-    [
-        ("pass", ""),
-        (WRONG, "it is wrong"),
-        (KILLED, "its process ended with SIGKILL"),
-        (HANGS, "no answer for 1 s"),
-    ],
+    [("pass", ""), (WRONG, "it is wrong"), (KILLED, "its process ended with SIGKILL"), (HANGS, "no answer for 1 s")],
     ids=["right", "wrong", "killed", "hangs"],
 )
 def test_kernels_that_fail_stay_off_and_the_verdict_is_kept(child: Child, does: str, why: str) -> None:

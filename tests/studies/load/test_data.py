@@ -15,13 +15,7 @@ from engine.core.spec import SamplingParams
 from engine.remote.endpoint import Endpoint
 from engine.remote.request import Question, optional, request_of
 from engine.studies.load.data import dealt, questions_of, synthetic
-from engine.studies.load.level_metrics import (
-    HIGHER,
-    Answer,
-    level_metrics,
-    rate_error,
-    report,
-)
+from engine.studies.load.level_metrics import HIGHER, Answer, level_metrics, rate_error, report
 from engine.studies.load.pays_under_load import LITTLE_GAIN, ranks, rough, says
 from engine.studies.load.study import Plan
 from engine.studies.prompts.prompts import FilePrompt

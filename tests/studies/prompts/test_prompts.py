@@ -123,10 +123,7 @@ FORMS = {
     "of_excel.CSV": lambda prompts: in_cells(prompts, delimiter=";"),
     "sheet.tsv": lambda prompts: in_cells(prompts, delimiter="\t"),
     "page_of_the_hub.json": lambda prompts: json.dumps(
-        {
-            "features": [{}],
-            "rows": [{"row_idx": 1, "row": {"query": text, "kind": kind}} for text, kind in prompts],
-        }
+        {"features": [{}], "rows": [{"row_idx": 1, "row": {"query": text, "kind": kind}} for text, kind in prompts]}
     ),
     "gsm8k": in_lines(lambda text: {"prompt": None, "question": text, "answer": "x"}),
     "humaneval.jsonl": in_lines(lambda text: {"task_id": "a/0", "prompt": text, "canonical_solution": "x"}),
