@@ -26,6 +26,7 @@ from tests.helpers.page_browser import (
     loaded,
     new_race,
     open_tab,
+    pasted,
     reload,
     run_race,
     saved,
@@ -208,9 +209,7 @@ def test_below_a_path_nothing_is_asked_for_outside_of_it(
         with tab.expect_download() as download:
             tab.click("[data-ref=savePage]")
         assert "Content-Security-Policy" in Path(download.value.path()).read_text(encoding="utf-8")
-        tab.click("[data-copy=link]")
-        tab.wait_for_function("() => navigator.clipboard.readText().then(text => text !== '')")
-        assert tab.evaluate("navigator.clipboard.readText()").startswith(f"{below}#")
+        assert pasted(tab, "[data-copy=link]").startswith(f"{below}#")
         figures(tab, "charts")
         assert words(tab, "alertText") == "" and tab.problems == []
         context.close()

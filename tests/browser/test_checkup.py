@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.dialogs import Dialog
 from tests.helpers.heads import HEADS, changed
-from tests.helpers.page_browser import RACE_MS, open_tab, run_race
+from tests.helpers.page_browser import RACE_MS, open_tab, pasted, run_race
 from tests.helpers.pageserver import TARGET, served
 from tests.helpers.trained import PROMPTS
 
@@ -61,8 +61,7 @@ def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: An
         lines = tab.locator(f"{pc['list']} > li").all_inner_texts()
         for each, line in zip(found["findings"], lines, strict=True):
             assert each["level"] in line and each["says"] in line
-        tab.click(pc["copy"])
-        assert tab.evaluate("navigator.clipboard.readText()") == (
+        assert pasted(tab, pc["copy"]) == (
             f"python -m engine doctor --target {TARGET} --drafter eagle3:{head} --prompts mine.jsonl"
         )
         pc.can_be_read()

@@ -49,6 +49,7 @@ def test_the_tab_of_a_recorded_race(visit: Any) -> None:
     assert words(tab, "moneyHead") == "Money, from a race on a CPU" and "on the GPU" in words(tab, "moneyBasis")
     for button in tab.locator("[data-ref=serve] button").all():
         button.click()
+        button.filter(has_text="Copied").wait_for()
         shown = button.locator("xpath=ancestor::section[1]//pre").text_content()
         assert tab.evaluate("navigator.clipboard.readText()") == shown and shown
     sent_on = copied(tab, "sentence")["sentence"]

@@ -16,7 +16,7 @@ from tests.helpers.dialogs import Dialog
 from tests.helpers.loopback import Answer, servers
 from tests.helpers.loopback_models import WORDS as WRITTEN
 from tests.helpers.loopback_models import lists_models, writes
-from tests.helpers.page_browser import UNREADABLE, loaded, new_race, open_tab, saved, settings, watched
+from tests.helpers.page_browser import UNREADABLE, loaded, new_race, open_tab, pasted, saved, settings, watched
 from tests.helpers.pageserver import TARGET, served
 
 pytestmark = pytest.mark.browser
@@ -130,8 +130,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         parting = study.text("partings")
         where = "Line 2, from character 11 on: two"
         assert where in parting and f"{OTHER[4]}{OTHER[5]}" in parting and WRITTEN[5] in parting
-        tab.click(study["copy"])
-        command = tab.evaluate("navigator.clipboard.readText()")
+        command = pasted(tab, study["copy"])
         assert f"study-prompts --lane plain=openai:{two[0].url} --lane speculative=openai:{two[1].url}" in command
         assert "With more users it may lose" in study.text("load")
         name, alone = saved_as(tab, "save")
@@ -149,8 +148,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert tab.evaluate(STARTED) == "Try it on yours: 0 %"
         tab.wait_for_selector(load["save"])
         assert "speculative" in load.text("levels") and "3 different ones for 10 requests" in load.text("details")
-        tab.click(load["copy"])
-        commands = tab.evaluate("navigator.clipboard.readText()")
+        commands = pasted(tab, load["copy"])
         assert commands.startswith(command) and (
             f'OPENAI_API_KEY="$OPENAI_API_KEY" python -m engine study --lane plain=openai:{two[0].url} '
             f"--lane speculative=openai:{two[1].url} --model a/model --concurrency 1,2"
@@ -165,8 +163,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
             assert f"{level['output_tokens_per_s']:.1f}" in line and f"{level['dollars_per_million']:.2f}" in line
             assert f"{1000 * level['itl_p95_s']:.2f}" in line
         assert f"{verdicts[1]}." == measured["says"][0].replace("x", "\u00d7") and "is rough" in load.text("rough")
-        tab.click(load["copyAnswer"])
-        answer = tab.evaluate("navigator.clipboard.readText()")
+        answer = pasted(tab, load["copyAnswer"])
         assert measured["says"][0].replace("x", "\u00d7")[:-1] in answer and "temperature 0, seed" in answer
         assert answer.count(" per million output tokens.") == 2 and "With 2 users: " in answer
         load.can_be_read()

@@ -13,7 +13,7 @@ from engine.analysis.verdict_words import THRESHOLD
 from engine.cli.options import LENGTH
 from engine.recordings.recording import OUTPUT_SCHEMA
 from tests.helpers.dialogs import Dialog
-from tests.helpers.page_browser import RACE_MS, choose, reload, saved, unfold
+from tests.helpers.page_browser import RACE_MS, choose, pasted, reload, saved, unfold
 from tests.helpers.trained import PROMPTS
 
 pytestmark = pytest.mark.browser
@@ -119,8 +119,7 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     tab.click(ps["allHead"])
     assert HOSTILE.strip() in ps.text("all")
     assert tab.evaluate("localStorage.getItem('photofinish.study')") is None and ps.text("start") == "Start"
-    tab.click(ps["copy"])
-    command = tab.evaluate("navigator.clipboard.readText()")
+    command = pasted(tab, ps["copy"])
     assert command.startswith("python -m engine study-prompts --target ") and command.endswith(
         f"--prompts mine.jsonl --limit 20 --drafter ngram {LENGTH.names[0]} {NUM_TOKENS}"
     )

@@ -176,14 +176,19 @@ def figures(tab: Any, name: str) -> None:
     )
 
 
+def pasted(tab: Any, button: str) -> str:
+    """What a button puts into the clipboard, which it says when it is there."""
+    tab.click(button)
+    tab.wait_for_selector(f"{button}:has-text('Copied')")
+    return tab.evaluate("navigator.clipboard.readText()")
+
+
 def copied(tab: Any, *names: str) -> dict[str, str]:
     """What the buttons of the menu Share put into the clipboard."""
     found = {}
     for name in names:
         tab.click(".pf-share summary")
-        tab.click(f"[data-copy={name}]")
-        tab.wait_for_selector(f"[data-copy={name}]:has-text('Copied')")
-        found[name] = tab.evaluate("navigator.clipboard.readText()")
+        found[name] = pasted(tab, f"[data-copy={name}]")
         tab.keyboard.press("Escape")
     return found
 
