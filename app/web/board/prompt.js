@@ -2,6 +2,7 @@
 // it, said before a race is requested. An own text on a model that only continues texts is sampled, and Race begins the
 // answer that it asks for: one line says so, with the ways back.
 
+import { cautionsOf } from "../base/caveats.js";
 import { makeButton, typeInto, TYPED_MS } from "../base/dom.js";
 import { metricsOf } from "../base/model.js";
 import { remember, remembered } from "../base/storage.js";
@@ -18,15 +19,17 @@ const COLD = "photofinish.cold";          // 0 was chosen for own texts in this 
 // The smallest that answers. A step of plain decoding reads its weights once: `bytes`.
 const CHAT = { pair: "qwen3-0.6b-ngram", words: "Qwen3-0.6B, 1.5 GB", bytes: 1.19e9 };
 const box = () => document.querySelector("#page-prompt textarea");
-// The chosen model, once it is loaded, else ""; for servers' models the count is null.
 // Its choice among the models in Settings: there if the hub answers and it fits.
 const chatModel = () => document.querySelector(`input[type=radio][value="${CHAT.pair}"]`);
-// How fast it would decode here, by what the race on the screen read in a second, if that ran here; else "".
+// How fast it would decode here, by what the race on the screen read in a second; "" if that did not run here, was
+// disturbed, or wrote nothing.
 function chatPace() {
   const lane = S.race.lane(S.first.plain ?? S.first.baseline), read = S.header?.roofline?.bytes_per_step;
-  if (!lane || !read || S.live || S.fromFile || isRecorded(S)) return "";
-  return `, about ${rate(metricsOf(lane).tokens_per_s * read / CHAT.bytes)} tok/s here`;
+  if (!lane || S.live || S.fromFile || isRecorded(S) || cautionsOf(S.recording, S.sides[1]).whole) return "";
+  const pace = metricsOf(lane).tokens_per_s * read / CHAT.bytes;
+  return pace > 0 ? `, about ${rate(pace)} tok/s here` : "";
 }
+// The chosen model, once it is loaded, else ""; for servers' models the count is null.
 const target = () => document.querySelector(".page-model")?.dataset.target ?? "";
 const grouped = (count) => count.toLocaleString("en");
 const several = (count, word) => plural(count, word).replace(String(count), grouped(count));
