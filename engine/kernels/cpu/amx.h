@@ -3,6 +3,7 @@
 
    What is added to a row's sums, and in what order, is the same for any rows next to it (Intel's manual, TDPBF16PS). */
 #pragma once
+#include "block.h"
 #if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -20,7 +20,7 @@ from .tensors import MOST_DIM, address, check_heads
 
 # transformers' classes that multiply what they look up by `embed_scale`.
 SCALED_EMBEDDINGS = {"Gemma3TextScaledWordEmbedding"}
-ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}  # classes of transformers and torch -> linear.h
+ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}  # classes of transformers and torch -> block.h
 
 
 class LayerArguments(ctypes.Structure):

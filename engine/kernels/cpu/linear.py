@@ -18,7 +18,7 @@ MOST_INPUTS = 2**16  # the longest row; some processors' kernels keep one on the
 
 
 class LinearArguments(ctypes.Structure):
-    """`Linear` of linear.h."""
+    """`Linear` of block.h."""
 
     _fields_ = (*fields(POINTER, "weights", "bias"), *fields(NUMBER, "num", "k", "in_bytes"))
 
@@ -42,7 +42,7 @@ def reason_against(linear: Any) -> str | None:
 
 
 class NativeLinear(StepLinear):
-    """See StepLinear: weights [num, k] in the blocks of linear.h. With an `act` of linear.h the first half of the
+    """See StepLinear: weights [num, k] in the blocks of block.h. With an `act` of block.h the first half of the
     outputs are gates, the other half values, and the result is act(gate) * value. Raises ValueError for rows of
     another dtype or size."""
 
