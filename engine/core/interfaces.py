@@ -238,7 +238,8 @@ class AcceptRule(Protocol):
 
 
 class Ending(Protocol):
-    """Where a completion ends. Keeps what it has seen, so it is used for one lane."""
+    """Where a completion ends: by its tokens alone, however many come at once. Keeps what it has seen, so it is used
+    for one lane."""
 
     def cut(self, token_ids: Sequence[int]) -> tuple[int, str | None]:
         """How many of these newly committed tokens count, and one of `events.FINISH_REASONS` if the completion ends

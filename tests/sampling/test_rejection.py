@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -129,6 +130,7 @@ def test_at_temperature_0_it_is_greedy_verification():
     assert isinstance(rule, Coupled) and rule.guarantee == "same tokens"
 
 
+@pytest.mark.parametrize("params", [PLAIN, replace(PLAIN, top_p=0.9)], ids=["all", "top-p"])
 @pytest.mark.parametrize(
     ("draft", "logits", "error"),
     [
@@ -143,10 +145,10 @@ def test_at_temperature_0_it_is_greedy_verification():
     ],
     ids=["rows", "vocabulary", "NaN", "nothing", "no tensor", "a tree", "target NaN", "target NaN, no draft"],
 )
-def test_rows_that_cannot_be_judged_fail_the_lane(draft, logits, error):
-    """A token would be drawn from noise, or a traceback shown."""
+def test_rows_that_cannot_be_judged_fail_the_lane(draft, logits, error, params):
+    """A token would be drawn from noise, a traceback shown, or the model blamed for what its drafter wrote."""
     with pytest.raises(error):
-        Rejection(Sampler(PLAIN, VOCAB, PACKED))(draft, logits, 0)
+        Rejection(Sampler(params, VOCAB, PACKED))(draft, logits, 0)
 
 
 # --- with real models

@@ -72,12 +72,12 @@ class Rejection:
             raise DrafterError(
                 f"the drafter's logits are {list(shape)}, not {list(needed)}: one row of the vocabulary for each token"
             )
+        if draft.logits is not None and not bool(draft.logits.amax(-1).isfinite().all()):
+            raise DrafterError("the drafter's logits are not numbers (NaN)")
         for i, token in enumerate(draft.token_ids):
             p = self._probabilities(logits[i])
             q = None if draft.logits is None else self._probabilities(draft.logits[i])
             chance, proposed = float(p[token]), 1.0 if q is None else float(q[token])
-            if proposed != proposed:
-                raise DrafterError("the drafter's logits are not numbers (NaN)")
             if not self._test.uniform(position + i) * proposed < chance:
                 return Acceptance(i, (*draft.token_ids[:i], self._own.draw(_residual(p, q, token), position + i)))
         n = len(draft)
