@@ -211,15 +211,14 @@ if __name__ == "__main__":
         _check_port(options.host, options.port)
         own_names = _own_names(options)
         at_first, backend, check = _page(options)
-        for name in ("GRADIO_SERVER_NAME", "GRADIO_SERVER_PORT"):  # to the first Gradio binds an IPv4 socket, even if
-            os.environ.pop(name, None)  # told another; at the second, if it is no number, it ends with a traceback
-        # Gradio takes 3 s to import: mistakes in the arguments are reported first
-        from app.page.ending import serve_until_signal
-        from app.page.ui import build, launch
+        with machine.what_gradio_may_read():
+            # Gradio takes 3 s to import: mistakes in the arguments are reported first
+            from app.page.ending import serve_until_signal
+            from app.page.ui import build, launch
 
-        set_up()
-        demo = build(at_first, backend, check, own_names)
-        launch(demo, options.host, options.port)
+            set_up()
+            demo = build(at_first, backend, check, own_names)
+            launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)
         sys.exit(2)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,19 @@ def is_own_address(host: str) -> bool:
 def is_behind_proxy() -> bool:
     """Whether this is a Space, or has a share link: anybody comes through its proxy."""
     return bool(os.environ.get("SPACE_ID")) or os.environ.get("GRADIO_SHARE", "").lower() == "true"
+
+
+@contextmanager
+def what_gradio_may_read() -> Iterator[None]:
+    """Hide from Gradio what it would do too much with. To the host of the environment it binds an IPv4 socket, even if
+    told another, and a port that is no number ends it. Through its proxies it asks its page whether it is up, and one
+    that httpx cannot use keeps it from being imported; a share link may need them."""
+    names = ("gradio_server_name", "gradio_server_port", *([] if is_behind_proxy() else ["_proxy"]))
+    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.lower().endswith(names)}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
 
 
 def is_own_page(host: str) -> bool:

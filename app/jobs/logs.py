@@ -4,7 +4,11 @@ that nobody foresaw, may quote a visitor."""
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
+import os
+import sys
+from typing import Any
 
 from engine.core.errors import NO_MEMORY, PhotofinishError, is_out_of_memory
 from engine.core.events import token_ids
@@ -19,8 +23,24 @@ log = logging.getLogger(__name__)
 RUNNING = logging.getLogger("app.running")
 
 
+class _Output(io.FileIO):
+    """A terminal, pipe or journal, which may be gone before the page is: then nobody reads what is dropped."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(memoryview(data))
+
+
 def set_up() -> None:
-    """Write the log of this process to standard error. Call it once, before anything is logged."""
+    """Write the log of this process to standard error, and let nothing fail that is printed. Call it once, before
+    anything is logged."""
+    while os.open(os.devnull, os.O_RDWR) <= 2:
+        pass  # it was started with this one closed, and Python has no file for it
+    for number, name in enumerate(("stdout", "stderr"), 1):
+        output = io.BufferedWriter(_Output(number, "w", closefd=False))
+        setattr(sys, name, io.TextIOWrapper(output, errors="backslashreplace", line_buffering=True))
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)

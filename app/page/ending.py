@@ -1,8 +1,7 @@
-"""How the page ends: SIGTERM and SIGINT end all races first, so that every browser reads why its race is over."""
+"""How the page ends: signals end all races first, so that every browser reads why its race is over."""
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -24,8 +23,8 @@ class Ends(Protocol):
 
 
 def serve_until_signal(ends: Ends) -> NoReturn:
-    """Block until SIGTERM or SIGINT, end all races, and exit with status 0; a second signal ends the process at once.
-    Call it in the main thread, once the page is up.
+    """Block until SIGTERM or SIGINT, or the terminal closes (SIGHUP, which nohup ignores), end all races, and exit with
+    status 0; a second signal ends the process at once. Call it in the main thread, once the page is up.
 
     The interpreter is not shut down in order: it would wait for threads, and a step that hangs cannot be ended."""
     signals: list[int] = []
@@ -34,7 +33,8 @@ def serve_until_signal(ends: Ends) -> NoReturn:
         signal.signal(number, signal.SIG_DFL)
         signals.append(number)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    hangs_up = sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hangs_up else [])):
         signal.signal(number, note)
     while not signals:
         time.sleep(POLL_S)
@@ -44,7 +44,4 @@ def serve_until_signal(ends: Ends) -> NoReturn:
         time.sleep(POLL_S)
     if was_watched:
         time.sleep(SENT_S)
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
     os._exit(0)

@@ -239,9 +239,12 @@ async def test_the_end_of_the_page_is_an_end_for_everybody(where: str, monkeypat
 
 
 ENDING = """
-import sys, threading, time
+import signal, sys, threading, time
+from app.jobs.logs import set_up
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
 from app.page import ending
 ending.CLOSE_S = 0.5
+set_up()
 class Page:
     is_watched, closes_in_s = True, float(sys.argv[1])
     def close(self):
@@ -253,18 +256,30 @@ ending.serve_until_signal(Page())
 """
 
 
-@pytest.mark.parametrize(("closes_in_s", "number"), [(0.1, signal.SIGINT), (60.0, signal.SIGTERM)])
-def test_the_process_ends_whatever_hangs(closes_in_s: float, number: int) -> None:
-    """A supervisor would have to kill it, or take the end for a failure."""
+@pytest.mark.parametrize(("closes_in_s", "number"), [(0.1, "INT"), (0.1, "HUP"), (60.0, "TERM")])
+def test_the_process_ends_whatever_hangs(closes_in_s: float, number: str) -> None:
+    """A supervisor would have to kill it, or take the end for a failure; so would a terminal that is closed, of which
+    nothing is left to print to."""
     process = subprocess.Popen(
         [sys.executable, "-c", ENDING, str(closes_in_s)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None and process.stdout.readline() == "up\n"
+    if number == "HUP":
+        process.stdout.close()
     time.sleep(0.1)
     began = time.monotonic()
-    os.kill(process.pid, number)
+    os.kill(process.pid, signal.Signals[f"SIG{number}"])
     assert process.wait(10) == 0 and time.monotonic() - began < 5 and ending.CLOSE_S + ending.SENT_S < 4.5
-    assert process.stdout.read() == "closed\n"
+    assert number == "HUP" or process.stdout.read() == "closed\n"
+
+
+def test_a_page_without_any_output_starts() -> None:
+    """A service's manager may close all three, and Python then has no file for them: the server's log could not be."""
+    prints = (
+        "from app.jobs.logs import set_up; set_up(); import os, sys; print('words'); os._exit(7 + sys.stderr.isatty())"
+    )
+    command = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, prints]
+    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 7
 
 
 # What is full

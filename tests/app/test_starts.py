@@ -23,7 +23,7 @@ from tests.helpers.pageserver import ORDER, TARGET, Visitor, served
 
 RACES = "--target", TARGET, "--dtype", "float32"
 # Of a `script` of `served`: host and port by the environment alone, and what the command begins with.
-PORT = "import os, sys; os.environ['GRADIO_SERVER_PORT'] = sys.argv[2]; "
+PORT = "import os, sys; os.environ.update(GRADIO_SERVER_PORT=sys.argv[2], ALL_PROXY='socks5h://127.0.0.1:9'); "
 BY_ENVIRONMENT = PORT + "words = [*{}, sys.executable, 'app.py', *sys.argv[3:]]; os.execvp(words[0], words)"
 # A user without a name, as OpenShift makes one up. It may read the interpreter, wherever that is.
 AS_NOBODY = "setpriv --reuid=12345 --regid=0 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search"

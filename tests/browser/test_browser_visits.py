@@ -91,6 +91,21 @@ def test_a_server_that_dies_leaves_a_page_that_can_race(browser: Any, page_cache
     context.close()
 
 
+def test_a_proxys_own_page_is_no_answer(visit: Any) -> None:
+    """A sign-in that ran out under an open page, or a proxy's limit: the page said that its server is away, or what
+    JavaScript thinks of "<"."""
+    tab, html = visit(), {"content_type": "text/html", "body": "<!doctype html><title>Sign in</title>"}
+    tab.route("**/stream", lambda route: route.fulfill(status=200, **html))
+    tab.route("**/tokens", lambda route: route.fulfill(status=302, headers={"Location": "https://sso.example"}))
+    tab.route("**/recordings", lambda route: route.fulfill(status=413, **html))
+    tab.fill("#page-prompt textarea", "Once")
+    tab.click("#page-race-button")
+    tab.wait_for_selector("[data-ref=alert] >> text=reload the page, in case you have to sign in again")
+    tab.set_input_files("[data-ref=file]", EXAMPLE)
+    tab.wait_for_selector("[data-ref=alert] >> text=it is too large for a proxy")
+    tab.problems[:] = [problem for problem in tab.problems if "status of 413" not in problem]
+
+
 def test_two_visitors_see_their_own_races(visit: Any) -> None:
     """The second visitor waits, is shown so next to a race to look at, and then sees the requested race; the first
     one's screen does not change. And while nobody touches a page it is still: a status tracker left pending, which
@@ -213,7 +228,9 @@ def test_below_a_path_nothing_is_asked_for_outside_of_it(
         figures(tab, "charts")
         assert words(tab, "alertText") == "" and tab.problems == []
         context.close()
-    asked = re.findall(r"fetch\((..)", "".join(path.read_text() for path in (ROOT / "app" / "web").rglob("*.js")))
+    asked = re.findall(
+        r"(?:fetchOurs|post)\((..)", "".join(path.read_text() for path in (ROOT / "app" / "web").rglob("*.js"))
+    )
     assert asked and all(path[1].isalpha() for path in asked), "a path is relative"
 
 

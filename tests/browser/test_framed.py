@@ -47,6 +47,14 @@ def space(page_cache: Path) -> Iterator[Any]:
             yield server
 
 
+def test_a_frame_that_forbids_the_program_says_so(browser: Any, space: Any) -> None:
+    """A frame without an origin (sandbox="allow-scripts") may not load a program of this machine: it stayed empty."""
+    host = browser.new_page()
+    host.set_content(f'<iframe sandbox="allow-scripts" src="{space.url}"></iframe>')
+    host.frame_locator("iframe").get_by_text("open the page in a tab of its own").wait_for()
+    host.close()
+
+
 @pytest.mark.parametrize(("width", "script"), [(1280, ""), (390, FORBIDDEN)], ids=["wide", "a phone without storage"])
 def test_the_frame_settles_and_everything_is_within_it(
     browser: Any, space: Any, tmp_path: Path, width: int, script: str

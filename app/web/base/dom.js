@@ -1,4 +1,4 @@
-// Nodes of more than one element, copying, and downloads.
+// Nodes of more than one element, copying, downloads, and what the page's server answers.
 
 import { make, write } from "./text.js";
 
@@ -111,3 +111,21 @@ export function saveAs(blob, name) {
   Object.assign(make("a"), { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), KEPT_MS);
 }
+
+// Why there is no answer of the page's server: it is away, or a proxy answered instead, with its sign-in or a limit.
+export class NoAnswer extends Error {}
+export const SILENT = "the server is not responding";
+
+// The answer of the page's server. path: relative, since the page may have any root path. Throws NoAnswer.
+export async function fetchOurs(path, options) {
+  const answer = await fetch(path, { redirect: "manual", ...options }).catch(() => { throw new NoAnswer(SILENT); });
+  const { status, type, headers } = answer, isPage = /text\/(html|plain)/.test(headers.get("Content-Type"));
+  if (type !== "opaqueredirect" && (!isPage || /\.(html|txt)$/.test(path))) return answer;
+  if (status === 413) throw new NoAnswer("it is too large for a proxy in front of this page");
+  throw new NoAnswer(status >= 500 ? SILENT
+    : "a proxy answered instead of this page's server; reload the page, in case you have to sign in again");
+}
+
+// What the server answers to this; {detail} if it refuses it, or there is no answer.
+export const post = (path, body) => fetchOurs(path, { method: "POST", body }).then((answer) => answer.json())
+  .catch(({ message }) => ({ detail: message }));

@@ -3,7 +3,7 @@
 // answer that it asks for: one line says so, with the ways back.
 
 import { cautionsOf } from "../base/caveats.js";
-import { makeButton, typeInto, TYPED_MS } from "../base/dom.js";
+import { makeButton, post, typeInto, TYPED_MS } from "../base/dom.js";
 import { metricsOf } from "../base/model.js";
 import { remember, remembered } from "../base/storage.js";
 import { withStart, withoutStart } from "../base/task.js";
@@ -119,8 +119,7 @@ async function look() {
   if (!racing || !text) note(text ? several(text.length, "character") : "");
   if (!text || racing || !target()) return;
   const body = JSON.stringify({ text, target: target() });
-  const answer = await fetch("tokens", { method: "POST", body }).catch(() => null);
-  const { count = null, chat } = answer?.ok ? await answer.json() : {};
+  const { count = null, chat } = await post("tokens", body);
   if (count === null || prompt.seen !== now) return;
   prompt.bases.set(target(), chat === false);
   note(several(count, "token"));

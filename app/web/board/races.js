@@ -7,7 +7,7 @@ import { emit, on } from "./root.js";
 import { board } from "./screen.js";
 import { served } from "./served.js";
 import { S } from "./state.js";
-import { BROKEN, isIdle, run, SILENT } from "./stream.js";
+import { BROKEN, isIdle, run } from "./stream.js";
 
 let isCut = false;
 
@@ -21,9 +21,7 @@ export const raceNow = () => race("race");
 
 // Race what is on the screen as it was recorded.
 export async function raceAgain() {
-  try { await race("again", { key: await served(), lane: S.sides[1] }); } catch (error) {
-    refused(error instanceof TypeError ? SILENT : error.message);
-  }
+  try { await race("again", { key: await served(), lane: S.sides[1] }); } catch ({ message }) { refused(message); }
 }
 
 // Where the page was left, and how its model is. An exported page has no first frame, and no server.

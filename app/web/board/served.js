@@ -1,21 +1,20 @@
 // The server's copy of the race on the screen: figures and files are made from it. Uploading a file checks it.
 
 import { trigger } from "../host.js";
+import { fetchOurs, post } from "../base/dom.js";
 import { board } from "./screen.js";
 import { S } from "./state.js";
 
-// Upload a recording (text or file) and return its key. Throws an Error with one sentence if it is refused, a TypeError
-// if the server does not answer.
+// Upload a recording (text or file) and return its key. Throws an Error that says why it is refused.
 export async function send(body) {
-  const answer = await fetch("recordings", { method: "POST", body });     // relative: the page may have any root path
-  const { key, detail } = await answer.json();
-  if (!answer.ok) throw new Error(detail);
+  const { key, detail } = await post("recordings", body);
+  if (detail) throw new Error(detail);
   return key;
 }
 
 // The key of the race on the screen. Uploads it again if the server no longer has it.
 export async function served() {
-  const now = S, answer = await fetch(`recordings/${now.key}.json`, { method: "HEAD" });
+  const now = S, answer = await fetchOurs(`recordings/${now.key}.json`, { method: "HEAD" });
   if (!answer.ok) now.key = await send(now.raw);
   return now.key;
 }

@@ -2,7 +2,7 @@
 // the answer to one request, as server-sent events; while nothing runs there is no connection.
 
 import { trigger } from "../host.js";
-import { nextEvent } from "../base/dom.js";
+import { fetchOurs, nextEvent, NoAnswer, SILENT } from "../base/dom.js";
 import { readEvents } from "../base/events.js";
 import { OVER } from "./place.js";
 import { emit, on } from "./root.js";
@@ -19,7 +19,6 @@ const NO_ROOM = "Waiting for a connection: four other tabs of this browser follo
   + "Stop one, or wait for its end.";
 const NAMES = { race: "A race", again: "A race", resume: "A race", study: "A study of your prompts",
   checkup: "A check-up", load: "A study under load" };
-export const SILENT = "the server is not responding";
 export const BROKEN = "the connection to the server was lost";
 // The server knows a tab by it, and whoever knows it can stop its races: it is never kept.
 const tab = [...window.crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16)).join("-");
@@ -90,24 +89,18 @@ async function keepOn(job, body) {
     };
     try {
       alive();
-      const answer = await fetch("stream", { method: "POST", body: JSON.stringify(body), signal });
-      if (answer.status < 500 && !answer.ok && !isBegun) return job.refused(await whyNot(answer));
+      const answer = await fetchOurs("stream", { method: "POST", body: JSON.stringify(body), signal });
+      if (answer.status < 500 && !answer.ok && !isBegun) return job.refused((await answer.json()).detail);
       if (answer.ok) await readEvents(answer.body, alive, (name, data) => { tries = 0; hear(job, name, data); });
-    } catch { /* the connection broke */ }
+    } catch (error) { job.why = error instanceof NoAnswer ? error.message : SILENT; }         // the connection broke
     clearTimeout(job.silence);
     if (job.aborter.signal.aborted || job.isOver || job.run === "model") return undefined;
-    if (!isRace(job) || !job.isBegun) return job.refused(job.isBegun ? BROKEN : SILENT);
+    if (!isRace(job) || !job.isBegun) return job.refused(job.isBegun ? BROKEN : job.why ?? SILENT);
     emit("cut");
     await new Promise((resolve) => { setTimeout(resolve, AGAIN_MS[Math.min(tries, AGAIN_MS.length - 1)]); });
     body = { tab, run: "resume", order: { race: job.race }, settings: {} };
   }
   return undefined;
-}
-
-// A proxy's answer has no sentence.
-async function whyNot(answer) {
-  const { detail } = await answer.json().catch(() => ({}));
-  return detail ?? `the server refused it with status ${answer.status}`;
 }
 
 function hear(job, name, data) {
@@ -135,7 +128,7 @@ export async function stop(what) {
     current.aborter.abort();
     return current.heard(local("stopped", "Stopped.", 1));
   }
-  return fetch("stop", { method: "POST", body: JSON.stringify({ tab, run: what }) }).catch(() => emit("cut"));
+  return fetchOurs("stop", { method: "POST", body: JSON.stringify({ tab, run: what }) }).catch(() => emit("cut"));
 }
 
 // See nothing more of what runs; a race that nobody watches ends.

@@ -1,7 +1,7 @@
 // The page around the race: its keys, its side panel, and what it remembers about a visitor.
 
 import { closed, opened } from "../base/back.js";
-import { keyName, typeInto } from "../base/dom.js";
+import { fetchOurs, keyName, typeInto } from "../base/dom.js";
 import { remember, remembered } from "../base/storage.js";
 import { onFrame } from "./frames.js";
 import { waiting } from "./card.js";
@@ -79,7 +79,7 @@ on("frame", ({ race, ribbon, recording, state }) => {
   return remember(RECORDING_KEY, recording, true);
 });
 async function comeBack(race) {
-  const answer = remembered(RECORDING_KEY, true) ? null : await fetch(`recordings/${race}.json`).catch(() => null);
+  const answer = remembered(RECORDING_KEY, true) ? null : await fetchOurs(`recordings/${race}.json`).catch(() => null);
   const recording = answer?.ok ? await answer.text() : remembered(RECORDING_KEY, true);
   if (S.id === race || remembered(RACE_KEY, true) !== race) return undefined;
   if (!recording) return board.alert("Your last race is no longer on the server.");

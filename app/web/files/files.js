@@ -1,7 +1,7 @@
 // Race files: saving and opening. The server makes those of other kinds: a web page that plays the race offline, and
 // its steps as a table.
 
-import { saveAs, sayOn } from "../base/dom.js";
+import { fetchOurs, saveAs, sayOn, SILENT } from "../base/dom.js";
 import { fileText, isOpened, savedKind } from "../base/saved.js";
 import { cut, oneLine } from "../base/text.js";
 import { refresh } from "../board/deck.js";
@@ -51,12 +51,12 @@ async function openFile(file) {
     kind = savedKind(await fileText(file.slice(0, 2000)));
     if (kind && kind !== "race" && isOpened(file)) return;
     const key = await send(file);
-    const judged = await fetch(`recordings/${key}.json`);        // the server decides what may be said of it
+    const judged = await fetchOurs(`recordings/${key}.json`);        // the server decides what may be said of it
     show(await judged.text(), file.name, key);
     const settings = racedSettings();
     if (settings) fillIn(settings);
   } catch (error) {
-    const why = error instanceof TypeError ? "the server is not responding, or the file is too large" : error.message;
+    const why = error.message + (error.message === SILENT ? ", or the file is too large" : "");
     board.alert(`${cut(oneLine(file.name), 80)} cannot be opened: ${cut(oneLine(why), 400)}.${
       kind ? "" : " Prompts go into \u201cTry it on yours\u201d."}`);
   }
@@ -64,7 +64,7 @@ async function openFile(file) {
 
 async function saveServed(form, button) {
   try {
-    const answer = await fetch(`recordings/${await served()}.${form}`);
+    const answer = await fetchOurs(`recordings/${await served()}.${form}`);
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     return (form === "html" ? handOver : download)(await answer.blob(), form, button);
   } catch {

@@ -1,5 +1,6 @@
 // The examples' recorded races, fetched in the background so that they can be shown when the server is gone.
 
+import { fetchOurs } from "../base/dom.js";
 import { autoplay } from "../board/deck.js";
 import { onFrame } from "../board/frames.js";
 import { examples, RACING } from "../board/page.js";
@@ -22,7 +23,7 @@ export async function recordingOf(button) {
 
 async function textOf(key) {
   if (!texts.has(key)) {
-    const answer = await fetch(`recordings/${key}.json`);
+    const answer = await fetchOurs(`recordings/${key}.json`);
     texts.set(key, answer.ok ? await answer.text() : null);
   }
   return texts.get(key);

@@ -2,7 +2,7 @@
 // makes of them, one JSON object a line, is what a study, a load and a check-up are asked about.
 
 import { MAX_FILE_CHARS } from "../host.js";
-import { fill } from "../base/dom.js";
+import { fill, post } from "../base/dom.js";
 import { fileText, savedKind } from "../base/saved.js";
 import { cut, oneLine, shellQuoted, startOf } from "../base/text.js";
 import { choiceOf, parts, setChoice } from "./box.js";
@@ -66,8 +66,7 @@ async function choosePrompts(name, body, isWhole = false) {
   setChoice("prompts", "own");
   if (!ending) await new Promise((resolve) => { setTimeout(resolve, TYPING_MS); });
   if (number !== mine.number) return;
-  const answer = await fetch(`prompts?name=${ending}${isWhole ? "&whole" : ""}`, { method: "POST", body })
-    .then((found) => found.json()).catch(() => ({ detail: "it could not be sent to the server" }));
+  const answer = await post(`prompts?name=${ending}${isWhole ? "&whole" : ""}`, body);
   if (number !== mine.number) return;
   if (answer.detail) refuse(`${name}:`, oneLine(answer.detail));
   else takeUp({ ...answer, name, isWhole, typed: parts.paste.value });

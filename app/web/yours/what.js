@@ -2,13 +2,13 @@
 // Gradio, and are kept nowhere in the browser; others get them as a command. The key leaves its field once it is sent.
 
 import { ALLOWED, trigger } from "../host.js";
-import { copyOn, fill, nextEvent } from "../base/dom.js";
-import { joined, make, oneLine, shellQuoted } from "../base/text.js";
+import { copyOn, fill, nextEvent, post, SILENT } from "../base/dom.js";
+import { joined, make, oneLine, sentence, shellQuoted } from "../base/text.js";
 import { pageSettings } from "../board/stream.js";
 import { choiceOf, dialog, parts } from "./box.js";
 
 export const NEEDS_TWO = "This needs two servers. One alone can be checked up, or put under load.";
-const LOST = "The page's server is not responding.", KEPT = "kept in this program's memory", CHOSEN_MS = 10000;
+const KEPT = "kept in this program's memory", CHOSEN_MS = 10000;
 const NOTES = { model: "Reads only config.json; nothing else is downloaded before Start.",
   servers: "OpenAI-compatible: vLLM, SGLang, llama.cpp and others. Two race each other; one alone can be checked "
     + "up or put under load. The key stays in this program's memory until it ends; nothing records it." };
@@ -33,12 +33,7 @@ const urls = () => ["url", "url2"].map(text).filter(Boolean)
 // Whether the boxes name one server, and no second.
 export const isOneServer = () => urls().length === 1;
 
-async function postTo(what, asked) {
-  try {
-    const answer = await fetch(`yours/${what}`, { method: "POST", body: JSON.stringify(asked) });
-    return await answer.json();
-  } catch { return { detail: LOST }; }
-}
+const postTo = (what, asked) => post(`yours/${what}`, JSON.stringify(asked));
 
 function sayNamed(lines, isBad = false) {
   parts.says.replaceChildren(...lines.map((words) => make("span", "", oneLine(words))));
@@ -55,7 +50,7 @@ async function lookAt(what, use) {
   const answer = await postTo(what, asked);
   if (number !== naming.number) return null;
   Object.assign(naming, { fields, answer });
-  sayNamed(answer.sentences ?? [answer.detail], Boolean(answer.detail) || answer.can_race === 0);
+  sayNamed(answer.sentences ?? [sentence(answer.detail)], Boolean(answer.detail) || answer.can_race === 0);
   return answer;
 }
 
@@ -68,7 +63,7 @@ export async function useNamed(what, needsTwo) {
     const named = nextEvent("photofinish:named");
     trigger("apply", PAIRS[what]);
     await Promise.race([named, new Promise((resolve) => { setTimeout(resolve, CHOSEN_MS); })]);
-    if (!await isChosen()) return sayNamed([LOST], true);
+    if (!await isChosen()) return sayNamed([sentence(SILENT)], true);
     Object.assign(naming, { used: fields, num: answer.can_race ?? 2, urls: what === "servers" ? urls() : [],
       hasKey: parts.key.placeholder === KEPT });
   }

@@ -23,13 +23,11 @@ HOLDERS = ("prompts", "rows", "data", "examples")  # names of a file's only list
 KIND_KEYS = ("category", "kind", "task")
 DETAIL_KEYS = ("input", "context")  # what an `instruction` is about (Alpaca, Dolly)
 # Endings of names.
-JSON_NAMES, LINES, CELLS = ("json", "jsonl", "ndjson"), ("", "txt", "text"), {"csv": ",;", "tsv": "\t"}
-OTHERS = {
-    "md": "Markdown", "yaml": "YAML", "yml": "YAML", "xml": "XML", "html": "HTML", "xls": "Excel", "xlsx": "Excel",
-    "doc": "Word", "docx": "Word", "pdf": "PDF", "zip": "zip", "tar": "tar", "zst": "Zstandard", "arrow": "Arrow",
-}  # fmt: skip
+JSON_NAMES, LINES, CELLS = ("json", "jsonl", "ndjson"), ("", "txt", "text"), {"csv": ",;\t|", "tsv": "\t"}
+OTHERS = "md", "yaml", "yml", "xml", "html", "xls", "xlsx", "doc", "docx", "pdf", "zip", "tar", "zst", "arrow"
 READ = "JSON, JSON lines, CSV, TSV, Parquet, or .txt with one prompt a line; each also as .gz"
 _ENDING, _TEXTS = re.compile(r"\.([a-z]\w*)$"), re.compile(r'\s*+\[\s*+"')
+_HINT = re.compile(r'"?sep=([,;\t|]).*\n', re.IGNORECASE)  # a first line, for Excel
 _JSON = re.compile(r"\s*+(\{|\[\s*+\[?\s*+\{)")  # without going back: 3 million blanks would take hours
 
 
@@ -61,12 +59,16 @@ def text_of(data: bytes, name: str, most: int) -> str:
 
 
 def entries_of(text: str, name: str, whole: bool = False) -> Entries:
-    """What the text of a file holds. CSV and TSV, with a header, if its name says so; JSON if its name says so or it
-    begins like objects, or is a list of texts; else one prompt a line. Blank lines are skipped. Raises UsageError if
-    there are no such entries, or if its name says another format.
+    """What the text of a file holds. CSV and TSV, with a header, if its name says so, or it begins with one that has
+    tabs (Excel's "Unicode text"); JSON if its name says so or it begins like objects, or is a list of texts; else one
+    prompt a line. Blank lines are skipped. Raises UsageError if there are no such entries, or if its name says another
+    format.
 
     whole: all of the text is one prompt, unless it is data."""
     text, ending = text.removeprefix("\ufeff"), _ending(name)
+    header = text.partition("\n")[0].strip().lower()
+    if ending in LINES and "\t" in header and {*FIELDS}.intersection(header.split("\t")):
+        ending = "tsv"
     if ending in CELLS:
         return Entries(ending.upper(), _rows(text, ending))
     if ending in JSON_NAMES or _JSON.match(text) or (_TEXTS.match(text) and isinstance(_value(text), list)):
@@ -89,7 +91,7 @@ def _ending(name: str) -> str:
 
 
 def _not_read(ending: str) -> UsageError:
-    return UsageError(f"by its name (.{ending}) it is {OTHERS.get(ending, 'an unknown format')}; what is read: {READ}")
+    return UsageError(f"a file with this ending (.{ending}) is not read; what is: {READ}")
 
 
 def _lines(text: str) -> list[tuple[int, str]]:
@@ -125,10 +127,12 @@ def _of_json(text: str) -> Entries:
 
 
 def _rows(text: str, ending: str) -> list[tuple[int, Any]]:
-    """The rows below the header, as objects. Some spreadsheets write semicolons into CSV."""
+    """The rows below the header, as objects. Spreadsheets write into CSV what separates lists in their country."""
     csv.field_size_limit(16 * MAX_PROMPT_CHARS)
-    delimiter = max(CELLS[ending], key=text.partition("\n")[0].count)
-    reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    hint = _HINT.match(text)
+    delimiter = hint[1] if hint else max(CELLS[ending], key=text.partition("\n")[0].count)
+    rows = text[hint.end() - 1 :] if hint else text  # the line's end stays: lines are counted
+    reader = csv.reader(StringIO(rows, newline=""), delimiter=delimiter, strict=True)
     names, entries = list[str](), list[tuple[int, Any]]()
     while True:
         line = reader.line_num + 1

@@ -1,9 +1,5 @@
-"""The prompts of a file, as it is published; see data_files.py for its forms. Standard library only.
-
-Fields that are read: `turns` (MT-Bench, Spec-Bench, SPEED-Bench), `conversations` (ShareGPT), `conversation` (LMSYS),
-`prompt` (HumanEval; TRL: of messages), `messages` (logs of chats, fine-tuning, SPEED-Bench as NeMo-Skills prepares it),
-`text`, `question`, `instruction`, `input` or `query`; and the same in the `body` of a batch (OpenAI, vLLM) or the `row`
-of a page of the hub's viewer."""
+"""The prompts of a file, as it is published; see data_files.py for its forms, and docs/yours.md for the fields that are
+read. Standard library only."""
 
 from __future__ import annotations
 

@@ -122,6 +122,8 @@ FORMS = {
     "sheet.csv": in_cells,
     "of_excel.CSV": lambda prompts: in_cells(prompts, delimiter=";"),
     "sheet.tsv": lambda prompts: in_cells(prompts, delimiter="\t"),
+    "unicode_text.txt": lambda prompts: in_cells(prompts, delimiter="\t"),
+    "told_excel.csv": lambda prompts: "SEP=|\r\n" + in_cells(prompts, delimiter="|"),
     "page_of_the_hub.json": lambda prompts: json.dumps(
         {"features": [{}], "rows": [{"row_idx": 1, "row": {"query": text, "kind": kind}} for text, kind in prompts]}
     ),
@@ -201,9 +203,9 @@ def test_a_few_odd_entries_are_left_out_and_counted(tmp_path, capsys):
         ),
         (b"\n \n", "x", "it holds no prompt"),
         (b'[{"conversations": []}]', "sharegpt.json", "it holds no prompt; entry 1: nobody says anything in it"),
-        (b"a: b\n", "a.yaml", r"\(.yaml\) it is YAML; what is read: JSON, JSON lines, CSV"),
-        (b"PK\3\4\xff", "a.xlsx", "it is Excel"),
-        (b"a\nb", "a.conf", r"\(.conf\) it is an unknown format"),
+        (b"a: b\n", "a.yaml", r"\(.yaml\) is not read; what is: JSON, JSON lines, CSV"),
+        (b"PK\3\4\xff", "a.xlsx", r"\(.xlsx\) is not read"),
+        (b"a\nb", "a.conf", r"\(.conf\) is not read"),
         (b"id,answer\n1,2\n", "a.csv", "its columns are 'id', 'answer'; there must be one of prompt, "),
         (b'prompt\n"a"b\n', "a.csv", "line 2: it is no row of CSV"),
         (b"prompt,kind\na\n", "a.csv", "line 2: its cells are 1, not 2 as in the header"),
