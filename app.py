@@ -211,7 +211,7 @@ if __name__ == "__main__":
         _check_port(options.host, options.port)
         own_names = _own_names(options)
         at_first, backend, check = _page(options)
-        with machine.what_gradio_may_read():
+        with machine.hidden_from_gradio():
             # Gradio takes 3 s to import: mistakes in the arguments are reported first
             from app.page.ending import serve_until_signal
             from app.page.ui import build, launch

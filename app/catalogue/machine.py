@@ -84,7 +84,7 @@ def is_behind_proxy() -> bool:
 
 
 @contextmanager
-def what_gradio_may_read() -> Iterator[None]:
+def hidden_from_gradio() -> Iterator[None]:
     """Hide from Gradio what it would do too much with. To the host of the environment it binds an IPv4 socket, even if
     told another, and a port that is no number ends it. Through its proxies it asks its page whether it is up, and one
     that httpx cannot use keeps it from being imported; a share link may need them."""

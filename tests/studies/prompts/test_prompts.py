@@ -123,7 +123,7 @@ FORMS = {
     "of_excel.CSV": lambda prompts: in_cells(prompts, delimiter=";"),
     "sheet.tsv": lambda prompts: in_cells(prompts, delimiter="\t"),
     "unicode_text.txt": lambda prompts: in_cells(prompts, delimiter="\t"),
-    "told_excel.csv": lambda prompts: "SEP=|\r\n" + in_cells(prompts, delimiter="|"),
+    "with_a_hint.csv": lambda prompts: "SEP=|\r\n" + in_cells(prompts, delimiter="|"),
     "page_of_the_hub.json": lambda prompts: json.dumps(
         {"features": [{}], "rows": [{"row_idx": 1, "row": {"query": text, "kind": kind}} for text, kind in prompts]}
     ),
