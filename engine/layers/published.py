@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 LINEAR = "linear_attention"
+OWN_CODE = "it needs code of its own, which is never run here; choose one that transformers knows"
 LAYER_TYPES = {"full_attention", "sliding_attention", LINEAR}
 # Found in the names of architectures that write text, token by token.
 WRITES = ("CausalLM", "LMHead", "ConditionalGeneration")
@@ -49,7 +50,7 @@ def refusal(config: Mapping[str, Any]) -> str:
     types, known = {kind, text.get("model_type")} - {None}, _causal_types()
     if known and not types <= known and not causal_type(config):
         if config.get("auto_map"):
-            return "needs code of its own, which is never run here; choose one that transformers knows"
+            return OWN_CODE.removeprefix("it ")
         what = f"{kind} ({names[0]})" if names else kind
         more = "; a text-only version of it would do" if config.get("text_config") else ""
         return f"is of type {what}, which transformers does not load as a causal language model{more}"
@@ -129,7 +130,8 @@ def _source(kind: str, what: str) -> str:
 
 def quantised(config: Mapping[str, Any]) -> str:
     """Like `refusal`, for the weights: the fixed step may run such a model, but not in this quantisation."""
-    if not (how := config.get("quantization_config")) or stored_bits(config):
+    how = config.get("quantization_config") or config.get("quantization")  # the second is MLX's
+    if not how or stored_bits(config):
         return ""
     kind = ", ".join(filter(None, (how.get("quant_method"), how.get("format")))) or f"{how.get('bits')} bits"
     return f"has quantised weights ({kind}), which this engine does not read"

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TARGET", "DTYPES", "LoadedModel", "ModelInfo", "give_back_memory", "load"]
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch.float16}
+REASONS = {
+    "backend tokenizer": "it has no tokenizer that is readable here",
+    "trust_remote_code": published.OWN_CODE,
+    "JSONDecodeError": "one of its JSON files is damaged; download it again, or run git lfs pull",
+}  # a word of an error while loading -> in our words
 
 
 @dataclass(frozen=True)
@@ -269,14 +274,8 @@ def _explained(target: str, call, *arguments):
             raise RaceError(
                 f"not enough memory for the model {target!r}; choose a smaller one, or dtype bfloat16"
             ) from error
-        if "backend tokenizer" in str(error):
-            raise UsageError(f"cannot load the model {target!r}: it has no tokenizer that is readable here") from error
-        if "trust_remote_code" in str(error):
-            raise UsageError(
-                f"the model {target!r} needs code of its own, which is never run here; choose one that transformers "
-                "knows"
-            ) from error
-        raise UsageError(f"cannot load the model {target!r}: {in_a_line(error)}") from error
+        why = next((why for word, why in REASONS.items() if word in repr(error)), in_a_line(error))
+        raise UsageError(f"cannot load the model {target!r}: {why}") from error
 
 
 def _digest(files: list[Path]) -> str:

@@ -83,6 +83,13 @@ def _of_tensorrt_llm(event: Any) -> Drafted | None:
     return Drafted(None, None, per_step=per_step) if per_step is not None and per_step > 1 else None
 
 
+def _of_predictions(event: Any) -> Drafted | None:
+    """OpenAI's fields for an answer that the client predicts, which SMG fills with drafts; 0 without either."""
+    usage = find(dict, event, "usage", "completion_tokens_details")
+    num_accepted, num_rejected = (count(usage, f"{name}_prediction_tokens") for name in ("accepted", "rejected"))
+    return _checked(num_accepted, (num_accepted or 0) + (num_rejected or 0) or None, None)
+
+
 def _checked(num_accepted: int | None, num_drafted: int | None, num_steps: int | None) -> Drafted | None:
     """Sums that can be right; None for any others."""
     if num_accepted is None or num_drafted is None or num_accepted > num_drafted:
@@ -100,8 +107,9 @@ OLLAMA = Dialect("Ollama", ("library",))
 _LM_STUDIO = _sums("stats", "accepted_draft_tokens_count total_draft_tokens_count")  # of a model with a draft model
 LM_STUDIO = Dialect("LM Studio", ("organization_owner",), _LM_STUDIO)
 LITELLM = Dialect("LiteLLM")
+SMG = Dialect("SMG", drafted=_of_predictions)  # a gateway before vLLM, SGLang and others (smg#2481)
 OTHER = Dialect("")  # OpenAI's own, and whatever does not say what it is
-DIALECTS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, OLLAMA, LM_STUDIO, LITELLM)
+DIALECTS = (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, OLLAMA, LM_STUDIO, LITELLM, SMG)
 
 
 def drafted_in(event: Any) -> Drafted | None:

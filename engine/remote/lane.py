@@ -46,6 +46,7 @@ class RemoteLane:
     ) -> None:
         self.endpoint, self.question, self.params, self.patience = endpoint, question, params, patience
         self.written, self.reply, self.failed = Written(params.max_new_tokens, secrets), Reply(), ""
+        self.error: RaceError | None = None
         self.ready, self.go, self.began = Flag(), Flag(), 0.0
         self.sent_s = self.ended_s = 0.0
         self._secrets, self._say, self._stopped = secrets, say, False
@@ -73,10 +74,9 @@ class RemoteLane:
             self._decode()
         except asyncio.CancelledError:
             pass
-        except RaceError as error:
-            self._fail(hide(str(error), self._secrets))
         except Exception as error:
-            self._fail(f"the client of lane {self.endpoint.lane} failed: {type(error).__name__}")
+            unnamed = RaceError(f"the client of lane {self.endpoint.lane} failed: {type(error).__name__}")
+            self._fail(error if isinstance(error, RaceError) else unnamed)
         finally:
             self.ready.set()
             self._say(None)
@@ -147,11 +147,11 @@ class RemoteLane:
     def _tell(self, event: Event, at_s: float) -> None:
         self._say(LaneEvent(self.endpoint.lane, self._clock_s, event, self.sent_s + at_s))
 
-    def _fail(self, message: str) -> None:
-        self.failed = message
+    def _fail(self, error: RaceError) -> None:
+        self.error, self.failed = error, hide(str(error), self._secrets)
         self.written.flush()
         self.ended_s = max(0.0, time.perf_counter() - self.began - self.sent_s) if self.began else 0.0
-        self._tell(Failed(message), self.ended_s)
+        self._tell(Failed(self.failed), self.ended_s)
 
     def events(self, done: list[Step]) -> list[LaneEvent]:
         """The lane's events, with these steps instead of those reported while it ran."""

@@ -93,15 +93,10 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
     with suppress(RemoteError):
         chat_reply = chat_reply or await ask(client, endpoint, CHAT, TOKENS, Patience(CONNECT_S, LOOK_S))
     speculation = speculation_of([reply], before, after)
-    parts = (
-        what,
-        f"{STATES[speculation.is_on]}: {speculation.says}",
-        UNCOUNTED if any(chunk.num_tokens is None for chunk in reply.chunks) else "",
-        costs(endpoint, said.path),
-        reply.textless,
-        PACKED.format(endpoint.redact(reply.encoding)[:20]) if reply.encoding else "",
-        BUFFERED if reply.is_buffered else "",
-    )
+    uncounted = UNCOUNTED if any(chunk.num_tokens is None for chunk in reply.chunks) else ""
+    packed = PACKED.format(endpoint.redact(reply.encoding)[:20]) if reply.encoding else ""
+    notes = costs(endpoint, said.path), reply.textless, packed, BUFFERED if reply.is_buffered else ""
+    parts = (what, f"{STATES[speculation.is_on]}: {speculation.says}", uncounted, *notes)
     says = f"{'; '.join(filter(None, parts))}."
     return Seen(endpoint, says, chat, dialect, root, speculation.is_on, reply, chat_reply)
 

@@ -21,7 +21,9 @@ from .endpoint import Endpoint
 MAX_BYTES = 16 * 1024**2
 PATHS = "/metrics", "/prometheus/metrics"  # the second one is TensorRT-LLM's, whose first is JSON
 _SAMPLE = re.compile(
-    r"^([A-Za-z_][\w:]{0,199})(?:\{(.*)\})?[ \t]+(\S{1,32})(?:[ \t]+-?[\d.]+)?(?:[ \t]+#.*)?[ \t\r]*$", re.MULTILINE
+    r'^([A-Za-z_][\w:]{0,199})(?:\{((?:[^"}\n]|"(?:[^"\\\n]|\\.)*")*)\})?[ \t]+(\S{1,32})'
+    r"(?:[ \t]+-?[\d.]+)?(?:[ \t]+#.*)?[ \t\r]*$",
+    re.MULTILINE,
 )
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 MODEL_LABELS = ("model_name", "model")

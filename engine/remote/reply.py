@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from .fields import count, counts, find, parsed, text, words_in
 from .odds import Token, tokens_in
 
 DONE = "[DONE]"
+DATA = re.compile(rb"(?:data|error): ?|(?=\{)")  # how lines with data begin
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_TOKENS_OVER = 1000  # a server that sends this many tokens too many is cut off
 # Fields of a chat's thinking: of vLLM since January 2026 (vllm#33402), Ollama and OpenRouter; of older vLLM, SGLang and
@@ -33,6 +35,7 @@ ENDS: dict[str, str] = {
 }
 USAGE = ("completion_tokens", "output_tokens"), ("prompt_tokens", "input_tokens")  # the second ones are mlx-vlm's
 MIN_PIECES = 4  # of an answer; with fewer, that all were read at one moment says nothing of a proxy
+RESTATED = "each piece of the server's answer repeats the whole text before it, where only new text belongs"
 UNCOUNTED = "it counts its tokens only at an answer's end"
 BUFFERED = (
     "all pieces came at one moment, so their times say nothing: the server, or a proxy in front of it, collects them "
@@ -43,8 +46,9 @@ BUFFERED = (
 class Events:
     """Server-sent events from the bytes of a stream, cut anywhere: `feed` takes bytes and returns the data of every
     complete event. Reads what OpenAI's servers use of https://html.spec.whatwg.org/multipage/server-sent-events.html:
-    `data`, and lines that end in LF or CR LF; comments, other fields and events without data are skipped. Raises
-    RaceError for an event of more than MAX_EVENT_BYTES and for one that is not UTF-8."""
+    `data`, and lines that end in LF or CR LF; comments, other fields and events without data are skipped. What no
+    server may send, some send when they fail, and it counts as data: a field `error` (llama.cpp until 2025), and bare
+    JSON (Lemonade). Raises RaceError for an event of more than MAX_EVENT_BYTES and for one that is not UTF-8."""
 
     def __init__(self) -> None:
         self._rest, self._data, self._num_bytes, self._mark = b"", list[bytes](), 0, BOM_UTF8
@@ -67,8 +71,8 @@ class Events:
         return []
 
     def _line(self, line: bytes) -> str | None:
-        if line.startswith(b"data:"):
-            value = line[5:].removeprefix(b" ")
+        if (begins := DATA.match(line)) is not None:
+            value = line[begins.end() :]
             self._data.append(value)
             self._num_bytes += len(value)
             return None
@@ -204,6 +208,8 @@ class Reader:
         tokens = tokens_in(choice)
         delta = find(dict, choice, "delta")
         thinking, answer = texts_in(choice if delta is None else delta)
+        if reason and len(reply.chunks) >= MIN_PIECES and answer == reply.answer:
+            answer = ""  # the last piece of some is the whole answer once more
         self._num_ids += len(ids)
         counted = running is not None or ids or self._num_running
         num_tokens = max(self._num_running, self._num_ids) if running is None and counted else running
@@ -231,6 +237,10 @@ class Reader:
         if reply.finish_reason is None and (self._said or not (self.done or self._is_counted)):
             said = f": {self._said}" if self._said else ""
             raise RaceError(f"the server broke off after {len(reply.chunks)} events, without an end{said}")
+        for pieces in ([chunk.thinking for chunk in reply.chunks], [chunk.answer for chunk in reply.chunks]):
+            texts = list(filter(None, pieces))
+            if len(texts) >= MIN_PIECES and all(a != b and b.startswith(a) for a, b in pairwise(texts)):
+                raise RaceError(RESTATED)
         if reply.num_tokens is None and self._num_ids:
             reply.num_tokens = self._num_ids
         if reply.num_tokens is None:

@@ -23,6 +23,9 @@ from .same_text import answer_of, judge
 from .steps import Written
 
 CLOSE_S = 2.0
+# What a recording says of a lane on this machine.
+UNKNOWN_MODEL = {"dtype": "a precision that is not known", **dict.fromkeys(("revision", "digest", "licence"))}
+UNKNOWN_WIDTHS: dict[str, Any] = {"exact": False, "widths_class": [], **dict.fromkeys(("width", "plain_width"))}
 
 
 class RemoteRace:
@@ -63,25 +66,12 @@ class RemoteRace:
         where = f"{where} {' and '.join(self.lanes)}" + ", in turns" * self.spec.solo
         text = self.question.text or "\n".join(content for _, content in self.question.messages)
         return {
-            "model": {
-                "name": ", ".join(models),
-                "revision": None,
-                "digest": None,
-                "dtype": "a precision that is not known",
-                "licence": None,
-            },
+            "model": {**UNKNOWN_MODEL, "name": ", ".join(models)},
             "device": {"type": SERVER, "name": where, "threads": None},
             "versions": {"python": platform.python_version(), "httpx": httpx.__version__},
             "commit": None,
             "created": self.created,
-            "widths": {
-                "width": None,
-                "widths_class": [],
-                "plain_width": None,
-                "exact": False,
-                "cache_length": 0,
-                "note": "not known of servers",
-            },
+            "widths": {**UNKNOWN_WIDTHS, "cache_length": 0, "note": "not known of servers"},
             "spec": self.spec.to_json(),
             "prompt": {"text": text, "token_ids": [], "chat": bool(self.question.messages)},
         }

@@ -56,9 +56,8 @@ def speculation_of(replies: Sequence[Reply], before: Counters, after: Counters) 
 
 def _reported(num_accepted: int, drafted: Sequence[int | None], num_tokens: int) -> Speculation:
     if None in drafted:
-        return Speculation(
-            True, f"it accepted {num_accepted} drafted tokens of {num_tokens} that it wrote", num_accepted
-        )
+        says = f"it accepted {num_accepted} drafted tokens of {num_tokens} that it wrote"
+        return Speculation(True, says, num_accepted)
     num_drafted = sum(num or 0 for num in drafted)
     share = num_accepted / num_drafted if num_drafted else 0
     says = f"it accepted {num_accepted} of {num_drafted} drafted tokens ({share:.0%})" if num_drafted else NONE

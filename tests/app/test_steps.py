@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import random
 import re
 import statistics
 from collections import Counter
@@ -18,19 +17,12 @@ import pytest
 
 from engine.core.events import Step, steps
 from engine.recordings.event_json import from_json
-from engine.recordings.recording import read
-from tests.helpers import CHAINS
 from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import TEXT, race_over, words_of
-from tests.helpers.races import as_trees, events_of
-from tests.helpers.steps_apart import chance_words, steps_of, taken_apart, verdicts_of
+from tests.helpers.races import events_of
+from tests.helpers.steps_apart import GREEDY, SAMPLED, TREES, chance_words, steps_of, taken_apart, verdicts_of
 
 Call = Callable[..., Any]
-GREEDY = taken_apart(read(CHAINS / "csv_to_json.json").fields)
-SAMPLED = taken_apart(read(CHAINS / "story.json").fields)
-TREES = taken_apart(
-    as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6, drafter="hybrid:ngram+eagle3"), random.Random(4))
-)
 WALK = """recording => {
     const race = new Race(recording.events);
     const walk = new Walk(recording, race, ["baseline", "speculative"]);

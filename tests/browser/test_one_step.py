@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 
 from engine.core.events import steps
-from engine.recordings.recording import read
-from tests.helpers import CHAINS, race_pages
+from tests.helpers import race_pages
 from tests.helpers.race_pages import SETTLED, STATE, TEXT, feed, race_over, words, words_of
-from tests.helpers.races import as_trees, events_of, known_in_part
-from tests.helpers.steps_apart import steps_of, taken_apart, verdicts_of
+from tests.helpers.races import events_of, known_in_part
+from tests.helpers.steps_apart import GREEDY, SAMPLED, TREES, steps_of, verdicts_of
 
 pytestmark = pytest.mark.browser
-GREEDY = taken_apart(read(CHAINS / "csv_to_json.json").fields)
-SAMPLED = taken_apart(read(CHAINS / "story.json").fields)
-TREES = taken_apart(
-    as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6, drafter="hybrid:ngram+eagle3"), random.Random(4))
-)
 BRANCHED = [step for step in steps(events_of(TREES), "speculative") if step.parents]
 NODES = """() => [...document.querySelectorAll('.pf-one-guess')].map(node => {
     const { x, y, width } = node.getBoundingClientRect();

@@ -35,9 +35,10 @@ from tests.helpers.server_faults import places, put
 PROMPTS = (Question("Once upon a time"), Question("def read(path):"))
 PARAMS = SamplingParams(max_new_tokens=16)
 PLAIN, SPEC = Language(step_s=0.006), Language(k=3, salt="spec", step_s=0.006)
+INVARIANT = "VLLM_BATCH_INVARIANT"
 REFUSED = frozenset({"schema", "tools", "chat"})
 METERED, SLOW = replace(SPEC, keeps=2, salt="b", reports=False, refuses=REFUSED), pytest.mark.slow
-QUICK_PLAIN, QUICK = replace(PLAIN, step_s=0.0), replace(SPEC, step_s=0.0)
+QUICK_PLAIN, QUICK, FIFTH = replace(PLAIN, step_s=0.0), replace(SPEC, step_s=0.0), frozenset({5})
 
 
 def changed(*more: str, **its: object) -> Language:
@@ -56,10 +57,8 @@ FAULTS: dict[str, tuple[Language, Language, str, str]] = {
     "temperature ignored": (QUICK_PLAIN, changed("temperature"), "temperature", "temperatures above 0"),
     "top_p ignored": (QUICK_PLAIN, changed("top_p"), "top_p", "top_p below 1"),
     "one seed for all": (QUICK_PLAIN, changed("seeds"), "seed", "ignores the seed"),
-    "a wrong token": (QUICK_PLAIN, changed(second_at=frozenset({5})), "texts", "send the finding"),
-    "other weights": (
-        QUICK_PLAIN, changed(second_at=frozenset({5}), from_here=True), "texts", "same weights",
-    ),
+    "a wrong token": (QUICK_PLAIN, changed(second_at=FIFTH), "texts", "send the finding"),
+    "other weights": (QUICK_PLAIN, changed(second_at=FIFTH, from_here=True), "texts", "same weights"),
     "JSON schema broken": (QUICK_PLAIN, changed("schema"), "JSON schema", "Turn speculation off"),
     "JSON schema refused": (QUICK_PLAIN, changed(refuses=frozenset({"schema"})), "JSON schema", "Turn speculation off"),
     "another token in a batch": (QUICK_PLAIN, changed("batch"), "batches", "rounding does not explain it"),
@@ -69,19 +68,11 @@ FAULTS: dict[str, tuple[Language, Language, str, str]] = {
 DOUBTS: dict[str, tuple[Language, Language, str, str]] = {
     "seed ignored": (QUICK_PLAIN, changed("seed"), "seed", "Do not rely on seeds"),
     "a plain server that drafts": (replace(QUICK, salt="p"), QUICK, "plain lane", "without speculation"),
-    "no log-probabilities": (
-        replace(QUICK_PLAIN, reports=False), changed(second_at=frozenset({5})), "texts", "log-probabilities",
-    ),
-    "no token ids": (
-        replace(QUICK_PLAIN, names_tokens=False), changed(second_at=frozenset({5}), names_tokens=False),
-        "texts", "name their tokens",
-    ),
-    "a plain server that contradicts itself": (
-        replace(QUICK_PLAIN, second_at=frozenset({5})), QUICK, "texts", "VLLM_BATCH_INVARIANT",
-    ),
-    "rounding by the batch": (
-        replace(QUICK_PLAIN, margin=0.1), changed("batch", margin=0.1), "batches", "VLLM_BATCH_INVARIANT",
-    ),
+    "no log-probabilities": (replace(QUICK_PLAIN, reports=False), changed(second_at=FIFTH), "texts", "log-probab"),
+    "no token ids": (replace(QUICK_PLAIN, names_tokens=False), changed(second_at=FIFTH, names_tokens=False),
+                     "texts", "name their tokens"),
+    "a plain server that contradicts itself": (replace(QUICK_PLAIN, second_at=FIFTH), QUICK, "texts", INVARIANT),
+    "rounding by the batch": (replace(QUICK_PLAIN, margin=0.1), changed("batch", margin=0.1), "batches", INVARIANT),
     "a prefix cache on one side": (QUICK_PLAIN, changed(caches=False), "prefix cache", "--enable-prefix-caching"),
 }  # fmt: skip
 
@@ -161,7 +152,7 @@ def test_the_advice_is_ordered_by_what_it_is_worth() -> None:
 @pytest.mark.parametrize(("margin", "words"), [(0.0, "exact tie"), (0.1, "near tie")])
 def test_rounding_is_no_fault_of_speculation(margin: float, words: str) -> None:
     """Every pair of real servers that round would look broken."""
-    spec = changed(margin=margin, second_at=frozenset({5}))
+    spec = changed(margin=margin, second_at=FIFTH)
     with speaking(replace(QUICK_PLAIN, margin=margin), spec) as endpoints:
         found = until(check_servers(endpoints, PROMPTS, PARAMS), "texts")
     assert first(found) is None and found[-1].check == "texts" and words in found[-1].says, found[-1]
@@ -189,12 +180,16 @@ def test_one_server_alone_is_examined() -> None:
 
 
 def test_a_server_that_cannot_be_reached_is_all_that_is_said() -> None:
-    """A wall of errors, or the address of a server in it."""
+    """A wall of errors, or the address of a server in it; or who counts no tokens be blamed for its key."""
     with speaking(QUICK_PLAIN) as (there,):
         gone = Endpoint("spec", "m", "http://127.0.0.1:9/v1", "key-of-spec")
         (found,) = check_servers([there, gone], PROMPTS, PARAMS)
     assert (found.level, found.check) == ("fault", "reachable") and "lane spec" in found.change
     assert "127.0.0.1" not in repr(found) and "key" not in found.says
+    spoil = lambda event: event | {"usage": {"completion_tokens": 0}} if isinstance(event, dict) else event  # noqa: E731
+    with speaking(replace(QUICK, spoil=spoil, names_tokens=False)) as endpoints:
+        (found,) = check_servers(endpoints, PROMPTS, PARAMS)
+    assert "no token, by its usage, but text" in found.says and "log of the server" in found.change, "LitServe"
     with pytest.raises(UsageError, match="1 or 2 servers and at least one prompt, not 3 and 2"):
         next(check_servers([gone] * 3, PROMPTS, PARAMS))
 
@@ -249,6 +244,16 @@ def test_a_check_that_raises_costs_only_itself(error: type, monkeypatch, caplog,
     )
     assert issubclass(error, RaceError) or ("This check failed" in planted.says and "in bad" in caplog.text)
     assert "127.0.0.1" not in caplog.text + "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(("num_served", "num_found"), [(5, 2), (12, 1)])
+def test_a_limit_of_requests_is_no_fault_of_speculation(num_served: int, num_found: int, monkeypatch) -> None:
+    """The owner of a gateway that serves so many requests a minute would be told that speculation is broken."""
+    monkeypatch.setattr(doctor, "CHECKS", (doctor.CHECKS[0], *doctor.CHECKS[-2:]))
+    with speaking(QUICK_PLAIN, replace(QUICK, num_served=num_served)) as endpoints:
+        found = [each for each in check_servers(endpoints, PROMPTS, PARAMS) if each.check == "worth it"]
+    assert [each.level for each in found] == ["untested"] * num_found, found
+    assert all("slow down" in each.says and "Lift" in each.change for each in found)
 
 
 def test_answers_without_text_are_not_the_same() -> None:

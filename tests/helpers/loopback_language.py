@@ -74,6 +74,8 @@ class Language:
     model: str = "m"
     root: str = "maker/model"
     salt: str = "plain"
+    num_served: int = 10**9
+    """Requests that it answers; more are too many."""
     num_drafts: int = 0
     num_accepted: int = 0
     num_queries: int = 0
@@ -134,6 +136,10 @@ class Language:
         wants = ["schema"] * ("response_format" in body) + ["tools"] * ("tools" in body) + ["chat"] * is_chat
         if body["model"] != self.model:
             yield refusal(404, error(f"The model `{body['model']}` does not exist."))
+            return
+        self.num_served -= 1
+        if self.num_served < 0:
+            yield refusal(429, error("slow down"))
             return
         if refused := self.refuses.intersection(wants):
             yield refusal(400, error(f"{sorted(refused)[0]} is not supported"))

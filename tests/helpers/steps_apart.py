@@ -9,7 +9,10 @@ from typing import Any
 
 from engine.core.events import Step, steps
 from engine.recordings.event_json import from_json
-from tests.helpers.races import add_copies, events_of
+from engine.recordings.recording import read
+from tests.helpers import CHAINS
+from tests.helpers.race_pages import TEXT, race_over, words_of
+from tests.helpers.races import add_copies, as_trees, events_of
 
 
 def taken_apart(recorded: dict[str, Any]) -> dict[str, Any]:
@@ -93,3 +96,9 @@ def verdicts_of(step: dict[str, Any]) -> list[str]:
     if of.is_refuted or len(of.token_ids) == of.num_accepted:
         return [*found, "unused"]
     return [*found, "extra" if found else "own"]
+
+
+GREEDY, SAMPLED = (taken_apart(read(CHAINS / f"{name}.json").fields) for name in ("csv_to_json", "story"))
+TREES = taken_apart(
+    as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6, drafter="hybrid:ngram+eagle3"), random.Random(4))
+)

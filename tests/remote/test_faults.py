@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import accumulate
 from typing import Any
 
 import pytest
 
+from engine.core.errors import RaceError
 from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
@@ -18,6 +20,7 @@ from engine.remote.request import COSTS, OPTIONAL, RUNNING_USAGE, Question, cost
 from engine.remote.server_race import RemoteRace
 from tests.helpers.loopback import HEAD, Answer, as_chat, refusal, says, servers, sse, stream_of
 from tests.helpers.server_faults import GOOD, REFUSALS, SAID, TEXT
+from tests.helpers.wire import read_parts
 
 PATIENCE = Patience(0.5, 1.0)
 LONG = Patience(10.0, 20.0)  # for faults that show before any limit: a busy machine connects late
@@ -122,6 +125,19 @@ def test_thinking_is_text_under_either_name(fields: tuple[str, ...], ids: bool):
     assert told["verdict"]["kind"] == "same_text" and told["lanes"]["baseline"]["num_steps"] == len(TEXT)
     assert texts_in({"reasoning_details": [{"text": "a"}, {"text": "b"}, {"data": "c"}]}) == ("ab", ""), "MiniMax"
     assert texts_in({"function_call": {"name": "f", "arguments": "{}"}}) == ("", "f{}")
+
+
+def test_a_text_that_is_sent_again_is_not_written_again():
+    """The last piece of MiniMax M3 and others (camel#4291) is the whole answer once more, and each of DashScope's has
+    all before it (qwen-code#3896): two servers of one model would be said to write different texts."""
+    events, so_far = stream_of([1] * 20, TEXT, ids=False), [*accumulate(TEXT)]
+    last = {"choices": [events[-3]["choices"][0] | {"text": so_far[-1]}]}
+    events[-3]["choices"][0]["finish_reason"] = None
+    assert read_parts(sse(*events[:-2], last, *events[-2:]), 20)[0].text == so_far[-1]
+    for event, text in zip(events, so_far, strict=False):
+        event["choices"][0]["text"] = text
+    with pytest.raises(RaceError, match="repeats the whole text before it"):
+        read_parts(sse(*events), 20)
 
 
 @pytest.mark.parametrize("ids", [True, False])

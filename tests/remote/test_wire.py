@@ -35,12 +35,9 @@ SPEED = 20.0
 SAYS = {
     "vllm": ("steps by its own lists", ()),
     "vllm-thinking": ("steps by its own lists", ("it thinks first", " a second; its answer begins after ")),
-    "llama_cpp": ("steps by its own lists", ("does not name them",)),
-    "nginx": ("steps by its own lists", ("does not name them",)),
-    "nginx-buffering": ("steps by its own lists", ("does not name them",)),
+    **dict.fromkeys(("llama_cpp", "nginx", "nginx-buffering"), ("steps by its own lists", ("does not name them",))),
     "litellm": ("steps by its own lists", ()),
-    "mlx": ("says nothing of drafts", ("counts its tokens only at an answer's end",)),
-    "transformers": ("says nothing of drafts", ("counts its tokens only at an answer's end",)),
+    **dict.fromkeys(("mlx", "transformers"), ("says nothing of drafts", ("only at an answer's end",))),
     "sglang": ("it says that it accepted", ()),
 }
 PROGRAMS = {"vllm": "vLLM", "vllm-thinking": "vLLM", "litellm": "LiteLLM", "sglang": "SGLang",

@@ -23,24 +23,17 @@ from .server_worth import races, worth
 from .thorough import CHECK, as_reported
 
 Check = Callable[[Pair], Coroutine[Any, Any, list[Finding]] | list[Finding]]
+# In the order of causes: an earlier fault explains later ones.
 CHECKS: tuple[tuple[str, Check], ...] = (
-    ("reachable", identity),
-    ("speculation", drafts),
-    ("repeats", repeats),
-    ("seed", seeds),
-    ("sampling", frequencies),
-    (CHECK, as_reported),
-    ("texts", texts),
-    ("batches", batches),
-    ("JSON schema", schemas),
-    ("tool calls", tools),
-    ("prefix cache", prefix_cache),
-    ("worth it", races),
-    ("worth it", worth),
-)  # in the order of causes: an earlier fault explains later ones
+    ("reachable", identity), ("speculation", drafts), ("repeats", repeats), ("seed", seeds),
+    ("sampling", frequencies), (CHECK, as_reported), ("texts", texts), ("batches", batches),
+    ("JSON schema", schemas), ("tool calls", tools), ("prefix cache", prefix_cache),
+    ("worth it", races), ("worth it", worth),
+)  # fmt: skip
 NEED_ANSWERS = (repeats, texts)  # these look at what `drafts` asked
 GONE = ("connect", "timeout")  # kinds of errors after which a server is asked nothing more
 FAILED = "Look into the server's log: a request of this check failed"
+BUSY = "Lift the server's limit of requests for the check-up, or wait and check again"
 
 
 def check_servers(
@@ -71,18 +64,16 @@ def check_servers(
                 try:
                     findings = check(pair)
                     findings = findings if isinstance(findings, list) else runner.run(findings)
-                except RaceError as error:
-                    runner.run(_end_rest())
-                    is_refusal = isinstance(error, RemoteError) and error.status is not None and error.status < 500
-                    yield Finding(
-                        "untested" if is_refusal else "fault", name, sentence(hide(str(error), pair.secrets)), FAILED
-                    )
-                    if isinstance(error, RemoteError) and error.kind in GONE:
-                        return
-                    continue
                 except Exception as error:
                     runner.run(_end_rest())
-                    yield broke(name, error, lambda text: hide(text, pair.secrets))
+                    if not isinstance(error, RaceError):
+                        yield broke(name, error, lambda text: hide(text, pair.secrets))
+                        continue
+                    status = error.status or 0 if isinstance(error, RemoteError) else 0
+                    says, change = sentence(hide(str(error), pair.secrets)), BUSY if status == 429 else FAILED
+                    yield Finding("untested" if 0 < status < 500 else "fault", name, says, change)
+                    if isinstance(error, RemoteError) and error.kind in GONE:
+                        return
                     continue
                 yield from findings
                 if check is identity and is_faulty(findings):

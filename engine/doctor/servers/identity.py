@@ -20,7 +20,8 @@ COUNT = "Look into the log of the server of {0}: its answer has no text"
 REACH = "Start the server of {0}, or correct its URL in --lane"
 NAME = "Correct the URL of {0} in --lane, its name of the model (--model) or its key"
 TRUST = "Give the certificate of its authority: --cacert FILE"
-HELP = {"connect": REACH, "timeout": REACH, "certificate": TRUST}  # by kind of error
+READ = "Look into the log of the server of {0}: its answer is not as OpenAI's clients read it"
+HELP = {"connect": REACH, "timeout": REACH, "certificate": TRUST, "broken": READ}  # by kind of error
 HEAD = "Examine the drafter alone: python -m engine doctor --target TARGET --drafter eagle3:HEAD (or dflash:HEAD)"
 # Up to this share of accepted tokens a drafter knows nothing about its target: in a text that repeats itself, even
 # copies are right more often.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import cycle, islice
@@ -32,22 +33,23 @@ NOT_FOR_MANY = "Turn speculation off, or draft fewer tokens, where {} or more us
 
 
 def races(pair: Pair) -> list[Finding]:
-    """Races a few prompts, one lane after the other. Blocks, with event loops of its own. Raises RaceError."""
+    """Races a few prompts, one lane after the other. Blocks, with event loops of its own. Raises what ended a lane."""
     for i, question in enumerate(() if pair.is_alone else pair.prompts[:NUM_RACED]):
         lanes = zip(pair.servers, (PLAIN, SPECULATIVE), strict=True)
         endpoints = [replace(server.endpoint, lane=name) for server, name in lanes]
         race = RemoteRace(endpoints, question, pair.params, PATIENCE, same_device=True)
         prompt = FilePrompt(i + 1, NO_KIND, question.text, question.messages)
-        for row in rows_on_servers(race, {SPECULATIVE: SERVER}, prompt, pair.progress):
-            if race.lanes[SPECULATIVE].failed:
-                raise RaceError(row.fault)
-            pair.races.append(row)
+        with suppress(RaceError):  # it would not say what kind of error ended a lane
+            pair.races += rows_on_servers(race, {SPECULATIVE: SERVER}, prompt, pair.progress)
+        if errors := [lane.error for lane in race.lanes.values() if lane.error]:
+            raise errors[0]
     return []
 
 
 async def worth(pair: Pair) -> list[Finding]:
     """A short study of each server under load, and the verdict. Levels at which the speculative one is slower are
-    repeated, and the best row of each lane counts: a single short level may be disturbed. Raises RaceError."""
+    repeated, and the best row of each lane counts: a single short level may be disturbed. Raises RemoteError, also
+    where a server refuses to serve that many."""
     best: dict[Key, Row] = {}
     left, (first, *others) = LEVELS, [server.endpoint.lane for server in pair.servers]
     for _ in range(MAX_STUDIES):
@@ -55,10 +57,7 @@ async def worth(pair: Pair) -> list[Finding]:
             key = (row["lane"], row["concurrency"])
             best[key] = max(best.get(key, row), row, key=_rate)
         left = tuple(num for num in LEVELS for second in others if _rate(best[second, num]) <= _rate(best[first, num]))
-    rows = list(best.values())
-    if silent := [row for row in rows if not _rate(row)]:
-        raise RaceError(f"lane {silent[0]['lane']} with {silent[0]['concurrency']} users: {silent[0]['fault']}")
-    return [_judged(pair, rows)]
+    return [_judged(pair, list(best.values()))]
 
 
 async def _study(pair: Pair, levels: tuple[int, ...]) -> list[Row]:
@@ -68,10 +67,17 @@ async def _study(pair: Pair, levels: tuple[int, ...]) -> list[Row]:
     plan = Plan(endpoints, questions, levels, NUM_REQUESTS, params, PATIENCE.total_s)
     rows: list[Row] = []
 
+    outcomes: dict[Key, Outcome] = {}
+
     def asked(key: Key, outcome: Outcome) -> None:
+        outcomes[key] = outcome
         pair.progress(f"{key[0]} with {key[1]} user{'s' if key[1] > 1 else ''}", len(rows) / len(plan.keys))
 
     await run(plan, Listener(lambda lane: None, lambda key: None, asked, rows.append))
+    for outcome in outcomes.values():
+        for error in outcome.failures:
+            if not outcome.answers or 0 < (error.status or 0) < 500:
+                raise error
     return rows
 
 

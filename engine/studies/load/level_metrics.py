@@ -15,12 +15,8 @@ from .pays_under_load import differ, pairs_of, ranks, recommends, rough, same_wo
 FORMAT = "photofinish-load"
 
 HIGHER = {
-    "output_tokens_per_s": True,
-    "total_tokens_per_s": True,
-    "ttft_p95_s": False,
-    "itl_p95_s": False,
-    "tpot_p95_s": False,
-    "latency_median_s": False,
+    **dict.fromkeys(("output_tokens_per_s", "total_tokens_per_s"), True),
+    **dict.fromkeys(("ttft_p95_s", "itl_p95_s", "tpot_p95_s", "latency_median_s"), False),
     "mean_acceptance_length": True,
     "dollars_per_million": False,
 }  # metric -> whether more of it is better

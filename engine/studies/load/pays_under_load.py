@@ -17,7 +17,8 @@ ROUGH = 3  # with fewer requests of each user, a level's rate is mostly that of 
 MOST_NAMED = 5  # prompts whose texts differ that are named
 NEITHER = {0: "no clear difference", None: "no answer"}
 SAME_WORK = 1.02  # of tokens in all, where answers should all have one length and did not
-UNEQUAL = "With {} users the answers had different lengths, although they should all be as long: not compared."
+MOST_FAILED = 0.25  # of a level's requests: the others had the server more to themselves
+UNEQUAL = "requests failed, or answers that should all be as long had different lengths: not compared."
 LITTLE_GAIN = f"{LITTLE} (below {THRESHOLD}x)"
 # Rank of speculation against plain decoding -> its words in the recommendation.
 SWITCH = {2: "speculation on", 1: LITTLE_GAIN, -1: "speculation off", **NEITHER}
@@ -27,8 +28,6 @@ SPEED = {2: "faster", 1: LITTLE_GAIN, -1: "slower", **NEITHER}
 OTHERS = {2: "{other} is ahead", 1: "{other} is ahead a little", -1: "{first} is ahead", **NEITHER}
 NO_BATCHES = "With 1 user there is no batch, and they differ as well. "
 Level = Mapping[str, Any]
-
-
 Pairs = Mapping[int, tuple[Level, Level]]
 
 
@@ -44,7 +43,7 @@ def says(levels: Sequence[Level], lanes: Sequence[str]) -> list[str]:
     pairs = pairs_of(levels, first, second)
     unequal = pairs_of(levels, first, second, are_equal=False).keys() - pairs.keys()
     sentences = list(_against(first, second, pairs) if pairs or not unequal else ())
-    return sentences + ([UNEQUAL.format(" and ".join(map(str, sorted(unequal))))] if unequal else [])
+    return sentences + [f"With {num} user{'s' * (num != 1)} {UNEQUAL}" for num in sorted(unequal)]
 
 
 def ranks(levels: Sequence[Level], first: str, second: str) -> dict[int, int | None]:
@@ -80,9 +79,8 @@ def rough(levels: Sequence[Level]) -> str:
     if not few:
         return ""
     users = " and ".join(str(num) for num in sorted({level["concurrency"] for level in few}))
-    return (
-        f"{few[0]['num_requests']} requests with {users} users: fewer than {ROUGH} each, so the ratio there is rough."
-    )
+    num = few[0]["num_requests"]
+    return f"{num} requests with {users} users: fewer than {ROUGH} each, so the ratio there is rough."
 
 
 def _against(first: str, second: str, pairs: Pairs) -> Iterator[str]:
@@ -146,12 +144,15 @@ def _words(first: str, second: str, rank_at: Mapping[int, int | None], some_diff
 
 
 def same_work(first: Level, second: Level) -> bool:
-    """Whether answers that should all have had one length, if any, had the same on both."""
+    """Whether both answered the requests, but for a few, and answers that should all have had one length, if any, had
+    the same on both. Of a lane without any answer this says nothing."""
+    both = (first, second)
+    failed = any(level.get("num_errors", 0) > MOST_FAILED * level.get("num_requests", 0) for level in both)
+    if failed and all(level["output_tokens_per_s"] for level in both):
+        return False
     if not (first.get("num_short") or second.get("num_short")):
         return True
-    means = [
-        level["num_output_tokens"] / max(1, level["num_requests"] - level["num_errors"]) for level in (first, second)
-    ]
+    means = [level["num_output_tokens"] / max(1, level["num_requests"] - level["num_errors"]) for level in both]
     return max(means) <= SAME_WORK * min(means)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from numpy import percentile
 
 from engine.analysis.verdict_words import THRESHOLD, capital
 from engine.core.errors import UsageError
@@ -67,13 +68,6 @@ def test_too_few_prompts_are_used_in_turns() -> None:
 # Metrics
 
 
-def plain_p95(values: list[float]) -> float:
-    values = sorted(values)
-    place = 0.95 * (len(values) - 1)
-    low = int(place)
-    return values[low] if low == place else values[low] * (low + 1 - place) + values[low + 1] * (place - low)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_metrics_are_what_a_plain_computation_gives(seed: int) -> None:
     """A metric would divide by the wrong count, or take the first token twice."""
@@ -92,9 +86,9 @@ def test_metrics_are_what_a_plain_computation_gives(seed: int) -> None:
     assert found["num_output_tokens"] == tokens
     assert found["output_tokens_per_s"] == pytest.approx(tokens / 7)
     assert found["total_tokens_per_s"] == pytest.approx((tokens + prompts) / 7)
-    assert found["ttft_p95_s"] == pytest.approx(plain_p95(ttfts))
-    assert found["tpot_p95_s"] == pytest.approx(plain_p95(tpots))
-    assert found["itl_p95_s"] == (pytest.approx(plain_p95(itls)) if itls else None)
+    assert found["ttft_p95_s"] == pytest.approx(percentile(ttfts, 95))
+    assert found["tpot_p95_s"] == pytest.approx(percentile(tpots, 95))
+    assert found["itl_p95_s"] == (pytest.approx(percentile(itls, 95)) if itls else None)
     assert found["dollars_per_million"] == pytest.approx(1e6 / (tokens / 7) * 41.62 / 3600)
     assert found["mean_acceptance_length"] is None
 
@@ -155,17 +149,11 @@ def two_lanes(users, rates, waits=None, **more):
     """Rows of lanes plain and speculative. rates, waits: of each lane, by users."""
     waits = waits or [[None] * len(users)] * 2
     return [
-        {
-            "lane": lane,
-            "concurrency": num,
-            "num_requests": 3 * num,
-            "output_tokens_per_s": rate,
-            "ttft_p95_s": wait,
-            **more,
-        }
+        {"lane": lane, "concurrency": num, "num_requests": 3 * num,
+         "output_tokens_per_s": rate, "ttft_p95_s": wait, **more}
         for lane, its, own in zip(("plain", "speculative"), rates, waits, strict=True)
         for num, rate, wait in zip(users, its, own, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -256,3 +244,6 @@ def test_unequal_work_has_no_ratio_and_is_said() -> None:
     said = " ".join(found["says"])
     assert "different lengths" in said and "after 30 tokens" in said and "x output tokens" not in said
     assert set(found["improvement_by_users"]["1"].values()) == {None}
+    row = {**rows[0], "num_short": 0, "num_requests": 6, "errors": {}, "fault": "busy"}
+    lanes = [[row | {"num_errors": a}, row | {"lane": "b", "num_errors": b}] for a, b in ((0, 1), (0, 3), (3, 0))]
+    assert [bool(report(levels, ["a", "b"], {})["speedup_by_users"]) for levels in lanes] == [True, False, False]
