@@ -19,12 +19,8 @@ HEAD = (
     f"<style>{PRINT_CSS}</style>"
     + """<style>
 @media (max-width: 640px) { .gradio-container .fillable { padding-left: 0 !important; padding-right: 0 !important; } }
-@media (min-width: 941px) and (max-width: 1480px) {
-  html[data-settings] #page-top > :first-child { flex: 1 0 max-content; }
-}
 @media (max-width: 1480px) {
-  html[data-settings] :is(.page-header p, #page-stage-button),
-    html[data-settings] #page-presets > :not(button):not(#page-examples) { display: none; }
+  html[data-settings] :is(#page-stage-button, #page-presets > :not(button):not(#page-examples)) { display: none; }
   html[data-settings] #page-examples { padding-right: 28px;
     mask-image: linear-gradient(90deg, currentcolor calc(100% - 28px), transparent); }
 }

@@ -68,7 +68,8 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
             sentence += f", in {'other' if place is not None else 'the same'} tokens"
     else:
         kind = "other_text"
-        ways = [f"{name} continues {_shown(text[at:])}" for name, text in zip(names, texts, strict=True)]
+        look_alike = not "".join(text[at : at + 1] for text in texts).isascii()
+        ways = [f"{name} continues {_shown(text[at:], look_alike)}" for name, text in zip(names, texts, strict=True)]
         before = f"after {_shown(texts[0][max(0, at - NUM_CHARACTERS) : at])} (character {at})"
         where = before if at else "at the first character"
         sentence = f"{VERDICTS[kind].head}: {both} diverge {where}: {ways[0]}, {ways[1]}"
@@ -91,7 +92,9 @@ def judge(a: Answer, b: Answer, why: str = "") -> dict[str, Any]:
     }
 
 
-def _shown(text: str) -> str:
+def _shown(text: str, with_code: bool = False) -> str:
+    """The beginning of a text. with_code: with the number of its first character, since others may look like it."""
     if not text:
         return "nothing more"
-    return json.dumps(text[:NUM_CHARACTERS] + ("…" if len(text) > NUM_CHARACTERS else ""), ensure_ascii=False)
+    code = f" (U+{ord(text[0]):04X})" if with_code else ""
+    return json.dumps(text[:NUM_CHARACTERS] + "…" * (len(text) > NUM_CHARACTERS), ensure_ascii=False) + code

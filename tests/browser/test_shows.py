@@ -21,19 +21,13 @@ pytestmark = pytest.mark.browser
 STATE = "window.photofinish.state"
 
 
-def shown(tab: Any, name: str) -> bool:
-    look = "node => node.checkVisibility({ visibilityProperty: true, opacityProperty: true })"
-    return tab.locator(f"[data-ref={name}]").evaluate(look)
-
-
 def test_the_first_visit_and_one_by_a_link(visit: Any) -> None:
     """The first thing on the page is a race with its ribbon, before any model is loaded, that plays by itself and ends
     with its verdict, whatever is typed meanwhile. A story that begins by itself, or with another race than is there."""
     tab = visit(until="race", reduced_motion="no-preference")
     tab.wait_for_function(f"{STATE}.playing")
     assert tab.evaluate(STATE)["speed"] == 1 and "RECORDED" in words(tab, "ribbon")
-    tab.evaluate("document.querySelector('#page-prompt textarea').focus()")
-    tab.keyboard.type("Zebra")
+    tab.locator("#page-prompt textarea").press_sequentially("Zebra")
     assert "Zebra" in tab.input_value("#page-prompt textarea")
     tab.wait_for_function(f"!{STATE}.playing")
     assert tab.evaluate(STATE)["t"] == tab.evaluate(STATE)["duration"]
@@ -73,8 +67,7 @@ LIT = """() => {
 
 def begin(tab: Any) -> None:
     unfold(tab)
-    tab.focus("#page-story-button")
-    tab.keyboard.press("Enter")
+    tab.press("#page-story-button", "Enter")
     tab.wait_for_selector("[data-ref=story]")
 
 
@@ -100,6 +93,7 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
     tab.evaluate("localStorage.removeItem('photofinish.story')")
     tab.set_input_files("[data-ref=file]", CHAINS / f"{name}.json")
     tab.wait_for_function(f"name => {STATE}.race === `file:${{name}}.json`", arg=name)
+    tab.wait_for_selector("text=is not on offer here")  # the drafter; said above the board
     tab.evaluate(SETTLED)
     tops = tab.evaluate(LIT)["tops"]
     begin(tab)
@@ -108,7 +102,7 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
         tab.evaluate(SETTLED)
         look = tab.evaluate(LIT)
         card, lit = look["card"], look["lit"]
-        assert words(tab, "storyPlace") == f"Card {number} of 10" and shown(tab, "story")
+        assert words(tab, "storyPlace") == f"Card {number} of 10" and tab.is_visible("[data-ref=story]")
         assert look["inside"] and look["wide"] <= 0 and look["moves"] == 0, number
         assert number == 10 or look["tops"] == pytest.approx(tops, abs=0.5), number  # the last one has another race
         assert lit is not None and lit["right"] - lit["left"] > 10 and lit["bottom"] - lit["top"] > 10, number
@@ -118,6 +112,11 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
         beside = card["right"] <= lit["left"] or lit["right"] <= card["left"]
         assert beside or card["bottom"] <= lit["top"] or lit["bottom"] <= card["top"], (number, card, lit)
         assert len(said.split()) <= 40, said
+        if number == 2 and width < 760:  # where it may need the rest of a lower window
+            tab.hover("[data-ref=storyTitle]")
+            top = tab.evaluate("scrollY")
+            tab.mouse.wheel(0, -40)
+            tab.wait_for_function("top => scrollY < top", arg=top, timeout=5_000)
         told.append(said)
     assert len(told) == 10
     numbers_are_the_recordings(recording, told)
@@ -154,8 +153,7 @@ def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
     runs; or an own race that is gone because the story needed another one."""
     tab = visit()
     tab.focus("[data-ref=scrub]")
-    for _ in range(5):
-        tab.keyboard.press("ArrowLeft")
+    tab.keyboard.press("ArrowLeft")
     tab.click("[data-ref=marks]")
     tab.evaluate(SETTLED)
     before = tab.evaluate(STATE)
@@ -164,9 +162,8 @@ def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
         tab.keyboard.press("ArrowRight")
     tab.go_back()  # the browser's Back closes it, and does not leave the page
     tab.wait_for_selector("[data-ref=story]", state="hidden")
-    tab.evaluate(SETTLED)
     after = tab.evaluate(STATE)
-    assert tab.is_hidden("[data-ref=story]") and (after["t"], after["counts"]) == (before["t"], before["counts"])
+    assert (after["t"], after["counts"]) == (before["t"], before["counts"])
     assert tab.get_attribute(".pf", "data-view") == "plain" and tab.locator(".pf-guess").count() == 0
     reload(tab)
     begin(tab)

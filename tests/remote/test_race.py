@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from engine.core.events import Failed, Finished, Started, Step, steps
 from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.recordings.steps_csv import steps_csv
+from engine.remote import same_text
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
 from engine.remote.request import Question
@@ -62,6 +64,10 @@ def test_a_race_records_what_both_servers_said():
         lane = told["lanes"][name]
         assert lane["token_ids"] == tokens_of(TEXT) and lane["text"] == "".join(TEXT) and lane["num_tokens"] == 30
         assert 0 < lane["prefill_s"] == lane["ttft_s"] < 0.2
+        own = [e.event for e in live if e.lane == name]
+        assert isinstance(own[0], Started) and isinstance(own[-1], Finished)
+        assert not any(s.num_drafted for s in own[1:-1])
+        assert "".join(piece for s in own[1:-1] for piece in s.pieces) == "".join(TEXT)
     assert told["lanes"]["speculative"]["per_step_accepted"] == (0, *ACCEPTED)
     assert told["lanes"]["speculative"]["per_step_drafted"] == (0, *DRAFTED)
     plain, speculative = (told["lanes"][name]["tokens_per_s"] for name in ("baseline", "speculative"))
@@ -71,11 +77,6 @@ def test_a_race_records_what_both_servers_said():
     assert recording["prompt"] == {"text": "Once", "token_ids": [], "chat": False}
     walls = [e["wall_s"] for e in recording["events"]]
     assert walls == sorted(walls)
-    for name in ("baseline", "speculative"):
-        own = [e.event for e in live if e.lane == name]
-        assert isinstance(own[0], Started) and isinstance(own[-1], Finished)
-        assert not any(s.num_drafted for s in own[1:-1])
-        assert "".join(piece for s in own[1:-1] for piece in s.pieces) == "".join(TEXT)
     assert len(steps_csv(recording).splitlines()) == 1 + 30 + 11
     assert all(secret not in json.dumps(recording.fields) for secret in ("key-of", "127.0.0.1", "http:"))
 
@@ -138,6 +139,8 @@ def test_two_texts_part_in_context():
     tokens = [tokens_of(TEXT)[12], tokens_of(other)[12]]
     assert (verdict["first_difference"]["position"], verdict["first_difference"]["tokens"]) == (12, tokens)
     assert "a fault" not in verdict["sentence"] and 'speculative continues " dog 猫' in verdict["sentence"]
+    alike = [same_text.Answer(name, text, [], False, "finished", 0) for name, text in (("a", "a b"), ("b", "a\u00a0b"))]
+    assert 'a continues " b" (U+0020), b continues "\u00a0b" (U+00A0)' in same_text.judge(*alike)["sentence"]
 
 
 def test_two_models_are_not_compared():
@@ -151,8 +154,6 @@ def test_two_models_are_not_compared():
 
 def test_closing_the_stream_ends_all_lanes():
     """A visitor who presses Stop would leave two servers writing for nobody, and threads behind."""
-    import threading
-
     never = says([sse(e) for e in PLAIN[:5]] + [b": nothing\n"] * 10_000, 0.05)
     before = threading.active_count()
     with servers(never, never) as found:
