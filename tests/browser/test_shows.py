@@ -27,10 +27,12 @@ def test_the_first_visit_and_one_by_a_link(visit: Any) -> None:
     tab = visit(until="race", reduced_motion="no-preference")
     tab.wait_for_function(f"{STATE}.playing")
     assert tab.evaluate(STATE)["speed"] == 1 and "RECORDED" in words(tab, "ribbon")
+    assert "fast" not in words(tab, "announce"), "a screen reader hears the end first"
     tab.locator("#page-prompt textarea").press_sequentially("Zebra")
     assert "Zebra" in tab.input_value("#page-prompt textarea")
     tab.wait_for_function(f"!{STATE}.playing")
     assert tab.evaluate(STATE)["t"] == tab.evaluate(STATE)["duration"]
+    assert "The race is over." in words(tab, "announce")
     assert tab.get_attribute(".pf-verdict", "data-kind") == "identical_bits"
     assert tab.is_hidden("[data-ref=story]")
 

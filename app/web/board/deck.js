@@ -28,7 +28,8 @@ export function autoplay(again = false) {
   return replay.play();
 }
 
-export function autoplaySoon(wait) { later = setTimeout(autoplay, wait); }
+// Without a wait before its end is drawn.
+export function autoplaySoon(wait) { if (wait) later = setTimeout(autoplay, wait); else Promise.resolve().then(autoplay); }
 export function cancelAutoplay() {
   clearTimeout(later);
   document.removeEventListener("visibilitychange", onceVisible);

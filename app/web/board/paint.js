@@ -55,6 +55,7 @@ export function paint() {
   if (!live && !S.met && t >= replay.duration) {
     S.met = true;
     showVerdict();
+    board.announce(announcement());
     if (!root.dataset.stage) Object.values(views).forEach((view) => view.toTop());      // to be compared by eye
   }
   const now = performance.now(), isStill = !live && (!replay.playing || t >= replay.duration);
@@ -132,7 +133,7 @@ function showStatus() {
 
 export function announcement() {
   const words = S.status?.text || WORDS[S.state] || "";
-  if (S.state !== "finished") return oneLine(words);
+  if (S.state !== "finished" || resultWaits()) return oneLine(words);
   const verdict = verdictOn(S.sides[1]), word = verdictWord(verdict), { says } = cautionsOf(S.recording, S.sides[1]);
   const isNone = whyNoResult(S.recording, S.sides[1], verdict);
   const speedup = isNone ? null : raceSpeedup(S.race, S.first, S.race.lane(S.sides[1]));
@@ -140,10 +141,12 @@ export function announcement() {
   return `The race is over. ${ratio} ${word && `Verdict: ${word}.`} ${oneLine(S.again)}`;
 }
 
-// A recorded race shows its verdict once both texts are complete, as in the live race.
+// A recorded race has a result once both texts are complete, as in the live race.
+const resultWaits = () => S.verdictWaits
+  || (!S.live && (replay.playing || !S.met) && (S.fromFile || S.ribbon.includes("RECORDED")));
+
 export function showVerdict() {
-  const waits = S.verdictWaits
-    || (!S.live && (replay.playing || !S.met) && (S.fromFile || S.ribbon.includes("RECORDED")));
+  const waits = resultWaits();
   const [verdict, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
   board.verdict(verdict, plain, S.again, !waits && (S.recording !== null || ["stopped", "failed"].includes(S.state)),
     S.computed);
