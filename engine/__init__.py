@@ -1,6 +1,6 @@
 """Plain against speculative decoding of the same model: same tokens, fair times.
 
-The public names, each imported on first use, so that `import engine` costs nothing (`example.py` uses most of them):
+The public names, each imported on first use, so that `import engine` costs nothing (docs/README.md uses most of them):
 
     load            a model and its tokenizer, ready to race
     encode_prompt   a text as a Prompt: its token ids for that model

@@ -25,12 +25,7 @@ TARGET = setting(
     "a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: "
     "the bundled Gemma 3 270M)",
 )
-DTYPE = setting(
-    "--dtype D",
-    one_of(DTYPES),
-    f"{', '.join(DTYPES)} (default auto: measured)",
-    "auto",
-)
+DTYPE = setting("--dtype D", one_of(DTYPES), f"{', '.join(DTYPES)} (default auto: measured)", "auto")
 DEVICE = setting(
     "--device D",
     typed(Shape("one of auto, cpu, cuda, cuda:N, mps", lambda text: _DEVICE.fullmatch(text) is not None)),

@@ -139,9 +139,7 @@ TRAIN = Command(
     (
         TARGET,
         setting(
-            "--data DIR",
-            not_empty,
-            "a folder of text files; a third of the windows then begins with a piece of one",
+            "--data DIR", not_empty, "a folder of text files; a third of the windows then begins with a piece of one"
         ),
         setting(
             "--out DIR",

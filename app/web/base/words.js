@@ -24,8 +24,7 @@ export const ALONE = "Plain, best width";
 // A lane's title. Both plain lanes are "Plain"; among all lanes, the one that is not on the board is ALONE.
 export function laneTitle(name, first, sides = null) {
   if (sides && name === first.plain && name !== sides[0]) return ALONE;
-  return name === (first.baseline ?? "baseline") || name === first.plain ? "Plain" :
-    cut(oneLine(capital(name)), 40);
+  return name === (first.baseline ?? "baseline") || name === first.plain ? "Plain" : cut(oneLine(capital(name)), 40);
 }
 
 // What a lane drafts, and how much of it.

@@ -100,8 +100,7 @@ function placeStory(comes = false) {
       .find(([x, y]) => x >= 8 && y >= 8 && x <= right - 8 && y <= bottom - 8);
   };
   const lit = litBox(target, box), hides = lit.height < Math.min(40, target.getBoundingClientRect().height);
-  if (comes && (hides || lit.top < 0 || !places()))
-    scrollDown(lit.top - STORY_GAP, "instant");
+  if (comes && (hides || lit.top < 0 || !places())) scrollDown(lit.top - STORY_GAP, "instant");
   const at = litBox(target, box);
   const [x, y] = places() ?? [within(at.left, right), Math.max(at.bottom + STORY_GAP, bottom - 8)];
   const origin = root.getBoundingClientRect();

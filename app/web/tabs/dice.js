@@ -105,8 +105,7 @@ function diceNodes(walk, name, dice, low, high) {
 // Nodes for a position: sentence, both lanes. titles: of both lanes.
 export function diceSection(walk, titles, position) {
   const [left, right] = [walk.plain, walk.lane].map((lane) => diceOf(walk, lane, position));
-  if (!left || !right)
-    return [make("p", "pf-dice-says", "Not recorded for both lanes at this position.")];
+  if (!left || !right) return [make("p", "pf-dice-says", "Not recorded for both lanes at this position.")];
   const parted = (partsAt(walk) ?? Infinity) < position;
   const words = make("p", "pf-dice-says", diceSay(walk, position, left, right));
   words.classList.toggle("pf-dice-odd", !parted && !walk.rejects && diceDiffer(left, right) !== "");

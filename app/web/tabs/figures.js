@@ -103,8 +103,7 @@ for (const event of ["cleared", "recording", "over", "tab"])
 on("recording", askForFigures);
 on("cleared", forgetFigures);
 on("tab", (name) => {
-  for (const tab of DRAWN)
-    document.getElementById(`page-${tab}`)?.classList.toggle("page-open", name === tab);
+  for (const tab of DRAWN) document.getElementById(`page-${tab}`)?.classList.toggle("page-open", name === tab);
   askForFigures();
 });
 

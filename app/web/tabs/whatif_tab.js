@@ -24,8 +24,7 @@ export function whatIfOf() {
   if (!S.recording) return "Other draft lengths are computed after the race.";
   if (ruleOf(S.recording) === "rejection") return NO_TABLES_BY_ODDS;
   if (isOfServers(S.recording)) return "Other draft lengths are not known: a server does not reveal its guesses.";
-  if (!S.recording.tables || !S.recording.costs)
-    return S.fromFile || S.complete ? NO_TABLES : BEING_MADE;
+  if (!S.recording.tables || !S.recording.costs) return S.fromFile || S.complete ? NO_TABLES : BEING_MADE;
   if (!isIdentical(verdictOn(S.sides[1])))
     return "Other draft lengths can only be computed if both texts are identical.";
   S.raced = S.race;

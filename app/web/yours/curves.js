@@ -63,8 +63,7 @@ export function levelRows(report, lanes, metrics) {
   const gains = { ...report.improvement_by_users };
   return report.levels.flatMap((row, i) => {
     const failed = row.num_errors ? `${row.num_errors} of ${row.num_requests}` : "0", num = String(row.concurrency);
-    const line = tableRow([oneLine(row.lane), num, failed],
-      metrics.map((metric) => shownValue(metric, row[metric])));
+    const line = tableRow([oneLine(row.lane), num, failed], metrics.map((metric) => shownValue(metric, row[metric])));
     if (row.num_errors) line.className = "ps-fault";
     const isLast = report.levels[i + 1]?.concurrency !== row.concurrency;
     return isLast && gains[num] ? [line, gainRow(oneLine(lanes[1]), num, metrics.map((metric) => gains[num][metric]))] : [line];

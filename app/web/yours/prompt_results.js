@@ -15,8 +15,7 @@ const MOST_WAYS = 3, WAY = 60;  // partings that are not folded; PART of engine/
 const ofServer = (drafter) => (drafter === "server" ? "speculation" : oneLine(drafter));
 const shortWords = ({ drafter, k }) => (k === null ? ofServer(drafter) :
   draftWords({ drafter, k }).replace(drafterName(drafter), shortDrafter(drafter)));
-const asRaced = (drafter) =>
-  ({ drafter, k: Object.hasOwn(DRAFTER_WORDS, drafter.split(":")[0]) ? "auto" : null });
+const asRaced = (drafter) => ({ drafter, k: Object.hasOwn(DRAFTER_WORDS, drafter.split(":")[0]) ? "auto" : null });
 export const raceWords = (drafter) => shortWords(asRaced(drafter));
 
 // A row's speed-up at this k. Twin of gain_at in engine/studies/prompts/rows.py.
