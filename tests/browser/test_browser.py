@@ -17,6 +17,7 @@ from engine.cli.main import _parser
 from engine.core.events import steps
 from engine.recordings.recording import checked, read
 from engine.what_if.read import what_if_of
+from tests.helpers.dialogs import Dialog
 from tests.helpers.page_browser import (
     copied,
     example,
@@ -161,6 +162,12 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
         if prompt != question:
             tab.click(".page-continues button:has-text('Remove')")
     assert "Race adds" not in (note.text_content() or ""), "asked again after it was removed"
+    yours = Dialog(tab)
+    yours.open(prompts="own")
+    yours.fill(paste="Write a friendly mail to Ms Jones.")
+    yours.says("found", "1 prompt")
+    run_race(tab, button=yours["start"])
+    assert tab.input_value(PROMPT).endswith("Dear Ms Jones,"), "another race than in the page's own box"
     tab.evaluate("""() => { window.chosen = 0;      // as where the hub has one
         const box = document.body.appendChild(document.createElement("input"));
         Object.assign(box, { type: "radio", value: "qwen3-0.6b-ngram", onclick: () => { window.chosen += 1; } }); }""")

@@ -33,9 +33,9 @@ function chatPace() {
 const target = () => document.querySelector(".page-model")?.dataset.target ?? "";
 const grouped = (count) => count.toLocaleString("en");
 const several = (count, word) => plural(count, word).replace(String(count), grouped(count));
-// seen: what the note was written for; problem: {text, words}, shown while the box has that text; before: the
+// seen, text: what the note was written for; problem: {text, words}, shown while the box has that text; before: the
 // temperature before an own text was sampled, null: none is; bases: by target, whether it has no chat template
-const prompt = { seen: "", problem: null, before: null, bases: new Map() };
+const prompt = { seen: "", text: "", problem: null, before: null, bases: new Map() };
 // Until it is loaded, the line about the pair in Settings tells: see `pair_line` in app/page/sentences.py.
 const continues = () => temperature() !== null
   && (prompt.bases.get(target()) ?? document.querySelector(".page-hint[data-base]") !== null);
@@ -81,7 +81,7 @@ export function ownNote(typed) {
   const start = `\u201c${oneLine(whole.slice((before ?? text).trimEnd().length).trim())}\u201d`;
   const parts = value
     ? ["Sampled at ", span("temperature "), String(value), span(": at 0 this model repeats itself"), ". ", use(0)]
-    : ["At 0 this model repeats itself. ", use(SAMPLED)];
+    : ["At ", span("temperature "), "0 this model repeats itself. ", use(SAMPLED)];
   if (before !== null) parts.push(` ${start}`, span(" begins the answer."), " ", leave("Remove"));
   else if (whole !== text)
     parts.push(span(" It continues texts, so Race adds"), ` ${start}`, span("."), " ", leave("Leave out"));
@@ -116,7 +116,8 @@ async function look() {
   mark("continues", words !== "");
   if (lineAt("page-continues").textContent !== words) lineAt("page-continues").replaceChildren(...parts);
   if (prompt.problem?.text === text) return note(prompt.problem.words, true);
-  if (!racing || !text) note(text ? several(text.length, "character") : "");
+  if (!racing || text !== prompt.text) note(text ? several(text.length, "character") : "");
+  prompt.text = text;
   if (!text || racing || !target()) return;
   const body = JSON.stringify({ text, target: target() });
   const { count = null, chat } = await post("tokens", body);

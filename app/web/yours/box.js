@@ -23,10 +23,10 @@ export function openDialog() {
   showModal(dialog);
 }
 
-// Race this prompt on the page, at most this long; null: as the page has it.
+// Race this prompt on the page, as an own one; with a length, as a study has raced it. null: as the page has it.
 export function raceThere(prompt = null, length = null) {
   closeDialog();
-  if (prompt !== null) leaveAsIs(prompt);
+  if (length !== null) leaveAsIs(prompt);
   if (prompt !== null) typeInto(document.querySelector("#page-prompt textarea"), prompt);
   if (length !== null) typeInto(numberBox("Maximum length"), length);
   setTimeout(() => pageButton("race").click(), TYPED_MS);
