@@ -203,7 +203,7 @@ function ratioWords({ left, right, plain, fastest, value, noise, sense, isWhole,
     !not && sense === "slower" && "slower: ",
     common === null ? `${rate(right?.tokens_per_s)} against ${rate(fastest?.tokens_per_s)} tok/s`
       : `over the ${plural(common, "token")} that both wrote`,
-    !not && plain && plain !== left && ", Plain's faster run", !isWhole && ", so far",
+    !not && plain && plain !== left && " in Plain's best run", !isWhole && ", so far",
     !not && withPrompt && `; ${times(withPrompt)} including the prompt`].filter(Boolean).join("");
 }
 
