@@ -31,7 +31,8 @@ def test_programs_can_race_too(server) -> None:
     assert [checked(job.result(60).encode())["spec"]["params"]["seed"] for job in jobs] == [0, 1]
     with pytest.raises(AppError, match="the prompt is empty"):
         client.predict(**{**ORDER, "prompt": ""}, api_name="/race")
-    assert checked(client.predict(prompt="la la la", max_new_tokens=8, chat=False, api_name="/race").encode())
+    short = client.predict(prompt="la la la", max_new_tokens=8, chat=False, api_name="/race")
+    assert checked(short.encode())["spec"]["params"]["max_new_tokens"] == 8
     event_id = httpx.post(f"{server.url}{CALL}", json=ORDER).json()["event_id"]
     with httpx.stream("GET", f"{server.url}{CALL}/{event_id}", timeout=60) as stream:
         lines = [line for line in stream.iter_lines() if line]

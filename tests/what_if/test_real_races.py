@@ -110,15 +110,6 @@ def test_one_table_gives_the_race_of_every_size_of_trees(name, temperature):
     assert found.oracle(drafter, "auto") <= min(found.seconds()[table].values()) * (1 + 1e-9)
 
 
-def test_auto_has_a_table_of_trees():
-    """`auto` would be held against chains."""
-    trees, chains = (HYBRID, text_of("eagle3"), text_of("dflash")), f"synthetic:0.7+{text_of('eagle3')}"
-    race = held([(drafter, "auto") for drafter in (*trees, chains)], temperature=0.8)
-    found = what_if(race)
-    assert set(found.tables) == {*(f"{drafter}@tree" for drafter in trees), chains}
-    assert counts(found.steps(chains, 4)) == counts(race.lanes[f"{chains}@auto"].steps)
-
-
 @needs_kernels
 def test_a_recording_of_trees_can_be_opened():
     """A race's own trees would be refused as another's."""
