@@ -91,6 +91,18 @@ def test_numbers_of_random_races_agree_with_each_other(recording):
         assert all(math.isfinite(v) for v in asdict(m).values() if isinstance(v, float))
 
 
+@given(recordings())
+def test_speedup_of_a_lane_over_itself_is_one_and_turns_round(recording):
+    """The ratio is fair: 1 against itself, and its inverse with the sides exchanged."""
+    a, b = (steps(events_of(recording), lane) for lane in ("plain", "speculative"))
+    assert speedup(a, a) == pytest.approx(1)
+    assert speedup(a, b) * speedup(b, a) == pytest.approx(1)
+    assert speedup(a, b) == pytest.approx(
+        lane_metrics(events_of(recording), "speculative").tokens_per_s
+        / lane_metrics(events_of(recording), "plain").tokens_per_s
+    )
+
+
 def test_speedup_compares_the_same_number_of_tokens():
     """A lane that went on for longer is judged by its first n tokens: what came after, however slow, does not count."""
     short = steps(make_lane((0, 0, 1, 0.1), (0, 0, 1, 0.1)), "a")
