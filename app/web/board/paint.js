@@ -54,8 +54,7 @@ export function paint() {
   }
   if (!live && !S.met && t >= replay.duration) {
     S.met = true;
-    showVerdict();
-    board.announce(announcement());
+    showResult();
     if (!root.dataset.stage) Object.values(views).forEach((view) => view.toTop());      // to be compared by eye
   }
   const now = performance.now(), isStill = !live && (!replay.playing || t >= replay.duration);
@@ -150,6 +149,11 @@ export function showVerdict() {
   const [verdict, plain] = waits ? [null, null] : [verdictOn(S.sides[1]), verdictOn(S.first.plain)];
   board.verdict(verdict, plain, S.again, !waits && (S.recording !== null || ["stopped", "failed"].includes(S.state)),
     S.computed);
+}
+
+export function showResult() {
+  showVerdict();
+  board.announce(announcement());
 }
 
 replay.onTime = schedule;

@@ -7,7 +7,7 @@ import { make, times, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
 import { examples, isLinked } from "../board/page.js";
-import { paint, showVerdict } from "../board/paint.js";
+import { paint, showResult, showVerdict } from "../board/paint.js";
 import { mark, on, root } from "../board/root.js";
 import { board, countNow, refs, replay, views } from "../board/screen.js";
 import { S, shownLanes, verdictOn } from "../board/state.js";
@@ -288,7 +288,7 @@ on("painted", () => {
   stage.played = replay.playing;
   if (S.verdictWaits && replay.t >= replay.duration) {
     S.verdictWaits = false;
-    showVerdict();
+    showResult();
   }
   const now = moment(), isBefore = ["before", "waiting"].includes(now.moment);
   root.toggleAttribute("data-before", isBefore);
