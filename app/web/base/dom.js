@@ -115,12 +115,15 @@ export function saveAs(blob, name) {
 // Why there is no answer of the page's server: it is away, or a proxy answered instead, with its sign-in or a limit.
 export class NoAnswer extends Error {}
 export const SILENT = "the server is not responding";
+// What is asked for to see whether it is there: the only plain text among its answers that is no file.
+export const ALIVE = "robots.txt";
 
 // The answer of the page's server. path: relative, since the page may have any root path. Throws NoAnswer.
 export async function fetchOurs(path, options) {
   const answer = await fetch(path, { redirect: "manual", ...options }).catch(() => { throw new NoAnswer(SILENT); });
-  const { status, type, headers } = answer, isPage = /text\/(html|plain)/.test(headers.get("Content-Type"));
-  if (type !== "opaqueredirect" && (!isPage || /\.(html|txt)$/.test(path))) return answer;
+  const { status, type, headers } = answer, page = path === ALIVE ? /text\/html/ : /text\/(html|plain)/;
+  const isOurs = headers.has("Content-Disposition") || !page.test(headers.get("Content-Type"));
+  if (type !== "opaqueredirect" && isOurs) return answer;
   if (status === 413) throw new NoAnswer("it is too large for a proxy in front of this page");
   throw new NoAnswer(status >= 500 ? SILENT
     : "a proxy answered instead of this page's server; reload the page, in case you have to sign in again");

@@ -3,7 +3,7 @@
 
 import { fetchOurs, saveAs, sayOn, SILENT } from "../base/dom.js";
 import { fileText, isOpened, savedKind } from "../base/saved.js";
-import { cut, oneLine } from "../base/text.js";
+import { cut, oneLine, sentence } from "../base/text.js";
 import { refresh } from "../board/deck.js";
 import { clear, over, setRecording } from "../board/frames.js";
 import { fillIn, racedSettings } from "../board/page.js";
@@ -65,11 +65,11 @@ async function openFile(file) {
 async function saveServed(form, button) {
   try {
     const answer = await fetchOurs(`recordings/${await served()}.${form}`);
-    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    if (!answer.ok) throw new Error((await answer.json()).detail);
     return (form === "html" ? handOver : download)(await answer.blob(), form, button);
-  } catch {
-    return board.alert("The server is not responding. Save the race as a file and run \u201cpython -m engine export "
-      + "FILE\u201d later to get a web page or a table.");
+  } catch ({ message }) {
+    return board.alert(`${sentence(message)} Save the race as a file and run \u201cpython -m engine export FILE\u201d `
+      + "later to get a web page or a table.");
   }
 }
 

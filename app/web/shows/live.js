@@ -1,7 +1,7 @@
 // A live race on the stage. If it is refused or fails, or its server is gone, the recorded race of the same example
 // takes its place.
 
-import { fetchOurs, fill, typeInto, TYPED_MS } from "../base/dom.js";
+import { ALIVE, fetchOurs, fill, typeInto, TYPED_MS } from "../base/dom.js";
 import { cut, oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
 import { autoplay, stopAutoplay } from "../board/deck.js";
@@ -46,7 +46,7 @@ export function unwatchLive() {
 }
 
 async function answers() {
-  try { return (await fetchOurs("robots.txt", { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) })).ok; } catch {
+  try { return (await fetchOurs(ALIVE, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) })).ok; } catch {
     return false;
   }
 }
