@@ -35,7 +35,7 @@ ENDS: dict[str, str] = {
 }
 USAGE = ("completion_tokens", "output_tokens"), ("prompt_tokens", "input_tokens")  # the second ones are mlx-vlm's
 MIN_PIECES = 4  # of an answer; with fewer, that all were read at one moment says nothing of a proxy
-MIN_AGAIN = 40  # characters of a last piece that may be all text again; a short one may be a step that repeats it
+MIN_AGAIN = 40  # characters of a last piece, after several, that may be all text again: others are text that loops
 RESTATED = "each piece of the server's answer repeats the whole text before it, where only new text belongs"
 UNCOUNTED = "it counts its tokens only at an answer's end"
 BUFFERED = (
@@ -209,7 +209,7 @@ class Reader:
         tokens = tokens_in(choice)
         delta = find(dict, choice, "delta")
         thinking, answer = texts_in(choice if delta is None else delta)
-        if reason and len(answer) >= MIN_AGAIN and answer == reply.answer:
+        if reason and len(answer) >= MIN_AGAIN and len(reply.chunks) >= MIN_PIECES and answer == reply.answer:
             answer = ""  # the last piece of some is the whole answer once more
         self._num_ids += len(ids)
         counted = running is not None or ids or self._num_running

@@ -134,6 +134,8 @@ def test_a_text_that_is_sent_again_is_not_written_again():
     last = {"choices": [events[-3]["choices"][0] | {"text": so_far[-1]}]}
     events[-3]["choices"][0]["finish_reason"] = None
     assert read_parts(sse(*events[:-2], last, *events[-2:]), 20)[0].text == so_far[-1]
+    half = {"choices": [{"text": so_far[-1]}]}
+    assert read_parts(sse(half, last, *events[-2:]), 20)[0].text == 2 * so_far[-1], "a text that loops, cut in halves"
     for event, text in zip(events, so_far, strict=False):
         event["choices"][0]["text"] = text
     with pytest.raises(RaceError, match="repeats the whole text before it"):

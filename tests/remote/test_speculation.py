@@ -73,8 +73,8 @@ def test_on_off_and_not_known_have_their_evidence(case: str) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("mno"), st.integers(0, 9)), min_size=1, max_size=6), st.sampled_from(STAMPS))
 def test_another_models_counters_are_not_counted(drafts: list[tuple[str, int]], stamp: str) -> None:
-    """One /metrics of several models (llama.cpp's router): a neighbour's drafts would be this one's. Or all would be 1,
-    which is what OpenMetrics says of an example behind a counter."""
+    """One /metrics of several models (llama.cpp's router): a neighbour's drafts would be this one's. Or every counter
+    would be read as the value of the OpenMetrics exemplar that follows it."""
     text = "".join(
         page("vllm:", f'{{engine="{i}",model_name="{name}"}}', stamp, drafts=num)
         for i, (name, num) in enumerate(drafts)
