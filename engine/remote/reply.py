@@ -35,7 +35,8 @@ ENDS: dict[str, str] = {
 }
 USAGE = ("completion_tokens", "output_tokens"), ("prompt_tokens", "input_tokens")  # the second ones are mlx-vlm's
 MIN_PIECES = 4  # of an answer; with fewer, that all were read at one moment says nothing of a proxy
-MIN_AGAIN = 40  # characters of a last piece, after several, that may be all text again: others are text that loops
+# Characters of a last piece that is taken for the whole text again; a shorter one may be a step of a text that loops.
+MIN_AGAIN = 40
 RESTATED = "each piece of the server's answer repeats the whole text before it, where only new text belongs"
 UNCOUNTED = "it counts its tokens only at an answer's end"
 BUFFERED = (

@@ -275,9 +275,7 @@ def test_the_process_ends_whatever_hangs(closes_in_s: float, number: str) -> Non
 
 def test_a_page_without_any_output_starts() -> None:
     """A service's manager may close all three, and Python then has no file for them: the server's log could not be."""
-    prints = (
-        "from app.jobs.logs import set_up; set_up(); import os, sys; print('words'); os._exit(7 + sys.stderr.isatty())"
-    )
+    prints = "from app.jobs.logs import set_up; set_up(); import os, sys; sys.stderr.write('words'); os._exit(7)"
     command = ["sh", "-c", 'exec "$0" -c "$1" <&- >&- 2>&-', sys.executable, prints]
     assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == 7
 

@@ -28,7 +28,7 @@ export function autoplay(again = false) {
   return replay.play();
 }
 
-// Without a wait before its end is drawn.
+// Without a wait it begins before the end of the race has been drawn.
 export function autoplaySoon(wait) { if (wait) later = setTimeout(autoplay, wait); else Promise.resolve().then(autoplay); }
 export function cancelAutoplay() {
   clearTimeout(later);
