@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import cycle, islice
@@ -39,10 +38,13 @@ def races(pair: Pair) -> list[Finding]:
         endpoints = [replace(server.endpoint, lane=name) for server, name in lanes]
         race = RemoteRace(endpoints, question, pair.params, PATIENCE, same_device=True)
         prompt = FilePrompt(i + 1, NO_KIND, question.text, question.messages)
-        with suppress(RaceError):  # it would not say what kind of error ended a lane
-            pair.races += rows_on_servers(race, {SPECULATIVE: SERVER}, prompt, pair.progress)
-        if errors := [lane.error for lane in race.lanes.values() if lane.error]:
-            raise errors[0]
+        try:
+            rows = rows_on_servers(race, {SPECULATIVE: SERVER}, prompt, pair.progress)
+        except RaceError as error:  # it does not say what kind of error ended a lane
+            raise next((lane.error for lane in race.lanes.values() if lane.error), error) from error
+        if (ended := race.lanes[SPECULATIVE].error) is not None:
+            raise ended
+        pair.races += rows
     return []
 
 
