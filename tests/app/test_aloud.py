@@ -30,14 +30,14 @@ def pure() -> Iterator[Callable[..., Any]]:
     ratio=st.floats(0.1, 20),
     per_step=st.floats(1, 16) | st.just(0),
     kept=st.none() | st.floats(0, 1),
-    caution=st.sampled_from(["loop", "copies", ""]),
+    caution=st.sampled_from(["loop", "copies", "whole", ""]),
 )
 def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, tokens, ratio, per_step, kept, caution):
     """A speaker who reads out "undefined", the result before the audience has bet, a gain that is a loss or a loop's,
     or that texts are the same which are not."""
     shown = f"{ratio:.2f}×"
     race = {"moment": moment, "sense": sense, "kind": kind, "tokens": tokens, "ratio": shown, "perStep": per_step,
-            "cost": per_step / ratio, "kept": kept, "cautions": {caution: "A sentence."}}  # fmt: skip
+            "cost": per_step / ratio, "kept": kept, "cautions": {caution: "A sentence.", "says": "Do not quote."}}  # fmt: skip
     said = pure("aloud", race)
     assert said.endswith(".") and not re.search("undefined|NaN|null", said)
     over = moment == "over" and kind != ""
@@ -51,7 +51,8 @@ def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, token
         assert said.endswith("Raise hands: slower, no gain, 1.5×, 2×, 3× or more.") and len(said) < 120
     if over:
         assert said.startswith("Not the same text") == (kind == "near_tie")
-        assert (f"{shown} as fast" in said) == (sense in ("faster", "slower"))
+        assert (f"{shown} as fast" in said) == (sense in ("faster", "slower") or (caution == "whole" and sense == "even"))
+        assert ("Do not quote." in said) == (caution == "whole" and sense != "none"), "the ratio of a disturbed race"
         assert ("copies the prompt" in said) == (caution == "copies" and sense == "faster")
         tells = per_step > 0 and (sense == "slower" or (sense == "faster" and not caution))
         assert ("cost as much as" in said) == tells

@@ -118,6 +118,7 @@ def test_high_contrast_tells_tokens_apart(page: Any) -> None:
     """Windows high contrast takes the colours away: what remains is line and weight, and four kinds must still
     be four."""
     feed(page, SHORT)
+    page.dispatch_event("[data-ref=slow]", "click")
     for scheme in ("light", "dark"):
         page.emulate_media(forced_colors="active", color_scheme=scheme, reduced_motion="reduce")
         page.evaluate("dark => document.body.classList.toggle('dark', dark)", scheme == "dark")
@@ -205,6 +206,7 @@ def test_a_ratio_that_is_not_to_be_quoted_is_doubted_wherever_it_stands(page: An
         assert ("No result: the text repeats itself" if loops else caution["sentence"]) in copied
     assert (words(page, "ratio") == "no result") == ("loop" in kinds)
     assert page.evaluate(DOUBTED) == bool(kinds), "in the colour of any other ratio"
+    assert ("do not quote: " in words(page, "ratioWords")) == ("disturbed" in kinds), "far from the figure"
 
 
 def test_the_picture_says_what_the_board_says(page: Any) -> None:

@@ -103,12 +103,13 @@ export class Board {
   }
 
   // speedup: the engine's, once the race is over, else null; noise: ratioNoise of it, null if unknown; final: the
-  // timing table is already final; not: why the ratio is no result, "" if it may be one.
-  figures(metrics, speedup, sideNames, first, { noise = null, final = false, not = "" } = {}) {
+  // timing table is already final; not: why the ratio is no result, "" if it may be one; doubt: why it may be wrong, or
+  // "".
+  figures(metrics, speedup, sideNames, first, { noise = null, final = false, not = "", doubt = "" } = {}) {
     const now = compared(metrics, speedup, sideNames, first, noise), { root, refs } = this;
     const isNone = not !== "" && now.value !== null, speeds = [now.left, now.right].map((lane) => lane?.tokens_per_s);
     put(refs, { leftFigure: rate(speeds[0]), rightFigure: rate(speeds[1]),
-      ratio: isNone ? "no result" : times(now.value), ratioWords: ratioWords(now, not) });
+      ratio: isNone ? "no result" : times(now.value), ratioWords: ratioWords(now, not, doubt) });
     SIDES.forEach((side, i) => refs[`${side}Figure`].classList.toggle("pf-none", !speeds[i]));
     root.dataset.sense = now.sense;
     root.toggleAttribute("data-no-result", isNone);
@@ -196,10 +197,11 @@ function senseOf(ratio, noise) {
   return ratio > 1 ? "faster" : "slower";
 }
 
-function ratioWords({ left, right, plain, fastest, value, noise, sense, isWhole, common, withPrompt }, not) {
+function ratioWords({ left, right, plain, fastest, value, noise, sense, isWhole, common, withPrompt }, not, doubt) {
   if (value === null) return "times as fast as plain";
   return [sense === "even" && noise > 0 && `no difference: the noise is \u00b1${(100 * noise).toFixed(0)} %; `,
     not && `${not}; it ran ${times(value)} as fast as plain: `,
+    doubt && "do not quote: ",
     !not && sense === "slower" && "slower: ",
     common === null ? `${rate(right?.tokens_per_s)} against ${rate(fastest?.tokens_per_s)} tok/s`
       : `over the ${plural(common, "token")} that both wrote`,

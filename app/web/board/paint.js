@@ -81,7 +81,7 @@ function drawNumbers(lanes, t) {
   const cautions = cautionsOf(S.recording, S.sides[1]), verdict = whole ? verdictOn(S.sides[1]) : null;
   S.shown = { metrics, speedup, cautions };
   board.figures(metrics, whole ? speedup : null, S.sides, S.first,
-    { noise, final: !whole && S.timed, not: whyNoResult(S.recording, S.sides[1], verdict) });
+    { noise, final: !whole && S.timed, not: whyNoResult(S.recording, S.sides[1], verdict), doubt: cautions.whole });
   S.timed ||= whole;
   board.cautions(cautions, verdict);
 }

@@ -19,8 +19,9 @@ export function aloud({ moment, tokens: [left, right], ratio, sense, kind, perSt
   const same = saysOf({ kind })?.is_same ? `The same ${right} tokens` : "Not the same text";
   if (sense === "none") return `${same}.`;
   if (cautions.loop) return `${same}, but no result: ${SAYS.loops}.`;
-  if (sense === "even") return `${same}, and no difference in speed.`;
   const result = `${same}, ${sense === "slower" ? "but slower: " : ""}${ratio} as fast`;
+  if (cautions.whole) return `${result}. ${cautions.says}`;
+  if (sense === "even") return `${same}, and no difference in speed.`;
   if (sense === "faster" && cautions.copies) return `${result}, but the text copies the prompt: expect less elsewhere.`;
   if (!perStep) return `${result}.`;
   const step = `step gave ${perStep.toFixed(2)} tokens and cost as much as ${cost.toFixed(2)} plain ones.`;

@@ -32,8 +32,8 @@ const GIVEN_LETTERS = 1200;
 // [browser's names of the keys, label, description, action]; an exported page has no examples
 const STAGE_KEYS = [
   [[" "], "Space", "play or pause", () => { if (!S.live) replay.toggle(); }],
-  [["s"], "S", "slower", () => replay.setSpeed(Math.max(SLOWEST, replay.speed / 2))],
-  [["f"], "F", "faster", () => replay.setSpeed(Math.min(FASTEST, replay.speed * 2))],
+  [["s"], "S", "play slower", () => replay.setSpeed(Math.max(SLOWEST, replay.speed / 2))],
+  [["f"], "F", "play faster", () => replay.setSpeed(Math.min(FASTEST, replay.speed * 2))],
   [["Home"], "Home", "to the start", () => step(0)],
   [["ArrowRight"], "\u2192", "one step forward", () => step(1)],
   [["ArrowLeft"], "\u2190", "one step back", () => step(-1)],
@@ -66,7 +66,7 @@ function beginStage() {
   endStory();
   leaveGame();
   stage.byLink = false;
-  stage.kept = { S, marks: refs.marks.getAttribute("aria-pressed"), focused: document.activeElement };
+  stage.kept = { S, marks: refs.marks.dataset.shown, focused: document.activeElement };
   showView("on");
   mark("stage", true);
   choose("whatif");             // same texts as the tab Text, and keys may change the length
@@ -102,9 +102,9 @@ function toggleMarks() {
 
 // null: as they were before.
 function setMarks(pressed) {
-  const before = stage.marks ?? refs.marks.getAttribute("aria-pressed");
+  const before = stage.marks ?? refs.marks.dataset.shown;
   stage.marks = pressed && before;
-  refs.marks.setAttribute("aria-pressed", pressed ?? before);
+  refs.marks.dataset.shown = pressed ?? before;
   showTexts();
 }
 
@@ -128,7 +128,8 @@ function listKeys() {
     make("dd", "", makeButton("pf-stage-key", words, () => { stopAutoplay(); action(); }))));
   const { origin, pathname } = location, address = origin + pathname, isServed = examples().length > 0;
   const says = isLoopback() ?
-    "Open the page at this machine's address in the network, and phones get it by a QR code here." : address;
+    "No phone reaches localhost. Start the page with --host 0.0.0.0 and open it at this machine's address in the "
+      + "network: a QR code of that is shown here." : address;
   put(refs, { stageList: list, stageAddress: isServed ? says : "" });
   refs.stageCode.hidden = !isServed || isLoopback();
   if (!refs.stageCode.hidden) refs.stageCode.src = `code.svg?${new URLSearchParams({ of: address })}`;
@@ -174,7 +175,7 @@ function endStage() {
   if (document.fullscreenElement) document.exitFullscreen();
   replay.pause();
   replay.setSpeed(1);
-  refs.marks.setAttribute("aria-pressed", kept.marks);
+  refs.marks.dataset.shown = kept.marks;
   choose("text");        // back to the race as it was run
   if (S !== kept.S && !isRunHere) bringBack(kept.S);
   S.verdictWaits = false;
@@ -210,7 +211,7 @@ function moment() {
 // The best that a server can run, if that is not the lane on the right; "" as long as it is not known.
 function servedNow([, right] = S.sides) {
   const answer = isBeingMade() ? null : answerNow(null), best = answer?.best;
-  if (!answer?.isEvidence || best?.lane === right) return "";
+  if (!answer?.isEvidence || S.shown?.cautions.whole || best?.lane === right) return "";
   return best ? `A server can run ${shortChoice(best)}: ${times(best.ratio)}${best.isMeasured ? "" : " (computed)"}.` :
     "No server runs this drafter.";
 }

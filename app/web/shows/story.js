@@ -33,14 +33,14 @@ async function beginStory() {
   stopAutoplay();
   replay.pause();
   if (S.computed) endWhatIf();
-  story.kept = { tab: root.dataset.tab, t: replay.t, marks: refs.marks.getAttribute("aria-pressed"), S };
+  story.kept = { tab: root.dataset.tab, t: replay.t, marks: refs.marks.dataset.shown, S };
   const own = S.ribbon.includes("RECORDED") ? null : taleOf();
   if (lessonButton() && (!own || own.step.parents)) await turn(() => showRecorded(lessonButton()));
   const withTrees = await recordingOf(treeButton()), tale = taleOf(), tree = withTrees && treeOf(withTrees);
   if (!tale) return board.alert("There is no recorded race here to use as an example.");
   Object.assign(story, { on: true, tale: { ...tale, tree }, told: S,
     cards: CARDS.filter(({ isOfTree }) => tree || !isOfTree) });
-  refs.marks.setAttribute("aria-pressed", "true");
+  refs.marks.dataset.shown = "true";
   refs.story.hidden = refs.spot.hidden = false;
   mark("story", true);
   opened(endStory);
@@ -131,7 +131,7 @@ export function endStory(done = false) {
   refs.story.hidden = refs.spot.hidden = true;
   mark("story", false);
   if (done) remember(STORY_KEY, "0");
-  refs.marks.setAttribute("aria-pressed", marks);
+  refs.marks.dataset.shown = marks;
   choose(tab);
   if (S.race !== before.race) bringBack(before);
   if (!before.live) replay.seek(t);
@@ -141,7 +141,7 @@ export function endStory(done = false) {
 
 export function bringBack(before) {
   clear(before.id, before.seq);
-  if (isLinked() && before.id === null) board.title("From a link: not raced yet", null);
+  if (isLinked() && before.id === null) board.title("From a link: not raced yet. Race runs it here", null);
   if (!before.header) return;
   Object.assign(S, before, { marked: new Set(), asked: {} });
   setHeader(S.header);

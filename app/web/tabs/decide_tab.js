@@ -84,7 +84,8 @@ function whyNoAnswer() {
 // Verdict, caveats, what measures a load, and what only this engine can do.
 function answerValues(answer, { odd }) {
   const noise = noiseWords(answer.noise), lengths = whatIfOf();         // a sentence if there are no tables
-  return { answerScope: `${answer.scope}, one prompt${noise && `; noise of the ratio ${noise}`}`,
+  const isOther = answer.subject.canServe && answer.subject.lane !== S.sides[1];
+  return { answerScope: `${isOther ? "What a server can run, not the race above: " : ""}${answer.scope}, one prompt${noise && `; noise of the ratio ${noise}`}`,
     decideSays: verdictWords(answer), decideCaution: [...odd, answer.caution].filter(Boolean).join(" "),
     answerBatch: answer.isEvidence ? SAYS.one_text : NO_LOOP,
     answerElse: [othersWords(answer), typeof lengths === "string" && lengths].filter(Boolean).join(" ") };
