@@ -22,7 +22,7 @@ from ..progress import Progress, quiet, silent
 from . import default_model, random_targets
 from .sources import DEFAULT_TARGET, Source, find, weights_files
 from .tokenizer_files import read_tokenizer
-from .towers import BESIDE, TEXT_NAMES, decoder_config
+from .towers import OTHER, TEXT_NAMES, decoder_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -226,11 +226,11 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
     own, others = model.state_dict().keys(), sorted(report["unexpected_keys"])
     shapes = [f"{name}, {list(one)} instead of {list(other)}" for name, one, other in sorted(report["mismatched_keys"])]
     faults = {
-        # a number beside a parameter, such as weight_scale: what loads without it is another model
+        # a number that belongs to a parameter, such as weight_scale: what loads without it is another model
         "quantised, which config.json does not say": [key for key in others if key.rpartition("_")[0] in own],
         "of another shape": shapes,
         "missing": sorted(report["missing_keys"]),
-        "too many": [key for key in others if is_tower and not key.startswith(BESIDE)],
+        "too many": [key for key in others if is_tower and not key.startswith(OTHER)],
     }
     for what, names in faults.items():
         if names:

@@ -7,12 +7,12 @@ from typing import Any
 from ..layers.published import causal_type
 
 # From the names of weights in a composite's checkpoint to those of its decoder alone, applied one after the other. All
-# that is no text comes to lie beside it, so that what the decoder should have and does not is noticed.
-BESIDE = "beside_text."
+# that is no text gets a prefix, so that what the decoder should have and does not is noticed.
+OTHER = "not_text."
 TEXT_NAMES = {
     r"^(?:model\.)?(?:language_model|text_model)\.(?:model\.)?": "text.",
     r"^model\.(?=(?:embed_tokens|layers|norm)\.)": "text.",
-    r"^(?!lm_head\.|text\.)": BESIDE,
+    r"^(?!lm_head\.|text\.)": OTHER,
     r"^text\.(?=lm_head\.)": "",
     r"^text\.": "model.",
 }

@@ -147,13 +147,13 @@ def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]],
     if parted := [_how_it_parted(name, lane) for name, lane in counted.items() if lane["same_tokens"] is False]:
         kernels = "" if same_kernels else "; different kernels or tiles ran here, which may round differently"
         return "; ".join(parted) + weights + kernels
-    untold = [name for name, lane in counted.items() if lane["same_tokens"] is None]
-    told = [name for name in counted if name not in untold]
-    nothing = f"{NOT_COMPARED}: the recording has no token of {_listed(untold)}"
-    if not told:
+    unknown = [name for name, lane in counted.items() if lane["same_tokens"] is None]
+    known = [name for name in counted if name not in unknown]
+    nothing = f"{NOT_COMPARED}: the recording has no token of {_listed(unknown)}"
+    if not known:
         return nothing + weights
     sentence = (
-        f"same tokens: this machine reproduces the recorded tokens in {_listed(told)}, "
+        f"same tokens: this machine reproduces the recorded tokens in {_listed(known)}, "
         f"{sum(lane['num_tokens'] for lane in counted.values())} in total"
     )
     if audited := [lane for lane in counted.values() if lane["rows_compared"] is not None]:
@@ -168,7 +168,7 @@ def _sentence(result: Mapping[str, Any], excused: Mapping[str, tuple[str, str]],
         outcome = "its tokens are still the same" if same else f"its tokens differ, which {cause} explains"
         outcome = "the recording has none of its tokens" if same is None else outcome
         sentence += f"; lane {name!r} {why} and is not counted: {outcome}"
-    return sentence + (f"; {nothing}" if untold else "") + weights
+    return sentence + (f"; {nothing}" if unknown else "") + weights
 
 
 def _how_it_parted(name: str, lane: Mapping[str, Any]) -> str:

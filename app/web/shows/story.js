@@ -24,9 +24,9 @@ const lossButton = () => document.getElementById("page-example-hungarian");
 const lessonButton = () => document.getElementById("page-example-capitals");
 const treeButton = () => document.getElementById("page-example-history");
 // on: whether it is on the screen; turns: whether it changes the race there; cards: those that it has; at: index of the
-// card; tale: see taleOf, with `tree`, see treeOf; kept: what the page showed before; told: its race, without the one
+// card; tale: see taleOf, with `tree`, see treeOf; kept: what the page showed before; chains: its race, without the one
 // with trees; t: the lane time that the card set.
-const story = { on: false, turns: false, cards: CARDS, at: 0, tale: null, kept: null, told: null, t: 0 };
+const story = { on: false, turns: false, cards: CARDS, at: 0, tale: null, kept: null, chains: null, t: 0 };
 
 async function beginStory() {
   if (story.on || story.turns) return endStory();
@@ -38,7 +38,7 @@ async function beginStory() {
   if (lessonButton() && (!own || own.step.parents)) await turn(() => showRecorded(lessonButton()));
   const withTrees = await recordingOf(treeButton()), tale = taleOf(), tree = withTrees && treeOf(withTrees);
   if (!tale) return board.alert("There is no recorded race here to use as an example.");
-  Object.assign(story, { on: true, tale: { ...tale, tree }, told: S,
+  Object.assign(story, { on: true, tale: { ...tale, tree }, chains: S,
     cards: CARDS.filter(({ isOfTree }) => tree || !isOfTree) });
   refs.marks.dataset.shown = "true";
   refs.story.hidden = refs.spot.hidden = false;
@@ -52,8 +52,8 @@ async function beginStory() {
 async function tellCard(at) {
   const card = story.cards[at];
   if (story.turns) return;
-  if (Boolean(card.isOfTree) === (S.race === story.told.race))
-    await turn(() => (card.isOfTree ? showRecorded(treeButton()) : bringBack(story.told)));
+  if (Boolean(card.isOfTree) === (S.race === story.chains.race))
+    await turn(() => (card.isOfTree ? showRecorded(treeButton()) : bringBack(story.chains)));
   if (!story.on) return;
   story.at = at;
   remember(STORY_KEY, String(at));
