@@ -122,7 +122,7 @@ def _edited(config: Mapping[str, Any], tensors: Mapping[str, Tensor], target: Fi
     layers = "transformer_layer_config" if isinstance(config.get("transformer_layer_config"), Mapping) else ""
     own, wanted = config[layers] if layers else config, text_part(target.config)
     for theta in sorted(_thetas(wanted) - _thetas(own)):
-        where, now = f"{layers + ': ' if layers else ''}{THETA}", ", ".join(f"{each:g}" for each in _thetas(own))
+        where, now = f"{layers + ': ' if layers else ''}{THETA}", ", ".join(f"{theta:g}" for theta in _thetas(own))
         change = f"Set {where} to the target's, {theta:g}, in the head's config.json, instead of {now}"
         turned = _with_theta(own, theta)
         yield Variant("", change), {**config, layers: turned} if layers else turned, {}

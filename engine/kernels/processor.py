@@ -32,6 +32,6 @@ def free_bytes(root: Path = Path("/")) -> int:
     for limit, used, cached in _GROUPS:
         with suppress(OSError, ValueError):  # no container, or its limit is "max"
             left = int((root / limit).read_text()) - int((root / limit).with_name(used).read_text())
-            found = re.search(rf"^{cached} (\d+)$", (root / limit).with_name("memory.stat").read_text(), re.MULTILINE)
-            free = min(free, max(0, left + int(found[1] if found else 0)))
+            line = re.search(rf"^{cached} (\d+)$", (root / limit).with_name("memory.stat").read_text(), re.MULTILINE)
+            free = min(free, max(0, left + int(line[1] if line else 0)))
     return free

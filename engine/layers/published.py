@@ -121,9 +121,9 @@ def _defaults(kind: str) -> Mapping[str, Any]:
 @cache
 def _source(kind: str, what: str) -> str:
     """transformers' module of that model type; "" if it is not there."""
-    found, name = find_spec("transformers"), kind.replace("-", "_").removesuffix("_text")
+    module, name = find_spec("transformers"), kind.replace("-", "_").removesuffix("_text")
     path = (
-        Path(found.origin or "").parent / f"models/{name}/{what}_{name}.py" if found and name.isidentifier() else None
+        Path(module.origin or "").parent / f"models/{name}/{what}_{name}.py" if module and name.isidentifier() else None
     )
     return path.read_text(encoding="utf-8") if path and path.is_file() else ""
 

@@ -50,13 +50,13 @@ def _words(tokenizer: Any, rng: random.Random) -> Iterator[list[int]]:
 
 
 def _files(data: Path) -> list[Path]:
-    found = [path for path in data.rglob("*") if path.suffix in SUFFIXES and path.stat().st_size <= MAX_FILE_BYTES]
-    if not found:
+    paths = [path for path in data.rglob("*") if path.suffix in SUFFIXES and path.stat().st_size <= MAX_FILE_BYTES]
+    if not paths:
         raise UsageError(
             f"there is no training text in {str(data)!r}; choose a folder of {', '.join(SUFFIXES)} files of up to "
             f"{MAX_FILE_BYTES:,} bytes"
         )
-    return sorted(found)
+    return sorted(paths)
 
 
 def _pieces(tokenizer: Any, rng: random.Random, paths: list[Path]) -> Iterator[list[int]]:

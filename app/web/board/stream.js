@@ -61,7 +61,7 @@ async function follow(job) {
 }
 
 async function whenFree(job, use) {
-  const found = new AbortController(), signal = AbortSignal.any([job.aborter.signal, found.signal]);
+  const lock = new AbortController(), signal = AbortSignal.any([job.aborter.signal, lock.signal]);
   setTimeout(() => {
     if (signal.aborted) return;
     job.waits = true;
@@ -70,7 +70,7 @@ async function whenFree(job, use) {
   const ask = (name) => navigator.locks.request(`photofinish.${name}`, { signal }, () => {
     if (signal.aborted) return undefined;          // two were free
     job.waits = false;
-    found.abort();
+    lock.abort();
     return use().catch((error) => { setTimeout(() => { throw error; }); });
   });
   await Promise.allSettled((job.run === "model" ? FOR_MODELS : FOR_RUNS).map(ask));

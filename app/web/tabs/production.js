@@ -106,14 +106,14 @@ function valuesOf(target, head, k) {
 // Options with these values, and without those whose value is "". Twin of `_filled` in engine/remote/served_options.py.
 function withValues(value, values) {
   if (typeof value !== "object") return /^\{.+\}$/.test(value) ? values[value.slice(1, -1)] : value;
-  const made = Object.entries(value).map(([name, each]) => [name, withValues(each, values)]);
+  const made = Object.entries(value).map(([name, member]) => [name, withValues(each, values)]);
   return Object.fromEntries(made.filter(([, each]) => each !== ""));
 }
 
 // A config as JSON with spaces, which reads and wraps better; other values as they are.
 function spaced(value) {
   if (typeof value !== "object") return value;
-  const members = Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${JSON.stringify(each)}`);
+  const members = Object.entries(value).map(([name, member]) => `${JSON.stringify(name)}: ${JSON.stringify(member)}`);
   return `{${members.join(", ")}}`;
 }
 

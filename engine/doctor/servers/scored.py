@@ -30,7 +30,7 @@ def scored(question: Question, **more: float) -> Question:
 def _tokens(reply: Reply) -> Sequence[Token]:
     """Its tokens; its characters if the server does not give the log-probability of each."""
     tokens = reply.tokens
-    return tokens if all(token.logprob is not None for token in tokens) else [Token(each) for each in reply.text]
+    return tokens if all(token.logprob is not None for token in tokens) else [Token(letter) for letter in reply.text]
 
 
 def _apart(a: Sequence[Token], b: Sequence[Token]) -> float | None:
