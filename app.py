@@ -9,6 +9,11 @@ import socket
 import sys
 from dataclasses import replace
 
+from app.page.ending import end_now, on_signal, serve_until_signal
+
+if __name__ == "__main__":
+    on_signal(end_now)  # before the imports that take long
+
 from app.catalogue import machine
 from app.catalogue.catalogue import Catalogue, load, on_hub
 from app.catalogue.hub import Check, look
@@ -39,14 +44,7 @@ def _host(text: str) -> str:
 def _port(text: str) -> int:
     if text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535:
         return int(text)
-    raise argparse.ArgumentTypeError(f"must be an integer from 1 to 65535, not {text!r}")
-
-
-def _limits(path: str) -> Limits:
-    try:
-        return read_limits(path)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    raise argparse.ArgumentTypeError(f"must be from 1 to 65535, not {text!r} (as given, or $GRADIO_SERVER_PORT)")
 
 
 def _check_port(host: str, port: int | None) -> None:
@@ -61,10 +59,7 @@ def _check_port(host: str, port: int | None) -> None:
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise UsageError(f"cannot serve on {host}: {error.strerror}; give --host another address") from error
-        raise UsageError(
-            f"cannot serve on port {port}: {error.strerror}; choose another one, or leave --port out for the first "
-            "free one from 7860"
-        ) from error
+        raise UsageError(f"cannot serve on port {port}: {error.strerror}; give --port another one") from error
 
 
 def arguments() -> argparse.Namespace:
@@ -114,7 +109,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--limits",
         metavar="FILE",
-        type=_limits,
         help="what visitors may load and ask for, in TOML (docs/operate.md); such a page belongs to its operator, and "
         "nobody who opens it is its owner",
     )
@@ -181,7 +175,7 @@ def _own_names(options: argparse.Namespace) -> frozenset[str] | None:
 def _page(options: argparse.Namespace) -> tuple[Catalogue, EitherBackend | ServersBackend, Check | None]:
     """The page's choices and backend, and the background check of what else this machine can run. Raises
     UsageError."""
-    limits = options.limits or Limits()
+    limits = Limits() if options.limits is None else read_limits(options.limits)
     if (servers := _servers(options, limits.pairs)) is not None:
         return replace(servers_catalogue(servers, options.chat), limits=limits), servers, None
     if sys.platform == "win32":
@@ -213,12 +207,14 @@ if __name__ == "__main__":
         at_first, backend, check = _page(options)
         with machine.hidden_from_gradio():
             # Gradio takes 3 s to import: mistakes in the arguments are reported first
-            from app.page.ending import serve_until_signal
             from app.page.ui import build, launch
 
             set_up()
             demo = build(at_first, backend, check, own_names)
-            launch(demo, options.host, options.port)
+            try:
+                launch(demo, options.host, options.port)
+            except OSError as error:
+                raise UsageError("no port is free; give --port another one") from error
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)
         sys.exit(2)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 POLL_S = 0.05
@@ -22,26 +23,31 @@ class Ends(Protocol):
     def close(self) -> None: ...
 
 
-def serve_until_signal(ends: Ends) -> NoReturn:
-    """Block until SIGTERM or SIGINT, or the terminal closes (SIGHUP, which nohup ignores), end all races, and exit with
-    status 0; a second signal ends the process at once. Call it in the main thread, once the page is up.
+def end_now(*_: object) -> NoReturn:
+    """The interpreter is not shut down in order: it would wait for threads, and a step that hangs cannot be ended."""
+    os._exit(0)
 
-    The interpreter is not shut down in order: it would wait for threads, and a step that hangs cannot be ended."""
-    signals: list[int] = []
 
-    def note(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        signals.append(number)
-
-    hangs_up = sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+def on_signal(act: Callable[[int, object], object]) -> None:
+    """From now on SIGTERM, SIGINT, and SIGHUP (the terminal closes) unless nohup ignores it, call this. The first
+    process of a container never gets a signal that it left to the system. Call it in the main thread."""
+    hangs_up = sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if hangs_up else [])):
-        signal.signal(number, note)
+        signal.signal(number, act)
+
+
+def serve_until_signal(ends: Ends) -> NoReturn:
+    """Block until a signal, end all races, and exit with status 0; a second signal ends the process at once. Call it in
+    the main thread, once the page is up."""
+    signals: list[int] = []
+    on_signal(lambda number, _: signals.append(number))
     while not signals:
         time.sleep(POLL_S)
+    on_signal(end_now)
     was_watched, last = ends.is_watched, time.monotonic() + CLOSE_S
     ends.close()
     while ends.is_watched and time.monotonic() < last:
         time.sleep(POLL_S)
     if was_watched:
         time.sleep(SENT_S)
-    os._exit(0)
+    end_now()

@@ -30,6 +30,8 @@ from .theme import FIRST
 
 MAX_SESSIONS = 2_000
 INDEX = "frontend/index.html"
+# The page's address as its browser knows it: the server can only gather it from what a proxy says.
+ROOT = 'window.gradio_config.root = new URL(".", location).href.slice(0, -1)'
 # Names of sessions. Gradio's own clients send 11 to 36 letters, digits and dashes.
 SESSION = re.compile(r"[!-~]{1,100}")
 BAD_SESSION = "session_hash must be 1 to 100 ASCII characters without spaces"
@@ -50,23 +52,15 @@ def answers(page: gr.Blocks) -> dict[type[Exception], Any]:
     """Exception handlers for the page's server, where Gradio would answer 500 and log a traceback, or, for an invalid
     body, repeat all of it."""
 
-    async def by_name(request: Request, error: Exception) -> Response:
-        return _sentence("there is no function with that name", 404)
-
-    async def by_number(request: Request, error: Exception) -> Response:
+    async def answer(request: Request, error: Exception) -> Response:
         (number,) = error.args or (None,)
-        if type(number) is not int or number in page.fns:
+        if isinstance(error, KeyError) and (type(number) is not int or number in page.fns):
             raise error  # some other KeyError, which belongs in the log
-        return _sentence("there is no function with that number", 404)
+        is_invalid = isinstance(error, RequestValidationError)
+        text = "the request does not fit this address" if is_invalid else "there is no such function"
+        return JSONResponse({"detail": text, "error": text}, 422 if is_invalid else 404)
 
-    async def invalid(request: Request, error: Exception) -> Response:
-        return _sentence("the request does not fit this address", 422)
-
-    return {FnIndexInferError: by_name, KeyError: by_number, RequestValidationError: invalid}
-
-
-def _sentence(text: str, status: int) -> Response:
-    return JSONResponse({"detail": text, "error": text}, status)
+    return dict.fromkeys((FnIndexInferError, KeyError, RequestValidationError), answer)
 
 
 class Session(SessionState):
@@ -103,11 +97,11 @@ def mend_gradio() -> None:
     gradio.processing_utils.check_all_files_in_cache = lambda data: None
     gradio.processing_utils.async_move_files_to_cache = _without_files
     gradio.route_utils.SessionState = Session  # for direct calls without a session
-    folder = (
-        gradio.routes.STATIC_TEMPLATE_LIB
-    )  # its document has Gradio's name and picture for links, and a file at "/"
+    folder = gradio.routes.STATIC_TEMPLATE_LIB
+    # its document has Gradio's name and picture for links, and a file at "/"
     not_ours = r'<meta\s[^>]*"(og|twitter):[^>]*>|<link rel="manifest"[^>]*>'
     index = re.sub(not_ours, "", Path(folder, INDEX).read_text(encoding="utf-8")).replace("</head>", f"{FIRST}</head>")
+    index = index.replace("{{ config.get('root', '') | toorjson }}", ROOT)
     gradio.routes.templates.env.loader = ChoiceLoader([DictLoader({INDEX: index}), FileSystemLoader(folder)])
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -271,6 +273,16 @@ def test_the_process_ends_whatever_hangs(closes_in_s: float, number: str) -> Non
     os.kill(process.pid, signal.Signals[f"SIG{number}"])
     assert process.wait(10) == 0 and time.monotonic() - began < 5 and ending.CLOSE_S + ending.SENT_S < 4.5
     assert number == "HUP" or process.stdout.read() == "closed\n"
+
+
+def test_a_signal_ends_a_page_that_is_not_up_yet() -> None:
+    """As the first process of a container it would never get what it left to the system, and run until it is killed."""
+    process = subprocess.Popen([sys.executable, "app.py"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    catches = re.compile(r"SigCgt:\s*[0-9a-f]+400[23]\n")  # TERM, INT, and HUP unless these tests run under nohup
+    while not catches.search(Path(f"/proc/{process.pid}/status").read_text()):
+        time.sleep(0.001)
+    process.terminate()
+    assert (process.wait(10), process.communicate()[1]) == (0, "")
 
 
 def test_a_page_without_any_output_starts() -> None:

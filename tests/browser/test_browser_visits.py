@@ -212,11 +212,8 @@ def test_a_page_whose_race_never_comes_is_seen(browser: Any, server: Any) -> Non
     context.close()
 
 
-def test_below_a_path_nothing_is_asked_for_outside_of_it(
-    browser: Any, page_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Behind a proxy, such as a Space's, buttons address another site: no race, file or figures, a dead link."""
-    monkeypatch.setenv("GRADIO_ROOT_PATH", "/photofinish")
+def test_below_a_path_nothing_is_asked_for_outside_of_it(browser: Any, page_cache: Path) -> None:
+    """Behind a proxy whose path nobody told the page, it has no style, race, file or figures, and a dead link."""
     with served(page_cache) as server, nginx(BELOW.format(server.url)) as url:
         context = browser.new_context(reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
         below = f"{url}/photofinish/"  # Gradio's own files are not found without the slash

@@ -28,6 +28,7 @@ OTHERS = "md", "yaml", "yml", "xml", "html", "xls", "xlsx", "doc", "docx", "pdf"
 READ = "JSON, JSON lines, CSV, TSV, Parquet, or .txt with one prompt a line; each also as .gz"
 _ENDING, _TEXTS = re.compile(r"\.([a-z]\w*)$"), re.compile(r'\s*+\[\s*+"')
 _HINT = re.compile(r'"?sep=([,;\t|]).*\n', re.IGNORECASE)  # a first line, for Excel
+_MARKS = re.compile("^\ufeff+", re.MULTILINE)  # several: of files that were joined
 _JSON = re.compile(r"\s*+(\{|\[\s*+\[?\s*+\{)")  # without going back: 3 million blanks would take hours
 
 
@@ -65,7 +66,7 @@ def entries_of(text: str, name: str, whole: bool = False) -> Entries:
     format.
 
     whole: all of the text is one prompt, unless it is data."""
-    text, ending = text.removeprefix("\ufeff"), _ending(name)
+    text, ending = _MARKS.sub("", text), _ending(name)
     header = text.partition("\n")[0].strip().lower()
     if ending in LINES and "\t" in header and {*FIELDS}.intersection(header.split("\t")):
         ending = "tsv"
@@ -142,8 +143,9 @@ def _rows(text: str, ending: str) -> list[tuple[int, Any]]:
         except csv.Error as error:
             entries.append((line, UsageError(f"it is no row of {ending.upper()}: {error}")))
             continue
-        if not names and any(cells):
-            names = _columns([name.strip().lower() for name in cells])
+        heads = [cell.strip().lower() for cell in cells]
+        if any(cells) and (not names or sorted(heads) == sorted(names)):  # again: files were joined
+            names = _columns(heads)
         elif any(cells):
             wrong = UsageError(f"its cells are {len(cells)}, not {len(names)} as in the header")
             entries.append((line, dict(zip(names, cells, strict=True)) if len(cells) == len(names) else wrong))

@@ -77,6 +77,7 @@ def test_one_text_is_one_prompt_unless_it_is_json_lines():
     mail = "Dear all,\n\nplease read this.\r\n  Yours\n"
     assert prompts_of(mail, "pasted text", whole=True) == [FilePrompt(1, "prompts", mail)]
     assert [p.line for p in prompts_of(mail, "mail.txt")] == [1, 3, 4]
+    assert [p.text for p in prompts_of("\ufeffa\n\ufeffb", "joined.txt")] == ["a", "b"]
     assert [p.text for p in prompts_of('{"prompt": "a"}\n{"prompt": "b"}', "", whole=True)] == ["a", "b"]
 
 
@@ -120,6 +121,7 @@ FORMS = {
     "indented.json": lambda prompts: json.dumps([{"text": text, "kind": kind} for text, kind in prompts], indent=1),
     "array": lambda prompts: json.dumps([{"prompt": text, "kind": kind} for text, kind in prompts]),
     "sheet.csv": in_cells,
+    "joined.csv": lambda prompts: "".join(f"\ufeff{in_cells([prompt])}" for prompt in prompts),
     "of_excel.CSV": lambda prompts: in_cells(prompts, delimiter=";"),
     "sheet.tsv": lambda prompts: in_cells(prompts, delimiter="\t"),
     "unicode_text.txt": lambda prompts: in_cells(prompts, delimiter="\t"),
