@@ -2,7 +2,7 @@
 
 import { trigger } from "../host.js";
 import { nextEvent, numberBox } from "../base/dom.js";
-import { laneSpec, sides } from "../base/model.js";
+import { laneSpec } from "../base/model.js";
 import { remember, remembered } from "../base/storage.js";
 import { waiting } from "./card.js";
 import { emit } from "./root.js";
@@ -26,18 +26,10 @@ export const link = new URLSearchParams(`${location.search}&${location.hash.slic
 window.addEventListener("hashchange", () => { if (location.hash.includes("prompt=")) location.reload(); });
 // True if it brings a prompt: no other prompt's race is shown above it then.
 export const isLinked = () => link.has("prompt");
-// Whether a race with this header is the one that the link asks for.
-export function isLinkTo(header) {
-  const settings = settingsOf(header, sides(header?.spec?.lanes ?? [])[1]);
-  return settings !== null && Object.entries(settings).every(([name, value]) =>
-    (link.get(name) ?? String(value)) === String(value));
-}
 
 // The right lane's settings by the names of the page's controls; null if there is no race yet or it ran on a server.
-export const racedSettings = () => settingsOf(S.header, S.sides[1]);
-
-function settingsOf(header, name) {
-  const { spec, prompt, model } = header ?? {}, lane = laneSpec(header, name);
+export function racedSettings() {
+  const { spec, prompt, model } = S.header ?? {}, lane = laneSpec(S.header, S.sides[1]);
   return !lane || !prompt || lane.drafter === "server" ? null : { target: model.name, prompt: prompt.text,
     chat: Boolean(prompt.chat), drafter: lane.drafter, k: lane.k, rule: lane.rule,
     temperature: spec.params.temperature, top_p: spec.params.top_p, seed: spec.params.seed,
