@@ -214,7 +214,9 @@ if __name__ == "__main__":
             try:
                 launch(demo, options.host, options.port)
             except OSError as error:
-                raise UsageError("no port is free; give --port another one") from error
+                if error.errno is None:  # Gradio's own
+                    raise UsageError("no port is free; give --port another one") from error
+                raise
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)
         sys.exit(2)

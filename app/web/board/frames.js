@@ -5,7 +5,7 @@ import { firstByRole, isOfServers, Race, sides } from "../base/model.js";
 import { startOf } from "../base/text.js";
 import { callUp, endWaiting, waiting } from "./card.js";
 import { autoplaySoon, cancelAutoplay, refresh } from "./deck.js";
-import { isLinked, link, pageButton } from "./page.js";
+import { isLinked, pageButton } from "./page.js";
 import { announcement } from "./paint.js";
 import { isRecorded, OVER, placeOf } from "./place.js";
 import { emit, mark, root } from "./root.js";
@@ -47,8 +47,7 @@ function lay() {
 // Show one frame of the protocol.
 export function onFrame(frame) {
   laid ??= setTimeout(lay, LAY_MS);
-  const { isFirst } = session, screen = { id: S.id, seq: S.seq, waiting, isFirst,
-    isLinked: isLinked() && frame.header?.prompt?.text !== link.get("prompt") };
+  const { isFirst } = session, screen = { id: S.id, seq: S.seq, waiting, isFirst, isLinked: isLinked() };
   session.isFirst = false;
   if (emit("frame", frame)) return undefined;
   const place = placeOf(frame, screen);
