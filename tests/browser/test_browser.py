@@ -191,7 +191,7 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     """A command, a program or a link that asks for another prompt, other settings or another rule; a preset that keeps
     the rule; a verdict of equal odds that looks like one of identity."""
     tab = visit()
-    prompt = 'it\'s "here"\n\\n $HOME `x`\nend'
+    prompt = '--it\'s_"here"\n\\n\t$HOME`x`\nend'
     tab.locator(PROMPT).fill(prompt)
     settings(tab, Maximum_length="16", Temperature="0.8")
     choose_odds(tab)

@@ -75,13 +75,17 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
 
 
 def test_a_server_that_dies_leaves_a_page_that_can_race(browser: Any, page_cache: Path) -> None:
-    """A crash says nothing: the page would wait for its race for ever, with its button off, until it is reloaded."""
+    """A crash says nothing: the page would wait for its race for ever, with its button off, until it is reloaded. But a
+    page that is left loses its connection too, and an alert about that was the last thing seen of it."""
     port, context = free_port(), browser.new_context()
     with served(page_cache, port=port) as before:
         tab = open_tab(context, before.url)
         settings(tab, Maximum_length="1000", Temperature="0.9")
         run_race(tab, "running")
+        tab.evaluate("dispatchEvent(new Event('beforeunload'))")
         os.kill(before.process.pid, signal.SIGKILL)
+        tab.wait_for_timeout(1500)
+        assert tab.is_hidden("[data-ref=alert]")
         tab.wait_for_selector("[data-ref=alert] >> text=The page tries again")
     with served(page_cache, port=port):
         tab.wait_for_selector('.pf[data-state="failed"]')

@@ -3,7 +3,7 @@
 import { make, write } from "./text.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const DONE_MS = 1200, KEPT_MS = 60000;       // Safari on a phone asks before it reads what is saved
+const DONE_MS = 1200, LEAVES_MS = 3000, KEPT_MS = 60000;       // Safari on a phone asks before it reads what is saved
 
 export function svg(tag, className, attributes = {}, ...content) {
   const node = document.createElementNS(SVG, tag);
@@ -112,6 +112,12 @@ export function saveAs(blob, name) {
   setTimeout(() => URL.revokeObjectURL(url), KEPT_MS);
 }
 
+// Resolves at once, or when the page has not been left after all. A browser breaks the connections of a page that is
+// left or reloaded before the page is gone, and that is no fault of the server.
+let leftAt = -LEAVES_MS;
+window.addEventListener("beforeunload", () => { leftAt = performance.now(); });
+export const staying = () => new Promise((resolve) => { setTimeout(resolve, leftAt + LEAVES_MS - performance.now()); });
+
 // Why there is no answer of the page's server: it is away, or a proxy answered instead, with its sign-in or a limit.
 export class NoAnswer extends Error {}
 export const SILENT = "the server is not responding";
@@ -120,7 +126,8 @@ export const ALIVE = "robots.txt";
 
 // The answer of the page's server. path: relative, since the page may have any root path. Throws NoAnswer.
 export async function fetchOurs(path, options) {
-  const answer = await fetch(path, { redirect: "manual", ...options }).catch(() => { throw new NoAnswer(SILENT); });
+  const answer = await fetch(path, { redirect: "manual", ...options }).catch(staying);
+  if (!answer) throw new NoAnswer(SILENT);
   const { status, type, headers } = answer, page = path === ALIVE ? /text\/html/ : /text\/(html|plain)/;
   const isOurs = headers.has("Content-Disposition") || !page.test(headers.get("Content-Type"));
   if (type !== "opaqueredirect" && isOurs) return answer;

@@ -166,10 +166,12 @@ export function settingsOptions({ target, temperature, top_p: topP, seed, max_ne
     "top-p": topP === 1 ? null : topP, seed: seed || null, "max-new-tokens": length };
 }
 
-// Command-line options, without those that are null.
+// Command-line options, without those that are null or false; true takes no value, and a list is the option again
+// for each of its values. After a blank, a value that begins with a dash would be read as another option.
 export function optionWords(options) {
-  return Object.entries(options).filter(([, value]) => value !== null).map(([name, value]) =>
-    `--${name} ${shellQuoted(String(value))}`).join(" ");
+  const values = Object.entries(options).flatMap(([name, value]) => [value ?? false].flat().map((one) => [name, one]));
+  return values.filter(([, value]) => value !== false).map(([name, value]) =>
+    `--${name}${value === true ? "" : `${/^-/.test(value) ? "=" : " "}${shellQuoted(value)}`}`).join(" ");
 }
 
 // The title of a race whose prompt has no name: its first words.

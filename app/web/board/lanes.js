@@ -16,6 +16,7 @@ export function tokenNode(piece) {
   const node = tokenText(piece, TAGS[piece.kind]);
   node.dataset.kind = piece.kind;
   node.dataset.tokenId = piece.id;
+  node.toggleAttribute("data-number", /^[\p{Nd}.,\u066b\u066c]+$/u.test(piece.text));
   return node;
 }
 

@@ -34,6 +34,7 @@ function noteSight() {
   const seen = ([{ intersectionRect: { top } }], observer) => {
     observer.disconnect();
     document.documentElement.style.setProperty("--seen", `${top}px`);
+    document.querySelector("dialog[open]")?.scrollIntoView();       // Enter opens one before its place is known
   };
   if (!document.querySelector("dialog[open]")) new window.IntersectionObserver(seen).observe(document.body);
 }

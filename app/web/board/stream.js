@@ -2,7 +2,7 @@
 // the answer to one request, as server-sent events; while nothing runs there is no connection.
 
 import { trigger } from "../host.js";
-import { fetchOurs, nextEvent, NoAnswer, SILENT } from "../base/dom.js";
+import { fetchOurs, nextEvent, NoAnswer, SILENT, staying } from "../base/dom.js";
 import { readEvents } from "../base/events.js";
 import { OVER } from "./place.js";
 import { emit, on } from "./root.js";
@@ -94,6 +94,7 @@ async function keepOn(job, body) {
       if (answer.ok) await readEvents(answer.body, alive, (name, data) => { tries = 0; hear(job, name, data); });
     } catch (error) { job.why = error instanceof NoAnswer ? error.message : SILENT; }         // the connection broke
     clearTimeout(job.silence);
+    if (!job.isOver) await staying();
     if (job.aborter.signal.aborted || job.isOver || job.run === "model") return undefined;
     if (!isRace(job) || !job.isBegun) return job.refused(job.isBegun ? BROKEN : job.why ?? SILENT);
     emit("cut");

@@ -1,7 +1,7 @@
 // Copies a race: its result in words, as a command, its proof, or a link to this page with its settings.
 
 import { isLoopback } from "../base/dom.js";
-import { optionWords, settingsOptions, shellQuoted, write } from "../base/text.js";
+import { optionWords, settingsOptions, write } from "../base/text.js";
 import { guessing } from "../board/more_lanes.js";
 import { racedSettings } from "../board/page.js";
 import { root } from "../board/root.js";
@@ -13,10 +13,9 @@ import { resultRow, resultWords } from "./result.js";
 function commandOf(raced) {
   const { target, ...settings } = settingsOptions(raced), lanes = guessing().length > 1 ? guessing() : [];
   const options = { target, prompt: raced.prompt, ...(lanes.length ? {} : { drafter: raced.drafter, k: raced.k }),
-    rule: raced.rule === "coupled" ? null : raced.rule, ...settings };
-  return [`python -m engine race ${optionWords(options)}`,
-    ...lanes.map((lane) => `--lane ${shellQuoted(`${lane.name}=${lane.drafter}@${lane.k}`)}`),
-    ...(raced.chat ? ["--chat"] : []), "--audit"].join(" ");
+    rule: raced.rule !== "coupled" && raced.rule, ...settings,
+    lane: lanes.map(({ name, drafter, k }) => `${name}=${drafter}@${k}`), chat: raced.chat, audit: true };
+  return `python -m engine race ${optionWords(options)}`;
 }
 
 function linkOf({ target, ...settings }) {
@@ -34,9 +33,9 @@ document.addEventListener("keydown", (event) => {
 });
 const copies = [...root.querySelectorAll("[data-copy]")].filter((button) => !button.hidden);
 const NEEDS = { proof: () => verdictOn(S.sides[1]), sentence: resultWords, row: resultRow };
-// A table of two rows in Markdown.
+// A table of two rows in Markdown, in which a prompt's own signs mean nothing.
 function rowWords() {
-  const cells = (i) => `| ${resultRow().map((pair) => pair[i].replaceAll("|", "\\|")).join(" | ")} |`;
+  const cells = (i) => `| ${resultRow().map((pair) => pair[i].replace(/[\\`*_~<&[|]/g, "\\$&")).join(" | ")} |`;
   return [cells(0), `|${"---|".repeat(resultRow().length)}`, cells(1)].join("\n");
 }
 

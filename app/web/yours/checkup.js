@@ -2,8 +2,8 @@
 
 import { NUM_PROMPTS, BY_ROUNDING } from "../host.js";
 import { makeButton } from "../base/dom.js";
-import { cut, DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, optionWords, plural, sentence, serversWords,
-  settingsOptions, shellQuoted, startOf } from "../base/text.js";
+import { cut, DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, plural, sentence, serversWords,
+  settingsOptions, startOf } from "../base/text.js";
 import { fillIn, pageButton } from "../board/page.js";
 import { openWhenRaced } from "../tabs/step_tab.js";
 import { choiceOf, closeDialog, sections } from "./box.js";
@@ -125,10 +125,8 @@ export const checkup = {
     const { params, chat, report: { target, drafter, lanes, models } } = examined.frame;
     const { before, prompts } = promptsOption(examined.source);
     const settings = settingsOptions({ ...params, target: target ?? DEFAULT_TARGET, top_p: 1 });
-    const options = { target: settings.target, drafter: drafter ?? null, prompts, temperature: settings.temperature,
-      seed: settings.seed };
-    const names = (lanes ?? []).map((lane, i) => `--model ${shellQuoted(`${lane}=${models[i]}`)}`);
-    return [before + onServers("doctor", examined.servers, lanes ?? []), ...names,
-      optionWords(options), ...(lanes && chat ? ["--chat"] : [])].filter(Boolean).join(" ");
+    const options = { model: lanes?.map((lane, i) => `${lane}=${models[i]}`), target: settings.target, drafter, prompts,
+      temperature: settings.temperature, seed: settings.seed, chat: lanes && chat };
+    return before + onServers("doctor", examined.servers, lanes ?? [], options);
   },
 };

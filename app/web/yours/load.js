@@ -1,7 +1,7 @@
 // The question "under load?", of many users at once.
 
 import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SAYS, SEPARATE, WARM_UP } from "../host.js";
-import { cut, filled, numberIn, oneLine, optionWords, plural, serversWords, times, withTimes } from "../base/text.js";
+import { cut, filled, numberIn, oneLine, plural, serversWords, times, withTimes } from "../base/text.js";
 import { choiceOf, parts } from "./box.js";
 import { curve, CURVES, legend, levelRows, levelsHead, METRICS } from "./curves.js";
 import { promptSource, promptsOption } from "./own_prompts.js";
@@ -100,9 +100,9 @@ export const load = {
     const { before, prompts } = promptsOption(source);
     const options = { model: frame.model, concurrency: users.replaceAll(" ", ""), requests,
       data: prompts ?? `synthetic:${words},${length}`, "max-new-tokens": source ? length : null,
-      dollars: dollars || null, temperature: frame.temperature || null, seed: frame.seed || null };
-    return [before + onServers("study", loaded.servers, frame.lanes), optionWords(options),
-      ...(frame.chat ? ["--chat"] : []), ...(frame.separate ? ["--separate"] : [])].join(" ");
+      dollars: dollars || null, temperature: frame.temperature || null, seed: frame.seed || null, chat: frame.chat,
+      separate: frame.separate };
+    return before + onServers("study", loaded.servers, frame.lanes, options);
   },
 };
 

@@ -4,7 +4,7 @@
 import { CHECKED, LEAST, MAX_NEW_TOKENS, MAX_PROMPTS, SAYS } from "../host.js";
 import { copy, makeButton } from "../base/dom.js";
 import { remember, rememberedJson } from "../base/storage.js";
-import { cut, make, oneLine, optionWords, plural, settingsOptions, withTimes } from "../base/text.js";
+import { cut, make, oneLine, plural, settingsOptions, withTimes } from "../base/text.js";
 import { draftWords } from "../base/words.js";
 import { productionOf } from "../tabs/production.js";
 import { parts, raceThere, setChoice } from "./box.js";
@@ -192,10 +192,9 @@ export const study = {
     const { target, ...settings } = settingsOptions({ ...studied.frame, ...params });
     const { before, prompts } = promptsOption(studied.source), isOnServers = report.said.on_servers;
     const options = { ...(isOnServers ? { model: report.target } : { target }), prompts, limit: parts.limit.value,
-      drafter: isOnServers ? null : drafters.join(","), ...settings };
-    return [before + onServers("study-prompts", studied.servers, isOnServers ? lanes : []),
-      optionWords(options), isOnServers && chat && "--chat", isOnServers && isInTurns && "--same-device",
-      isFlat() && "--flatten"].filter(Boolean).join(" ");
+      drafter: isOnServers ? null : drafters.join(","), ...settings, chat: isOnServers && chat,
+      "same-device": isOnServers && isInTurns, flatten: isFlat() };
+    return before + onServers("study-prompts", studied.servers, isOnServers ? lanes : [], options);
   },
 };
 

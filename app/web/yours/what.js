@@ -3,7 +3,7 @@
 
 import { ALLOWED, trigger } from "../host.js";
 import { copyOn, fill, nextEvent, post, SILENT } from "../base/dom.js";
-import { joined, make, oneLine, sentence, shellQuoted } from "../base/text.js";
+import { make, oneLine, optionWords, sentence } from "../base/text.js";
 import { pageSettings } from "../board/stream.js";
 import { choiceOf, dialog, parts } from "./box.js";
 
@@ -79,20 +79,19 @@ export function doubtNamed() { naming.used = ""; }
 export const namedServers = () => ({ urls: naming.urls, hasKey: naming.hasKey });
 
 // A command, on the servers of these lanes: with their URLs if this tab's visitor named them, never with a key.
-export function onServers(command, { urls: named = [], hasKey = false }, lanes) {
+export function onServers(command, { urls: named = [], hasKey = false }, lanes, options) {
   const address = (i) => (named.length === lanes.length ? named[i] : `URL_${i + 1}`);
-  const given = lanes.map((lane, i) => `--lane ${shellQuoted(`${lane}=openai:${address(i)}`)}`);
+  const lane = lanes.map((name, i) => `${name}=openai:${address(i)}`);
   const key = hasKey && lanes.length ? 'OPENAI_API_KEY="$OPENAI_API_KEY" ' : "";
-  return [`${key}python -m engine ${command}`, ...given].join(" ");
+  return `${key}python -m engine ${command} ${optionWords({ lane, ...options })}`;
 }
 
 function commandToOpen(what) {
-  if (what === "model")
-    return joined(["python", "app.py", "--target", text("target") || "owner/name", "--drafter",
-      text("drafter") || "ngram"]);
   const given = urls(), lanes = [["baseline", "http://localhost:8000/v1"], ["speculative", "http://localhost:8001/v1"]];
-  return joined(["python", "app.py", lanes.map(([lane, url], i) => ["--lane", `${lane}=openai:${given[i] ?? url}`]),
-    "--model", text("model") || "NAME", ...(parts.same.checked ? ["--same-device"] : [])]);
+  const model = { target: text("target") || "owner/name", drafter: text("drafter") || "ngram" };
+  return `python app.py ${optionWords(what === "model" ? model : {
+    lane: lanes.map(([lane, url], i) => `${lane}=openai:${given[i] ?? url}`), model: text("model") || "NAME",
+    "same-device": parts.same.checked })}`;
 }
 
 export function drawWhat() {
