@@ -246,7 +246,7 @@ def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:
         recorded["spec"]["params"]["stop"] = list(stop)
         feed(page, recorded, race_id=f"race {stop}")
         assert page.evaluate(TOKENS) == expected(recorded)
-        if words(page, "marks") == "Hide marks":
+        if page.get_attribute("[data-ref=marks]", "aria-pressed") == "true":
             page.click("[data-ref=marks]")
         for lane, ref in (("baseline", "leftText"), ("speculative", "rightText")):
             assert page.inner_text(f"[data-ref={ref}]") == text_of(events_of(recorded), lane, stop)

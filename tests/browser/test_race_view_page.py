@@ -118,7 +118,6 @@ def test_high_contrast_tells_tokens_apart(page: Any) -> None:
     """Windows high contrast takes the colours away: what remains is line and weight, and four kinds must still
     be four."""
     feed(page, SHORT)
-    page.dispatch_event("[data-ref=slow]", "click")
     for scheme in ("light", "dark"):
         page.emulate_media(forced_colors="active", color_scheme=scheme, reduced_motion="reduce")
         page.evaluate("dark => document.body.classList.toggle('dark', dark)", scheme == "dark")

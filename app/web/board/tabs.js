@@ -2,7 +2,6 @@
 
 import { closed, opened } from "../base/back.js";
 import { scrollDown } from "../base/dom.js";
-import { write } from "../base/text.js";
 import { emit, root } from "./root.js";
 import { popover, refs, replay, still, views } from "./screen.js";
 import { S } from "./state.js";
@@ -47,8 +46,7 @@ export function panelInSight() {
 }
 
 export function showTexts() {
-  const marks = refs.marks.dataset.shown === "true";
-  write(refs.marks, marks ? "Hide marks" : "Show marks");
+  const marks = refs.marks.getAttribute("aria-pressed") === "true";
   root.dataset.view = root.dataset.tab === "steps" ? "rows" : marks ? "reading" : "plain";
   Object.values(views).forEach((view) => view.follow());
 }
@@ -64,6 +62,15 @@ function alignScroll(view, partner) {
 for (const [view, partner] of [[views.left, views.right], [views.right, views.left]])
   view.box.addEventListener("scroll", () => alignScroll(view, partner), { passive: true });
 
+// Make a toggle button; `then` gets its new state.
+function pressable(button, then) {
+  button.addEventListener("click", () => {
+    const pressed = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(pressed));
+    then(pressed);
+  });
+}
+
 rows.forEach((tabs) => tabs.forEach((tab, i) => {
   tab.addEventListener("click", () => { choose(tab.dataset.tab); panelInSight(); });
   tab.addEventListener("keydown", (event) => {
@@ -75,13 +82,5 @@ rows.forEach((tabs) => tabs.forEach((tab, i) => {
     panelInSight();
   });
 }));
-refs.marks.addEventListener("click", () => {
-  popover.close();
-  refs.marks.dataset.shown = String(refs.marks.dataset.shown !== "true");
-  showTexts();
-});
-refs.otherLane.addEventListener("click", () => {
-  root.dataset.both = String(root.dataset.both !== "true");
-  refs.otherLane.setAttribute("aria-pressed", root.dataset.both);
-  showTexts();
-});
+pressable(refs.marks, () => { popover.close(); showTexts(); });
+pressable(refs.otherLane, (pressed) => { root.dataset.both = String(pressed); showTexts(); });

@@ -66,7 +66,7 @@ function beginStage() {
   endStory();
   leaveGame();
   stage.byLink = false;
-  stage.kept = { S, marks: refs.marks.dataset.shown, focused: document.activeElement };
+  stage.kept = { S, marks: refs.marks.getAttribute("aria-pressed"), focused: document.activeElement };
   showView("on");
   mark("stage", true);
   choose("whatif");             // same texts as the tab Text, and keys may change the length
@@ -102,9 +102,9 @@ function toggleMarks() {
 
 // null: as they were before.
 function setMarks(pressed) {
-  const before = stage.marks ?? refs.marks.dataset.shown;
+  const before = stage.marks ?? refs.marks.getAttribute("aria-pressed");
   stage.marks = pressed && before;
-  refs.marks.dataset.shown = pressed ?? before;
+  refs.marks.setAttribute("aria-pressed", pressed ?? before);
   showTexts();
 }
 
@@ -175,7 +175,7 @@ function endStage() {
   if (document.fullscreenElement) document.exitFullscreen();
   replay.pause();
   replay.setSpeed(1);
-  refs.marks.dataset.shown = kept.marks;
+  refs.marks.setAttribute("aria-pressed", kept.marks);
   choose("text");        // back to the race as it was run
   if (S !== kept.S && !isRunHere) bringBack(kept.S);
   S.verdictWaits = false;

@@ -33,14 +33,14 @@ async function beginStory() {
   stopAutoplay();
   replay.pause();
   if (S.computed) endWhatIf();
-  story.kept = { tab: root.dataset.tab, t: replay.t, marks: refs.marks.dataset.shown, S };
+  story.kept = { tab: root.dataset.tab, t: replay.t, marks: refs.marks.getAttribute("aria-pressed"), S };
   const own = S.ribbon.includes("RECORDED") ? null : taleOf();
   if (lessonButton() && (!own || own.step.parents)) await turn(() => showRecorded(lessonButton()));
   const withTrees = await recordingOf(treeButton()), tale = taleOf(), tree = withTrees && treeOf(withTrees);
   if (!tale) return board.alert("There is no recorded race here to use as an example.");
   Object.assign(story, { on: true, tale: { ...tale, tree }, chains: S,
     cards: CARDS.filter(({ isOfTree }) => tree || !isOfTree) });
-  refs.marks.dataset.shown = "true";
+  refs.marks.setAttribute("aria-pressed", "true");
   refs.story.hidden = refs.spot.hidden = false;
   mark("story", true);
   opened(endStory);
@@ -131,7 +131,7 @@ export function endStory(done = false) {
   refs.story.hidden = refs.spot.hidden = true;
   mark("story", false);
   if (done) remember(STORY_KEY, "0");
-  refs.marks.dataset.shown = marks;
+  refs.marks.setAttribute("aria-pressed", marks);
   choose(tab);
   if (S.race !== before.race) bringBack(before);
   if (!before.live) replay.seek(t);

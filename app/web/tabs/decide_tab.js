@@ -85,7 +85,8 @@ function whyNoAnswer() {
 function answerValues(answer, { odd }) {
   const noise = noiseWords(answer.noise), lengths = whatIfOf();         // a sentence if there are no tables
   const isOther = answer.subject.canServe && answer.subject.lane !== S.sides[1];
-  return { answerScope: `${isOther ? "What a server can run, not the race above: " : ""}${answer.scope}, one prompt${noise && `; noise of the ratio ${noise}`}`,
+  const scope = `${isOther ? "What a server can run, not the race above: " : ""}${answer.scope}`;
+  return { answerScope: `${scope}, one prompt${noise && `; noise of the ratio ${noise}`}`,
     decideSays: verdictWords(answer), decideCaution: [...odd, answer.caution].filter(Boolean).join(" "),
     answerBatch: answer.isEvidence ? SAYS.one_text : NO_LOOP,
     answerElse: [othersWords(answer), typeof lengths === "string" && lengths].filter(Boolean).join(" ") };

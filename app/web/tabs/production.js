@@ -46,8 +46,8 @@ export function productionOf(header, { drafter: text, k, perStep }) {
     head.options && `The option \u201c#${oneLine(head.options)}\u201d has no equivalent on servers.`].filter(Boolean);
   const servers = Object.entries({ vLLM: vllmOf, SGLang: sglangOf, "llama.cpp": llamaOf }).flatMap(([name, make]) => {
     const { version, start, model, options } = SERVED[name], values = valuesOf(target, head, k);
-    const serve = (more = options[head.kind], its = values) => joined([start.map((word) => withValues(word, its)),
-      Object.entries(withValues({ ...model, ...more }, its)).map(([option, value]) => [option, spaced(value)])]);
+    const serve = (more = options[head.kind], given = values) => joined([start.map((word) => withValues(word, given)),
+      Object.entries(withValues({ ...model, ...more }, given)).map(([option, value]) => [option, spaced(value)])]);
     return [make(target, head, serve, values)].flat().map((made) => ({ name, version, command: null, ...made }));
   });
   return { servers, notes, asIf: perStep ? asIf(perStep.toFixed(2)) : "" };
@@ -106,8 +106,8 @@ function valuesOf(target, head, k) {
 // Options with these values, and without those whose value is "". Twin of `_filled` in engine/remote/served_options.py.
 function withValues(value, values) {
   if (typeof value !== "object") return /^\{.+\}$/.test(value) ? values[value.slice(1, -1)] : value;
-  const made = Object.entries(value).map(([name, member]) => [name, withValues(each, values)]);
-  return Object.fromEntries(made.filter(([, each]) => each !== ""));
+  const made = Object.entries(value).map(([name, member]) => [name, withValues(member, values)]);
+  return Object.fromEntries(made.filter(([, member]) => member !== ""));
 }
 
 // A config as JSON with spaces, which reads and wraps better; other values as they are.
