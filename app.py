@@ -211,12 +211,7 @@ if __name__ == "__main__":
 
             set_up()
             demo = build(at_first, backend, check, own_names)
-            try:
-                launch(demo, options.host, options.port)
-            except OSError as error:
-                if error.errno is None:  # Gradio's own
-                    raise UsageError("no port is free; give --port another one") from error
-                raise
+            launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:
         print(f"app.py: {error}", file=sys.stderr)
         sys.exit(2)

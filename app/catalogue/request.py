@@ -288,11 +288,7 @@ def _decimal(value: object) -> Any:
 
 
 def read_load(
-    endpoints: Sequence[Endpoint],
-    separate: bool,
-    values: Mapping[str, Any],
-    asked: object,
-    max_new_tokens: int = MAX_NEW_TOKENS,
+    endpoints: Sequence[Endpoint], values: Mapping[str, Any], asked: object, max_new_tokens: int = MAX_NEW_TOKENS
 ) -> Plan:
     """The study that is asked for. Raises UsageError.
 
@@ -324,7 +320,7 @@ def read_load(
     else:
         data = str(asked.get("name"))[:200]
         questions = questions_of(prompts_of(asked), chat is True)
-    fields = (dealt(questions, num), tuple(users), requests, params, TIMEOUT_S, dollars, separate, name_of(data))
+    fields = (dealt(questions, num), tuple(users), requests, params, TIMEOUT_S, dollars, name_of(data))
     return Plan(tuple(endpoints), *fields)
 
 

@@ -362,6 +362,5 @@ class LoadStudy(Study):
             "max_new_tokens": plan.params.max_new_tokens,
             "seed": plan.params.seed,
             "chat": bool(plan.questions[0].messages),
-            "separate": plan.separate,
             "report": load_report(rows, lanes, self._said) if rows else None,
         }

@@ -166,8 +166,7 @@ class Handlers:
         pair = self.catalogue.pair(asked.settings["pair"])
         if (servers := self._servers_of(pair)) is None:
             raise UsageError(f"only servers can be put under load, and {pair.target} runs in this page's own program")
-        most, separate = self.catalogue.limits.max_new_tokens, not servers.same_device
-        arguments = servers.endpoints, separate, asked.settings, asked.order, most
+        arguments = servers.endpoints, asked.settings, asked.order, self.catalogue.limits.max_new_tokens
         plan = await self.jobs.run(asked.address, read_load, *arguments)
         return self._studies.frames(asked.visitor, asked.address, LoadStudy(plan, servers.id))
 

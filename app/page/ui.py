@@ -101,9 +101,8 @@ def build(
                 gr.Button("More", size="sm", elem_id="page-more-button")
             expectation = gr.HTML(sentences.preset_line(preset, catalogue.default), elem_id="page-expectation")
             gr.Button("Settings", size="sm", elem_id="page-settings-button")
-        separate = not backend.same_device if isinstance(backend, ServersBackend) else None
         allowed = {"own": own is not None, "studies": limits.studies}
-        race = race_view(handlers.first_frame, limits.max_new_tokens, separate, allowed, elem_id="race")
+        race = race_view(handlers.first_frame, limits.max_new_tokens, allowed, elem_id="race")
         drawn = _figures("page-charts", charts(None))
         reasons = _figures("page-why", why(None))
         gr.HTML(sentences.footer())

@@ -35,16 +35,13 @@ EMPTY = "<div></div>"
 IN_PLACE = '"use strict";\nelement.replaceChildren(document.createRange().createContextualFragment({}));\n'
 
 
-def race_view(
-    value: str, max_new_tokens: int, separate: bool | None, allowed: Mapping[str, bool], **arguments: Any
-) -> gr.HTML:
+def race_view(value: str, max_new_tokens: int, allowed: Mapping[str, bool], **arguments: Any) -> gr.HTML:
     """A race view that begins with the frame `value`. Further arguments go to gr.HTML.
 
     max_new_tokens: the page's limit on an answer.
-    separate: whether servers under load are asked at the same time; None: not known yet.
     allowed: whether its visitors may name a model and servers of their `own`, and ask for `studies`."""
     template = RACE_VIEW_TEMPLATE + (YOURS / "yours.html").read_text(encoding="utf-8")
-    constants = {"MAX_NEW_TOKENS": max_new_tokens, "SEPARATE": separate, "ALLOWED": dict(allowed)}
+    constants = {"MAX_NEW_TOKENS": max_new_tokens, "ALLOWED": dict(allowed)}
     program = bundle("page.js", constants=CONSTANTS | LIMITS | constants)
     script = IN_PLACE.format(json.dumps(template)) + program
     return gr.HTML(value=value, html_template=EMPTY, js_on_load=script, apply_default_css=False, **arguments)

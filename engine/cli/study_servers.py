@@ -40,7 +40,7 @@ def _plan(options: Namespace) -> Plan:
     else:
         questions = questions_of(read_prompts_file(options.data), options.chat)
     params = SamplingParams(options.temperature, seed=options.seed, max_new_tokens=length)
-    more = (options.timeout, options.dollars, options.separate, name_of(options.data))
+    more = (options.timeout, options.dollars, name_of(options.data))
     return Plan(tuple(endpoints), dealt(questions, num), tuple(options.concurrency), options.requests, params, *more)
 
 
@@ -124,14 +124,13 @@ STUDY = Command(
             number(0, 1e6),
             "what a lane's machine costs an hour, for the price of a million output tokens",
         ),
-        switch("--separate", "measure the servers at the same time; if they share a device, they slow each other down"),
         JSON,
     ),
     _study,
     "Example: python -m engine study --lane baseline=openai:http://localhost:8000/v1 --lane "
     "speculative=openai:http://localhost:8001/v1 --model NAME --concurrency 1,5,25 --data prompts.jsonl --chat. Keys "
-    "come from OPENAI_API_KEY, or PHOTOFINISH_KEY_<LANE>. Lanes run one after the other at each level (with "
-    "--separate at once), with the same prompts in the same order. A file with too few prompts is used again, which "
+    "come from OPENAI_API_KEY, or PHOTOFINISH_KEY_<LANE>. Lanes run one after the other at each level, "
+    "with the same prompts in the same order. A file with too few prompts is used again, which "
     "the result says. A failed request is counted and not repeated. Exit status: 0 finished; 1 a server answered "
     "nothing at a level; 2 the arguments or the file cannot be used; 130 interrupted, after the results of the "
     "finished levels were printed.",

@@ -41,7 +41,7 @@ class Page:
         return len(self.server.asked)
 
     async def frames(self) -> list[dict[str, Any]]:
-        frames, study = [], LoadStudy(read_load(self.endpoints, False, LOAD_SETTINGS, LOAD), "")
+        frames, study = [], LoadStudy(read_load(self.endpoints, LOAD_SETTINGS, LOAD), "")
         async for text in self.studies.frames("visitor", "address", study):
             assert KEY not in text and "127.0.0.1" not in text
             frames.append(json.loads(text))
@@ -99,7 +99,7 @@ def test_a_load_that_cannot_be_held_is_refused_in_a_sentence(changes) -> None:
     """A visitor would ask for a load without a limit, or see a traceback."""
     endpoints = [Endpoint("a", "m", "http://127.0.0.1:9/v1", KEY)]
     with pytest.raises(UsageError) as error:
-        read_load(endpoints, False, {**LOAD_SETTINGS, **changes}, {**LOAD, **changes}, max_new_tokens=64)
+        read_load(endpoints, {**LOAD_SETTINGS, **changes}, {**LOAD, **changes}, max_new_tokens=64)
     assert 10 < len(str(error.value)) < 300
 
 

@@ -31,7 +31,7 @@ BELOW: dict[str, set[str]] = {
     "page.js": {"main.js", "yours"},
     "player": {"main.js", "base", "board", "files"},
 }  # by folder, those that it may import besides itself
-GIVEN = {*CONSTANTS, *LIMITS, "ALLOWED", "MAX_NEW_TOKENS", "SEPARATE"}
+GIVEN = {*CONSTANTS, *LIMITS, "ALLOWED", "MAX_NEW_TOKENS"}
 # What a browser knows by itself, as far as the page uses it.
 BROWSERS = {
     "AbortController", "AbortSignal", "Array", "Blob", "Boolean", "CustomEvent", "DOMRect", "Date",

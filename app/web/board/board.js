@@ -103,8 +103,7 @@ export class Board {
   }
 
   // speedup: the engine's, once the race is over, else null; noise: ratioNoise of it, null if unknown; final: the
-  // timing table is already final; not: why the ratio is no result, "" if it may be one; doubt: why it may be wrong, or
-  // "".
+  // timing table is already final; not: why the ratio is no result, doubt: why not to quote it, else "".
   figures(metrics, speedup, sideNames, first, { noise = null, final = false, not = "", doubt = "" } = {}) {
     const now = compared(metrics, speedup, sideNames, first, noise), { root, refs } = this;
     const isNone = not !== "" && now.value !== null, speeds = [now.left, now.right].map((lane) => lane?.tokens_per_s);

@@ -60,10 +60,6 @@ function settle(isRaced = false) {
   return isCold || whole !== text;
 }
 
-// Whether the race on the screen shows that this text does not loop at temperature 0.
-const isProven = (text) => S.recording?.prompt.text === text && S.recording.spec.params?.temperature === 0
-  && !cautionsOf(S.recording, S.sides[1]).loop;
-
 // What Race makes of the own text in this box, with the ways back; on a phone without the parts in <span>.
 export function ownNote(typed) {
   const text = typed.value, before = withoutStart(text), whole = isGiven(text) ? text : withStart(text);
@@ -83,9 +79,9 @@ export function ownNote(typed) {
   });
   const value = warms(text) ? SAMPLED : Number(temperature().value), span = (words) => make("span", "", words);
   const start = `\u201c${oneLine(whole.slice((before ?? text).trimEnd().length).trim())}\u201d`;
-  const parts = !value && isProven(text) ? [] : value
+  const parts = value
     ? ["Sampled at ", span("temperature "), String(value), span(": at 0 this model repeats itself"), ". ", use(0)]
-    : ["At ", span("temperature "), "0 this model repeats itself. ", use(SAMPLED)];
+    : ["At ", span("temperature "), "0 this model often repeats itself. ", use(SAMPLED)];
   if (before !== null) parts.push(` ${start}`, span(" begins the answer."), " ", leave("Remove"));
   else if (whole !== text)
     parts.push(span(" It continues texts, so Race adds"), ` ${start}`, span("."), " ", leave("Leave out"));
@@ -112,8 +108,7 @@ async function look() {
   const text = box()?.value, racing = RACING.includes(S.state);
   if (text === undefined || document.hidden) return;
   settle();
-  const now = [target(), racing, isOwnPrompt(), continues(), isGiven(text), isProven(text), temperature()?.value,
-    text].join(" ");
+  const now = [target(), racing, isOwnPrompt(), continues(), isGiven(text), temperature()?.value, text].join(" ");
   if (now === prompt.seen) return;
   prompt.seen = now;
   Object.assign(box(), { dir: "auto", translate: false });

@@ -128,8 +128,8 @@ function listKeys() {
     make("dd", "", makeButton("pf-stage-key", words, () => { stopAutoplay(); action(); }))));
   const { origin, pathname } = location, address = origin + pathname, isServed = examples().length > 0;
   const says = isLoopback() ?
-    "No phone reaches localhost. Start the page with --host 0.0.0.0 and open it at this machine's address in the "
-      + "network: a QR code of that is shown here." : address;
+    "No phone reaches localhost: start with --host 0.0.0.0, open this machine's address, and a QR code is here." :
+    address;
   put(refs, { stageList: list, stageAddress: isServed ? says : "" });
   refs.stageCode.hidden = !isServed || isLoopback();
   if (!refs.stageCode.hidden) refs.stageCode.src = `code.svg?${new URLSearchParams({ of: address })}`;

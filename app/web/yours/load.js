@@ -1,6 +1,6 @@
 // The question "under load?", of many users at once.
 
-import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SAYS, SEPARATE, WARM_UP } from "../host.js";
+import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SAYS, WARM_UP } from "../host.js";
 import { cut, filled, numberIn, oneLine, plural, serversWords, times, withTimes } from "../base/text.js";
 import { choiceOf, parts } from "./box.js";
 import { curve, CURVES, legend, levelRows, levelsHead, METRICS } from "./curves.js";
@@ -9,9 +9,6 @@ import { isRunning, results } from "./results.js";
 import { isCause, isWrong } from "./together.js";
 import { onServers } from "./what.js";
 
-const TURNS = SEPARATE === null ? "The servers run at the same time, or take turns if they share a device." :
-  SEPARATE ? "The servers run at the same time, since they share no device." :
-    "The servers take turns at each level, because they may share a device.";
 const loaded = results.load;
 let started = null;             // the settings of the study that is shown
 
@@ -48,8 +45,8 @@ function colourOfLoad({ checkup: check }) {
 
 export const load = {
   run: "load", title: "Under load: how many users at once?", needs,
-  about: `Many users at once; you pay for their tokens. ${TURNS} Every server gets the same prompts in the same order. `
-    + "Temperature, seed and chat template come from Settings. This server stores nothing.",
+  about: "Many users at once; you pay for their tokens. The servers take turns at each level, with the same prompts in "
+    + "the same order. Temperature, seed and chat template come from Settings. This server stores nothing.",
   sourceNow: ownSource, needsTwo: false,
   isOwn: () => started !== null && !isRunning("load"),
   isThere: () => Boolean(loaded.frame?.report),
@@ -100,8 +97,7 @@ export const load = {
     const { before, prompts } = promptsOption(source);
     const options = { model: frame.model, concurrency: users.replaceAll(" ", ""), requests,
       data: prompts ?? `synthetic:${words},${length}`, "max-new-tokens": source ? length : null,
-      dollars: dollars || null, temperature: frame.temperature || null, seed: frame.seed || null, chat: frame.chat,
-      separate: frame.separate };
+      dollars: dollars || null, temperature: frame.temperature || null, seed: frame.seed || null, chat: frame.chat };
     return before + onServers("study", loaded.servers, frame.lanes, options);
   },
 };

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from ...analysis.same import are_alike
@@ -24,18 +23,17 @@ REPEATS = (
     "Prompts were repeated: {} different ones for {} requests to each server. A server that caches prompts answers a "
     "repeated one faster, whichever lane it is."
 )
-AT_ONCE, IN_TURN = "the servers ran at the same time", "the servers took turns"
 MAX_OTHER = 100  # prompts with differing answers that a level's row names
 Key = tuple[str, int]  # a level of a lane: its name and the number of users
-Texts = asyncio.Future[dict[int, int | None]]  # the `Outcome.texts` of a level that may not have ended
+Texts = Mapping[int, int | None]  # see `Outcome.texts`
 Row = dict[str, Any]  # the result of a level of a lane; an entry of `levels` in --json
 
 
 @dataclass(frozen=True)
 class Plan:
     """Level i takes num_requests questions from the i-th multiple of that on; the last WARM_UP questions warm up.
-    timeout_s: of a request. dollars: per hour of a lane's machine. separate: whether lanes share no device, and run at
-    the same time. data: what the prompts are called next to the results."""
+    timeout_s: of a request. dollars: per hour of a lane's machine. data: what the prompts are called next to the
+    results."""
 
     endpoints: tuple[Endpoint, ...]
     questions: tuple[Question, ...]
@@ -44,7 +42,6 @@ class Plan:
     params: SamplingParams
     timeout_s: float = 600.0
     dollars: float | None = None
-    separate: bool = False
     data: str = ""
 
     @property
@@ -66,7 +63,7 @@ class Plan:
         created, prompts = prompts_words(different, self.data)
         asked = sent_as(bool(self.questions[0].messages), params.max_new_tokens)
         settings = f"temperature {params.temperature:g}, seed {params.seed}; {asked}"
-        turns = "" if len(self.endpoints) < 2 else AT_ONCE if self.separate else IN_TURN
+        turns = "the servers took turns" if len(self.endpoints) > 1 else ""
         requests = f"{self.num_requests} requests a level"
         parts = (" and ".join(models), servers_say(kinds), turns, settings, requests, prompts)
         return {
@@ -98,18 +95,13 @@ async def run(plan: Plan, listener: Listener) -> None:
         if not warmed.answers:
             raise warmed.failures[0]
     for index in range(len(plan.concurrency)):
-        level = partial(_level, plan, index, listener, asyncio.get_running_loop().create_future())
-        if plan.separate:
-            async with asyncio.TaskGroup() as group:
-                for endpoint in plan.endpoints:
-                    group.create_task(level(endpoint))
-        else:
-            for endpoint in plan.endpoints:
-                await level(endpoint)
+        first: Texts | None = None
+        for endpoint in plan.endpoints:
+            first = await _level(plan, index, listener, first, endpoint)
 
 
-async def _level(plan: Plan, index: int, listener: Listener, first: Texts, endpoint: Endpoint) -> None:
-    """first: the first lane's texts at this level; set here if `endpoint` is that lane."""
+async def _level(plan: Plan, index: int, listener: Listener, first: Texts | None, endpoint: Endpoint) -> Texts:
+    """Returns the first lane's texts at this level. first: these; None if `endpoint` is that lane."""
     key = (endpoint.lane, plan.concurrency[index])
     start = index * plan.num_requests
     questions = plan.questions[start : start + plan.num_requests]
@@ -123,14 +115,12 @@ async def _level(plan: Plan, index: int, listener: Listener, first: Texts, endpo
     row = row_of(key, outcome, *per_step(before, after, *sizes), plan.dollars)
     if questions[0].to_the_end:
         row |= {"num_short": sum(answer.num_tokens < params.max_new_tokens for answer in answers)}
-    if endpoint is plan.endpoints[0]:
-        first.set_result(outcome.texts)
-    listener.row(row | _compared(plan, start, endpoint, await first, outcome.texts))
+    first = outcome.texts if first is None else first
+    listener.row(row | _compared(plan, start, endpoint, first, outcome.texts))
+    return first
 
 
-def _compared(
-    plan: Plan, start: int, endpoint: Endpoint, first: Mapping[int, int | None], texts: Mapping[int, int | None]
-) -> Row:
+def _compared(plan: Plan, start: int, endpoint: Endpoint, first: Texts, texts: Texts) -> Row:
     """num_compared, num_same_text: of the questions that both this lane and the first one answered, one of them with a
     text; other_prompts: numbers of prompts (`Plan.numbers`) whose answers differ. None for the first lane itself, for
     another model, and where nothing can be compared."""

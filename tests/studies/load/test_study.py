@@ -40,7 +40,7 @@ def test_a_known_schedule_is_measured(tmp_path, capfd) -> None:
     servers that keep connections open and on servers that do not."""
     latency = FIRST_S + (TOKENS - 1) * INTERVAL_S
     with serving(Scheduled(pace=1, keep=True)) as one, serving(Scheduled(pace=1, keep=False)) as two:
-        more = ("--concurrency", "1,2", "--requests", "2", "--separate")
+        more = ("--concurrency", "1,2", "--requests", "2")
         assert study(tmp_path, {"a": one, "b": two}, 6, *more) == 0
     levels = json.loads(capfd.readouterr().out)["levels"]
     assert [level["num_output_tokens"] for level in levels] == [2 * TOKENS] * 4
@@ -67,23 +67,10 @@ def test_lanes_get_the_same_prompts_once_and_no_secret_is_printed(tmp_path, capf
     assert prompts[0][:3] == [("question 12.", 0), ("question 13.", 1), ("question 0.", 0)]
 
 
-@pytest.mark.parametrize("separate", [True, False])
-def test_lanes_take_turns_unless_they_are_separate(tmp_path, capfd, separate) -> None:
-    """Servers on one device would slow each other, or separate ones wait for each other for nothing."""
-    first, second = Scheduled(pace=0.1), Scheduled(pace=0.1)
-    with serving(first) as one, serving(second) as two:
-        more = ("--concurrency", "2", "--requests", "6", *(["--separate"] if separate else []))
-        assert study(tmp_path, {"a": one, "b": two}, 8, *more) == 0
-    capfd.readouterr()
-    lanes = [(server.spans[2][0], server.spans[-1][1]) for server in (first, second)]
-    assert (lanes[1][0] < lanes[0][1]) == separate
-
-
-@pytest.mark.parametrize("separate", [True, False])
-def test_answers_to_the_same_question_are_compared(tmp_path, capfd, separate) -> None:
+def test_answers_to_the_same_question_are_compared_and_lanes_take_turns(tmp_path, capfd) -> None:
     """A drafter that changes texts would pass for a faster one, or answers to two questions be held against each
-    other."""
-    more = ("--concurrency", "1,3", "--requests", "4", *(["--separate"] if separate else []))
+    other; or servers on one device slow each other."""
+    more = ("--concurrency", "1,3", "--requests", "4")
     first, second = Scheduled(0.02, bad="question 5."), Scheduled(other=("question 1.", "question 5."))
     with serving(first) as one, serving(second) as two:
         assert study(tmp_path, {"a": one, "b": two}, 10, *more) == 0
@@ -92,6 +79,7 @@ def test_answers_to_the_same_question_are_compared(tmp_path, capfd, separate) ->
         assert counts == [("a", None, None), ("b", 3, 4), ("a", None, None), ("b", 3, 3)]
         assert [row["other_prompts"] for row in found["levels"] if row["lane"] == "b"] == [[2], []]
         assert "Same text: 3 of 4 with 1 user, 3 of 3 with 3." in found["says"]
+    assert first.spans[5][1] < second.spans[2][0] and second.spans[5][1] < first.spans[6][0]
 
 
 @pytest.mark.parametrize("other", ["musing", "reasoning"])
