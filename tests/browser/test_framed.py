@@ -51,7 +51,7 @@ def test_a_frame_that_forbids_the_program_says_so(browser: Any, space: Any) -> N
     """A frame without an origin (sandbox="allow-scripts") may not load a program of this machine: it stayed empty."""
     host = browser.new_page()
     host.set_content(f'<iframe sandbox="allow-scripts" src="{space.url}"></iframe>')
-    host.frame_locator("iframe").get_by_text("open the page in a tab of its own").wait_for()
+    host.frame_locator("iframe").get_by_text("open it in a tab of its own").wait_for()
     host.close()
 
 

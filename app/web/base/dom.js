@@ -115,7 +115,7 @@ export function saveAs(blob, name) {
 // Resolves at once, or when the page has not been left after all. A browser breaks the connections of a page that is
 // left or reloaded before the page is gone, and that is no fault of the server.
 let leftAt = -LEAVES_MS;
-window.addEventListener("beforeunload", () => { leftAt = performance.now(); });
+export function leaving() { leftAt = performance.now(); }
 export const staying = () => new Promise((resolve) => { setTimeout(resolve, leftAt + LEAVES_MS - performance.now()); });
 
 // Why there is no answer of the page's server: it is away, or a proxy answered instead, with its sign-in or a limit.

@@ -15,6 +15,7 @@
 //   painted       the screen shows {race, seq} at lane time t
 
 import { element } from "../host.js";
+import { leaving } from "../base/dom.js";
 
 export const root = element.querySelector(".pf") ?? element;
 
@@ -40,6 +41,8 @@ function noteSight() {
 }
 if (window !== window.top)
   for (const name of ["pointerdown", "keydown"]) document.addEventListener(name, noteSight, true);
+
+window.addEventListener("beforeunload", leaving);
 
 // A key that belongs to an input method, as the Enter that ends a composition, starts nothing. Safari ends the
 // composition first; its Enter still has the code of an input method's keys.
