@@ -17,7 +17,7 @@ from ..catalogue.fits import SERVER
 from ..jobs.loader import ModelStatus
 
 TITLE = "Photofinish"
-SLOGAN = "The same text twice: token by token, and by checking several guesses at once."
+SLOGAN = "A language model writes one text twice: token by token, and by guessing ahead and checking."
 HEADER = f"""
 <header class="page-header">
   <div class="page-mark" aria-hidden="true"></div>

@@ -73,19 +73,26 @@ export function askForFigures() {
   replaced.observe(figures, { childList: true, subtree: true });
   figures.classList.remove("page-early");
   figures.classList.add("page-stale");
+  let timer = null, isHere = false, isShown = false;
   const show = (whose) => {
-    done.disconnect();
     if (S.asked[tab] !== request) return;
+    isShown = true;
     figures.classList.remove("page-stale");
     figures.classList.add("page-drawn");
     if (tab === "why") offerCheats(JSON.parse(whose.dataset.switches));
   };
-  let timer = null;
   const done = new MutationObserver(() => {
-    const whose = figures.querySelector("[data-charts-of]");
+    const whose = figures.querySelector("[data-charts-of]"), isOwn = whose?.dataset.chartsOf === request;
+    if (S.asked[tab] !== request) return done.disconnect();
+    if (isOwn && isShown) return undefined;
     clearTimeout(timer);
-    if (S.asked[tab] !== request) done.disconnect();
-    else if (whose?.dataset.chartsOf === request) timer = setTimeout(show, ARRIVAL_MS, whose);
+    if (isOwn) timer = setTimeout(show, ARRIVAL_MS, whose);
+    else if (isHere) {        // an answer to an earlier request has come last
+      S.asked[tab] = null;
+      askForFigures();
+    }
+    isHere ||= isOwn;
+    return undefined;
   });
   done.observe(figures, { childList: true, subtree: true, attributes: true });
   askForFiguresOf(tab, request);
