@@ -97,7 +97,7 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             panels = {name: panel(tab, name) for name in ("steps", "onestep", "whatif", "decide", "timing", "text")}
             assert all(panels.values()) and "0.0 ms" not in panels["onestep"], "times within a server"
             tab.locator(".pf-step:has(.pf-together)").first.press("Enter")
-            assert tab.locator(".pf-one-kept .pf-together").count() == 1, "a step that kept nothing"
+            tab.locator(".pf-one-kept .pf-together").wait_for()  # one, or a step that kept nothing
             tab.click("#pf-tab-text")
             assert tab.evaluate(UNREADABLE) == []
             assert tab.is_visible(".pf-lanes") and tab.is_visible(".pf-legend")
