@@ -75,8 +75,7 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
 
 
 def test_a_server_that_dies_leaves_a_page_that_can_race(browser: Any, page_cache: Path) -> None:
-    """A crash says nothing: the page would wait for its race for ever, with its button off, until it is reloaded. But a
-    page that is left loses its connection too, and an alert about that was the last thing seen of it."""
+    """A crash says nothing: the page would wait for ever, its button off; an alert was the last one saw on leaving."""
     port, context = free_port(), browser.new_context()
     with served(page_cache, port=port) as before:
         tab = open_tab(context, before.url)

@@ -108,8 +108,7 @@ def test_switches_belong_to_one_race(tab: Any, tmp_path: Path) -> None:
 
 
 def test_figures_requested_while_others_are_drawn_come_too(tab: Any) -> None:
-    """Extras arrive, or another race, while Gradio waits for the last figures: these would never come, or those of the
-    race before take their place because they were answered last."""
+    """Figures asked for first and answered last, as another race is opened, took the place of the newest for ever."""
     held: list[Any] = []
     tab.click("[role=tab][data-tab=why]")
     tab.route("**/run/predict*", lambda route: held.append(route))
