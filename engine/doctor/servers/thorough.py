@@ -68,12 +68,12 @@ async def as_reported(pair: Pair) -> list[Finding]:
         return []
     sampled = await asyncio.gather(*(_sampled(pair, server) for server in pair.servers))
     results = [rates(tokens) for tokens in sampled]
-    for server, tokens, ranks in zip(pair.servers, sampled, results, strict=True):
-        if (num := ranks[0].num) < MOST_OF * len(tokens) or not tokens:
+    for server, tokens, lane_rates in zip(pair.servers, sampled, results, strict=True):
+        if (num := lane_rates[0].num) < MOST_OF * len(tokens) or not tokens:
             says = f"{capital(server.lane)} gives log-probabilities for {num:,} of {len(tokens):,} tokens only."
             return [Finding("untested", CHECK, says)]  # the others are those that it drafted (llama.cpp)
     limit = FALSE_ALARM / (len(results) * (NUM_RANKS + 1))
-    worst = [min(ranks, key=lambda rate: rate.chance) for ranks in results]
+    worst = [min(lane_rates, key=lambda rate: rate.chance) for lane_rates in results]
     says = "; ".join(f"{server.lane}: {_words(rate)}" for server, rate in zip(pair.servers, worst, strict=True))
     says = f"{capital(says)}. A chance below {limit:.1g} would be too small."
     odd = [rate.chance <= limit for rate in worst]
