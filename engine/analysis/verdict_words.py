@@ -29,13 +29,12 @@ class VerdictWords:
 
 
 FAULT, NOT_COMPARED = "a fault", "not compared"
+UNCHANGED = "Guesses changed no token: right or wrong, the text is the model's own."
 VERDICTS = {
     "identical_bits": VerdictWords(
-        "\u2261", "identical, bit for bit", "Guesses changed no token.", True, "identical so far, bit for bit"
+        "\u2261", "identical, bit for bit", UNCHANGED, True, "identical so far, bit for bit"
     ),
-    "identical_tokens": VerdictWords(
-        "=", "identical tokens", "Guessing did not change a single token.", True, "identical so far"
-    ),
+    "identical_tokens": VerdictWords("=", "identical tokens", UNCHANGED, True, "identical so far"),
     "near_tie": VerdictWords(
         "\u2248", "near-tie flip", "Two tokens were so close that rounding decided. Neither text is wrong.", False
     ),

@@ -5,16 +5,18 @@ import { isOwnPrompt, leaveAsIs } from "../board/page.js";
 import { ownNote } from "../board/prompt.js";
 import { root } from "../board/root.js";
 import { refs } from "../board/screen.js";
+import { S } from "../board/state.js";
 import { ASKS } from "./aloud.js";
 import { raceLive } from "./live.js";
 
 let example = null;           // the example's prompt that the box began with, if any
 
 export function openPrompt() {
-  const { value = "", maxLength = 0 } = document.querySelector("#page-prompt textarea") ?? {};
+  const { value: typed = "", maxLength = 0 } = document.querySelector("#page-prompt textarea") ?? {};
+  const isOnScreen = S.ribbon.includes("RECORDED") && S.header, value = isOnScreen ? S.header.prompt.text : typed;
   if (maxLength > 0) refs.stageTyped.maxLength = maxLength;
   refs.stageTyped.value = value;
-  example = isOwnPrompt() ? null : value;
+  example = isOnScreen || !isOwnPrompt() ? value : null;
   refs.stageTyped.enterKeyHint = root.dataset.touch === "true" ? "enter" : "go";
   refs.stagePrompt.hidden = false;
   refs.stageTyped.select();
