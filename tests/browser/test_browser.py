@@ -171,10 +171,10 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
         const box = document.body.appendChild(document.createElement("input"));
         Object.assign(box, { type: "radio", value: "qwen3-0.6b-ngram", onclick: () => { window.chosen += 1; } }); }""")
     tab.locator(PROMPT).fill("What is a heron?")
-    offer, plain = note.locator("text=Qwen3-0.6B"), tab.evaluate("photofinish.state.metrics.plain.tokens_per_s")
-    pace = plain * race["roofline"]["bytes_per_step"] / 1.19e9
+    pace = tab.evaluate("photofinish.state.metrics.plain.tokens_per_s") * race["roofline"]["bytes_per_step"] / 1.19e9
     is_known = all(caution["lane"] for caution in race["cautions"])  # the machine was not disturbed
-    assert offer.inner_text() == "Qwen3-0.6B, 1.5 GB" + is_known * f", about {pace:.1f} tok/s here"
+    offer, near = note.locator("text=Qwen3-0.6B"), (f", about {pace + by:.1f} tok/s here" for by in (-0.01, 0.01))
+    assert offer.inner_text() in {"Qwen3-0.6B, 1.5 GB" + is_known * words for words in near}
     offer.click()
     assert tab.evaluate("window.chosen") == 1 and note.bounding_box()["height"] < 25, "a model that answers is offered"
     tab.click(".page-continues button:has-text('Use 0')")
