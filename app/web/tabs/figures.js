@@ -87,7 +87,7 @@ export function askForFigures() {
     if (isOwn && isShown) return undefined;
     clearTimeout(timer);
     if (isOwn) timer = setTimeout(show, ARRIVAL_MS, whose);
-    else if (isHere) {        // an answer to an earlier request has come last
+    else if (isHere && whose) {        // an answer to an earlier request has come last
       S.asked[tab] = null;
       askForFigures();
     }
