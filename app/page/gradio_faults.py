@@ -53,7 +53,7 @@ def answers(page: gr.Blocks) -> dict[type[Exception], Any]:
     body, repeat all of it."""
 
     async def answer(request: Request, error: Exception) -> Response:
-        (number,) = error.args or (None,)
+        number = next(iter(error.args), None)
         if isinstance(error, KeyError) and (type(number) is not int or number in page.fns):
             raise error  # some other KeyError, which belongs in the log
         is_invalid = isinstance(error, RequestValidationError)
