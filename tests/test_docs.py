@@ -23,9 +23,8 @@ from tests.helpers import ROOT
 from tests.helpers.tiny import TRAINED
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-TOLD = [page for page in PAGES if page.name != "log.md"]  # the log tells of what is gone
+CURRENT = [page for page in PAGES if page.name != "log.md"]  # the log names what is gone
 README_CHARACTERS = 6000
-COMMANDS = ROOT / "docs" / "commands.md"
 OF_OTHERS = {"--gpus", *re.findall(r"--[a-z-]+", json.dumps(SERVED))}  # options in docs that are other programs'
 
 
@@ -34,54 +33,31 @@ def commands() -> dict[str, main.Command]:
     return {name: main._command(name) for name in main.COMMANDS}
 
 
-def commands_page() -> str:
-    """docs/commands.md as it must be. To write it: python -m tests.test_docs"""
-    lines = ["# Commands", "", "`python -m engine COMMAND ...`; this page is made from what `--help` is made from.", ""]
-    for name, command in commands().items():
-        lines += [f"## {name}", "", f"{main.COMMANDS[name][1][0].upper()}{main.COMMANDS[name][1][1:]}.", ""]
-        lines += ["| option | what it does |", "|---|---|"]
-        for option in command.options:
-            metavar = f" {option.details['metavar']}" if "metavar" in option.details else ""
-            is_value = not option.names[0].startswith("-")
-            shown = metavar.strip() if is_value else ", ".join(option.names) + metavar
-            words = option.details["help"].replace("%%", "%").replace("|", "\\|")
-            lines.append(f"| `{shown}` | {words} |")
-        lines += ["", *([command.notes, ""] if command.notes else [])]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def test_the_page_of_commands_is_what_help_says() -> None:
-    """An option would be renamed, and the docs go on naming the old one."""
-    assert COMMANDS.read_text(encoding="utf-8") == commands_page(), "python -m tests.test_docs writes it anew"
-
-
-@pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
 def test_every_command_line_can_be_used(page: Path) -> None:
     """A newcomer copies a line and gets an error."""
     lines = re.findall(r"^\s*(python -m engine [^\n]+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     lines += re.findall(r"`(python -m engine [a-z]+ [^`\n]+)`", page.read_text(encoding="utf-8"))
     for line in lines:
         name, *arguments = shlex.split(line, comments=True)[3:]
-        if name == "COMMAND":
-            continue
         try:
             main._parser(name, main._command(name)).parse(arguments)
         except UsageError as error:
             pytest.fail(f"{page.name}: {line}: {error}")
 
 
-@pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
 def test_every_option_is_one(page: Path) -> None:
     """An option that was renamed or taken out would be looked for."""
     sources = [ROOT / "app.py", ROOT / "engine" / "cli" / "main.py", *(ROOT / "tools").rglob("*.py")]
     known = {name for command in commands().values() for option in command.options for name in option.names}
     known |= set(re.findall(r"\"(--[a-z-]+)\"", "".join(path.read_text(encoding="utf-8") for path in sources)))
     code = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
-    told = {option for each in code if "pip" not in each for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", each)}
-    assert told <= known | OF_OTHERS | {"--help"}, told - known
+    named = {option for line in code if "pip" not in line for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)}
+    assert named <= known | OF_OTHERS | {"--help"}, named - known
 
 
-@pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
 def test_every_link_and_every_file_is_there(page: Path) -> None:
     """Files move; a page that names the old place sends its reader nowhere."""
     text = page.read_text(encoding="utf-8")
@@ -142,7 +118,3 @@ def test_the_example_runs(monkeypatch, capsys) -> None:
     exec((ROOT / "docs/README.md").read_text(encoding="utf-8").split("```")[1].removeprefix("python"), {})
     said = capsys.readouterr().out.splitlines()
     assert VERDICTS["identical_bits"].head in said[-1] and any("of 7 guesses kept" in line for line in said)
-
-
-if __name__ == "__main__":
-    COMMANDS.write_text(commands_page(), encoding="utf-8")

@@ -36,7 +36,8 @@ def _export(options: Namespace) -> int:
 def _write(path: str, text: str) -> None:
     data = text.encode("utf-8")
     write_bytes(path, data)
-    print(f"{path}: {len(data) / 1e6:.2f} MB")
+    if os.path.isfile(path):  # a pipe's reader wants nothing else
+        print(f"{path}: {len(data) / 1e6:.2f} MB")
 
 
 EXPORT = Command(

@@ -115,24 +115,24 @@ def _explain(error: BaseException) -> tuple[int, str]:
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """Remember SIGINT too, since libraries turn a KeyboardInterrupt during their imports into other errors."""
+    """Remember SIGINT too, since libraries turn a KeyboardInterrupt during their imports into other errors. SIGTERM is
+    the same: a batch system gets what there is, and a container's first process ends (the system would ignore it)."""
     seen: list[int] = []
 
     def handle(signum: int, frame: FrameType | None) -> None:
         seen.append(signum)
-        signal.default_int_handler(signum, frame)
+        raise KeyboardInterrupt
 
-    if (
-        threading.current_thread() is not threading.main_thread()
-        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield seen
-        return
-    signal.signal(signal.SIGINT, handle)
+    is_main = threading.current_thread() is threading.main_thread()
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL} if is_main else {}
+    taken = {number: handler for number, handler in usual.items() if signal.getsignal(number) == handler}
+    for number in taken:
+        signal.signal(number, handle)
     try:
         yield seen
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in taken.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -139,11 +139,10 @@ def write(path: str | os.PathLike[str], recording: Recording) -> tuple[str, ...]
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file atomically, as `write` does. Raises RaceError on failure."""
     try:
-        target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
+        if (place := Path(path)).exists() and not place.is_file():  # a device, or a pipe as /dev/stdout
+            place.write_bytes(data)
         else:
-            write_atomically(target, data)
+            write_atomically(Path(os.path.realpath(path)), data)
     except OSError as error:
         raise RaceError(f"cannot write {os.fspath(path)!r}: {_reason(error)}") from error
 
@@ -151,13 +150,13 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Check before a race that `write` and `write_bytes` can write here; leaves nothing behind. Raises UsageError."""
     try:
-        target = Path(os.path.realpath(path))
-        if target.is_dir():
+        place = Path(path)
+        if place.is_dir():
             raise IsADirectoryError(None, "it is a folder")
-        if target.exists() and not os.access(target, os.W_OK):
+        if place.exists() and not os.access(place, os.W_OK):
             raise PermissionError(None, "the file there may not be changed")
-        if not target.exists() or target.is_file():
-            TemporaryFile(dir=target.parent).close()
+        if not place.exists() or place.is_file():
+            TemporaryFile(dir=Path(os.path.realpath(path)).parent).close()
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot save to {os.fspath(path)!r}: {_reason(error)}") from error
 

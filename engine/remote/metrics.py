@@ -36,6 +36,8 @@ ACCEPTED, DRAFTED, EMITTED, DRAFTS, VERIFIED = (
     "spec_verify_calls",
 )
 CACHE_HITS, GENERATED = "prefix_cache_hits", "generation_tokens"
+# Other programs have vLLM's names after a prefix of their own: lmdeploy, fastdeploy, aphrodite.
+_OTHERS = re.compile(rf"(\w+:)(?:{ACCEPTED}|{DRAFTS})(?:_total)?")
 MOST = 1.1  # of a piece's mean tokens that a verification may write
 
 
@@ -88,9 +90,11 @@ def counters_in(text: str, model: str, root: str = "") -> Counters:
     models = {label for _, labels, _ in samples if (label := _model_in(labels))}
     own = {model, root} - {""} if len(models) > 1 else models
     values: dict[str, float] = {}
-    starts = tuple(dialect.metrics for dialect in DIALECTS if dialect.metrics)
-    first = next((name for name, _, _ in samples if name.startswith(starts)), "")
-    known = next((dialect for dialect in DIALECTS if dialect.metrics and first.startswith(dialect.metrics)), None)
+    names = [name for name, _, _ in samples]
+    dialects = [dialect for dialect in DIALECTS if dialect.metrics]
+    known = next((dialect for name in names for dialect in dialects if name.startswith(dialect.metrics)), None)
+    if known is None and (other := next(filter(None, map(_OTHERS.fullmatch, names)), None)):
+        known = Dialect("", metrics=other[1])
     for name, labels, value in samples:
         if known and name.startswith(known.metrics) and _model_in(labels) in own | {""} and "position" not in labels:
             short = name.removeprefix(known.metrics).removesuffix("_total")

@@ -2,7 +2,7 @@
 // resumed; its prompts and its result are kept in the tab, which shows them again when it is reloaded.
 
 import { CHECKED, LEAST, MAX_NEW_TOKENS, MAX_PROMPTS, SAYS } from "../host.js";
-import { copy, makeButton } from "../base/dom.js";
+import { copyOn, makeButton } from "../base/dom.js";
 import { remember, rememberedJson } from "../base/storage.js";
 import { cut, make, oneLine, plural, settingsOptions, withTimes } from "../base/text.js";
 import { draftWords } from "../base/words.js";
@@ -122,9 +122,11 @@ function racing(line) {
 function commandsToServe(target, best) {
   const params = { max_new_tokens: 0, temperature: 0, top_p: 1, top_k: 0, seed: 0, stop: [] };
   const { servers } = productionOf({ model: { name: target }, prompt: { text: "" }, spec: { params } }, best);
-  const made = servers.filter(({ command }) => command).map(({ name, version, command }) =>
-    make("p", "ps-serve", `${name} ${version}, checked ${CHECKED} `,
-      makeButton("pf-button", "Copy", ({ target: button }) => copy(button, command)), make("code", "", command)));
+  const made = servers.filter(({ command }) => command).map(({ name, version, command }) => {
+    const button = makeButton("pf-button", "Copy");
+    copyOn(button, () => command);
+    return make("p", "ps-serve", `${name} ${version}, checked ${CHECKED} `, button, make("code", "", command));
+  });
   return made.length ? [make("p", "", `To serve it, ${draftWords(best)}:`), ...made] : [];
 }
 
