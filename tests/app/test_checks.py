@@ -183,8 +183,8 @@ def test_the_backends_memory_and_dtype_are_the_devices_own(monkeypatch):
     """`Kernels.free_bytes` of the loading process counts; a page that races on the CPU has no GPU memory at all."""
     assert TorchBackend(device="cpu").gpu() == (0, "")
     monkeypatch.setattr("engine.kernels.devices.device_named", lambda name: None)
-    found = {"on_host": False, "free_bytes": lambda self: 7, "best_dtype": lambda self: "float32"}
-    monkeypatch.setattr("engine.kernels.choose.choose", lambda device: type("K", (), found)())
+    members = {"on_host": False, "free_bytes": lambda self: 7, "best_dtype": lambda self: "float32"}
+    monkeypatch.setattr("engine.kernels.choose.choose", lambda device: type("K", (), members)())
     assert TorchBackend().gpu() == (7, "float32")
     monkeypatch.setattr("engine.kernels.usable.why_unused", lambda: "its driver is too old")
     with pytest.raises(UsageError, match="its driver is too old"):

@@ -44,12 +44,12 @@ class Backend:
         return {"target": request.pair.target, "drafter": request.drafter}
 
     def check_up(self, request: CheckUpRequest, progress: Any) -> Iterator[Finding]:
-        for found in self._findings:
+        for finding in self._findings:
             ends = time.monotonic() + 0.02
             while time.monotonic() < ends:
                 progress("prompt 1 of 3", 0.3)
                 time.sleep(0.002)
-            yield found
+            yield finding
 
 
 def request(**asked: Any) -> CheckUpRequest:
@@ -81,8 +81,8 @@ def test_a_turn_is_raced_as_it_was_checked(chat: bool | None) -> None:
     """A finding that leads to a race with the chat template instead of without it."""
     asked = request(name="q.jsonl", text=TURNS)
     asked = replace(asked, pair=replace(asked.pair, chat=chat))
-    found = frames_of(FAULTY, asked=asked)[-1]["races"]["1"]
-    assert found["chat"] is chat if chat is not None else found is None
+    race = frames_of(FAULTY, asked=asked)[-1]["races"]["1"]
+    assert race["chat"] is chat if chat is not None else race is None
 
 
 def test_requests_are_checked() -> None:
@@ -115,8 +115,8 @@ def test_two_servers_are_examined_and_not_named() -> None:
         catalogue = servers_catalogue(backend, chat=False)
         asked = read_check_up(catalogue, {**SETTINGS, "pair": catalogue.default.id}, {})
         frames = asyncio.run(watch(Studies(RaceQueue()), "a", order=CheckUp(backend, asked)))
-    found = frames[-1]["report"]
-    assert (found["lanes"], found["models"]) == ([BASELINE, "speculative"], [plain.model, spec.model])
-    assert found["first"]["check"] == "tokenizer" and found["first"]["level"] == "fault"
-    assert [each["report"] for each in read_saved(json.dumps(found))] == [found]
+    last_report = frames[-1]["report"]
+    assert (last_report["lanes"], last_report["models"]) == ([BASELINE, "speculative"], [plain.model, spec.model])
+    assert last_report["first"]["check"] == "tokenizer" and last_report["first"]["level"] == "fault"
+    assert [frame["report"] for frame in read_saved(json.dumps(last_report))] == [last_report]
     assert not any(secret in json.dumps(frames) for secret in (plain.url, plain.key, spec.url, "127.0.0.1"))

@@ -14,8 +14,8 @@ FILES = sorted(path for suffix in ("py", "css", "js", "html") for path in APP.rg
 
 def test_every_colour_stands_once() -> None:
     """A colour in a second place, or under a second name, keeps its old value when the first one is changed."""
-    found = {path.relative_to(APP): LITERAL.findall(path.read_text(encoding="utf-8")) for path in FILES}
-    assert len(found) > 50 and not any(found.values()), found
+    literals = {path.relative_to(APP): LITERAL.findall(path.read_text(encoding="utf-8")) for path in FILES}
+    assert len(literals) > 50 and not any(literals.values()), literals
     own = LITERAL.findall(COLOURS.read_text(encoding="utf-8").lower())
     assert sorted(own) == sorted(set(own)) != []
 

@@ -137,8 +137,8 @@ class Shown:
     def take(self, answers: dict[str, Any]) -> None:
         for name, answer in answers.items():
             changes = answer if isinstance(answer, dict) else {"value": answer}
-            told = {key: value for key, value in changes.items() if key != "__type__"}
-            self.now[name] = {**self.now.get(name, {}), **told}
+            properties = {key: value for key, value in changes.items() if key != "__type__"}
+            self.now[name] = {**self.now.get(name, {}), **properties}
 
     def choose(self, what: str) -> None:
         """A model, or what the owner has named."""
@@ -150,8 +150,8 @@ class Shown:
 
     def said(self, *besides: str) -> dict[str, Any]:
         """Without the sentence that a change of settings hides, and what else is on offer."""
-        told = {name: each for name, each in self.now.items() if name not in ("expectation", *besides)}
-        return {**told, "pair": self.now["pair"]["value"]}
+        shown = {name: properties for name, properties in self.now.items() if name not in ("expectation", *besides)}
+        return {**shown, "pair": self.now["pair"]["value"]}
 
 
 CHOICES = [*(pair for _, pair in pair_choices(load(LARGE))[:4]), OWN, SERVERS]

@@ -35,7 +35,7 @@ def test_what_can_be_chosen(chat: bool) -> None:
     catalogue = servers_catalogue(servers(), chat)
     shown = [control.name for control in controls(catalogue) if control.options.get("visible", True)]
     assert not set(shown) & set(OF_THE_ENGINE) and {"prompt", "temperature", "seed", "max_new_tokens"} <= set(shown)
-    values = {each.name: each.default for each in controls(catalogue)}
+    values = {setting.name: setting.default for setting in controls(catalogue)}
     asked = read_request(catalogue, values)
     preset = catalogue.presets[0]
     assert (asked.chat, asked.prompt) == (chat, preset.message if chat else preset.prompt)

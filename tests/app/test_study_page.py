@@ -55,7 +55,7 @@ class Backend:
         self.running += 1
         self.most = max(self.most, self.running)
         try:
-            prompt = next(each for each in request.prompts if each.line not in done)
+            prompt = next(candidate for candidate in request.prompts if candidate.line not in done)
             ends = time.monotonic() + self.race_s
             while time.monotonic() < ends:
                 progress("racing", 0.5)
@@ -114,7 +114,7 @@ def test_a_studys_frames_and_how_it_goes_on() -> None:
     last["rows"] = last["report"]["rows"]
     assert [f["num_done"] for f in frames] == sorted(f["num_done"] for f in frames)
     assert all(frame["report"] is None for frame in frames[:-1]) and any(frame["left_s"] for frame in frames)
-    half = {**last, "rows": [each for each in last["rows"] if each["line"] % 2]}
+    half = {**last, "rows": [entry for entry in last["rows"] if entry["line"] % 2]}
     backend.raced.clear()
     again = frames_of(backend, request(14, kept=half))[-1]
     assert backend.raced == [f"prompt {i}" for i in range(2, 15, 2)] and again["note"] == ""
@@ -191,7 +191,7 @@ def test_nothing_that_a_browser_sends_breaks_it(given_: Any, kept: Any, rows: An
     key = request().key
     for wanted in (given_, asked(kept=kept), asked(kept={"key": key, "ran_on": {}, "rows": rows})):
         try:
-            found = read_study(CATALOGUE, SETTINGS, wanted)
+            order = read_study(CATALOGUE, SETTINGS, wanted)
         except UsageError:
             continue
-        assert 1 <= len(found.prompts) <= MAX_PROMPTS and len(found.kept) % len(found.drafters) == 0
+        assert 1 <= len(order.prompts) <= MAX_PROMPTS and len(order.kept) % len(order.drafters) == 0

@@ -60,15 +60,15 @@ def test_frames_add_up_to_the_race_however_they_are_cut(recording, cuts) -> None
         view = fold_all(view, batch)
         frames.append(json.loads(json.dumps(frame(sent, view, len(frames)), allow_nan=False)))
         sent = view
-    assert [from_json(event) for each in frames for event in each["events"]] == events_of(recording)
-    assert [each["seq"] for each in frames] == list(range(len(frames)))
-    assert all(set(each) == KEYS for each in frames)
-    headers = [each["header"] for each in frames if each["header"] is not None]
+    assert [from_json(event) for message in frames for event in message["events"]] == events_of(recording)
+    assert [message["seq"] for message in frames] == list(range(len(frames)))
+    assert all(set(message) == KEYS for message in frames)
+    headers = [message["header"] for message in frames if message["header"] is not None]
     assert headers == [header_of(recording)]
-    sent_whole = [json.loads(each["recording"]) for each in frames if each["recording"] is not None]
+    sent_whole = [json.loads(message["recording"]) for message in frames if message["recording"] is not None]
     assert sent_whole[-1] == {**recording, **MEMBERS} and sent_whole[:-1] in ([], [recording])
-    assert all(each["state"] == "finished" for each in frames if each["recording"])
-    assert [each["complete"] for each in frames].index(True) == len(frames) - 1 or not frames[-1]["recording"]
+    assert all(message["state"] == "finished" for message in frames if message["recording"])
+    assert [message["complete"] for message in frames].index(True) == len(frames) - 1 or not frames[-1]["recording"]
 
 
 @given(recordings(), st.sampled_from(["finished", "stopped", "failed"]))

@@ -65,12 +65,12 @@ def test_the_keyboard_reaches_all_and_says_where_it_is(tab: Any) -> None:
         if now["tag"] == "BODY" or (len(seen) > 5 and now == seen[0]):
             break
         seen.append(now)
-    names = [each["name"] for each in seen]
+    names = [stop["name"] for stop in seen]
     assert now["tag"] == "BODY" or now == seen[0], f"a trap: {names[-5:]}"
-    assert [each for each in seen if not (each["marked"] and each["there"]) or each["panel"]] == []
+    assert [stop for stop in seen if not (stop["marked"] and stop["there"]) or stop["panel"]] == []
     reached = ["page-race-button", "page-settings-button", "Share", "pf-tab-text", "play", "next", "scrub", "marks"]
     assert [name for name in reached if name not in names] == []
-    assert "Prompt" in names or any(each["tag"] == "TEXTAREA" for each in seen)
+    assert "Prompt" in names or any(stop["tag"] == "TEXTAREA" for stop in seen)
 
 
 def test_settings_take_the_focus_and_give_it_back(tab: Any) -> None:
@@ -157,8 +157,8 @@ def test_race_and_stop_stay_in_sight(tab: Any) -> None:
     tab.fill("#page-prompt textarea", "one line\n" * 8)
     box = tab.locator("#page-prompt textarea").bounding_box()
     for x, y in ((box["x"] + 20, box["y"] + box["height"] - 4), (box["x"] + box["width"] - 20, box["y"] + 4)):
-        found = tab.evaluate("([x, y]) => document.elementFromPoint(x, y).closest('#page-prompt') !== null", [x, y])
-        assert found, (x, y)
+        shown = tab.evaluate("([x, y]) => document.elementFromPoint(x, y).closest('#page-prompt') !== null", [x, y])
+        assert shown, (x, y)
     tab.click("#page-presets button:has-text('CSV to JSON')", force=True)
 
 

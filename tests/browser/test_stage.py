@@ -80,7 +80,7 @@ def press(page: Any, key: str) -> None:
 
 
 def fits(page: Any, where: str) -> None:
-    assert not (found := page.evaluate(UNSEEN)), (where, found)
+    assert not (faults := page.evaluate(UNSEEN)), (where, faults)
 
 
 def test_a_script_by_keyboard_alone(tab: Any) -> None:

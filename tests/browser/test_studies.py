@@ -94,26 +94,26 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
     tab.click(ps["start"])
     ps.says("goesSays", f"{len(TEXTS)} of {len(TEXTS)} prompts finished")
     tab.wait_for_selector(OVER, timeout=RACE_MS)
-    found = ps.saved()
-    rows = {row["line"]: row for row in found["rows"]}
+    study = ps.saved()
+    rows = {row["line"]: row for row in study["rows"]}
     assert rows[1]["disturbed"] and "machine disturbed" in tab.text_content(ps["all"])
-    assert (found["schema"], found["format"]) == (OUTPUT_SCHEMA, "photofinish-study")
+    assert (study["schema"], study["format"]) == (OUTPUT_SCHEMA, "photofinish-study")
     assert all(rows[row["line"]]["speedup"] == row["speedup"] for row in kept)
-    assert [row["prompt"] for row in found["rows"]] == [" ".join(text.split()) for text in TEXTS]
-    assert all(row["identical"] and row["num_tokens"] == NUM_TOKENS for row in found["rows"])
-    median = statistics.median(row["speedup"] for row in found["rows"])
-    best = found["best"]
+    assert [row["prompt"] for row in study["rows"]] == [" ".join(text.split()) for text in TEXTS]
+    assert all(row["identical"] and row["num_tokens"] == NUM_TOKENS for row in study["rows"])
+    median = statistics.median(row["speedup"] for row in study["rows"])
+    best = study["best"]
     shown = tab.inner_text("#page-yours")
-    says = {name: re.sub(r"(\d)x\b", r"\1×", words) for name, words in found["says"].items() if name != "verdict"}
-    assert re.sub(r"(\d)x\b", r"\1×", found["reason"]) in shown and found["said"]["scope"] in shown
-    assert ps.text("verdict") == re.sub(r"(\d)x\b", r"\1×", found["says"]["verdict"][""])
+    says = {name: re.sub(r"(\d)x\b", r"\1×", words) for name, words in study["says"].items() if name != "verdict"}
+    assert re.sub(r"(\d)x\b", r"\1×", study["reason"]) in shown and study["said"]["scope"] in shown
+    assert ps.text("verdict") == re.sub(r"(\d)x\b", r"\1×", study["says"]["verdict"][""])
     assert says["then"] in ps.text("money").replace("\xa0", " ") and "$" not in shown and says["here"] in shown
     commands = tab.locator(f"{ps['serve']} code").all_text_contents()
-    assert len(commands) == 3 * (found["verdict"] == "ship" or best["median_speedup"] >= THRESHOLD)
+    assert len(commands) == 3 * (study["verdict"] == "ship" or best["median_speedup"] >= THRESHOLD)
     assert not commands or f'"num_speculative_tokens": {best["k"]}' in commands[0]
     assert f"{median:.2f}×" in shown
     heat = tab.locator(f"{ps['table']} td")
-    assert heat.count() == len({row["kind"] for row in found["rows"]}) + 1
+    assert heat.count() == len({row["kind"] for row in study["rows"]}) + 1
     assert "a step" in heat.last.inner_text() and ("(slower)" in heat.last.inner_text()) == (median < 0.995)
     assert "<b>0</b>" in shown and tab.locator("#page-yours b").count() == 2 * len(TEXTS), "the dots, and no markup"
     tab.click(ps["allHead"])
@@ -124,13 +124,13 @@ def test_a_file_of_prompts_to_a_verdict(visit: Any) -> None:
         f"--prompts mine.jsonl --limit 20 --drafter ngram {LENGTH.names[0]} {NUM_TOKENS}"
     )
     ps.can_be_read()
-    opens_again(tab, ps, found)
+    opens_again(tab, ps, study)
 
 
-def opens_again(tab: Any, ps: Dialog, found: Any) -> None:
+def opens_again(tab: Any, ps: Dialog, study: Any) -> None:
     """One of its prompts, raced on the page; then what was saved, shown by a page that has not raced it."""
-    verdict, disturbed = ps.text("verdict"), dict(found)
-    disturbed["rows"] = [{**row, "disturbed": row["line"] in (2, 4)} for row in found["rows"]]
+    verdict, disturbed = ps.text("verdict"), dict(study)
+    disturbed["rows"] = [{**row, "disturbed": row["line"] in (2, 4)} for row in study["rows"]]
     tab.click(f"{ps['all']} .ps-race >> text={TEXTS[3]}")
     tab.wait_for_function(RACED, arg=TEXTS[3], timeout=RACE_MS)
     assert json.loads(saved(tab))["spec"]["params"]["max_new_tokens"] == max(NUM_TOKENS, SHORTEST)
@@ -139,7 +139,7 @@ def opens_again(tab: Any, ps: Dialog, found: Any) -> None:
     tab.click("#page-yours-button")
     ps.choose(json.dumps(disturbed), "photofinish_study.json")
     ps.says("opened", "Opened from a file")
-    assert ps.text("scope") == found["said"]["scope"]
+    assert ps.text("scope") == study["said"]["scope"]
     assert verdict.split(": ")[-1] == ps.text("verdict").split(": ")[-1]
     assert "disturbed in 2 of 10 races" in ps.text("caution") and tab.is_enabled(ps["start"])
     assert tab.is_hidden(ps["copy"]) and not tab.locator(".ps-race").count()

@@ -61,9 +61,9 @@ def test_each_switch_raises_the_number_and_says_simulated(tab: Any) -> None:
     this race's, that no screen reader announces, that stays when its switch is off, or that reaches the board."""
     race = opened(tab, CSV)
     drawn, sent = why(race), cheats(compared_of(race))
-    assert tab.locator(SENTENCES).all_inner_texts() == [each.sentence for each in drawn]
+    assert tab.locator(SENTENCES).all_inner_texts() == [chart.sentence for chart in drawn]
     plots = tab.evaluate("[...document.querySelectorAll('#page-why .js-plotly-plot')].map(plot => plot.data.length)")
-    assert plots == [len(each.figure.data) for each in drawn if each.figure is not None]
+    assert plots == [len(chart.figure.data) for chart in drawn if chart.figure is not None]
     honest, before = f"{sent['ratios'][0]:.2f}×", tab.evaluate(OUTSIDE)
     assert (words(tab, "cheatRatio"), words(tab, "cheatHonest")) == (honest, "as fast as Plain, without tricks")
     on = 0
@@ -109,16 +109,16 @@ def test_switches_belong_to_one_race(tab: Any, tmp_path: Path) -> None:
 
 def test_figures_requested_while_others_are_drawn_come_too(tab: Any) -> None:
     """Figures asked for first and answered last, as another race is opened, took the place of the newest for ever."""
-    held: list[Any] = []
+    routes: list[Any] = []
     tab.click("[role=tab][data-tab=why]")
-    tab.route("**/run/predict*", lambda route: held.append(route))
+    tab.route("**/run/predict*", lambda route: routes.append(route))
     for num, file in enumerate((RACES / "sql.json", RACES / "chat.json")):
         with tab.expect_response("**/recordings/*.json"):  # the last thing before the figures are requested
             tab.set_input_files("[data-ref=file]", file)
         tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
         tab.wait_for_timeout(300)
-        assert held or num
-    for route in reversed(held):
+        assert routes or num
+    for route in reversed(routes):
         with tab.expect_response("**/run/predict*"):
             route.continue_()
     tab.unroute("**/run/predict*")

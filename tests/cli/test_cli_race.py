@@ -49,8 +49,8 @@ def test_json_is_the_result_and_nothing_else(saved, capsys):
     """A script would read more than one object, or a replay print another result than the race."""
     summary = printed(capsys, "replay", saved, "--json")
     assert summary["verdict"]["kind"] == "identical_bits" and summary["verdict"]["rows_different"] == 0
-    told = {"seed": 5, "temperature": 0.9, "audit": True, "dtype": "float32", "device": "cpu"}
-    assert {name: summary[name] for name in told} == told
+    options = {"seed": 5, "temperature": 0.9, "audit": True, "dtype": "float32", "device": "cpu"}
+    assert {name: summary[name] for name in options} == options
     baseline, speculative = summary["lanes"]["baseline"], summary["lanes"]["speculative"]
     assert baseline["token_ids"] == speculative["token_ids"] and baseline["text"] == speculative["text"]
     assert 1 <= baseline["num_tokens"] <= 24 and summary["speedup"] > 0
@@ -162,7 +162,7 @@ def test_a_long_prompt_shows_how_much_of_it_is_read(monkeypatch):
     """The terminal would look frozen for seconds."""
     monkeypatch.setattr(target, "PREFILL_CHUNK", 16)
     said: list[tuple[str, float | None]] = []
-    monkeypatch.setattr(ProgressLine, "__call__", lambda line, *told: said.append(told))
+    monkeypatch.setattr(ProgressLine, "__call__", lambda line, *report: said.append(report))
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=4))
     text = "class Reader:\n    pass\n" * 8
     recording = run.run(

@@ -18,8 +18,8 @@ def test_two_servers_of_one_distribution_are_seldom_called_different() -> None:
         answers = [
             [draw.choices("abcdefghij", [30, 20, 10, 5, 5, 5, 5, 5, 5, 5], k=3) for _ in range(60)] for _ in "12"
         ]
-        found = list(cells(*answers))
-        least = min(least, *(cell.chance * len(found) for cell in found))
+        table = list(cells(*answers))
+        least = min(least, *(cell.chance * len(table) for cell in table))
     assert least > 1e-3
     always = [["a", "a", "a"]] * 60
     assert min(cell.chance for cell in cells(answers[0], always)) < 1e-12

@@ -41,8 +41,8 @@ METERED, SLOW = replace(SPEC, keeps=2, salt="b", reports=False, refuses=REFUSED)
 QUICK_PLAIN, QUICK, FIFTH = replace(PLAIN, step_s=0.0), replace(SPEC, step_s=0.0), frozenset({5})
 
 
-def changed(*more: str, **its: object) -> Language:
-    return replace(QUICK, **its, ignores=frozenset(more))
+def changed(*more: str, **fields: object) -> Language:
+    return replace(QUICK, **fields, ignores=frozenset(more))
 
 
 # Name -> the plain server, the speculative one; the first finding's check; words of its remedy.
@@ -92,12 +92,12 @@ def few_samples(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(server_worth, "NUM_REQUESTS", 3)
 
 
-def until(found: Iterator[Finding], check: str) -> list[Finding]:
+def until(findings: Iterator[Finding], check: str) -> list[Finding]:
     """The findings up to that check's, or to the first fault."""
     done: list[Finding] = []
-    for each in found:
-        done.append(each)
-        if each.check == check or each.level == "fault":
+    for finding in findings:
+        done.append(finding)
+        if finding.check == check or finding.level == "fault":
             break
     return done
 
@@ -108,9 +108,9 @@ def test_what_is_wrong_is_named_first(name: str) -> None:
     servers do as well would be called a fault, or pass in silence."""
     plain, spec, check, remedy = {**FAULTS, **DOUBTS}[name]
     with speaking(plain, spec) as endpoints:
-        found = first(until(check_servers(endpoints, PROMPTS, PARAMS), check))
-    assert found and (found.level, found.check) == ("fault" if name in FAULTS else "doubt", check), found
-    assert remedy in found.change, found
+        finding = first(until(check_servers(endpoints, PROMPTS, PARAMS), check))
+    assert finding and (finding.level, finding.check) == ("fault" if name in FAULTS else "doubt", check), finding
+    assert remedy in finding.change, finding
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_what_is_wrong_is_named_first(name: str) -> None:
 )
 def test_a_healthy_pair_has_neither_fault_nor_doubt(plain: Language, spec: Language) -> None:
     """A false alarm, or a key or an address in a report that is passed on."""
-    chats = [Question(messages=(("user", each.text),)) for each in PROMPTS]
+    chats = [Question(messages=(("user", prompt.text),)) for prompt in PROMPTS]
     with speaking(plain, spec) as endpoints:
-        found = list(check_servers(endpoints, chats if plain.thinks else PROMPTS, PARAMS))
-    assert first(found) is None, first(found)
-    assert found[-1].check == "worth it" and "with 1, 2, 4 and 8 users" in found[-1].says
-    assert not any(secret in repr(found) for secret in ("127.0.0.1", "key-of"))
-    untested = {each.check for each in found if each.level == "untested"}
+        findings = list(check_servers(endpoints, chats if plain.thinks else PROMPTS, PARAMS))
+    assert first(findings) is None, first(findings)
+    assert findings[-1].check == "worth it" and "with 1, 2, 4 and 8 users" in findings[-1].says
+    assert not any(secret in repr(findings) for secret in ("127.0.0.1", "key-of"))
+    untested = {finding.check for finding in findings if finding.level == "untested"}
     assert untested >= (
         {"JSON schema", "tool calls"} if plain.refuses else {"JSON schema"} if plain.thinks else set()
     ), "ok of what nobody tested"
@@ -138,12 +138,12 @@ def test_a_healthy_pair_has_neither_fault_nor_doubt(plain: Language, spec: Langu
 
 def test_the_advice_is_ordered_by_what_it_is_worth() -> None:
     """What could not be tested, or other texts, would come before a measured loss of speed."""
-    fault, loss, cause, texts, unknown = found = [
+    fault, loss, cause, texts, unknown = findings = [
         Finding("fault", "acceptance", "a", "A"), Finding("doubt", "worth it", "b", "B"),
         Finding("doubt", "plain lane", "c", "C"), Finding("doubt", "texts", "d", "D"),
         Finding("untested", "speculation", "e", "E"),
     ]  # fmt: skip
-    assert first([Finding("untested", "prefix cache", "f"), *found[::-1]]) == fault
+    assert first([Finding("untested", "prefix cache", "f"), *findings[::-1]]) == fault
     assert first([unknown, texts, cause, loss]) == cause and first([unknown, texts, loss]) == loss
     assert first([unknown, texts]) == texts and first([unknown]) == unknown
     assert first([Finding("untested", "prefix cache", "f"), Finding("ok", "texts", "g")]) is None
@@ -154,8 +154,8 @@ def test_rounding_is_no_fault_of_speculation(margin: float, words: str) -> None:
     """Every pair of real servers that round would look broken."""
     spec = changed(margin=margin, second_at=FIFTH)
     with speaking(replace(QUICK_PLAIN, margin=margin), spec) as endpoints:
-        found = until(check_servers(endpoints, PROMPTS, PARAMS), "texts")
-    assert first(found) is None and found[-1].check == "texts" and words in found[-1].says, found[-1]
+        findings = until(check_servers(endpoints, PROMPTS, PARAMS), "texts")
+    assert first(findings) is None and findings[-1].check == "texts" and words in findings[-1].says, findings[-1]
 
 
 def test_seeds_are_not_judged_by_answers_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +172,8 @@ def test_seeds_are_not_judged_by_answers_without_text(monkeypatch: pytest.Monkey
 def test_one_server_alone_is_examined() -> None:
     """Whoever has one server could not use the doctor; or it would be blamed for lacking a second."""
     with speaking(SPEC) as endpoints:
-        found = list(check_servers(endpoints, PROMPTS, PARAMS))
-    assert first(found) is None and {"speculation", "repeats", "seed", "speed"} <= {each.check for each in found}
+        report = list(check_servers(endpoints, PROMPTS, PARAMS))
+    assert first(report) is None and {"speculation", "repeats", "seed", "speed"} <= {entry.check for entry in report}
     with speaking(changed(keeps=0)) as endpoints:
         named = first(until(check_servers(endpoints, PROMPTS, PARAMS), "acceptance"))
     assert named and named.check == "acceptance"
@@ -183,13 +183,13 @@ def test_a_server_that_cannot_be_reached_is_all_that_is_said() -> None:
     """A wall of errors, or the address of a server in it; or who counts no tokens be blamed for its key."""
     with speaking(QUICK_PLAIN) as (there,):
         gone = Endpoint("spec", "m", "http://127.0.0.1:9/v1", "key-of-spec")
-        (found,) = check_servers([there, gone], PROMPTS, PARAMS)
-    assert (found.level, found.check) == ("fault", "reachable") and "lane spec" in found.change
-    assert "127.0.0.1" not in repr(found) and "key" not in found.says
+        (finding,) = check_servers([there, gone], PROMPTS, PARAMS)
+    assert (finding.level, finding.check) == ("fault", "reachable") and "lane spec" in finding.change
+    assert "127.0.0.1" not in repr(finding) and "key" not in finding.says
     spoil = lambda event: event | {"usage": {"completion_tokens": 0}} if isinstance(event, dict) else event  # noqa: E731
     with speaking(replace(QUICK, spoil=spoil, names_tokens=False)) as endpoints:
-        (found,) = check_servers(endpoints, PROMPTS, PARAMS)
-    assert "no token, by its usage, but text" in found.says and "log of the server" in found.change, "LitServe"
+        (finding,) = check_servers(endpoints, PROMPTS, PARAMS)
+    assert "no token, by its usage, but text" in finding.says and "log of the server" in finding.change, "LitServe"
     with pytest.raises(UsageError, match="1 or 2 servers and at least one prompt, not 3 and 2"):
         next(check_servers([gone] * 3, PROMPTS, PARAMS))
 
@@ -207,15 +207,15 @@ def test_wrong_json_costs_no_finding_of_another_check(seed: int, monkeypatch: py
 
     def spoil(value: object) -> object:
         value = json.loads(json.dumps(value))
-        if rng.random() < (0.02 if seed % 2 else 0.7) and (found := list(places(value))):
-            put(value, rng.choice(found), rng.choice(WRONG))
+        if rng.random() < (0.02 if seed % 2 else 0.7) and (paths := list(places(value))):
+            put(value, rng.choice(paths), rng.choice(WRONG))
         return value
 
     monkeypatch.setattr(doctor, "CHECKS", doctor.CHECKS[1:-2])
     with speaking(replace(QUICK_PLAIN, spoil=spoil), replace(QUICK, spoil=spoil)) as endpoints:
-        found = list(check_servers(endpoints, PROMPTS, PARAMS))
-    names = {each.check for each in found}
-    assert all(names.intersection(its) for its in OF_CHECKS) and not is_broken(found), found
+        findings = list(check_servers(endpoints, PROMPTS, PARAMS))
+    names = {finding.check for finding in findings}
+    assert all(names.intersection(group) for group in OF_CHECKS) and not is_broken(findings), findings
 
 
 @pytest.mark.parametrize("error", [AttributeError, ExceptionGroup, RaceError, RemoteError])
@@ -228,16 +228,16 @@ def test_a_check_that_raises_costs_only_itself(error: type, monkeypatch, caplog,
         raise {ExceptionGroup: lambda: ExceptionGroup(said, [ValueError()]),
                RemoteError: lambda: RemoteError("no stream", "broken")}.get(error, lambda: error(said))()  # fmt: skip
 
-    one, *others = [each for each in doctor.CHECKS if each[0] in ("reachable", "speculation", "repeats", "JSON schema")]
+    one, *others = [row for row in doctor.CHECKS if row[0] in ("reachable", "speculation", "repeats", "JSON schema")]
     monkeypatch.setattr(doctor, "CHECKS", [one, *others])
     with speaking(QUICK_PLAIN, QUICK) as endpoints:
         whole = list(check_servers(endpoints, PROMPTS, PARAMS))
         monkeypatch.setattr(doctor, "CHECKS", [one, ("planted", bad), *others])
-        found = list(check_servers(endpoints, PROMPTS, PARAMS))
+        findings = list(check_servers(endpoints, PROMPTS, PARAMS))
         lanes = [f"--lane={endpoint.lane}=openai:{endpoint.url}" for endpoint in endpoints]
         assert main(["doctor", *lanes, "--model", "m"]) == 1, "a failed check passed for no fault"
-    (planted,) = [each for each in found if each.check == "planted"]
-    assert [each.check for each in found if each != planted] == [each.check for each in whole]
+    (planted,) = [finding for finding in findings if finding.check == "planted"]
+    assert [finding.check for finding in findings if finding != planted] == [finding.check for finding in whole]
     assert (planted.level, "127.0.0.1" in planted.says) == (
         "fault" if issubclass(error, RaceError) else "untested",
         False,
@@ -251,9 +251,9 @@ def test_a_limit_of_requests_is_no_fault_of_speculation(num_served: int, num_fou
     """The owner of a gateway that serves so many requests a minute would be told that speculation is broken."""
     monkeypatch.setattr(doctor, "CHECKS", (doctor.CHECKS[0], *doctor.CHECKS[-2:]))
     with speaking(QUICK_PLAIN, replace(QUICK, num_served=num_served)) as endpoints:
-        found = [each for each in check_servers(endpoints, PROMPTS, PARAMS) if each.check == "worth it"]
-    assert [each.level for each in found] == ["untested"] * num_found, found
-    assert all("slow down" in each.says and "Lift" in each.change for each in found)
+        findings = [finding for finding in check_servers(endpoints, PROMPTS, PARAMS) if finding.check == "worth it"]
+    assert [finding.level for finding in findings] == ["untested"] * num_found, findings
+    assert all("slow down" in finding.says and "Lift" in finding.change for finding in findings)
 
 
 def test_answers_without_text_are_not_the_same() -> None:
@@ -261,8 +261,8 @@ def test_answers_without_text_are_not_the_same() -> None:
     replies = [Reply([], 3, 16, "length")] * 2
     some = [Server(Endpoint(name, "m", "http://x"), AsyncClient(), answers=(replies, replies)) for name in "ab"]
     pair = Pair(some, PROMPTS[:1], PARAMS, silent)
-    found = [*asyncio.run(repeats(pair)), *asyncio.run(texts(pair))]
-    assert [each.level for each in found] == ["untested"] * 3 and "it counts 16 tokens, but no text" in found[0].says
+    gaps = [*asyncio.run(repeats(pair)), *asyncio.run(texts(pair))]
+    assert [gap.level for gap in gaps] == ["untested"] * 3 and "it counts 16 tokens, but no text" in gaps[0].says
 
 
 def test_it_stops_when_progress_gives_up() -> None:
@@ -307,12 +307,12 @@ BIASED, SILENT = changed("odds"), changed(reports=False)
 def test_each_server_samples_what_it_reports(plain: Language, spec: Language, level: str, monkeypatch) -> None:
     """A bias too small for two samples would pass; or a server's own defaults be blamed on speculation."""
     monkeypatch.setattr(thorough, "NUM_ANSWERS", 40)
-    monkeypatch.setattr(doctor, "CHECKS", [each for each in doctor.CHECKS if each[0] in ("reachable", thorough.CHECK)])
-    chats = [Question(messages=(("user", each.text),)) for each in PROMPTS]
+    monkeypatch.setattr(doctor, "CHECKS", [row for row in doctor.CHECKS if row[0] in ("reachable", thorough.CHECK)])
+    chats = [Question(messages=(("user", prompt.text),)) for prompt in PROMPTS]
     for prompts in (PROMPTS, chats) if level in ("fault", "ok") else (PROMPTS,):
         with speaking(plain, spec) as endpoints:
-            *_, found = check_servers(endpoints, prompts, PARAMS, thorough=True)
-        assert (found.level, found.check) == (level, thorough.CHECK), found
+            *_, finding = check_servers(endpoints, prompts, PARAMS, thorough=True)
+        assert (finding.level, finding.check) == (level, thorough.CHECK), finding
 
 
 TOPS = {"token_id:7": -0.1, "token_id:9": -3.0}
@@ -358,10 +358,10 @@ def test_a_small_bias_is_seen_and_none_is_not() -> None:
         tokens, rank = list[Token](), 0
         for _ in range(9600):
             known = odds[rank > 0 and not bias]  # a distribution that depends on the token before
-            chances = [math.exp(each) for each in known]
+            chances = [math.exp(logprob) for logprob in known]
             chances = [chances[0] + bias, *(p * (1 - bias / (1 - chances[0])) for p in chances[1:])]
             rank = draw.choices(range(NUM_RANKS + 1), [*chances, max(0.0, 1 - sum(chances))])[0]
-            tokens.append(Token(f"{rank}", -1.0, tuple((f"{i}", each) for i, each in enumerate(known))))
+            tokens.append(Token(f"{rank}", -1.0, tuple((f"{i}", logprob) for i, logprob in enumerate(known))))
         return min(rate.chance for rate in thorough.rates(tokens))
 
     limit = sampling.FALSE_ALARM / (NUM_RANKS + 1)

@@ -130,14 +130,14 @@ def test_copies_on_recorded_races():
 def test_a_draft_ends_where_the_drafter_is_not_sure():
     """Drafts would go on after doubtful tokens or end after sure ones."""
     texts = [(text(seed), seed) for seed in range(6)]
-    mean = [geometric_mean(auto_s(head(*each, 0.5, Slow, knows), [1], each[0]) for each in texts) for knows in (0, 1)]
+    mean = [geometric_mean(auto_s(head(*case, 0.5, Slow, knows), [1], case[0]) for case in texts) for knows in (0, 1)]
     assert mean[0] / mean[1] >= 1.05
 
 
 def test_branches_pay_where_rows_are_cheap():
     """A tree would be slower than the chain that it holds."""
     texts = [([token // 200 for token in text(seed)], seed) for seed in range(6)]
-    makes = [(head(*each, 0.3, Wavering), [1], each[0]) for each in texts]
+    makes = [(head(*case, 0.3, Wavering), [1], case[0]) for case in texts]
     gains = [auto_s(*make, branches=False) / auto_s(*make) for make in makes]
     assert geometric_mean(gains) >= 1.05 and min(gains) >= 1.0
 
@@ -260,7 +260,7 @@ def test_a_class_with_a_cheap_floor_is_preferred():
 @given(st.lists(st.floats(0, 12), min_size=6, max_size=6), st.floats(0.02, 0.3))
 def test_little_temperature_is_like_none(below, temperature):
     """Greedy and nearly greedy drafts would be as doubtful as those with noise, at 5 to 10 % of their speed."""
-    logits = [-each for each in sorted(below)]
+    logits = [-gap for gap in sorted(below)]
     greedy = of_scores(logits, sharpness(0.0))
     warm = of_scores([logit / temperature for logit in logits], sharpness(temperature))
     assert all(abs(a - b) < 0.06 for a, b in zip(greedy, warm, strict=True))

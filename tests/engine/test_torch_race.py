@@ -48,12 +48,12 @@ class Wrong:
         self.right, self.at = right, at
 
     def __call__(self, draft: Draft, logits: Any, position: int) -> Acceptance:
-        found = self.right(draft, logits, position)
-        ids, at = list(found.token_ids), self.at - position
+        acceptance = self.right(draft, logits, position)
+        ids, at = list(acceptance.token_ids), self.at - position
         if not 0 <= at < len(ids):
-            return found
+            return acceptance
         ids[at] ^= 1
-        return Acceptance(min(found.num_accepted, at), tuple(ids[: at + 1]))
+        return Acceptance(min(acceptance.num_accepted, at), tuple(ids[: at + 1]))
 
 
 @settings(max_examples=4)
@@ -165,7 +165,7 @@ def test_a_race_that_does_not_fit_is_refused_before_anything_is_made(narrow, mon
         patch.setattr(Kernels, "free_bytes", lambda self: 1000)
         with pytest.raises(RaceError) as refused:
             small_race("ngram")
-    needed, free = (float(found) for found in re.findall(r"(\S+) GB", str(refused.value)))
+    needed, free = (float(size) for size in re.findall(r"(\S+) GB", str(refused.value)))
     assert needed * 1e9 == pytest.approx(race.ready.needed, rel=0.01) and free * 1e9 == pytest.approx(1000)
     assert "choose fewer new tokens" in str(refused.value)
 

@@ -142,25 +142,25 @@ def test_a_cache_sliced_to_its_live_length_is_caught():
     """Each step attends over as many columns as are live: other lengths, other sums. It is planted on one model after
     the other until this machine's kernels show it in some row."""
 
-    def found(configuration: Configuration) -> bool:
+    def is_caught(configuration: Configuration) -> bool:
         race = Real(prepared(*configuration))
         assert race.verdict().kind == "identical_bits"
         with attention_is(sliced):
             return caught(race.verdict())
 
-    assert any(map(found, CONFIGURATIONS))
+    assert any(map(is_caught, CONFIGURATIONS))
 
 
 def test_a_one_wide_verify_in_a_wide_race_is_caught(few_rows):
     """A step without a draft run 1 wide "because that is faster", where the probe says it rounds otherwise."""
 
-    def found(configuration: Configuration) -> bool:
+    def is_caught(configuration: Configuration) -> bool:
         race = Real(prepared(*configuration))
         assert race.verdict().kind == "identical_bits"
         apart = probe(StaticTarget(race.model, LENGTH, (1, WIDE))).classes == ((1,), (WIDE,))
         return apart and caught(race.verdict(widths=(1, WIDE)))
 
-    assert any(map(found, reversed(CONFIGURATIONS)))
+    assert any(map(is_caught, reversed(CONFIGURATIONS)))
 
 
 def showing(
@@ -209,10 +209,10 @@ def test_a_rule_that_accepts_one_too_many_is_caught(name, dtype, temperature, mo
     right = accept.Coupled.__call__
 
     def generous(self: accept.Coupled, draft: Draft, logits: torch.Tensor, position: int) -> Acceptance:
-        found = right(self, draft, logits, position)
-        num = found.num_accepted
+        acceptance = right(self, draft, logits, position)
+        num = acceptance.num_accepted
         if num == len(draft):
-            return found
+            return acceptance
         return Acceptance(num + 1, (*draft.token_ids[: num + 1], self.sample(logits[num + 1], position + num + 1)))
 
     monkeypatch.setattr(accept.Coupled, "__call__", generous)

@@ -93,14 +93,14 @@ def test_the_bandwidth_is_measured_once_in_bounded_time_and_leaves_the_threads_a
     threads = torch.get_num_threads()
     started = time.perf_counter()
     with threads_of(1):
-        found = measured_bandwidth(CPU)
+        speed = measured_bandwidth(CPU)
     waited = time.perf_counter() - started
     assert torch.get_num_threads() == threads and waited < SECONDS + 2  # what a busy machine may add to the last kernel
-    assert found.samples[0][1] == found.bytes_per_s and found.bytes_per_s == max(rate for _, rate in found.samples)
-    assert 1e8 < found.bytes_per_s < 1e13 and found.num_bytes >= 2**26 and found.samples[0][0] in found.how
+    assert speed.samples[0][1] == speed.bytes_per_s and speed.bytes_per_s == max(rate for _, rate in speed.samples)
+    assert 1e8 < speed.bytes_per_s < 1e13 and speed.num_bytes >= 2**26 and speed.samples[0][0] in speed.how
     again = time.perf_counter()
     with threads_of(1):
-        assert measured_bandwidth(CPU) is found and time.perf_counter() - again < 0.01
+        assert measured_bandwidth(CPU) is speed and time.perf_counter() - again < 0.01
 
 
 def test_a_kernel_that_fails_is_left_out_and_where_all_do_the_bandwidth_is_missing(monkeypatch):
@@ -111,8 +111,8 @@ def test_a_kernel_that_fails_is_left_out_and_where_all_do_the_bandwidth_is_missi
 
     monkeypatch.setattr(bandwidth, "ROUNDS", 2)
     buffer, seconds = torch.zeros(4, 4), lambda call: (call(), 0.5)[1]
-    found = bandwidth._measure(buffer, {"a": fails, "b": lambda: None}, seconds, time.perf_counter())
-    assert found.samples == (("b", 128.0),)
+    speed = bandwidth._measure(buffer, {"a": fails, "b": lambda: None}, seconds, time.perf_counter())
+    assert speed.samples == (("b", 128.0),)
     with pytest.raises(RaceError, match="no kernel can read"):
         bandwidth._measure(buffer, {"a": fails}, seconds, time.perf_counter())
 
@@ -144,10 +144,10 @@ def test_the_sentence_says_what_bounds_a_step():
 @given(st.floats(1e-7, 1e3), st.floats(1, 1e13), st.floats(1e6, 1e13))
 def test_no_share_is_ever_above_100_percent(step_s, num_bytes, bandwidth):
     """A visitor would read of 130 % of a bandwidth."""
-    found = roofline(header(num_bytes, bandwidth), lane(step_s))
-    assert found is not None and found.sentence.endswith(".")
-    if "%" in found.sentence:
-        assert int(found.sentence.split(" %")[0].split()[-1]) <= 100
+    bound = roofline(header(num_bytes, bandwidth), lane(step_s))
+    assert bound is not None and bound.sentence.endswith(".")
+    if "%" in bound.sentence:
+        assert int(bound.sentence.split(" %")[0].split()[-1]) <= 100
 
 
 FIGURES = (
@@ -161,19 +161,19 @@ FIGURES = (
 )
 def test_a_header_from_a_stranger_says_nothing_or_a_sentence(figures, seconds):
     """A recording is a stranger's file: whatever stands there must not break the page or the report."""
-    found = roofline({"roofline": figures}, lane(*seconds))
-    assert found is None or ("inf" not in found.sentence and "nan" not in found.sentence)
+    bound = roofline({"roofline": figures}, lane(*seconds))
+    assert bound is None or ("inf" not in bound.sentence and "nan" not in bound.sentence)
 
 
 @pytest.mark.parametrize("figures", [{}, {"roofline": FIGURES_OF_A_RACE}], ids=["before", "now"])
 def test_the_report_and_the_page_say_it_where_it_was_recorded(figures):
     """The figures would be recorded and never read; or older recordings be refused, or shown with made-up figures."""
     recording, out = fixed_race() | figures, io.StringIO()
-    found = roofline(recording, events_of(recording))
+    bound = roofline(recording, events_of(recording))
     print_report(Console(file=out, width=400), Recording.of(recording))
     report, page = out.getvalue().replace("\n", ""), charts(Recording.of(recording))[1].sentence
-    assert bool(found) == bool(figures) == ("memory bandwidth" in report) == ("memory bandwidth" in page)
-    assert found is None or (found.sentence in report and found.sentence in page)
+    assert bool(bound) == bool(figures) == ("memory bandwidth" in report) == ("memory bandwidth" in page)
+    assert bound is None or (bound.sentence in report and bound.sentence in page)
 
 
 def test_a_race_records_its_roofline():

@@ -52,9 +52,9 @@ class Cable:
             while part := one.recv(65536):
                 self._flows.wait()
                 other.sendall(part)
-        for each in (one, other):
+        for side in (one, other):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                side.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -53,29 +53,29 @@ class Loopback:
 @contextmanager
 def servers(*answers: Answer) -> Iterator[list[Loopback]]:
     """A server for each answer, see `on_ports`."""
-    found = [Loopback(answer) for answer in answers]
-    with on_ports(*found):
-        yield found
+    loopbacks = [Loopback(answer) for answer in answers]
+    with on_ports(*loopbacks):
+        yield loopbacks
 
 
 @contextmanager
-def on_ports(*found: Loopback) -> Iterator[None]:
+def on_ports(*loopbacks: Loopback) -> Iterator[None]:
     """Run these servers, all in one thread, on ports that the system chooses."""
     loop = asyncio.new_event_loop()
     tasks: set[asyncio.Task[None]] = set()
 
     async def opened() -> None:
-        for each in found:
+        for server in loopbacks:
 
-            async def serve(reader: Any, writer: Any, each: Loopback = each) -> None:
+            async def serve(reader: Any, writer: Any, server: Loopback = server) -> None:
                 task = asyncio.current_task()
                 assert task is not None
                 tasks.add(task)
-                await each.serve(reader, writer)
+                await server.serve(reader, writer)
                 tasks.discard(task)
 
-            each.listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-            each.url = f"http://127.0.0.1:{each.listening.sockets[0].getsockname()[1]}/v1"
+            server.listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+            server.url = f"http://127.0.0.1:{server.listening.sockets[0].getsockname()[1]}/v1"
 
     async def closed() -> None:
         for task in tasks:

@@ -50,8 +50,8 @@ def test_greedy_text_is_that_of_transformers(family, fault, monkeypatch):
             prepare(model)
         return
     target = StaticTarget(prepare(model), LENGTH, (8,))
-    found = [(target.jump(0), rows_of(target, ids, 8).argmax(-1))[1][39:-1] for ids in texts.tolist()]
-    assert torch.equal(torch.stack(found), texts[:, 40:])
+    tokens = [(target.jump(0), rows_of(target, ids, 8).argmax(-1))[1][39:-1] for ids in texts.tolist()]
+    assert torch.equal(torch.stack(tokens), texts[:, 40:])
 
 
 @needs_kernels
@@ -73,10 +73,10 @@ def test_compiled_attention_serves_transformers_own_decoders(fault, monkeypatch)
 def test_sinks_split_no_class_of_widths_and_the_probe_looks_at_them(dtype, few_rows, monkeypatch):
     """Drafts would change a token only because the model has sinks; or where they do, nobody would know."""
     model, widths = prepare(stock("gpt-oss", dtype)), [(1, 2, 4, 16)]
-    found = operators.split_by_attention(model, LENGTH, widths)
+    classes = operators.split_by_attention(model, LENGTH, widths)
     wrong = lambda query, *more: attend_rows(query, *more) * (1 + query.shape[2] * (len(more) == 5))  # noqa: E731
     monkeypatch.setattr(operators, "attend_rows", wrong)
     assert len(operators.split_by_attention(model, LENGTH, widths)) == 4
     for layer in model.model.model.layers:
         del layer.self_attn.sinks
-    assert operators.split_by_attention(model, LENGTH, widths) == found
+    assert operators.split_by_attention(model, LENGTH, widths) == classes

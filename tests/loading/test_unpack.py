@@ -41,7 +41,7 @@ def four_bits(name: str, weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
 def eight_bits(kind: str, name: str, weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     """A weight in FP8, and what its codes stand for."""
     shared = {"blocks": (24, 40), "rows": (1, weight.shape[1]), "tensors": weight.shape}[kind]
-    row, column = (torch.arange(num) // each for num, each in zip(weight.shape, shared, strict=True))
+    row, column = (torch.arange(num) // size for num, size in zip(weight.shape, shared, strict=True))
     scales = torch.rand(int(row[-1]) + 1, int(column[-1]) + 1) / 50 + 0.01
     codes, whole = (weight / scales[row][:, column]).to(torch.float8_e4m3fn), scales[row][:, column]
     own = f"{name}_scale_inv" if kind == "blocks" else f"{name}_scale"

@@ -219,8 +219,8 @@ def test_the_summary_has_exactly_the_promised_keys(recording):
     assert list(summary) == SUMMARY_KEYS
     names = ["kind", "rows_compared", "rows_different", "first_difference", "complete"]
     assert names == list(summary["verdict"]) == list(summary["plain_verdict"])
-    found = {name: list(lane) for name, lane in summary["lanes"].items()}
-    assert found == dict.fromkeys(["plain", "baseline", "speculative"], LANE_KEYS)
+    lane_keys = {name: list(lane) for name, lane in summary["lanes"].items()}
+    assert lane_keys == dict.fromkeys(["plain", "baseline", "speculative"], LANE_KEYS)
     assert json.loads(json.dumps(summary, allow_nan=False)) == json.loads(
         json.dumps(recordings.summary(Recording.of(json.loads(json.dumps(recording)))))
     )

@@ -45,9 +45,9 @@ def target_of(name: str, dtype: torch.dtype = torch.float32, length: int = LENGT
     return StaticTarget(model, length, WIDTHS, **more)
 
 
-def assert_close(name: str, found: torch.Tensor, expected: torch.Tensor) -> None:
+def assert_close(name: str, rows: torch.Tensor, expected: torch.Tensor) -> None:
     off = 1e-3 if name in HYBRIDS else 1e-4
-    torch.testing.assert_close(found, expected, atol=off, rtol=off)
+    torch.testing.assert_close(rows, expected, atol=off, rtol=off)
 
 
 # The stock model's logits
@@ -67,12 +67,12 @@ def test_any_cut_gives_the_stock_models_logits_and_hidden_states(name, num_prefi
     target, done = target_of(name, hidden_layers=layers), 0
     states = hidden.split(prepared(name).model.config.hidden_size, 1)
     for cut, num_rows in ((num_prefill, 0), *cuts):
-        rows, found = target.extend(ids[done : done + cut], num := min(cut, num_rows))
-        assert rows.shape == (num, target.vocab_size) and (found is None) == (not layers)
+        rows, features = target.extend(ids[done : done + cut], num := min(cut, num_rows))
+        assert rows.shape == (num, target.vocab_size) and (features is None) == (not layers)
         assert_close(name, rows, logits[done : done + num])
-        if found is not None:
+        if features is not None:
             expected = torch.cat([states[layer] for layer in layers], -1)[done : done + cut]
-            torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
+            torch.testing.assert_close(features, expected, atol=1e-3, rtol=1e-3)
         done += cut
         assert target.length == done
 
@@ -99,8 +99,8 @@ def test_a_prompt_of_several_chunks_is_one_prompt(name):
     empty, rows = target.extend(ids[:-8], 0)
     assert empty.shape == (0, target.vocab_size)
     torch.testing.assert_close(rows, hidden[:-8], atol=1e-3, rtol=1e-3)
-    found, rows = target.extend(ids[-8:], 8)
-    assert_close(name, found, logits[-8:])
+    last_logits, rows = target.extend(ids[-8:], 8)
+    assert_close(name, last_logits, logits[-8:])
     torch.testing.assert_close(rows, hidden[-8:], atol=1e-3, rtol=1e-3)
 
 
@@ -150,7 +150,7 @@ def test_targets_in_turns_share_weights_and_nothing_else(name):
     ended."""
     a, b = target_of(name), target_of(name)
     ids, others = (random_ids(24, a.vocab_size, seed) for seed in (2, 9))
-    expected, unlike = (rows_of(target_of(name), each, 8) for each in (ids, others))
+    expected, unlike = (rows_of(target_of(name), token_ids, 8) for token_ids in (ids, others))
     assert a.prepared.model is b.prepared.model
     for i in range(0, 24, 8):
         rows = a.extend(ids[i : i + 8], 8)[0]

@@ -29,12 +29,12 @@ def read(race: dict[str, Any]) -> Any:
 @given(RACES | TREES)
 def test_what_was_written_is_what_is_read(race):
     """A race that was saved and opened would be told otherwise than the one that was held."""
-    found = read(race)
-    assert list(found.text.token_ids) == token_ids(events_of(race), "baseline")
-    assert found.text.limit == race["spec"]["params"]["max_new_tokens"]
+    answer = read(race)
+    assert list(answer.text.token_ids) == token_ids(events_of(race), "baseline")
+    assert answer.text.limit == race["spec"]["params"]["max_new_tokens"]
     wanted = ("tables", "table_parents", "costs")
-    assert json.loads(json.dumps(found.to_json())) == {key: race[key] for key in wanted if key in race}
-    assert found.offered() == {name: list(range(1, MOST + 1)) for name in race["tables"]}
+    assert json.loads(json.dumps(answer.to_json())) == {key: race[key] for key in wanted if key in race}
+    assert answer.offered() == {name: list(range(1, MOST + 1)) for name in race["tables"]}
 
 
 @given(
@@ -46,20 +46,20 @@ def test_a_strangers_table_tells_a_race_or_is_refused(race, name):
     for member in (race["tables"], race["costs"]["draft_s"]):
         member[name] = member.pop("eagle3")
     try:
-        found = read(race)
+        answer = read(race)
     except UsageError as error:
         assert str(error).count("\n") == 0 and "not of this race" in str(error)
         return
-    num = len(found.text.token_ids)
-    assert all(len(table.drafts) >= num for table in found.tables.values())
-    seconds = found.seconds()
-    assert {drafter: list(by_k) for drafter, by_k in seconds.items()} == found.offered()
-    for drafter, ks in found.offered().items():
+    num = len(answer.text.token_ids)
+    assert all(len(table.drafts) >= num for table in answer.tables.values())
+    seconds = answer.seconds()
+    assert {drafter: list(by_k) for drafter, by_k in seconds.items()} == answer.offered()
+    for drafter, ks in answer.offered().items():
         for k in ks:
-            told = found.steps(drafter, k)
-            assert sum(len(step.token_ids) for step in told) == num
-            assert max(step.num_drafted for step in told) <= k
-            assert seconds[drafter][k] == pytest.approx(seconds_of(told))
+            lane_steps = answer.steps(drafter, k)
+            assert sum(len(step.token_ids) for step in lane_steps) == num
+            assert max(step.num_drafted for step in lane_steps) <= k
+            assert seconds[drafter][k] == pytest.approx(seconds_of(lane_steps))
 
 
 @given(RACES, st.randoms(use_true_random=False))
@@ -159,6 +159,6 @@ def test_the_ks_that_are_offered():
     for name in ("a:b@2@12", "a:b@2@4", "n", "n@auto", "n@tree", "x@07", "y@100"):
         race["tables"][name], race["costs"]["draft_s"][name] = drafts, costs
     every = list(range(1, MOST + 1))
-    found = read(race)
-    assert found.offered() == {"a:b@2": [4, 12], "n": every, "n@tree": every, "x@07": every, "y@100": every}
-    assert [step.drafted for step in found.steps("a:b@2", 4)] == [step.drafted for step in found.steps("n", 4)]
+    answer = read(race)
+    assert answer.offered() == {"a:b@2": [4, 12], "n": every, "n@tree": every, "x@07": every, "y@100": every}
+    assert [step.drafted for step in answer.steps("a:b@2", 4)] == [step.drafted for step in answer.steps("n", 4)]

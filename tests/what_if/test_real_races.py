@@ -34,7 +34,7 @@ def branching():
     return load(str(TRAINED), "bfloat16", "cpu")
 
 
-def held(
+def race_of(
     lanes: list[tuple[str, int | str]],
     text: str = PROMPTS[0],
     loaded=None,
@@ -71,12 +71,12 @@ def drafting(race: TorchRace):
 
 
 def assert_told(race: TorchRace) -> None:
-    found = what_if(race)
+    answer = what_if(race)
     for lane in drafting(race):
         assert lane.state == "finished", lane.spec
-        told = found.steps(lane.spec.drafter, lane.spec.k)
-        assert counts(told) == counts(lane.steps), (lane.spec, race.spec.params)
-        assert found.oracle(lane.spec.drafter, lane.spec.k) <= seconds_of(told) * (1 + 1e-9)
+        steps = answer.steps(lane.spec.drafter, lane.spec.k)
+        assert counts(steps) == counts(lane.steps), (lane.spec, race.spec.params)
+        assert answer.oracle(lane.spec.drafter, lane.spec.k) <= seconds_of(steps) * (1 + 1e-9)
 
 
 # Drafters with tables, each at one temperature: how tokens are picked knows nothing of what is drafted.
@@ -85,14 +85,14 @@ CHAINS = {"ngram": 0.0, "draft_model": 0.8, "eagle3": 0.0, "dflash": 0.8, "synth
 
 def cases(table: dict[str, float], *quick: str) -> list:
     """The drafters and temperatures of a table; those that are not quick are slow."""
-    return [pytest.param(*each, marks=[pytest.mark.slow] * (each[0] not in quick)) for each in table.items()]
+    return [pytest.param(*case, marks=[pytest.mark.slow] * (case[0] not in quick)) for case in table.items()]
 
 
 @pytest.mark.parametrize(("name", "temperature"), cases(CHAINS, "ngram", "eagle3", "dflash"))
 def test_a_table_tells_every_real_race(name, temperature):
     """The page would show a race at another k that never would have been."""
     ks = [1, 4] if name == "dflash" else [1, 9]
-    assert_told(held([(drafter_of(name), k) for k in ks], PROMPTS[temperature > 0], temperature=temperature))
+    assert_told(race_of([(drafter_of(name), k) for k in ks], PROMPTS[temperature > 0], temperature=temperature))
 
 
 @needs_kernels
@@ -101,13 +101,13 @@ def test_one_table_gives_the_race_of_every_size_of_trees(name, temperature):
     """The first N of a table's trees would not be the best N: no size but the table's own could be computed."""
     drafter = drafter_of(name)
     lanes = [(drafter, f"tree:{n}") for n in (1, 2, 4, 9, 15)]
-    race = held(lanes, PROMPTS[temperature > 0], branching(), temperature)
+    race = race_of(lanes, PROMPTS[temperature > 0], branching(), temperature)
     assert any(step.parents for lane in drafting(race) for step in lane.steps)
     assert_told(race)
-    found = what_if(race)
-    (table,) = found.tables
+    answer = what_if(race)
+    (table,) = answer.tables
     assert table == f"{drafter}@tree"
-    assert found.oracle(drafter, "auto") <= min(found.seconds()[table].values()) * (1 + 1e-9)
+    assert answer.oracle(drafter, "auto") <= min(answer.seconds()[table].values()) * (1 + 1e-9)
 
 
 @needs_kernels
@@ -115,14 +115,14 @@ def test_a_recording_of_trees_can_be_opened():
     """A race's own trees would be refused as another's."""
     lanes = [(HYBRID, "tree:2"), (HYBRID, "tree:6"), (HYBRID, "auto"), (text_of("eagle3"), "tree:9")]
     events: list[LaneEvent] = []
-    race = held(lanes, loaded=branching(), num=40, events=events)
+    race = race_of(lanes, loaded=branching(), num=40, events=events)
     recording = recordings.build(race.header(), events, {**race.result(), **members(race)})
     chains = {"ngram", text_of("eagle3"), HYBRID}
     assert set(recording["tables"]) == {f"{HYBRID}@tree", f"{text_of('eagle3')}@tree", *chains}, "what servers can run"
-    found = what_if_of(recordings.checked(recording.text.encode()))
+    answer = what_if_of(recordings.checked(recording.text.encode()))
     for lane in drafting(race):
         if lane.spec.k != "auto":
-            assert counts(found.steps(lane.spec.drafter, lane.spec.k)) == counts(lane.steps)
+            assert counts(answer.steps(lane.spec.drafter, lane.spec.k)) == counts(lane.steps)
 
 
 def test_a_race_that_samples_has_its_servers_drafts():
@@ -131,17 +131,17 @@ def test_a_race_that_samples_has_its_servers_drafts():
     eagle3, model, block = map(text_of, ("eagle3", "draft_model", "dflash"))
     events: list[LaneEvent] = []
     lanes = [(eagle3, 4), (model, "auto"), (block, 3), (HYBRID, 2)]
-    race = held(lanes, temperature=0.8, top_k=1, num=12, events=events)
+    race = race_of(lanes, temperature=0.8, top_k=1, num=12, events=events)
     recording = recordings.build(race.header(), events, {**race.result(), **members(race)})
     read = recordings.checked(recording.text.encode())
-    found, tables = what_if_of(read), read["tables"]
+    reply, tables = what_if_of(read), read["tables"]
     own = {eagle3, f"{model}@tree", f"{block}@3", HYBRID}
     greedy = {f"{name}{GREEDY}" for name in (eagle3, model, HYBRID)} | {f"{block}{GREEDY}@3"}
-    assert found and set(tables) == own | greedy | {"ngram"}, "what a server can run is there once, as servers draft it"
+    assert reply and set(tables) == own | greedy | {"ngram"}, "what a server can run is there once, as servers draft it"
     assert all(tables[name] == tables[name + GREEDY] for name in (eagle3, HYBRID))
     assert label(eagle3 + GREEDY) == label(eagle3) + RULES[GREEDY]
-    assert set(found.drawn) == {eagle3, model, block} and set(found.drawn[block]) == {"3"}
-    assert all(12 / (int(k) + 1) <= one["steps"] <= 12 for k, one in found.drawn[eagle3].items())
+    assert set(reply.drawn) == {eagle3, model, block} and set(reply.drawn[block]) == {"3"}
+    assert all(12 / (int(k) + 1) <= one["steps"] <= 12 for k, one in reply.drawn[eagle3].items())
     fields = json.loads(recording.text)
     fields["spec"]["params"]["temperature"] = 0.0
     with pytest.raises(UsageError, match="at temperature 0 all rules are one"):
@@ -150,7 +150,7 @@ def test_a_race_that_samples_has_its_servers_drafts():
 
 def test_giving_up_leaves_the_race_as_it_was():
     """A visitor who leaves would leave a lane's clock or tokens changed, or no table could be asked for again."""
-    race = held([(text_of("eagle3"), 3)])
+    race = race_of([(text_of("eagle3"), 3)])
     before = [list(lane.steps) for lane in race.lanes.values()]
 
     class Left(Exception):
@@ -168,12 +168,12 @@ def test_giving_up_leaves_the_race_as_it_was():
 
 def test_a_table_that_is_not_there_is_named():
     """A KeyError would reach the visitor."""
-    found = what_if(held([(text_of("dflash"), 2)], num=4))
+    answer = what_if(race_of([(text_of("dflash"), 2)], num=4))
     dflash = text_of("dflash")
     for ask in (
-        lambda: found.steps("ngram", 3),
-        lambda: found.steps(dflash, "tree:3"),
-        lambda: found.oracle("ngram", "auto"),
+        lambda: answer.steps("ngram", 3),
+        lambda: answer.steps(dflash, "tree:3"),
+        lambda: answer.oracle("ngram", "auto"),
     ):
         with pytest.raises(UsageError, match=r"no table for '(ngram|dflash:.*)'.*; available: dflash:.*@2"):
             ask()

@@ -65,7 +65,7 @@ def num_calls(folder: Path) -> int:
     return len((folder / "calls").read_text().splitlines()) if (folder / "calls").exists() else 0
 
 
-def found() -> tuple[object, str] | str:
+def lookup() -> tuple[object, str] | str:
     """What a new process would find."""
     return build._found.__wrapped__()
 
@@ -121,7 +121,7 @@ def test_without_kernels_there_is_a_reason(state, folder, monkeypatch, caplog):
         monkeypatch.setenv("CC", script(folder, "exit 1"))
     prepare, says = WITHOUT[state]
     prepare(folder, monkeypatch)
-    why = found()
+    why = lookup()
     assert isinstance(why, str) and says in why
     logged = [record for record in caplog.records if "steps run on torch's kernels" in record.message]
     assert len(logged) == 1 and why in logged[0].message and not logged[0].exc_info
@@ -134,7 +134,7 @@ def test_without_kernels_there_is_a_reason(state, folder, monkeypatch, caplog):
 def test_one_instruction_set_is_enough(flags, folder, monkeypatch):
     """Most laptops have AVX2 only, and some AVX-512 is not whole: both would run torch's kernels."""
     monkeypatch.setattr(build, "processor_flags", lambda: flags | {"avx512f"})
-    assert build.reason_against_processor() == "" and not isinstance(found(), str)
+    assert build.reason_against_processor() == "" and not isinstance(lookup(), str)
 
 
 def test_a_race_runs_with_a_compiler_that_fails(folder):
@@ -157,18 +157,18 @@ def test_a_race_runs_with_a_compiler_that_fails(folder):
 def test_what_was_compiled_is_found_again(folder, monkeypatch):
     """Every start would take as long as the first; or run what another source, flag or processor gave."""
     monkeypatch.setenv("CC", script(folder, f'exec {CC} "$@"'))
-    library, description = found()
+    library, description = lookup()
     assert library.answer() == 42 and "a compiler 1.0" in description
     calls = num_calls(folder)
-    assert found()[1] == description and num_calls(folder) == calls == 2
+    assert lookup()[1] == description and num_calls(folder) == calls == 2
     (build.FOLDER / "answer.c").write_text(SOURCE.replace("42", "43"))
-    assert found()[0].answer() == 43 and num_calls(folder) == calls + 2
+    assert lookup()[0].answer() == 43 and num_calls(folder) == calls + 2
     (build.FOLDER / "more.h").write_text("/* included, perhaps */")
-    assert found()[1] != description and num_calls(folder) == calls + 4
+    assert lookup()[1] != description and num_calls(folder) == calls + 4
     monkeypatch.setenv("CC", f"{os.environ['CC']} -DANYTHING")
-    assert found()[0].answer() == 43 and num_calls(folder) == calls + 6
+    assert lookup()[0].answer() == 43 and num_calls(folder) == calls + 6
     monkeypatch.setattr(build, "processor_flags", lambda: BEST | {"avx1024"})
-    found()
+    lookup()
     assert num_calls(folder) == calls + 8
     kept = sorted((folder / "cache" / "native").iterdir())
     assert len(kept) == 5 and all(path.suffix == ".so" for path in kept)
@@ -220,8 +220,8 @@ def test_a_damaged_library_is_compiled_again(damage, folder, monkeypatch):
 def test_a_full_disk_is_no_end_of_kernels(folder):
     """The library would be written in half, and end the next process that loads it; or never be compiled again."""
     with full_disk(2000):
-        assert isinstance(found(), str)
-    assert found()[0].answer() == 42
+        assert isinstance(lookup(), str)
+    assert lookup()[0].answer() == 42
     assert [file.suffix for file in (folder / "cache" / "native").iterdir()] == [".so"]
 
 

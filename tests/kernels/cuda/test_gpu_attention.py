@@ -56,14 +56,14 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
         *(random(1, kv_heads, length, dim, seed=i, dtype=dtype) for i in (2, 3)),
     )
     at = torch.arange(first, first + rows)
-    found = attend(query, *hide(keys, values, at, window), at, window, dim**-0.5)
+    without_sinks = attend(query, *hide(keys, values, at, window), at, window, dim**-0.5)
     sinks = random(heads, seed=4, dtype=dtype)
     with_sinks = attend(query, *hide(keys, values, at, window), at, window, dim**-0.5, sinks=sinks)
-    for its_rows, scores in ((found, torch.full((heads,), -torch.inf)), (with_sinks, sinks)):
+    for its_rows, scores in ((without_sinks, torch.full((heads,), -torch.inf)), (with_sinks, sinks)):
         right = expected(query, keys, values, at, window, scores)
         assert (its_rows.double() - right).abs().max() <= 4 * torch.finfo(dtype).eps * right.abs().max()
     other_layout = attend_rows(query.transpose(0, 1)[None].contiguous(), keys, values, at, window, None)
-    assert torch.equal(other_layout[0].flatten(1), found)
+    assert torch.equal(other_layout[0].flatten(1), without_sinks)
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_placing_is_what_the_fused_attention_does(name, turned):
         ].float().abs().max()
         assert (caches[1][0] != caches[0][0]).float().mean() < 0.02
     gated = qkv if isinstance(fused, GatedAttention) else None
-    found = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, gated)
-    assert (found.float() - right.float()).abs().max() <= 2**-5 * right.float().abs().max()
+    sums = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, gated)
+    assert (sums.float() - right.float()).abs().max() <= 2**-5 * right.float().abs().max()

@@ -104,16 +104,16 @@ def test_every_kernel_compiles_fits_and_knows_no_number_of_rows(tmp_path: Path) 
     }
     done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    kernels = json.loads(done.stdout.splitlines()[-1])
     first, second = (f"{chip} " for chip in COMPILED)
     matrices, others = ("_attend", "_combine", "_place"), ("_add_normed", "_best_of_rows", "_gated_norm", "_normed")
     wanted = {f"{first}{name}": 1 for name in matrices} | {f"{first}linear_rows": 2}
     wanted |= {f"{second}{name}": 1 for name in (*matrices, *others, "_delta_step")}
     # three linears; greedy, and with noise; with gates, and with sinks
     wanted |= {f"{second}linear_rows": 3, f"{second}_best_of_blocks": 2, f"{second}_combine": 2}
-    assert {name: len(its) for name, its in found.items()} == wanted
-    for name, its in found.items():
-        assert max(its) <= CHIPS[int(name.split()[0])][1], name
+    assert {name: len(sizes) for name, sizes in kernels.items()} == wanted
+    for name, sizes in kernels.items():
+        assert max(sizes) <= CHIPS[int(name.split()[0])][1], name
 
 
 def test_every_chip_holds_every_tile() -> None:

@@ -20,11 +20,11 @@ def test_a_model_on_the_kernels_is_the_same_model(name: str) -> None:
     ids = random_ids(num, target.vocab_size, 3)
     target.extend(ids[:num_prefill], 0)
     steps = [[x.clone().float() for x in target.extend(ids[i : i + n], n)] for i, n in ((19, 3), (22, 8))]
-    found = []
+    references = []
     for dtype in (torch.float32, torch.bfloat16):
         with torch.inference_mode():
             out = fresh(name, dtype)(input_ids=torch.tensor([ids]), use_cache=False, output_hidden_states=True)
-        found.append((out.logits[0].float(), torch.cat([out.hidden_states[i][0] for i in HIDDEN], -1).float()))
-    for ours, right, theirs in zip(map(torch.cat, zip(*steps, strict=True)), *found, strict=True):
+        references.append((out.logits[0].float(), torch.cat([out.hidden_states[i][0] for i in HIDDEN], -1).float()))
+    for ours, right, theirs in zip(map(torch.cat, zip(*steps, strict=True)), *references, strict=True):
         right, theirs = right[num_prefill:], theirs[num_prefill:]
         assert float((ours - right).abs().mean()) < 2 * float((theirs - right).abs().mean())
