@@ -44,11 +44,11 @@ DEVICE_TYPES = {"cpu", "cuda", "mps"}
 @cache
 def modules() -> dict[str, ast.Module]:
     """Name -> tree of every file of the engine and the app."""
-    found = {}
+    trees = {}
     for path in sorted([*(ROOT / "engine").rglob("*.py"), *(ROOT / "app").rglob("*.py")]):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        found[name.removesuffix(".__init__")] = ast.parse(path.read_text())
-    return found
+        trees[name.removesuffix(".__init__")] = ast.parse(path.read_text())
+    return trees
 
 
 def is_package(name: str) -> bool:
@@ -84,7 +84,7 @@ def arrows() -> dict[str, set[str]]:
 
 def room(name: str) -> str:
     """The room that a module stands in."""
-    inside = [each for floor in FLOORS for each in floor if name == each or name.startswith(f"{each}.")]
+    inside = [prefix for floor in FLOORS for prefix in floor if name == prefix or name.startswith(f"{prefix}.")]
     return max(inside, key=len)
 
 
@@ -167,14 +167,14 @@ def asks(node: ast.AST) -> bool:
 
 def test_a_devices_type_is_asked_behind_the_seam_alone():
     """Each such question is a place to change for the next kind of device."""
-    found = [
+    places = [
         f"{name}, line {node.lineno}"
         for name, tree in modules().items()
         if name.startswith("engine.") and not name.startswith("engine.kernels")
         for node in ast.walk(tree)
         if asks(node)
     ]
-    assert not found
+    assert not places
 
 
 @pytest.mark.parametrize(

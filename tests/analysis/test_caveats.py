@@ -91,7 +91,7 @@ def steps_over(text: str, num_digits: int = 1) -> list[Step]:
 
 def by_definition(token_ids: list[int]) -> set[int]:
     """The places of all repeated tokens, found by trying every distance."""
-    num, found = len(token_ids), set[int]()
+    num, places = len(token_ids), set[int]()
     for back in range(1, num // 2 + 1):
         row = 0
         for i in range(back, num + 1):
@@ -99,9 +99,9 @@ def by_definition(token_ids: list[int]) -> set[int]:
                 row += 1
                 continue
             if row >= max(back, SHORTEST):
-                found.update(range(i - row, i))
+                places.update(range(i - row, i))
             row = 0
-    return found
+    return places
 
 
 REPEATED = st.builds(
@@ -150,14 +150,14 @@ def lane(times: list[float], width: int = 1) -> list[Step]:
 
 def test_the_noise_of_a_ratio_is_what_the_same_race_run_again_would_show() -> None:
     """Equal lanes would differ in more than one race of twenty, or a slowing machine count as noise."""
-    rng, told, slower = random.Random(1), 0, 0
+    rng, alarms, slower = random.Random(1), 0, 0
     for _ in range(400):
         drift = [1 + 0.3 * i / 100 for i in range(100)]
         a, b = ([d * rng.gauss(0.01, 0.001) for d in drift] for _ in range(2))
         noise = ratio_noise(lane(a), lane(b))
-        told += not is_noise(sum(a) / sum(b), noise)
+        alarms += not is_noise(sum(a) / sum(b), noise)
         slower += not is_noise(1.1 * sum(a) / sum(b), noise)
-    assert 2 <= told <= 45
+    assert 2 <= alarms <= 45
     assert slower >= 395
 
 

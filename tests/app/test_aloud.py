@@ -58,7 +58,7 @@ def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, token
         tells = per_step > 0 and (sense == "slower" or (sense == "faster" and not caution))
         assert ("cost as much as" in said) == tells
         assert (f"{100 * (kept or 0):.0f} % were right" in said) == (tells and sense == "slower" and kept is not None)
-    numbers = {f"{float(each):g}" for each in re.findall(r"\d+(?:\.\d+)?", said)}
+    numbers = {f"{float(figure):g}" for figure in re.findall(r"\d+(?:\.\d+)?", said)}
     own = float(shown[:-1]), round(100 * (kept or 0)), round(per_step, 2), round(per_step / ratio, 2)
     known = [*tokens, *own, 1.5, 2, 3]
     assert all(any(abs(float(number) - other) < 0.011 for other in known) for number in numbers), said

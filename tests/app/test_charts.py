@@ -40,14 +40,14 @@ def recording() -> dict[str, Any]:
 
 def test_first_guesses_are_those_of_the_steps() -> None:
     """The chart would blame the drafter for what the choice of places does; or count steps that drafted nothing."""
-    race, found = Recording.of(recording()), what_if_of(Recording.of(recording()))
+    race, what_if = Recording.of(recording()), what_if_of(Recording.of(recording()))
     drawn = first_guess(race)
     for trace, drafter in zip(drawn.figure.data, ("ngram", EAGLE3, f"hybrid:ngram+{EAGLE3}"), strict=True):
         for k, y in zip(trace.x[1:], trace.y[1:], strict=True):
-            drafted = [step for step in found.steps(drafter, k) if step.drafted]
+            drafted = [step for step in what_if.steps(drafter, k) if step.drafted]
             assert y == pytest.approx(100 * sum(step.num_accepted > 0 for step in drafted) / len(drafted))
         places = [draft.token_ids[0] == token for draft, token in
-                  zip(found.tables[drafter].drafts, found.text.token_ids, strict=False) if len(draft)]  # fmt: skip
+                  zip(what_if.tables[drafter].drafts, what_if.text.token_ids, strict=False) if len(draft)]  # fmt: skip
         assert trace.x[0] == 0 and trace.y[0] == pytest.approx(100 * sum(places) / len(places))
 
 

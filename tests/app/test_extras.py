@@ -73,8 +73,8 @@ async def test_it_is_given_up_at_once(why) -> None:
         assert (await watch(stage, visitor))[-1]["state"] == "finished"
         assert len(backend.orders) == 2
     if why != "nobody watches":
-        found = await making
-        assert found[-1]["complete"] and sent(found) == [RACE]
+        frames = await making
+        assert frames[-1]["complete"] and sent(frames) == [RACE]
     await until(lambda: not stage.queue._tickets)
     assert time.monotonic() - given_up < 0.15 + 2 * POSITION_S + SLACK_S
     asked = backend.asked

@@ -78,18 +78,18 @@ def test_a_study_of_servers_waits_and_stops() -> None:
         shares, report = [frame["share"] for frame in frames], frames[-1]["report"]
         assert shares == sorted(shares) and shares[-1] == 1 and frames[-1]["state"] == "finished"
         assert [row["concurrency"] for row in report["levels"]] == [1, 2]
-        assert [each["report"] for each in read_saved(json.dumps(report))] == [report]
+        assert [result["report"] for result in read_saved(json.dumps(report))] == [report]
 
 
 HOSTILE: list[dict[str, Any]] = [
-    *({"users": each} for each in ("", "0", "5,1", "1,1", "1;2", "-1", "1e3", None, [], str(MAX_USERS + 1), "²")),
+    *({"users": users} for users in ("", "0", "5,1", "1,1", "1;2", "-1", "1e3", None, [], str(MAX_USERS + 1), "²")),
     {"users": ",".join(map(str, range(1, MAX_LEVELS + 2)))},
-    *({"requests": each} for each in (0, 1.5, MAX_REQUESTS + 1, None, "4", True, 10**30)),
+    *({"requests": requests} for requests in (0, 1.5, MAX_REQUESTS + 1, None, "4", True, 10**30)),
     {"users": "1,5", "requests": 4},
-    *({"max_new_tokens": each} for each in (0, 65, 10**9, None, "8")),
-    *({"words": each} for each in (0, 10**9, None, "9", 1)),
-    *({"dollars": each} for each in (-1, "2", 1e9, True, float("nan"))),
-    *({"text": each} for each in ("", 7, ["a"], "{not json")),
+    *({"max_new_tokens": limit} for limit in (0, 65, 10**9, None, "8")),
+    *({"words": words} for words in (0, 10**9, None, "9", 1)),
+    *({"dollars": dollars} for dollars in (-1, "2", 1e9, True, float("nan"))),
+    *({"text": text} for text in ("", 7, ["a"], "{not json")),
     {"temperature": 10**400},
 ]
 

@@ -112,9 +112,9 @@ async def test_how_a_race_ended_is_the_result(frames, line) -> None:
     """Absent is not false: a race that failed, was stopped or never began has no recording to return."""
 
     async def race(_: Any) -> Any:
-        return (("", json.dumps(frame)) async for frame in each())
+        return (("", json.dumps(frame)) async for frame in stream())
 
-    async def each() -> Any:
+    async def stream() -> Any:
         for frame in frames:
             await asyncio.sleep(0)
             yield frame

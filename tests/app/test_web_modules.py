@@ -76,7 +76,7 @@ def walk(node: Node | None) -> Iterator[Node]:
 
 
 def names_in(node: Node | None) -> list[str]:
-    return [text_of(each) for each in walk(node) if each.type in NAMES]
+    return [text_of(leaf) for leaf in walk(node) if leaf.type in NAMES]
 
 
 def module_of(path: str, source: str) -> Module:
@@ -92,14 +92,14 @@ def module_of(path: str, source: str) -> Module:
             continue
         module.used |= {*names_in(statement)}
         made = statement.child_by_field_name("declaration") or statement
-        names = [name for each in (made, *made.children) if each.type in NAMED
-                 for name in names_in(each.child_by_field_name("name"))]  # fmt: skip
+        names = [name for part in (made, *made.children) if part.type in NAMED
+                 for name in names_in(part.child_by_field_name("name"))]  # fmt: skip
         module.declared += names
         module.exports |= {*names} if statement.type == "export_statement" else set()
     for node in walk(root):
         fields = ["parameters", "parameter", *["name"] * (node.type in NAMED)]
         fields += ["left"] * (node.type == "for_in_statement")
-        module.bound |= {name for each in fields for name in names_in(node.child_by_field_name(each))}
+        module.bound |= {name for field in fields for name in names_in(node.child_by_field_name(field))}
     return module
 
 
@@ -121,12 +121,12 @@ def folder(name: str) -> str:
 def faults(name: str, module: Module) -> list[str]:
     """What is wrong with a module's names."""
     known = {*module.imports, *module.bound, *BROWSERS, *["fetch"] * (name == "base/dom.js")}  # see fetchOurs
-    found = [f"{name}: {each} is unknown" for each in module.used - known]
-    found += [f"{name}: {each} is imported and not used" for each in module.imports if each not in module.used]
-    for each, other in module.imports.items():
-        if each not in (modules()[other].exports if other != HOST else {*GR_HTML, *GIVEN}):
-            found.append(f"{name}: {other} does not export {each}")
-    return found
+    errors = [f"{name}: {symbol} is unknown" for symbol in module.used - known]
+    errors += [f"{name}: {symbol} is imported and not used" for symbol in module.imports if symbol not in module.used]
+    for symbol, other in module.imports.items():
+        if symbol not in (modules()[other].exports if other != HOST else {*GR_HTML, *GIVEN}):
+            errors.append(f"{name}: {other} does not export {symbol}")
+    return errors
 
 
 def test_imports_run_one_way():
@@ -149,7 +149,7 @@ def test_every_module_is_in_a_program_and_each_is_a_script():
     declare one name, or a form that the bundle leaves in."""
     assert {*loaded(PROGRAMS[0]), *loaded(PROGRAMS[1])} == set(modules())
     for program in PROGRAMS:
-        names = Counter([*GIVEN, *GR_HTML, *(name for each in {*loaded(program)} for name in modules()[each].declared)])
+        names = Counter([*GIVEN, *GR_HTML, *(name for file in {*loaded(program)} for name in modules()[file].declared)])
         assert [name for name, num in names.items() if num > 1] == []
         made = bundle(program, constants={"WORDS": "\u2028"})
         assert made.startswith('"use strict";\nconst WORDS = "\\u2028";\n')
@@ -164,7 +164,7 @@ def test_every_name_is_known():
 def test_no_name_is_the_whole_pages():
     """What two modules share would show in no import, and meet whatever else is in the page."""
     own = re.compile(r"window\.photofinish|window\.\w+ \S*=(?![=>])|globalThis\.")
-    assert {name: found for name, source in sources().items() if (found := own.findall(source))} == {}
+    assert {name: matches for name, source in sources().items() if (matches := own.findall(source))} == {}
 
 
 STYLE, PROGRAM = HEAD.replace(PRINT_CSS, "") + RACE_VIEW_CSS + YOURS_CSS + PAGE_CSS, "".join(sources().values())

@@ -54,8 +54,8 @@ def test_of_a_server_that_reports_neither_tokens_nor_drafts_nothing_is_made_up()
     """Tokens without ids would be a loop from the first one on, and all of them the model's own."""
     words = [f" word{i}" for i in range(8)]
     parts = [[sse(event) for event in stream_of(sizes, words, ids=False)] for sizes in ([1] * 8, [2] * 4)]
-    with servers(*(says_so(part, 0.002) for part in parts)) as found:
-        lanes = [Endpoint(name, "m", each.url) for name, each in zip(("baseline", "spec"), found, strict=True)]
+    with servers(*(says_so(part, 0.002) for part in parts)) as pair:
+        lanes = [Endpoint(name, "m", server.url) for name, server in zip(("baseline", "spec"), pair, strict=True)]
         race = RemoteRace(lanes, Question("x"), SamplingParams(max_new_tokens=8), Patience(5, 10))
         assert len(list(race.events()))
         origin, *_ = why(build(race.header(), (), race.result()))
@@ -67,9 +67,9 @@ def test_a_race_without_copies_or_lanes_says_so() -> None:
     race = a_race([(3, 2)] * 4)
     assert said(race)[0].figure is None and said(race)[0].sentence.startswith(NOT_KNOWN)
     alone = {**race, "events": [event for event in race["events"] if event["lane"] == "speculative"]}
-    assert [each.sentence for each in said(alone)] == [NO_RATIO] * 2
+    assert [chart.sentence for chart in said(alone)] == [NO_RATIO] * 2
     assert cheats(compared_of(Recording.of(alone))) == {}
-    assert all(each.figure is None for each in why(None))
+    assert all(chart.figure is None for chart in why(None))
 
 
 STRANGERS = (
@@ -89,10 +89,10 @@ def test_a_strangers_race_is_drawn_or_refused_in_words(race, drafter) -> None:
     assert guesses.sentence and "\n" not in guesses.sentence and not guesses.sentence.startswith(("Not ", "Only "))
     for trace in () if guesses.figure is None else guesses.figure.data:
         assert "<" not in trace.name and len(trace.name) <= 36 and all(y >= 0 for y in trace.y)
-    for each in said(race):
-        assert each.sentence and "\n" not in each.sentence and "<" not in each.sentence
-        assert len({len(row) for row in each.table}) <= 1
-        assert "\n" not in "".join(map("".join, each.table))
+    for chart in said(race):
+        assert chart.sentence and "\n" not in chart.sentence and "<" not in chart.sentence
+        assert len({len(row) for row in chart.table}) <= 1
+        assert "\n" not in "".join(map("".join, chart.table))
     json.dumps(cheats(compared_of(Recording.of(race))), allow_nan=False)
 
 
@@ -101,7 +101,7 @@ def test_a_strangers_race_is_drawn_or_refused_in_words(race, drafter) -> None:
 def test_times_that_no_race_has_are_no_fault(plain_s: float, step_s: float) -> None:
     """A file with the smallest or the largest time would end in an overflow."""
     race = a_race([(3, 2)] * 8, plain_s, step_s, step_s / 2)
-    assert all(each.sentence for each in said(race))
+    assert all(chart.sentence for chart in said(race))
     json.dumps(cheats(compared_of(Recording.of(race))), allow_nan=False)
 
 

@@ -55,18 +55,18 @@ def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: An
         tab.keyboard.press("Enter")
         tab.wait_for_selector(pc["save"], timeout=RACE_MS)
         assert pc.text("verdict") == f"Change first: {REMEDY}."
-        found = pc.saved()
-        assert (found["first"]["level"], found["first"]["check"]) == ("fault", "settings")
-        assert found["first"] in found["findings"] and len(found["findings"]) > 1
+        report = pc.saved()
+        assert (report["first"]["level"], report["first"]["check"]) == ("fault", "settings")
+        assert report["first"] in report["findings"] and len(report["findings"]) > 1
         lines = tab.locator(f"{pc['list']} > li").all_inner_texts()
-        for each, line in zip(found["findings"], lines, strict=True):
-            assert each["level"] in line and each["says"] in line
+        for finding, line in zip(report["findings"], lines, strict=True):
+            assert finding["level"] in line and finding["says"] in line
         assert pasted(tab, pc["copy"]) == (
             f"python -m engine doctor --target {TARGET} --drafter eagle3:{head} --prompts mine.jsonl"
         )
         pc.can_be_read()
 
-        before, place = tab.evaluate("window.photofinish.state.race"), found["first"]
+        before, place = tab.evaluate("window.photofinish.state.race"), report["first"]
         tab.click(f"{pc['list']} button >> nth=0")
         says = tab.wait_for_function(STEP, timeout=RACE_MS).json_value()
         assert tab.evaluate("window.photofinish.state.race") != before and not tab.locator("dialog[open]").count()

@@ -150,7 +150,7 @@ def test_nothing_above_moves_and_the_replay_stops(open_page: Any) -> None:
     click(page, "#pf-tab-onestep")
     assert not page.evaluate(STATE)["playing"] and page.evaluate(ABOVE) == before
     assert (
-        len({round(tab["y"]) for tab in (each.bounding_box() for each in page.locator(".pf-tab:visible").all())}) == 1
+        len({round(tab["y"]) for tab in (node.bounding_box() for node in page.locator(".pf-tab:visible").all())}) == 1
     )
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280 and page.problems == []
 
@@ -175,6 +175,6 @@ def test_a_tree_is_drawn_as_it_branches(page: Any) -> None:
         assert {step.parents[column["r"]] for column in columns if column["r"] < len(nodes)} >= {*step.parents}
         r = len(step.drafted) - 1
         click(page, f".pf-one-guess[data-place='{r}']")
-        (pressed,) = (each for each in page.evaluate(COLUMNS) if each["pressed"])
+        (pressed,) = (place for place in page.evaluate(COLUMNS) if place["pressed"])
         follow = {token for token, at in zip(step.drafted, step.parents, strict=True) if at == step.parents[r]}
         assert {*pressed["guessed"]} == follow

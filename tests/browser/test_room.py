@@ -108,7 +108,7 @@ def test_other_words_have_room(visit: Any) -> None:
         tab.evaluate(LONGER if how == "longer" else SETTLED)
         tab.evaluate(SETTLED)
         under = tab.locator(ABOVE).count() > 0
-        assert [each for each in tab.evaluate(CUT) if not under or each[0] == "cut off"] == [], (how, where)
+        assert [cut for cut in tab.evaluate(CUT) if not under or cut[0] == "cut off"] == [], (how, where)
         assert tab.evaluate(COVERED, ABOVE) == [], (how, where)
 
     for how in ("twice as large", "spaced", "longer"):
@@ -126,7 +126,7 @@ def test_other_words_have_room(visit: Any) -> None:
         tab.evaluate("document.getElementById('pf-tab-text').click()")
         spacing.evaluate("style => style.remove()")
     tab.add_style_tag(content=".page-header * { font-size: 44px !important; }")  # Firefox can zoom text alone
-    assert [each for each in tab.evaluate(CUT) if each[0] == "cut off"] == [] and tab.is_visible("#page-yours-button")
+    assert [cut for cut in tab.evaluate(CUT) if cut[0] == "cut off"] == [] and tab.is_visible("#page-yours-button")
 
 
 def test_a_race_that_waits_has_room(page: Any) -> None:
@@ -139,7 +139,7 @@ def test_a_race_that_waits_has_room(page: Any) -> None:
         page.set_viewport_size({"width": width, "height": 800})
         page.evaluate(SETTLED)
         assert page.is_visible("[data-ref=card]") and page.evaluate(COVERED, ABOVE) == [], width
-        assert [each for each in page.evaluate(CUT) if each[0] == "cut off"] == [], width
+        assert [cut for cut in page.evaluate(CUT) if cut[0] == "cut off"] == [], width
 
 
 def test_the_prompt_box_shows_whole_lines(tab: Any) -> None:

@@ -60,8 +60,8 @@ def test_a_value_may_begin_with_a_dash(text):
         assert Parser("test", RACE, "").parse(["--prompt", text, "--k", "3"]).prompt == [text]
 
 
-OPTIONS = [each for command in (RACE, VERIFY, REPLAY) for each in command.options]
-words_of_options = st.sampled_from([name for each in OPTIONS for name in each.names])
+OPTIONS = [option for command in (RACE, VERIFY, REPLAY) for option in command.options]
+words_of_options = st.sampled_from([name for option in OPTIONS for name in option.names])
 
 
 @given(
@@ -225,7 +225,7 @@ def test_the_table_is_the_steps(recording: dict[str, Any], sign: str) -> None:
         event["lane"] = sign + event["lane"]
     rows = list(csv.DictReader(io.StringIO(steps_csv(Recording.of(recording)).removeprefix("\ufeff"), newline="")))
     steps = [event for event in recording["events"] if event["type"] == "step"]
-    assert [values(row) for row in rows] == [told(step) for step in steps]
+    assert [values(row) for row in rows] == [cells(step) for step in steps]
     assert not [cell for row in rows for cell in row.values() if cell.startswith(tuple("=+-@\t＝"))]
 
 
@@ -238,7 +238,7 @@ def values(row: dict[str, str]) -> list[Any]:
     return [row["lane"], *(int(row[name]) for name in counts), width, *times, *ids, json.loads(row["text"])]
 
 
-def told(step: dict[str, Any]) -> list[Any]:
+def cells(step: dict[str, Any]) -> list[Any]:
     """The same of a recording's step."""
     drafted = step.get("num_drafted", len(step["drafted"]))
     return [

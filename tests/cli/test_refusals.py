@@ -164,10 +164,10 @@ def answers(no_torch: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
         (folder / name).write_bytes(content)
     lines = []
     for arguments, _ in CASES:
-        told = [str(folder / argument) if argument in contents else argument for argument in arguments]
+        argv = [str(folder / argument) if argument in contents else argument for argument in arguments]
         if "STUDY" in arguments:
-            told += ["--target", str(TRAINED), "--dtype", "float32"]
-        lines.append(json.dumps(told))
+            argv += ["--target", str(TRAINED), "--dtype", "float32"]
+        lines.append(json.dumps(argv))
     command, given = [sys.executable, "-c", ALL], "\n".join(lines)
     done = subprocess.run(command, input=given, capture_output=True, text=True, cwd=ROOT, env=no_torch)
     assert (folder / "NOTES").read_bytes() == b"buy milk"

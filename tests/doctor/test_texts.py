@@ -36,16 +36,16 @@ def compared(*texts: str) -> list[Finding]:
     return list(template_findings(trained(), EAGLE3, prompts, PARAMS))
 
 
-def rates(found: Finding) -> Iterator[int]:
-    return map(int, re.findall(r"(\d+)%", found.says))
+def rates(finding: Finding) -> Iterator[int]:
+    return map(int, re.findall(r"(\d+)%", finding.says))
 
 
 def test_a_template_that_the_head_was_not_trained_on_is_doubted_with_its_remedy() -> None:
     """A head that works in its publisher's tests and not in a chat, and nobody says why."""
-    (found,) = compared(*OWN[::2])
-    plain, chat = rates(found)
-    assert (found.check, found.level) == ("chat template", "doubt") and plain > chat + 10, found
-    assert found.says.count("mean acceptance length") == 2 and found.change.startswith("Send plain text")
+    (finding,) = compared(*OWN[::2])
+    plain, chat = rates(finding)
+    assert (finding.check, finding.level) == ("chat template", "doubt") and plain > chat + 10, finding
+    assert finding.says.count("mean acceptance length") == 2 and finding.change.startswith("Send plain text")
 
 
 def test_a_chat_that_the_template_refuses_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,10 +54,10 @@ def test_a_chat_that_the_template_refuses_costs_only_itself(monkeypatch: pytest.
     monkeypatch.setattr(trained().tokenizer, "chat_template", template)
     chat = FilePrompt(1, "", "x", (("system", "x"), ("user", "x")))
     checkup = Checkup(str(TRAINED), "ngram")
-    found = [*checkup.with_tokens(trained, [chat, FilePrompt(2, "", PROMPTS[0])], PARAMS)]
-    (refused,) = [each for each in found if each.check == "prompt"]
-    assert "line 1" in refused.says.casefold() and "No system role" in refused.says and not is_broken(found)
-    assert {each.prompt for each in found} <= {None, 1} and "worth it" in {each.check for each in found}
+    report = [*checkup.with_tokens(trained, [chat, FilePrompt(2, "", PROMPTS[0])], PARAMS)]
+    (refused,) = [finding for finding in report if finding.check == "prompt"]
+    assert "line 1" in refused.says.casefold() and "No system role" in refused.says and not is_broken(report)
+    assert {finding.prompt for finding in report} <= {None, 1} and "worth it" in {finding.check for finding in report}
     (failed,) = checkup.with_tokens(trained, [chat], PARAMS)
     assert (failed.level, failed.check) == ("fault", "race") and "No system role" in failed.says
 
@@ -65,11 +65,11 @@ def test_a_chat_that_the_template_refuses_costs_only_itself(monkeypatch: pytest.
 def test_thinking_is_tried_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reasoning model's head would be judged in the mode that is not served."""
     monkeypatch.setattr(trained().tokenizer, "chat_template", THINKING)
-    (found,) = compared(PROMPTS[0])
-    plain, on, off = rates(found)
+    (finding,) = compared(PROMPTS[0])
+    plain, on, off = rates(finding)
     assert plain == off != on, "without thinking, this template is the plain text"
     assert re.search(
-        r"plain text at .*; in the chat template with thinking on at .*; .* with thinking off at", found.says
+        r"plain text at .*; in the chat template with thinking on at .*; .* with thinking off at", finding.says
     )
 
 
@@ -84,14 +84,14 @@ def test_kinds_and_loops_are_evidence() -> None:
     texts = {"loops": LOOP, "code": PROMPTS[0], "more code": PROMPTS[1]}
     encoded = [(kind, encode_prompt(trained().tokenizer, text)) for kind, text in texts.items()]
     trial = run(trained(), EAGLE3, encoded, PARAMS)
-    found = {finding.check: finding for finding in text_findings(trial)}
-    assert {each.level for each in found.values()} == {"ok"}
-    shares = dict(re.findall(r"(loops|code|more code) (\d+)%", found["by kind"].says))
+    findings = {finding.check: finding for finding in text_findings(trial)}
+    assert {evidence.level for evidence in findings.values()} == {"ok"}
+    shares = dict(re.findall(r"(loops|code|more code) (\d+)%", findings["by kind"].says))
     for number, kind in enumerate(texts):
         right = [is_right for i, _, is_right in trial.positions() if i == number]
         assert int(shares[kind]) == round(100 * sum(right) / len(right))
     assert list(map(int, shares.values())) == sorted(map(int, shares.values()), reverse=True)
-    assert re.match(r"[1-3] of 3 texts repeat themselves", found["loops"].says)
+    assert re.match(r"[1-3] of 3 texts repeat themselves", findings["loops"].says)
 
 
 COSTS = Costs((1.0,) * 5, {"d": (0.0,) * 5})
@@ -123,5 +123,5 @@ def test_the_slowest_prompt_and_what_is_ok() -> None:
     """A link to a prompt that gains, or from a line without anything to see."""
     assert slowest([EMPTY, RIGHT], [2.0, 1.5], "d") == (1, None)
     assert slowest([EMPTY, RIGHT], [1.0, 4.0], "d") == (0, None)
-    found = placed([Finding("ok", "a", ""), Finding("doubt", "b", "")], (1, None), [0, 2])
-    assert [(each.prompt, each.position) for each in found] == [(None, None), (2, None)]
+    findings = placed([Finding("ok", "a", ""), Finding("doubt", "b", "")], (1, None), [0, 2])
+    assert [(finding.prompt, finding.position) for finding in findings] == [(None, None), (2, None)]

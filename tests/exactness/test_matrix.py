@@ -63,10 +63,10 @@ def probed(name: str, num_threads: int) -> WidthClasses:
         if "bfloat16" not in name:  # where two kernels differ there, they do so in nearly every row
             patch.setattr(operators, "LINEAR_ROWS", (64, 256))
             patch.setattr(operators, "ATTENTION_ROUNDS", (1, 4))
-        found = probe(StaticTarget(MODELS[name](), LENGTH, WIDTHS))
-    judged = sorted([*(width for widths in found.classes for width in widths), *found.unstable])
+        partition = probe(StaticTarget(MODELS[name](), LENGTH, WIDTHS))
+    judged = sorted([*(width for widths in partition.classes for width in widths), *partition.unstable])
     assert judged == list(WIDTHS), "a width would be raced that was never judged"
-    return found
+    return partition
 
 
 @pytest.mark.parametrize(("name", "num_threads"), [*((name, 1) for name in MODELS), (ON_TWO_THREADS, 2)])
@@ -188,9 +188,9 @@ def test_a_row_is_explained_by_the_bits_that_chose_it(linear, few_rows, monkeypa
     extend = StaticTarget.extend
 
     def watched(self: StaticTarget, token_ids: Any, num_logits: int, width: int | None = None) -> Any:
-        found = extend(self, token_ids, num_logits, width)
-        again.extend(self.checksums(found[0][:1]) if num_logits else ())
-        return found
+        outputs = extend(self, token_ids, num_logits, width)
+        again.extend(self.checksums(outputs[0][:1]) if num_logits else ())
+        return outputs
 
     monkeypatch.setattr(StaticTarget, "extend", watched)
     truth, (a, b) = written(race, "baseline"), (race.lanes[name] for name in ("baseline", "synthetic"))

@@ -50,13 +50,13 @@ def test_any_classes_are_read_back_as_they_were_written(monkeypatch, tmp_path, c
     """Unstable widths would come back as exact ones."""
     taken: set[int] = set()
     apart = tuple(c for c in (tuple(w for w in c if w not in taken and not taken.add(w)) for c in classes) if c)
-    found = WidthClasses(apart, tuple(w for w in unstable if w not in taken))
-    widths = sorted([*[w for c in found.classes for w in c], *found.unstable])
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / str(hash(found))))
-    monkeypatch.setattr(exactness, "probe", lambda *arguments, **more: found)
-    assert probe_cached(StaticTarget(prepared("llama"), LENGTH, widths), "digest") == found
+    partition = WidthClasses(apart, tuple(w for w in unstable if w not in taken))
+    widths = sorted([*[w for c in partition.classes for w in c], *partition.unstable])
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / str(hash(partition))))
+    monkeypatch.setattr(exactness, "probe", lambda *arguments, **more: partition)
+    assert probe_cached(StaticTarget(prepared("llama"), LENGTH, widths), "digest") == partition
     monkeypatch.setattr(exactness, "probe", lambda *arguments: pytest.fail("it was probed again"))
-    assert probe_cached(StaticTarget(prepared("llama"), LENGTH, widths), "digest") == found
+    assert probe_cached(StaticTarget(prepared("llama"), LENGTH, widths), "digest") == partition
 
 
 def test_operators_are_probed_once_for_all_lengths(monkeypatch, tmp_path, few_rows):
@@ -67,7 +67,7 @@ def test_operators_are_probed_once_for_all_lengths(monkeypatch, tmp_path, few_ro
     monkeypatch.setattr(exactness, "operator_classes", lambda *given: asked.append(1) or right(*given))
     lengths = count(LENGTH, 16)
 
-    def found(digest: str) -> int:
+    def num_probes(digest: str) -> int:
         """How often operators were probed for one more length."""
         asked.clear()
         length = next(lengths)
@@ -76,7 +76,7 @@ def test_operators_are_probed_once_for_all_lengths(monkeypatch, tmp_path, few_ro
         assert classes == probe(StaticTarget(prepared("llama"), length, (2, 4)))
         return num
 
-    assert [found("one"), found("one"), found("another"), found("one")] == [1, 0, 1, 0]
+    assert [num_probes("one"), num_probes("one"), num_probes("another"), num_probes("one")] == [1, 0, 1, 0]
     files = {path: json.loads(path.read_text()) for path in cache_dir().glob("widths-*.json")}
     (path,) = (
         path
@@ -85,7 +85,7 @@ def test_operators_are_probed_once_for_all_lengths(monkeypatch, tmp_path, few_ro
     )
     for damage in ("cut short", "another machine's", "a width missing"):
         path.write_text(DAMAGE[damage](json.dumps(files[path]), files[path]))
-        assert found("one") == 1 and found("one") == 0, damage
+        assert num_probes("one") == 1 and num_probes("one") == 0, damage
 
 
 @given(
@@ -104,8 +104,8 @@ def test_widths_asked_for_one_after_the_other_are_judged_as_together(monkeypatch
 
     def check() -> None:
         for widths in asked:
-            found, wanted = exactness._operators(prepared("llama"), "digest", widths), classes_of(None, widths)
-            assert (sorted(found.classes), found.unstable) == (sorted(wanted.classes), wanted.unstable)
+            partition, wanted = exactness._operators(prepared("llama"), "digest", widths), classes_of(None, widths)
+            assert (sorted(partition.classes), partition.unstable) == (sorted(wanted.classes), wanted.unstable)
 
     monkeypatch.setattr(exactness, "operator_classes", classes_of)
     check()

@@ -26,8 +26,8 @@ def with_more_lanes(names: list[str], first: int = 0, of: dict[str, Any] = SHORT
     for times, name in enumerate(names, 1):
         timed = ({key: times * value for key, value in e.items() if key in TIMES} for e in mine)
         recorded["events"] += [{**e, "lane": name, **later} for e, later in zip(mine, timed, strict=True)]
-    told = [{**verdict, "sentence": f"identical tokens: baseline and {name}"} for name in names]
-    recorded["verdicts"].update(zip(names, told, strict=True))
+    verdicts = [{**verdict, "sentence": f"identical tokens: baseline and {name}"} for name in names]
+    recorded["verdicts"].update(zip(names, verdicts, strict=True))
     return in_turns(recorded)
 
 

@@ -100,7 +100,7 @@ def race(
             position += len(step["token_ids"])
         over = event(name, "finished", clock_s, reason="length", num_tokens=position, decode_s=clock_s)
         turns.append((clock_s, over))
-    events = [each for _, each in sorted(turns, key=lambda turn: turn[0])]
+    events = [record for _, record in sorted(turns, key=lambda turn: turn[0])]
     spec = {"lanes": [lane(name, drafter, k) for name in by_lane], "params": PARAMS, "audit": False, "solo": False}
     return {**HEADER, "spec": spec, "prompt": {"text": "p", "token_ids": list(prompt)}, "events": events, **more}
 
@@ -141,9 +141,9 @@ def trees(size: int, parents: list[int]) -> dict[str, Any]:
 def tables(size: int, drafts: dict[str, list[int]], **more: Any) -> dict[str, Any]:
     """A race of one step a lane, with tables that have the same draft everywhere. more: of the race."""
     costs = list(range(1, 65))
-    found = {name: [draft] * size for name, draft in drafts.items()}
-    costs_of = {"verify_s": costs, "draft_s": dict.fromkeys(found, costs)}
-    return race(at_once([7] * size), tables=found, costs=costs_of, **more)
+    by_drafter = {name: [draft] * size for name, draft in drafts.items()}
+    costs_of = {"verify_s": costs, "draft_s": dict.fromkeys(by_drafter, costs)}
+    return race(at_once([7] * size), tables=by_drafter, costs=costs_of, **more)
 
 
 def candidates(size: int, num_drafted: int = 0, **more: Any) -> dict[str, Any]:
@@ -151,8 +151,8 @@ def candidates(size: int, num_drafted: int = 0, **more: Any) -> dict[str, Any]:
     rows = [[{**ROW, **more}] * (num_drafted + 1)] * size
     seeds = [0] * len(more.get("noise", ()))
     drafting = singly([7] * size, drafted=[8] * num_drafted)
-    found = {"seeds": seeds, "pieces": {}, "lanes": {"speculative": rows}}
-    return race(lanes(speculative=drafting), candidates=found)
+    extra = {"seeds": seeds, "pieces": {}, "lanes": {"speculative": rows}}
+    return race(lanes(speculative=drafting), candidates=extra)
 
 
 def fibonacci(size: int) -> list[int]:

@@ -72,9 +72,9 @@ def config_hub(
 
         def _from_folder(self, repository: str, kind: str, revision: str, *place: str) -> None:
             folder, name = hub.folders[repository], "/".join(place)
-            found = ((path, path.read_bytes()) for path in sorted(folder.rglob("*")) if path.is_file())
-            files = {path.relative_to(folder).as_posix(): (body, _tag(body)) for path, body in found}
-            value: Any = {"id": "", "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
+            contents = ((path, path.read_bytes()) for path in sorted(folder.rglob("*")) if path.is_file())
+            files = {path.relative_to(folder).as_posix(): (body, _tag(body)) for path, body in contents}
+            value: Any = {"id": "", "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]}
             if kind == "tree":
                 value = [{"type": "file", "path": n, "size": len(f[0]), "oid": f[1]} for n, f in files.items()]
             if revision not in (COMMIT, "main", "v1"):

@@ -115,8 +115,8 @@ def frames(
     blank = {"header": None, "events": [], "recording": None, "complete": False}
 
     def add(state: str, text: str, share: float | None = None, **more: Any) -> None:
-        told = {"state": state, "status": {"text": text, "share": share}}
-        out.append({"race": race_id, "ribbon": ribbon, "seq": len(out), **blank, **told, **more})
+        progress = {"state": state, "status": {"text": text, "share": share}}
+        out.append({"race": race_id, "ribbon": ribbon, "seq": len(out), **blank, **progress, **more})
 
     add("preparing", "Measuring what each width costs.", 0.4, header=header)
     for start in range(0, len(events), every):
@@ -177,8 +177,8 @@ def waiting(left: list[int | None], state: str = "waiting", seq: int = 0) -> lis
     """Frames of a race that waits so many seconds."""
     text = "2 races ahead of you."
     blank = {"race": "next", "ribbon": "", "header": None, "events": [], "recording": None}
-    told = [{"text": text, "share": None, "left_s": each} for each in left]
-    return [{**blank, "seq": seq + i, "state": state, "status": status} for i, status in enumerate(told)]
+    statuses = [{"text": text, "share": None, "left_s": seconds} for seconds in left]
+    return [{**blank, "seq": seq + i, "state": state, "status": status} for i, status in enumerate(statuses)]
 
 
 def opened(page: Any, recording: Mapping[str, Any], tab: str = "") -> None:
@@ -225,11 +225,11 @@ def _struck(e: dict[str, Any]) -> list[int]:
     rows, row = e.get("parents", range(len(e["drafted"]))), 0
     for token in e["token_ids"][: e["num_accepted"]] if e["drafted"] else ():
         row = next(i + 1 for i, of in enumerate(rows) if of == row and e["drafted"][i] == token)
-    found: list[int] = []
+    path: list[int] = []
     while after := [i for i, of in enumerate(rows) if of == row]:
-        found.append(max(after, key=e["chances"].__getitem__) if "chances" in e else after[0])
-        row = found[-1] + 1
-    return found
+        path.append(max(after, key=e["chances"].__getitem__) if "chances" in e else after[0])
+        row = path[-1] + 1
+    return path
 
 
 def words(page: Any, ref: str) -> str:

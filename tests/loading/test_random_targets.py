@@ -166,7 +166,7 @@ def test_an_unknown_shape_names_those_there_are(name):
     """The visitor would have to guess; and a name must never reach the hub."""
     with pytest.raises(UsageError) as caught:
         load(f"{RANDOM}{name}", "float32", "cpu")
-    assert all(each in str(caught.value) for each in shipped()) and "\n" not in str(caught.value)
+    assert all(shape in str(caught.value) for shape in shipped()) and "\n" not in str(caught.value)
 
 
 DAMAGES = {

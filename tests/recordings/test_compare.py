@@ -53,7 +53,7 @@ def test_the_first_token_that_differs_is_named(recording, data):
         == f"different: lane {lane!r} diverges from the recording at position {position}: token {before} there, token "
         f"{before + 1} here"
     )
-    assert [name for name, each in result["lanes"].items() if not each["same_tokens"]] == [lane]
+    assert [name for name, verdict in result["lanes"].items() if not verdict["same_tokens"]] == [lane]
 
 
 @pytest.mark.parametrize(

@@ -133,14 +133,14 @@ def test_the_best_are_the_choice_and_what_comes_next(seed, size, spread, tempera
     """Branches would be other tokens, or have chances of other tokens."""
     row = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) * spread).to(dtype)
     sampler = Sampler(SamplingParams(temperature, top_k=top_k, seed=seed), size, PACKED)
-    found, scores = sampler.best(row, 3, 4), sampler.scores(row, 3)
-    assert found[0][0] == sampler(row, 3)
+    picks, scores = sampler.best(row, 3, 4), sampler.scores(row, 3)
+    assert picks[0][0] == sampler(row, 3)
     possible = int((scores > -math.inf).sum())
-    assert 1 <= len(found) <= min(4, possible) and len({token for token, _ in found}) == len(found)
-    for (token, score), best in zip(found, scores.topk(len(found)).values.tolist(), strict=True):
+    assert 1 <= len(picks) <= min(4, possible) and len({token for token, _ in picks}) == len(picks)
+    for (token, score), best in zip(picks, scores.topk(len(picks)).values.tolist(), strict=True):
         assert score == pytest.approx(float(scores[token]), abs=1e-5) and score == pytest.approx(best, abs=1e-5)
-    if len(found) < min(4, possible):  # the others are out of reach of any noise
-        assert found[0][1] - float(scores.topk(len(found) + 1).values[-1]) > 15
+    if len(picks) < min(4, possible):  # the others are out of reach of any noise
+        assert picks[0][1] - float(scores.topk(len(picks) + 1).values[-1]) > 15
 
 
 # Many rows at once, without asking the host

@@ -89,14 +89,14 @@ def test_packed_dflash_heads_draft_as_plain_ones(form):
 
 def test_a_new_race_remembers_nothing():
     """Keys and values of an earlier race would be read, or their NaN added with weight 0."""
-    one, found = drafter_with(head("eagle3", "sliding layers")), []
+    one, proposals = drafter_with(head("eagle3", "sliding layers")), []
     rows = states(one)
     for _ in range(2):
         one.prefill(PROMPT, rows[:-1])
-        found.append(one.propose(PROMPT, None, K))
+        proposals.append(one.propose(PROMPT, None, K))
         for side in (*one.buffers.keys, *one.buffers.values):
             side.fill_(torch.nan)
-    assert found[0].token_ids == found[1].token_ids and torch.equal(found[0].logits, found[1].logits)
+    assert proposals[0].token_ids == proposals[1].token_ids and torch.equal(proposals[0].logits, proposals[1].logits)
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -172,14 +172,14 @@ def test_kernels_pick_as_the_sampler_does(num, spread, lead, temperature, seed, 
     row = row.bfloat16()
     sampler = Sampler(SamplingParams(temperature=temperature, seed=seed), 3000, PACKED)
     rows, num_best = torch.stack([row.flip(0), row]).contiguous(), 1 + position % 6
-    _, found = PACKED.picks(ids, temperature, splitmix64(seed))(rows, [position + 7, position], num_best)
+    _, picks = PACKED.picks(ids, temperature, splitmix64(seed))(rows, [position + 7, position], num_best)
     scores = sampler.among(ids).scores(row, position).double()
     best = scores.topk(min(num_best, num)).values
     close = 1e-5 * (1 + spread * 4 + lead) / (temperature or 1)
-    assert len({index for index, _ in found}) == len(found) and len(found) >= 1
-    for (index, score), wanted in zip(found, best, strict=False):
+    assert len({index for index, _ in picks}) == len(picks) and len(picks) >= 1
+    for (index, score), wanted in zip(picks, best, strict=False):
         assert float((wanted - scores[index]).abs()) <= close and score == pytest.approx(float(wanted), abs=close)
-    assert all(float(missed) < float(row.max() / (temperature or 1)) - 9.9 for missed in best[len(found) :])
+    assert all(float(missed) < float(row.max() / (temperature or 1)) - 9.9 for missed in best[len(picks) :])
 
 
 @needs_picks

@@ -61,9 +61,9 @@ def test_layers_that_differ_say_so():
     """One layer's sizes stand for all."""
 
     def bare(name: str = "qwen3") -> Any:
-        found = prepare(made(name), TORCH).model
-        assert reason_against_decoder(found) is None
-        return found
+        model = prepare(made(name), TORCH).model
+        assert reason_against_decoder(model) is None
+        return model
 
     one, two, three = bare(), bare(), bare()
     one.model.layers[1].norms[0].eps = 1e-3

@@ -39,13 +39,13 @@ def steps_of(loaded: LoadedModel) -> dict[str, list[Step]]:
     """The steps of each lane, without times and bits."""
     params = SamplingParams(0.7, 20, 0.9, seed=2, max_new_tokens=16)
     race = TorchRace(loaded, RaceSpec((*EXACT, *SPECULATIVE.values()), params, audit=True), Prompt("", PROMPT))
-    found: dict[str, list[Step]] = {}
+    by_lane: dict[str, list[Step]] = {}
     for event in race.events():
         assert not isinstance(event.event, Failed), f"{event.lane}: {event.event}"
         if isinstance(event.event, Step):
             step = replace(event.event, draft_s=0.0, verify_s=0.0, checksums=())
-            found.setdefault(event.lane, []).append(step)
-    return found
+            by_lane.setdefault(event.lane, []).append(step)
+    return by_lane
 
 
 def test_a_captured_race_drafts_and_writes_what_one_on_the_cpu_does(quick, monkeypatch):
@@ -56,6 +56,6 @@ def test_a_captured_race_drafts_and_writes_what_one_on_the_cpu_does(quick, monke
     expected = steps_of(on_cpu(TRAINED))
     monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: trained(DRAFT))
     with fake_cuda():
-        found = steps_of(trained())
+        steps = steps_of(trained())
     for name in SPECULATIVE:
-        assert found[name] == expected[name] and sum(step.num_accepted for step in expected[name]) > 0, name
+        assert steps[name] == expected[name] and sum(step.num_accepted for step in expected[name]) > 0, name

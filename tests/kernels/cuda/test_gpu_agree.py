@@ -81,10 +81,10 @@ def test_kernels_that_are_right_agree_with_torch(
     monkeypatch.setattr(agree, "WIDTHS", widths)
     model = prepared(name).model
     kinds = [(path, type(module)) for path, module in model.named_modules()]
-    found = agree.agreement(prepared(name))
-    assert found == json.loads(json.dumps(found, allow_nan=False)) and found["agrees"]
-    assert [(step["columns"], step["width"]) for step in found["steps"]] == [(depth, width) for width in widths]
-    assert all(0 < step["worst"] < 0.6 for step in found["steps"]), found
+    report = agree.agreement(prepared(name))
+    assert report == json.loads(json.dumps(report, allow_nan=False)) and report["agrees"]
+    assert [(step["columns"], step["width"]) for step in report["steps"]] == [(depth, width) for width in widths]
+    assert all(0 < step["worst"] < 0.6 for step in report["steps"]), report
     assert [(path, type(module)) for path, module in model.named_modules()] == kinds
 
 
@@ -114,9 +114,9 @@ def test_transformers_own_decoder_is_compared_with_torchs_kernels(deep: None, mo
 def test_numbers_that_are_none_are_a_fault(deep: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """NaN is greater than nothing, and would pass for right; and a report that holds it is no JSON."""
     monkeypatch.setattr(decoder, "attend", lambda *call: attend(*call) * torch.nan)
-    found = agree.agreement(prepared("qwen3"))
-    assert not found["agrees"] and found["steps"][0]["worst"] is None
-    json.dumps(found, allow_nan=False)
+    report = agree.agreement(prepared("qwen3"))
+    assert not report["agrees"] and report["steps"][0]["worst"] is None
+    json.dumps(report, allow_nan=False)
 
 
 def test_every_window_is_crossed_and_no_model_goes_beyond_its_positions(monkeypatch: pytest.MonkeyPatch) -> None:

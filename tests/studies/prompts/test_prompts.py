@@ -42,12 +42,12 @@ def test_every_format_is_read_with_its_kind():
         {"messages": CHAT, "task": "chat"},
         {"text": "x", "kind": "", "task": 1},
     ]
-    found = prompts_of("\ufeff" + "\r\n\n".join(map(json.dumps, lines)), "mine.txt")
-    assert [(p.line, p.kind, p.text) for p in found] == [(1, "code", "a\nb"), (3, "chat", "hi"), (5, "prompts", "x")]
-    assert found[1].messages == (("system", "be brief"), ("user", "hi"))
+    prompts = prompts_of("\ufeff" + "\r\n\n".join(map(json.dumps, lines)), "mine.txt")
+    assert [(p.line, p.kind, p.text) for p in prompts] == [(1, "code", "a\nb"), (3, "chat", "hi"), (5, "prompts", "x")]
+    assert prompts[1].messages == (("system", "be brief"), ("user", "hi"))
     assert [p.text for p in prompts_of(' def f():\r\n\n{"a": 1', "mine.txt")] == [" def f():", '{"a": 1']
     assert prompts_of('{"instruction": "one", "context": "two"}', "")[0].text == "one\n\ntwo"
-    assert found[0].label == "a b" and len(FilePrompt(1, "x", "word " * 99).label) == 80
+    assert prompts[0].label == "a b" and len(FilePrompt(1, "x", "word " * 99).label) == 80
 
 
 def test_a_conversation_goes_through_the_template_and_a_turn_where_there_is_one(monkeypatch):
@@ -67,7 +67,7 @@ def test_chats_are_flattened_for_a_model_without_a_template():
     """A base model would be refused a log of chats, or be given one in a form that nobody can look up."""
     (chat,) = prompts_of(json.dumps({"messages": CHAT, "task": "t"}), "x.jsonl", flatten=True)
     assert chat == FilePrompt(1, "t", "system: be brief\n\nuser: hi\n\nassistant:")
-    assert chat.text == flat([(each["role"], each["content"]) for each in CHAT])
+    assert chat.text == flat([(message["role"], message["content"]) for message in CHAT])
     turn = json.dumps({"turns": ["hi"]})
     assert prompts_of(turn, "x.jsonl", flatten=True) == prompts_of(turn, "x.jsonl")
 
@@ -162,10 +162,10 @@ def test_every_form_of_the_same_prompts_gives_the_same_prompts(pairs):
     """Halves of cells would be raced as prompts, or an answer as one; or the page race others than the command."""
     for name, form in FORMS.items():
         for pack in PACKED.values():
-            found = of_bytes(pack(form(pairs)), name)
+            file = of_bytes(pack(form(pairs)), name)
             wanted = [(text, "prompts" if name in ("texts", "chats.json") else kind) for text, kind in pairs]
-            assert [(p.text, p.kind) for p in found.prompts] == wanted
-            assert found.left_out == "" and prompts_of(json_lines(found.prompts), "") == found.prompts
+            assert [(p.text, p.kind) for p in file.prompts] == wanted
+            assert file.left_out == "" and prompts_of(json_lines(file.prompts), "") == file.prompts
 
 
 @given(PAIRS, st.sampled_from(sorted(FORMS)), st.sampled_from(sorted(PACKED)), st.data())
@@ -176,22 +176,22 @@ def test_a_damaged_file_ends_in_prompts_or_a_sentence(pairs, name, pack, data):
     place, byte = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.binary(max_size=2))
     damaged = whole[:place] + (byte + whole[place + 1 :] if byte else b"")
     try:
-        found = of_bytes(damaged, name)
+        file = of_bytes(damaged, name)
     except UsageError:
         return
-    assert prompts_of(json_lines(found.prompts), "") == found.prompts != []
+    assert prompts_of(json_lines(file.prompts), "") == file.prompts != []
 
 
 def test_a_few_odd_entries_are_left_out_and_counted(tmp_path, capsys):
     """One chat with tool calls among a thousand would stop everything, or all those of ShareGPT without a person."""
     lines = ['{"prompt": "a"}'] * 21
     lines[16], lines[3] = '{"answer": 1}', '{"conversations": []}'
-    found = read_prompts("\n".join(lines), "x.jsonl")
-    assert len(found.prompts) == 19 and found.says == "19 prompts (JSON lines)"
-    assert found.left_out == "2 of 21 entries were left out: line 4: nobody says anything in it but the assistant"
+    file = read_prompts("\n".join(lines), "x.jsonl")
+    assert len(file.prompts) == 19 and file.says == "19 prompts (JSON lines)"
+    assert file.left_out == "2 of 21 entries were left out: line 4: nobody says anything in it but the assistant"
     (tmp_path / "x.jsonl").write_text("\n".join(lines))
-    assert read_prompts_file(str(tmp_path / "x.jsonl")) == found.prompts
-    assert capsys.readouterr().err.endswith(f"x.jsonl': {found.left_out}\n")
+    assert read_prompts_file(str(tmp_path / "x.jsonl")) == file.prompts
+    assert capsys.readouterr().err.endswith(f"x.jsonl': {file.left_out}\n")
     with pytest.raises(UsageError, match=r"^line 6: .*; 3 of 21 entries cannot be read"):
         prompts_of("\n".join(['{"prompt": 1}' if i in (5, 6) else line for i, line in enumerate(lines)]), "")
 
@@ -263,11 +263,11 @@ TARGET = "gemma-3-270m"
 def rows(values: Sequence[float | None], drafter: str = "ngram", **more) -> list[Row]:
     """Rows of this speed-up, at auto as at a fixed k of 5."""
     common = {"noise": 0.02, "acceptance_rate": 0.5, "mean_acceptance_length": 1.5, "num_tokens": 9, "identical": True}
-    found = []
+    table = []
     for line, value in enumerate(values, 1):
         fields = {**common, "computed": {"auto": value, "5": value} if value else {}, **more}
-        found.append(Row(line, f"p{line}", "ab"[line % 2], drafter, "auto", value, **fields))
-    return found
+        table.append(Row(line, f"p{line}", "ab"[line % 2], drafter, "auto", value, **fields))
+    return table
 
 
 @given(SPEEDUPS, st.randoms(use_true_random=False))
@@ -293,9 +293,9 @@ def test_faster_is_never_judged_worse(values, factor):
 def test_all_above_ships_and_all_below_does_not(values, above):
     """The plainest cases would be called unclear, or the wrong way round."""
     values = values if above else [1.69 / value for value in values]
-    found = report(rows(values), TARGET)
-    assert found["verdict"] == ("ship" if above else "do not ship") and "computed" in found["reason"]
-    assert found["best"]["saving"] == pytest.approx(1 - 1 / found["best"]["median_speedup"])
+    study = report(rows(values), TARGET)
+    assert study["verdict"] == ("ship" if above else "do not ship") and "computed" in study["reason"]
+    assert study["best"]["saving"] == pytest.approx(1 - 1 / study["best"]["median_speedup"])
 
 
 def test_one_slow_prompt_of_many_does_not_decide_and_a_split_is_unclear():
@@ -307,19 +307,19 @@ def test_one_slow_prompt_of_many_does_not_decide_and_a_split_is_unclear():
 @pytest.mark.parametrize("num", range(LEAST))
 def test_few_prompts_are_no_verdict(num):
     """Two lucky prompts would decide; and what could not be measured would count as a prompt."""
-    found = report(rows([9.0] * num + [None]), TARGET)
-    assert found["verdict"] == "unclear"
-    assert (f"at least {LEAST} measured prompts; there are {num}." if num else "No prompt's race") in found["reason"]
+    study = report(rows([9.0] * num + [None]), TARGET)
+    assert study["verdict"] == "unclear"
+    assert (f"at least {LEAST} measured prompts; there are {num}." if num else "No prompt's race") in study["reason"]
 
 
 def test_it_is_said_where_texts_that_repeat_themselves_carry_the_verdict():
     """Loops are easy to guess: a model that only loops would be shipped for it, and nobody would be told."""
     plain, loops = rows([1.1] * 6), rows([3.0] * 14, loops=True)
-    found = report([*plain, *(replace(row, line=row.line + 9) for row in loops)], TARGET)
-    assert found["verdict"] == "ship" and found["doubtful"]
-    assert found["best"]["without"] == {"num_prompts": 6, "median_speedup": 1.1, "verdict": "do not ship"}
-    assert "without them: 1.10x" in found["reason"]
-    assert "14 of 20 texts repeat themselves" in found["reason"] and "would be: do not ship" in found["reason"]
+    study = report([*plain, *(replace(row, line=row.line + 9) for row in loops)], TARGET)
+    assert study["verdict"] == "ship" and study["doubtful"]
+    assert study["best"]["without"] == {"num_prompts": 6, "median_speedup": 1.1, "verdict": "do not ship"}
+    assert "without them: 1.10x" in study["reason"]
+    assert "14 of 20 texts repeat themselves" in study["reason"] and "would be: do not ship" in study["reason"]
     mixed = report([*rows([2.0] * 6), *(replace(row, line=row.line + 9) for row in loops)], TARGET)
     assert mixed["verdict"] == "ship" and "14 of 20 texts repeat themselves" in mixed["reason"]
     assert not mixed["doubtful"]
@@ -328,17 +328,17 @@ def test_it_is_said_where_texts_that_repeat_themselves_carry_the_verdict():
 def test_it_is_said_where_disturbed_races_carry_the_verdict():
     """A busy machine would ship a drafter, in green."""
     calm, busy = rows([1.2] * 6), rows([2.0] * 14, disturbed=True)
-    found = report([*calm, *(replace(row, line=row.line + 9) for row in busy)], TARGET)
-    assert found["verdict"] == "ship" and found["doubtful"] and "14 of 20 races were disturbed" in found["reason"]
+    study = report([*calm, *(replace(row, line=row.line + 9) for row in busy)], TARGET)
+    assert study["verdict"] == "ship" and study["doubtful"] and "14 of 20 races were disturbed" in study["reason"]
 
 
 def test_texts_that_differ_are_part_of_the_verdict():
     """A server that writes something else would be shipped for its speed."""
     same, other = rows([2.0] * 9, "spec"), rows([2.0] * 3, "spec", identical=False)
-    found = report([*same, *(replace(row, line=row.line + 9) for row in other)], TARGET)
-    assert found["best"]["num_other_texts"] == 3 and "3 of 12 texts differ from plain decoding's" in found["reason"]
+    study = report([*same, *(replace(row, line=row.line + 9) for row in other)], TARGET)
+    assert study["best"]["num_other_texts"] == 3 and "3 of 12 texts differ from plain decoding's" in study["reason"]
     assert report(same, TARGET)["best"]["num_other_texts"] == 0
-    assert not found["best"]["by_time_only"] and "by time only" not in found["reason"]
+    assert not study["best"]["by_time_only"] and "by time only" not in study["reason"]
     silent = report([replace(row, mean_acceptance_length=None) for row in same], TARGET)
     assert silent["best"]["by_time_only"] and "by time only since its server reports no drafts" in silent["reason"]
 
@@ -348,16 +348,16 @@ def test_the_verdict_is_about_the_best_that_a_server_can_run(hub):
     """ "Ship" for a drafter that no server has; or for automatic lengths, which none has either."""
     hybrid = "hybrid:ngram+eagle3" + ":owner/head" * hub
     slow, fast = rows([1.4] * 6, computed={"auto": 1.9, "3": 1.5, "7": 1.6}), rows([1.9] * 5 + [0.95], hybrid)
-    found = report([row for pair in zip(slow, fast, strict=True) for row in pair], TARGET)
-    best, engine = found["best"], found["engine"]
+    study = report([row for pair in zip(slow, fast, strict=True) for row in pair], TARGET)
+    best, engine = study["best"], study["engine"]
     if hub:
         assert (best["drafter"], best["k"], best["median_speedup"], engine) == (hybrid, 5, 1.9, None)
-        assert "5 faster, 0 within the noise, 1 slower" in found["reason"]
+        assert "5 faster, 0 within the noise, 1 slower" in study["reason"]
     else:
         assert (best["drafter"], best["k"], best["median_speedup"]) == ("ngram", 7, 1.6) and not best["measured"]
         assert engine == {"drafter": hybrid, "k": "auto", "median_speedup": 1.9, "measured": True}
-        assert found["reason"].startswith("At k = 7, n-gram (copies earlier text) is computed at 1.60x")
-    assert found["verdict"] == "ship" and list(found["summary"]) == ["ngram", hybrid]
+        assert study["reason"].startswith("At k = 7, n-gram (copies earlier text) is computed at 1.60x")
+    assert study["verdict"] == "ship" and list(study["summary"]) == ["ngram", hybrid]
     alone = report(fast, TARGET)
     assert (alone["best"] is None) != hub and (alone["verdict"] == "unclear") != hub
     assert ("No server runs what was raced here" in alone["reason"]) != hub
@@ -368,10 +368,10 @@ def test_a_saved_study_opens_again():
     """Results that nobody can look at again; or a stranger's file that is shown with a verdict of its own making."""
     mine, said = rows([2.0] * 4, fault="x", loops=True, disturbed=True), {"scope": "here", "ribbons": []}
     saved = json.dumps({**result(mine, TARGET, said), "verdict": "do not ship"})
-    found = open_study(saved)
-    assert found == (mine, TARGET, said)
+    study = open_study(saved)
+    assert study == (mine, TARGET, said)
     head = {"format": "photofinish-study", "target": TARGET, "about": {"said": said}}
-    assert open_study("\n".join(json.dumps(each) for each in [head, *(row.to_json() for row in mine)])) == found
+    assert open_study("\n".join(json.dumps(record) for record in [head, *(row.to_json() for row in mine)])) == study
     assert open_study(json.dumps({**head, "about": {}}) + "\n" + json.dumps(mine[0].to_json()))[2] == {}
     broken = [row.to_json() for row in mine]
     for change in ({"computed": {"x": 1}}, {"computed": {"5": -1}}, {"speedup": -1.0}, {"drafter": "medusa"}):
@@ -386,5 +386,5 @@ def test_a_saved_study_opens_again():
 
 def test_within_the_noise_is_neither_gain_nor_loss():
     """A drafter that drafts nothing would be said to lose on half of the prompts."""
-    found = report(rows([1.01, 0.99, 1.5, 0.7, 1.0], disturbed=True), TARGET)["summary"]["ngram"]
-    assert (found["num_gain"], found["num_lose"], found["num_prompts"]) == (1, 1, 5)
+    summary = report(rows([1.01, 0.99, 1.5, 0.7, 1.0], disturbed=True), TARGET)["summary"]["ngram"]
+    assert (summary["num_gain"], summary["num_lose"], summary["num_prompts"]) == (1, 1, 5)

@@ -44,8 +44,8 @@ def writes(speculative: bool) -> Answer:
 def textless(plain: str) -> tuple[Row, ...]:
     """The rows of two servers whose tokens are named, and whose text is in a field that nobody reads."""
     events = [sse(event) for event in as_chat(stream_of([1] * len(WORDS), WORDS), "musing")]
-    with servers(says(events, 0.002), says(events, 0.001)) as found:
-        endpoints = [Endpoint(name, "m", each.url) for name, each in zip((plain, "spec"), found, strict=True)]
+    with servers(says(events, 0.002), says(events, 0.001)) as pair:
+        endpoints = [Endpoint(name, "m", server.url) for name, server in zip((plain, "spec"), pair, strict=True)]
         params, question = SamplingParams(max_new_tokens=len(WORDS)), Question(messages=(("user", "x"),))
         race = RemoteRace(endpoints, question, params, Patience(5.0, 10.0))
         return rows_on_servers(race, {"spec": "server"}, FilePrompt(1, "prompts", "x"), silent)
@@ -57,8 +57,8 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     spec, would have no verdict, and a recording that no one can open."""
     rows, verdicts = [], []
     params = SamplingParams(max_new_tokens=len(WORDS))
-    with servers(writes(False), writes(True)) as found:
-        endpoints = [Endpoint(name, "m", each.url) for name, each in zip((plain, "spec"), found, strict=True)]
+    with servers(writes(False), writes(True)) as pair:
+        endpoints = [Endpoint(name, "m", server.url) for name, server in zip((plain, "spec"), pair, strict=True)]
         for line, text in enumerate(TEXTS, 1):
             race = RemoteRace(endpoints, Question(text), params, Patience(5.0, 10.0))
             (row,) = rows_on_servers(race, {"spec": "server"}, FilePrompt(line, "prompts", text), silent)
@@ -90,8 +90,8 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert [words["texts"] for words in others] == ["Same text: 1 of 1 answer.", "Same text: 1 of 1 answer.", ""]
     assert [words["causes"] for words in others] == [""] * 3
     with pure_js("yours/prompt_results.js") as call:
-        found = {"says": said, "best": {"num_other_texts": 3}}
-        known, unexplained = (call("textsWords", found, 0, {"level": "fault", "check": name, "says": "1 real fault."})
+        study = {"says": said, "best": {"num_other_texts": 3}}
+        known, unexplained = (call("textsWords", study, 0, {"level": "fault", "check": name, "says": "1 real fault."})
                                 for name in ("texts", "sampling"))  # fmt: skip
     assert known.endswith("of 4 answers. The check-up: 1 real fault.") and "Possible" in unexplained
 
@@ -106,8 +106,8 @@ def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> N
     without = {"num_prompts": 1, "median_speedup": 1.994, "verdict": "unclear"}
 
     def judged(verdict: str = "ship", doubtful: bool = False, **more: Any) -> dict[str, Any]:
-        its = {"verdict": verdict, "doubtful": doubtful, "best": {**best, **more}, "engine": None}
-        return {**its, "says": pays_words.says(its, [], 0)}
+        study = {"verdict": verdict, "doubtful": doubtful, "best": {**best, **more}, "engine": None}
+        return {**study, "says": pays_words.says(study, [], 0)}
 
     ship, other = judged(), judged(num_other_texts=2)
     with pure_js("yours/prompt_results.js") as call:
@@ -115,8 +115,8 @@ def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> N
         no, safe = call("studyVerdict", other, wrong, 0), call("studyVerdict", other, rounding, 0)
         not_those, not_cold = call("studyVerdict", other, others, 0), call("studyVerdict", other, rounding, 0.8)
         doubtful = call("studyVerdict", judged(doubtful=True, without=without))
-        said = [call("loadWords", *its) for its in ((load, None), (load, wrong), (None, None))]
-        colours = [call("colourOf", *its) for its in (
+        said = [call("loadWords", *arguments) for arguments in ((load, None), (load, wrong), (None, None))]
+        colours = [call("colourOf", *arguments) for arguments in (
             (ship, {"loses": False}), (ship, {"loses": True}), (other, None), (other, None, rounding, 0),
             (ship, None, wrong), (judged("do not ship"), {"loses": True}))]  # fmt: skip
     pays, faster = (capital(PAYS[word].format(" with one user")) for word in ("ship", "faster"))
@@ -200,13 +200,13 @@ def test_results_of_the_same_servers_give_one_recommendation() -> None:
 def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, capfd) -> None:
     """The page would copy a command that does something else; or its file name a server."""
     (tmp_path / "mine.txt").write_text("\n".join(TEXTS))
-    with servers(writes(False), writes(True)) as found:
-        lanes = [part for name, each in zip(("plain", "spec"), found, strict=True)
-                 for part in ("--lane", f"{name}=openai:{each.url}")]  # fmt: skip
+    with servers(writes(False), writes(True)) as pair:
+        lanes = [part for name, server in zip(("plain", "spec"), pair, strict=True)
+                 for part in ("--lane", f"{name}=openai:{server.url}")]  # fmt: skip
         more = ["--max-new-tokens", str(len(WORDS)), "--save", str(tmp_path / "study.jsonl"), "--json"]
         asked = ["study-prompts", "--prompts", str(tmp_path / "mine.txt"), *lanes, "--model", "m", *more]
         assert main(asked) == main(asked) == 0, "the second one goes on where nothing is left"
-        num_asked = [sum(body["max_tokens"] > 1 for body in each.asked) for each in found]
+        num_asked = [sum(body["max_tokens"] > 1 for body in server.asked) for server in pair]
     out, err = capfd.readouterr()
     said, (rows, _, kept) = json.loads(out[: len(out) // 2]), open_study((tmp_path / "study.jsonl").read_text())
     assert num_asked == [len(TEXTS)] * 2

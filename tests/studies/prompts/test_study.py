@@ -53,26 +53,26 @@ def study(capsys, file: str, *more: str, status: int = 0) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def exact(found: dict) -> list[list]:
-    return [[row[key] for key in EXACT] for row in found["rows"]]
+def exact(report: dict) -> list[list]:
+    return [[row[key] for key in EXACT] for row in report["rows"]]
 
 
 def test_every_prompt_has_a_row_of_each_drafter(file, capsys):
     """A key that a script looks for is gone, a prompt or a drafter is left out, or sampled lanes part."""
-    found = study(capsys, file, "--temperature", "0.8", "--seed", "3")
+    report = study(capsys, file, "--temperature", "0.8", "--seed", "3")
     with pytest.raises(UsageError, match="saved study of prompts; open it"):
-        checked(json.dumps(found).encode())
-    assert set(found) == {"schema", "format", "target", "said", "rows", "summary", "best", "engine", "verdict",
+        checked(json.dumps(report).encode())
+    assert set(report) == {"schema", "format", "target", "said", "rows", "summary", "best", "engine", "verdict",
                           "doubtful", "reason", "peers", "says"}  # fmt: skip
-    assert all(list(row) == list(Row.__dataclass_fields__) for row in found["rows"])
-    assert found["said"]["scope"].endswith("one user") and open_study(json.dumps(found))[1] == found["target"]
-    assert [(row["kind"], row["drafter"]) for row in found["rows"]] == [
+    assert all(list(row) == list(Row.__dataclass_fields__) for row in report["rows"])
+    assert report["said"]["scope"].endswith("one user") and open_study(json.dumps(report))[1] == report["target"]
+    assert [(row["kind"], row["drafter"]) for row in report["rows"]] == [
         ("code"[i % 3 :], drafter) for i in range(len(TEXTS)) for drafter in DRAFTERS
     ]
-    assert all(row["identical"] and row["k"] == "auto" and row["speedup"] > 0 for row in found["rows"])
-    assert list(found["summary"]) == DRAFTERS and found["best"]["drafter"] in DRAFTERS
-    assert all("1" in found["summary"][drafter]["computed"] for drafter in DRAFTERS)
-    assert set(found["summary"]["ngram"]["by_kind"]) == {"code", "ode", "de"}
+    assert all(row["identical"] and row["k"] == "auto" and row["speedup"] > 0 for row in report["rows"])
+    assert list(report["summary"]) == DRAFTERS and report["best"]["drafter"] in DRAFTERS
+    assert all("1" in report["summary"][drafter]["computed"] for drafter in DRAFTERS)
+    assert set(report["summary"]["ngram"]["by_kind"]) == {"code", "ode", "de"}
 
 
 def test_a_study_goes_on_where_it_ended(file, tmp_path, capsys, monkeypatch):
@@ -146,9 +146,9 @@ def test_a_lane_that_fails_stands_in_its_row_and_the_study_goes_on(file, capsys,
     assert cli.main(["study-prompts", "--prompts", file, *ON[:-1], *few]) == 1
     said = capsys.readouterr()
     assert said.out, said.err
-    found = json.loads(said.out)
-    assert [(row["speedup"], row["identical"]) for row in found["rows"]] == [(None, None)] * 3
-    assert "line 1: lane ngram failed" in said.err and found["verdict"] == "unclear"
+    report = json.loads(said.out)
+    assert [(row["speedup"], row["identical"]) for row in report["rows"]] == [(None, None)] * 3
+    assert "line 1: lane ngram failed" in said.err and report["verdict"] == "unclear"
 
 
 def test_the_verdict_comes_first_then_the_reason_then_the_table(file, capsys):
@@ -181,10 +181,10 @@ def test_speedups_are_over_the_faster_of_both_lanes_without_drafts():
     race = TorchRace(trained(), spec, entry.prompt)
     (row,) = race_prompts.rows_of(Raced(entry, race, list(race.events())), FilePrompt(1, "x", PROMPTS[0]))
     seconds = {name: seconds_of(lane.steps) for name, lane in race.lanes.items()}
-    plain_s, found = min(seconds["plain"], seconds["baseline"]), what_if(race, [("ngram", 15)])
+    plain_s, tables = min(seconds["plain"], seconds["baseline"]), what_if(race, [("ngram", 15)])
     assert row.speedup == pytest.approx(plain_s / seconds["ngram"])
-    for k in range(1, len(found.costs.verify_s)):
-        assert row.computed[str(k)] == pytest.approx(plain_s / seconds_of(found.steps("ngram", k)))
+    for k in range(1, len(tables.costs.verify_s)):
+        assert row.computed[str(k)] == pytest.approx(plain_s / seconds_of(tables.steps("ngram", k)))
 
 
 def test_races_can_be_closed_at_any_time():
@@ -194,11 +194,11 @@ def test_races_can_be_closed_at_any_time():
     running = study.races()
     assert [row.line for row in next(running)] == [1]
     running.close()
-    told = []
-    rest = list(study.races({1, 2}, lambda stage, share: told.append((stage, share))))
+    stages = []
+    rest = list(study.races({1, 2}, lambda stage, share: stages.append((stage, share))))
     assert [rows[0].line for rows in rest] == [3, 4]
-    assert told[0] == ("prompt 3 of 4: timing a step of each width", 2 / 4)
-    assert re.match(r"prompt 4 of 4, about \d+ s left: ", told[-1][0])
+    assert stages[0] == ("prompt 3 of 4: timing a step of each width", 2 / 4)
+    assert re.match(r"prompt 4 of 4, about \d+ s left: ", stages[-1][0])
 
 
 def test_the_default_model_gains_on_text_that_copies(tmp_path, capsys):
@@ -207,11 +207,11 @@ def test_the_default_model_gains_on_text_that_copies(tmp_path, capsys):
     names = ("Anna Lindqvist", "Boris Talvik", "Chloe Marchetti")
     path.write_text("".join(f"List of members: {name}; {name}; {name};\n" for name in names))
     assert cli.main(["study-prompts", "--prompts", str(path), "--max-new-tokens", "16", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert list(found["summary"]) == ["ngram", "hybrid:ngram+eagle3"]
-    assert all(row["identical"] for row in found["rows"]) and found["best"]["median_speedup"] > 1
-    best = found["best"]["drafter"]
+    report = json.loads(capsys.readouterr().out)
+    assert list(report["summary"]) == ["ngram", "hybrid:ngram+eagle3"]
+    assert all(row["identical"] for row in report["rows"]) and report["best"]["median_speedup"] > 1
+    best = report["best"]["drafter"]
     assert best == "ngram", "no server runs the head that ships"
-    k = str(found["best"]["k"])
-    assert found["verdict"] == of_speedups([row["computed"][k] for row in found["rows"] if row["drafter"] == best])
-    assert "texts repeat themselves" in found["reason"]
+    k = str(report["best"]["k"])
+    assert report["verdict"] == of_speedups([row["computed"][k] for row in report["rows"] if row["drafter"] == best])
+    assert "texts repeat themselves" in report["reason"]
