@@ -80,12 +80,12 @@ def test_every_token_has_one_origin(rng: random.Random, num_prompt, num_steps) -
         ids = tuple(range(accepted))
         done.append(Step(index, position, tuple(range(drafted)), accepted, (*ids, 9), 0.1, 0.1, 8, copied=copied))
         position += accepted + 1
-    found = origins(done, num_prompt, "hybrid:ngram+eagle3")
-    if found is None:
+    counts = origins(done, num_prompt, "hybrid:ngram+eagle3")
+    if counts is None:
         assert not any(step.copied for step in done if step.num_accepted)
     else:
-        assert found._asdict() == wanted
-        assert sum(found[:3]) == sum(step.num_accepted for step in done) and sum(found) == position
+        assert counts._asdict() == wanted
+        assert sum(counts[:3]) == sum(step.num_accepted for step in done) and sum(counts) == position
 
 
 def test_what_nobody_noted_is_not_known() -> None:
@@ -108,9 +108,9 @@ def test_the_ratio_before_the_loop_is_that_of_a_race_that_ends_there(num_before,
     race = compared(events_of(a_race(rows, token_ids=ids)))
     assert race is not None
     assert loop_start(ids) == slow
-    found = race.before_the_loop()
-    assert found == (slow, pytest.approx(0.01 / 0.012))
-    assert race.speedup > found[1]
+    beginning = race.before_the_loop()
+    assert beginning == (slow, pytest.approx(0.01 / 0.012))
+    assert race.speedup > beginning[1]
 
 
 def test_a_text_without_a_loop_has_none() -> None:

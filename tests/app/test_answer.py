@@ -102,16 +102,16 @@ def a_recording(seed: int) -> dict[str, Any]:
 
 def options_of(race: dict[str, Any]) -> tuple[float, dict[tuple[str, Any], float]]:
     """Speeds in tokens per second by the engine: of plain, and of everything that raced or can be computed."""
-    events, found = events_of(race), what_if_of(Recording.of(race))
+    events, what_if = events_of(race), what_if_of(Recording.of(race))
     speed = {lane["name"]: lane_metrics(events, lane["name"]).tokens_per_s or 0.0 for lane in race["spec"]["lanes"]}
     roles = {lane["name"]: lane["role"] for lane in race["spec"]["lanes"]}
     options: dict[tuple[str, Any], float] = {}
-    for of, by_k in found.seconds().items() if found else ():
+    for of, by_k in what_if.seconds().items() if what_if else ():
         drafter, tree = (of.removesuffix("@tree"), "tree:") if of.endswith("@tree") else (of, "")
         for k, seconds in by_k.items():
-            options[drafter, f"{tree}{k}" if tree else k] = len(found.text.token_ids) / seconds  # type: ignore[union-attr]
-    for of, by_k in found.drawn.items() if found else ():
-        options |= {(of + DRAWN, int(k)): len(found.text.token_ids) / one["seconds"] for k, one in by_k.items()}  # type: ignore[union-attr]
+            options[drafter, f"{tree}{k}" if tree else k] = len(what_if.text.token_ids) / seconds  # type: ignore[union-attr]
+    for of, by_k in what_if.drawn.items() if what_if else ():
+        options |= {(of + DRAWN, int(k)): len(what_if.text.token_ids) / one["seconds"] for k, one in by_k.items()}  # type: ignore[union-attr]
     measured: dict[tuple[str, Any], float] = {}
     for lane in race["spec"]["lanes"]:
         elsewhere = lane["drafter"] == "server" and race["device"]["type"] != "server"
@@ -130,26 +130,26 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         got = pure(ANSWER, race, choose)
         assert got is not None, seed
         plain, options = options_of(race)
-        its, target = got["subject"], race["model"]["name"]
-        drafter, k, ratio = its["drafter"], its["k"], its["ratio"]
-        kinds.add((its["canServe"], its["isMeasured"], got["isChosen"], got["tone"], got["isEvidence"]))
+        subject, target = got["subject"], race["model"]["name"]
+        drafter, k, ratio = subject["drafter"], subject["k"], subject["ratio"]
+        kinds.add((subject["canServe"], subject["isMeasured"], got["isChosen"], got["tone"], got["isEvidence"]))
         on_server = drafter == "server"
         greedy = {of.removesuffix(GREEDY) for of, _ in options if of.endswith(GREEDY)}
         served = {(of, at): value for (of, at), value in options.items() if of == "server" or (
                   is_served(target, ruled(of)[0]) and type(at) is int and of not in greedy)}  # fmt: skip
-        assert its["canServe"] == ((drafter, k) in served)
-        assert its["tokensPerS"] == pytest.approx(options[drafter, k]) and got["plain"] == pytest.approx(plain)
+        assert subject["canServe"] == ((drafter, k) in served)
+        assert subject["tokensPerS"] == pytest.approx(options[drafter, k]) and got["plain"] == pytest.approx(plain)
         near = 0.05 if race["events"][-1]["type"] == "step" else 0.011
-        assert ratio == pytest.approx(its["tokensPerS"] / plain, rel=near)
+        assert ratio == pytest.approx(subject["tokensPerS"] / plain, rel=near)
         if not got["isChosen"] and served:
             assert (drafter, k) in served
-            assert its["tokensPerS"] == pytest.approx(max(served.values()), rel=0.011)
-        name = f"lane {its['lane']}, on a server" if on_server else label(drafter)
+            assert subject["tokensPerS"] == pytest.approx(max(served.values()), rel=0.011)
+        name = f"lane {subject['lane']}, on a server" if on_server else label(drafter)
         length = "" if on_server else f", k = {k}" if type(k) is int else ", automatic length" if k == "auto" else (
             f", trees of up to {k.removeprefix('tree:')}")  # fmt: skip
-        is_shared = race["spec"]["params"]["temperature"] and its["canServe"] and not ruled(drafter)[1]
+        is_shared = race["spec"]["params"]["temperature"] and subject["canServe"] and not ruled(drafter)[1]
         shared = ", with shared random numbers, as on no server" * bool(is_shared and drafter[:5] != "ngram")
-        gain = f"{ratio:.2f}× as fast as Plain ({'measured' if its['isMeasured'] else 'computed'}{shared})"
+        gain = f"{ratio:.2f}× as fast as Plain ({'measured' if subject['isMeasured'] else 'computed'}{shared})"
         both = next((of for of in greedy if of[:6] != "hybrid" and is_served(target, of)), "")
         others = got["others"]
         assert bool(both) == ("How servers draft with" in others) == ("2.50 tokens a step; 2.75 verified" in others)
@@ -160,14 +160,14 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         on_servers = "time per answer after its first text, one user: load may change it"
         work = on_servers if on_server else "machine time for the same tokens"
         disturbed = any(caution["lane"] is None for caution in race["cautions"])  # then its saving is not quoted
-        quoted = its["canServe"] and not loops and got["tone"] != "even" and not disturbed
+        quoted = subject["canServe"] and not loops and got["tone"] != "even" and not disturbed
         saved = f", {than} {work}" if quoted else ""
         little, tone = round(ratio, 2) < THRESHOLD, got["tone"]
         assert not (on_server and seed % 2) or (tone not in ("pays", "little") and "The texts differ" in got["caution"])
         if tone in ("pays", "little", "differ"):
             assert ("rule of thumb" in got["caution"]) == little and (tone == "differ" or (tone == "little") == little)
             word = "little_differ" if little and tone == "differ" else tone
-            assert got["says"].startswith(f"{capital(PAYS[word])}: " if its["canServe"] else "This engine alone: ")
+            assert got["says"].startswith(f"{capital(PAYS[word])}: " if subject["canServe"] else "This engine alone: ")
         assert bool(got["nothing"]) == ((loops or tone in ("even", "loses")) and not got["isChosen"])
         drafters = {lane["drafter"] for lane in race["spec"]["lanes"]} - {"server"}
         ships = drafter != "eagle3" and not drafters.isdisjoint(("eagle3", "hybrid:ngram+eagle3"))
@@ -179,14 +179,14 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
         assert got["says"].endswith(f"{name}{length}{chosen}: {gain}{saved}.")
         assert got["says"].startswith("No result: the text repeats itself. ") == loops
         first, time = got["rows"][:2]
-        cell = than if its["canServe"] or ratio < 1 else "this engine alone"
+        cell = than if subject["canServe"] or ratio < 1 else "this engine alone"
         cell = "no result" if loops else "within the noise" if got["tone"] == "even" else cell
         assert first[4] == f"{ratio:.2f}×" and time[4] == cell
-        assert float(first[3]) == pytest.approx(its["tokensPerS"], abs=0.06)
+        assert float(first[3]) == pytest.approx(subject["tokensPerS"], abs=0.06)
         assert not any("$" in cell or "GPU" in cell for row in got["rows"] for cell in row), "dollars without a price"
-        if not its["canServe"]:
+        if not subject["canServe"]:
             assert got["commands"] == [] and (loops or re.search("[Tt]his engine alone: ", got["says"]))
-        assert bool(got["commands"]) == (its["canServe"] and not on_server)
+        assert bool(got["commands"]) == (subject["canServe"] and not on_server)
         for server, command in got["commands"]:
             assert lengths(server, shlex.split(command)) <= {k}
             wanted = {"draft_model": "owner/small", "eagle3": "owner/head", "dflash": "owner/head"}
@@ -206,9 +206,9 @@ def says_alone(others: str, ratio: float | None, part: str) -> bool:
         return False
     name, rule = ruled(part)
     name = re.escape((label(name) if part.startswith("hybrid") else f"{short_label(name)} alone") + rule)
-    found = re.search(rf"{name}(?:, k = \d+: ([\d.]+)× |: no figures at a fixed length )", others)
-    assert found and bool(found[1]) == (ratio is not None), (part, others)
-    assert ratio is None or float(found[1]) == pytest.approx(ratio, rel=0.02)
+    match = re.search(rf"{name}(?:, k = \d+: ([\d.]+)× |: no figures at a fixed length )", others)
+    assert match and bool(match[1]) == (ratio is not None), (part, others)
+    assert ratio is None or float(match[1]) == pytest.approx(ratio, rel=0.02)
     return ratio is not None
 
 

@@ -149,10 +149,10 @@ def test_no_name_breaks_out_of_its_quotes(pure: Call, tmp_path: Path) -> None:
         vllm, sglang, _ = commands(made)
         assert vllm[2] == name and json.loads(vllm[-1])["model"] == name
         assert sglang[4] == name and sglang[sglang.index("--speculative-draft-model-path") + 1] == name
-        for each in (server["command"] for server in made["servers"]):
-            asked = ["sh", "-c", f"printf '%s\\0' {each}"]
+        for command in (server["command"] for server in made["servers"]):
+            asked = ["sh", "-c", f"printf '%s\\0' {command}"]
             said = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
-            assert said.split("\0")[:-1] == shlex.split(each)
+            assert said.split("\0")[:-1] == shlex.split(command)
     assert not ran.exists()
     keys = [name for name in HOSTILE if any(ord(sign) < 32 or sign in "\u200b\u202e\ufeff\u2028" for sign in name)]
     for name in ("--trust-remote-code", "-x", "", "a\tb", "x" * 401, "a\nb", "\x03", *keys):

@@ -74,8 +74,8 @@ async def test_jobs_of_one_address_are_few() -> None:
     await asyncio.sleep(0)
     with pytest.raises(UsageError, match=str(MAX_JOBS)):
         await jobs.run("c", work)
-    for each in many:
-        each.cancel()
+    for task in many:
+        task.cancel()
     await asyncio.gather(*many, return_exceptions=True)
     assert await jobs.run("a", work) == 1
 

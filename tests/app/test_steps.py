@@ -51,13 +51,13 @@ def test_every_place_is_the_recordings(pure: Call, recording: dict[str, Any]) ->
     plain = statistics.mean(e["draft_s"] + e["verify_s"] for e in steps_of(recording, "baseline"))
     rows = recording["candidates"]["lanes"]["speculative"]
     events = steps(events_of(recording), "speculative")
-    for step, event, row, told in zip(steps_of(recording), events, rows, pure(WALK, recording), strict=True):
-        assert [place["verdict"] for place in told["places"]] == verdicts_of(step)
-        assert [place["text"] for place in told["places"][:-1]] == step["drafted_pieces"]
+    for step, event, row, view in zip(steps_of(recording), events, rows, pure(WALK, recording), strict=True):
+        assert [place["verdict"] for place in view["places"]] == verdicts_of(step)
+        assert [place["text"] for place in view["places"][:-1]] == step["drafted_pieces"]
         unknown = [None] * len(event.drafted)
-        assert [place["chance"] for place in told["places"][:-1]] == (step.get("chances") or unknown)
+        assert [place["chance"] for place in view["places"][:-1]] == (step.get("chances") or unknown)
         last = event.num_drafted if not event.parents else event.kept[-1] + 1 if event.kept else 0
-        for place, at in zip(told["places"], [*event.follows, last], strict=True):
+        for place, at in zip(view["places"], [*event.follows, last], strict=True):
             of, depth = row[at], len(event.paths[at])
             guesses = [token for token, other in zip(event.drafted, event.follows, strict=True) if other == at]
             chosen = event.token_ids[depth : depth + 1] if at in event.rows else ()
@@ -68,11 +68,11 @@ def test_every_place_is_the_recordings(pure: Call, recording: dict[str, Any]) ->
                 if i < 3 or token in guesses or token in chosen
             ]
             chances = dict(zip(of["ids"], (math.exp(logit - of["log_z"]) for logit in of["logits"]), strict=True))
-            assert [each["chance"] for each in place["answers"]] == [
-                pytest.approx(chances[each["id"]]) for each in place["answers"]
+            assert [candidate["chance"] for candidate in place["answers"]] == [
+                pytest.approx(chances[candidate["id"]]) for candidate in place["answers"]
             ]
         spent, tokens = step["draft_s"] + step["verify_s"], len(step["token_ids"])
-        assert told["cost"] == pytest.approx(
+        assert view["cost"] == pytest.approx(
             {"seconds": spent, "tokens": tokens, "plain": plain, "saved": plain * tokens - spent}
         )
 
@@ -82,36 +82,36 @@ def test_a_sentence_for_each_case(pure: Call) -> None:
     race = taken_apart(race_over(words_of(TEXT)[:60], seed=5, k=3, hit=0.6))
     says = {"own": "No guess in this step", "extra": "right, plus a free token"}
     seen: Counter[str] = Counter()
-    for step, told in zip(steps_of(race), pure(WALK, race), strict=True):
+    for step, view in zip(steps_of(race), pure(WALK, race), strict=True):
         kept, drafted = step["num_accepted"], len(step["drafted"])
         kind = next((v for v in verdicts_of(step) if v in (*says, "no")), "cut")
         seen[kind] += 1
         if kind == "no":
-            assert ("The first guess was wrong" if kept == 0 else f"Guess {kept + 1} was wrong") in told["says"]
-            assert step["drafted_pieces"][kept].strip() in told["why"] and step["pieces"][kept].strip() in told["why"]
+            assert ("The first guess was wrong" if kept == 0 else f"Guess {kept + 1} was wrong") in view["says"]
+            assert step["drafted_pieces"][kept].strip() in view["why"] and step["pieces"][kept].strip() in view["why"]
         elif kind == "cut":
-            assert "ends within this draft" in told["says"] and (drafted == kept or str(drafted - kept) in told["says"])
+            assert "ends within this draft" in view["says"] and (drafted == kept or str(drafted - kept) in view["says"])
         else:
-            assert says[kind] in told["says"] and told["why"] == ""
+            assert says[kind] in view["says"] and view["why"] == ""
     assert set(seen) >= {"own", "extra", "no"}
-    assert "End of the race" in told["says"]
+    assert "End of the race" in view["says"]
 
 
 def test_where_a_guess_came_from(pure: Call) -> None:
     """A copy shown at a place that it was not copied from, or as a head's guess."""
     prompt, steps, origins = GREEDY["prompt"], steps_of(GREEDY), Counter[str]()
     text = [*prompt["token_ids"], *(t for step in steps for t in step["token_ids"])]
-    for i, (step, told) in enumerate(zip(steps, pure(WALK, GREEDY), strict=True)):
+    for i, (step, view) in enumerate(zip(steps, pure(WALK, GREEDY), strict=True)):
         start, place = step.get("copied", [len(step["drafted"]), None])
-        for r, guess in enumerate(told["places"][:-1]):
+        for r, guess in enumerate(view["places"][:-1]):
             origins[guess["source"]] += 1
             assert guess["source"] == ("copied" if r >= start else "EAGLE-3 head")
         if place is None or not step["drafted"]:
-            assert not any(told["excerpts"])
+            assert not any(view["excerpts"])
             continue
-        assert not any(told["excerpts"][:start])
-        copied, excerpt = step["drafted_pieces"][start:], told["excerpts"][start]
-        assert all(each == excerpt for each in told["excerpts"][start:])
+        assert not any(view["excerpts"][:start])
+        copied, excerpt = step["drafted_pieces"][start:], view["excerpts"][start]
+        assert all(other == excerpt for other in view["excerpts"][start:])
         before = "".join(p for s in steps[:i] for p in s["pieces"])
         assert excerpt["copied"] == copied and text[place] == step["drafted"][start]
         shown = excerpt["before"] + "".join(copied) + excerpt["after"]
@@ -123,9 +123,9 @@ def test_where_a_guess_came_from(pure: Call) -> None:
 def test_where_a_trees_guess_came_from(pure: Call) -> None:
     """A copy joined with another branch's, or shown at another place."""
     text, origins = [*TREES["prompt"]["token_ids"]], Counter[str]()
-    for step, told in zip(steps_of(TREES), pure(WALK, TREES), strict=True):
+    for step, view in zip(steps_of(TREES), pure(WALK, TREES), strict=True):
         sources = step.get("sources", [-1] * len(step["drafted"]))
-        for r, (guess, excerpt) in enumerate(zip(told["places"][:-1], told["excerpts"], strict=True)):
+        for r, (guess, excerpt) in enumerate(zip(view["places"][:-1], view["excerpts"], strict=True)):
             origins[guess["source"]] += 1
             if "parents" not in step:
                 continue
@@ -144,14 +144,14 @@ def test_where_a_trees_guess_came_from(pure: Call) -> None:
 
 def test_a_sampled_pick_is_called_drawn_and_a_copys_odds_are_told_under_rejection(pure: Call) -> None:
     """A less likely token "picked" without a reason; odds where q is unknown, or other than the recording's."""
-    assert all("at random" not in told["why"] and not any(told["odds"]) for told in pure(WALK, GREEDY))
-    whys = [told["why"] for told in pure(WALK, SAMPLED) if told["why"]]
+    assert all("at random" not in view["why"] and not any(view["odds"]) for view in pure(WALK, GREEDY))
+    whys = [view["why"] for view in pure(WALK, SAMPLED) if view["why"]]
     assert whys and all("drawn at random at temperature 0.9, is " in why for why in whys)
     race, seen = copy.deepcopy(GREEDY), 0
     race["spec"]["params"]["temperature"], race["spec"]["lanes"][-1]["rule"] = 0.8, "rejection"
-    for told in pure(WALK, race):
-        for place, odds in zip(told["places"], told["odds"], strict=True):
-            chance = next((each["chance"] for each in place["answers"] or () if each["guess"]), None)
+    for view in pure(WALK, race):
+        for place, odds in zip(view["places"], view["odds"], strict=True):
+            chance = next((answer["chance"] for answer in place["answers"] or () if answer["guess"]), None)
             known = place["source"] == "copied" and chance is not None
             assert odds.count(chance_words(chance) if known else "p = ") == 2 * known and bool(odds) == known
             seen += known
@@ -161,12 +161,12 @@ def test_a_sampled_pick_is_called_drawn_and_a_copys_odds_are_told_under_rejectio
 def test_a_sentence_for_each_tree(pure: Call) -> None:
     """A path that is not the kept one; guesses of another place as those that the model's choice struck."""
     seen: Counter[str] = Counter()
-    for step, told in zip(steps_of(TREES), pure(WALK, TREES), strict=True):
+    for step, view in zip(steps_of(TREES), pure(WALK, TREES), strict=True):
         if "parents" not in step:
             continue
-        event, says, why = from_json(step).event, told["says"], told["why"]
+        event, says, why = from_json(step).event, view["says"], view["why"]
         assert isinstance(event, Step) and f"tree of {len(event.drafted)} guesses" in says
-        last = told["places"][told["last"]]
+        last = view["places"][view["last"]]
         if len(event.token_ids) == event.num_accepted:
             seen["cut"] += 1
             assert "ends within" in says and last["verdict"] == "ok"
@@ -188,15 +188,15 @@ def test_the_same_dice_in_both_lanes(pure: Call) -> None:
     """A winner that is not the largest sum; lanes said to be equal whose numbers are not."""
     lanes = SAMPLED["candidates"]["lanes"]
     baseline = [row for rows in lanes["baseline"] for row in rows]
-    for i, (step, told) in enumerate(zip(steps_of(SAMPLED), pure(WALK, SAMPLED), strict=True)):
-        for r, found in enumerate(told["dice"]):
+    for i, (step, view) in enumerate(zip(steps_of(SAMPLED), pure(WALK, SAMPLED), strict=True)):
+        for r, dice in enumerate(view["dice"]):
             for side, row in (("left", baseline[step["position"] + r]), ("right", lanes["speculative"][i][r])):
                 sums = [a + b for a, b in zip(row["logits"], row["noise"][0], strict=True)]
-                assert row["ids"][sums.index(max(sums))] == found[side]["wins"]["id"] == step["token_ids"][r]
-                assert [(score["id"], score["sum"]) for score in found[side]["scores"]] == [
+                assert row["ids"][sums.index(max(sums))] == dice[side]["wins"]["id"] == step["token_ids"][r]
+                assert [(score["id"], score["sum"]) for score in dice[side]["scores"]] == [
                     (token, pytest.approx(total)) for token, total in zip(row["ids"], sums, strict=True)
                 ]
-            assert "the scores are equal" in found["says"] and re.search(r"\bdiffer\b", found["says"]) is None
+            assert "the scores are equal" in dice["says"] and re.search(r"\bdiffer\b", dice["says"]) is None
 
 
 def test_under_rejection_the_odds_are_the_same_and_the_draws_are_not(pure: Call) -> None:
@@ -208,7 +208,7 @@ def test_under_rejection_the_odds_are_the_same_and_the_draws_are_not(pure: Call)
     last["token_ids"][r] = next(
         t for t in rows[r]["ids"] if t not in (last["token_ids"][r], *last["drafted"][r : r + 1])
     )
-    *same, parted = (found["says"] for told in pure(WALK, race) for found in told["dice"])
+    *same, parted = (dice["says"] for view in pure(WALK, race) for dice in view["dice"])
     assert all("the probabilities are equal in both lanes" in says for says in (*same, parted))
     assert all("Both draws gave" in says for says in same)
     assert "Only the draws differ" in parted and parted.endswith("From here on the texts differ.")

@@ -75,11 +75,11 @@ REASONS = """recording => {
 @example(recorded=as_trees(SHORT, random.Random(2)))
 def test_the_answer_of_why_is_the_engines(pure: Call, recorded: dict[str, Any]) -> None:
     """The sentence above the figures would contradict them."""
-    race, found = compared(events_of(recorded)), pure(REASONS, recorded)
+    race, reasons = compared(events_of(recorded)), pure(REASONS, recorded)
     if race is not None:
         shares = race.tokens_per_step, race.tokens_per_step / race.speedup, race.speedup
-        assert (found["perStep"], found["cost"], found["speedup"]) == pytest.approx(shares, rel=1e-9)
-        assert found["drafting"] == pytest.approx(race.costs().drafting_s / sum(race.costs()), rel=1e-9)
+        assert (reasons["perStep"], reasons["cost"], reasons["speedup"]) == pytest.approx(shares, rel=1e-9)
+        assert reasons["drafting"] == pytest.approx(race.costs().drafting_s / sum(race.costs()), rel=1e-9)
 
 
 STEP = """events => events.map(step => [keptOf(step), rowsOf(step), followsOf(step), depthsOf(step), depthOf(step),
@@ -96,8 +96,8 @@ def test_a_step_of_the_page_is_the_engines(pure: Call, recorded: dict[str, Any],
     for race in (recorded, as_trees(recorded, random.Random(seed)), known_in_part(recorded, random.Random(seed))):
         raw = [event for event in race["events"] if event["type"] == "step"]
         done = [event.event for event in events_of(race) if isinstance(event.event, Step)]
-        for step, event, found in zip(done, raw, pure(STEP, raw), strict=True):
-            *rows, tokens, aside, said = found
+        for step, event, view in zip(done, raw, pure(STEP, raw), strict=True):
+            *rows, tokens, aside, said = view
             num = step.num_drafted
             assert (f"{step.num_accepted} of {num} guesses kept" if num else "no guess") in said
             assert (f"of a tree {step.depth} deep" in said) == bool(step.parents)
@@ -143,8 +143,8 @@ def test_a_race_at_every_size_is_the_engines(pure: Call, name: str) -> None:
     race = with_trees(race, random.Random(3), name) if "@tree" in name else with_tables(race, random.Random(3), name)
     race["tables"] = {name: race["tables"][name]}
     race["costs"]["draft_s"] = {name: race["costs"]["draft_s"][name]}
-    found = what_if_of(Recording.of(race))
-    assert found is not None
+    what_if = what_if_of(Recording.of(race))
+    assert what_if is not None
     pieces = [piece for step in steps(events_of(race), "baseline") for piece in step.pieces]
 
     def written(step: Step) -> list[Any]:
@@ -154,7 +154,7 @@ def test_a_race_at_every_size_is_the_engines(pure: Call, name: str) -> None:
         own = pieces[step.position : step.position + len(step.token_ids)]
         return [step.position, [*step.drafted], [*step.parents], step.num_accepted, own, drafted]
 
-    steps_at = {of: {k: found.steps(of, k) for k in ks} for of, ks in found.offered().items()}
+    steps_at = {of: {k: what_if.steps(of, k) for k in ks} for of, ks in what_if.offered().items()}
     expected = [[of, [[k, [*map(written, done)]] for k, done in by_k.items()]] for of, by_k in steps_at.items()]
     assert pure(STEPS, race) == expected
 

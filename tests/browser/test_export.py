@@ -129,7 +129,7 @@ def test_an_exported_race_does_offline_what_the_page_does(exported: Any) -> None
     assert download(page, "[data-ref=picture]").path().read_bytes().startswith(b"\x89PNG")
     names = ("[data-copy=link]", *(f"[data-ref={name}]" for name in ("savePage", "saveSteps", "open", "liveHere")))
     needs_server = page.locator(", ".join(names))
-    assert needs_server.count() == 5 and not any(each.is_visible() for each in needs_server.all())
+    assert needs_server.count() == 5 and not any(control.is_visible() for control in needs_server.all())
 
 
 def test_an_exported_page_says_its_result_wherever_it_stands(browser: Any) -> None:
@@ -203,7 +203,7 @@ def test_a_strangers_race_runs_nothing(exported: Any) -> None:
     race = with_tables(race_over(HOSTILE * 2, seed=3, hit=0.6), random.Random(1))
     race["prompt"]["text"] = "\n".join(HOSTILE)
     for part, key in ((race["model"], "name"), (race["device"], "name"), (race, "created"), (race, "commit")):
-        part[key] = "".join(each for each in HOSTILE if len(each) < 100) + "@@race@@ <!-- </title> </noscript>"
+        part[key] = "".join(text for text in HOSTILE if len(text) < 100) + "@@race@@ <!-- </title> </noscript>"
     page = exported(json.dumps(race, ensure_ascii=False).encode(), reduced_motion="reduce")
     assert page.evaluate(TOKENS) == expected(race)
     for tab in page.locator("[role=tab]:visible").all():

@@ -223,9 +223,9 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         )
         assert tab.evaluate(UNREADABLE) == []
 
-        told = tab.evaluate(STORED) + server.log.read_text() + saved(tab).decode() + page + both
-        told += "".join(request for request in posted if "/yours/servers" not in request)
-        assert not any(secret in told for secret in (KEY, *(loopback.url for loopback in two)))
+        trace = tab.evaluate(STORED) + server.log.read_text() + saved(tab).decode() + page + both
+        trace += "".join(request for request in posted if "/yours/servers" not in request)
+        assert not any(secret in trace for secret in (KEY, *(loopback.url for loopback in two)))
         assert KEY not in tab.content()
         assert sum(KEY in request for request in posted) == 1
         assert tab.problems == []

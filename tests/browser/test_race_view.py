@@ -87,13 +87,13 @@ def test_one_line_explains_the_ratio_and_one_the_bars(page: Any) -> None:
         numbers = numbers_at(raced, float("inf"))
         lane, *plain = (numbers["metrics"][name] for name in ("speculative", "plain", "baseline"))
         other = max(plain, key=lambda metrics: metrics["tokens_per_s"])
-        told, ratio = re.fullmatch(LINE, words(page, "ratioWords")), words(page, "ratio")
+        match, ratio = re.fullmatch(LINE, words(page, "ratioWords")), words(page, "ratio")
         whole = (other["prefill_s"] + other["decode_s"]) / (lane["prefill_s"] + lane["decode_s"])
-        assert told, words(page, "ratioWords")
-        assert told.group(1) == words(page, "rightFigure") == f"{lane['tokens_per_s']:.1f}"
-        assert told.groups()[1:] == (f"{other['tokens_per_s']:.1f}", f"{whole:.2f}")
+        assert match, words(page, "ratioWords")
+        assert match.group(1) == words(page, "rightFigure") == f"{lane['tokens_per_s']:.1f}"
+        assert match.groups()[1:] == (f"{other['tokens_per_s']:.1f}", f"{whole:.2f}")
         assert ratio == f"{numbers['speedup']:.2f}×"
-        assert float(told.group(1)) / float(told.group(2)) == pytest.approx(float(ratio[:-1]), abs=0.02)
+        assert float(match.group(1)) / float(match.group(2)) == pytest.approx(float(ratio[:-1]), abs=0.02)
         lanes = {lane: steps_of(raced, lane) for lane in ("baseline", "speculative")}
         late, early = sorted(lanes, key=lambda lane: lanes[lane][-1]["clock_s"], reverse=True)
         end = lanes[early][-1]["clock_s"]

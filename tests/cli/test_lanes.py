@@ -31,11 +31,11 @@ ks = st.none() | st.just("auto") | st.integers(1, 63)
 @given(st.dictionaries(names, st.tuples(drafters, ks), min_size=1, max_size=14))
 def test_every_lane_is_read_as_it_is_written(asked):
     """A name, an argument with an @ or an = in it, or a k would go to another lane, or be lost."""
-    asked = {name: (each, "auto" if k is None and "@" in each else k) for name, (each, k) in asked.items()}
-    words = [f"--lane={name}={each}" + ("" if k is None else f"@{k}") for name, (each, k) in asked.items()]
+    asked = {name: (kind, "auto" if k is None and "@" in kind else k) for name, (kind, k) in asked.items()}
+    words = [f"--lane={name}={kind}" + ("" if k is None else f"@{k}") for name, (kind, k) in asked.items()]
     lanes = lanes_from(_parser("race", RACE).parse(["--prompt", "x", *words]))
     assert [(lane.name, lane.role) for lane in lanes[:2]] == [("plain", "plain"), ("baseline", "baseline")]
-    want = {name: (each, 0 if each == "none" else "auto" if k is None else k) for name, (each, k) in asked.items()}
+    want = {name: (kind, 0 if kind == "none" else "auto" if k is None else k) for name, (kind, k) in asked.items()}
     assert {lane.name: (lane.drafter, lane.k) for lane in lanes[2:]} == want
     assert {lane.role for lane in lanes[2:]} == {"speculative"}
 
@@ -70,9 +70,9 @@ def test_a_saved_race_has_its_tables_and_says_so(tmp_path, capsys):
     assert "% of the oracle's speed" in out and "at every k, times as fast as plain, computed: 1: " in out
     recorded = recordings.read(path)
     rates = what_if_of(recorded).rates()
-    told = what_if_of(recorded).steps(f"draft_model:{DRAFT}", 3)
+    forecast = what_if_of(recorded).steps(f"draft_model:{DRAFT}", 3)
     raced = steps(recorded.events, "small")
-    assert [(step.drafted, step.token_ids) for step in told] == [(step.drafted, step.token_ids) for step in raced]
+    assert [(step.drafted, step.token_ids) for step in forecast] == [(step.drafted, step.token_ids) for step in raced]
     assert set(recorded["tables"]) == {"ngram@tree", "ngram", f"draft_model:{DRAFT}"}
     assert set(recorded["costs"]["draft_s"]) == set(recorded["tables"])
     assert recordings.summary(recorded)["oracles"] == recorded["oracles"]

@@ -39,7 +39,7 @@ def test_every_drafter_races_at_every_k(k) -> None:
     """One lane's limit would end the race of all the others, or a recording say a k that nobody raced."""
     asked = {f"lane {i}": (drafter, k) for i, drafter in enumerate(DRAFTERS)}
     broken = {f"broken {i}": (drafter, k) for i, drafter in enumerate(BROKEN)}
-    race, recording, events = raced(lanes_of((name, *its) for name, its in {**asked, **broken}.items()))
+    race, recording, events = raced(lanes_of((name, *drafting) for name, drafting in {**asked, **broken}.items()))
     failed = {event.lane: event.event.message for event in events if isinstance(event.event, Failed)}
     assert set(failed) == set(broken)
     assert all(words in failed[name] for name, words in zip(broken, BROKEN.values(), strict=True))

@@ -39,8 +39,8 @@ def read(folder: str) -> LoadedModel:
 
 def trained(folder: Any = TRAINED) -> LoadedModel:
     """A trained fixture on the device; the target, if no other is named."""
-    found = read(str(folder))
-    return replace(found, model=on_cuda(copy.deepcopy(found.model)), info=replace(found.info, device="cuda:0"))
+    fixture = read(str(folder))
+    return replace(fixture, model=on_cuda(copy.deepcopy(fixture.model)), info=replace(fixture.info, device="cuda:0"))
 
 
 PROMPT = tuple(json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"])
@@ -76,14 +76,14 @@ def race_of(loaded: LoadedModel, drafter: str = "ngram", plain: bool = False, ro
 
 def outcome(race: TorchRace) -> dict[str, Any]:
     """What each lane ended with: its tokens, or why it failed."""
-    found: dict[str, Any] = dict.fromkeys(race.lanes, ())
+    outcomes: dict[str, Any] = dict.fromkeys(race.lanes, ())
     for event in race.events():
         if isinstance(event.event, Step):
-            found[event.lane] += event.event.token_ids
+            outcomes[event.lane] += event.event.token_ids
         elif isinstance(event.event, Failed):
-            found[event.lane] = event.event.message
+            outcomes[event.lane] = event.event.message
     race.result()
-    return found
+    return outcomes
 
 
 def runs(race: TorchRace) -> str:

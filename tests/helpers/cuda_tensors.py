@@ -65,11 +65,11 @@ class CudaTensor(Tensor):
     held: Tensor
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> CudaTensor:
+    def __new__(cls, tensor: Tensor) -> CudaTensor:
         with torch._C._InferenceMode(False):  # views of weights, which are normal tensors, must be normal too
-            like = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
-            made = Tensor._make_wrapper_subclass(cls, held.shape, **like, device=CUDA)  # type: ignore[attr-defined]
-        made.held = held.detach()
+            like = {"strides": tensor.stride(), "storage_offset": tensor.storage_offset(), "dtype": tensor.dtype}
+            made = Tensor._make_wrapper_subclass(cls, tensor.shape, **like, device=CUDA)  # type: ignore[attr-defined]
+        made.held = tensor.detach()
         return made
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -128,13 +128,13 @@ def leaves(tree: Any) -> list[Any]:
         tree = list(tree.values())
     if not isinstance(tree, (tuple, list)):
         return [tree]
-    found = []
+    parts = []
     for part in tree:
         if isinstance(part, (tuple, list, dict)):
-            found += leaves(part)
+            parts += leaves(part)
         else:
-            found.append(part)
-    return found
+            parts.append(part)
+    return parts
 
 
 def sort_out(tree: Iterable[Any], ours: list[CudaTensor], theirs: list[Tensor]) -> None:

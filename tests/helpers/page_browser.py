@@ -185,12 +185,12 @@ def pasted(tab: Any, button: str) -> str:
 
 def copied(tab: Any, *names: str) -> dict[str, str]:
     """What the buttons of the menu Share put into the clipboard."""
-    found = {}
+    texts = {}
     for name in names:
         tab.click(".pf-share summary")
-        found[name] = pasted(tab, f"[data-copy={name}]")
+        texts[name] = pasted(tab, f"[data-copy={name}]")
         tab.keyboard.press("Escape")
-    return found
+    return texts
 
 
 def selected(tab: Any, selector: str) -> str:
@@ -240,10 +240,10 @@ def new_race(tab: Any, before: str | None, state: str = "finished", missed: bool
         "({ before, states }) => { const { race, state } = window.photofinish.state;"
         " return race !== before && states.includes(state) && state; }"
     )  # the board is painted a frame later
-    found = tab.wait_for_function(reached, arg={"before": before, "states": [state, *over]}).json_value()
-    tab.wait_for_selector(", ".join(f'.pf[data-state="{each}"]' for each in (found, *over)))
-    assert found == state or (missed and found == "finished"), found
-    return found == state
+    outcome = tab.wait_for_function(reached, arg={"before": before, "states": [state, *over]}).json_value()
+    tab.wait_for_selector(", ".join(f'.pf[data-state="{name}"]' for name in (outcome, *over)))
+    assert outcome == state or (missed and outcome == "finished"), outcome
+    return outcome == state
 
 
 def end(tab: Any) -> str:

@@ -290,7 +290,7 @@ def _branch(event: dict[str, Any], text: list[int], rng: random.Random) -> None:
         sources = []
         for token, path in zip(event["drafted"], paths(parents)[1:], strict=True):
             known = [*text, *(event["drafted"][i] for i in path[:-1])]
-            sources.append(rng.choice([-1, *(i for i, each in enumerate(known) if each == token)]))
+            sources.append(rng.choice([-1, *(i for i, known_id in enumerate(known) if known_id == token)]))
         if max(sources) >= 0:
             event["sources"] = sources
 

@@ -103,11 +103,11 @@ def triton_linear(shape: tuple[Any, ...]) -> Rowwise:
     following = gpu_linear((48, n, "silu", True, Config(16, 64, 2, 3))) if follows else None
 
     def run(x: Tensor, residual: Tensor) -> list[Tensor]:
-        found = [linear(x)]
+        outputs = [linear(x)]
         if following is not None:
             added = linear.add_to(x, residual, scale)
-            found += [added.rows, added.scaled, added.squares[: len(x)], following.normed(added, 1e-6)]
-        return found
+            outputs += [added.rows, added.scaled, added.squares[: len(x)], following.normed(added, 1e-6)]
+        return outputs
 
     return Rowwise(run, (cancelling(linear, MOST_ROWS), random(MOST_ROWS, n, seed=1)))
 
@@ -177,11 +177,11 @@ def compiled_attention(variant: str, window: int | None, num_heads: int, kv: int
             values[:, :, first + at] = 3e38 if isnan(garbage) else garbage  # NaN must come of the weights
         keys, values = (torch.cat([x, random(1, kv, room, dim, seed=9)], 2) for x in (keys, values))
         with compiled(variant):
-            found = [
+            parts = [
                 attend_natively(query[s].contiguous(), keys, values, first + s.start, window, 0.2, sinks)
                 for s in steps(total, widths)
             ]
-        return [torch.cat(found)]
+        return [torch.cat(parts)]
 
     return Cached(run, total, reach=window, grows=True)
 
@@ -205,8 +205,8 @@ def triton_attention(window: int | None, programs: int, sinks: Tensor | None = N
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("engine.kernels.cuda.attention.PROGRAMS", programs)
             assert splits_of(200, 1, dim, window).blocks == (1 if programs == 128 else 2)
-            found = [attend(query[s], keys, values, places[s], window, 0.1, sinks=sinks) for s in steps(total, widths)]
-        return [torch.cat(found)]
+            parts = [attend(query[s], keys, values, places[s], window, 0.1, sinks=sinks) for s in steps(total, widths)]
+        return [torch.cat(parts)]
 
     return Cached(run, total, ((1, 5, 8), (16,), (9, 7)), True, reach=window, grows=programs == 128)
 
@@ -222,11 +222,11 @@ def triton_placing(is_scaled: bool) -> Cached:
         scales = 1 + random(num_heads + kv, dim, seed=3).float() / 8 if is_scaled else None
         sides = [torch.full((1, kv, 40, dim), torch.nan, dtype=torch.bfloat16) for _ in range(2)]
         places = torch.arange(17, 17 + total)
-        found = [
+        parts = [
             place(qkv[s], angles[s].cos(), angles[s].sin(), scales, 1e-6, *sides, places[s], num_heads)
             for s in steps(total, widths)
         ]
-        return [torch.cat(found), *(side[0, :, 17 : 17 + total].transpose(0, 1) for side in sides)]
+        return [torch.cat(parts), *(side[0, :, 17 : 17 + total].transpose(0, 1) for side in sides)]
 
     return Cached(run, total, ((1,), (5,), (2, 3)), True, reach=1)
 
@@ -236,13 +236,13 @@ def triton_delta() -> Cached:
 
     @torch.inference_mode()
     def run(widths: tuple[int, ...], at: int | None = None, garbage: float = 0) -> list[Tensor]:
-        rows, rings, found = delta_rows(layer, total), delta_rings(layer), []
+        rows, rings, outputs = delta_rows(layer, total), delta_rings(layer), []
         for part in rows if at is not None else ():
             part[at] = garbage
         for s in steps(total, widths):
             places = Places.of(torch.arange(s.start, s.stop), layer.shape, len(rings[0]), False)
-            found.append(mix_step(layer, tuple(part[s] for part in rows), places, *rings))
-        return [torch.cat(found), rings[0][1 : total + 1], rings[1][:total]]
+            outputs.append(mix_step(layer, tuple(part[s] for part in rows), places, *rings))
+        return [torch.cat(outputs), rings[0][1 : total + 1], rings[1][:total]]
 
     return Cached(run, total, ((1,), (16, 1), (17,)), True)
 
@@ -261,11 +261,11 @@ def compiled_decoder(name: str) -> Cached:
     ids = [token if token > 10 else token + 50 for token in random_ids(total, model.vocab_size, 1)]
 
     def run(widths: tuple[int, ...], at: int | None = None, garbage: float = 0, room: int = 0) -> list[Tensor]:
-        target, found = StaticTarget(model, LENGTH + room, (1, 2, 3, 8, 13)), []
+        target, logits = StaticTarget(model, LENGTH + room, (1, 2, 3, 8, 13)), []
         tokens = ids if at is None else [*ids[:at], GARBAGE[garbage], *ids[at + 1 :]]
         for s in steps(total, widths):
-            found.append(target.extend(tokens[s], s.stop - s.start)[0].clone())
-        return [torch.cat(found), *written(target)]
+            logits.append(target.extend(tokens[s], s.stop - s.start)[0].clone())
+        return [torch.cat(logits), *written(target)]
 
     return Cached(run, total, grows=True)
 
@@ -284,12 +284,12 @@ def triton_decoder(name: str) -> Cached:
 
     def run(widths: tuple[int, ...]) -> list[Tensor]:
         target = StaticTarget(prepared(name), LENGTH, (1, 2, 8, 16), hidden)
-        ids, found = random_ids(num_prefill + total, target.vocab_size, 3), []
+        ids, outputs = random_ids(num_prefill + total, target.vocab_size, 3), []
         target.extend(ids[:num_prefill], 0)
         for s in steps(total, widths):
             rows, states = target.extend(ids[num_prefill:][s], s.stop - s.start)
-            found.append([rows.clone()] if states is None else [rows.clone(), states.clone()])
-        return [torch.cat(each) for each in zip(*found, strict=True)] + written(target, num_prefill)
+            outputs.append([rows.clone()] if states is None else [rows.clone(), states.clone()])
+        return [torch.cat(parts) for parts in zip(*outputs, strict=True)] + written(target, num_prefill)
 
     return Cached(run, total, ((1, 5), (2, 4)), True, spoils=False)
 
@@ -302,10 +302,10 @@ def compiled_choice(temperature: float) -> Cached:
     drafts = [rule.sample(row, position) for position, row in enumerate(logits)]
 
     def run(widths: tuple[int, ...]) -> list[Tensor]:
-        found: list[int] = []
+        tokens: list[int] = []
         for s in steps(total, widths):
-            found += rule(Draft(tuple(drafts[s][:-1])), logits[s], s.start).token_ids
-        return [torch.tensor(found)]
+            tokens += rule(Draft(tuple(drafts[s][:-1])), logits[s], s.start).token_ids
+        return [torch.tensor(tokens)]
 
     return Cached(run, total, spoils=False)
 

@@ -73,7 +73,7 @@ def _with_guesses(row: dict[str, Any], guesses: list[int], rng: random.Random) -
         if guess not in row["ids"]:
             row = {**row, "ids": [*row["ids"], guess], "logits": [*row["logits"], row["logits"][-1] - 2]}
             if "noise" in row:
-                row["noise"] = [[*each, round(rng.uniform(-1, 0), 4)] for each in row["noise"]]
+                row["noise"] = [[*noise, round(rng.uniform(-1, 0), 4)] for noise in row["noise"]]
     return row
 
 
@@ -92,10 +92,10 @@ def verdicts_of(step: dict[str, Any]) -> list[str]:
     """What became of each guess of a step, and of the place after: right, the model's own token, or neither."""
     of = from_json(step).event
     assert isinstance(of, Step)
-    found = ["ok" if i in of.kept else "no" if row in of.rows else "unused" for i, row in enumerate(of.follows)]
+    verdicts = ["ok" if i in of.kept else "no" if row in of.rows else "unused" for i, row in enumerate(of.follows)]
     if of.is_refuted or len(of.token_ids) == of.num_accepted:
-        return [*found, "unused"]
-    return [*found, "extra" if found else "own"]
+        return [*verdicts, "unused"]
+    return [*verdicts, "extra" if verdicts else "own"]
 
 
 GREEDY, SAMPLED = (taken_apart(read(CHAINS / f"{name}.json").fields) for name in ("csv_to_json", "story"))

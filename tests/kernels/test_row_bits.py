@@ -46,8 +46,8 @@ def params(table: Iterable[str]) -> Any:
     return [pytest.param(name, marks=list(marks(name))) for name in table]
 
 
-def same(found: list[Tensor], expected: list[Tensor], rows: Any = slice(None)) -> bool:
-    return all(same_bits(a[rows], b[rows]) for a, b in zip(found, expected, strict=True))
+def same(outputs: list[Tensor], expected: list[Tensor], rows: Any = slice(None)) -> bool:
+    return all(same_bits(a[rows], b[rows]) for a, b in zip(outputs, expected, strict=True))
 
 
 def numbers(tensors: list[Tensor]) -> list[Tensor]:
@@ -66,17 +66,17 @@ def test_a_row_is_the_same_alone_and_in_any_company(name: str) -> None:
     for num_threads in kernel.num_threads:
         with threads(num_threads):
             for group in kernel.groups():
-                found = kernel.run(*(x[group] for x in kernel.inputs))
+                outputs = kernel.run(*(x[group] for x in kernel.inputs))
                 places = [i for i, row in enumerate(group) if row in looked_at]
                 rows = [looked_at.index(group[i]) for i in places]
-                assert same([x[places] for x in found], [x[rows] for x in alone]), (num_threads, group)
+                assert same([x[places] for x in outputs], [x[rows] for x in alone]), (num_threads, group)
     for garbage in kernel.garbage:
         for num in (5,) if kernel.is_interpreted else (2, 8, 12, 13):
             rows = [x[:1].repeat(num, 1) for x in kernel.inputs]
-            for each in (each for each in rows if each.is_floating_point()):
-                each[torch.arange(num) != num // 2] = garbage
-            found = [x[num // 2 : num // 2 + 1] for x in kernel.run(*rows)]
-            assert same(found, [x[:1] for x in alone]), (garbage, num)
+            for tensor in (tensor for tensor in rows if tensor.is_floating_point()):
+                tensor[torch.arange(num) != num // 2] = garbage
+            outputs = [x[num // 2 : num // 2 + 1] for x in kernel.run(*rows)]
+            assert same(outputs, [x[:1] for x in alone]), (garbage, num)
 
 
 @pytest.mark.parametrize("name", params(SEQUENCES))
@@ -96,9 +96,9 @@ def test_steps_of_any_widths_compute_and_write_the_same(name: str) -> None:
         last = kernel.total if kernel.reach is None else min(kernel.total, at + kernel.reach)
         unseen = [i for i in range(kernel.total) if not at <= i < last]
         for garbage in kernel.garbage:
-            found = kernel.run(kernel.cuts[1], at=at, garbage=garbage)
-            assert same(found, expected, unseen), (at, garbage)
-            assert not isnan(garbage) or found[0][at:last].isnan().all(), at
+            outputs = kernel.run(kernel.cuts[1], at=at, garbage=garbage)
+            assert same(outputs, expected, unseen), (at, garbage)
+            assert not isnan(garbage) or outputs[0][at:last].isnan().all(), at
 
 
 @pytest.mark.parametrize("sizes", [(32, 128, 1024), pytest.param((2048, 4096, 4096), marks=pytest.mark.slow)], ids=str)

@@ -43,9 +43,9 @@ def test_the_ids_are_those_of_the_file_whatever_its_class(tmp_path):
     for name in rebuilt | {*filter(None, TOKENIZER_MAPPING_NAMES.values())}:
         alone = write(tmp_path, tokenizer_class=name, eos_token="</s>")
         wanted = [alone.encode(text).ids for text in TEXTS]
-        found = read_tokenizer(tmp_path)
-        assert [list(found(text)["input_ids"]) for text in TEXTS] == wanted, name
-        assert [found.decode(ids) for ids in wanted] == [alone.decode(ids, False) for ids in wanted], name
+        tokenizer = read_tokenizer(tmp_path)
+        assert [list(tokenizer(text)["input_ids"]) for text in TEXTS] == wanted, name
+        assert [tokenizer.decode(ids) for ids in wanted] == [alone.decode(ids, False) for ids in wanted], name
         if name in rebuilt:
             assert AutoTokenizer.from_pretrained(tmp_path)(list(TEXTS))["input_ids"] != wanted, "as transformers has it"
 

@@ -102,13 +102,13 @@ def test_a_file_cannot_claim_more_either(seed: int, kind: str) -> None:
     race, lanes = a_race(seed)
     claimed = {**race["verdicts"]["speculative"], "kind": kind, "sentence": kind, "complete": True, "short": "all"}
     fields = {**race, "verdicts": {"speculative": claimed}}
-    found = judged(fields, Recording.of(race).spec, Recording.of(race).events)["verdicts"]["speculative"]
+    verdict = judged(fields, Recording.of(race).spec, Recording.of(race).events)["verdicts"]["speculative"]
     pair = lanes["baseline"], lanes["speculative"]
     wrote, failed = min(map(len, map(tokens, pair))), any(done and isinstance(done[-1], Failed) for done in pair)
     goes_on = any(isinstance(a[-1], Finished) and len(tokens(a)) < len(tokens(b)) for a, b in permutations(pair) if a)
     is_claim = kind in (*SAME, "same_distribution")
-    assert (found["kind"] == "not_compared") == (failed or not wrote if is_claim else not (wrote or goes_on))
-    assert found["short"] != "all" or kind == "other_text"
+    assert (verdict["kind"] == "not_compared") == (failed or not wrote if is_claim else not (wrote or goes_on))
+    assert verdict["short"] != "all" or kind == "other_text"
 
 
 def test_a_fault_says_from_where_on_the_texts_differ() -> None:

@@ -48,7 +48,7 @@ def test_drafts_count_whether_they_are_known_or_not(recording):
         if step["type"] == "step" and step["drafted"]:
             step.update(num_drafted=len(step["drafted"]), drafted=[], drafted_pieces=[])
     lanes = spec_of(recording).lanes
-    (one, other) = (check(each)[1] for each in (recording, unknown))
+    (one, other) = (check(race)[1] for race in (recording, unknown))
     assert race_speedups(one, lanes) == race_speedups(other, lanes)
     for lane in lanes:
         assert lane_metrics(one, lane.name) == lane_metrics(other, lane.name)
@@ -80,10 +80,10 @@ def row(lane: str = "baseline", index: int = 0, r: int = 0, **change: Any) -> Ca
     """Change a row of a step; None takes a member away."""
 
     def apply(r_: dict[str, Any]) -> None:
-        found = r_["candidates"]["lanes"][lane][index][r]
-        found.update(change)
+        entry = r_["candidates"]["lanes"][lane][index][r]
+        entry.update(change)
         for key in [key for key, value in change.items() if value is None]:
-            del found[key]
+            del entry[key]
 
     return apply
 

@@ -38,10 +38,10 @@ def race_of(urls: list[str], params: SamplingParams = MAX, patience: Patience = 
     return RemoteRace(endpoints, Question("Once"), params, patience, **more)
 
 
-def held(*answers: Answer, **more: Any) -> recordings.Recording:
+def recording_of(*answers: Answer, **more: Any) -> recordings.Recording:
     """The recording of a race of servers that answer so, as it comes back from its file."""
-    with servers(*answers) as found:
-        race = race_of([each.url for each in found], **more)
+    with servers(*answers) as hosts:
+        race = race_of([host.url for host in hosts], **more)
         recording = recordings.build(race.header(), list(race.events()), race.result())
     return recordings.checked(json.dumps(recording.fields).encode())
 
@@ -53,27 +53,27 @@ def steps_in(recording: recordings.Recording, lane: str = "speculative") -> list
 def test_a_race_records_what_both_servers_said():
     """Tokens, text, drafts or the winner would be other than the servers said, or the file not open."""
     pause_s = 0.01
-    with servers(says([sse(e) for e in PLAIN], pause_s), says([sse(e) for e in SPECULATIVE], pause_s)) as found:
-        race = race_of([each.url for each in found])
+    with servers(says([sse(e) for e in PLAIN], pause_s), says([sse(e) for e in SPECULATIVE], pause_s)) as hosts:
+        race = race_of([host.url for host in hosts])
         live = list(race.events())
         recording = recordings.build(race.header(), live, race.result())
-    assert [each.num_connections for each in found] == [1, 1] and [len(each.asked) for each in found] == [2, 2]
+    assert [host.num_connections for host in hosts] == [1, 1] and [len(host.asked) for host in hosts] == [2, 2]
     recording = recordings.checked(json.dumps(recording.fields).encode())
-    told = recordings.summary(recording)
+    summary = recordings.summary(recording)
     for name in ("baseline", "speculative"):
-        lane = told["lanes"][name]
+        lane = summary["lanes"][name]
         assert lane["token_ids"] == tokens_of(TEXT) and lane["text"] == "".join(TEXT) and lane["num_tokens"] == 30
         assert 0 < lane["prefill_s"] == lane["ttft_s"] < 0.2
         own = [e.event for e in live if e.lane == name]
         assert isinstance(own[0], Started) and isinstance(own[-1], Finished)
         assert not any(s.num_drafted for s in own[1:-1])
         assert "".join(piece for s in own[1:-1] for piece in s.pieces) == "".join(TEXT)
-    assert told["lanes"]["speculative"]["per_step_accepted"] == (0, *ACCEPTED)
-    assert told["lanes"]["speculative"]["per_step_drafted"] == (0, *DRAFTED)
-    plain, speculative = (told["lanes"][name]["tokens_per_s"] for name in ("baseline", "speculative"))
+    assert summary["lanes"]["speculative"]["per_step_accepted"] == (0, *ACCEPTED)
+    assert summary["lanes"]["speculative"]["per_step_drafted"] == (0, *DRAFTED)
+    plain, speculative = (summary["lanes"][name]["tokens_per_s"] for name in ("baseline", "speculative"))
     assert plain < min(speculative, 1 / pause_s) and speculative < 29 / (10 * pause_s)
-    assert told["speedup"] == pytest.approx(speculative / plain)
-    assert told["verdicts"]["speculative"]["kind"] == "same_text" and told["verdict"]["rows_compared"] == 30
+    assert summary["speedup"] == pytest.approx(speculative / plain)
+    assert summary["verdicts"]["speculative"]["kind"] == "same_text" and summary["verdict"]["rows_compared"] == 30
     assert recording["prompt"] == {"text": "Once", "token_ids": [], "chat": False}
     walls = [e["wall_s"] for e in recording["events"]]
     assert walls == sorted(walls)
@@ -85,7 +85,7 @@ def test_lanes_run_at_once_and_on_one_device_one_after_the_other():
     """Two servers on one device would slow each other, or two on their own wait for nothing."""
     answers = [says([sse(e) for e in PLAIN], 0.01), says([sse(e) for e in SPECULATIVE], 0.01)]
     for same_device in (False, True):
-        recording = held(*answers, same_device=same_device)
+        recording = recording_of(*answers, same_device=same_device)
         begins, ends = (
             {e["lane"]: e["wall_s"] for e in recording["events"] if e["type"] == kind}
             for kind in ("started", "finished")
@@ -113,18 +113,18 @@ def test_the_servers_list_is_found_in_every_merge(truth, rng, cut):
         sizes, at = sizes[some:], at + rng.random()
         written.take(Chunk(at, "", "x" * size, tuple(range(size)), num))
     written.end(num)
-    found = written.steps(drafted)
-    assert found is not None and sum(len(s.token_ids) for s in found) == num
-    told = [(s.num_accepted, len(s.token_ids)) for s in found if s.num_drafted]
-    assert [n for n, _ in told][:-1] == list(accepted)[:-1] and len(told) == len(accepted)
-    assert not told or told[-1][0] in (accepted[-1], told[-1][1])
-    assert sum(s.seconds for s in found) == pytest.approx(written.at_s[-1] - written.at_s[0])
+    steps = written.steps(drafted)
+    assert steps is not None and sum(len(s.token_ids) for s in steps) == num
+    counts = [(s.num_accepted, len(s.token_ids)) for s in steps if s.num_drafted]
+    assert [n for n, _ in counts][:-1] == list(accepted)[:-1] and len(counts) == len(accepted)
+    assert not counts or counts[-1][0] in (accepted[-1], counts[-1][1])
+    assert sum(s.seconds for s in steps) == pytest.approx(written.at_s[-1] - written.at_s[0])
 
 
 def test_lists_that_contradict_the_tokens_are_not_believed():
     """A server's own figures would stand in the recording as if they had been checked."""
     lies = stream_of([1, *(n + 1 for n in ACCEPTED)], TEXT, lists([5] * 10, [5] * 10))
-    recording = held(says([sse(*PLAIN)]), says([sse(*lies)]))
+    recording = recording_of(says([sse(*PLAIN)]), says([sse(*lies)]))
     assert "contradict" in recording["promises"]["speculative"]
     assert [len(s.token_ids) for s in steps_in(recording)] == [1, *(n + 1 for n in ACCEPTED)]
     assert not any(s.num_drafted for s in steps_in(recording))
@@ -133,7 +133,7 @@ def test_lists_that_contradict_the_tokens_are_not_believed():
 def test_two_texts_part_in_context():
     """Two servers that round differently would look broken, or their difference could not be found."""
     other = [*TEXT[:12], " dog", *TEXT[13:]]
-    recording = held(says([sse(*PLAIN)]), says([sse(*stream_of([1] * 30, other))]))
+    recording = recording_of(says([sse(*PLAIN)]), says([sse(*stream_of([1] * 30, other))]))
     verdict = recording["verdicts"]["speculative"]
     assert verdict["kind"] == "other_text" and not recordings.faults(recording)
     tokens = [tokens_of(TEXT)[12], tokens_of(other)[12]]
@@ -145,8 +145,8 @@ def test_two_texts_part_in_context():
 
 def test_two_models_are_not_compared():
     """Two models that write two texts would be told that they differ."""
-    with servers(says([sse(*PLAIN)]), says([sse(*SPECULATIVE)])) as found:
-        endpoints = [Endpoint(lane, lane, each.url) for lane, each in zip(("baseline", "other"), found, strict=True)]
+    with servers(says([sse(*PLAIN)]), says([sse(*SPECULATIVE)])) as hosts:
+        endpoints = [Endpoint(lane, lane, host.url) for lane, host in zip(("baseline", "other"), hosts, strict=True)]
         race = RemoteRace(endpoints, Question("x"), MAX, PATIENCE)
         result = [list(race.events()), race.result()][1]
     assert result["verdicts"] == {} and "another model" in result["promises"]["other"]
@@ -156,8 +156,8 @@ def test_closing_the_stream_ends_all_lanes():
     """A visitor who presses Stop would leave two servers writing for nobody, and threads behind."""
     never = says([sse(e) for e in PLAIN[:5]] + [b": nothing\n"] * 10_000, 0.05)
     before = threading.active_count()
-    with servers(never, never) as found:
-        race = race_of([each.url for each in found])
+    with servers(never, never) as hosts:
+        race = race_of([host.url for host in hosts])
         stream = race.events()
         next(e for e in stream if isinstance(e.event, Step))
         began = time.perf_counter()

@@ -55,9 +55,9 @@ def test_a_step_judges_a_draft_as_the_rule_does(data, temperature, seed, dtype, 
             step.call(width, 5, position, (1, *drafted))
         assert "NaN" in str(error)
         return
-    found, rows, hidden = step.call(width, 5, position, (1, *drafted))
-    assert found == expected and hidden is None and rows is logits
-    assert all(type(t) is int for t in (found.num_accepted, *found.token_ids))
+    acceptance, rows, hidden = step.call(width, 5, position, (1, *drafted))
+    assert acceptance == expected and hidden is None and rows is logits
+    assert all(type(t) is int for t in (acceptance.num_accepted, *acceptance.token_ids))
     assert (
         step_input.ids(width)[0].tolist() == [1, *drafted, *[0] * (width - num_drafted - 1)]
         and int(step_input.pointer) == 5
@@ -122,24 +122,24 @@ def test_forwards_between_whole_steps_see_the_same_sequence(name):
     for target in targets:
         verify = target.verifier(rule)
         target.extend(ids[:20], 0)
-        found = []
+        tensors = []
         for start in (20, 24):
             if verify is None:
                 rows_and_states = target.extend(ids[start : start + 4], 4)
             else:
                 _, *rows_and_states = verify(ids[start], Draft(tuple(ids[start + 1 : start + 4])), start)
-            found += [x.clone() for x in rows_and_states]
+            tensors += [x.clone() for x in rows_and_states]
         target.rollback(22)
-        found += target.states()
-        found.append(target.extend(ids[22:25], 3)[0].clone())
+        tensors += target.states()
+        tensors.append(target.extend(ids[22:25], 3)[0].clone())
         target.rollback(23)
         target.extend(ids[23:30], 0)
-        found.append(target.extend(ids[30:31], 1)[0].clone())
+        tensors.append(target.extend(ids[30:31], 1)[0].clone())
         target.warm(ids, rule)
         target.time_widths(1, 30)
         target.extend(ids[:30], 0)
-        found.append(target.extend(ids[30:31], 1)[0].clone())
-        rows.append(found)
+        tensors.append(target.extend(ids[30:31], 1)[0].clone())
+        rows.append(tensors)
     assert len(rows[0]) == len(rows[1]) >= 4 and all(same_bits(a, b) for a, b in zip(*rows, strict=True))
 
 

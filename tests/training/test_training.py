@@ -208,16 +208,16 @@ def test_what_the_target_writes_is_its_own(name):
     words = torch.arange(3, len(output))
     writer = Writer(model, output, words, LAYERS, Writing(24, 8, (1e-4, 1.0)))
     beginnings = [[5, 9, 11 + i] for i in range(8)]
-    found = writer.write(beginnings, 1)
-    assert found["ids"].shape == (8, 26) and found["hidden"].shape[:2] == found["last"].shape[:2] == (8, 26)
-    assert found["ids"][:, :3].tolist() == beginnings and int(found["ids"].min()) >= 3
+    batch = writer.write(beginnings, 1)
+    assert batch["ids"].shape == (8, 26) and batch["hidden"].shape[:2] == batch["last"].shape[:2] == (8, 26)
+    assert batch["ids"][:, :3].tolist() == beginnings and int(batch["ids"].min()) >= 3
     again = writer.write(beginnings, 1)
-    assert torch.equal(found["ids"], again["ids"]) and not torch.equal(found["ids"], writer.write(beginnings, 2)["ids"])
+    assert torch.equal(batch["ids"], again["ids"]) and not torch.equal(batch["ids"], writer.write(beginnings, 2)["ids"])
     with torch.inference_mode():
-        out = stock_forward.get_decoder()(input_ids=found["ids"], use_cache=False, output_hidden_states=True)
+        out = stock_forward.get_decoder()(input_ids=batch["ids"], use_cache=False, output_hidden_states=True)
     for ours, theirs in (
-        (found["last"], out.last_hidden_state),
-        (found["hidden"], torch.cat([out.hidden_states[i] for i in LAYERS], -1)),
+        (batch["last"], out.last_hidden_state),
+        (batch["hidden"], torch.cat([out.hidden_states[i] for i in LAYERS], -1)),
     ):
         torch.testing.assert_close(ours.float(), theirs.bfloat16().float(), atol=0.02, rtol=0.02)
     cold = Writer(model, output, words, LAYERS, Writing(24, 8, (1e-4,), num_free=0)).write(beginnings, 1)["ids"]
@@ -241,8 +241,8 @@ def test_what_ends_early_counts_to_its_end():
     output = TargetWeights.of(model).output
     writer = Writer(model, output, torch.arange(len(output)), LAYERS, Writing(40, 8, (1.0,)))
     writer._ends = torch.tensor([7, 8, 9, 10])
-    found = writer.write([[5, 9]] * 8, 3)
-    for ids, length in zip(found["ids"].tolist(), found["lengths"].tolist(), strict=True):
+    batch = writer.write([[5, 9]] * 8, 3)
+    for ids, length in zip(batch["ids"].tolist(), batch["lengths"].tolist(), strict=True):
         first = next((i for i, token in enumerate(ids[2:], 2) if token in (7, 8, 9, 10)), len(ids) - 1)
         assert length == first + 1
 

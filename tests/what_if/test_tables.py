@@ -112,12 +112,12 @@ def test_a_table_gives_the_race_of_the_real_loop(race, size):
     seed = next(seed for seed in range(5) if written(seed, text.limit, ends) == list(text.token_ids))
     events = run(TreeTarget(seed), Answers(table.drafts), PROMPT, text.limit, size, sorted(ends))
     real = [e for e in events if isinstance(e, Step)]
-    found = steps_at(table, text, size, costs)
+    steps = steps_at(table, text, size, costs)
     fields = ("index", "position", "drafted", "num_accepted", "token_ids", "kept")
-    assert [[getattr(s, f) for f in fields] for s in found] == [[getattr(s, f) for f in fields] for s in real]
+    assert [[getattr(s, f) for f in fields] for s in steps] == [[getattr(s, f) for f in fields] for s in real]
     at = costs.draft_s[table.name]
-    assert seconds_of(found) == pytest.approx(sum(costs.verify_s[len(s.drafted)] + at[len(s.drafted)] for s in real))
-    assert seconds_at(table, text, [1, size], costs)[size] == pytest.approx(seconds_of(found))
+    assert seconds_of(steps) == pytest.approx(sum(costs.verify_s[len(s.drafted)] + at[len(s.drafted)] for s in real))
+    assert seconds_at(table, text, [1, size], costs)[size] == pytest.approx(seconds_of(steps))
 
 
 def fastest(race: tuple[Text, list[Table], Costs, frozenset[int]], position: int = 0) -> float:
@@ -125,24 +125,24 @@ def fastest(race: tuple[Text, list[Table], Costs, frozenset[int]], position: int
     text, tables, costs, _ = race
     if position >= len(text.token_ids):
         return 0.0
-    found = []
+    seconds = []
     for table in tables:
         draft = table.drafts[position].first(text.room(position))
         for n in range(len(draft) + 1):
             step = text.step(0, position, draft.first(n), costs.draft_s[table.name][n], costs.verify_s[n])
-            found.append(step.seconds + fastest(race, position + len(step.token_ids)))
-    return min(found)
+            seconds.append(step.seconds + fastest(race, position + len(step.token_ids)))
+    return min(seconds)
 
 
 @given(races(most=7, num_tables=2), st.integers(1, LONGEST))
 def test_the_oracle_is_the_fastest_of_all(race, size):
     """`auto` would be judged by something that a rule can beat, or that no rule can reach."""
     text, tables, costs, _ = race
-    found = oracle(tables, text, costs)
-    assert found == pytest.approx(fastest(race))
+    seconds = oracle(tables, text, costs)
+    assert seconds == pytest.approx(fastest(race))
     for table in tables:
         alone = oracle([table], text, costs)
-        assert found <= alone <= seconds_of(steps_at(table, text, size, costs)) * (1 + 1e-12)
+        assert seconds <= alone <= seconds_of(steps_at(table, text, size, costs)) * (1 + 1e-12)
 
 
 # --- costs
@@ -153,23 +153,23 @@ TIMES = st.dictionaries(st.integers(0, 12), st.lists(SECONDS, min_size=1, max_si
 @given(TIMES, st.lists(SECONDS, min_size=13, max_size=13))
 def test_a_larger_size_never_costs_less(times, shape):
     """The oracle would draft wrong tokens because they are cheaper."""
-    found = filled(times, dict(enumerate(shape)))
-    assert list(found) == list(range(13))
-    assert all(a <= b * (1 + 1e-9) + 1e-12 for a, b in pairwise(found.values()))
+    costs = filled(times, dict(enumerate(shape)))
+    assert list(costs) == list(range(13))
+    assert all(a <= b * (1 + 1e-9) + 1e-12 for a, b in pairwise(costs.values()))
 
 
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=6, unique=True).map(sorted), st.integers(1, 5))
 def test_what_was_timed_stands(sizes, num):
     """A size would take its neighbour's time although its own is known and nothing speaks against it."""
-    found = filled({size: [0.25 * size] * num for size in sizes}, {size: size for size in range(61)})
-    assert [found[size] for size in sizes] == [0.25 * size for size in sizes]
-    assert all(abs(seconds - 0.25 * size) < 1e-9 for size, seconds in found.items()), "in proportion, and in between"
+    costs = filled({size: [0.25 * size] * num for size in sizes}, {size: size for size in range(61)})
+    assert [costs[size] for size in sizes] == [0.25 * size for size in sizes]
+    assert all(abs(seconds - 0.25 * size) < 1e-9 for size, seconds in costs.items()), "in proportion, and in between"
 
 
 @given(st.lists(st.floats(1, 2), min_size=5, max_size=20), st.floats(10, 1e6))
 def test_one_hiccup_tells_nothing(values, hiccup):
     """A race during which the machine slept for a second would say that every step takes long."""
-    calm, disturbed = (filled({1: each}, {1: 1.0})[1] for each in (values, [*values, hiccup]))
+    calm, disturbed = (filled({1: times}, {1: 1.0})[1] for times in (values, [*values, hiccup]))
     assert disturbed <= calm + CUT * 2 / len(values)
 
 

@@ -35,7 +35,7 @@ def check(
     query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float, sinks: Tensor | None = None
 ) -> Tensor:
     """Compare with softmax in float64, and return what was found."""
-    found = attend_natively(query, keys, values, at, window, scale, sinks)
+    outputs = attend_natively(query, keys, values, at, window, scale, sinks)
     unseen = unseen_by(len(query), at, window, keys.shape[2])
     its_query, groups = query.double().transpose(0, 1), query.shape[1] // keys.shape[1]
     its_keys, its_values = (side[0].double().repeat_interleave(groups, 0) for side in (keys, values))
@@ -50,8 +50,8 @@ def check(
     num_seen = (~unseen).sum(-1, keepdim=True)
     off = query.shape[-1] * 2.0**-24 * largest + (most + num_seen) * 2.0**-23
     error = torch.expm1(2 * off) * size + 1.001 * 2.0**-8 * expected.abs() + 1e-37
-    assert bool(((found.double().transpose(0, 1) - expected).abs() <= error).all())
-    return found
+    assert bool(((outputs.double().transpose(0, 1) - expected).abs() <= error).all())
+    return outputs
 
 
 SHAPES = st.sampled_from(HEADS), st.sampled_from(DIMS), st.one_of(st.integers(1, 9), st.just(33))

@@ -62,13 +62,13 @@ def test_it_is_the_stock_model_rounded(name, variant):
     ids, (truth, true_states) = ids_of(name), stock_rows(name, torch.float32)
     theirs, their_states = stock_rows(name, torch.bfloat16)
     layers = range(prepared(name).shape.num_layers + 1)
-    found = []
+    pairs = []
     for model in (prepared(name, variant), prepared(name, packed=False)):
         target = StaticTarget(model, LENGTH, WIDTHS, layers)
         _, prefilled = target.extend(ids[:NUM_PREFILL], 0)
         rows, states = target.extend(ids[NUM_PREFILL:], 13)
-        found.append((rows.float().clone(), torch.cat((prefilled, states)).float()))
-    (logits, states), (other_logits, other_states) = found
+        pairs.append((rows.float().clone(), torch.cat((prefilled, states)).float()))
+    (logits, states), (other_logits, other_states) = pairs
     truth, theirs = truth[NUM_PREFILL:], theirs[NUM_PREFILL:]
 
     def off(rows: torch.Tensor, expected: torch.Tensor) -> float:
@@ -100,7 +100,7 @@ def test_two_threads_at_once(name):
                 wrong.append(f"round {round_} at width {width}")
             target.rollback(0)
 
-    running = [threading.Thread(target=run, args=each) for each in ((256, 13), (1024, 2))]
+    running = [threading.Thread(target=run, args=sizes) for sizes in ((256, 13), (1024, 2))]
     for thread in running:
         thread.start()
     for thread in running:

@@ -49,21 +49,21 @@ def in_bytes(linear: nn.Linear, act: int | None = None, variant: str = VARIANTS[
         return ByteLinear(linear, act)
 
 
-def check(found: Tensor, sums: Tensor, error: Tensor, act: int | None) -> None:
+def check(outputs: Tensor, sums: Tensor, error: Tensor, act: int | None) -> None:
     """Compare with sums in float64 [n, outputs] that float32 may miss by `error`."""
     expected = sums
     if act is not None:
         (gate, value), (gate_error, value_error) = sums.chunk(2, -1), error.chunk(2, -1)
         expected, acted = ACTS[act](gate) * value, ACTS[act](gate).abs() + 1e-6
         error = 1.2 * gate_error * (value.abs() + value_error) + acted * value_error + 2e-6 * expected.abs()
-    assert found.shape == expected.shape and found.dtype == torch.bfloat16
-    assert bool(((found.double() - expected).abs() <= HALF_A_BIT * expected.abs() + 1.001 * error + TINY).all())
+    assert outputs.shape == expected.shape and outputs.dtype == torch.bfloat16
+    assert bool(((outputs.double() - expected).abs() <= HALF_A_BIT * expected.abs() + 1.001 * error + TINY).all())
 
 
 def product(rows: Tensor, weight: Tensor, bias: Tensor | None, unit: float) -> tuple[Tensor, Tensor]:
     """rows @ weight.T + bias in float64, and how far roundings by `unit` may take a sum from there."""
-    its = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
-    return rows @ weight.T + its, unit * (rows.abs() @ weight.abs().T + its.abs())
+    offsets = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.double()
+    return rows @ weight.T + offsets, unit * (rows.abs() @ weight.abs().T + offsets.abs())
 
 
 # Weights of 16 bits
@@ -112,8 +112,8 @@ def test_infinities_and_nan_are_kept(variant, act):
     assert (huge.isfinite() & (huge < -1e36)).all() if act is None else (huge.abs() < 1e-30).all()
     assert (linear(sign * 1e-39).float().abs() < 1e-37).all()
     plain.weight[3] = torch.nan
-    found = native(plain, act, variant)(sign)
-    assert found[:, 3].isnan().all() and found.isnan().sum() == 1
+    outputs = native(plain, act, variant)(sign)
+    assert outputs[:, 3].isnan().all() and outputs.isnan().sum() == 1
 
 
 @EACH_VARIANT
@@ -127,8 +127,8 @@ def test_negative_gates_of_any_size_close(variant):
     torch.testing.assert_close(ACTS[1](gates.double()), F.gelu(gates.double(), approximate="tanh"))
     for act, function in ACTS.items():
         expected = function(x[:, :1].double()) * 0.5
-        found = native(plain, act, variant)(x).double()
-        assert bool(((found - expected).abs() <= HALF_A_BIT * expected.abs() + 1e-30).all())
+        outputs = native(plain, act, variant)(x).double()
+        assert bool(((outputs - expected).abs() <= HALF_A_BIT * expected.abs() + 1e-30).all())
 
 
 def test_variants_differ_by_rounding_only():
@@ -146,22 +146,22 @@ def test_variants_differ_by_rounding_only():
 
 def rounded(values: Tensor) -> Tensor:
     """A row's numbers as bytes.h has them, [n, k] -> float64 [n, k]."""
-    found = []
+    groups = []
     for part in (part.float() for part in values.split(GROUP, 1)):
         size = part.abs().amax(1, keepdim=True)
         whole = torch.round(part * torch.where(size > 1e-30, torch.full_like(size, MOST) / size, 0))
-        found.append(whole.double() * (size / MOST).double())
-    return torch.cat(found, 1)
+        groups.append(whole.double() * (size / MOST).double())
+    return torch.cat(groups, 1)
 
 
 def weights_of(weight: Tensor) -> Tensor:
     """As bytes.h has them, float64."""
-    found = []
+    groups = []
     for part in (part.float() for part in weight.split(GROUP, 1)):
         scale = (part.abs().amax(1, keepdim=True) / 127).bfloat16().float()
         whole = torch.round((part * torch.where(scale > 0, 1 / scale, 0)).clamp(-127, 127))
-        found.append(whole.double() * scale.double())
-    return torch.cat(found, 1)
+        groups.append(whole.double() * scale.double())
+    return torch.cat(groups, 1)
 
 
 @needs_byte_kernels
@@ -207,8 +207,8 @@ def test_overflow_zeros_and_huge_rows_in_bytes(variant):
     assert (linear(random(3, 128))[:, 7] == plain.bias[7]).all()
     assert ((linear(torch.full((1, 128), 1e-38, dtype=torch.bfloat16)) - plain.bias).abs() < 1e-30).all()
     plain, x = linear_of(40, 192, spread=1e-3), random(3, 192, spread=1e37)
-    found, sums = in_bytes(plain, None, variant)(x), F.linear(x.double(), plain.weight.double())
-    assert found.isfinite().all() and float((found.double() - sums).abs().max() / sums.std()) < 0.1
+    outputs, sums = in_bytes(plain, None, variant)(x), F.linear(x.double(), plain.weight.double())
+    assert outputs.isfinite().all() and float((outputs.double() - sums).abs().max() / sums.std()) < 0.1
 
 
 @needs_byte_kernels
@@ -216,9 +216,9 @@ def test_the_widest_rows_are_rounded_in_parts():
     """They are rounded on a stack of limited size."""
     plain, x = linear_of(32, MOST_INPUTS), random(5, MOST_INPUTS)
     linear = in_bytes(plain)
-    found, expected = linear(x), F.linear(x.double(), plain.weight.double())
-    assert float((found.double() - expected).abs().mean() / expected.std()) < 0.02
-    assert same_bits(found[-1], linear(x[-1:])[0])
+    outputs, expected = linear(x), F.linear(x.double(), plain.weight.double())
+    assert float((outputs.double() - expected).abs().mean() / expected.std()) < 0.02
+    assert same_bits(outputs[-1], linear(x[-1:])[0])
 
 
 # Both

@@ -33,13 +33,13 @@ Mix = Callable[[DeltaLayer, Rows, Places, Tensor, Tensor], Tensor]
 @torch.inference_mode()
 def run(mix: Mix, layer: DeltaLayer, rows: Rows, widths: list[int], rings: tuple[Tensor, Tensor]) -> Tensor:
     """Steps of those widths from the empty sequence on -> all their rows."""
-    found, start = [], 0
+    outputs, start = [], 0
     for width in widths:
         places = Places.of(torch.arange(start, start + width), layer.shape, len(rings[0]), False)
         part: Rows = tuple(x[start : start + width] for x in rows)  # type: ignore[assignment]
-        found.append(mix(layer, part, places, *rings))
+        outputs.append(mix(layer, part, places, *rings))
         start += width
-    return torch.cat(found)
+    return torch.cat(outputs)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_steps_give_what_torch_gives(name, dtype, key_heads, monkeypatch):
     rows, widths = delta_rows(layer, 11), [1, 2, 5, 3]
     rows = torch.cat(rows, 1).split([x.shape[1] for x in rows], 1)  # as one linear for all four projections gives them
     ours, theirs = delta_rings(layer, 6), delta_rings(layer, 6)
-    found, expected = run(mix_step, layer, rows, widths, ours), run(DeltaLayer.mix, layer, rows, widths, theirs)
-    torch.testing.assert_close(found, expected, atol=CLOSE[dtype], rtol=CLOSE[dtype])
+    outputs, expected = run(mix_step, layer, rows, widths, ours), run(DeltaLayer.mix, layer, rows, widths, theirs)
+    torch.testing.assert_close(outputs, expected, atol=CLOSE[dtype], rtol=CLOSE[dtype])
     if (
         dtype != torch.float32
     ):  # sums in another order seldom round to another number; a rounding at another place does everywhere
-        assert float((found != expected).float().mean()) < 0.02
+        assert float((outputs != expected).float().mean()) < 0.02
     for our, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(our, their, atol=1e-5, rtol=1e-5, equal_nan=True)
     assert expected.std() > 0.1

@@ -149,7 +149,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def found() -> str:
+def diagnosis() -> str:
     """What the other process finds wrong, run here on the interpreter."""
     model = bare().model
     with fake_cuda(run_kernels=True):
@@ -179,12 +179,12 @@ FAULTY = [
 def test_what_is_wrong_is_found(quick: None, monkeypatch: pytest.MonkeyPatch, owner, name, fault, why) -> None:
     """It would run in every race, in both lanes alike, so no verdict sees it: another model or other odds."""
     monkeypatch.setattr(owner, name, fault)
-    assert found().startswith(why)
+    assert diagnosis().startswith(why)
 
 
 def test_right_kernels_pass(quick: None) -> None:
     """Nothing of Triton's would ever run."""
-    assert found() == ""
+    assert diagnosis() == ""
 
 
 def test_what_keeps_triton_from_running_is_named_with_its_remedy(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_what_keeps_triton_from_running_is_named_with_its_remedy(quick: None, mo
     monkeypatch.setattr(available.sysconfig, "get_paths", lambda: {"include": "/nothing/is/here"})
     remedy = "it compiles a small launcher, and /nothing/is/here/Python.h is missing; install python3-dev"
     with pytest.raises(RaceError, match=f"^Triton does not run here: {remedy}$"):  # and is tried again at the next load
-        found()
+        diagnosis()
 
 
 def test_a_device_without_memory_is_no_verdict(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_a_device_without_memory_is_no_verdict(quick: None, monkeypatch: pytest.
 
     monkeypatch.setattr(GpuLinear, "normed", full)
     with pytest.raises(torch.OutOfMemoryError):
-        found()
+        diagnosis()
 
 
 # Both
@@ -218,11 +218,11 @@ def test_a_load_tries_the_kernels_once_and_says_why_they_stay_off(monkeypatch: p
     """The process would try another model than the one that is loaded, or its words be lost on the way."""
     model = fresh("qwen3", torch.bfloat16)
     monkeypatch.setattr(kernel_trial, "COMMAND", (sys.executable, "-m", "tests.helpers.pretended_trial"))
-    told: list[str] = []
+    texts: list[str] = []
     for is_first in (True, False):
         with fake_cuda(tries=True):
-            told.clear()
-            made = preparing.prepare(on_cuda(copy.deepcopy(model)), progress=lambda text, share: told.append(text))
+            texts.clear()
+            made = preparing.prepare(on_cuda(copy.deepcopy(model)), progress=lambda text, share: texts.append(text))
         says = "linears: 13 torch; attention: torch's; no Triton decoder: it is wrong here"
         assert made.kernels.runs(made.model).endswith(says)
-        assert is_first == any("once for this machine" in text for text in told)
+        assert is_first == any("once for this machine" in text for text in texts)
