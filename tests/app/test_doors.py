@@ -47,12 +47,12 @@ def test_a_model_of_the_hub_is_known_by_its_configuration_alone(monkeypatch: Any
     with config_hub(monkeypatch, {"a/target": one, "a/draft": {**one, "torch_dtype": "float32"}}) as hub:
         ask_at(monkeypatch, hub.address, tmp_path)
         pair, lines = check_own("a/target", "draft_model:a/draft", ROOM)
-        told = " ".join(lines)
+        text = " ".join(lines)
         assert {path for _, path in hub.asked} - {""} == {"resolve/main/config.json"}, hub.asked
         assert (pair.id, pair.target, pair.drafter, pair.chat) == (OWN, "a/target", "draft_model:a/draft", None)
-        assert "a/target: Gemma3ForCausalLM, 999.8 million parameters. About 2.0 GB to download." in told
-        assert "a/draft: Gemma3ForCausalLM, 999.8 million parameters. About 4.0 GB to download." in told
-        assert "of weights" in told and "for the drafter" in told and "64.0 GiB is free." in told
+        assert "a/target: Gemma3ForCausalLM, 999.8 million parameters. About 2.0 GB to download." in text
+        assert "a/draft: Gemma3ForCausalLM, 999.8 million parameters. About 4.0 GB to download." in text
+        assert "of weights" in text and "for the drafter" in text and "64.0 GiB is free." in text
         (snapshot,) = tmp_path.glob("models--a--target/snapshots/*")
         index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
         (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -127,10 +127,10 @@ def test_a_folder_is_a_model_like_those_of_the_catalogue() -> None:
 
 @pytest.fixture
 def two() -> Iterator[list[Loopback]]:
-    with servers(writes(), writes(3)) as found:
-        for each in found:
-            each.pages |= lists_models("a/model")
-        yield found
+    with servers(writes(), writes(3)) as hosts:
+        for host in hosts:
+            host.pages |= lists_models("a/model")
+        yield hosts
 
 
 def tried(doors: Doors, *urls: str, **more: Any) -> dict[str, Any]:
@@ -142,8 +142,8 @@ def test_a_key_stays_with_its_server(two: list[Loopback]) -> None:
     """A form without a key sends the last one to the next server; or asks for it again at every correction."""
     doors = Doors(EitherBackend("auto", "cpu", False))
     tried(doors, two[0].url)
-    for each in two:
-        each.headers.clear()
+    for host in two:
+        host.headers.clear()
     tried(doors, two[0].url, two[1].url, key="", model="other")
     assert all(f"Bearer {KEY}" in head for head in two[0].headers) and two[0].headers
     assert not any("uthorization" in head for head in two[1].headers) and two[1].headers
@@ -161,9 +161,9 @@ def test_a_key_that_a_server_echoes_is_not_shown(status: int, two: list[Loopback
             yield refusal(status, said, f"Location: http://127.0.0.1:1/{KEY}\r\n")
 
     two[0].answer, two[0].pages = echoing, {}
-    found = tried(Doors(EitherBackend("auto", "cpu", False)), two[0].url, model="m")
+    reply = tried(Doors(EitherBackend("auto", "cpu", False)), two[0].url, model="m")
     assert any(KEY in head for head in two[0].headers), "the key did not reach its server"
-    assert KEY not in json.dumps(found) and (status == 302 or "[hidden]" in json.dumps(found)), found
+    assert KEY not in json.dumps(reply) and (status == 302 or "[hidden]" in json.dumps(reply)), reply
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     doors = Doors(backend)
     with pytest.raises(UsageError, match=NO_SERVERS):
         doors.choose(SERVERS)
-    tried(doors, *(each.url for each in two), use=True)
+    tried(doors, *(host.url for host in two), use=True)
     doors.choose(SERVERS)
     catalogue = doors.added_to(base)
     assert pair_choices(catalogue)[0] == ("a/model on 2 servers", SERVERS) and pair_choices(base)[0][1] != SERVERS
@@ -214,8 +214,8 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     (row,), ran_on, about = backend.study(request, {1}, silent)
     assert (row.line, row.drafter) == (2, "server") and two[1].asked[-1]["messages"] == chat["messages"]
     assert ran_on["machine"] == backend.servers.id and about["device"]["type"] == "server"
-    told = json.dumps([about, ran_on, row.to_json()])
-    assert KEY not in told and "127.0.0.1" not in told
+    report = json.dumps([about, ran_on, row.to_json()])
+    assert KEY not in report and "127.0.0.1" not in report
 
 
 def test_one_server_has_none_to_race(two: list[Loopback]) -> None:

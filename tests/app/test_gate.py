@@ -123,7 +123,7 @@ async def test_one_address_leaves_room_for_others(gate, inside) -> None:
     files = [asyncio.create_task(ask(gate, "GET", "/assets/a.js")) for _ in range(MAX_OPEN)]
     other = asyncio.create_task(ask(gate, "GET", "/config", address="192.0.2.2"))
     inside.hold.set()
-    assert {each.status_code for each in await asyncio.gather(other, *files, *streams)} == {200}
+    assert {reply.status_code for reply in await asyncio.gather(other, *files, *streams)} == {200}
     assert (await ask(gate, "GET", "/config")).status_code == 200
 
     ends = asyncio.Event()

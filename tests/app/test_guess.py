@@ -75,10 +75,10 @@ def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str]
 def drafter_over(recording: Recording, drafter: str, start: int, end: int) -> tuple[int, int, int, int, int]:
     """k, kept, guessed, tokens, steps of a drafter from one position to another, at its fastest k of the whole race,
     from its table alone."""
-    found = what_if_of(recording)
-    assert found is not None
-    ids = found.text.token_ids
-    k = min(found.offered()[drafter], key=lambda k: sum(step.seconds for step in found.steps(drafter, k)))
+    what_if = what_if_of(recording)
+    assert what_if is not None
+    ids = what_if.text.token_ids
+    k = min(what_if.offered()[drafter], key=lambda k: sum(step.seconds for step in what_if.steps(drafter, k)))
     kept = guessed = steps = 0
     at = start
     while at < end:
@@ -94,9 +94,9 @@ def drafter_over(recording: Recording, drafter: str, start: int, end: int) -> tu
 def test_the_drafters_play_the_same_stretch(pure: Call, name: str, stretch: tuple[int, int]) -> None:
     """A drafter's figure that is not of the text that the player wrote, or of another length than its best."""
     recording = read(CHAINS / f"{name}.json")
-    told = pure(DRAFTERS, recording.fields, *stretch)
-    assert told
-    for drafter, (k, tally) in told.items():
-        assert (k, *(tally[each] for each in ("kept", "guessed", "tokens", "steps"))) == drafter_over(
+    tallies = pure(DRAFTERS, recording.fields, *stretch)
+    assert tallies
+    for drafter, (k, tally) in tallies.items():
+        assert (k, *(tally[field] for field in ("kept", "guessed", "tokens", "steps"))) == drafter_over(
             recording, drafter, *stretch
         )

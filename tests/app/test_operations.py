@@ -73,7 +73,7 @@ def test_what_is_not_allowed_is_not_shown_and_cannot_be_called(page: Server) -> 
     """A visitor fills in a dialog and is refused; or a program is given what the page's operator forbade."""
     config = httpx.get(f"{page.url}/config").json()
     props = [component["props"] for component in config["components"]]
-    parts = {each.get("label") or each.get("elem_id"): each for each in props}
+    parts = {part.get("label") or part.get("elem_id"): part for part in props}
     assert parts["Maximum length"]["maximum"] == 64 and parts["Maximum length"]["value"] <= 64
     assert [value for _, value in parts["Model"]["choices"]] == ["command-line"]
     assert '"studies": false' in re.search(r"const ALLOWED = .*", parts["race"]["js_on_load"])[0]
@@ -92,9 +92,9 @@ def test_a_race_is_logged_without_its_prompt(page: Server) -> None:
     assert frames[-1]["state"] == "finished"
     num = sum(len(event["token_ids"]) for frame in frames for event in frame["events"] if event["type"] == "step")
     text = page.log.read_text(encoding="utf-8").removeprefix(before)
-    (line,) = (each for each in text.splitlines() if " race " in each)
-    told = rf" INFO race [0-9a-f]{{8}} finished: command-line, synthetic; waited [\d.]+ s, took [\d.]+ s, {num} tokens$"
-    assert re.search(told, line) and frames[-1]["race"] not in text
+    (line,) = (entry for entry in text.splitlines() if " race " in entry)
+    form = rf" INFO race [0-9a-f]{{8}} finished: command-line, synthetic; waited [\d.]+ s, took [\d.]+ s, {num} tokens$"
+    assert re.search(form, line) and frames[-1]["race"] not in text
     assert MARKER not in text and "127.0.0.1" not in text and "://" not in text
 
 
@@ -107,8 +107,8 @@ def test_health_is_for_everybody(page: Server) -> None:
             break
         assert answer.status_code == 503 and answer.json()["reason"].endswith(".")
         time.sleep(0.1)
-    found = {"ready": True, "model": TARGET, "state": "ready", "reason": "", "queue_length": 0}
-    assert answer.json() == found | {"device_busy": answer.json()["device_busy"]}
+    body = {"ready": True, "model": TARGET, "state": "ready", "reason": "", "queue_length": 0}
+    assert answer.json() == body | {"device_busy": answer.json()["device_busy"]}
 
 
 def test_an_audience_gets_the_pages_address(page: Server) -> None:
@@ -132,8 +132,8 @@ def test_a_page_is_ready_if_its_default_can_be_raced() -> None:
         (ModelStatus("another", "loading", "reading the weights"), True, ""),
         (ModelStatus("another", "failed", "it hangs", hangs=True), False, "It hangs."),
     ):
-        found = health(RaceQueue(), "the default", status)
-        assert (found["ready"], found["reason"]) == (ready, reason), status
+        body = health(RaceQueue(), "the default", status)
+        assert (body["ready"], body["reason"]) == (ready, reason), status
 
 
 @in_loop

@@ -210,28 +210,28 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     assert of_identity not in shown
     tab.click("[data-tab=whatif]")
     assert ODDS in words(tab, "whatIfWords") and tab.is_disabled("[data-ref=whatIfK]")
-    found, recording = copied(tab, "command", "link", "proof"), checked(saved(tab))
+    copies, recording = copied(tab, "command", "link", "proof"), checked(saved(tab))
     lane = recording["spec"]["lanes"][-1]
     assert recording["prompt"]["text"] == prompt and lane["rule"] == "rejection"
     for name in ("baseline", "speculative"):
         ids = (str(token) for step in steps(recording.events, name) for token in step.token_ids)
-        assert sha256(",".join(ids).encode()).hexdigest() in found["proof"], "a hash of something else"
-    assert "python -m engine verify photofinish_" in found["proof"]
-    command = shlex.split(found["command"])
+        assert sha256(",".join(ids).encode()).hexdigest() in copies["proof"], "a hash of something else"
+    assert "python -m engine verify photofinish_" in copies["proof"]
+    command = shlex.split(copies["command"])
     assert command[:4] == ["python", "-m", "engine", "race"]
     asked = _parser("race", RACE).parse_args(command[4:])
     assert (asked.prompt, asked.temperature, asked.max_new_tokens, asked.chat) == ([prompt], 0.8, 16, True)
     assert (asked.rule, asked.drafter) == ("rejection", lane["drafter"])
 
     other = watched(tab.context.new_page())
-    other.goto(found["link"])
+    other.goto(copies["link"])
     loaded(other, "model")
     other.wait_for_function("([box, text]) => document.querySelector(box).value === text", arg=[PROMPT, prompt])
     run_race(other)
     assert checked(saved(other))["spec"]["lanes"][-1]["rule"] == "rejection"
     first, second = ([step[2] for step in page.evaluate(TOKENS) if step[0] == "baseline"] for page in (tab, other))
     assert first == second
-    other.goto(re.sub("prompt=[^&]*", "prompt=Twice", found["link"]))
+    other.goto(re.sub("prompt=[^&]*", "prompt=Twice", copies["link"]))
     other.wait_for_function("box => document.querySelector(box)?.value === 'Twice'", arg=PROMPT)
     loaded(other, "model")
     choose_odds(other)

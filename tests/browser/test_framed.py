@@ -75,7 +75,7 @@ def test_the_frame_settles_and_everything_is_within_it(
         page.click(f"#pf-tab-{tab}")
         page.wait_for_function(f"({BELOW})().length === 0")
         settled(host)
-        assert [each for each in page.evaluate(CUT) if each[0] == "cut off"] == [], tab
+        assert [fault for fault in page.evaluate(CUT) if fault[0] == "cut off"] == [], tab
     if script:  # a race of one's own is also what a page without storage or locks must run
         run_race(page)
         settled(host)

@@ -29,7 +29,7 @@ async def busy(path: str, body: Body) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def visited(browser: Any, cache: Any, found: Sequence[Any], *arguments: str) -> Iterator[Any]:
+def visited(browser: Any, cache: Any, hosts: Sequence[Any], *arguments: str) -> Iterator[Any]:
     """A page of these servers in a tab. Afterwards: nothing went wrong, and neither the tab, nor a saved file, nor the
     log says where the servers are."""
     with served(cache, *arguments, "--model", "a-model") as server:
@@ -37,11 +37,11 @@ def visited(browser: Any, cache: Any, found: Sequence[Any], *arguments: str) -> 
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.url)
         tab = open_tab(context, server.url, until="model")
         yield tab
-        told = tab.content() + tab.inner_text("body") + saved(tab).decode() + server.log.read_text()
+        text = tab.content() + tab.inner_text("body") + saved(tab).decode() + server.log.read_text()
         context.close()
     assert tab.problems == []
-    for secret in (KEY, *(each.url for each in found), *(each.url.split("/")[2] for each in found)):
-        assert secret not in told
+    for secret in (KEY, *(host.url for host in hosts), *(host.url.split("/")[2] for host in hosts)):
+        assert secret not in text
 
 
 def panel(tab: Any, name: str) -> str:
@@ -55,9 +55,9 @@ def panel(tab: Any, name: str) -> str:
 def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) -> None:
     """Servers said to be one device; text of drafts that nobody sent; a dead lane that takes the other down."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with servers(writes(), writes(3)) as found:
-        lanes = [f"{name}=openai:{each.url}" for name, each in zip(("baseline", "speculative"), found, strict=True)]
-        with visited(browser, page_cache, found, *(part for lane in lanes for part in ("--lane", lane))) as tab:
+    with servers(writes(), writes(3)) as hosts:
+        lanes = [f"{name}=openai:{host.url}" for name, host in zip(("baseline", "speculative"), hosts, strict=True)]
+        with visited(browser, page_cache, hosts, *(part for lane in lanes for part in ("--lane", lane))) as tab:
             assert "a-model on 2 servers is ready" in tab.inner_text("#page-model")
             assert not tab.locator("#page-panel >> text=Guesses").count()
             yours = Dialog(tab)
@@ -101,10 +101,10 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             tab.click("#pf-tab-text")
             assert tab.evaluate(UNREADABLE) == []
             assert tab.is_visible(".pf-lanes") and tab.is_visible(".pf-legend")
-            found[1].answer = busy
+            hosts[1].answer = busy
             run_race(tab)
             assert tab.is_hidden(".pf-legend"), "a legend of marks that no text has"
             shown = tab.inner_text("body")
             assert "answered 429" in shown and "ask again in 7 s" in shown, "which lane failed, and why"
             assert tab.evaluate(f"{STATE}.counts.left") > 0, "the other lane ran"
-        assert all(f"authorization: bearer {KEY}" in head.lower() for each in found for head in each.headers)
+        assert all(f"authorization: bearer {KEY}" in head.lower() for host in hosts for head in host.headers)

@@ -40,8 +40,8 @@ def test_the_first_visit_and_one_by_a_link(visit: Any) -> None:
     tab.wait_for_function("document.querySelector('#page-prompt textarea').value === 'Once upon'")
     begin(tab)
     assert tab.evaluate(STATE)["race"] == "recorded-capitals", "a chain before a tree"
-    told = list(cards(tab))
-    assert len(told) == 10 and "proposes 4 tokens, shown pale" in told[1] and "is a tree of" in told[9]
+    texts = list(cards(tab))
+    assert len(texts) == 10 and "proposes 4 tokens, shown pale" in texts[1] and "is a tree of" in texts[9]
     assert tab.evaluate(STATE)["race"] == "recorded-history"
     tab.wait_for_selector(".pf-one-row")
     tab.keyboard.press("ArrowLeft")
@@ -99,7 +99,7 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
     tab.evaluate(SETTLED)
     tops = tab.evaluate(LIT)["tops"]
     begin(tab)
-    told = []
+    texts = []
     for number, said in enumerate(cards(tab), start=1):
         tab.evaluate(SETTLED)
         look = tab.evaluate(LIT)
@@ -111,17 +111,17 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
         for box in (card, lit):
             assert box["top"] >= 0 and box["bottom"] <= height + 1, (number, box)
             assert box["left"] >= 0 and box["right"] <= width + 1, (number, box)
-        beside = card["right"] <= lit["left"] or lit["right"] <= card["left"]
-        assert beside or card["bottom"] <= lit["top"] or lit["bottom"] <= card["top"], (number, card, lit)
+        is_beside = card["right"] <= lit["left"] or lit["right"] <= card["left"]
+        assert is_beside or card["bottom"] <= lit["top"] or lit["bottom"] <= card["top"], (number, card, lit)
         assert len(said.split()) <= 40, said
         if number == 2 and width < 760:  # where it may need the rest of a lower window
             tab.hover("[data-ref=storyTitle]")
             top = tab.evaluate("scrollY")
             tab.mouse.wheel(0, -40)
             tab.wait_for_function("top => scrollY < top", arg=top, timeout=5_000)
-        told.append(said)
-    assert len(told) == 10
-    numbers_are_the_recordings(recording, told)
+        texts.append(said)
+    assert len(texts) == 10
+    numbers_are_the_recordings(recording, texts)
     tab.keyboard.press("ArrowLeft")
     assert words(tab, "storyPlace") == "Card 9 of 10"
     for _ in range(2):
@@ -133,9 +133,9 @@ def test_the_story_by_keyboard_alone(tab: Any, name: str, width: int, height: in
     assert tab.locator(".pf-guess").count() == 0
 
 
-def numbers_are_the_recordings(recording: Any, told: list[str]) -> None:
+def numbers_are_the_recordings(recording: Any, texts: list[str]) -> None:
     own, plain = steps_of(recording), steps_of(recording, "baseline")
-    _, draft, check, why, *_ = told
+    _, draft, check, why, *_ = texts
     one = mean(e["verify_s"] for e in plain)
     read_s = recording["roofline"]["bytes_per_step"] / recording["roofline"]["bandwidth_bytes_per_s"]
     assert f"takes at least {milliseconds(read_s)} of a plain step's {milliseconds(one)}." in why
@@ -146,7 +146,7 @@ def numbers_are_the_recordings(recording: Any, told: list[str]) -> None:
         and f"in {milliseconds(e['draft_s'] + e['verify_s'])}, drafting included" in check
         for e in own
     ), "of no one step are all these true"
-    (ratio,) = re.findall(r"was ([\d.]+)× as fast", " ".join(told))
+    (ratio,) = re.findall(r"was ([\d.]+)× as fast", " ".join(texts))
     assert float(ratio) == pytest.approx(race_speedup(events_of(recording), "speculative"), rel=0.01, abs=0.006)
 
 

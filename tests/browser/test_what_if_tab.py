@@ -23,8 +23,8 @@ def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
     """Marks, figures and the clock of one length with another length's number; or a computed race that does not say
     so, or that stays when its tab is left."""
     recording = read(CSV)
-    found = what_if_of(recording)
-    assert found is not None
+    what_if = what_if_of(recording)
+    assert what_if is not None
     opened(page, recording)
     raced, figures = page.evaluate(TOKENS), [words(page, name) for name in ("ratio", "rightFigure", "rightPlace")]
     page.click("[data-tab=whatif]")
@@ -38,12 +38,12 @@ def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
         for k in (1, 7):
             page.evaluate(SLIDE, str(k - 1))
             page.evaluate(SETTLED)
-            steps = found.steps(drafter, k)
+            steps = what_if.steps(drafter, k)
             shown = page.evaluate(STATE)["metrics"]["speculative"]
             assert shown["decode_s"] == pytest.approx(sum(step.seconds for step in steps))
             assert words(page, "whatIfShown") == f"{k}: {words(page, 'ratio')}"
             bars = page.locator(".pf-whatif-curve i")
-            assert bars.count() == len(found.offered()[drafter]) and page.locator("i[data-on]").count() == 1
+            assert bars.count() == len(what_if.offered()[drafter]) and page.locator("i[data-on]").count() == 1
             assert bars.nth(k - 1).get_attribute("title") == f"{words(page, 'whatIfShown')} (computed)"
             assert sum(lane == "speculative" for lane, *_ in page.evaluate(TOKENS)) == len(steps)
             assert "COMPUTED" in page.get_attribute("[data-ref=ribbon]", "data-words")

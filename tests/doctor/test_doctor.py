@@ -193,13 +193,13 @@ def default() -> LoadedModel:
 @cache
 def examined(drafter: str, target: str, with_tokens: bool) -> tuple[Finding, ...]:
     checkup = Checkup(target, drafter)
-    found = [*checkup.before_weights()]
-    if with_tokens and not is_faulty(found):
+    findings = [*checkup.before_weights()]
+    if with_tokens and not is_faulty(findings):
         num = {"dflash": 36, "draft_model": 16}.get(drafter.partition(":")[0], 30)  # as few as tell it from chance
         loaded, texts, num = (default, OWN[1:2], 24) if target == DEFAULT_TARGET else (trained, PROMPTS, num)
         prompts = [FilePrompt(i, "", text) for i, text in enumerate(texts)]
-        found += checkup.with_tokens(loaded, prompts, SamplingParams(max_new_tokens=num))
-    return tuple(found)
+        findings += checkup.with_tokens(loaded, prompts, SamplingParams(max_new_tokens=num))
+    return tuple(findings)
 
 
 @pytest.mark.parametrize("fault", [*BY_FILES, *(pytest.param(name, marks=pytest.mark.slow) for name in BY_TOKENS)])
@@ -208,9 +208,9 @@ def test_a_fault_is_named_first(fault: str, tmp_path: Path) -> None:
     is_in_files = fault in BY_FILES
     plant, check, remedy = {**BY_FILES, **BY_TOKENS}[fault]
     drafter, target = plant(tmp_path)
-    found = first(examined(drafter, str(target), not is_in_files))
-    assert found and found.check == check and (found.level == "fault" or not is_in_files), found
-    assert remedy in found.change, found
+    finding = first(examined(drafter, str(target), not is_in_files))
+    assert finding and finding.check == check and (finding.level == "fault" or not is_in_files), finding
+    assert remedy in finding.change, finding
 
 
 @pytest.mark.parametrize("drafter", [f"draft_model:{DRAFT}", "ngram"])
@@ -218,9 +218,9 @@ def test_a_healthy_pair_has_no_fault(drafter: str, monkeypatch: pytest.MonkeyPat
     """A false alarm. Heads are those of `test_a_head_that_ships_has_neither_fault_nor_doubt`."""
     if drafter == "ngram":
         monkeypatch.setattr(trained().tokenizer, "chat_template", None)
-    found = examined(drafter, str(TRAINED), True)
-    assert not is_faulty(found), first(found)
-    assert any(each.check == "worth it" for each in found)
+    findings = examined(drafter, str(TRAINED), True)
+    assert not is_faulty(findings), first(findings)
+    assert any(finding.check == "worth it" for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -229,16 +229,16 @@ def test_a_healthy_pair_has_no_fault(drafter: str, monkeypatch: pytest.MonkeyPat
 def test_a_check_that_raises_costs_only_itself(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One mistake in one check would take all other findings with it."""
 
-    def bad(*its: object) -> None:
+    def bad(*arguments: object) -> None:
         raise AttributeError("no such thing")
 
-    whole = [each.check for each in examined("ngram", str(TRAINED), True)]
+    whole = [finding.check for finding in examined("ngram", str(TRAINED), True)]
     monkeypatch.setattr(f"engine.doctor.{place}", bad)
-    found = examined.__wrapped__("ngram", str(TRAINED), True)
-    (broken,) = [each for each in found if is_broken([each])]
+    findings = examined.__wrapped__("ngram", str(TRAINED), True)
+    (broken,) = [finding for finding in findings if is_broken([finding])]
     assert broken.level == "untested" and "AttributeError: no such thing" in broken.says
-    rest = [each.check for each in found if each != broken]
-    assert len(rest) >= 2 and rest == [each for each in whole if each in rest]
+    rest = [finding.check for finding in findings if finding != broken]
+    assert len(rest) >= 2 and rest == [check for check in whole if check in rest]
 
 
 @pytest.mark.parametrize(
@@ -257,8 +257,8 @@ def test_a_base_of_angles_is_compared_wherever_it_is_stated(
     drafter, _ = head(config=lambda config: config[LAYERS].update({"rope_parameters": None, **angles}))(tmp_path)
     folder = Path(drafter.partition(":")[2])
     about = read_files(str(folder)), read_files(str(TRAINED)), trained().model.get_input_embeddings().weight
-    with variants("eagle3", HeadName(), folder, *about) as (found, untested):
-        assert any("rope_theta to the target's, 10000" in each.change for each in found) == is_tried and not untested
+    with variants("eagle3", HeadName(), folder, *about) as (trials, untested):
+        assert any("rope_theta to the target's, 10000" in trial.change for trial in trials) == is_tried and not untested
 
 
 def test_tables_of_another_width_are_said_to_be_untested(tmp_path: Path) -> None:
@@ -267,18 +267,18 @@ def test_tables_of_another_width_are_said_to_be_untested(tmp_path: Path) -> None
     about = read_files(str(folder)), read_files(str(FORMATS / "target"))
     embedding: Any = formats_target().model.get_input_embeddings().weight
     with variants("eagle3", HeadName(), folder, *about, embedding) as (_, untested):
-        assert [(each.level, each.check) for each in untested] == [
+        assert [(finding.level, finding.check) for finding in untested] == [
             ("untested", "embedding"),
             ("untested", "output layer"),
         ]
-    assert all("64 wide, the head's 48" in each.says for each in untested)
+    assert all("64 wide, the head's 48" in finding.says for finding in untested)
 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_head_that_ships_has_neither_fault_nor_doubt(kind: str) -> None:
     """A false alarm about our own heads."""
-    found = examined(kind, DEFAULT_TARGET, True)
-    assert first(found) is None and any(each.check == "worth it" for each in found)
+    findings = examined(kind, DEFAULT_TARGET, True)
+    assert first(findings) is None and any(finding.check == "worth it" for finding in findings)
 
 
 def test_a_head_for_another_target_by_name_is_doubted(tmp_path: Path) -> None:
@@ -286,9 +286,9 @@ def test_a_head_for_another_target_by_name_is_doubted(tmp_path: Path) -> None:
     drafter, target = head(config=lambda c: c["speculators_config"]["verifier"].update(name_or_path="Qwen/Qwen3-8B"))(
         tmp_path
     )
-    found = first(examined(drafter, str(target), False))
-    assert found and (found.level, found.check) == ("doubt", "trained for")
-    assert "--target Qwen/Qwen3-8B" in found.change
+    finding = first(examined(drafter, str(target), False))
+    assert finding and (finding.level, finding.check) == ("doubt", "trained for")
+    assert "--target Qwen/Qwen3-8B" in finding.change
 
 
 def test_the_command_says_what_to_change_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def test_of_a_hub_repository_only_headers_and_small_files_are_fetched(hub: Any) 
     status, report, said = answers["on the hub"]
     here = answers["here"][1]
     assert (status, said) == (0, ""), report
-    assert [finding["check"] for finding in report["findings"]] == [each["check"] for each in here["findings"]]
+    assert [finding["check"] for finding in report["findings"]] == [entry["check"] for entry in here["findings"]]
     names = {name for repository, name in running.sent if repository == "owner/head"}
     assert names == {"config.json", "model.safetensors"}
     size = (HEADS["eagle3"] / "model.safetensors").stat().st_size

@@ -72,8 +72,8 @@ FILTERS = ("trim", "upper", "lower", "title", "e", "tojson", "replace('a', 'b')"
 def chat(template: str, *messages: tuple[str, str]) -> tuple[int, ...]:
     """The ids of (role, content) pairs, each written by that template; `content` and `role` are names in it."""
     tokenizer = sentencepiece(strip=False)
-    each = "{% for m in messages %}{% set role, content = m.role, m.content %}"
-    tokenizer.chat_template = {"rag": "", "default": f"{each}{template}{{% endfor %}}"}
+    loop = "{% for m in messages %}{% set role, content = m.role, m.content %}"
+    tokenizer.chat_template = {"rag": "", "default": f"{loop}{template}{{% endfor %}}"}
     return encode_messages(tokenizer, [{"role": role, "content": text} for role, text in messages]).token_ids
 
 
@@ -110,8 +110,8 @@ def test_a_template_that_leaves_something_out_is_refused(template, role):
 
 def test_what_the_model_said_itself_may_be_shortened():
     """A template that drops earlier thoughts, as those of reasoning models do, would be refused."""
-    found = chat("{{ content.split('</think>')[-1] }}", ("user", "a"), ("assistant", "b</think>c"), ("user", "d"))
-    assert found == tuple(encode(sentencepiece(strip=False), "acd"))
+    ids = chat("{{ content.split('</think>')[-1] }}", ("user", "a"), ("assistant", "b</think>c"), ("user", "d"))
+    assert ids == tuple(encode(sentencepiece(strip=False), "acd"))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
@@ -138,8 +138,8 @@ def test_an_unusable_prompt_is_named(text, says):
 def test_every_end_token_is_known():
     """A model with several end tokens would write on after one of them."""
     config = SimpleNamespace(eos_token_id=1, text_config=SimpleNamespace(eos_token_id=[4]))
-    found = end_token_ids(config, SimpleNamespace(eos_token_id=[2, 106]), SimpleNamespace(eos_token_id=3))
-    assert found == {1, 2, 3, 4, 106}
+    ids = end_token_ids(config, SimpleNamespace(eos_token_id=[2, 106]), SimpleNamespace(eos_token_id=3))
+    assert ids == {1, 2, 3, 4, 106}
     assert end_token_ids(SimpleNamespace(eos_token_id=None), None, SimpleNamespace(eos_token_id=None)) == frozenset()
 
 
@@ -153,7 +153,7 @@ def test_penalties_that_no_lane_applies_are_said_once(tmp_path):
         assert circumstances(model)["runs"]["sentence"].count(says) == 1
     folder = shutil.copytree(TRAINED, tmp_path / "model")
     (folder / "generation_config.json").write_text(json.dumps(given))
-    assert [says in found.says for found in Checkup(str(folder), "ngram").before_weights()] == [True]
+    assert [says in finding.says for finding in Checkup(str(folder), "ngram").before_weights()] == [True]
     assert "generation_config" not in circumstances(model)["runs"]["sentence"]
 
 

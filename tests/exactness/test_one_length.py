@@ -86,12 +86,12 @@ def classes(monkeypatch, tmp_path, few_rows, healthy) -> Classes:
     return probed
 
 
-def check_apart(found: WidthClasses, whole: WidthClasses, widths: set[int]) -> None:
+def check_apart(split: WidthClasses, whole: WidthClasses, widths: set[int]) -> None:
     """These widths are in no class with others, and the others as they were."""
     assert any(len(c) > 1 and widths & set(c) for c in whole.classes), "nothing can be planted here"
     left = [set(c) - widths for c in whole.classes]
-    assert sorted(c for c in found.classes if not widths & set(c)) == sorted(tuple(sorted(c)) for c in left if c)
-    assert all(len(c) == 1 for c in found.classes if widths & set(c))
+    assert sorted(c for c in split.classes if not widths & set(c)) == sorted(tuple(sorted(c)) for c in left if c)
+    assert all(len(c) == 1 for c in split.classes if widths & set(c))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -51,24 +51,24 @@ def spoiled(dtype: torch.dtype, spoil: Callable[[Tensor], Tensor]) -> Prepared:
 def test_rows_that_depend_on_their_place_are_found(few_rows):
     """A width at which the third row is rounded otherwise would be promised exact."""
     model = spoiled(torch.bfloat16, lambda rows: last_bit(rows, torch.arange(len(rows))[:, None] == 2))
-    found = probe(StaticTarget(model, LENGTH, (2, 4, 8)))
-    assert {4, 8} <= set(found.unstable) and 2 not in found.unstable
+    classes = probe(StaticTarget(model, LENGTH, (2, 4, 8)))
+    assert {4, 8} <= set(classes.unstable) and 2 not in classes.unstable
 
 
 def test_rows_that_depend_on_their_neighbours_are_found(few_rows):
     """A rejected draft would change the bits of the token before it."""
     prepared = spoiled(torch.float32, lambda rows: last_bit(rows, rows[-1].float().sum() > 0))
-    found = probe(StaticTarget(prepared, LENGTH, (2, 4, 8)))
-    assert found.unstable == (2, 4, 8) and found.classes == ()
+    classes = probe(StaticTarget(prepared, LENGTH, (2, 4, 8)))
+    assert classes.unstable == (2, 4, 8) and classes.classes == ()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_rows_that_depend_on_the_width_split_the_classes(dtype, few_rows):
     """A wide step and a narrow one would be mixed in one race."""
     before = probe(StaticTarget(prepared("llama", dtype), LENGTH, WIDTHS))
-    found = probe(StaticTarget(spoiled(dtype, lambda rows: last_bit(rows, len(rows) >= 4)), LENGTH, WIDTHS))
+    classes = probe(StaticTarget(spoiled(dtype, lambda rows: last_bit(rows, len(rows) >= 4)), LENGTH, WIDTHS))
     halves = (tuple(w for w in c if (w >= 4) == wide) for c in before.classes for wide in (False, True))
-    assert sorted(found.classes) == sorted(filter(None, halves)) and found.unstable == before.unstable
+    assert sorted(classes.classes) == sorted(filter(None, halves)) and classes.unstable == before.unstable
 
 
 def plant_rarely(monkeypatch: pytest.MonkeyPatch, where: Callable[[Tensor], Tensor]) -> None:
@@ -102,9 +102,9 @@ def test_rows_that_differ_rarely_are_found(by_place, monkeypatch):
         monkeypatch,
         lambda rows: torch.arange(len(rows))[:, None] == 2 if by_place else torch.full((len(rows), 1), len(rows) >= 4),
     )
-    found = probe(StaticTarget(model, LENGTH, (2, 4, 8)))
-    assert not any(min(c) < 4 <= max(c) for c in found.classes)
-    assert not by_place or ({4, 8} <= set(found.unstable) and 2 not in found.unstable)
+    classes = probe(StaticTarget(model, LENGTH, (2, 4, 8)))
+    assert not any(min(c) < 4 <= max(c) for c in classes.classes)
+    assert not by_place or ({4, 8} <= set(classes.unstable) and 2 not in classes.unstable)
 
 
 def test_one_bit_in_one_row_in_one_key_is_enough(few_rows):
@@ -186,8 +186,8 @@ def races(draw):
     widths = candidates(k, width)
     home = {w: draw(st.integers(-1, 2)) for w in widths}
     classes = tuple(c for c in (tuple(w for w in widths if home[w] == i) for i in range(3)) if c)
-    found = WidthClasses(classes, tuple(w for w in widths if home[w] == -1))
-    return found, {w: draw(st.floats(1e-3, 1)) for w in widths}, k, width
+    split = WidthClasses(classes, tuple(w for w in widths if home[w] == -1))
+    return split, {w: draw(st.floats(1e-3, 1)) for w in widths}, k, width
 
 
 @given(st.integers(0, MAX_K), st.just("auto") | st.integers(1, MAX_WIDTH), st.booleans())
@@ -203,15 +203,15 @@ def test_candidates_hold_what_may_be_needed(k, width, fine):
 @given(races(), st.booleans())
 def test_exact_lanes_mix_only_widths_of_one_class(race, auto_k):
     """Lanes would be promised equal and differ in their last bits; or a draft not fit."""
-    found, seconds, k, width = race
+    classes, seconds, k, width = race
     auto_k = auto_k and width == "auto" and max(seconds) > 1
-    chosen = plan(found, seconds, k, width, auto_k)
-    assert set(chosen.step_widths) <= set(found.of(chosen.width)) == set(chosen.widths_class)
+    chosen = plan(classes, seconds, k, width, auto_k)
+    assert set(chosen.step_widths) <= set(classes.of(chosen.width)) == set(chosen.widths_class)
     least = max(k, 1) if auto_k else k
     assert max(chosen.step_widths) == chosen.width > least
-    assert chosen.exact == (chosen.width not in found.unstable)
+    assert chosen.exact == (chosen.width not in classes.unstable)
     if width == "auto":
-        assert chosen.exact == any(w > least and w not in found.unstable for w in seconds)
+        assert chosen.exact == any(w > least and w not in classes.unstable for w in seconds)
     else:
         assert chosen.step_widths == (width,)
 
@@ -219,16 +219,16 @@ def test_exact_lanes_mix_only_widths_of_one_class(race, auto_k):
 @given(races())
 def test_no_step_runs_at_a_width_that_a_wider_one_beats(race):
     """A step without a draft would run slower than one with."""
-    found, seconds, k, _ = race
-    steps = plan(found, seconds, k).step_widths
+    classes, seconds, k, _ = race
+    steps = plan(classes, seconds, k).step_widths
     assert not any(seconds[wide] < DOMINATED * seconds[narrow] for narrow in steps for wide in steps if wide > narrow)
 
 
 @given(races())
 def test_the_plain_lane_is_the_fastest_and_the_note_says_what_is_promised(race):
     """The headline ratio would be taken against a slow baseline; a race that is not exact would look as if it were."""
-    found, seconds, k, width = race
-    chosen = plan(found, seconds, k, width)
+    classes, seconds, k, width = race
+    chosen = plan(classes, seconds, k, width)
     assert seconds[chosen.plain_width] == min(s for w, s in seconds.items() if w <= 8)
     assert chosen.exact == ("not exact" not in chosen.note) and str(chosen.width) in chosen.note
 
@@ -236,6 +236,6 @@ def test_the_plain_lane_is_the_fastest_and_the_note_says_what_is_promised(race):
 @given(races(), st.integers(1, MAX_WIDTH))
 def test_a_width_belongs_to_one_class(race, width):
     """An unstable width would be taken for one of a class."""
-    found = race[0]
-    assert width in found.of(width)
-    assert all(found.of(other) == found.of(width) for other in found.of(width))
+    classes = race[0]
+    assert width in classes.of(width)
+    assert all(classes.of(other) == classes.of(width) for other in classes.of(width))

@@ -168,7 +168,7 @@ FAULTS = {
         Draft,
         "after",
         lambda right, draft, row, token: next(
-            (i for i, each in enumerate(draft.token_ids, 1) if each == token and i > row), None
+            (i for i, token_id in enumerate(draft.token_ids, 1) if token_id == token and i > row), None
         ),
     ),
 }
@@ -194,10 +194,10 @@ def test_the_probe_finds_a_fault(fault: str, few_rows: None, monkeypatch: pytest
     FAULTS[fault](monkeypatch, tmp_path)
     prepared.cache_clear()
     try:
-        found = probe(StaticTarget(prepared("gemma3"), LENGTH, WIDTHS))
+        classes = probe(StaticTarget(prepared("gemma3"), LENGTH, WIDTHS))
     finally:
         prepared.cache_clear()
-    assert set(WIDTHS) not in map(set, found.classes), found
+    assert set(WIDTHS) not in map(set, classes.classes), classes
 
 
 @cache

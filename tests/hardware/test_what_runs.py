@@ -34,7 +34,7 @@ from tests.helpers.trained import race
 CUDA = torch.device("cuda", 0)
 
 
-def told(model: Any, kernels: Any) -> str:
+def sentence(model: Any, kernels: Any) -> str:
     return what_runs(prepare(model, kernels))
 
 
@@ -45,11 +45,11 @@ def what_runs(prepared: Prepared) -> str:
 def test_each_way_to_run_a_step_has_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slower path would be taken for a faster one, in print and in every recording."""
     by_torch = "steps run by FusedDecoder (torch); linears: 13 {}; attention: torch's"
-    assert told(fresh("qwen3"), TORCH) == by_torch.format("torch")
-    assert told(fresh("qwen3"), PACKED) == by_torch.format("packed by oneDNN")
-    assert told(fresh("qwen3_5"), TORCH).startswith("steps run by HybridDecoder (torch); ")
+    assert sentence(fresh("qwen3"), TORCH) == by_torch.format("torch")
+    assert sentence(fresh("qwen3"), PACKED) == by_torch.format("packed by oneDNN")
+    assert sentence(fresh("qwen3_5"), TORCH).startswith("steps run by HybridDecoder (torch); ")
     monkeypatch.setattr(fused_decoder, "DECODERS", set())
-    assert told(fresh("qwen3"), TORCH).startswith("steps run by Qwen3Model (transformers' own); ")
+    assert sentence(fresh("qwen3"), TORCH).startswith("steps run by Qwen3Model (transformers' own); ")
 
 
 @needs_kernels
@@ -64,7 +64,7 @@ def test_compiled_kernels_are_told() -> None:
 def test_triton_kernels_are_told_and_why_a_decoder_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of six times as many launches would be called Triton's, and nobody would know what to mend."""
     by_triton = "linears: 5 Triton; attention: ours, Triton"
-    assert told(fresh_small("qwen3"), TRITON) == f"steps run by GpuDecoder (Triton); {by_triton}"
+    assert sentence(fresh_small("qwen3"), TRITON) == f"steps run by GpuDecoder (Triton); {by_triton}"
     monkeypatch.setattr(decoder, "MOST_HEAD_DIM", 8)
     made, why = prepare(fresh_small("qwen3"), TRITON), "its heads have 16 numbers, more than 8"
     assert what_runs(made) == f"steps run by FusedDecoder (torch); {by_triton}; no Triton decoder: {why}"

@@ -78,9 +78,9 @@ class Graph:
                 if other is not self and other.place == self.place:
                     other.spoil()
             self.is_spoiled = False
-            for each in self.recorded:
-                made = [x for x in leaves(each.run()) if isinstance(x, Tensor)]
-                for old, new in zip(each.outs, made, strict=True) if each.outs else ():
+            for call in self.recorded:
+                made = [x for x in leaves(call.run()) if isinstance(x, Tensor)]
+                for old, new in zip(call.outs, made, strict=True) if call.outs else ():
                     old.copy_(new)
 
 

@@ -250,11 +250,11 @@ class Pages(dict[str, bytes]):
         self.language = language
 
     def get(self, path: str, default: Any = None) -> Any:
-        its = self.language
+        language = self.language
         if path == "/v1/models":
-            return whole({"data": [{"id": its.model, "owned_by": "vllm", "root": its.root}]})
+            return whole({"data": [{"id": language.model, "owned_by": "vllm", "root": language.root}]})
         if path == "/metrics":
-            return page(its.metrics().encode())
+            return page(language.metrics().encode())
         return default
 
 
@@ -274,8 +274,8 @@ def error(message: str) -> bytes:
 @contextmanager
 def speaking(*languages: Language) -> Iterator[list[Endpoint]]:
     """Servers of these, as the lanes `plain` and `spec`."""
-    with servers(*(each.answer for each in languages)) as found:
-        for server, language in zip(found, languages, strict=True):
+    with servers(*(dialect.answer for dialect in languages)) as hosts:
+        for server, language in zip(hosts, languages, strict=True):
             server.pages = Pages(language)
-        lanes = zip(("plain", "spec"), found, languages, strict=False)
-        yield [Endpoint(name, its.model, server.url, f"key-of-{name}") for name, server, its in lanes]
+        lanes = zip(("plain", "spec"), hosts, languages, strict=False)
+        yield [Endpoint(name, dialect.model, server.url, f"key-of-{name}") for name, server, dialect in lanes]

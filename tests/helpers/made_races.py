@@ -42,5 +42,5 @@ def a_race(
         "baseline": [Started(3, prefill_s[0]), *finished("length", alone)],
         "speculative": [Started(3, prefill_s[1]), *finished("length", done)],
     }
-    events = list(race({name: iter(each) for name, each in played.items()}))
+    events = list(race({name: iter(lane_events) for name, lane_events in played.items()}))
     return recording(spec, [1, 2, 3], events)

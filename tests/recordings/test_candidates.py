@@ -34,10 +34,10 @@ def steps_of(recording, lane):
 
 def rows_by_position(recording, lane):
     """Of committed tokens, with the token."""
-    found = recording["candidates"]["lanes"][lane]
+    candidates = recording["candidates"]["lanes"][lane]
     return [
         (row, token)
-        for step, rows in zip(steps_of(recording, lane), found, strict=True)
+        for step, rows in zip(steps_of(recording, lane), candidates, strict=True)
         for row, token in zip(rows, step["token_ids"], strict=False)
     ]
 

@@ -62,8 +62,8 @@ class Copies(TreeDrafter):
         sources = []
         for token, path in zip(draft.token_ids, paths(draft.parents)[1:], strict=True):
             text = [*token_ids, *(draft.token_ids[i] for i in path[:-1])]
-            found = [i for i, each in enumerate(text) if each == token]
-            sources.append(self._random.choice([-1, *found, *found[-1:]]))
+            places = [i for i, token_id in enumerate(text) if token_id == token]
+            sources.append(self._random.choice([-1, *places, *places[-1:]]))
         chances = tuple(self._random.random() for _ in sources)
         return Draft(draft.token_ids, parents=draft.parents, sources=tuple(sources), chances=chances)
 
@@ -193,7 +193,7 @@ def test_a_race_of_trees_survives_every_reader(temperature: float, tmp_path: Pat
     for step, row in zip(done, rows, strict=True):
         numbers = {name: tuple(map(int, row[name].split())) for name in ("drafted", "parents", "kept", "token_ids")}
         assert numbers == {name: getattr(step, name) for name in numbers}
-    marks = [each for step in done for each in marked(step)]
+    marks = [piece for step in done for piece in marked(step)]
     shown = "".join(text for text, mark in marks if mark not in ("rejected", "more"))
     assert shown == text_of(recording.events, LANE) == text_of(recording.events, "baseline")
     screen = Console(file=io.StringIO(), width=80, force_terminal=True, _environ={"TERM": "xterm"})
@@ -218,7 +218,7 @@ def test_candidates_are_those_of_the_rows_places(seed: int, temperature: float) 
         for r, token in zip(step.rows, step.token_ids, strict=True):
             plain, row = by_place[step.position + len(step.paths[r])], rows[r]
             assert token in row["ids"] and row["log_z"] == plain["log_z"]
-            numbers = ((each["logits"], *each.get("noise", ())) for each in (plain, row))
+            numbers = ((entry["logits"], *entry.get("noise", ())) for entry in (plain, row))
             for one, two in zip(*numbers, strict=True):
                 wider = dict(zip(row["ids"], two, strict=True))
                 assert [wider[token] for token in plain["ids"]] == one

@@ -27,9 +27,9 @@ LONG = Patience(10.0, 20.0)  # for faults that show before any limit: a busy mac
 TIMED = ("silent", "says nothing", "never ends")
 
 
-def held(*answers: Answer, urls: tuple[str, ...] = (), patience: Patience = PATIENCE) -> recordings.Recording:
-    with servers(*answers) as found:
-        lanes = zip(("baseline", "speculative", "third"), [*(each.url for each in found), *urls], strict=False)
+def recorded(*answers: Answer, urls: tuple[str, ...] = (), patience: Patience = PATIENCE) -> recordings.Recording:
+    with servers(*answers) as hosts:
+        lanes = zip(("baseline", "speculative", "third"), [*(host.url for host in hosts), *urls], strict=False)
         params = SamplingParams(max_new_tokens=len(TEXT))
         race = RemoteRace([Endpoint(lane, "a", url) for lane, url in lanes], Question("Once"), params, patience)
         recording = recordings.build(race.header(), list(race.events()), race.result())
@@ -40,15 +40,15 @@ def held(*answers: Answer, urls: tuple[str, ...] = (), patience: Patience = PATI
 def test_a_fault_gives_its_lane_a_sentence_and_no_other_lane_anything(name, answer, words):
     """A server's fault would hang the race, end it for the other server too, or appear in a library's words."""
     began = time.perf_counter()
-    recording = held(says([GOOD]), answer, patience=PATIENCE if name in TIMED else LONG)
+    recording = recorded(says([GOOD]), answer, patience=PATIENCE if name in TIMED else LONG)
     assert time.perf_counter() - began < PATIENCE.total_s + 5
     ((lane, message),) = recordings.failures(recording).items()
     assert lane == "speculative" and "lane speculative" in message and words in message
     assert "127.0.0.1" not in json.dumps(recording.fields), "the operator's URL in a recording"
-    told = recordings.summary(recording)["lanes"]
-    assert told["baseline"]["text"] == "".join(TEXT) and "error" not in told["baseline"]
-    assert "".join(TEXT).startswith(told["speculative"]["text"].replace("x", ""))
-    verdict, texts = recording["verdicts"]["speculative"], ("".join(TEXT), told["speculative"]["text"])
+    lanes = recordings.summary(recording)["lanes"]
+    assert lanes["baseline"]["text"] == "".join(TEXT) and "error" not in lanes["baseline"]
+    assert "".join(TEXT).startswith(lanes["speculative"]["text"].replace("x", ""))
+    verdict, texts = recording["verdicts"]["speculative"], ("".join(TEXT), lanes["speculative"]["text"])
     is_same = texts[0].startswith(texts[1]) or texts[1].startswith(texts[0])
     assert verdict["kind"] == ("not_compared" if is_same else "other_text")
     assert not is_same or "speculative failed" in verdict["short"]
@@ -56,7 +56,7 @@ def test_a_fault_gives_its_lane_a_sentence_and_no_other_lane_anything(name, answ
 
 def test_a_server_that_is_not_there_is_named_and_left_out():
     """A wrong port would hang the race, or show its URL."""
-    recording = held(says([GOOD]), urls=("http://127.0.0.1:1/v1",))
+    recording = recorded(says([GOOD]), urls=("http://127.0.0.1:1/v1",))
     assert recordings.failures(recording) == {"speculative": "the server of lane speculative cannot be reached"}
     assert recording["verdicts"]["speculative"]["kind"] == "not_compared"
 
@@ -64,8 +64,8 @@ def test_a_server_that_is_not_there_is_named_and_left_out():
 def test_a_reader_that_is_slow_loses_nothing():
     """Chunks that wait in a socket come together: they must not be lost, nor end the lane."""
     events = stream_of([1] * len(TEXT), TEXT)
-    with servers(says([sse(e) for e in events])) as (found,):
-        race = RemoteRace([Endpoint("a", "m", found.url)], Question("x"), SamplingParams(max_new_tokens=20), LONG)
+    with servers(says([sse(e) for e in events])) as (host,):
+        race = RemoteRace([Endpoint("a", "m", host.url)], Question("x"), SamplingParams(max_new_tokens=20), LONG)
         num = 0
         for _ in race.events():
             num += 1
@@ -95,13 +95,13 @@ def test_what_a_server_refuses_is_left_out_once_and_nothing_else_is(who: str, ch
 
     question = Question(messages=(("user", "x"),)) if chat else Question("x")
     fields = set(optional(Endpoint("a", "m", ""), question, SamplingParams(temperature=0.5), True))
-    with servers(strict) as (found,):
-        endpoint = Endpoint("a", "m", found.url)
+    with servers(strict) as (host,):
+        endpoint = Endpoint("a", "m", host.url)
         for _ in range(2):
             race = RemoteRace([endpoint], question, SamplingParams(temperature=0.5, max_new_tokens=20), LONG)
             list(race.events())
             assert race.lanes["a"].failed == "" and race.lanes["a"].ended_s
-    tried = [sent_in(body) for body in found.asked]
+    tried = [sent_in(body) for body in host.asked]
     left = tried[-1]
     assert tried[0] == fields and not left & unknown and RUNNING_USAGE in left
     assert left == fields - unknown or who == "one that quotes the request"
@@ -117,12 +117,12 @@ def test_what_a_server_refuses_is_left_out_once_and_nothing_else_is(who: str, ch
 def test_thinking_is_text_under_either_name(fields: tuple[str, ...], ids: bool):
     """The thinking of every vLLM since January 2026 (vllm#33402) would be dropped, and the wait for the answer called
     the time to the first token; or what mlx-vlm sends under both names (mlx-vlm#1411) be written twice."""
-    recording = held(
-        *(says([sse(*as_chat(stream_of([1] * 20, TEXT, ids=ids), *its))]) for its in (fields, ["content"]))
+    recording = recorded(
+        *(says([sse(*as_chat(stream_of([1] * 20, TEXT, ids=ids), *names))]) for names in (fields, ["content"]))
     )
-    told = recordings.summary(recording)
-    assert [told["lanes"][name]["text"] for name in ("baseline", "speculative")] == ["".join(TEXT)] * 2
-    assert told["verdict"]["kind"] == "same_text" and told["lanes"]["baseline"]["num_steps"] == len(TEXT)
+    summary = recordings.summary(recording)
+    assert [summary["lanes"][name]["text"] for name in ("baseline", "speculative")] == ["".join(TEXT)] * 2
+    assert summary["verdict"]["kind"] == "same_text" and summary["lanes"]["baseline"]["num_steps"] == len(TEXT)
     assert texts_in({"reasoning_details": [{"text": "a"}, {"text": "b"}, {"data": "c"}]}) == ("ab", ""), "MiniMax"
     assert texts_in({"function_call": {"name": "f", "arguments": "{}"}}) == ("", "f{}")
 
@@ -145,7 +145,7 @@ def test_a_text_that_is_sent_again_is_not_written_again():
 @pytest.mark.parametrize("ids", [True, False])
 def test_tokens_without_any_text_are_named(ids: bool):
     """An answer under a field that nobody reads would pass for an empty one."""
-    recording = held(says([sse(*as_chat(stream_of([1] * 20, TEXT, ids=ids), "musing"))]))
+    recording = recorded(says([sse(*as_chat(stream_of([1] * 20, TEXT, ids=ids), "musing"))]))
     said = recordings.failures(recording).get("baseline") or recording["promises"]["baseline"]
     assert "it counts 20 tokens, but no text came (it was looked for in text, content, reasoning" in said
 
@@ -161,4 +161,4 @@ def test_a_gateway_that_wants_16_tokens_and_calls_its_stream_json_races():
         async for part in good(path, {"max_tokens": body["max_tokens"] - 15}):
             yield part
 
-    assert not recordings.failures(held(strict, says([GOOD]), patience=LONG))
+    assert not recordings.failures(recorded(strict, says([GOOD]), patience=LONG))

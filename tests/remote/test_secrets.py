@@ -85,12 +85,12 @@ def test_no_answer_brings_a_key_or_a_url_into_anything(caplog):
         return streamed(sse(*stream_of(sizes, words, rng.choice([None, lists([0], [1]), {noise: noise}]))))
 
     num_failed = num_races = num_hidden = 0
-    with servers(fuzzed) as found:
-        where += found
-        url, url_begins = found[0].url, found[0].url[:16]
-        while len(found[0].asked) < NUM_CALLS:
+    with servers(fuzzed) as hosts:
+        where += hosts
+        url, url_begins = hosts[0].url, hosts[0].url[:16]
+        while len(hosts[0].asked) < NUM_CALLS:
             key = "sk-" + "".join(rng.choice(KEYS) for _ in range(rng.randrange(8, 40)))
-            endpoints = [Endpoint(lane, "a-model", found[0].url, key) for lane in ("baseline", "speculative")]
+            endpoints = [Endpoint(lane, "a-model", hosts[0].url, key) for lane in ("baseline", "speculative")]
             params = SamplingParams(max_new_tokens=12)
             race = RemoteRace(endpoints, Question("Once"), params, Patience(2.0, 4.0))
             live = list(race.events())
@@ -129,9 +129,9 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def strings_in(value: object) -> list[str]:
     if isinstance(value, dict):
-        return [text for pair in value.items() for each in pair for text in strings_in(each)]
+        return [text for pair in value.items() for part in pair for text in strings_in(part)]
     if isinstance(value, list):
-        return [text for each in value for text in strings_in(each)]
+        return [text for part in value for text in strings_in(part)]
     return [value] if isinstance(value, str) else []
 
 
@@ -154,14 +154,14 @@ def test_the_command_races_servers_and_its_file_can_be_read(tmp_path, capsys, mo
     words, file = list(WORDS), tmp_path / "race.json"
     whole = sse(*stream_of([1] * 10, words))
     with servers(says([whole]), says([whole])) as (a, b):
-        lanes = [f"--lane={name}=openai:{each.url}" for name, each in (("plain", a), ("baseline", b))]
+        lanes = [f"--lane={name}=openai:{host.url}" for name, host in (("plain", a), ("baseline", b))]
         asked = shlex.split("--model m --chat --stop END --top-k 5 --max-new-tokens 10 --temperature 0.5")
         assert cli.main(["race", "--prompt", "Once", *lanes, *asked, "--save", str(file), "--timeout", "5"]) == 0
         texts = [*capsys.readouterr(), file.read_text()]
         question = a.asked[-1]
         assert question["messages"] == [{"role": "user", "content": "Once"}] and question["stop"] == ["END"]
         assert (question["top_k"], question["temperature"], question["max_tokens"]) == (5, 0.5, 10)
-        assert all("Bearer sk-of-the-operator" in head for each in (a, b) for head in each.headers)
+        assert all("Bearer sk-of-the-operator" in head for host in (a, b) for head in host.headers)
         assert cli.main(["race", "--prompt", "Once", *lanes, *asked, "--json"]) == 0
         texts += [*capsys.readouterr()]
         assert json.loads(texts[-2])["lanes"]["plain"]["text"] == "".join(words)

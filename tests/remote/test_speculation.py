@@ -67,8 +67,8 @@ def test_on_off_and_not_known_have_their_evidence(case: str) -> None:
     """A server that counts its drafts under another name would be "off", one that counts none "on", or counters of
     others be called this one's."""
     before, after, sizes, is_on, words = CASES[case]
-    found = speculation_of([replied(*sizes)], counters_in(before, "m"), counters_in(after, "m"))
-    assert found.is_on is is_on and words in found.says, found
+    speculation = speculation_of([replied(*sizes)], counters_in(before, "m"), counters_in(after, "m"))
+    assert speculation.is_on is is_on and words in speculation.says, speculation
 
 
 @given(st.lists(st.tuples(st.sampled_from("mno"), st.integers(0, 9)), min_size=1, max_size=6), st.sampled_from(STAMPS))
@@ -108,13 +108,13 @@ def test_reports_of_an_answer_are_read_in_every_servers_form() -> None:
     assert drafted_in({"sglext": {"spec_tokens_details": sglang}}) == Drafted(2, 6, 3)
     assert drafted_in({"timings": {"draft_n": 9, "draft_n_accepted": 4}}) == Drafted(4, 9)
     smg = {"accepted_prediction_tokens": 30, "rejected_prediction_tokens": 12}
-    for its, found in ((smg, Drafted(30, 42)), (dict.fromkeys(smg, 0), None)):  # OpenAI's, of any answer
-        assert drafted_in({"usage": {"completion_tokens_details": its}}) == found
+    for details, counts in ((smg, Drafted(30, 42)), (dict.fromkeys(smg, 0), None)):  # OpenAI's, of any answer
+        assert drafted_in({"usage": {"completion_tokens_details": details}}) == counts
     per_iteration = drafted_in({"choices": [{"avg_decoded_tokens_per_iter": 2.5}]})
     assert per_iteration and per_iteration.of(40) == Drafted(24, None, 16)
     for wrong in (sglang | {"spec_num_correct_drafts": 7}, sglang | {"spec_verify_ct": "3"}, {}, None, []):
-        found = drafted_in({"sglext": {"spec_tokens_details": wrong}})
-        assert found is None or found.num_steps is None
+        counts = drafted_in({"sglext": {"spec_tokens_details": wrong}})
+        assert counts is None or counts.num_steps is None
 
 
 def test_servers_are_called_what_they_are() -> None:

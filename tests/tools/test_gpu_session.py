@@ -87,7 +87,7 @@ def test_after_a_failed_smoke_part_the_others_run_without_triton_first(tmp_path)
     }
     _, ended, rows = run(tmp_path, parts)
     assert list(ended) == ["smoke-graphs", "smoke-triton", "any", "kernel", "any-triton"]
-    switches = {name: {key.rpartition("_")[2] for key in its[0].get("switches", ())} for name, its in rows.items()}
+    switches = {name: {key.rpartition("_")[2] for key in lines[0].get("switches", ())} for name, lines in rows.items()}
     assert ended["any"]["rung"] == "graphs" and "TRITON" in switches["any"]
     assert "TRITON" not in switches["any-triton"] | switches["kernel"]
 

@@ -74,6 +74,6 @@ def test_a_rule_keeps_as_much_as_is_computed(seed, rule):
         _written=[math.log(row[token]) for row, token in zip(p, text, strict=True)],
         _text=Text((0,), tuple(text), num),
     )
-    found = Odds._race_at(known, k, [0.75] * (k + 1), rule is as_a_block)  # type: ignore[arg-type]
-    assert found[0] == pytest.approx(steps[0] / likely[0])
-    assert found[1] == pytest.approx(0.75 * found[0])
+    totals = Odds._race_at(known, k, [0.75] * (k + 1), rule is as_a_block)  # type: ignore[arg-type]
+    assert totals[0] == pytest.approx(steps[0] / likely[0])
+    assert totals[1] == pytest.approx(0.75 * totals[0])

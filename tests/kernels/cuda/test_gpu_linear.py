@@ -28,9 +28,9 @@ def exact(linear: GpuLinear, x: Tensor) -> Tensor:
     return (F.silu(gate) if linear.act == "silu" else F.gelu(gate, approximate="tanh")) * up
 
 
-def assert_near(found: Tensor, expected: Tensor, roundings: int = 1) -> None:
-    error = (found.double() - expected).abs()
-    assert (error <= roundings * ROUNDING[found.dtype] * expected.abs() + 2e-6).all(), error.max()
+def assert_near(outputs: Tensor, expected: Tensor, roundings: int = 1) -> None:
+    error = (outputs.double() - expected).abs()
+    assert (error <= roundings * ROUNDING[outputs.dtype] * expected.abs() + 2e-6).all(), error.max()
 
 
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
@@ -39,9 +39,9 @@ def test_right_numbers(shape: tuple, dtype: torch.dtype) -> None:
     """A lost block of inputs or outputs, a bias added twice or not at all, gates taken for values."""
     linear = gpu_linear(shape, dtype)
     x = random(2, 3, shape[1], dtype=dtype)
-    found = linear(x)
-    assert found.shape == (2, 3, shape[0]) and found.dtype == dtype
-    assert_near(found, exact(linear, x))
+    outputs = linear(x)
+    assert outputs.shape == (2, 3, shape[0]) and outputs.dtype == dtype
+    assert_near(outputs, exact(linear, x))
 
 
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)

@@ -22,11 +22,9 @@ def exact(x: Tensor, scale: Tensor) -> Tensor:
     return torch.rms_norm(x.double(), x.shape[-1:], None, EPS) * scale.double()
 
 
-def close(found: Tensor, expected: Tensor) -> None:
+def close(rows: Tensor, expected: Tensor) -> None:
     """One rounding of the dtype apart at most."""
-    assert bool(
-        ((found.double() - expected).abs() <= 1.01 * torch.finfo(found.dtype).eps * expected.abs() + 1e-6).all()
-    )
+    assert bool(((rows.double() - expected).abs() <= 1.01 * torch.finfo(rows.dtype).eps * expected.abs() + 1e-6).all())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -134,8 +134,8 @@ def test_a_drafter_that_cannot_be_made_ends_its_lane_alone(monkeypatch):
         with monkeypatch.context() as patch:
             fail_at(patch, lanes, "make", OSError("no such tensor"), range(1, 9))  # the baseline's is made
             race = race_of(loaded, LANES["eagle3"])
-            found = outcome(race)
-        assert found == {"baseline": tokens, "drafted": "the drafter could not be made: OSError: no such tensor"}
+            outcomes = outcome(race)
+        assert outcomes == {"baseline": tokens, "drafted": "the drafter could not be made: OSError: no such tensor"}
         assert race.result()["verdicts"]["drafted"] is not None and loaded.prepared.kernels is kernels
         assert outcome(race_of(loaded))["drafted"] == tokens
 
@@ -156,8 +156,8 @@ def test_a_draft_that_cannot_be_captured_takes_all_models_a_rung_down(kind, monk
         draft = replace(draft, info=replace(draft.info, name=str(DRAFT)))
         loaded.attached(("companion", str(DRAFT)), lambda: draft)
         race = race_of(loaded, LANES[kind])
-        found = outcome(race)
-        assert found["baseline"] == found["drafted"] and NO_GRAPHS in runs(race)
+        outcomes = outcome(race)
+        assert outcomes["baseline"] == outcomes["drafted"] and NO_GRAPHS in runs(race)
         assert draft.prepared.kernels.lower("") is None, "it is on the lowest rung"
 
 

@@ -29,8 +29,8 @@ TURN = FilePrompt(1, "k", "why", (("user", "why"),), is_turn=True)
 def test_prompts_become_questions() -> None:
     """A prompt would be asked twice, or lose its roles."""
     chat = (("system", "s"), ("user", "u"))
-    found = questions_of([TURN, replace(TURN, line=2), FilePrompt(3, "k", "u", chat)], False)
-    assert found == [Question("why"), Question("", chat)]
+    questions = questions_of([TURN, replace(TURN, line=2), FilePrompt(3, "k", "u", chat)], False)
+    assert questions == [Question("why"), Question("", chat)]
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -42,7 +42,7 @@ def test_made_up_prompts_have_their_lengths_and_are_written_to_the_end(chat) -> 
     assert questions == synthetic("synthetic:50,200", chat, 300, 7)[0] != synthetic("synthetic:50,200", chat, 300, 8)[0]
     endpoint = Endpoint("a", "m", "http://127.0.0.1:9/v1")
     bare = questions_of([TURN], chat)[0]
-    asked = [optional(endpoint, each, SamplingParams(), False) for each in (*questions, bare)]
+    asked = [optional(endpoint, prompt, SamplingParams(), False) for prompt in (*questions, bare)]
     assert all("ignore_eos" in fields for fields in asked[:-1]) and "ignore_eos" not in asked[-1]
     assert request_of(endpoint, questions[0], SamplingParams(), asked[0])["ignore_eos"] is True
 
@@ -59,7 +59,7 @@ def test_too_few_prompts_are_used_in_turns() -> None:
     """A dozen of an engineer's own prompts would be refused; or with one too few, which nobody would be told."""
     asked = [Question(f"{i}") for i in range(10)]
     assert dealt(asked, 8) == tuple(asked)
-    assert [each.text for each in dealt(asked[:3], 5)] == ["0", "1", "2", "0", "1", "2", "0"]
+    assert [question.text for question in dealt(asked[:3], 5)] == ["0", "1", "2", "0", "1", "2", "0"]
     plan = Plan((Endpoint("a", "m", "http://127.0.0.1:9/v1"),), dealt(asked[:9], 8), (1, 2), 4, SamplingParams())
     assert "9 different ones for 10 requests" in plan.said({})["repeats"]
     assert replace(plan, questions=dealt(asked, 8)).said({})["repeats"] == ""
@@ -81,30 +81,30 @@ def test_metrics_are_what_a_plain_computation_gives(seed: int) -> None:
             itls.append(span / (num - 1))
         tpots.append((first + span + 0.1) / num)
         tokens, prompts = tokens + num, prompts + prompt
-    found = level_metrics(answers, 3, 7.0, 41.62)
-    assert (found["num_requests"], found["num_errors"]) == (len(answers) + 3, 3)
-    assert found["num_output_tokens"] == tokens
-    assert found["output_tokens_per_s"] == pytest.approx(tokens / 7)
-    assert found["total_tokens_per_s"] == pytest.approx((tokens + prompts) / 7)
-    assert found["ttft_p95_s"] == pytest.approx(percentile(ttfts, 95))
-    assert found["tpot_p95_s"] == pytest.approx(percentile(tpots, 95))
-    assert found["itl_p95_s"] == (pytest.approx(percentile(itls, 95)) if itls else None)
-    assert found["dollars_per_million"] == pytest.approx(1e6 / (tokens / 7) * 41.62 / 3600)
-    assert found["mean_acceptance_length"] is None
+    metrics = level_metrics(answers, 3, 7.0, 41.62)
+    assert (metrics["num_requests"], metrics["num_errors"]) == (len(answers) + 3, 3)
+    assert metrics["num_output_tokens"] == tokens
+    assert metrics["output_tokens_per_s"] == pytest.approx(tokens / 7)
+    assert metrics["total_tokens_per_s"] == pytest.approx((tokens + prompts) / 7)
+    assert metrics["ttft_p95_s"] == pytest.approx(percentile(ttfts, 95))
+    assert metrics["tpot_p95_s"] == pytest.approx(percentile(tpots, 95))
+    assert metrics["itl_p95_s"] == (pytest.approx(percentile(itls, 95)) if itls else None)
+    assert metrics["dollars_per_million"] == pytest.approx(1e6 / (tokens / 7) * 41.62 / 3600)
+    assert metrics["mean_acceptance_length"] is None
 
 
 def test_a_level_without_an_answer_has_no_metrics() -> None:
     """A dead server would divide by zero, or look infinitely fast."""
-    found = level_metrics([], 5, 1.0, 2.0)
-    assert found["num_requests"] == found["num_errors"] == 5
-    assert all(found[metric] is None for metric in HIGHER)
+    metrics = level_metrics([], 5, 1.0, 2.0)
+    assert metrics["num_requests"] == metrics["num_errors"] == 5
+    assert all(metrics[metric] is None for metric in HIGHER)
 
 
 def test_acceptance_length_takes_every_answer() -> None:
     """A mean over the answers that tell it would be shown as that of all."""
-    told, silent = Answer(1, 2, 2, 9, 1, num_accepted=6, num_steps=3), Answer(1, 2, 2, 9, 1)
-    assert level_metrics([told, told], 0, 1.0)["mean_acceptance_length"] == 3
-    assert level_metrics([told, silent], 0, 1.0)["mean_acceptance_length"] is None
+    answer, silent = Answer(1, 2, 2, 9, 1, num_accepted=6, num_steps=3), Answer(1, 2, 2, 9, 1)
+    assert level_metrics([answer, answer], 0, 1.0)["mean_acceptance_length"] == 3
+    assert level_metrics([answer, silent], 0, 1.0)["mean_acceptance_length"] is None
 
 
 def test_improvement_needs_both_lanes() -> None:
@@ -114,10 +114,10 @@ def test_improvement_needs_both_lanes() -> None:
         for lane, value in (("a", 2.0), ("b", 3.0))
     ]
     extra = {"lane": "a", "concurrency": 5, "num_requests": 9, **dict.fromkeys(HIGHER, 99.0)}
-    found = report([*rows, extra], ["a", "b"], {})
-    gains = found["improvement_by_users"]
+    study = report([*rows, extra], ["a", "b"], {})
+    gains = study["improvement_by_users"]
     assert gains == {"1": {metric: 50.0 if more else -50.0 for metric, more in HIGHER.items()}}
-    assert (found["gains_with"], found["loses_with"]) == ([1], [])
+    assert (study["gains_with"], study["loses_with"]) == ([1], [])
 
 
 @pytest.mark.parametrize("num_users", [1, 8])
@@ -132,8 +132,8 @@ def test_the_interval_of_a_ratio_holds_the_true_one(num_users: int) -> None:
             answers.append(Answer(0.1, took, took, num_tokens))
             free[free.index(min(free))] += took
         wall_s = max(free)
-        found = {"rate_error": rate_error(answers, num_users, wall_s), **level_metrics(answers, 0, wall_s)}
-        return {"lane": lane, "concurrency": num_users, **found}
+        metrics = {"rate_error": rate_error(answers, num_users, wall_s), **level_metrics(answers, 0, wall_s)}
+        return {"lane": lane, "concurrency": num_users, **metrics}
 
     for _ in range(400):
         lanes = level("plain", 0.01 * true), level("speculative", 0.01)
@@ -151,8 +151,8 @@ def two_lanes(users, rates, waits=None, **more):
     return [
         {"lane": lane, "concurrency": num, "num_requests": 3 * num,
          "output_tokens_per_s": rate, "ttft_p95_s": wait, **more}
-        for lane, its, own in zip(("plain", "speculative"), rates, waits, strict=True)
-        for num, rate, wait in zip(users, its, own, strict=True)
+        for lane, speeds, own in zip(("plain", "speculative"), rates, waits, strict=True)
+        for num, rate, wait in zip(users, speeds, own, strict=True)
     ]  # fmt: skip
 
 
@@ -175,14 +175,14 @@ def two_lanes(users, rates, waits=None, **more):
 def test_the_verdict_recommends_what_was_measured(rates, words) -> None:
     """An engineer would switch on what loses under load, or read of a number of users that nobody measured."""
     rows = two_lanes((1, 4, 16), ((100, 200, 300), rates), ((1, 1, 1), (2, 1, 0.5)))
-    found, *others = says(rows, ["plain", "speculative"])
-    assert found == words
+    verdict, *others = says(rows, ["plain", "speculative"])
+    assert verdict == words
     assert others[0].startswith(
         f"With 1 user (speculative against plain): {rates[0] / 100:.2f}x, {rates[0]:.1f} against 100.0"
     )
     named = says([{**row, "lane": row["lane"][0]} for row in rows], ["p", "s"])
     assert "peculation" not in named[0] and named[0].split(": ")[1] == words.split(": ")[1]
-    waits = next((each for each in named if "says otherwise" in each), "")
+    waits = next((sentence for sentence in named if "says otherwise" in sentence), "")
     assert ("2.000 s against 1.000 s with 1" in waits) == (rates[0] > 97) and ("0.500" in waits) == (rates[2] < 309)
 
 
@@ -194,9 +194,9 @@ def test_the_recommendation_never_contradicts_a_level(seed: int) -> None:
     gains = {num: rng.choice([None, 1, rng.uniform(0.5, 2), rng.uniform(0.95, 1.05)]) for num in users}
     rows = two_lanes(users, [[100.0] * len(users), [gain and 100.0 * gain for gain in gains.values()]])
     rng.shuffle(rows)
-    found = ranks(rows, "plain", "speculative")
+    grades = ranks(rows, "plain", "speculative")
     wanted = {num: gain and (gain > 1.03) - (gain < 1 / 1.03) for num, gain in gains.items()}
-    assert found == {num: 2 if round(gains[num] or 0, 2) >= THRESHOLD else sign for num, sign in wanted.items()}
+    assert grades == {num: 2 if round(gains[num] or 0, 2) >= THRESHOLD else sign for num, sign in wanted.items()}
 
 
 def test_texts_that_differ_are_in_the_headline_with_their_prompts_and_what_may_cause_it() -> None:
@@ -208,11 +208,11 @@ def test_texts_that_differ_are_in_the_headline_with_their_prompts_and_what_may_c
             row["num_same_text"] = same[row["concurrency"] > 1]
             row["other_prompts"] = [3, 9][: 6 - row["num_same_text"]]
         rows[0]["num_compared"] = rows[1]["num_compared"] = None
-        found = report([{**dict.fromkeys(HIGHER), **row} for row in rows], ["plain", "speculative"],
+        study = report([{**dict.fromkeys(HIGHER), **row} for row in rows], ["plain", "speculative"],
                        {"temperature": 0 if has_no_batch else 0.8})  # fmt: skip
-        head, where, why = found["says"][0], found["differ"], found["causes"]
+        head, where, why = study["says"][0], study["differ"], study["causes"]
         assert head.startswith("Speculation on" if has_no_batch is None else "Faster with 1 and 4 users")
-        num = max(6 - each for each in same)
+        num = max(6 - count for count in same)
         said = f"; {12 - sum(same)} of 12 answers differ, to {num} prompt{'s' * (num > 1)}."
         assert head.endswith(said) == (has_no_batch is not None) == bool(why)
         assert (
@@ -222,7 +222,7 @@ def test_texts_that_differ_are_in_the_headline_with_their_prompts_and_what_may_c
         )
         assert ("numbered in their order: 3." in where) == (has_no_batch is not None)
         assert ("own random numbers" in why) == (has_no_batch is False)
-        assert found["recommends"] == "speculation on with 1 and 4 users"
+        assert study["recommends"] == "speculation on with 1 and 4 users"
 
 
 def test_few_requests_of_each_user_are_said() -> None:
@@ -239,11 +239,11 @@ def test_unequal_work_has_no_ratio_and_is_said() -> None:
     rows = [{**level_metrics(some, 0, 3.0), "lane": lane, "concurrency": users, "num_short": 3, "rate_error": 0.01}
             for some, lane, users in zip(answers, ("a", "b", "a"), (1, 1, 4), strict=True)]  # fmt: skip
     for num in (1, 2, 3):
-        found = report(rows[:num], ["a", "b"], {})
-        assert found["speedup_by_users"] == {} and not found["gains_with"]
-    said = " ".join(found["says"])
+        study = report(rows[:num], ["a", "b"], {})
+        assert study["speedup_by_users"] == {} and not study["gains_with"]
+    said = " ".join(study["says"])
     assert "different lengths" in said and "after 30 tokens" in said and "x output tokens" not in said
-    assert set(found["improvement_by_users"]["1"].values()) == {None}
+    assert set(study["improvement_by_users"]["1"].values()) == {None}
     row = {**rows[0], "num_short": 0, "num_requests": 6, "errors": {}, "fault": "busy"}
     lanes = [[row | {"num_errors": a}, row | {"lane": "b", "num_errors": b}] for a, b in ((0, 1), (0, 3), (3, 0))]
     assert [bool(report(levels, ["a", "b"], {})["speedup_by_users"]) for levels in lanes] == [True, False, False]

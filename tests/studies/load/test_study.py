@@ -74,11 +74,11 @@ def test_answers_to_the_same_question_are_compared_and_lanes_take_turns(tmp_path
     first, second = Scheduled(0.02, bad="question 5."), Scheduled(other=("question 1.", "question 5."))
     with serving(first) as one, serving(second) as two:
         assert study(tmp_path, {"a": one, "b": two}, 10, *more) == 0
-        found = json.loads(capfd.readouterr().out)
-        counts = [(row["lane"], row["num_same_text"], row["num_compared"]) for row in found["levels"]]
+        report = json.loads(capfd.readouterr().out)
+        counts = [(row["lane"], row["num_same_text"], row["num_compared"]) for row in report["levels"]]
         assert counts == [("a", None, None), ("b", 3, 4), ("a", None, None), ("b", 3, 3)]
-        assert [row["other_prompts"] for row in found["levels"] if row["lane"] == "b"] == [[2], []]
-        assert "Same text: 3 of 4 with 1 user, 3 of 3 with 3." in found["says"]
+        assert [row["other_prompts"] for row in report["levels"] if row["lane"] == "b"] == [[2], []]
+        assert "Same text: 3 of 4 with 1 user, 3 of 3 with 3." in report["says"]
     assert first.spans[5][1] < second.spans[2][0] and second.spans[5][1] < first.spans[6][0]
 
 
@@ -88,8 +88,8 @@ def test_texts_that_nobody_could_read_are_said_and_never_the_same(tmp_path, capf
     none would not count as two."""
     streams = (as_chat(stream_of([1] * 20, WORDS * 2, ids=False), name) for name in ("musing", other))
     one, two = (says([sse(event) for event in events], 0.001) for events in streams)
-    with servers(one, two) as found:
-        urls = {name: each.url for name, each in zip("ab", found, strict=True)}
+    with servers(one, two) as hosts:
+        urls = {name: host.url for name, host in zip("ab", hosts, strict=True)}
         more = ("--concurrency", "1", "--requests", "2", "--chat", "--max-new-tokens", "20")
         assert study(tmp_path, urls, 4, *more) == 0
     result = json.loads(capfd.readouterr().out)
@@ -152,8 +152,8 @@ def test_a_server_that_dies_leaves_the_other_lane_alone(tmp_path, capfd) -> None
         began = time.monotonic()
         assert study(tmp_path, {"a": one, "b": two}, 14, *more) == 1
         assert time.monotonic() - began < 10
-    found, err = capfd.readouterr()
-    levels = {(level["lane"], level["concurrency"]): level for level in json.loads(found)["levels"]}
+    out, err = capfd.readouterr()
+    levels = {(level["lane"], level["concurrency"]): level for level in json.loads(out)["levels"]}
     assert [levels["a", num]["num_errors"] for num in (1, 2, 4)] == [0, 0, 0]
     assert levels["b", 1]["num_errors"] == 0 and levels["b", 4]["errors"] == {"connect": 4}
     assert 1 <= levels["b", 2]["num_errors"] <= 2
