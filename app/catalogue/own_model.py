@@ -104,15 +104,15 @@ def _configs(names: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     known = {name: cached_config(name) for name in names}
     here = {name: asked(name) for name in names if not known[name] and is_here(name)}
     elsewhere = {name: partial(asked, name) for name in names if name not in here}
-    found: dict[str, Any] = here | in_parallel(elsewhere, SILENT_S)
+    configs: dict[str, Any] = here | in_parallel(elsewhere, SILENT_S)
     for name, cached in known.items():
-        if isinstance(answer := found.get(name), PhotofinishError):
+        if isinstance(answer := configs.get(name), PhotofinishError):
             raise answer
         if answer is None:
             if cached is None:
                 raise UsageError(f"the hub has not answered within {SILENT_S:g} s; a folder here needs no network")
-            found[name] = read_published(cached)
-    return found
+            configs[name] = read_published(cached)
+    return configs
 
 
 def _described(name: str, config: Mapping[str, Any]) -> str:

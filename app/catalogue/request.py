@@ -196,17 +196,17 @@ def look_at(data: bytes, name: str, whole: bool) -> dict[str, str]:
     """What this page understands of a file of prompts: `form`, `says` and `left_out`, see `PromptFile`, and `text`, its
     prompts as the JSON lines that orders bring. Raises UsageError. name, whole: see `entries_of`."""
     text = text_of(data, name, 4 * MAX_FILE_CHARS)
-    found = read_prompts(_check_prompts(text, "the file of prompts"), name, whole=whole)
-    text = _check_prompts(json_lines(found.prompts), "the file of prompts, as JSON lines,")
-    return {"form": found.form, "says": found.says, "left_out": found.left_out, "text": text}
+    file = read_prompts(_check_prompts(text, "the file of prompts"), name, whole=whole)
+    text = _check_prompts(json_lines(file.prompts), "the file of prompts, as JSON lines,")
+    return {"form": file.form, "says": file.says, "left_out": file.left_out, "text": text}
 
 
 def prompts_of(asked: Mapping[str, Any]) -> list[FilePrompt]:
     """The prompts that an order brings. Raises UsageError if one of them cannot be read."""
-    found = read_prompts(_check_prompts(asked.get("text"), "the file of prompts"), "", asked.get("flatten") is True)
-    if found.left_out:
-        raise UsageError(found.left_out)
-    return found.prompts
+    file = read_prompts(_check_prompts(asked.get("text"), "the file of prompts"), "", asked.get("flatten") is True)
+    if file.left_out:
+        raise UsageError(file.left_out)
+    return file.prompts
 
 
 def _check_prompts(text: object, what: str) -> str:

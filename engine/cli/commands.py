@@ -41,12 +41,12 @@ def read_prompt(options: Namespace) -> str:
 def read_prompts_file(path: str, flatten: bool = False) -> list[FilePrompt]:
     """The prompts of a file; "-" is stdin. Says on stderr what was left out. Raises UsageError, naming the file."""
     try:
-        found = read_prompts(text_of(read_bytes(path, MAX_FILE_BYTES), path, MAX_FILE_BYTES), path, flatten)
+        file = read_prompts(text_of(read_bytes(path, MAX_FILE_BYTES), path, MAX_FILE_BYTES), path, flatten)
     except UsageError as error:
         raise UsageError(f"cannot use the prompts of {shown(path)}: {error}") from error
-    if found.left_out:
-        print(f"{shown(path)}: {found.left_out}", file=sys.stderr)
-    return found.prompts
+    if file.left_out:
+        print(f"{shown(path)}: {file.left_out}", file=sys.stderr)
+    return file.prompts
 
 
 def _race(options: Namespace) -> int:

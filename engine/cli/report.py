@@ -76,12 +76,12 @@ def rates_at_every_k(recording: Recording) -> dict[str, dict[int, float]]:
     """Tokens a second that each drafter, or its table of trees, would write at each size of its drafts, computed, also
     by the rules of servers; {} of a race without tables, or with more than can be computed here."""
     with suppress(UsageError):
-        if found := what_if_of(recording):
-            num = len(found.text.token_ids)
-            rates = {name.replace(GREEDY, RULES[GREEDY]): by_k for name, by_k in found.rates().items()}
+        if what_if := what_if_of(recording):
+            num = len(what_if.text.token_ids)
+            rates = {name.replace(GREEDY, RULES[GREEDY]): by_k for name, by_k in what_if.rates().items()}
             return rates | {
                 name + RULES[DRAWN]: {int(k): num / one["seconds"] for k, one in by_k.items()}
-                for name, by_k in found.drawn.items()
+                for name, by_k in what_if.drawn.items()
             }
     return {}
 

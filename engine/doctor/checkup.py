@@ -119,15 +119,15 @@ class Checkup:
         def reduced() -> Iterator[Finding]:
             ids = load_head(self._kind, self._name, loaded, progress).target_ids
             words = None if ids is None else set(ids.tolist())
-            return placed(covered(trial, words), uncovered(trial.found, words), raced)
+            return placed(covered(trial, words), uncovered(trial.races, words), raced)
 
         def pays() -> Iterator[Finding]:
-            findings = worth(trial.found, trial.plain_s, self.drafter)
-            return placed(findings, slowest(trial.found, trial.plain_s, self.drafter), raced)
+            findings = worth(trial.races, trial.plain_s, self.drafter)
+            return placed(findings, slowest(trial.races, trial.plain_s, self.drafter), raced)
 
         if self._kind in KINDS:
             yield from guarded("reduced vocabulary", reduced)
-        yield from guarded("acceptance", lambda: placed(drafts, struck(trial.found, self.drafter), raced))
+        yield from guarded("acceptance", lambda: placed(drafts, struck(trial.races, self.drafter), raced))
         yield from guarded("texts", lambda: text_findings(trial))
         yield from untested
         if not is_faulty(drafts):

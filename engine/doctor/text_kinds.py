@@ -33,8 +33,8 @@ def text_findings(trial: Trial) -> Iterator[Finding]:
         shares = {kind: share([right for i, _, right in trial.positions() if trial.kinds[i] == kind]) for kind in kinds}
         says = ", ".join(f"{kind} {shares[kind]:.0%}" for kind in sorted(shares, key=lambda kind: -shares[kind]))
         yield Finding("ok", "by kind", f"First guesses are right at: {says}.")
-    if num := sum(loop_sentence(race.text.token_ids) is not None for race in trial.found):
-        says = f"{num} of {len(trial.found)} texts repeat themselves, which is easy to guess: acceptance is overstated."
+    if num := sum(loop_sentence(race.text.token_ids) is not None for race in trial.races):
+        says = f"{num} of {len(trial.races)} texts repeat themselves, which is easy to guess: acceptance is overstated."
         yield Finding("ok", "loops", says)
 
 

@@ -40,11 +40,11 @@ FOREIGN = "Use a drafter trained for exactly this target: other models or versio
 
 @dataclass
 class Trial:
-    """found: tables and costs of each prompt's race. plain_s: seconds of its faster plain lane. kinds: of the prompts.
+    """races: tables and costs of each prompt's race. plain_s: seconds of its faster plain lane. kinds: of the prompts.
     steps: of the drafter's lanes, with drafts of up to K tokens."""
 
     text: str
-    found: list[WhatIf] = field(default_factory=list)
+    races: list[WhatIf] = field(default_factory=list)
     plain_s: list[float] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Trial:
 
     def tables(self, drafter: str = "") -> Iterator[tuple[WhatIf, Table]]:
         """Each race with its drafter's table, or a variant's."""
-        for i, race in enumerate(self.found):
+        for i, race in enumerate(self.races):
             if not drafter:
                 yield race, race.tables_of(self.text, K)[-1]
             elif drafter in self.variants:
@@ -79,7 +79,7 @@ class Trial:
     @property
     def written(self) -> Counter[int]:
         """The target's tokens."""
-        return Counter(token for race in self.found for token in race.text.token_ids)
+        return Counter(token for race in self.races for token in race.text.token_ids)
 
 
 def run(
@@ -100,7 +100,7 @@ def run(
     def read(raced: Raced) -> None:
         race = raced.race
         race.result()  # raises if the device failed
-        trial.found.append(what_if(race, [(text, K)], raced.tell))
+        trial.races.append(what_if(race, [(text, K)], raced.tell))
         trial.plain_s.append(min(sum(step.seconds for step in race.lanes[name].steps) for name in (PLAIN, BASELINE)))
         trial.kinds.append(raced.entry.kind)
         trial.steps += race.lanes[LANE].steps

@@ -170,8 +170,8 @@ def weights_files(folder: Path) -> list[Path]:
 def _instead(folder: Path) -> str:
     """What a folder has instead of a model, as the end of a sentence; "" if that is not known."""
     for pattern, what in _INSTEAD.items():
-        if found := sorted(folder.glob(pattern)):
-            return f"; it has {found[0].relative_to(folder)}, {what}"
+        if files := sorted(folder.glob(pattern)):
+            return f"; it has {files[0].relative_to(folder)}, {what}"
     return ""
 
 

@@ -101,8 +101,8 @@ def unpacked(data: bytes) -> bytes:
     data = gunzipped(data, MAX_BYTES)
     if not data.lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n").startswith(b"<"):
         return data
-    _, found, rest = data.replace(b"\0", b"").partition(b'id="recording">')  # without the zeros of UTF-16
-    if not found:
+    _, mark, rest = data.replace(b"\0", b"").partition(b'id="recording">')  # without the zeros of UTF-16
+    if not mark:
         raise UsageError("it is a web page without a recorded race")
     try:
         return gunzipped(b64decode(rest.partition(b"<")[0]), MAX_BYTES)

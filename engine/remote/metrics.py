@@ -70,17 +70,17 @@ NOTHING = Counters({})
 async def read_counters(endpoint: Endpoint, root: str = "") -> Counters:
     """Those of the endpoint's model; NOTHING if the server reports none. root: where the model comes from, another name
     of it."""
-    found, url = NOTHING, endpoint.bases[0].removesuffix("/v1")
+    counters, url = NOTHING, endpoint.bases[0].removesuffix("/v1")
     with suppress(TimeoutError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL):
         async with asyncio.timeout(CONNECT_S), new_client() as client:
             for path in PATHS:
                 async with client.stream("GET", url + path, headers=endpoint.headers()) as response:
                     received = await body_of(response.aiter_bytes(), MAX_BYTES)
                 if response.status_code == 200:
-                    found = counters_in(received.decode("utf-8", "replace"), endpoint.model, root)
-                if found.dialect:
+                    counters = counters_in(received.decode("utf-8", "replace"), endpoint.model, root)
+                if counters.dialect:
                     break
-    return found
+    return counters
 
 
 def counters_in(text: str, model: str, root: str = "") -> Counters:

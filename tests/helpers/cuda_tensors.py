@@ -60,16 +60,16 @@ def traits(func: Any) -> Traits:
 
 
 class CudaTensor(Tensor):
-    """Of `held`, a tensor on the CPU, all but the device."""
+    """Of `numbers`, a tensor on the CPU, all but the device."""
 
-    held: Tensor
+    numbers: Tensor
 
     @staticmethod
     def __new__(cls, tensor: Tensor) -> CudaTensor:
         with torch._C._InferenceMode(False):  # views of weights, which are normal tensors, must be normal too
             like = {"strides": tensor.stride(), "storage_offset": tensor.storage_offset(), "dtype": tensor.dtype}
             made = Tensor._make_wrapper_subclass(cls, tensor.shape, **like, device=CUDA)  # type: ignore[attr-defined]
-        made.held = tensor.detach()
+        made.numbers = tensor.detach()
         return made
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -79,10 +79,10 @@ class CudaTensor(Tensor):
         raise AssertionError(f"{func} on a tensor of the pretended device, which is not there any more")
 
     def data_ptr(self) -> int:
-        return self.held.data_ptr()
+        return self.numbers.data_ptr()
 
     def untyped_storage(self) -> Any:
-        return self.held.untyped_storage()
+        return self.numbers.untyped_storage()
 
     def numpy(self, *, force: bool = False) -> Any:
         raise TypeError(
@@ -94,16 +94,16 @@ class CudaTensor(Tensor):
         return self.cpu().tolist()
 
     def __deepcopy__(self, memo: Any) -> Any:
-        made = CudaTensor(copy.deepcopy(self.held, memo))
+        made = CudaTensor(copy.deepcopy(self.numbers, memo))
         return nn.Parameter(made, requires_grad=False) if isinstance(self, nn.Parameter) else made
 
     def __repr__(self, **unused: Any) -> str:  # type: ignore[override]
-        return f"CudaTensor({self.held!r})"
+        return f"CudaTensor({self.numbers!r})"
 
 
-def held(x: Any) -> Any:
+def numbers_of(x: Any) -> Any:
     """What a tensor of the device holds; anything else is itself."""
-    return x.held if isinstance(x, CudaTensor) else x
+    return x.numbers if isinstance(x, CudaTensor) else x
 
 
 def on_cuda(module: nn.Module) -> nn.Module:
@@ -150,12 +150,9 @@ def sort_out(tree: Iterable[Any], ours: list[CudaTensor], theirs: list[Tensor]) 
             sort_out(part.values(), ours, theirs)
 
 
-def all_held(args: Iterable[Any]) -> list[Any]:
+def numbers_of_all(args: Iterable[Any]) -> list[Any]:
     """The arguments as the CPU's operations take them."""
-    return [
-        part.held if isinstance(part, CudaTensor) else mapped(held, part) if isinstance(part, (tuple, list)) else part
-        for part in args
-    ]
+    return [mapped(numbers_of, part) if isinstance(part, (tuple, list)) else numbers_of(part) for part in args]
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -15,12 +15,12 @@ from tests.helpers.cuda_tensors import (
     ATTENTION,
     CudaTensor,
     Traits,
-    all_held,
     aten,
-    held,
     laid_out,
     leaves,
     mapped,
+    numbers_of,
+    numbers_of_all,
     sort_out,
     traits,
 )
@@ -154,7 +154,7 @@ class Device(TorchDispatchMode):
             cpu = torch.device("cpu")
             args = mapped(lambda x: cpu if isinstance(x, torch.device) else x, args)
             kwargs = kwargs | ({"device": cpu} if "device" in kwargs else {})
-        inside_args, inside_kwargs = all_held(args), mapped(held, kwargs) if kwargs else kwargs
+        inside_args, inside_kwargs = numbers_of_all(args), mapped(numbers_of, kwargs) if kwargs else kwargs
 
         def run() -> Any:
             out = func(*inside_args, **inside_kwargs)
@@ -166,13 +166,13 @@ class Device(TorchDispatchMode):
         if not to_cuda:
             return out.clone() if func is aten.to.device or func is aten._to_copy.default else out
         if self._capturing is not None:
-            self._record(about, run, out, [x.held for x in ours])
+            self._record(about, run, out, [x.numbers for x in ours])
 
         def known_or_new(x: Any) -> Any:
             if not isinstance(x, Tensor):
                 return x
             for known in ours:
-                if known.held is x:
+                if known.numbers is x:
                     return known  # what is written in place is still the same tensor
             return CudaTensor(x)
 
@@ -232,7 +232,7 @@ class Device(TorchDispatchMode):
         for x in leaves((args, kwargs)):
             if isinstance(x, Tensor) and not isinstance(x, CudaTensor):
                 raise ValueError(f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name}")
-        inside_args, inside_kwargs = mapped(held, (tuple(args), kwargs))
+        inside_args, inside_kwargs = mapped(numbers_of, (tuple(args), kwargs))
 
         def again() -> None:
             if self._run_kernels:

@@ -38,6 +38,6 @@ def is_wrong(part: Any) -> None:
 
 
 def is_slow(part: Any) -> None:
-    for number in part.each(range(1000)):
+    for number in part.in_time(range(1000)):
         time.sleep(0.2)
         part.row(f"number {number}")

@@ -48,7 +48,7 @@ def widths(part: Part) -> None:
         "race": partial(race, part, loaded, "", 7, 0.8),
         "longer": partial(curve, part, loaded.prepared, LENGTHS[1]),
     }
-    for what in part.each(work):
+    for what in part.in_time(work):
         part.attempt(what, work[what])
 
 
@@ -116,7 +116,7 @@ def races(part: Part, argument: str) -> None:
     name, _, dtype = argument.partition(" ")
     loaded = ready(part, name, dtype or "bfloat16")
     curve(part, loaded.prepared, LENGTHS[0])
-    for cost, k, rate in part.each(RACES[-3:-2] if dtype else RACES[::2] if part.small else RACES):
+    for cost, k, rate in part.in_time(RACES[-3:-2] if dtype else RACES[::2] if part.small else RACES):
         part.attempt(f"race at the cost of {cost or 'nothing'}", race, part, loaded, cost, k, rate)
 
 

@@ -47,7 +47,7 @@ class Part:
         except Exception as error:
             self.row(f"{what}: {type(error).__name__}: {error}"[:1000], False)
 
-    def each(self, items: Iterable[Item]) -> Iterator[Item]:
+    def in_time(self, items: Iterable[Item]) -> Iterator[Item]:
         """The items, while there is time for another one that takes as long as the last."""
         items, took = list(items), 0.0
         for place, item in enumerate(items):

