@@ -24,6 +24,7 @@ from app.jobs.server_races import EitherBackend, ServersBackend, servers_catalog
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE, PLAIN
 from engine.kernels.usable import may_have_gpu
+from engine.loading.sources import hub_names
 from engine.remote.client import trust
 from engine.remote.endpoint import PREFIX, endpoints_of
 
@@ -86,11 +87,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--target",
         metavar="T",
+        type=hub_names,
         help="a hub repository or a local folder (default: the best pair that this machine can run; without a GPU "
         "the bundled Gemma 3 270M)",
     )
     parser.add_argument(
-        "--drafter", metavar="D", help="name or name:argument (default: the pair's; ngram for the bundled model)"
+        "--drafter",
+        metavar="D",
+        type=hub_names,
+        help="name or name:argument (default: the pair's; ngram for the bundled model)",
     )
     parser.add_argument(
         "--dtype",

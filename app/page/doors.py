@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from engine.core.errors import UsageError
 from engine.core.spec import PLAIN, SERVER, SPECULATIVE
+from engine.loading.sources import hub_names
 from engine.remote.client import trust
 from engine.remote.endpoint import Endpoint, check_key, check_url
 from engine.remote.look import look
@@ -51,7 +52,7 @@ class Doors:
     async def model(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What a target and a drafter are and take, in sentences; with `use` they can be chosen from now on. Raises
         UsageError with the reason if they cannot run here."""
-        target, drafter = (_text(asked, name, MAX_CHARS) for name in ("target", "drafter"))
+        target, drafter = (hub_names(_text(asked, name, MAX_CHARS)) for name in ("target", "drafter"))
         if not target:
             raise UsageError("name a model first: owner/name on the hub, or a folder of this machine")
         pair, sentences = await asyncio.to_thread(lambda: check_own(target, drafter or "ngram", self._backend.room()))

@@ -17,6 +17,7 @@ from ..core import values
 from ..core.errors import UsageError
 from ..core.spec import AUTO, TREE, tree_size
 from ..core.values import Shape
+from ..loading.sources import hub_names
 
 MAX_SHOWN = 80
 
@@ -135,9 +136,14 @@ def words(text: str) -> str:
     return not_empty(text)
 
 
+def model(text: str) -> str:
+    """A target or a drafter: see `hub_names`."""
+    return hub_names(words(text))
+
+
 def list_of(text: str) -> list[str]:
     """Comma-separated things, each of them once."""
-    given = words(text).split(",")
+    given = model(text).split(",")
     if len(set(given)) != len(given) or not all(given):
         raise ArgumentTypeError(f"must be a list with commas, each thing in it once, not {shown(text)}")
     return given

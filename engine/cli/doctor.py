@@ -17,7 +17,7 @@ from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
 from ..remote.endpoint import PREFIX
 from ..studies.prompts.prompts import FilePrompt, choose
-from .arguments import Command, integer, setting, switch, words
+from .arguments import Command, integer, model, setting, switch, words
 from .commands import read_prompts_file
 from .lane_options import SERVERS, given_lane, servers_of
 from .options import JSON, MACHINE, SEED, TARGET, TEMPERATURE, set_threads
@@ -90,7 +90,7 @@ def _prompts(options: Namespace) -> list[FilePrompt]:
 DOCTOR = Command(
     (
         TARGET,
-        setting("--drafter D", words, f"the drafter to examine, name or name:argument (default {DEFAULT_DRAFTER})"),
+        setting("--drafter D", model, f"the drafter to examine, name or name:argument (default {DEFAULT_DRAFTER})"),
         setting(
             f"--lane NAME={PREFIX}URL",
             given_lane,

@@ -24,7 +24,7 @@ from ..core.spec import (
 from ..drafters import check as check_drafter
 from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
 from ..remote.request import Question
-from .arguments import draft_size, number, setting, shown, switch, words
+from .arguments import draft_size, model, number, setting, shown, switch, words
 
 if TYPE_CHECKING:
     from ..remote.server_race import RemoteRace
@@ -74,7 +74,7 @@ LOCAL = {
 
 def given_lane(text: str) -> tuple[str, str, int | str]:
     """NAME=DRAFTER[@K] -> (name, drafter, k). A server's URL is kept whole, and out of errors."""
-    name, _, drafting = words(text).partition("=")
+    name, _, drafting = model(text).partition("=")
     if drafting.startswith(PREFIX) and name:
         return _named(name), drafting, AUTO
     drafter, _, k = drafting.rpartition("@") if "@" in drafting else (drafting, "", AUTO)
@@ -96,7 +96,7 @@ def _named(name: str) -> str:
 
 
 LANES = (
-    setting("--drafter D", words, f"name or name:argument (default {DEFAULT_DRAFTER})"),
+    setting("--drafter D", model, f"name or name:argument (default {DEFAULT_DRAFTER})"),
     setting(
         "--k K",
         draft_size(0, MAX_K),

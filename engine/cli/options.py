@@ -6,7 +6,7 @@ import re
 
 from ..core import spec
 from ..core.values import Shape
-from .arguments import Option, decimal, integer, not_empty, one_of, setting, switch, typed, whole, words
+from .arguments import Option, decimal, integer, model, not_empty, one_of, setting, switch, typed, whole
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 MAX_THREADS = 64
@@ -21,7 +21,7 @@ PROMPT = (
 )  # read by `commands.read_prompt`
 TARGET = setting(
     "--target T",
-    words,
+    model,
     "a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: "
     "the bundled Gemma 3 270M)",
 )

@@ -67,7 +67,7 @@ def _make(name: str, context: DrafterContext) -> Drafter:
 
 
 def _cache_bytes(name: str, loaded: LoadedModel, k: int, length: int, progress: Progress) -> int:
-    from ..runner.memory import sequence_bytes
+    from ..runner.prepared import sequence_bytes
     from .draft_model import WIDTH
 
     return sequence_bytes(loaded.companion(name, progress).prepared, length, WIDTH + k)

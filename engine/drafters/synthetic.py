@@ -119,7 +119,7 @@ def _make(parts: tuple[float, str], context: DrafterContext) -> SyntheticDrafter
 
 
 def _cache_bytes(parts: tuple[float, str], loaded: Any, k: int, length: int, progress: Progress) -> int:
-    from ..runner.memory import sequence_bytes
+    from ..runner.prepared import sequence_bytes
 
     _, cost = parts
     inner = cache_bytes(cost, loaded, k, length, progress) if cost else 0

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..layers.attention import additive_masks, attend_rows
 from ..layers.delta_places import Places
 from ..layers.delta_rule import DeltaLayer
-from ..layers.linear import StepLinear
+from ..layers.modules import StepLinear
 from ..progress import Progress, silent
 from .widths import WidthClasses
 

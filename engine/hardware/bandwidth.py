@@ -20,7 +20,7 @@ from ..core.errors import RaceError
 from ..kernels.choose import choose
 from ..kernels.torch import Kernels
 from ..layers.attention import windows_of
-from ..layers.linear import StepLinear
+from ..layers.modules import StepLinear
 
 if TYPE_CHECKING:
     from ..runner.prepared import Prepared

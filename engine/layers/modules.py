@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+
+class StepLinear(nn.Module, ABC):
+    """A drop-in for nn.Linear at inference, whose weights have another layout. bias: [out] or None, as nn.Linear has
+    it. weight: [out, in] without values, for modules that convert their input to its dtype."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
+        self.weight = torch.empty_like(linear.weight, device="meta", requires_grad=False)
+
+    @abstractmethod
+    def read(self) -> Tensor:
+        """How many numbers of its weights a step must read."""
 
 
 def replace_modules(model: nn.Module, replaced: Callable[[Any], nn.Module | None]) -> int:

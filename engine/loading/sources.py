@@ -25,6 +25,10 @@ NO_LICENCE = "not stated"
 _REPOSITORY = re.compile(
     r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII
 )
+# A repository's page on the hub, as a browser shows its address.
+_ADDRESS = re.compile(
+    r"(?<![\w./~-])(?:https?://)?(?:huggingface|hf)\.co/([\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/([\w.-]+)[^#+,]*)?/?"
+)
 Accept = Callable[[dict[str, Any]], None]
 _TEMPLATES = "*.jinja"  # in subfolders too: additional_chat_templates
 _SMALL_FILES = ["*.json", _TEMPLATES, "*.model", "*.txt", "README.md"]
@@ -88,6 +92,11 @@ def find(target: str, progress: Progress = silent, accept: Accept | None = None)
         )
     folder = _fetch(match[1], match[2], progress, accept)
     return Source(target, folder, revision=folder.name, licence=read_licence(folder))
+
+
+def hub_names(text: str) -> str:
+    """A target or a drafter, with the name of a repository where it has the address of its page on the hub."""
+    return _ADDRESS.sub(lambda match: match[1] + f"@{match[2]}" * (match[2] not in (None, "main")), text)
 
 
 def config_of(target: str) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from ..core.sampling.accept import Coupled
 from ..core.sampling.sampler import Sampler
 from ..layers.attention import caches
 from ..layers.delta_places import Places
-from .checksums import Checksums
 from .forward import Buffers
 from .prepared import Prepared
 from .whole_step import DeviceStep, Forward, StepInput
@@ -33,6 +32,23 @@ LENGTH_BUCKET = 256
 def cache_length(num_prompt_tokens: int, max_new_tokens: int, width: int) -> int:
     """S, chosen once per race so that every forward attends over the same columns; a multiple of LENGTH_BUCKET."""
     return -(-(num_prompt_tokens + max_new_tokens + width) // LENGTH_BUCKET) * LENGTH_BUCKET
+
+
+class Checksums:
+    """`checksums(logits [n, vocab])`: per row the sum over tokens of the row's bits times an odd 64-bit weight, modulo
+    2**64: any single changed bit changes it. One wait for the device for all rows."""
+
+    def __init__(self) -> None:
+        self._weights: Tensor | None = None
+
+    @torch.inference_mode()
+    def __call__(self, logits: Tensor) -> tuple[int, ...]:
+        if self._weights is None:
+            x = torch.arange(logits.shape[-1], device=logits.device) * -7046029254386353131 + 1442695040888963407
+            self._weights = (x ^ (x >> 29)) * -4658895280553007687 | 1
+        bits = logits.contiguous().view(torch.int16 if logits.element_size() == 2 else torch.int32)
+        sums = [(row.long() * self._weights).sum() for row in bits]
+        return tuple(value & (2**64 - 1) for value in torch.stack(sums).tolist()) if sums else ()
 
 
 class StaticTarget:

@@ -32,8 +32,7 @@ from ..hardware.bandwidth import roofline_figures
 from ..kernels.torch import Kernels
 from ..layers.published import fixed_angles
 from ..progress import Progress, silent
-from ..runner.memory import sequence_bytes
-from ..runner.prepared import Prepared
+from ..runner.prepared import Prepared, sequence_bytes
 from ..runner.target import StaticTarget, cache_length
 from ..text import doubled_bos
 from .faults import ending, fault_of

@@ -192,6 +192,8 @@ def test_the_command_writes_both_files_without_torch_or_gradio(tmp_path: Path) -
     (packed,) = PACKED.findall(html.read_text(encoding="utf-8"))
     assert gzip.decompress(b64decode(packed)) == checked(SHIPPED.read_bytes()).text.encode()
     assert table.read_bytes().decode() == steps_csv(checked(SHIPPED.read_bytes()))
+    piped = engine("export", str(SHIPPED), "--csv", "/dev/stdout", env=environment)
+    assert piped.stdout.splitlines() == table.read_text().splitlines(), piped.stderr
 
 
 def test_without_the_folder_of_the_page_there_is_one_sentence(tmp_path: Path) -> None:

@@ -137,10 +137,11 @@ def test_a_full_disk_loses_the_file_and_not_the_result(capsys, tmp_path):
     assert summary["lanes"]["speculative"]["num_tokens"] > 0
 
 
-def test_ctrl_c_while_it_decodes_ends_it_cleanly(monkeypatch, capsys):
-    """SIGINT between two steps: status 130, one line, and the next race works."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_while_it_decodes_ends_it_cleanly(number, monkeypatch, capsys):
+    """A signal between two steps: status 130, one line, and the next race works."""
     with monkeypatch.context() as patch:
-        stop = lambda line, stage, share: os.kill(os.getpid(), signal.SIGINT) if stage == RACING else None  # noqa: E731
+        stop = lambda line, stage, share: os.kill(os.getpid(), number) if stage == RACING else None  # noqa: E731
         patch.setattr(ProgressLine, "__call__", stop)
         assert cli.main(RACE) == 130
     assert capsys.readouterr() == ("", "interrupted\n")

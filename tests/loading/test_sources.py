@@ -4,6 +4,7 @@ published config.json says what the engine will say of the model."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from engine.kernels.torch import Kernels
 from engine.layers.attention import caches
 from engine.layers.published import NEVER_ALONE, WRITES, cache_bytes, num_parameters, quantised, refusal, unpacking
 from engine.loading.loading import load
-from engine.loading.sources import find
+from engine.loading.sources import find, hub_names
 from engine.runner.prepare import prepare
 from tests.helpers import sha256
 from tests.helpers.hub import COMMIT, ask_at, config_hub
@@ -34,6 +35,16 @@ def folder(tmp_path) -> Path:
 
 PATHS = ("/no/such", "./no", "../no", "~/no-such-model", ".", "", "\0", "a", "a/b/c", "a//b", "-a/b", "a/b@", "C:\\x")
 ODD = ("a b/c", "http://a/b", "é/b")
+
+
+@pytest.mark.parametrize("address", ("https://huggingface.co/{}", "huggingface.co/{}/tree/main", "https://hf.co/{}/"))
+@pytest.mark.parametrize("text", ("Qwen/Qwen3-0.6B", "hybrid:ngram+eagle3:a/b#aux=2,9", "ngram,eagle3:a/b.c,dflash:d/e"))
+def test_an_address_on_the_hub_is_a_name(address, text):
+    """What a newcomer copies from the browser would be an unknown model; or a folder of that name become another."""
+    assert hub_names(re.sub(r"[\w.-]+/[\w.-]+", lambda name: address.format(name[0]), text)) == text
+    assert hub_names("https://huggingface.co/a/b/blob/v2/config.json") == "a/b@v2"
+    for path in (*PATHS, *ODD, "/data/hf.co/a/b", "./huggingface.co/a/b", "~/hf.co/a/b", "openai:http://a/b"):
+        assert hub_names(path) == path
 
 
 @pytest.mark.parametrize("target", [*PATHS, *ODD])

@@ -54,6 +54,8 @@ CASES = {
     "llama.cpp without speculation": (page("llamacpp:", drafts=0, accepted_tokens=0),) * 2
     + ((1, 1, 1), False, "off, or nothing to draft"),
     "SGLang": ("sglang:spec_verify_calls_total 4\n", "sglang:spec_verify_calls_total 9\n", (1, 2, 2), True, "5 drafts"),
+    "LMDeploy": (page("lmdeploy:", drafts=2, **OLD), page("lmdeploy:", drafts=4, draft_tokens=12, accepted_tokens=6),
+                 (1, 3, 3), True, "4 accepted ones of 8"),
     "TensorRT-LLM": (page("trtllm_", **OLD), page("trtllm_", draft_tokens=9, accepted_tokens=6), (1, 3, 3), True, "5"),
     "a router of vLLMs": ("vllm:num_requests_running 0\n",) * 2 + ((1, 1, 1), None, "reports no drafts"),
     "no metrics": ("", "", (1, 1, 1), None, "reports no drafts"),

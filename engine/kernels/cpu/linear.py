@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...layers.linear import StepLinear
+from ...layers.modules import StepLinear
 from .build import INT, NUMBER, POINTER, NoKernels, fields, library
 from .tensors import address
 

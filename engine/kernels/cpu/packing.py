@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...layers.linear import StepLinear
-from ...layers.modules import replace_modules
+from ...layers.modules import StepLinear, replace_modules
 from .bytes import packed
 from .decoder import ACTIVATIONS, NativeDecoder, reason_against_decoder
 from .linear import BLOCK, NativeLinear, reason_against
