@@ -92,10 +92,7 @@ def arguments() -> argparse.Namespace:
         "the bundled Gemma 3 270M)",
     )
     parser.add_argument(
-        "--drafter",
-        metavar="D",
-        type=hub_names,
-        help="name or name:argument (default: the pair's; ngram for the bundled model)",
+        "--drafter", metavar="D", type=hub_names, help="name or name:argument (default: the pair's; else ngram)"
     )
     parser.add_argument(
         "--dtype",

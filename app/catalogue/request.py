@@ -12,7 +12,7 @@ from typing import Any
 from engine.core.errors import UsageError
 from engine.core.spec import SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from engine.core.values import FLAG, integer, number
-from engine.doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
+from engine.doctor import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from engine.recordings.recording import Recording
 from engine.remote.endpoint import Endpoint
 from engine.strict_json import parse

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from engine.core.errors import PhotofinishError, RaceError, UsageError, sentence
-from engine.doctor.defaults import K
+from engine.doctor import K
 from engine.doctor.findings import Finding
 from engine.doctor.findings import report as findings_report
 from engine.progress import Progress

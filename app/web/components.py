@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from engine.doctor.defaults import NUM_PROMPTS
+from engine.doctor import NUM_PROMPTS
 from engine.recordings.words import ROUNDING
 from engine.studies.load.data import WARM_UP
 from engine.studies.load.pays_under_load import NOISE

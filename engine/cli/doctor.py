@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 
 from ..core.errors import PhotofinishError
 from ..core.spec import BASELINE, PLAIN, SamplingParams
-from ..doctor.defaults import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
+from ..doctor import KINDS, NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from ..doctor.findings import Finding, about_servers, first, is_broken, is_faulty, report
 from ..drafters import check as check_drafter
 from ..loading.sources import DEFAULT_TARGET

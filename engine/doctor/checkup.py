@@ -23,8 +23,8 @@ from ..studies.prompts.prompts import FilePrompt
 from ..text import unapplied
 from ..what_if.judged import WhatIf
 from ..what_if.tables import seconds_of
+from . import K
 from .before_loading import head_findings, model_findings, target_findings
-from .defaults import K
 from .drafter_worth import worth
 from .files import Files, read_files
 from .findings import Finding, broke, guarded, is_faulty

@@ -22,7 +22,7 @@ from ..session.run_prompts import Entry, Raced, run_prompts
 from ..what_if.ask import what_if
 from ..what_if.judged import WhatIf
 from ..what_if.tables import Table
-from .defaults import K
+from . import K
 from .findings import Finding
 from .variants import Variant
 

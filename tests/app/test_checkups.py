@@ -21,7 +21,7 @@ from app.jobs.server_races import ServersBackend, servers_catalogue
 from app.jobs.studies import CheckUp, Studies
 from engine.core.errors import UsageError
 from engine.core.spec import BASELINE
-from engine.doctor.defaults import NUM_PROMPTS, NUM_TOKENS, PROMPTS
+from engine.doctor import NUM_PROMPTS, NUM_TOKENS, PROMPTS
 from engine.doctor.findings import Finding, report
 from tests.helpers.loopback_language import Language, speaking
 from tests.helpers.machines import SMALL

@@ -94,6 +94,18 @@ def test_a_server_that_dies_leaves_a_page_that_can_race(browser: Any, page_cache
     context.close()
 
 
+def test_the_model_is_followed_over_broken_connections(browser: Any, server: Any) -> None:
+    """The line about it said that it is loading until the page was loaded again."""
+    context, broken = browser.new_context(reduced_motion="reduce"), iter([*["abort"] * 2, "fulfill"])
+    tab = watched(context.new_page(), server.url)
+    tab.route("**/stream", lambda route: getattr(route, next(broken, "fallback"))())
+    tab.goto(server.url)
+    loaded(tab)
+    assert not list(broken)
+    run_race(tab)
+    context.close()
+
+
 def test_a_proxys_own_page_is_no_answer(visit: Any) -> None:
     """A sign-in that ran out under an open page, or a proxy's limit: the page said that its server is away, or what
     JavaScript thinks of "<"."""

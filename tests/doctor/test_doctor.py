@@ -15,8 +15,8 @@ import torch
 
 from engine.cli.main import main
 from engine.core.spec import SamplingParams
+from engine.doctor import PROMPTS as OWN
 from engine.doctor.checkup import Checkup
-from engine.doctor.defaults import PROMPTS as OWN
 from engine.doctor.files import read_files
 from engine.doctor.findings import Finding, first, is_broken, is_faulty
 from engine.doctor.variants import variants

@@ -95,11 +95,15 @@ async function keepOn(job, body) {
     } catch (error) { job.why = error instanceof NoAnswer ? error.message : SILENT; }         // the connection broke
     clearTimeout(job.silence);
     if (!job.isOver) await staying();
-    if (job.aborter.signal.aborted || job.isOver || job.run === "model") return undefined;
-    if (!isRace(job) || !job.isBegun) return job.refused(job.isBegun ? BROKEN : job.why ?? SILENT);
-    emit("cut");
-    await new Promise((resolve) => { setTimeout(resolve, AGAIN_MS[Math.min(tries, AGAIN_MS.length - 1)]); });
-    body = { tab, run: "resume", order: { race: job.race }, settings: {} };
+    const isModel = job.run === "model";
+    if (job.aborter.signal.aborted || job.isOver || (isModel && !isLoading())) return undefined;
+    if (!isModel && (!isRace(job) || !job.isBegun)) return job.refused(job.isBegun ? BROKEN : job.why ?? SILENT);
+    if (!isModel) emit("cut");
+    await new Promise((resolve) => {
+      setTimeout(resolve, AGAIN_MS[Math.min(tries, AGAIN_MS.length - 1)]);
+      job.aborter.signal.addEventListener("abort", resolve, { once: true });        // a run waits for the one before
+    });
+    if (!isModel) body = { tab, run: "resume", order: { race: job.race }, settings: {} };
   }
   return undefined;
 }
@@ -117,6 +121,7 @@ function hear(job, name, data) {
 
 // The line about the model is drawn by Gradio, and may be mounted later than this: see MODEL_JS in app/page/ui.py.
 let line = null;
+const isLoading = () => line?.includes('data-state="loading"') ?? true;         // a stream ends once it is not
 function showModel(html) {
   line = html;
   document.dispatchEvent(new CustomEvent("photofinish:model", { detail: line }));
