@@ -167,6 +167,7 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
     yours.fill(paste="Write a friendly mail to Ms Jones.")
     run_race(tab, button=yours["start"])
     assert tab.input_value(PROMPT).endswith("Dear Ms Jones,"), "another race than in the page's own box"
+    race = checked(saved(tab))
     tab.evaluate("""() => { window.chosen = 0;      // as where the hub has one
         const box = document.body.appendChild(document.createElement("input"));
         Object.assign(box, { type: "radio", value: "qwen3-0.6b-ngram", onclick: () => { window.chosen += 1; } }); }""")
