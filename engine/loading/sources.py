@@ -25,9 +25,9 @@ NO_LICENCE = "not stated"
 _REPOSITORY = re.compile(
     r"([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([A-Za-z0-9][\w./-]{0,199}))?", re.ASCII
 )
-# A repository's page on the hub, as a browser shows its address.
 _ADDRESS = re.compile(
-    r"(?<![\w./~-])(?:https?://)?(?:huggingface|hf)\.co/([\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/([\w.-]+)[^#+,]*)?/?"
+    r"(?<![\w./~-])(?:https?://)?(?:huggingface|hf)\.co/([\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/([\w.-]+)[^?#+,]*)?"
+    r"/?(?:\?[^#+,]*)?(?=[#+,@]|$)"
 )
 Accept = Callable[[dict[str, Any]], None]
 _TEMPLATES = "*.jinja"  # in subfolders too: additional_chat_templates

@@ -37,7 +37,9 @@ PATHS = ("/no/such", "./no", "../no", "~/no-such-model", ".", "", "\0", "a", "a/
 ODD = ("a b/c", "http://a/b", "é/b")
 
 
-@pytest.mark.parametrize("address", ("https://huggingface.co/{}", "huggingface.co/{}/tree/main", "https://hf.co/{}/"))
+@pytest.mark.parametrize(
+    "address", ("https://huggingface.co/{}", "huggingface.co/{}/tree/main", "https://hf.co/{}/?a=b")
+)
 @pytest.mark.parametrize(
     "text", ("Qwen/Qwen3-0.6B", "hybrid:ngram+eagle3:a/b#aux=2,9", "ngram,eagle3:a/b.c,dflash:d/e")
 )
@@ -45,7 +47,7 @@ def test_an_address_on_the_hub_is_a_name(address, text):
     """What a newcomer copies from the browser would be an unknown model; or a folder of that name become another."""
     assert hub_names(re.sub(r"[\w.-]+/[\w.-]+", lambda name: address.format(name[0]), text)) == text
     assert hub_names("https://huggingface.co/a/b/blob/v2/config.json") == "a/b@v2"
-    for path in (*PATHS, *ODD, "/data/hf.co/a/b", "./huggingface.co/a/b", "~/hf.co/a/b", "openai:http://a/b"):
+    for path in (*PATHS, *ODD, "/data/hf.co/a/b", "./huggingface.co/a/b", "~/hf.co/a/b", "https://hf.co/datasets/a/b"):
         assert hub_names(path) == path
 
 
