@@ -36,7 +36,7 @@ ACCEPTED, DRAFTED, EMITTED, DRAFTS, VERIFIED = (
     "spec_verify_calls",
 )
 CACHE_HITS, GENERATED = "prefix_cache_hits", "generation_tokens"
-# Other programs have vLLM's names after a prefix of their own: lmdeploy, fastdeploy, aphrodite.
+# Other programs have vLLM's names after a prefix of their own: lmdeploy, fastdeploy.
 _OTHERS = re.compile(rf"(\w+:)(?:{ACCEPTED}|{DRAFTS})(?:_total)?")
 MOST = 1.1  # of a piece's mean tokens that a verification may write
 
