@@ -91,9 +91,7 @@ def arguments() -> argparse.Namespace:
         help="a hub repository or a local folder (default: the best pair that this machine can run; without a GPU "
         "the bundled Gemma 3 270M)",
     )
-    parser.add_argument(
-        "--drafter", metavar="D", type=hub_names, help="name or name:argument (default: the pair's; else ngram)"
-    )
+    parser.add_argument("--drafter", metavar="D", type=hub_names, help="name[:argument] (default: the pair's or ngram)")
     parser.add_argument(
         "--dtype",
         metavar="D",

@@ -20,7 +20,7 @@ from ..kernels.devices import device_named
 from ..layers import published
 from ..progress import Progress, quiet, silent
 from . import default_model, random_targets
-from .sources import DEFAULT_TARGET, Source, find, weights_files
+from .sources import DEFAULT_TARGET, Source, find, hub_names, weights_files
 from .tokenizer_files import read_tokenizer
 from .towers import OTHER, TEXT_NAMES, decoder_config
 
@@ -137,7 +137,7 @@ def load(
 
     Raises UsageError for an unknown or unusable target, dtype or device, RaceError if memory or the cache's disk is too
     small: before weights are downloaded, as far as config.json shows it."""
-    place = device_named(device)
+    target, place = hub_names(target), device_named(device)
     if dtype not in ("auto", *DTYPES):
         raise choices("dtype", dtype, ("auto", *DTYPES))
     kernels = choose(place)

@@ -60,7 +60,7 @@ def traits(func: Any) -> Traits:
 
 
 class CudaTensor(Tensor):
-    """Of `numbers`, a tensor on the CPU, all but the device."""
+    """A tensor that says it is on CUDA. Its values are in `numbers`, a tensor on the CPU."""
 
     numbers: Tensor
 

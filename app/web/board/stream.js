@@ -80,6 +80,10 @@ async function whenFree(job, use) {
 // A frame about a run that the server does not know yet.
 const local = (state, text, seq) => ({ race: "none", seq, state, rows: [], text, status: { text } });
 
+// What to ask for once a stream has ended too early: a race that goes on, or the line about a model that still loads.
+const again = (job, body) => (job.run === "model" ? (line?.includes('data-state="loading"') ?? true) && body
+  : isRace(job) && job.isBegun && { tab, run: "resume", order: { race: job.race }, settings: {} });
+
 async function keepOn(job, body) {
   for (let tries = 0; !job.aborter.signal.aborted; tries += 1) {
     const { isBegun } = job, wire = new AbortController(), signal = AbortSignal.any([job.aborter.signal, wire.signal]);
@@ -95,15 +99,14 @@ async function keepOn(job, body) {
     } catch (error) { job.why = error instanceof NoAnswer ? error.message : SILENT; }         // the connection broke
     clearTimeout(job.silence);
     if (!job.isOver) await staying();
-    const isModel = job.run === "model";
-    if (job.aborter.signal.aborted || job.isOver || (isModel && !isLoading())) return undefined;
-    if (!isModel && (!isRace(job) || !job.isBegun)) return job.refused(job.isBegun ? BROKEN : job.why ?? SILENT);
-    if (!isModel) emit("cut");
+    if (job.aborter.signal.aborted || job.isOver) return undefined;
+    body = again(job, body);
+    if (!body) return job.refused(job.isBegun ? BROKEN : job.why ?? SILENT);
+    if (isRace(job)) emit("cut");
     await new Promise((resolve) => {
       setTimeout(resolve, AGAIN_MS[Math.min(tries, AGAIN_MS.length - 1)]);
-      job.aborter.signal.addEventListener("abort", resolve, { once: true });        // a run waits for the one before
+      job.aborter.signal.onabort = resolve;          // the next run waits for this one
     });
-    if (!isModel) body = { tab, run: "resume", order: { race: job.race }, settings: {} };
   }
   return undefined;
 }
@@ -121,7 +124,6 @@ function hear(job, name, data) {
 
 // The line about the model is drawn by Gradio, and may be mounted later than this: see MODEL_JS in app/page/ui.py.
 let line = null;
-const isLoading = () => line?.includes('data-state="loading"') ?? true;         // a stream ends once it is not
 function showModel(html) {
   line = html;
   document.dispatchEvent(new CustomEvent("photofinish:model", { detail: line }));

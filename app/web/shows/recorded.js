@@ -24,9 +24,9 @@ export async function recordingOf(button) {
 async function textOf(key) {
   if (!texts.has(key)) {
     const answer = await fetchOurs(`recordings/${key}.json`);
-    texts.set(key, answer.ok ? await answer.text() : null);
+    if (answer.status < 500) texts.set(key, answer.ok ? await answer.text() : null);         // else it may come later
   }
-  return texts.get(key);
+  return texts.get(key) ?? null;
 }
 
 // One after the other, and never while a race is timed.
