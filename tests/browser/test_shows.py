@@ -164,6 +164,7 @@ def test_the_story_leaves_the_page_as_it_was(visit: Any) -> None:
         tab.keyboard.press("ArrowRight")
     tab.go_back()  # the browser's Back closes it, and does not leave the page
     tab.wait_for_selector("[data-ref=story]", state="hidden")
+    tab.evaluate(SETTLED)
     after = tab.evaluate(STATE)
     assert (after["t"], after["counts"]) == (before["t"], before["counts"])
     assert tab.get_attribute(".pf", "data-view") == "plain" and tab.locator(".pf-guess").count() == 0
