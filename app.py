@@ -1,7 +1,5 @@
 """Photofinish in the browser: `python app.py`, or a Hugging Face Space."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import os

@@ -1,7 +1,5 @@
 """The cache folder, and small JSON values in it. Standard library only."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Progress of slow parts, and silence of the libraries they call. Standard library only."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import warnings

@@ -1,7 +1,5 @@
 """Decodes untrusted files, parses JSON and checks it against a shape; errors name the field. Standard library only."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

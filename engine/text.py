@@ -1,7 +1,5 @@
 """Text into tokens and back: prompts, pieces that handle split characters, and where a completion ends. No torch."""
 
-from __future__ import annotations
-
 import codecs
 import re
 import sys

@@ -2,8 +2,6 @@
 other ten times as long as they compute, above all where they spin), and properties that try the same examples each time
 (HYPOTHESIS_PROFILE=explore looks for new ones)."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """What README and docs say of commands, options, files and tests: it must be there."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,8 +1,6 @@
 """Which room may import which: every arrow points down, the command line stands on top, kernels are known to the seam
 alone, and nothing else asks for a device's type."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Programs for developers: recordings that ship, and sessions on a GPU and with real servers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from contextlib import suppress

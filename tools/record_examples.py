@@ -7,8 +7,6 @@ times at most. Files are written once all races are over, so all name one commit
 docs/stage.md, README and the pictures quote them.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

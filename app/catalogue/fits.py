@@ -1,8 +1,6 @@
 """Whether a pair can run here, and if not, why: from its config.json, the hub's answer and the free memory that torch
 reports. Reasons are sentences that continue after "it"."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any

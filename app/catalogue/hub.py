@@ -3,8 +3,6 @@ the GPU. Torch is imported here, in a thread, and only if there may be a GPU.
 
 Only repositories named in `assets/pairs.json` are requested, never one that a visitor names."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,8 +1,6 @@
 """Limits of the page, stricter than the engine's: other visitors wait for the same device, and json.loads keeps the
 interpreter lock. An operator's file can lower them further."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Mapping

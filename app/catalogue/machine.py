@@ -1,7 +1,5 @@
 """What is known about this machine without torch, and who can reach a page that it serves."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket

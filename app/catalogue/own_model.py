@@ -1,7 +1,5 @@
 """A target and a drafter that the page's owner names: whether they can run here, from each config.json alone."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Mapping, Sequence

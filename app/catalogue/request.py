@@ -1,7 +1,5 @@
 """Checks requests: the values of the page, or of the API, where they can be anything, become one frozen value."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,8 +1,6 @@
 """Results that the page saved, to be shown again: of a study of prompts, of servers under load, of a check-up, or
 several of the same model or servers in one file. Each report is computed again from its rows."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

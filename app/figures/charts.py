@@ -1,7 +1,5 @@
 """Under Charts: figures, each with a sentence. Pure; plotly is imported when the first is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

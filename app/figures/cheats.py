@@ -1,8 +1,6 @@
 """Data for the switches of "How demos cheat". The engine computes the numbers; the browser only looks them up. Standard
 library only."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

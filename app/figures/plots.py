@@ -1,7 +1,5 @@
 """Helpers to draw figures. Plotly is imported when the first is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

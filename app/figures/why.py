@@ -1,7 +1,5 @@
 """The tab Why: two figures, each with a sentence and a table. Pure; plotly is imported when the first is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

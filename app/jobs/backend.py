@@ -1,7 +1,5 @@
 """Real races for the page: the engine with torch, imported when the first model is loaded and never before."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Container, Iterator, Mapping

@@ -1,8 +1,6 @@
 """The state of a race as the page sees it, folded from what happens, and the frames that bring a browser up to date.
 Pure: no Gradio, no clock."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

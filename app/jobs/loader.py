@@ -1,7 +1,5 @@
 """The model behind the page: loaded once in the background and shared by all races."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """The page's log, on standard error, with a line for each race that is over. The words of other packages, and of errors
 that nobody foresaw, may quote a visitor."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import logging

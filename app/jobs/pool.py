@@ -1,8 +1,6 @@
 """Slow work other than races: reading files from browsers, drawing figures. It runs in one thread, one job at a time,
 so that races and requests compete for the interpreter with at most one job."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

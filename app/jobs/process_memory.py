@@ -1,7 +1,5 @@
 """Memory of the page's process: what its threads share, and what the garbage collector can skip."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 

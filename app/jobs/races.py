@@ -1,7 +1,5 @@
 """Runs queued races and streams their frames to browsers, until a race is over, stopped, or unwatched for a while."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

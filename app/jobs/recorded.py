@@ -2,8 +2,6 @@
 it keeps for a while, so that a browser can name one instead of sending it back: for figures, for files to download, to
 race it again."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

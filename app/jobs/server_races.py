@@ -1,8 +1,6 @@
 """Races on servers that the operator named, on the command line or as the page's owner. Visitors cannot name servers,
 and no URL or key leaves the endpoints: see `engine.remote.endpoint`."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import math

@@ -2,8 +2,6 @@
 waits anew for every prompt, so that others race in between; a check-up, and a study of servers under load, keep the
 device until they are over."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

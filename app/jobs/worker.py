@@ -3,8 +3,6 @@
 Between two steps this thread only appends to a queue and checks a flag; text for the browser is made elsewhere.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping

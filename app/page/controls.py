@@ -1,8 +1,6 @@
 """The controls of a race, each described once: the page builds its components from them, and requests use their names.
 No Gradio here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal

@@ -2,8 +2,6 @@
 ends with it. Keys and URLs come by a route of the page's own, never through Gradio, and stay in
 endpoints; every answer is a sentence without them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any

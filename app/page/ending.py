@@ -1,7 +1,5 @@
 """How the page ends: signals end all races first, so that every browser reads why its race is over."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """A race as one file that plays in any browser: the player, with what the page says about the race's speed."""
 
-from __future__ import annotations
-
 from engine.recordings.recording import Recording
 
 from ..figures.why import why

@@ -4,8 +4,6 @@ complex than the page's own, and refuses everything else before it is parsed.
 A page that loads models and reaches servers for its owner is for programs and pages of this machine, under one of its
 names. A page of another site, or one whose name was pointed at this machine (DNS rebinding), is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import re

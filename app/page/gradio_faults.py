@@ -1,8 +1,6 @@
 """Workarounds for Gradio 6.31, and what its callers and the log get instead of tracebacks: nothing else in app/ depends
 on Gradio's internals."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable, Iterator

@@ -1,8 +1,6 @@
 """What the page does when something happens on it: a handler checks what it gets, and calls the stage or a study for
 its frames, or returns new values for components."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

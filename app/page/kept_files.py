@@ -1,8 +1,6 @@
 """Gradio's own files, kept in memory: to find, compress and send one takes some 3 ms, a visit asks for 70 of them, and
 a race may be using the same cores."""
 
-from __future__ import annotations
-
 import gzip
 
 from starlette.datastructures import Headers

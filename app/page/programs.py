@@ -5,8 +5,6 @@ inside the connection that waits for it, and ends with it.
 The two protocols are Gradio's: /queue/join and /queue/data of its clients; /call/v2/race and /call/v2/race/ID, which
 its page on the API shows."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

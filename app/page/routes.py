@@ -1,8 +1,6 @@
 """Recordings as files: a browser sends one to be checked, and downloads one as JSON, as a table or as a web page. Also
 the number of tokens of a prompt, what the page's owner names, and what its operator watches."""
 
-from __future__ import annotations
-
 import io
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The page's own sentences and small pieces of HTML. Everything that is not constant goes through `safe`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

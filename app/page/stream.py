@@ -1,8 +1,6 @@
 """The page's one stream. A tab asks for a race, a study, a check-up or a load; the answer is its frames as server-sent
 events, until it is over. A tab has one connection at most, and none while nothing of it runs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

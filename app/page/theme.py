@@ -1,8 +1,6 @@
 """How the page looks: a theme of its own (colours, type, spacing, dark and light) and the style of everything around
 the race."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gradio as gr

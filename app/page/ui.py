@@ -1,7 +1,5 @@
 """The page: its components, how they are laid out, and which handler each event calls. Nothing else."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -8,8 +8,6 @@ template literal would evaluate. `components.py` makes a gr.HTML of it, `player/
 nothing here needs gradio.
 """
 
-from __future__ import annotations
-
 from engine.analysis.verdict_words import to_json
 from engine.drafters import words_of_all
 from engine.remote.served_options import CHECKED, SERVED

@@ -10,8 +10,6 @@ forms are allowed, each at the beginning of a line (tests/app/test_web_modules.p
 parameters of the function around the program.
 """
 
-from __future__ import annotations
-
 import json
 import posixpath
 import re

@@ -1,8 +1,6 @@
 """Every colour of the page, once, by what it means: style sheets get them as variables, Gradio's theme and plotly read
 them here. A test keeps them out of all other files. Standard library only."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 BLUE, SKY, ORANGE, GREEN, MINT, AMBER = "#0072b2", "#56b4e9", "#e69f00", "#009e73", "#2fc797", "#f2ac1e"

@@ -1,7 +1,5 @@
 """What the page draws in the browser, as a component of Gradio: the race view, with "Try it on yours"."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

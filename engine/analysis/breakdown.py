@@ -7,8 +7,6 @@ the tokens per step, and c the seconds per step:
     speed-up(L) = L p / c        break-even: L = c / p        ideal: N p seconds, each step as cheap as a plain one
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Sequence

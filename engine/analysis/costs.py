@@ -7,8 +7,6 @@ untimed seconds before the race, for drafts their length. Readers of a file comp
 (`recordings/times.py`), so a new rule for them must not cast doubt on files made by this one.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

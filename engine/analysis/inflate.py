@@ -11,8 +11,6 @@ that keeps all its guesses: the minimum over draft lengths k, or depths of trees
 k) / (k + 1). So slower plain tokens multiply the ratio, additions to plain's time add up, and of "best" and "loop" the
 better counts. No switch can lower the ratio."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 
 from ..core.events import Step

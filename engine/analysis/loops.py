@@ -1,7 +1,5 @@
 """Whether a text loops, or copies its prompt, which makes it the easiest to guess. Standard library only."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import accumulate, chain, pairwise

@@ -5,8 +5,6 @@ drafted, no step, no time) is None, never NaN or infinity.
 """
 # Twin: app/web/base/model.js, for replays; compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence

@@ -3,8 +3,6 @@
 A header's "roofline" is {"bytes_per_step", "bandwidth_bytes_per_s", "how"}; older recordings lack it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

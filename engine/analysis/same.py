@@ -3,8 +3,6 @@
 Every verdict anywhere (terminal, page, exported page, stage, studies, servers, verify) is made by `worth`, from what
 both lanes wrote and how they ended, and says no more than was compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args

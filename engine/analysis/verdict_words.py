@@ -3,8 +3,6 @@
 Terminal, page, exported page, stage, studies, servers and check-up take them from here; the page's programs get them as
 the constant SAYS. docs/read_a_race.md lists them, compared by test_docs_list_the_words_of_verdicts."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 Standard library only. A conversion raises argparse.ArgumentTypeError with a sentence that names the value and the
 limits or choices."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import re

@@ -1,7 +1,5 @@
 """The commands race and replay. Arguments are checked here before anything heavy is imported."""
 
-from __future__ import annotations
-
 import sys
 from argparse import Namespace
 from typing import Any

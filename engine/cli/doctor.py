@@ -1,8 +1,6 @@
 """`python -m engine doctor`: why is it not faster with this drafter, or on these servers, and what to change first.
 Arguments are checked before anything heavy is imported."""
 
-from __future__ import annotations
-
 import sys
 from argparse import Namespace
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The command export: a recorded race as a web page, and its steps as a table. It needs neither torch nor gradio."""
 
-from __future__ import annotations
-
 import os
 from argparse import Namespace
 from pkgutil import resolve_name

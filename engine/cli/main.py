@@ -3,8 +3,6 @@
 Exit status: 0 finished; 1 ran and failed; 2 unusable arguments; 130 interrupted. Errors are one line on stderr;
 tracebacks only with --debug."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,8 +1,6 @@
 """The report of a finished race: every number of every lane, the speed-up, the verdicts with their causes, and the
 circumstances."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any

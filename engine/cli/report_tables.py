@@ -1,7 +1,5 @@
 """The printed reports of study and study-prompts: tables, and sentences around them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

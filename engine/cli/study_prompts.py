@@ -1,8 +1,6 @@
 """`python -m engine study-prompts`: is speculative decoding worth it on these prompts? Arguments and the file are
 checked before anything heavy is imported."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """`python -m engine study`: one or two servers under load. Arguments and the file are checked before any request."""
 
-from __future__ import annotations
-
 import asyncio
 from argparse import ArgumentTypeError, Namespace
 

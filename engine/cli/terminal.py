@@ -4,8 +4,6 @@ timed step; and in a race's texts what became of each guess.
 Nothing here takes a model's text for markup or terminal codes: it goes through `clean` and into rich's Text, which
 parses nothing."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Self

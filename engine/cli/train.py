@@ -1,8 +1,6 @@
 """`python -m engine train`: text that the target writes, with its hidden states, then the head, each kept in --out so
 that a stopped run can be resumed."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from collections.abc import Sequence

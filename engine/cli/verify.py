@@ -1,7 +1,5 @@
 """The command verify: a recorded race, run again."""
 
-from __future__ import annotations
-
 import os
 from argparse import Namespace
 

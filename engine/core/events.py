@@ -2,8 +2,6 @@
 
 `recordings/event_json.py` has their JSON form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Union

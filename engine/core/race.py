@@ -4,8 +4,6 @@ clock is behind.
 Two decoders at once would slow each other down, and strict alternation would hide speed. This way each step has the
 device to itself, and the clocks of running lanes agree to within one step, however many there are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 

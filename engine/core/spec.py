@@ -3,8 +3,6 @@
 The rows of a step: 0 is that of the last committed token, i + 1 that of draft token i. A tree has `parents`: the row
 that each token follows, an earlier one. The tokens that follow one row differ."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass

@@ -1,8 +1,6 @@
 """What a value may be: a test, and the words for what passes it. Specs, files, requests and options share them, so that
 a limit has one sentence. Standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any

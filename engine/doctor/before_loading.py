@@ -3,8 +3,6 @@
 The faults are those seen in practice: heads without output layer or vocabulary map, for other layers or another
 tokenizer. A server accepts most of them without a word, and then never keeps a guess."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

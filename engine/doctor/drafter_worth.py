@@ -1,8 +1,6 @@
 """Whether speculation pays with this drafter here, and if not, which of its three costs is to blame. Standard library
 only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -2,8 +2,6 @@
 tables among them. A hub repository is not downloaded: its configuration and the headers of its safetensors are. Needs
 no torch, except for pickles."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a check-up found. Standard library only."""
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

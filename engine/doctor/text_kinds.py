@@ -1,7 +1,5 @@
 """How acceptance depends on the text: its kind, whether it loops, and the form of its prompt."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

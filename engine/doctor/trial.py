@@ -2,8 +2,6 @@
 
 A head is compared with its `variants` at the same positions: the one that helps by more than chance is the remedy."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence

@@ -1,8 +1,6 @@
 """Heads that differ from the given one by a single mistake that publishers make. A head that drafts badly is compared
 with them: if one drafts much better, that mistake is the fault, and its name is the remedy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ A node is worth the chance that it is kept. It costs a row of the target's step,
 pass of its drafter; a second is worth the lane's own speed in tokens. Comparing worth with cost at that speed maximises
 tokens per second in the long run (Dinkelbach 1967), also where some steps have better chances than others."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate

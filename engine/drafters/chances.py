@@ -1,8 +1,6 @@
 """The chance that a drafted token is the target's, given that all before it are: calibrated once, the same in every
 race. Standard library only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -2,8 +2,6 @@
 graphs and one read, a DFlash block is one graph and one read. The drafts are those of their base classes, which pick
 row by row. Tests run them by direct calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Drafting with a DFlash head: one forward over [last token, mask x k] fills in the whole draft."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Drafting with an EAGLE-3 head: one row for every committed token but the last two, then rows that feed on its own
 output. The target's own states overwrite those rows at the next step, as in vLLM."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any

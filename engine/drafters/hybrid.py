@@ -1,7 +1,5 @@
 """`hybrid:ngram+X`: copy where the text repeats itself, else let another drafter guess. Standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Source of the method: prompt lookup decoding (Saxena 2023), with the hash chains
 DEFLATE, RFC 1951).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice

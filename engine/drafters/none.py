@@ -1,7 +1,5 @@
 """No drafts: with it the loop is plain decoding. Standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

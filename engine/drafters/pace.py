@@ -1,7 +1,5 @@
 """What a lane's steps and drafts cost, and what its speed makes a second worth. Standard library only."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 """Which drafters a server can run, to this project's knowledge. Standard library only. Twin of `canServe` in
 app/web/tabs/production.js, which makes the commands; compared by test_both_sides_know_the_same_servers."""
 
-from __future__ import annotations
-
 from ..core.spec import RANDOM
 from . import parse
 from .hybrid import parts_of

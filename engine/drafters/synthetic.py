@@ -4,8 +4,6 @@ library only.
 It shows how fast a machine would be, never how good a drafter is: `synthetic` makes every view label it so.
 `synthetic:RATE+X` also runs drafter X at every step and discards its draft: the time is X's, the acceptance RATE."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 A node's chance is its parent's times its own; so the first nodes of the ranking are a tree, the most that so many rows
 can be expected to keep, and every shorter ranking is a part of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..core.interfaces import Draft, Node

@@ -1,7 +1,5 @@
 """The choice of a race's widths, from what was probed and measured. Pure, standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod

@@ -2,8 +2,6 @@
 machine makes every step of a race equally slow, so step times alone do not show it. Linux only:
 https://docs.kernel.org/scheduler/sched-stats.html. Standard library only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 THREADS = Path("/proc/self/task")

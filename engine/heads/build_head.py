@@ -1,7 +1,5 @@
 """From tensors to a head for one target: every size is checked, and what is missing is borrowed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,8 +1,6 @@
 """Heads in smaller files: 8-bit matrices with a scale per row, under compressed-tensors' names, and output rows shared
 with the target."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,8 +1,6 @@
 """DFlash (Chen et al. 2026, "DFlash: block diffusion for flash speculative decoding"): the whole draft in one forward
 of a few layers over [last token, mask x k], which attend to the target's hidden states of everything before."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

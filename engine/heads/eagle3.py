@@ -1,8 +1,6 @@
 """EAGLE-3 (Li et al. 2025, "EAGLE-3: Scaling up inference acceleration of large language models via training-time
 test"): one decoder layer that drafts token by token from the target's hidden states, then from its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,8 +1,6 @@
 """The fields of a published configuration that this engine acts on. A field that would change a head's arithmetic in an
 unsupported way is refused by name, never ignored. Standard library only."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

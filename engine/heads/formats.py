@@ -11,8 +11,6 @@ Formats, recognised by the contents of config.json:
                   layer outputs, those outside it indices, as in vLLM
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What all draft heads share: what they borrow from their target."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

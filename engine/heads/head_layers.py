@@ -3,8 +3,6 @@ transformers'.
 
 Attention is an argument, because it differs: over static buffers when drafting, over whole texts when training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

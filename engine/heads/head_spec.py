@@ -1,7 +1,5 @@
 """The description of a draft head. Standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

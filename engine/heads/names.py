@@ -1,7 +1,5 @@
 """The names of heads: `SOURCE[#option[&option]]`. Standard library only."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which of the target's tokens a head's rows stand for. Standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

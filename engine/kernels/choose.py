@@ -1,7 +1,5 @@
 """Chooses a device's kernels: the one place that knows all of them."""
 
-from __future__ import annotations
-
 import torch
 
 from .cpu.kernels import CpuKernels

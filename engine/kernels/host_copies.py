@@ -1,7 +1,5 @@
 """Small copies between host and device for which only their reader waits. On the CPU plain copies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

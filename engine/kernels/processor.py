@@ -1,7 +1,5 @@
 """The processor and its memory as the system describes them. No torch."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from pathlib import Path

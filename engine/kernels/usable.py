@@ -1,8 +1,6 @@
 """Why torch does not use this machine's NVIDIA GPU, and the command that changes it. Imports only the standard
 library."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

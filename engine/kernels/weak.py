@@ -1,7 +1,5 @@
 """Calls that do not keep alive the object whose method they call. Standard library only."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ has this name. Keys and values are written at the step's positions into static b
 attends over all S columns under the step's own mask, so shapes never change. What lies behind the pointer is masked,
 and overwritten before it can be seen."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

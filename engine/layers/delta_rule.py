@@ -17,8 +17,6 @@ Inside a step tokens go one by one, each with operations of the same shapes what
 takes CHUNK tokens at once: all lanes of a race prefill the same tokens in the same chunks, so they begin from the same
 bits, and no step ever does that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

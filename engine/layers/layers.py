@@ -6,8 +6,6 @@ becomes one or three, and queries and keys are turned together. Only proven equa
 classes listed here, norms and MLPs that agree with their replacement on random rows but for rounding. Everything else
 stays as it is."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import Any

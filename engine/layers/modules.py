@@ -1,7 +1,5 @@
 """Modules of a model and their replacements."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any

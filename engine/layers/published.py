@@ -4,8 +4,6 @@ memory it takes. Once the model is loaded `attention.shape_of` decides. Standard
 A configuration is a mapping, as in config.json or from transformers' `to_dict`; for multimodal models `text_config`
 counts."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from functools import cache

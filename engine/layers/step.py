@@ -1,7 +1,5 @@
 """What one forward passes to its layers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """Gemma 3 from a GGUF file to a transformers folder: bfloat16 safetensors, config, tokenizer. Streams, with a few dozen
 MB in memory at a time."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

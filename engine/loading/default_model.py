@@ -4,8 +4,6 @@ there.
 The folder is written under another name, synced to disk and renamed, by one process at a time (a lock file). A manifest
 has the size of every file, so that a half-written, truncated or outdated folder is detected and converted again."""
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

@@ -4,8 +4,6 @@ The layout is llama.cpp's (ggml/docs/gguf.md, versions 2 and 3): a header, key-v
 The `gguf` package takes seconds to read a vocabulary of 262,144 words, hence this reader; the package still unpacks the
 quantised blocks."""
 
-from __future__ import annotations
-
 import mmap
 import struct
 from collections.abc import Iterator

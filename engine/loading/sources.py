@@ -1,8 +1,6 @@
 """Where a target's files are: the bundled default model, a local folder, a Hugging Face hub repository in its own
 cache, or just a published configuration (`random_targets.py`)."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

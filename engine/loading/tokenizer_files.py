@@ -1,7 +1,5 @@
 """The tokenizer in a model's folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

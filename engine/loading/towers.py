@@ -1,7 +1,5 @@
 """Composite models, of text and images or sound, as text models: their decoder alone, of a causal type."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..layers.published import causal_type

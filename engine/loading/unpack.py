@@ -3,8 +3,6 @@
 transformers' loader asks for one tensor after the other, and each is made from its codes and scales when it is asked
 for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ its verdicts and extras against the events.
 Standard library only. Any JSON value is accepted, or refused by a UsageError with one sentence.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields

@@ -1,8 +1,6 @@
 """What may be said of a race: its verdicts, limited to what was compared, and what belongs next to its ratios. Computed
 whenever a recording is made or read, whatever its file says. Standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

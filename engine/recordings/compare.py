@@ -1,7 +1,5 @@
 """Whether a repeated race gave the recorded tokens and speeds, in numbers and in a sentence. Standard library only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -1,8 +1,6 @@
 """The one JSON form of events. `to_json` and `from_json` are inverse; `from_json` trusts nothing, because a recording
 may come from a stranger. Standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -20,24 +18,24 @@ _NAMES = {cls: name for name, cls in _TYPES.items()}
 _FIELDS = {cls: [field.name for field in fields(cls)] for cls in _NAMES}
 _IF_ANY = ("copied", "parents", "sources", "chances")  # fields of steps that are left out where they are empty
 SECONDS = number(0, MAX_SECONDS, f"a time from 0 to {MAX_SECONDS:.0f} seconds")
-_KINDS: dict[str, Any] = {"int": integer(0, 2**64 - 1, wanted="a non-negative integer"), "float": SECONDS, "str": TEXT}
-_KINDS |= {f"tuple[{kind}, ...]": AtMost(MAX_NEW_TOKENS, shape) for kind, shape in _KINDS.items()}
-_KINDS["int | None"] = Maybe(_KINDS["int"])
+_KINDS: dict[Any, Any] = {int: integer(0, 2**64 - 1, wanted="a non-negative integer"), float: SECONDS, str: TEXT}
+_KINDS |= {tuple[int, ...]: AtMost(MAX_NEW_TOKENS, _KINDS[int]), tuple[str, ...]: AtMost(MAX_NEW_TOKENS, TEXT)}
+_KINDS[int | None] = Maybe(_KINDS[int])
 _SHAPES: dict[type, dict[str, Any]] = {
     cls: {
         "lane": TEXT,
         "clock_s": SECONDS,
-        **{f.name: _KINDS[str(f.type)] for f in fields(cls) if f.name not in (*_IF_ANY, "num_unknown")},
+        **{f.name: _KINDS[f.type] for f in fields(cls) if f.name not in (*_IF_ANY, "num_unknown")},
         "wall_s": IfThere(SECONDS),
     }
     for cls in _TYPES.values()
 }  # the JSON shape of each event's fields
-_DRAFTED = AtMost(MAX_K, _KINDS["int"])
+_DRAFTED = AtMost(MAX_K, _KINDS[int])
 _SHAPES[Step] |= {
     "drafted": _DRAFTED,
     "drafted_pieces": AtMost(MAX_K, TEXT),
     "num_drafted": IfThere(Shape("a positive integer", lambda value: type(value) is int and value > 0)),
-    "copied": IfThere(items("two non-negative integers", _KINDS["int"], [2])),
+    "copied": IfThere(items("two non-negative integers", _KINDS[int], [2])),
     "parents": IfThere(_DRAFTED),
     "sources": IfThere(AtMost(MAX_K, Shape("an integer from -1 on", lambda value: type(value) is int and value >= -1))),
     "chances": IfThere(AtMost(MAX_K, CHANCE)),

@@ -15,8 +15,6 @@ too, after the own one.
 Standard library only. Every error is a UsageError with one sentence.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

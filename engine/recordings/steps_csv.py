@@ -1,7 +1,5 @@
 """The steps of a race as a table: one row per step, in the order they happened. Standard library only."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -5,8 +5,6 @@ single clock has read, and what one machine would hardly have measured. Neither 
 machine (the command verify) contradicts someone who makes them all up consistently. What a file lacks is not compared.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

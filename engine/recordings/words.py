@@ -1,7 +1,5 @@
 """What a recording was made on, and its labels, in words for terminal and page. Standard library only."""
 
-from __future__ import annotations
-
 import time
 import unicodedata
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Uses httpx, which Gradio brings; its `aiter_raw` gives bytes as they arrive. Times are taken when bytes are read, before
 they are parsed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,8 +1,6 @@
 """A server as its operator names it, and its secrets, which no reader may see: its key, its URL, its host's names.
 Pure; standard library only."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

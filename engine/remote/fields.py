@@ -1,8 +1,6 @@
 """A stranger's JSON, read field by field: what is not there, or of another type than it should be, is None (or ""), and
 costs nothing but itself. Pure; standard library only."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """One lane of a race of servers: a thread with its own event loop, a warm connection, a question."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine

@@ -1,7 +1,5 @@
 """Looks at a server: is it there, which one is it, can it race, does it speculate?"""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

@@ -1,8 +1,6 @@
 """Log-probabilities of an answer's tokens, as their server reports them. Read are vLLM's and SGLang's older form of
 /completions and OpenAI's form of /chat/completions, which llama.cpp uses for both. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A streamed answer: the contents of each event, checked, and when it was read. Pure."""
 
-from __future__ import annotations
-
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What a server is asked for, and which fields of it a server may refuse. Pure; standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Whether two lanes on servers wrote the same text. Graded leniently: different texts are nobody's fault here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

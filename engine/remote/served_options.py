@@ -7,8 +7,6 @@ kind of drafter. `{k}` stands for a value; an option whose value is "" is left o
 "file", this option names a file that holds them.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A race of servers: the same question to each of them, events as they come, a recording at the end."""
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Does a server speculate? On, off and not known are three answers, and each needs its evidence. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

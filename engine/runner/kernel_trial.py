@@ -4,8 +4,6 @@
 The process reads a JSON object (`_request`). Its status is 0 if they are right, WRONG if they are not, and another if
 they could not be tried; then it writes why, in a sentence."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

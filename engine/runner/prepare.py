@@ -1,8 +1,6 @@
 """Prepares a transformers causal LM for fixed steps: the engine's attention, fused layers and the fastest linears and
 kernels here; then compares it with the stock model."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A model prepared for fixed steps, which all lanes share, and what its caches take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -5,8 +5,6 @@ at positions n .. n + W - 1, real tokens first, then padding. Rows past the real
 entries overwritten by the next step. Nothing in Python changes inside a step, so it can be captured as a CUDA graph
 (`kernels/cuda/graphs.py`)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from functools import partial

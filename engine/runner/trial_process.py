@@ -3,8 +3,6 @@
 It draws a model of the same shapes with few layers and random weights. Its steps must agree with torch's kernels
 (`agreement.py`), and the tokens that are chosen with torch's choice."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

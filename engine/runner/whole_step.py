@@ -6,8 +6,6 @@ and the choices). Choosing row after row on the host would cost a wait for the d
 rejection are chosen in vain, which is why the CPU keeps to rows. Both make the same choice from the same bits. A graph
 on CUDA; tests run it by direct calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

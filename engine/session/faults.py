@@ -1,7 +1,5 @@
 """Kinds of device failures while a race is set up or runs."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from ..core.errors import CaptureError, PhotofinishError, RaceError, is_out_of_memory

@@ -4,8 +4,6 @@ Threads that wait for one another at every barrier stall when one of them has lo
 with a thread per core took ten times as long as with one thread fewer. So it is measured, once, before the first
 race."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import time

@@ -6,8 +6,6 @@ TEMPERATURE and over the head's vocabulary; None while gradients are recorded. T
 that acceptance (Samarin et al. 2026, "LK losses", arXiv 2602.23881) plus a share of the cross entropy, which leads
 while p and q hardly overlap."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -2,8 +2,6 @@
 own texts, and nothing at all. The shorter a beginning, the more of the text is the target's own choice, and the more
 kinds of text a head learns."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

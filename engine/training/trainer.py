@@ -1,8 +1,6 @@
 """The training loop: AdamW, a warm-up and a cosine to zero, checkpoints for resuming, held-out acceptance on the
 way."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import time

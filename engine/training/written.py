@@ -5,8 +5,6 @@ Eight times as fast on a CPU as `generate` and a second pass (0.6 thousand token
 beginnings of one length need no padding, heads that share keys are rows of one product, rare words are left out, and
 the states are kept as they come."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,6 @@
 """One race at every size of its drafts: tables, costs, and how close each lane came to the oracle. Standard library
 only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -6,8 +6,6 @@ the first n of the draft after i committed ones, and T = 0 at the end of the tex
 but no token, since D and V never fall; so n is 0 or ends at a right one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..analysis.costs import Costs

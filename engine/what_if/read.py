@@ -1,7 +1,5 @@
 """Reads the tables of a checked recording. Standard library only."""
 
-from __future__ import annotations
-
 import re
 from itertools import repeat
 

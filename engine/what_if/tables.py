@@ -1,7 +1,5 @@
 """Tables of drafts by position, and the race each implies at any size of its drafts. Standard library only."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

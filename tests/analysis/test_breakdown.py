@@ -1,8 +1,6 @@
 """Where the speed of a race comes from: sums that must be whole, a curve on which the race must lie, and the ways
 to cheat with it."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

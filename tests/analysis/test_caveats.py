@@ -1,7 +1,5 @@
 """What stands beside a ratio: loops are told from texts that only repeat words, and noise from a difference."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """The numbers mean what docs/read_a_race.md says they mean."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 from itertools import pairwise

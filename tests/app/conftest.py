@@ -1,7 +1,5 @@
 """What the page's tests without a browser share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 

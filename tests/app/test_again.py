@@ -1,7 +1,5 @@
 """A recorded race that a visitor runs again: what the page refuses to run, and says afterwards."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The stage's line to read aloud, and which prompts ask for something that a base model does not do, without a page."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

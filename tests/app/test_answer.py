@@ -1,7 +1,5 @@
 """The answer of a race: its verdict, length, money and command are of one drafter, at one length and speed."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

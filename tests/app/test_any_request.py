@@ -1,7 +1,5 @@
 """Whatever anybody sends to the page, nothing of the machine comes back, and the next visitor races."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

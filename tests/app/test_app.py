@@ -1,7 +1,5 @@
 """Every value that a race cannot have."""
 
-from __future__ import annotations
-
 import json
 import re
 

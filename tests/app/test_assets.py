@@ -1,8 +1,6 @@
 """What ships with the page: presets that can be raced, pairs that name what exists, recordings that can be read, and a
 header that Spaces understands."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The chart of first guesses: every value is the engine's, and what cannot be drawn is said in a sentence."""
 
-from __future__ import annotations
-
 import copy
 import json
 from functools import cache

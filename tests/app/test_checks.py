@@ -1,8 +1,6 @@
 """What the page checks in the background, with a local server as the hub: the true reason for every pair, the memory it
 needs among them, requests for config.json only, and a page that stays up whatever fails to answer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,8 +1,6 @@
 """Check-ups on the page: what they accept from a browser, their turn on the device, and their frames. What a check-up
 finds is tested in tests/doctor, the dialog in tests/browser/test_checkup.py."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """One file holds the page's colours: the style sheets, Gradio's theme and plotly's figures all read it."""
 
-from __future__ import annotations
-
 import re
 
 from tests.helpers.pageserver import ROOT

@@ -1,7 +1,5 @@
 """`python app.py`: mistakes are answered in one line before anything is served, and what an operator allows."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import socket

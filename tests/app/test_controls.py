@@ -1,7 +1,5 @@
 """The controls of a race: described once, built from that description, and read by name all the way to the race."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What the tab "Decide" computes: money to the cent, and commands that a shell splits as they were meant."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,8 +1,6 @@
 """What the page's owner names: models, of which only the configuration is read before they are used, and servers, whose
 keys go to them and nowhere else."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Files from Windows: marks, carriage returns, UTF-16."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from collections.abc import Callable

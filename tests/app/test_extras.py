@@ -1,7 +1,5 @@
 """The extras of a race that is over: later than its end, never at the cost of somebody's race, and at most once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

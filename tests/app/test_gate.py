@@ -1,8 +1,6 @@
 """The gate in front of Gradio: it refuses unused routes, bodies that are too large or slow to parse, and callers that
 would take up all the room."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

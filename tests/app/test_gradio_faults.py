@@ -1,7 +1,5 @@
 """Gradio under hostile callers: whatever one of them sends, everyone else can still race and does not have to wait."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,8 +1,6 @@
 """Be the drafter: what a player types against the recorded text, and the tallies of the race's drafters over the same
 stretch, without a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -7,8 +7,6 @@ tests/exactness/test_memory.py; folders that are no model in tests/loading/test_
 garbage, and models that fail, in tests/engine/test_bad_drafters.py; servers in tests/remote/test_faults.py; hanging
 races and threads that end in test_injected_faults.py."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

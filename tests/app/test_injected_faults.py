@@ -2,8 +2,6 @@
 next race of the same process runs where one can. Faults of the engine under the page are in
 test_injected_engine_faults.py."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

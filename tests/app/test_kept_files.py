@@ -1,7 +1,5 @@
 """Gradio's files from memory: what the browser gets is what Gradio has."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the page detects of this machine, with a stand-in for nvidia-smi, and who can reach the page."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

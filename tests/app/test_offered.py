@@ -1,8 +1,6 @@
 """What a visitor may name: what the catalogue offers, in every part of a drafter's name, and what the operator
 allows."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

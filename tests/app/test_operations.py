@@ -1,7 +1,5 @@
 """What the operator of a public page decides, watches and reads: limits, health, the log."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re

@@ -1,8 +1,6 @@
 """A page that loads models and reaches servers for its owner answers nobody else: no other site, and no name that was
 pointed at this machine."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

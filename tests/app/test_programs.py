@@ -1,7 +1,5 @@
 """Programs race as Gradio's API page tells them to: by its client, and by two kinds of requests."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

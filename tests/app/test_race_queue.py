@@ -1,7 +1,5 @@
 """The line for the device: its limits, its order, the expected wait; and the address a request comes from."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from typing import Any

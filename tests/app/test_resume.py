@@ -1,8 +1,6 @@
 """A race whose page is loaded again: it goes on for a while, whoever knows its id sees all of it, and nothing of it is
 left behind where nobody comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

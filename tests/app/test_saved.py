@@ -1,7 +1,5 @@
 """Results that the page saved, opened again, alone or in one file."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Pages with lanes on servers: what can be chosen, that no visitor learns where they are, and what the figures make of
 such a race."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Every documented way to start the page and to stand in front of it: a race ends well through it."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,8 +1,6 @@
 """What the tab "One step" says of a step, computed without a page: verdicts, chances, sources, and the dice of each
 lane, all compared with the recording."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,8 +1,6 @@
 """The stage: its frames come at a steady rate, a visitor sees how a preparation goes, and Stop frees the device at
 once."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import aclosing

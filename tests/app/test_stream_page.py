@@ -1,8 +1,6 @@
 """What the page's program makes of the stream: events out of pieces, and which race is on the screen. Without a
 browser."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

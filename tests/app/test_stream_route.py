@@ -1,7 +1,5 @@
 """The route by which a tab gets what it runs: what is refused, how a run ends, and that nothing goes on for nobody."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import AsyncIterator

@@ -1,8 +1,6 @@
 """Studies of prompts on the page: what they accept from a browser, their turns on the device, and their frames. What a
 study does with prompts is tested in tests/studies."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

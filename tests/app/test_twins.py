@@ -1,8 +1,6 @@
 """What both the engine and the page compute: the numbers of a race, what must be said with them, and the race at
 another length. Each is compared with the engine's, without a browser."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The page's state: what a browser has after all frames is what happened, whatever the frames' cuts."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

@@ -1,8 +1,6 @@
 """The page's program as modules: imports run one way, every name is known where it is used, and the bundle is a script
 that a browser can run."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections import Counter

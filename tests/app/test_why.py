@@ -1,8 +1,6 @@
 """The tab "Why" as the server makes it: sentences and tables say what the figures show, and a stranger's
 race makes no fault."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """A real Chromium, visitors of the served page, and pages with the race view alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

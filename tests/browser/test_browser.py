@@ -1,7 +1,5 @@
 """The page in a real Chromium: a live race with its figures, the controls, and what is copied."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from hashlib import sha256

@@ -1,8 +1,6 @@
 """Visits to the page in a real Chromium: the first minute, leaving and coming back, two at once, a tab out of sight,
 a page below a path, and the default model."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The page by keyboard alone, with its panel open, in every look, and in sight at every size."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

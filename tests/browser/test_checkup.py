@@ -1,7 +1,5 @@
 """A check-up in a real browser: a head with a planted fault, examined on a real page."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The tab "Decide" in a real page; what it computes is tested in tests/app/test_decide.py."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,8 +1,6 @@
 """An exported race: one file that plays in a browser without a network, gives its recording back, and runs nothing of a
 stranger's; the page's own button makes the same file."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,8 +1,6 @@
 """The page in another page's frame, which that page makes as high as its content, as Hugging Face does with a Space.
 The other half of iframe-resizer comes with Gradio."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Be the drafter: what a player types against the recorded text, and against the tables of the race's drafters."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

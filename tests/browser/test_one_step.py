@@ -1,8 +1,6 @@
 """The tab "One step" in a page: what it draws of a recording, keys, the way in from a token, strangers'
 texts. What a step did is computed, and tested, without a page: tests/app/test_steps.py."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The owner of a page names servers and a model in a real browser, and sends the results of those servers to others."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

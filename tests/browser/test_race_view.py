@@ -1,8 +1,6 @@
 """The race view in a real Chromium: tokens, numbers, times, verdict and cautions on the page are what the events say,
 live, in replay and at the end."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import random

@@ -1,7 +1,5 @@
 """The race view in a real Chromium: steps, views and words, what is sent of a race, and the card of the next one."""
 
-from __future__ import annotations
-
 import base64
 import re
 import time

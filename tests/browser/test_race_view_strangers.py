@@ -1,7 +1,5 @@
 """The race view in a real Chromium against strangers: text that wants to run, files, lanes of any number and name."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """The page with words that take more room than ours, and on paper; and the box of the prompt."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

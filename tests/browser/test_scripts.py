@@ -1,7 +1,5 @@
 """Texts of all scripts in a real Chromium: what several tokens write looks like what was written."""
 
-from __future__ import annotations
-
 import io
 import random
 import re

@@ -1,8 +1,6 @@
 """Pages with lanes on servers, in a real browser: two that write, and one that fails. What is read of real servers:
 tests/remote/test_wire.py."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """The first visit, and the story, walked from its beginning to its end against the recording it shows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from statistics import mean

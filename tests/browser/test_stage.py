@@ -1,7 +1,5 @@
 """The stage, by its keys: against the scripts in the docs, on a race of its own, and with all that can go wrong."""
 
-from __future__ import annotations
-
 import random
 import re
 import time

@@ -1,7 +1,5 @@
 """Studies of many prompts and of servers under load in a real browser, with real races and loopback servers."""
 
-from __future__ import annotations
-
 import json
 import re
 import statistics

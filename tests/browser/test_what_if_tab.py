@@ -1,7 +1,5 @@
 """The tab "What if": recorded races, recomputed for other draft lengths."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tab "Why" in a real Chromium: the engine's numbers, switches that say SIMULATED, a page that stays as it was."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """The command line reads what it is given, and ends cleanly however it ends; `export` writes the recording as it is.
 (What is refused: test_refusals.py.)"""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,8 +1,6 @@
 """Real races from the command line, on the small trained target: what is printed, saved, verified and replayed, and how
 a race fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,8 +1,6 @@
 """Many lanes in one race (--lane), and many drafts of one race: race --tables. (What is refused:
 test_refusals.py.)"""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,8 +1,6 @@
 """What no command can do is refused in one line that names the value and the choices, before torch is imported (which
 takes seconds) and before any file is touched."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

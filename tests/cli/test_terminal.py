@@ -1,7 +1,5 @@
 """The terminal shows what happened, and obeys nothing that a model writes."""
 
-from __future__ import annotations
-
 import io
 import re
 from typing import Any

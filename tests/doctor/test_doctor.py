@@ -1,8 +1,6 @@
 """Planted faults of heads and draft models, each of which the doctor must name first, and healthy pairs, on which it
 must find none."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

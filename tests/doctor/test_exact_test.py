@@ -1,7 +1,5 @@
 """The exact test of two servers' samples: its chances are right, and it seldom blames a healthy server."""
 
-from __future__ import annotations
-
 import random
 from itertools import product
 from math import comb

@@ -1,8 +1,6 @@
 """What doctor reads before any weights: of a folder and of a hub on this machine, in a process whose modules show what
 the check imported."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,6 @@
 """Planted faults of servers, each of which the doctor must name first, and healthy pairs, on which it must find
 none."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,8 +1,6 @@
 """How acceptance depends on the text: with the trained fixture, whose head has seen plain code and no chat. Where
 findings show: on made races of two prompts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

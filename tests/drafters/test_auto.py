@@ -1,7 +1,5 @@
 """`auto` k never changes a token, and saves time: against the best fixed k, and the better part of a hybrid."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from statistics import geometric_mean

@@ -1,8 +1,6 @@
 """Copies from the context, alone and as the first part of a hybrid: what is proposed, how far, and that a long context
 costs nothing."""
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

@@ -1,8 +1,6 @@
 """Drafters whose drafts stay on the device until they are whole, by direct calls: token for token the drafts that are
 picked row by row on the host."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

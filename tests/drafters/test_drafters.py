@@ -1,8 +1,6 @@
 """The contract of every registered drafter, the text form that names them, and what is special to `draft_model` and
 `synthetic`. (Whole races of them: tests/exactness/test_matrix.py.)"""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """Drafts of heads: vLLM's own accepted lists, and every form and format of head against the same head computed the long
 way."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What becomes of drafters (and models) that break their contract: their lane fails in words, and the tokens never
 change."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy

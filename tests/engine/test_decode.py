@@ -1,7 +1,5 @@
 """The loop: its invariant, its events and its clock. (What becomes of bad drafters: test_bad_drafters.py.)"""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Events and other JSON: frozen, one form, and readers that trust nothing."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

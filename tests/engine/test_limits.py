@@ -1,8 +1,6 @@
 """Limits of a drafter never end another lane: the nearest k takes the place of one that it cannot draft, and is what
 the recording says; where there is none, that lane alone ends, with its sentence."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The fair clock: lanes take turns, and the next step goes to the lane that is behind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What a race is set up from: the lanes, the reference run, and memory that runs out before it."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Configuration: checked when made, refused in words that name the value and the limits."""
 
-from __future__ import annotations
-
 import re
 from contextlib import nullcontext
 

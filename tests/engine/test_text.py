@@ -1,8 +1,6 @@
 """Text over real tokenizers of the three kinds there are (byte-level, sentencepiece with byte tokens, the default
 model's): prompts, pieces and endings."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from types import SimpleNamespace

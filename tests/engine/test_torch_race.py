@@ -1,7 +1,5 @@
 """A race on this machine: its memory, widths, threads and warm-up, and verdicts lane by lane."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

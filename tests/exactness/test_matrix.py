@@ -1,8 +1,6 @@
 """The central promise as one matrix of model, kernels, dtype, drafter, temperature and k: every lane writes the
 baseline's tokens from the baseline's bits."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """What is cached is whole or absent, whatever happens to the disk; what the probe found is believed only where nothing
 has changed; and how close a choice was where two lanes part."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

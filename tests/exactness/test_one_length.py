@@ -1,8 +1,6 @@
 """A fault that shows at one cache length alone, after all that does not depend on the length was found in order at
 another and remembered."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

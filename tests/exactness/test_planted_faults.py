@@ -1,8 +1,6 @@
 """Faults that speculative decoders have had, planted one by one: the race's own comparison must find each of them, and
 nothing without them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache

@@ -1,8 +1,6 @@
 """The probe finds hardware whose rows are not a function of the tokens alone, and the plan takes only what was probed
 exact, never wider than it pays."""
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Callable

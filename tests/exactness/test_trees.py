@@ -1,8 +1,6 @@
 """Trees of drafts: whatever they hold, the tokens, the bits of their logits and the hidden states are those of plain
 decoding; and every fault that a tree's step can have is found."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 import shutil

@@ -1,7 +1,5 @@
 """The roofline: bytes that a step must read, how fast this device reads, and what is said about the two."""
 
-from __future__ import annotations
-
 import io
 import time
 

@@ -1,7 +1,5 @@
 """An evenly overloaded machine: every step equally slow, so that nothing in the step times shows it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What runs a model's steps is told from its modules, in words, in recordings and in the terminal."""
 
-from __future__ import annotations
-
 import copy
 import io
 from typing import Any

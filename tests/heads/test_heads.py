@@ -1,7 +1,5 @@
 """Reading heads: files, names, options, vocabularies, and formats as they are published."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

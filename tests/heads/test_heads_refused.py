@@ -1,8 +1,6 @@
 """Heads that do not fit, are broken, or compute what this engine does not: each refused with a sentence that names what
 is wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Races simulated on a fake clock, at the costs of this project's machine."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

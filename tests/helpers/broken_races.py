@@ -1,7 +1,5 @@
 """Recordings that are broken in one place, and races with more lanes."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A cable to a server of this machine, to be cut and mended: a browser's own "offline" leaves streams as they are."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

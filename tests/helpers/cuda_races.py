@@ -1,7 +1,5 @@
 """Tiny models, the trained fixture and its drafters on the stand-in for CUDA, and short races there."""
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import replace

@@ -3,8 +3,6 @@ the tensors of a file.
 
 Written from the papers and formats, of plain matrix products; shares no line with the engine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

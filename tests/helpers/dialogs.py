@@ -1,7 +1,5 @@
 """The dialog "Try it on yours" in a real Chromium."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ What it cannot see: kernels' own faults, a wrong order on several streams, and w
 CUDA but for what is written here: attention's layout, and operations that only the CPU has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Random races on the fake target, with their truth: for properties of the loop."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from tests.helpers.fakes import VOCAB, Empty, FakeChoice, FakeTarget, run

@@ -4,8 +4,6 @@ The fake's logits are a function of the last three tokens in its own cache, so a
 other tokens.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import random

@@ -1,7 +1,5 @@
 """Tiny random models of many families, served or refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

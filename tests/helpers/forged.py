@@ -1,7 +1,5 @@
 """Recordings whose times somebody changed, as well as a text editor or a short script can."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Collection, Mapping
 from typing import Any

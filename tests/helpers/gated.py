@@ -1,7 +1,5 @@
 """An application for the gate in front of Gradio, and the routes that the page uses."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tiny models on the Triton kernels, run by Triton's interpreter; linear layers of a hybrid, and their rings."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

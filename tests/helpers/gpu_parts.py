@@ -1,7 +1,5 @@
 """Small parts of a GPU session, for `python -m tools.gpu.part`: they end well, badly, or not at all."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

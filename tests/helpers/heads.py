@@ -1,7 +1,5 @@
 """Draft heads of any kind and form for formats/target, in memory, as files and packed; and lanes that they draft in."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial

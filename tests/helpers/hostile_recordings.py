@@ -1,7 +1,5 @@
 """Recordings made to keep the page busy: families that grow with a size, and what the page does with one of them."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """A model hub on this machine that has config.json files, or whole folders, and remembers what it was asked for."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

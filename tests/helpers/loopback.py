@@ -1,8 +1,6 @@
 """A server on a port of this machine that says what a test tells it to, byte for byte, and streams of vLLM's kind for
 it to say."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

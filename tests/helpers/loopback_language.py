@@ -2,8 +2,6 @@
 sampling by seed, drafts or none, log-probabilities, JSON schemas and tool calls; and each thing that servers do
 wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

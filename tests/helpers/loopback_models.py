@@ -1,7 +1,5 @@
 """Servers on this machine that answer like vLLM for as long as they are asked to, and list their models."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Sequence
 

@@ -1,7 +1,5 @@
 """Machines with a GPU whose pairs have all been checked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from app.catalogue.catalogue import on_hub

@@ -1,7 +1,5 @@
 """Races whose every time and count a test chooses: for tests of what is said of a race."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

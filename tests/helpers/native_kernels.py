@@ -1,8 +1,6 @@
 """The compiled kernels as this machine runs them, and as one with AVX-512 alone (no AMX, BF16 or VNNI) or without it
 would: for tests that must hold of all; and small models that they fit."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import shutil

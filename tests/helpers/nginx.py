@@ -1,7 +1,5 @@
 """A real nginx in front of a page, which keeps and compresses all that it may."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The page in a real Chromium: what its tests do in a tab."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A race on a real tiny model in which a fault can be planted, and whether the verdict found it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

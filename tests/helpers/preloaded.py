@@ -1,8 +1,6 @@
 """Starts pages without the six seconds of imports that each would need: this module, run as a program, is a process
 that has imported everything and forks a page, or the command line, at each request. Few rows judge widths there."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """engine/runner/trial_process.py on the stand-in for CUDA, where the kernels are wrong."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack
 from typing import Any

@@ -1,8 +1,6 @@
 """Configurations of published models, as their owners wrote them (from memory, without what no code reads), and tiny
 random models of the same architecture."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Modules of app/web that touch no page, run by V8 in this process, without a browser."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,8 +1,6 @@
 """Races to look at, pages that show them without a server, and what to ask such a page: for the browser tests of the
 race view."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Races that never ran, but could have: valid by construction, random in all else; for tests of what reads them."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Results as the page saves them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from app.catalogue.saved import FORMAT

@@ -1,7 +1,5 @@
 """Every kernel that computes rows, compiled or interpreted: of `ROWS` from the row alone, of `SEQUENCES` in a cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial

@@ -5,8 +5,6 @@
 The sanitizers' libraries are preloaded and CC names a compiler that instruments: see
 tests/kernels/cpu/test_sanitized.py."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

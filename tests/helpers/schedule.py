@@ -1,7 +1,5 @@
 """A server that answers at a known schedule, for studies."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator

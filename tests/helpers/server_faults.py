@@ -1,7 +1,5 @@
 """What servers do wrong: answers of a loopback server, and what is said of each."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The trained fixture in the forms that real servers need: as a GGUF file, and as a model that thinks."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

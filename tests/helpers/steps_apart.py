@@ -1,7 +1,5 @@
 """Races with what the target might have said at each row: for tests of what the page makes of it."""
 
-from __future__ import annotations
-
 import copy
 import math
 import random

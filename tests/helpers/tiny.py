@@ -4,8 +4,6 @@
 steps; both are made once a run. Weights are drawn large enough that logits spread and greedy text does not settle.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

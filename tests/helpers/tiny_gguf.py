@@ -1,7 +1,5 @@
 """A tiny random Gemma 3 as a GGUF file, written as llama.cpp's converter writes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """Real tokenizers of the three kinds there are: byte-level, sentencepiece with byte tokens, and the default model's."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -1,7 +1,5 @@
 """The trained fixture as a race's target, and what each drafter is tested with on it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Any

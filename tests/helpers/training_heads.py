@@ -1,7 +1,5 @@
 """Features of the trained fixture and random heads to train on them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

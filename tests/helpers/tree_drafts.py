@@ -1,7 +1,5 @@
 """A drafter of random trees."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import Any

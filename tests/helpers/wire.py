@@ -1,7 +1,5 @@
 """Real servers' answers, as tools/servers recorded them, from a port of this machine."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import gzip

@@ -2,8 +2,6 @@
 
 That is why drafts cannot change a token, so every kernel is in a table of tests/helpers/row_kernels.py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from math import isnan

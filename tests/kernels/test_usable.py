@@ -1,8 +1,6 @@
 """A GPU that torch cannot use is reported with the cause and the command, never passed over in silence. nvidia-smi is a
 stand-in, and torch's attributes are those of the builds that users have."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re

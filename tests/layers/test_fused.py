@@ -1,7 +1,5 @@
 """Fused layers: the same model in fewer operations; what is not known to be the same is left alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """Hybrid models with linear attention: one arithmetic at every width. That they are the stock models is in
 tests/runner/test_target.py and test_model_families.py."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention sinks: one more score in every head's softmax, of no value."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """The default model's conversion and its place in the cache: on a tiny Gemma 3 in a package of the same form, and,
 slow, on the real one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,8 +1,6 @@
 """Targets, dtypes and devices: what can be loaded is, silently; what cannot is one clear sentence, and never sent
 anywhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

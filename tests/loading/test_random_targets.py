@@ -1,8 +1,6 @@
 """Random weights of a published shape: the right shape, the same every time, on the device at once, and named as what
 they are."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Where models come from: a path is never looked up elsewhere, a hub repository is recorded with its commit, and a
 published config.json says what the engine will say of the model."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A folder's tokenizer gives the ids of its tokenizer.json, and has every chat template of the folder."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Text towers of composite models: the whole model's logits for text from its decoder's weights alone, or a refusal."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

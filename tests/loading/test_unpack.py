@@ -1,7 +1,5 @@
 """Checkpoints of quantised weights load as what their codes and scales say."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from typing import Any

@@ -1,7 +1,5 @@
 """What real races keep of each row: chances, dice, and where a copy came from."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

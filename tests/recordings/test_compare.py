@@ -1,8 +1,6 @@
 """What `verify` says of a recording and its re-run: the same tokens or where not, the bits apart from the tokens, and
 what was different here."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Recordings that strangers made to keep the page busy: each is drawn, or refused in a sentence, in a moment."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

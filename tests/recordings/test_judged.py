@@ -1,7 +1,5 @@
 """What may be said of a race: verdicts over failed, empty and cut lanes, and what belongs next to a ratio."""
 
-from __future__ import annotations
-
 import random
 from itertools import permutations, zip_longest
 from typing import Any

@@ -1,8 +1,6 @@
 """What a recording may have and need not: drafts of which only the number is known, no width, wall times, candidates,
 tables, promises."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

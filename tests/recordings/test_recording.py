@@ -1,7 +1,5 @@
 """A recording says everything and is believed nothing: it survives its file, and no file breaks its reader."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Recordings know their lanes by role, in any number."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Times that somebody changed in a file contradict something else in it; those of no race that was run do."""
 
-from __future__ import annotations
-
 import copy
 import html
 import json

@@ -1,8 +1,6 @@
 """Recordings of drafts that are trees: every reader follows the path that was kept, and what no tree's step can have is
 refused."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import io

@@ -1,8 +1,6 @@
 """What servers send: each fault gives its lane one clear sentence, in time, and leaves the other lane alone; the steps
 of a real server are its own lists."""
 
-from __future__ import annotations
-
 import json
 import time
 from itertools import accumulate

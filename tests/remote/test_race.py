@@ -1,7 +1,5 @@
 """A race of two servers on loopback: what its recording says is what the servers said."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

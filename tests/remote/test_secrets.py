@@ -1,7 +1,5 @@
 """Keys and URLs stay with the operator."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -1,7 +1,5 @@
 """Does a server speculate, and how many tokens does a step write? By its metrics and answers: on, off, or not known."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import accumulate
 

@@ -1,8 +1,6 @@
 """What real servers sent (tests/fixtures/wire, recorded by `python -m tools.servers`): the same commands again, what is
 read of each answer, cut anywhere, and damaged."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Whole steps on the device, by direct calls: they commit what rows judged on the host commit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hybrid models with linear attention: a rollback after which nothing is left of what was rejected."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

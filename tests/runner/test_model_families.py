@@ -1,7 +1,5 @@
 """Which models are served: right, or refused in words; never another model than the one named."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

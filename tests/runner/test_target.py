@@ -1,8 +1,6 @@
 """A transformers model as a Target: the stock model's logits whatever the cut, rollback that leaves nothing behind,
 and checksums that see every bit."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
 from typing import Any

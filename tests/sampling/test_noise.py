@@ -1,7 +1,5 @@
 """The noise of a token: decided by seed, position and token alone, uniform and independent, finite."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Public tests of others, on the rules here: sizes, limits and exact figures are theirs."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 from types import SimpleNamespace

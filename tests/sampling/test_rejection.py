@@ -1,8 +1,6 @@
 """The rejection rule keeps the target's distribution: counted over seeds, with rules that are biased on purpose and
 must be caught."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """Sampling: noise that belongs to the position, the right distribution, top-k and top-p without a sort, and many rows
 at once as one by one."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`python -m tools.gpu`: a part that crashes or hangs costs the others nothing, and all parts run on the stand-in."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

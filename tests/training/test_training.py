@@ -1,8 +1,6 @@
 """Training draft heads: what is trained is what is drafted; training learns, goes on where it stopped, and publishes
 what it made; and the text that it learns from."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shlex

@@ -1,7 +1,5 @@
 """The tables of a recording, which may come from a stranger: they fit the race beside them, or are refused."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

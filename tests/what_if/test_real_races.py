@@ -1,7 +1,5 @@
 """Tables of drafters against real races of them, on the trained fixture and on the model that ships."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

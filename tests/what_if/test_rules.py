@@ -1,7 +1,5 @@
 """What servers keep that draw drafts by probability, in closed form."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

@@ -1,7 +1,5 @@
 """The race that a table gives, the oracle and costs, against brute force: of chains and of trees."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise

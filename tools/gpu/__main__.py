@@ -10,8 +10,6 @@ Whatever happens, DIR then holds
     gpu_1.log     everything the parts printed
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

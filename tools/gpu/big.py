@@ -1,7 +1,5 @@
 """Models of real size: what a step costs by width, where its time goes, races, and memory."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ RUN is "module:function" or "module:function:argument". The function is called w
 results are appended to the file ROWS as JSON lines.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import sys

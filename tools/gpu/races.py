@@ -1,8 +1,6 @@
 """Races through the engine as a library: tokens, bits, speed. Do they work at all, and does every drafter write the
 baseline's tokens, bit by bit?"""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Sequence

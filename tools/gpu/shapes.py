@@ -1,7 +1,5 @@
 """Models and heads of published shapes with random weights: how long they take does not depend on the values."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

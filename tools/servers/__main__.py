@@ -8,8 +8,6 @@ through a proxy that keeps what was asked and answered in tests/fixtures/wire, f
 cannot speculate is both lanes.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

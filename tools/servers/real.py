@@ -1,7 +1,5 @@
 """The real servers: what pip installs for each, and how each is started with the trained fixture."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,8 +1,6 @@
 """A proxy between this program's requests and a real server: it passes every byte on at once, and keeps what was asked
 and answered, and when. tests/helpers/wire.py replays it."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

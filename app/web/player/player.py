@@ -5,8 +5,6 @@ recording can become markup. Its Content-Security-Policy allows the one script a
 hashes, and no request at all. It is ASCII, the same text under any charset that a host names.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -3,8 +3,6 @@
 The idea is that of Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"; the mixing function is of the
 murmur family."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ Top-p of many rows, on a GPU, can be captured as a graph. A row's result must no
 together, else a token would depend on the width of its step. Sums of floats can, because kernels choose their order. So
 probabilities become integers, whose sum is the same in any order; all else is elementwise."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """The check-up of two servers of the same model, one plain and one speculative, or of one server alone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """JSON schemas and tool calls: do answers fit with speculation as without?"""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any

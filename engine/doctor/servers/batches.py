@@ -1,8 +1,6 @@
 """Does a server write the same for many at once as for each alone, and from the cache of prompts' beginnings as without
 it? vLLM and SGLang test themselves in the first way. A fair race needs such a cache on both servers, or on none."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,6 @@
 """Does the speculative server write the plain one's text at temperature 0? Each first difference is classified by how
 likely the plain server calls both tokens when it is asked again at the same prefix."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,8 +1,6 @@
 """Are the servers there, and do they serve the same model with the same tokenizer and chat template? Is speculation
 on, and does it keep anything?"""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The servers of a check-up and the questions that its checks share: connections, and the answers at temperature 0."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace

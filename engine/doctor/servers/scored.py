@@ -1,8 +1,6 @@
 """Short answers with the log-probability of each token, as their server reports it, and whether two of them are the
 same: bit for bit, but for rounding, or not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Does speculation pay on these servers: alone, and up to how many users?"""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """Is each token sampled as often as its server's own log-probabilities say? One sample against its own distribution, so
 it needs no second server and sees a small bias: 0.63 in the place of 0.60 in four of five check-ups."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,6 @@
 """Attention of a step's rows by `attention.h` alone: for decoders of others, and for probes; a NativeDecoder does it
 inside its call."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

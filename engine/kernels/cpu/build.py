@@ -3,8 +3,6 @@
 Nothing is downloaded. Without a C compiler, or on another processor, the engine does the same with torch, more slowly.
 Threads are torch's own: these functions use its thread library, which is in the process already."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import hashlib

@@ -1,8 +1,6 @@
 """A linear with weights of 8 bits and a scale for every 64 inputs of an output (`bytes.h`): half the bytes of
 bfloat16."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

@@ -1,8 +1,6 @@
 """The choice of `sampler.py` from rows of bfloat16 logits on the CPU by `choose.c`: the same tokens, at the cost of
 reading a row."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 

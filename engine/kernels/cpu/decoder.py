@@ -1,8 +1,6 @@
 """A fused decoder (`layers/decoder.py`) as arguments of a compiled call (`forward.py`, `step.c`). Nothing is masked:
 every row reads only its own columns."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 """The rows of an EAGLE-3 head for one sequence by one compiled call (`eagle3.c`), in place of
 `drafters.eagle3.Eagle3Drafter`'s operations of fixed shapes."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import Any

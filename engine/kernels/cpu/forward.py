@@ -1,7 +1,5 @@
 """A model's forward over one sequence's caches in one compiled call (`step.c`), for models with a NativeDecoder."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """The CPU's kernels: compiled C with a compiler and the right instructions, oneDNN for linears that the C does not
 take."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A linear of bfloat16 weights for few rows, as fast as reading the weights once (`linear.h`)."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

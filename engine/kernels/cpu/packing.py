@@ -4,8 +4,6 @@ oneDNN.
 A packed model computes from the same weights; rounding differs only where another kernel sums in another order, and
 every lane of a race runs the same packed weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The best tokens of a head's rows of bfloat16 logits, by `picks.c`."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import Any

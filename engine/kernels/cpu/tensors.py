@@ -1,8 +1,6 @@
 """What C takes from Python: the one check of every tensor whose address it gets. C itself cannot tell, and a wrong one
 would end the process or be read as other numbers."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

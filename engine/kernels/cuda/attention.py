@@ -4,8 +4,6 @@ The columns are split at fixed places, whatever the pointer, and a split is read
 split that a row sees, then a second launch adds a row's splits in order. Columns that a row does not see change none of
 its sums (weights of exactly 0), and those that no row of a tile sees are not read; so a row's bits are its own."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

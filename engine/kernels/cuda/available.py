@@ -1,7 +1,5 @@
 """Whether Triton kernels may be used on a device. Imports triton only if they may."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

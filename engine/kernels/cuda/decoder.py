@@ -3,8 +3,6 @@
 With norms only before attention and MLP, none is launched: a linear that adds to the residual also stores the sums of
 squares of its own columns, and the next linear multiplies its products by the norm's factor computed from them."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any
 

@@ -10,8 +10,6 @@ and sums are never fused, so the compiler has no choice of rounding. More than M
 the state that the one before left in the ring: the same bits again. Programs of one launch share nothing that any of
 them writes; what a program both writes and reads is in its own scratch memory."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """A fixed-shape computation over fixed buffers, captured once as a CUDA graph. Not yet measured on a GPU."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable, Iterator

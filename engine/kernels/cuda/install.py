@@ -1,7 +1,5 @@
 """Puts Triton kernels into a model and takes them out again. Import only where they run."""
 
-from __future__ import annotations
-
 import hashlib
 
 from torch import nn

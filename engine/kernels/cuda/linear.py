@@ -3,8 +3,6 @@
 Every output is one fixed order of sums (`linear_kernel.py`), for any number of rows; missing rows are zeros. So a
 linear has one configuration (`tiles.py`) for all numbers of rows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,8 +1,6 @@
 """The kernel of `linear.py`: a program takes some outputs and all rows and walks along the inputs, so every output has
 one fixed order of sums."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 

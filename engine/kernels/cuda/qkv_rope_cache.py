@@ -1,8 +1,6 @@
 """From a projection to queries, keys and values in the cache, as one Triton kernel: a program takes one head of one
 row, so a row's bits are its own."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -1,7 +1,5 @@
 """Norms of rows in Triton: one program per row, so a row's bits are its own. Float32 inside, rounded once on output."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

@@ -4,8 +4,6 @@ torch.
 With TRITON_INTERPRET=1, set before this is imported, kernels run on CPU tensors by Triton's interpreter, as in
 tests."""
 
-from __future__ import annotations
-
 import triton
 import triton.language as tl
 from triton import knobs

@@ -1,8 +1,6 @@
 """The target's choice of a token in every row (`sampler.py`: argmax(logits / T + Gumbel noise of seed, position and
 token)) in two launches; torch takes some thirty passes over rows as wide as the vocabulary."""
 
-from __future__ import annotations
-
 import torch
 import triton
 import triton.language as tl

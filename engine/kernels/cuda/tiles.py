@@ -3,8 +3,6 @@
 Bits of a row may depend on the configuration, never on the number of rows: a linear has one for all of them. It is a
 function of shape and chip alone, so it is the same after a restart and on another machine with that chip."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

@@ -1,7 +1,5 @@
 """The prompts of a study: a file, as study-prompts reads it, or synthetic ones of a given length."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Metrics of a level, by the definitions of the gpt-oss study (docs/servers.md). Standard library only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The result of a study of servers in a file, one JSON object. Standard library only."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ...core.errors import UsageError, short

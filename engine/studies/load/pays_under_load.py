@@ -1,7 +1,5 @@
 """What a study of servers says, in sentences that page and command line share. Standard library only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A study of servers: each lane's questions at each level, and the levels one after the other."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Users in a closed loop: each asks its next question when its last is answered."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

@@ -1,8 +1,6 @@
 """A file of prompts, as it is published: from its bytes to a text, and from that to entries. Which form it has is said
 by its name, or by how its text begins; what is neither is refused, never read as something else."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -4,8 +4,6 @@ Standard library only.
 Deterministic: the bootstrap draws from a generator with a fixed seed, over sorted speed-ups, so the order of the rows
 does not matter."""
 
-from __future__ import annotations
-
 import random
 import statistics
 from collections import Counter

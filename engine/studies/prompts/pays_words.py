@@ -1,7 +1,5 @@
 """What a study of prompts says, in sentences that page and terminal share. Standard library only."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """The prompts of a file, as it is published; see data_files.py for its forms, and docs/yours.md for the fields that are
 read. Standard library only."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

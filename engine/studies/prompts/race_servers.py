@@ -1,8 +1,6 @@
 """Races the prompts of a study on servers, and what their rows may say: times as measured here, the servers' own counts
 of drafts, the texts compared, and nothing of bits, widths or other draft lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any

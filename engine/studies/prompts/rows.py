@@ -1,7 +1,5 @@
 """The result of one prompt's race for one drafter. Standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A study of prompts in a file: as it goes on, or its result, one JSON object. Standard library only."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,8 +1,6 @@
 """Compiled attention: softmax as it is defined, over the columns that a row may look at and no others. That a row's
 bits are its own, and that NaN stays NaN, is in ../test_row_bits.py."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

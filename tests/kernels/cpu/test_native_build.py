@@ -1,7 +1,5 @@
 """How the kernels come to be: compiled once, found again, or done without, with a reason."""
 
-from __future__ import annotations
-
 import copy
 import json
 import logging

@@ -1,8 +1,6 @@
 """The compiled choice of a token: the very token that torch's arithmetic chooses, for any row, noise and
 temperature."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import assume, given, settings

@@ -2,8 +2,6 @@
 be. That a row's bits are its own is in ../test_row_bits.py,
 that a rollback leaves no trace in ../../runner/test_target.py."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

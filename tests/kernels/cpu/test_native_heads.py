@@ -2,8 +2,6 @@
 DFlash by torch over packed linears. And tokens picked from rows. That the bits of compiled rows depend on nothing else
 is in ../test_row_bits.py."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from functools import cache

@@ -1,8 +1,6 @@
 """Compiled linears, with weights of 16 and of 8 bits: the right numbers, and refusals of what does not fit. That a
 row's bits are its own is in ../test_row_bits.py."""
 
-from __future__ import annotations
-
 import copy
 import gc
 

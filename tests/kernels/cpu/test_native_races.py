@@ -1,8 +1,6 @@
 """What stays as it was where a decoder cannot be compiled. That races on compiled ones are identical, whatever is
 drafted, is in ../../exactness/test_matrix.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

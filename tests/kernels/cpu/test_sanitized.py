@@ -1,7 +1,5 @@
 """The compiled kernels under the address and undefined-behaviour sanitizers, and without a compiler's warning."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

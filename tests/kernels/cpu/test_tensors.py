@@ -1,7 +1,5 @@
 """What Python hands to C: anything of another type, size, order or place is an error, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Races on the stand-in for CUDA."""
 
-from __future__ import annotations
-
 import pytest
 
 from engine.exactness.widths import WidthClasses

@@ -1,8 +1,6 @@
 """What a GPU would refuse, found without one: the engine's code for CUDA on a stand-in for the device
 (`tests/helpers/fake_cuda.py`)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """Races captured in graphs that share one pool, on a stand-in for CUDA that spoils shared memory (`fake_cuda.py`): they
 are the races of torch's kernels on the CPU, where nothing is captured."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Triton kernels against torch's deep in the cache: faults that an empty cache hides. Run by Triton's interpreter."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Triton's attention over the static cache, in Triton's interpreter: softmax over what a row sees, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,8 +1,6 @@
 """All kernels, at the sizes of published models, compiled for the chips that run them, without one: in a process of its
 own, for an interpreted kernel cannot be compiled."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

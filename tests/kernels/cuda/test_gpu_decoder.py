@@ -1,7 +1,5 @@
 """Whole models on the Triton kernels, in Triton's interpreter: the same model as transformers'."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The Triton kernels of a linear layer's step, in the interpreter: torch's numbers, and a whole target on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

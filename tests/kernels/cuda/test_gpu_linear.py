@@ -1,7 +1,5 @@
 """Triton linears for few rows, in Triton's interpreter: the right numbers, and tiles that fit and are fast."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Triton's norms and its choice of tokens against torch on the same rows, in Triton's interpreter."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

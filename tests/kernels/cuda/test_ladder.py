@@ -1,8 +1,6 @@
 """Whatever fails on the device (a stand-in for CUDA), every race runs, on a lower rung where it must, or is refused in
 one sentence, and the next one runs."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from itertools import count

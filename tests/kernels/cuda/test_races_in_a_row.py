@@ -1,8 +1,6 @@
 """Races one after the other in one process: nothing is left of one when the next is set up; and what is said of a
 capture that fails."""
 
-from __future__ import annotations
-
 import gc
 import logging
 from collections import Counter

@@ -1,8 +1,6 @@
 """The Triton kernels are tried in a process of their own before they are used: if they are wrong, or end that process,
 they stay off, and this process goes on."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

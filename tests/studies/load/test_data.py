@@ -1,7 +1,5 @@
 """What a study of servers is made of: its prompts; and its metrics, against plain recomputations."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace

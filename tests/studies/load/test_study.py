@@ -1,7 +1,5 @@
 """The command `study` against loopback servers of known schedule."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """study-prompts --generate: transformers is timed fairly, on the model as it made it, and its tokens are compared."""
 
-from __future__ import annotations
-
 import json
 import time
 

@@ -1,8 +1,6 @@
 """A file of prompts is read as it was meant, or the line that cannot be read is named; and the verdict on their
 speed-ups says what it rests on."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """What a study of prompts on servers says of their texts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,7 +1,5 @@
 """study-prompts, with real races: its rows, a study that goes on, one that is interrupted, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
