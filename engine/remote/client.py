@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import re
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -38,6 +39,7 @@ NO_STREAM = ("json", "html")  # in the type of a body that is not a stream of ev
 STREAM = re.compile(rb"(\xef\xbb\xbf)?\s*(:|data:|event:|id:|retry:)")
 ELSEWHERE = (200, 404, 405, 501)  # answers after which the path is tried at an endpoint's other base
 CA_FILE = "SSL_CERT_FILE"  # in the environment: certificates to be trusted, as OpenSSL calls it
+NOT_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer that is no TLS
 AUTHORITY = "; --cacert FILE names the certificate of its authority"
 
 for _library in ("httpx", "httpcore"):
@@ -233,14 +235,26 @@ async def named_errors(endpoint: Endpoint, patience: Patience) -> Any:
             help_ = AUTHORITY if "self-signed" in why or "issuer" in why else ""
             message = f"the certificate of the server of lane {lane} is not accepted: {why}{help_}"
             raise RemoteError(message, "certificate") from error
-        raise RemoteError(f"the server of lane {lane} cannot be reached", "connect") from error
+        raise RemoteError(f"the server of lane {lane} cannot be reached{_reason(error)}", "connect") from error
     except httpx.TimeoutException as error:
         message = f"the server of lane {lane} was silent for {patience.silence_s:g} s"
         raise RemoteError(message, "timeout") from error
     except httpx.DecodingError as error:
         raise RemoteError(f"the server of lane {lane} sent what is not compressed as it says", "broken") from error
     except (httpx.HTTPError, httpx.StreamError) as error:
-        raise RemoteError(f"the server of lane {lane} broke the connection off", "disconnected") from error
+        may_be_https = not endpoint.memory.base and endpoint.url.startswith("http:")
+        hint = "; if it speaks https, its URL must begin with that" if may_be_https else ""
+        raise RemoteError(f"the server of lane {lane} broke the connection off{hint}", "disconnected") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Why no connection was made, to follow "cannot be reached"; "" where nobody listens, or nothing more is known."""
+    if NOT_TLS in str(error):
+        return ": what listens there speaks http, not https"
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, socket.gaierror):
+        cause = cause.__cause__ or cause.__context__
+    return "" if cause is None else ": the name of its host is not known here"
 
 
 async def body_of(parts: AsyncIterator[bytes], max_bytes: int, received: bytes = b"") -> bytes:

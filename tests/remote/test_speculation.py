@@ -1,7 +1,9 @@
 """Does a server speculate, and how many tokens does a step write? By its metrics and answers: on, off, or not known."""
 
 import asyncio
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import accumulate
+from threading import Thread
 
 import certifi
 import httpx
@@ -145,6 +147,27 @@ def test_a_server_without_the_path_is_quoted() -> None:
 
     with servers(refuses) as (server,):  # type: ignore[arg-type]
         assert "Model gone" in asyncio.run(look(Endpoint("a", "m", server.url.removesuffix("/v1")))).sentence
+
+
+def test_the_other_scheme_and_a_wrong_name_are_said() -> None:
+    """Whoever wrote http for https, or misspelt a host, would look for a server that is down."""
+
+    class HangsUp(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.connection.close()
+
+        do_POST, log_message = do_GET, lambda *unused: None
+
+    def why(url: str) -> str:
+        return str(asyncio.run(look(Endpoint("a", "m", url))).error)
+
+    with HTTPServer(("127.0.0.1", 0), HangsUp) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}/v1"
+        assert "if it speaks https" in why(f"http://{address}")
+        assert "speaks http, not https" in why(f"https://{address}")
+        server.shutdown()
+    assert "the name of its host is not known" in why("http://nowhere.invalid/v1")
 
 
 def test_a_certificate_that_is_not_trusted_is_named(tmp_path: object) -> None:
