@@ -73,7 +73,7 @@ def _spec(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
     ):
         raise NoHeadError(
             "this config.json describes no draft head that this engine knows: neither speculators_model_type, nor "
-            "dflash_config, nor an Eagle3 architecture"
+            "dflash_config, nor an Eagle3 architecture (heads of EAGLE-1 and -2, Medusa and MTP are not read)"
         )
     own = config.get("eagle_config") or {}
     check_fields("eagle_config", own, EAGLE_CONFIG)

@@ -207,7 +207,7 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
 
 def _fetch(repository: str, revision: str | None, progress: Progress, accept: Accept | None) -> Path:
     """The snapshot's folder, named by its commit; without a network, the last one."""
-    from huggingface_hub import hf_hub_download, snapshot_download
+    from huggingface_hub import constants, hf_hub_download, snapshot_download
 
     shown = f"{repository}@{revision}" if revision else repository
     progress(f"looking for {shown} on the hub", None)
@@ -228,6 +228,8 @@ def _fetch(repository: str, revision: str | None, progress: Progress, accept: Ac
         raise
     except Exception as error:  # the network, the hub and its client may fail in any way
         reason = str(error).strip().split("\n", 1)[0][:200] or type(error).__name__
+        if constants.HF_HUB_OFFLINE:
+            reason = "HF_HUB_OFFLINE is set, and not all of it is in the cache"
         raise UsageError(
             f"cannot fetch {shown!r} from the hub: {reason} (choose {DEFAULT_TARGET}, a local folder, or another "
             "repository)"

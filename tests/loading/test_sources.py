@@ -118,7 +118,7 @@ def test_without_a_network_a_hub_name_is_one_clear_line(tmp_path, monkeypatch):
     """As above, on a machine like this one."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UsageError, match=r"cannot fetch 'owner/tiny' from the hub: .*choose gemma-3-270m"):
+    with pytest.raises(UsageError, match=r"cannot fetch 'owner/tiny' from the hub: HF_HUB_OFFLINE is set.*choose gemma-3-270m"):
         load("owner/tiny")
 
 
