@@ -1,6 +1,6 @@
 """A model's whole step as one compiled call: transformers' model but for rounding, and nothing shared that should not
-be. That a row's bits are its own is in ../test_row_bits.py,
-that a rollback leaves no trace in ../../runner/test_target.py."""
+be; and what stays as it was where it cannot be compiled. That a row's bits are its own is in ../test_row_bits.py, that
+a rollback leaves no trace in ../../runner/test_target.py, that races are identical in ../../exactness/test_matrix.py."""
 
 import gc
 import threading
@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from engine.exactness.operators import same_bits
-from engine.kernels.cpu.decoder import NativeDecoder
+from engine.kernels.cpu.decoder import NativeDecoder, reason_against_decoder
 from engine.layers.decoder import DECODERS, FusedDecoder
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
-from tests.helpers.native_kernels import NAMES, VARIANTS, made, needs_kernels, prepared
-from tests.helpers.tiny import random_ids, rows_of
+from tests.helpers.native_kernels import CONFIGS, NAMES, VARIANTS, made, needs_kernels, prepared
+from tests.helpers.tiny import TORCH, build, changed, random_ids, rows_of
 
 pytestmark = needs_kernels
 WIDTHS = (1, 2, 3, 8, 13)
@@ -136,3 +137,57 @@ def test_rows_and_tokens_out_of_bounds_are_refused(token):
     with pytest.raises(AssertionError, match="8 rows from position 508"), torch.inference_mode():
         target._step(8)
     assert len(target.extend([1, 2, 3], 3, width=3)[0]) == 3
+
+
+# What does not fit
+
+
+def unlike(name: str, **more: Any) -> Any:
+    return build(*changed(CONFIGS[name], **more), torch.bfloat16)
+
+
+UNFIT: dict[str, tuple[Any, str]] = {
+    "float32": (lambda: made("llama", torch.float32), "float32"),
+    "heads of 16": (lambda: unlike("llama", head_dim=16), "sizes"),
+    "an odd inner size": (lambda: unlike("qwen3", intermediate_size=109), "odd number of inputs, 109"),
+    "inner size": (lambda: unlike("qwen3", intermediate_size=104), "sizes"),
+    "hidden size": (lambda: unlike("mistral", hidden_size=72), "sizes"),
+    "another activation": (lambda: unlike("llama", hidden_act="relu"), "ReLU"),
+    "a cap on its logits": (lambda: unlike("gemma3", final_logit_softcapping=30.0), "of the usual kind"),
+    "an exact gelu": (lambda: unlike("llama", hidden_act="gelu"), "GELU"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(UNFIT))
+def test_what_does_not_fit_stays_as_it_was(what):
+    """A model of another size would be read beyond its memory, one of another activation be another model."""
+    make, said = UNFIT[what]
+    model, again = make(), make()
+    ready = prepare(model)
+    fused = ready.model.get_decoder()
+    assert isinstance(fused, FusedDecoder)
+    assert said in str(reason_against_decoder(prepare(again, TORCH).model))
+    ids = random_ids(16, 250)
+    with torch.inference_mode():
+        expected = make().float()(input_ids=torch.tensor([ids]), use_cache=False).logits[0, 8:]
+    target = StaticTarget(ready, 256, (8,))
+    target.extend(ids[:8], 0)
+    rows = target.extend(ids[8:], 8)[0].float()
+    assert float((rows - expected).abs().mean()) < 0.05 * float(expected.std())
+
+
+def test_layers_that_differ_say_so():
+    """One layer's sizes stand for all."""
+
+    def bare(name: str = "qwen3") -> Any:
+        model = prepare(made(name), TORCH).model
+        assert reason_against_decoder(model) is None
+        return model
+
+    one, two, three = bare(), bare(), bare()
+    one.model.layers[1].norms[0].eps = 1e-3
+    two.model.layers[2].mlp = bare("gemma3").model.layers[0].mlp
+    three.model.layers[0].self_attn.num_heads -= 1
+    assert reason_against_decoder(one) == "its norms differ in eps"
+    assert reason_against_decoder(two) == reason_against_decoder(three) == "its layers differ"
+    assert "of the usual kind" in str(reason_against_decoder(nn.Linear(2, 2)))

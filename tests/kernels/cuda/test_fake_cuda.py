@@ -1,30 +1,36 @@
 """What a GPU would refuse, found without one: the engine's code for CUDA on a stand-in for the device
-(`tests/helpers/fake_cuda.py`)."""
+(`tests/helpers/fake_cuda.py`), which spoils the memory that graphs share."""
 
+import copy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from engine.core.events import Step
+from engine.core.events import Failed, Prompt, Step
 from engine.core.sampling.accept import Coupled
 from engine.core.sampling.sampler import Sampler
-from engine.core.spec import SamplingParams
+from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.kernels.choose import choose
 from engine.kernels.cuda.available import SWITCH, reason_against
+from engine.loading.loading import LoadedModel
 from engine.progress import silent
 from engine.runner import prepare as preparing
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
+from engine.session import TorchRace, set_up
 from tests.helpers import fake_cuda as fake
 from tests.helpers import (
     gpu_kernels,  # noqa: F401  it switches the interpreter on
     tiny,
 )
-from tests.helpers.cuda_races import ready
+from tests.helpers.cuda_races import LANES, PROMPT, read, ready, trained
 from tests.helpers.fake_cuda import CUDA, fake_cuda
 from tests.helpers.fakes import Empty, Oracle, Random, tokens_of
-from tests.helpers.tiny import LENGTH, TORCH, fresh, random_ids
+from tests.helpers.tiny import LENGTH, TORCH, TRAINED, fresh, random_ids
 
 WIDTHS = (1, 4)
 STEPS = [("llama", torch.bfloat16), ("gemma3", torch.float16), ("qwen3", torch.bfloat16), ("qwen3_5", torch.bfloat16)]
@@ -116,3 +122,45 @@ def test_torch_is_set_as_the_engine_needs_it():
             assert not torch.backends.cuda.matmul.allow_tf32
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+# Races captured in graphs that share one pool
+
+EXACT = (LaneSpec("plain", width="fastest"), LaneSpec("baseline"))
+SPECULATIVE = {
+    **{name: LaneSpec(name, drafter=LANES[name], k=3) for name in ("eagle3", "dflash", "draft_model")},
+    "hybrid": LaneSpec("hybrid", drafter=f"hybrid:ngram+{LANES['eagle3']}", k=3),
+}
+DRAFT = TRAINED.parent / "draft"
+
+
+@cache
+def on_cpu(folder: Path) -> LoadedModel:
+    """A fixture on the CPU, run by torch's kernels."""
+    loaded = read(str(folder))
+    loaded = replace(loaded, model=copy.deepcopy(loaded.model), _attached={})
+    loaded.attached("prepared", lambda: preparing.prepare(loaded.model, TORCH))
+    return loaded
+
+
+def steps_of(loaded: LoadedModel) -> dict[str, list[Step]]:
+    """The steps of each lane, without times and bits."""
+    params = SamplingParams(0.7, 20, 0.9, seed=2, max_new_tokens=16)
+    race = TorchRace(loaded, RaceSpec((*EXACT, *SPECULATIVE.values()), params, audit=True), Prompt("", PROMPT))
+    failed = [event for event in race.events() if isinstance(event.event, Failed)]
+    assert not failed, failed
+    without = {"draft_s": 0.0, "verify_s": 0.0, "checksums": ()}
+    return {name: [replace(step, **without) for step in lane.steps] for name, lane in race.lanes.items()}
+
+
+def test_a_captured_race_drafts_and_writes_what_one_on_the_cpu_does(quick, monkeypatch):
+    """A draft would be that of the place where it was captured, or of hidden states that another lane's graph has
+    overwritten: acceptance drops, and no audit sees it, since tokens stay exact."""
+    monkeypatch.setattr(set_up, "candidates", lambda *unused, **more: (1, 2, 4))
+    monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: on_cpu(DRAFT))
+    expected = steps_of(on_cpu(TRAINED))
+    monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: trained(DRAFT))
+    with fake_cuda():
+        steps = steps_of(trained())
+    for name in SPECULATIVE:
+        assert steps[name] == expected[name] and sum(step.num_accepted for step in expected[name]) > 0, name
