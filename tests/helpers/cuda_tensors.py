@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,28 +34,18 @@ ON_CPU_ALONE = ("mkldnn", "onednn", "_for_cpu", "_weight_int8pack", "quantized::
 ATTENTION = aten.scaled_dot_product_attention.default
 
 
-@dataclass(frozen=True)
 class Traits:
     """What is to be known of an operation."""
 
-    name: str
-    copies: bool
-    indexes: bool
-    waits: bool
-    is_random: bool
-    is_on_cpu_alone: bool
-    makes_empty: bool
-    is_mutable: bool
+    def __init__(self, func: Any) -> None:
+        self.name = name = str(func)
+        self.copies, self.indexes, self.is_mutable = func in COPIES, func in INDEXED, func._schema.is_mutable
+        self.waits = func in WAITS or bool(TAGS & set(func.tags))
+        self.is_random = bool(RANDOM.intersection(word.strip("_") for word in name.split(".")))
+        self.is_on_cpu_alone, self.makes_empty = any(part in name for part in ON_CPU_ALONE), "empty" in name
 
 
-@cache
-def traits(func: Any) -> Traits:
-    """Looked up at each call: what an operation is called is put together anew each time."""
-    name = str(func)
-    waits = func in WAITS or bool(TAGS & set(func.tags))
-    draws = bool(RANDOM.intersection(word.strip("_") for word in name.split(".")))
-    on_cpu, makes = any(part in name for part in ON_CPU_ALONE), "empty" in name
-    return Traits(name, func in COPIES, func in INDEXED, waits, draws, on_cpu, makes, func._schema.is_mutable)
+traits = cache(Traits)  # what an operation is called is put together anew each time
 
 
 class CudaTensor(Tensor):
@@ -122,41 +111,16 @@ def on_cuda(module: nn.Module) -> nn.Module:
     return module
 
 
-def leaves(tree: Any) -> list[Any]:
-    """All that is in tuples, lists and dictionaries of each other."""
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    if not isinstance(tree, (tuple, list)):
+def tensors_in(tree: Any) -> list[Tensor]:
+    """All that are in tuples, lists and dictionaries of each other."""
+    if isinstance(tree, Tensor):
         return [tree]
-    parts = []
-    for part in tree:
-        if isinstance(part, (tuple, list, dict)):
-            parts += leaves(part)
-        else:
-            parts.append(part)
-    return parts
-
-
-def sort_out(tree: Iterable[Any], ours: list[CudaTensor], theirs: list[Tensor]) -> None:
-    """Add the tensors in it to those of the device, or to the others."""
-    for part in tree:
-        if isinstance(part, CudaTensor):
-            ours.append(part)
-        elif isinstance(part, Tensor):
-            theirs.append(part)
-        elif isinstance(part, (tuple, list)):
-            sort_out(part, ours, theirs)
-        elif isinstance(part, dict):
-            sort_out(part.values(), ours, theirs)
-
-
-def numbers_of_all(args: Iterable[Any]) -> list[Any]:
-    """The arguments as the CPU's operations take them."""
-    return [mapped(numbers_of, part) if isinstance(part, (tuple, list)) else numbers_of(part) for part in args]
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, (tuple, list)) else ()
+    return [tensor for part in parts for tensor in tensors_in(part)]
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The same with what `function` makes of each."""
+    """The same with what `function` makes of each leaf."""
     if isinstance(tree, (tuple, list)):
         return type(tree)([mapped(function, part) for part in tree])
     if isinstance(tree, dict):
@@ -181,9 +145,3 @@ def guards() -> Iterator[None]:
 def laid_out(out: Tensor) -> Tensor:
     """Attention's rows [batch, heads, rows, dim] as the memory-efficient kernel leaves them: heads side by side."""
     return out.transpose(1, 2).contiguous().transpose(1, 2)
-
-
-@contextmanager
-def nothing(*unused: Any) -> Iterator[None]:
-    """In the place of a context that changes nothing here."""
-    yield

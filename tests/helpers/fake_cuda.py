@@ -10,7 +10,7 @@ CUDA but for what is written here: attention's layout, and operations that only 
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 
 from tests.helpers.cuda_tensors import CUDA as CUDA
-from tests.helpers.cuda_tensors import CudaTensor, guards, leaves, nothing
+from tests.helpers.cuda_tensors import CudaTensor, guards, tensors_in
 from tests.helpers.cuda_tensors import on_cuda as on_cuda
 from tests.helpers.fake_device import CudaGraph, Device, Event, Stream
 
@@ -40,7 +40,7 @@ def fake_cuda(run_kernels: bool = False, tries: bool = False) -> Iterator[Device
     first_kernel = choice.run_first_kernel
 
     def launched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(x, CudaTensor) for x in leaves((args, kwargs))):
+        if any(isinstance(x, CudaTensor) for x in tensors_in((args, kwargs))):
             return device.launch(self.fn, lambda *a, **k: launch(self, *a, **k), args, kwargs)
         return launch(self, *args, **kwargs)
 
@@ -60,8 +60,8 @@ def fake_cuda(run_kernels: bool = False, tries: bool = False) -> Iterator[Device
         "Event": Event,
         "CUDAGraph": CudaGraph,
         "current_stream": Stream,
-        "stream": nothing,
-        "device": nothing,
+        "stream": nullcontext,
+        "device": nullcontext,
         "graph": device.graph,
         "is_current_stream_capturing": lambda: device._capturing is not None,
     }

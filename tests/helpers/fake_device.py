@@ -17,11 +17,9 @@ from tests.helpers.cuda_tensors import (
     Traits,
     aten,
     laid_out,
-    leaves,
     mapped,
     numbers_of,
-    numbers_of_all,
-    sort_out,
+    tensors_in,
     traits,
 )
 
@@ -62,13 +60,10 @@ class Graph:
     def spoil(self) -> None:
         """Another graph of the pool has used the memory: nothing of the last replay is left."""
         for x in () if self.is_spoiled else self.made:
-            x.fill_(
-                float("nan")
-                if x.is_floating_point()
-                else True
-                if x.dtype == torch.bool
-                else torch.iinfo(x.dtype).max // 3
-            )
+            if x.is_floating_point():
+                x.fill_(torch.nan)
+            else:
+                x.fill_(True if x.dtype == torch.bool else torch.iinfo(x.dtype).max // 3)
         self.is_spoiled = True
 
     def replay(self) -> None:
@@ -79,7 +74,7 @@ class Graph:
                     other.spoil()
             self.is_spoiled = False
             for call in self.recorded:
-                made = [x for x in leaves(call.run()) if isinstance(x, Tensor)]
+                made = tensors_in(call.run())
                 for old, new in zip(call.outs, made, strict=True) if call.outs else ():
                     old.copy_(new)
 
@@ -136,11 +131,9 @@ class Device(TorchDispatchMode):
         if kwargs.pop("pin_memory", None):
             assert torch.device(kwargs.get("device") or "cpu").type == "cpu", "only memory of the host can be pinned"
             return func(*args, **kwargs)
-        ours: list[CudaTensor] = []
-        theirs: list[Tensor] = []
-        sort_out(args, ours, theirs)
-        if kwargs:
-            sort_out(kwargs.values(), ours, theirs)
+        tensors = tensors_in((args, kwargs))
+        ours = [x for x in tensors if isinstance(x, CudaTensor)]
+        theirs = [x for x in tensors if not isinstance(x, CudaTensor)]
         about, asked = traits(func), kwargs.get("device")
         if asked is None and func is aten.to.device:
             asked = args[1]
@@ -154,7 +147,7 @@ class Device(TorchDispatchMode):
             cpu = torch.device("cpu")
             args = mapped(lambda x: cpu if isinstance(x, torch.device) else x, args)
             kwargs = kwargs | ({"device": cpu} if "device" in kwargs else {})
-        inside_args, inside_kwargs = numbers_of_all(args), mapped(numbers_of, kwargs) if kwargs else kwargs
+        inside_args, inside_kwargs = mapped(numbers_of, args), mapped(numbers_of, kwargs)
 
         def run() -> Any:
             out = func(*inside_args, **inside_kwargs)
@@ -176,7 +169,7 @@ class Device(TorchDispatchMode):
                     return known  # what is written in place is still the same tensor
             return CudaTensor(x)
 
-        return known_or_new(out) if isinstance(out, Tensor) else mapped(known_or_new, out)
+        return mapped(known_or_new, out)
 
     def _check(self, about: Traits, args: Any, theirs: list[Tensor], to_cuda: bool) -> None:
         """Raise what a GPU would."""
@@ -211,7 +204,7 @@ class Device(TorchDispatchMode):
     def _record(self, about: Traits, run: Callable[[], Any], out: Any, inputs: list[Tensor]) -> None:
         assert self._capturing is not None
         self._capturing.names.append(about.name)
-        outs = [x for x in leaves(out) if isinstance(x, Tensor)]
+        outs = tensors_in(out)
         if about.is_mutable:
             self._capturing.recorded.append(Recorded(run, []))
             return
@@ -229,9 +222,8 @@ class Device(TorchDispatchMode):
     def launch(self, kernel: Any, run: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """As Triton does: every tensor must be the device's."""
         name = kernel.__name__
-        for x in leaves((args, kwargs)):
-            if isinstance(x, Tensor) and not isinstance(x, CudaTensor):
-                raise ValueError(f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name}")
+        if not all(isinstance(x, CudaTensor) for x in tensors_in((args, kwargs))):
+            raise ValueError(f"Pointer argument cannot be accessed from Triton (cpu tensor?): {name}")
         inside_args, inside_kwargs = mapped(numbers_of, (tuple(args), kwargs))
 
         def again() -> None:

@@ -63,35 +63,6 @@ def _np_dtype_of(type):
 
 
 interpreter._get_np_dtype = _np_dtype_of
-_block_type, _tensor = tl.block_type.__init__, tl.tensor.__init__
-_types: dict[object, dict[str, object]] = {}
-_shapes: dict[object, tuple[object, object]] = {}
-
-
-def _type_once(self, element_ty, shape):
-    """Each result of each operation makes a type of its own, and checks it: a quarter of the time."""
-    if type(element_ty) is not tl.dtype:
-        _block_type(self, element_ty, shape)
-        return
-    key = (element_ty, tuple([n.value if isinstance(n, tl.constexpr) else n for n in shape]))
-    if key in _types:
-        self.__dict__.update(_types[key])
-    else:
-        _block_type(self, element_ty, shape)
-        _types[key] = dict(self.__dict__)
-
-
-def _tensor_once(self, handle, type):
-    """The same of its shape."""
-    shape = type.shape if type.is_block() else ()
-    if shape not in _shapes:
-        _tensor(self, handle, type)
-        _shapes[shape] = (self.numel, self.shape)
-    self.handle, self.type, self.dtype = handle, type, type.scalar
-    self.numel, self.shape = _shapes[shape]
-
-
-tl.block_type.__init__, tl.tensor.__init__ = _type_once, _tensor_once
 # Half of what is left of its time, and no index of these shapes comes near 31 bits.
 _builder = interpreter.interpreter_builder
 _builder.options = replace(_builder.options, sanitize_overflow=False)

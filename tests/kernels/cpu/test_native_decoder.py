@@ -1,6 +1,6 @@
 """A model's whole step as one compiled call: transformers' model but for rounding, and nothing shared that should not
 be; and what stays as it was where it cannot be compiled. That a row's bits are its own is in ../test_row_bits.py, that
-a rollback leaves no trace in ../../runner/test_target.py, that races are identical in ../../exactness/test_matrix.py."""
+a rollback leaves no trace in ../../runner/test_target.py, and races in ../../exactness/test_matrix.py."""
 
 import gc
 import threading
