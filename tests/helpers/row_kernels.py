@@ -1,4 +1,5 @@
-"""Every kernel that computes rows, compiled or interpreted: of `ROWS` from the row alone, of `SEQUENCES` in a cache."""
+"""Every kernel that computes rows, compiled or interpreted: of `ROWS` from the row alone, of `SEQUENCES` in a cache.
+That rows are chosen from alone by the compiled choice is in tests/kernels/cpu/test_native_choose.py."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.core.interfaces import Draft
-from engine.core.sampling.accept import Coupled
 from engine.core.sampling.noise import keys_of
-from engine.core.sampling.sampler import Sampler
-from engine.core.spec import SamplingParams
 from engine.kernels.cpu.attention import attend_natively
 from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.linear import NativeLinear
@@ -292,22 +289,6 @@ def triton_decoder(name: str) -> Cached:
     return Cached(run, total, ((1, 5), (2, 4)), True, spoils=False)
 
 
-def compiled_choice(temperature: float) -> Cached:
-    """Several rows are chosen at once as long as each chooses what was drafted."""
-    total = 24
-    logits = random(total, 600, spread=2.0)
-    rule = Coupled(Sampler(SamplingParams(temperature, seed=11), 600, PACKED))
-    drafts = [rule.sample(row, position) for position, row in enumerate(logits)]
-
-    def run(widths: tuple[int, ...]) -> list[Tensor]:
-        tokens: list[int] = []
-        for s in steps(total, widths):
-            tokens += rule(Draft(tuple(drafts[s][:-1])), logits[s], s.start).token_ids
-        return [torch.tensor(tokens)]
-
-    return Cached(run, total, spoils=False)
-
-
 def compiled_head(form: str, rounded: bool) -> Cached:
     """An EAGLE-3 head takes the prompt's hidden states in parts; then its rows of logits."""
     first, total, head = 3, len(heads.PROMPT) - 5, heads.packed("eagle3", form, rounded)
@@ -326,7 +307,6 @@ SHAPES = ((None, 4, 1, 64), (3, 4, 2, 96), (20, 2, 2, 32))
 SEQUENCES: dict[str, Callable[[], Cached]] = {
     **{f"compiled attention, {v}, {s}": partial(compiled_attention, v, *s) for v in VARIANTS for s in SHAPES},
     **{f"compiled decoder, {name}": partial(compiled_decoder, name) for name in (*NAMES, *STOCK)},
-    **{f"compiled choice, {temperature}": partial(compiled_choice, temperature) for temperature in (0.0, 0.8)},
     **{
         f"compiled EAGLE-3, {form}, {rounded}": partial(compiled_head, form, rounded)
         for form in ("speculators", "sliding layers", "one head of keys")

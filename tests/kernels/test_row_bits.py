@@ -25,7 +25,6 @@ from tests.helpers.tiny import DTYPES, threads
 pytestmark = pytest.mark.filterwarnings("ignore:(invalid value|All-NaN slice) encountered:RuntimeWarning")
 COMPILED = {
     "compiled bytes": "pack_bytes",
-    "compiled choice": "choose",
     "compiled EAGLE-3": "head",
     "compiled": "forward",
 }  # beginning of a name -> the compiled function that such a kernel needs

@@ -29,13 +29,15 @@ def samplers(
     temperature: float, seed: int, size: int, tokens: Tensor | None = None, **params
 ) -> tuple[Sampler, Sampler]:
     """With the kernels and without."""
-    native = Sampler(SamplingParams(temperature, seed=seed, **params), size, PACKED)
+
+    def made() -> Sampler:
+        sampler = Sampler(SamplingParams(temperature, seed=seed, **params), size, PACKED)
+        return sampler if tokens is None else sampler.among(tokens)
+
+    native = made()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CpuKernels, "chooser", lambda *_: None)
-        stock = Sampler(SamplingParams(temperature, seed=seed, **params), size, PACKED)
-        if tokens is not None:
-            return native.among(tokens), stock.among(tokens)
-    return native, stock
+        return native, made()
 
 
 @st.composite
@@ -49,18 +51,24 @@ def rows(draw, sizes=SIZES) -> Tensor:
     )
     if draw(st.booleans()):
         row = (row / 8).round() * 8
-    for value in draw(st.lists(st.sampled_from([-torch.inf, 0.0, -0.0, 1e-40, -1e-40, 3e38, -3e38]), max_size=3)):
+    odd = [-torch.inf, torch.inf, 0.0, -0.0, 1e-40, -1e-40, 3e38, -3e38]
+    for value in draw(st.lists(st.sampled_from(odd), max_size=3)):
         row[torch.rand(size, generator=generator) < draw(st.sampled_from([0.01, 0.6]))] = value
     return row.bfloat16()
 
 
 @settings(max_examples=400)
-@given(rows(), SEEDS, POSITIONS, st.sampled_from(TEMPERATURES))
-def test_it_chooses_what_torch_chooses(row, seed, position, temperature):
-    """A machine with a compiler would write other tokens than one without."""
-    native, stock = samplers(temperature, seed, len(row))
+@given(rows(), SEEDS, POSITIONS, st.sampled_from(TEMPERATURES), st.none() | st.integers(0, 2**31))
+def test_it_chooses_what_torch_chooses(row, seed, position, temperature, shuffled):
+    """A machine with a compiler would write other tokens than one without: where equal logits, common in bfloat16, or
+    zeros of two signs are decided by a lane of a vector, or a head over a part of the vocabulary gets the noise of
+    other words."""
+    generator = torch.Generator().manual_seed(shuffled or 0)
+    tokens = None if shuffled is None else torch.randperm(250_000, generator=generator)[: len(row)]
+    native, stock = samplers(temperature, seed, len(row), tokens)
     before = row.clone()
     assert native(row, position) == stock(row, position)
+    assert temperature or native.at_once(row[None], (), position), "the first of equal maxima is no close choice"
     assert torch.equal(row.view(torch.int16), before.view(torch.int16)), "its checksum is taken afterwards"
 
 
@@ -91,14 +99,6 @@ def test_top_k_and_top_p_are_left_to_torch(row, seed, position, temperature, top
     native, stock = samplers(temperature, seed, len(row), top_k=top_k, top_p=top_p)
     assert native(row, position) == stock(row, position)
     assert not native.is_filtered or native.at_once(row[None], (), position) == []
-
-
-@given(rows([400]), SEEDS, POSITIONS, st.sampled_from(TEMPERATURES), st.integers(0, 2**31))
-def test_columns_may_stand_for_other_tokens(row, seed, position, temperature, shuffled):
-    """A head over a part of the vocabulary would get the noise of other words."""
-    tokens = torch.randperm(250_000, generator=torch.Generator().manual_seed(shuffled))[: len(row)]
-    native, stock = samplers(temperature, seed, 0, tokens)
-    assert native(row, position) == stock(row, position)
 
 
 @given(SEEDS, POSITIONS, st.integers(0, 2**31), st.integers(2, 600))
@@ -134,16 +134,6 @@ def test_no_numbers_are_an_error_wherever_they_stand(size, nan, temperature):
         assert row.isnan().sum() == 1 and native.at_once(row[None], (), 0) == []
         with pytest.raises(RaceError, match="NaN"):
             native(row, 0)
-
-
-@given(
-    st.lists(st.sampled_from([-torch.inf, -2.0, -0.0, 0.0, 1.0, torch.inf]), min_size=1, max_size=80), st.integers(1, 7)
-)
-def test_greedy_is_the_first_of_equal_maxima(values, repeats):
-    """Equal logits, common in bfloat16, would be decided by a lane of a vector; so would zeros of two signs."""
-    row = torch.tensor(values * repeats, dtype=torch.bfloat16)
-    native, _ = samplers(0.0, 0, 0)
-    assert native.at_once(row[None], (), 0) == [values.index(max(values))]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
