@@ -18,20 +18,19 @@ from torch import Tensor, nn
 
 from ..core.errors import RaceError
 from ..kernels.choose import choose
-from ..kernels.torch import Kernels
+from ..kernels.torch import MIB, Kernels
 from ..layers.attention import windows_of
 from ..layers.modules import StepLinear
+from ..layers.published import STATE_BYTES
 
 if TYPE_CHECKING:
     from ..runner.prepared import Prepared
 
 log = logging.getLogger(__name__)
-MIB = 1024**2
 SMALLEST = 64 * MIB
 COLUMNS = 4096
 SECONDS = 0.6
 ROUNDS = 8
-STATE_BYTES = 4  # per number in the state of a linear-attention layer: float32 in every published model
 
 
 @dataclass(frozen=True)
@@ -112,17 +111,12 @@ def weight_bytes(model: nn.Module) -> int:
 
 def kv_bytes(prepared: Prepared, length: int) -> int:
     """See `step_bytes`."""
-    shape, config = prepared.shape, prepared.model.config.get_text_config()
-    kinds = getattr(config, "layer_types", None) or []
-    row = 2 * shape.num_kv_heads * shape.head_dim * prepared.dtype.itemsize
-    total = 0
-    for layer, window in windows_of(prepared.model).items():
-        if layer < len(kinds) and kinds[layer] == "linear_attention":
-            head = config.linear_key_head_dim * config.linear_value_head_dim
-            total += config.linear_num_value_heads * head * STATE_BYTES
-        else:
-            total += row * (length if window is None else min(length, window))
-    return total
+    shape, windows = prepared.shape, windows_of(prepared.model).values()  # those of linear layers are empty
+    columns = sum(length if window is None else min(length, window) for window in windows)
+    states = 0
+    if (linear := shape.linear) is not None:
+        states = len(linear.layers) * linear.num_value_heads * linear.key_dim * linear.value_dim
+    return columns * 2 * shape.num_kv_heads * shape.head_dim * prepared.dtype.itemsize + states * STATE_BYTES
 
 
 def _weights(module: nn.Module) -> Iterator[Tensor]:

@@ -41,6 +41,8 @@ class Kernels:
     """On torch's own operations. Other kernels derive from it, and override what they do otherwise."""
 
     name = "torch"  # or `cpu`, `cuda`
+    # Whether a whole step, acceptance included, is one fixed call on the device: where a wait costs more than a row.
+    judges_on_device = False
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -55,7 +57,6 @@ class Kernels:
 
     def get_ready(self, progress: Progress) -> None:
         """Called before a model is loaded: set up torch, and compile what is compiled once per machine."""
-        return
 
     @property
     def must_be_tried(self) -> bool:
@@ -73,11 +74,9 @@ class Kernels:
 
     def install(self, model: Any) -> None:
         """Replace the model's fused layers and linears, in place."""
-        return
 
     def remove(self, model: Any) -> None:
         """Undo `install`. Only if there is a lower rung."""
-        return
 
     def lower(self, why: str) -> Kernels | None:
         """The kernels one rung down, for a model that failed on these, or None; `why` becomes part of `runs`. Does not
@@ -88,7 +87,6 @@ class Kernels:
 
     def install_head(self, head: Any) -> None:
         """`install` for a draft head."""
-        return
 
     # A step
 
@@ -99,12 +97,6 @@ class Kernels:
     def attention(self, model: Any, num_rows: int) -> Attend | None:
         """The attention of steps of that many rows, without a mask. None: torch's, with masks."""
         return None
-
-    @property
-    def judges_on_device(self) -> bool:
-        """Whether a whole step, acceptance included, is one fixed call on the device: where a wait costs more than a
-        row."""
-        return False
 
     @property
     def warmed(self) -> set[int]:
@@ -132,7 +124,6 @@ class Kernels:
 
     def synchronize(self) -> None:
         """Wait until the device has finished all work."""
-        return
 
     # The choice of a token
 
@@ -160,7 +151,6 @@ class Kernels:
 
     def install_stock(self, model: Any) -> None:
         """Replace linears of a stock model, in place, where that makes reading and writing training texts faster."""
-        return
 
     def linear_for_many_rows(self, linear: nn.Linear) -> nn.Module:
         """A linear that is at least as fast with a hundred rows as this one."""
@@ -196,7 +186,6 @@ class Kernels:
 
     def give_back_memory(self) -> None:
         """Return torch's unused memory to the device."""
-        return
 
     @property
     def device_map(self) -> dict[str, Any] | None:

@@ -130,10 +130,8 @@ def windows_of(model: PreTrainedModel) -> dict[int, int | None]:
     """Each layer's window by the configuration; None: full attention; WINDOW of delta_places.py: a linear layer."""
     config = model.config.get_text_config()
     window = getattr(config, "sliding_window", None)
-    types = (
-        getattr(config, "layer_types", None)
-        or ["sliding_attention" if window else "full_attention"] * config.num_hidden_layers
-    )
+    usual = "sliding_attention" if window else "full_attention"
+    types = getattr(config, "layer_types", None) or [usual] * config.num_hidden_layers
     windows = {"sliding_attention": window, LINEAR: WINDOW}
     return {layer: windows.get(kind) for layer, kind in enumerate(types)}
 

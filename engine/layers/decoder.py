@@ -45,14 +45,9 @@ HEADS = {
 }  # transformers' classes that do just this: the decoder, then `lm_head`, then, if configured, a cap on the logits
 PRE_NORM = ("input_layernorm", "post_attention_layernorm")
 SANDWICH = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
-LAYERS = {
-    "LlamaDecoderLayer": PRE_NORM,
-    "MistralDecoderLayer": PRE_NORM,
-    "Qwen2DecoderLayer": PRE_NORM,
-    "Qwen3DecoderLayer": PRE_NORM,
-    "Qwen3_5DecoderLayer": PRE_NORM,
-    "Gemma3DecoderLayer": SANDWICH,
-}  # class -> its norms: before attention and MLP, or before and after both. A linear layer counts as attention.
+# Class -> its norms: before attention and MLP, or before and after both. A linear layer counts as attention.
+LAYERS: dict[str, tuple[str, ...]] = {"Gemma3DecoderLayer": SANDWICH}
+LAYERS |= {f"{name}DecoderLayer": PRE_NORM for name in ("Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3_5")}
 
 
 def fuse(model: nn.Module, by_layer_norm: bool) -> None:
@@ -63,12 +58,8 @@ def fuse(model: nn.Module, by_layer_norm: bool) -> None:
     for name, child in list(model.named_children()):
         if (fused := _decoder(child, by_layer_norm)) is not None:
             setattr(model, name, fused)
-            if (
-                type(model).__name__ in HEADS
-                and is_stock(model)
-                and name == "model"
-                and not getattr(model.config, "final_logit_softcapping", None)
-            ):
+            is_plain = type(model).__name__ in HEADS and is_stock(model) and name == "model"
+            if is_plain and not getattr(model.config, "final_logit_softcapping", None):
                 model.forward = partial(_head_on_top, ref(model))
     fuse_layers(model, by_layer_norm)
 
@@ -115,13 +106,8 @@ class StepDecoder(nn.Module, ABC):
         **more: Any,
     ) -> Decoded:
         """input_ids, position_ids [1, n]. Raises UnsupportedModel for a call that is no step of the engine."""
-        if (
-            input_ids is None
-            or position_ids is None
-            or state is None
-            or use_cache
-            or any(value is not None for value in more.values())
-        ):
+        has_more = use_cache or any(value is not None for value in more.values())
+        if input_ids is None or position_ids is None or state is None or has_more:
             raise UnsupportedModel(
                 "a prepared model runs the engine's steps only; load another copy to call it otherwise"
             )

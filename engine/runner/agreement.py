@@ -94,7 +94,8 @@ class _Sequence:
             replace(buffers, prepared=_plain(prepared)).forward(ids, True)
             fused = model.get_decoder()
         attending = [layer for layer, window in windows_of(model).items() if window != WINDOW]
-        sizes = {layer: [_size(side[:, :, :MOST_ROWS]) for side in kv[layer]] for layer in attending}
+        written = {layer: [side[:, :, :MOST_ROWS].float() for side in kv[layer]] for layer in attending}
+        sizes = {layer: [torch.std_mean(side, 2, keepdim=True) for side in sides] for layer, sides in written.items()}
         generator = torch.Generator().manual_seed(0)
         noise = torch.randn(1, shape.num_kv_heads, length, shape.head_dim, generator=generator).to(device)
         return _Sequence(prepared, buffers, sizes, noise, ids, fused if isinstance(fused, FusedDecoder) else None)
@@ -152,11 +153,6 @@ def _removed(prepared: Prepared) -> Iterator[None]:
 
 def _plain(prepared: Prepared) -> Prepared:
     return replace(prepared, kernels=Kernels(prepared.device))
-
-
-def _size(side: Tensor) -> tuple[Tensor, Tensor]:
-    """Spread and mean over columns."""
-    return torch.std_mean(side.float(), 2, keepdim=True)
 
 
 def _depths(prepared: Prepared) -> list[int]:

@@ -96,6 +96,5 @@ class Buffers:
             output_hidden_states=bool(self.hidden_layers),
             state=state,
         )
-        return out.logits[0] if want_logits else None, [
-            states[0] for states in out.hidden_states
-        ] if self.hidden_layers else None
+        hidden = [states[0] for states in out.hidden_states] if self.hidden_layers else None
+        return out.logits[0] if want_logits else None, hidden

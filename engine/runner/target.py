@@ -77,15 +77,14 @@ class StaticTarget:
         device, num_states = prepared.device, max(widths) + 1 + reach
         self.prepared, self.vocab_size, self.cache_length = prepared, prepared.vocab_size, length
         self.widths, self.hidden_layers = tuple(sorted(set(widths))), tuple(hidden_layers)
-        self.length, self._on_prefill = 0, on_prefill
+        self.length = 0  # sent to the device with the next call
+        self._on_prefill = on_prefill
         self.kv = caches(prepared.shape, length, num_states, prepared.dtype, device)
         self._oldest = self._newest = 0  # the tokens after which linear layers' states are kept
         kernels = prepared.kernels
         self._input = StepInput(max(self.widths), kernels)
-        columns, num_features = (
-            torch.arange(length, device=device),
-            len(self.hidden_layers) * prepared.shape.hidden_size,
-        )
+        columns = torch.arange(length, device=device)
+        num_features = len(self.hidden_layers) * prepared.shape.hidden_size
         self._hidden = torch.empty(max(self.widths), num_features, dtype=prepared.dtype, device=device)
         self._buffers = Buffers(
             prepared, self.kv, self._input.pointer, columns, self.hidden_layers, num_states, self._hidden
@@ -142,7 +141,7 @@ class StaticTarget:
         self._num_rows = len(token_ids)
         self._newest = self.length + width
         self._oldest = max(self._oldest, self._newest - self._buffers.num_states + 1)
-        self._point(self.length + len(token_ids))
+        self.length += len(token_ids)
 
     def verifier(self, accept: AcceptRule) -> Verify | None:
         """See `interfaces.WholeStepTarget`."""
@@ -181,7 +180,7 @@ class StaticTarget:
             _, rows = self._buffers.forward(
                 torch.tensor([list(chunk)], dtype=torch.long, device=self.prepared.device), False
             )
-            self._point(self.length + len(chunk))
+            self.length += len(chunk)
             self._oldest = self._newest = self.length
             if rows is not None:
                 hidden.append(rows)
@@ -212,10 +211,7 @@ class StaticTarget:
         assert 0 <= length <= self.cache_length
         if not (length and self._oldest <= length <= self._newest):  # what lies there counts as the state
             self._oldest = self._newest = length
-        self._point(length)
-
-    def _point(self, length: int) -> None:
-        self.length = length  # sent to the device with the next call
+        self.length = length
 
     def states(self) -> list[Tensor]:
         """Per linear layer the state [heads, key_dim, value_dim] and the last inputs [kernel - 1, conv_dim] at the
@@ -251,12 +247,10 @@ class StaticTarget:
         """Run every width once, untimed, and prefills of the sizes that this prompt takes; on CUDA this captures the
         graphs, of whole steps too if lanes under rule `accept` take them. steps: False if another sequence of this
         thread has run the widths, and nothing is captured. Leaves the sequence empty."""
-        for size in {
-            min(len(prompt_ids), PREFILL_CHUNK),
-            len(prompt_ids) % PREFILL_CHUNK,
-        } - self.prepared.kernels.warmed:
+        warmed = self.prepared.kernels.warmed
+        for size in {min(len(prompt_ids), PREFILL_CHUNK), len(prompt_ids) % PREFILL_CHUNK} - warmed:
             self._prefill(prompt_ids[:size])
-            self.prepared.kernels.warmed.add(size)
+            warmed.add(size)
             self.jump(0)
         whole = self._whole_step(accept)
         self._input.point(self.length)

@@ -23,8 +23,7 @@ class ModelArguments(ctypes.Structure):
 
 
 class NativeForward:
-    """Whatever does not change between steps is made
-    once; logits stay in one place, overwritten by the next call."""
+    """What does not change between steps is made once; logits stay in one place, overwritten by the next call."""
 
     def __init__(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._decoder, self._head = model.get_decoder(), model.lm_head

@@ -140,11 +140,6 @@ class Splits:
     blocks: int
     slots: int  # the most splits that rows of one tile can see
 
-    @property
-    def split(self) -> int:
-        """Columns in a split."""
-        return self.columns * self.blocks
-
 
 def splits_of(length: int, kv_heads: int, dim: int, window: int | None) -> Splits:
     """Splits of a power of two blocks, as long as possible with enough programs over all visible columns."""
@@ -156,11 +151,6 @@ def splits_of(length: int, kv_heads: int, dim: int, window: int | None) -> Split
     num_splits = math.ceil(length / (columns * blocks))
     most_seen = num_splits if window is None else (window + MOST_ROWS - 3) // (columns * blocks) + 2
     return Splits(columns, blocks, min(num_splits, most_seen))
-
-
-def warps_of(padded: int) -> int:
-    """For a program over a tile."""
-    return max(4, padded // 32)
 
 
 def attend(
@@ -209,12 +199,12 @@ def attend(
         query, keys, values, at, outs, peaks, sums, rows, length, reach, row_stride // unit, head_stride // unit,
         scaling * LOG2_E.value,
         GROUPS=groups, HEADS=heads, DIM=dim, PADDED=padded, COLUMNS=splits.columns, BLOCKS=splits.blocks,
-        SLOTS=splits.slots, num_warps=warps_of(padded),
+        SLOTS=splits.slots, num_warps=max(4, padded // 32),
     )  # fmt: skip
     _combine[(rows * heads,)](
         outs, peaks, sums, at, result, gated, sinks, reach,
-        HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, SPLIT=splits.split, SLOTS=splits.slots,
-        PADDED_SLOTS=triton.next_power_of_2(splits.slots), num_warps=8,
+        HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, SPLIT=splits.columns * splits.blocks,
+        SLOTS=splits.slots, PADDED_SLOTS=triton.next_power_of_2(splits.slots), num_warps=8,
     )  # fmt: skip
     return result
 

@@ -25,13 +25,6 @@ LARGEST_READ = 4096 * MIB
 LAUNCHES = 4  # launches in a row when timing, so that the kernels hide the gaps between them
 
 
-class _Sizes(threading.local):
-    """A set of sizes for each thread."""
-
-    def __init__(self) -> None:
-        self.sizes: set[int] = set()
-
-
 class TritonKernels(Kernels):
     """See `Kernels`. Used directly on a CPU with Triton's interpreter, by tests. against: why no Triton kernel runs, ""
     if they do, None: find out."""
@@ -126,12 +119,14 @@ class TritonKernels(Kernels):
 class CudaKernels(TritonKernels):
     """On a CUDA device. eager: why nothing is captured and no Triton kernel runs; "" if graphs are captured."""
 
+    judges_on_device = True
+
     def __init__(
         self, device: torch.device, dtype: torch.dtype | None, against: str | None = None, eager: str = ""
     ) -> None:
         self.eager = eager
         super().__init__(device, dtype, against)
-        self._sizes = _Sizes()
+        self._own = threading.local()
 
     # A model
 
@@ -168,13 +163,9 @@ class CudaKernels(TritonKernels):
     # A step
 
     @property
-    def judges_on_device(self) -> bool:
-        return True
-
-    @property
     def warmed(self) -> set[int]:
         """Per thread: cuBLAS keeps its workspaces by thread, and each race is a thread."""
-        return self._sizes.sizes
+        return vars(self._own).setdefault("warmed", set())
 
     def graph_pool(self) -> GraphPool | None:
         return None if self.eager else GraphPool(self.device)
