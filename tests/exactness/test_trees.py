@@ -210,8 +210,10 @@ def test_what_is_no_tree_ends_the_lane() -> None:
     rule = Coupled(Sampler(params, model.vocab_size, model.kernels))
 
     class Odd(TreeDrafter):
+        ids: tuple[int, ...] = (1, 2, 3)
+
         def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-            return Draft((1, 2, 3), parents=self._text)
+            return Draft(self.ids, parents=self._text)
 
     for parents in ((0, 0), (0, 2, 1), (0, 0, 3), (-1, 0, 0), (0, 0, True), (0, 0, 0, 0)):
         target = StaticTarget(model, LENGTH, WIDTHS, LAYERS)
@@ -219,10 +221,6 @@ def test_what_is_no_tree_ends_the_lane() -> None:
         assert isinstance(last, Failed) and "tree" in last.message
     for parents in ((0, 0, 0), (0, 1, 1), (0, 0, 2)):
         assert loop._propose(Odd(parents, 0, 9), [1, 2], None, 3, 9).parents == parents
+    Odd.ids = (1, 1, 3)
     with pytest.raises(DrafterError, match="tree"):
-        loop._propose(Same((0, 0, 0), 0, 9), [1, 2], None, 3, 9)
-
-
-class Same(TreeDrafter):
-    def propose(self, token_ids: Sequence[int], hidden: Any, k: int) -> Draft:
-        return Draft((1, 1, 3), parents=(0, 0, 0))
+        loop._propose(Odd((0, 0, 0), 0, 9), [1, 2], None, 3, 9)

@@ -1,7 +1,6 @@
 """engine/runner/trial_process.py on the stand-in for CUDA, where the kernels are wrong."""
 
 import sys
-from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -21,12 +20,12 @@ def main() -> int:
     def drawn_here(config: Any, dtype: torch.dtype, device: torch.device) -> Any:
         return on_cuda(drawn(config, dtype, torch.device("cpu")))
 
-    replaced = {"_drawn": drawn_here, "check_agreement": mock.Mock(side_effect=UnsupportedModel("it is wrong here"))}
-    with ExitStack() as stack:
-        for name, value in replaced.items():
-            stack.enter_context(mock.patch.object(trial_process, name, value))
-        stack.enter_context(mock.patch.object(graphs, "WARM_UPS", 1))
-        stack.enter_context(fake_cuda())
+    wrong = mock.Mock(side_effect=UnsupportedModel("it is wrong here"))
+    with (
+        mock.patch.multiple(trial_process, _drawn=drawn_here, check_agreement=wrong),
+        mock.patch.object(graphs, "WARM_UPS", 1),
+        fake_cuda(),
+    ):
         return trial_process.main()
 
 

@@ -17,6 +17,7 @@ from engine.layers.delta_places import Places
 from engine.layers.delta_rule import DeltaLayer, delta_rule_in_chunks
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
+from tests.helpers.planted import last_bit
 from tests.helpers.tiny import LENGTH, fresh, prepared
 
 
@@ -29,14 +30,10 @@ def test_chunks_are_the_same_sums_as_tokens(num, seed, forgetting):
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(num, heads, size, generator=generator, dtype=torch.float64) for size in (keys, keys, values))
     k = k / k.norm(dim=-1, keepdim=True)
-    b, g = (
-        torch.rand(num, heads, generator=generator, dtype=torch.float64),
-        -forgetting * torch.rand(num, heads, generator=generator, dtype=torch.float64),
-    )
-    state, states = (
-        torch.randn(heads, keys, values, generator=generator, dtype=torch.float64),
-        torch.zeros(num, 1, 1, heads, keys, values, dtype=torch.float64),
-    )
+    b, g = (torch.rand(num, heads, generator=generator, dtype=torch.float64) for _ in range(2))
+    g *= -forgetting
+    state = torch.randn(heads, keys, values, generator=generator, dtype=torch.float64)
+    states = torch.zeros(num, 1, 1, heads, keys, values, dtype=torch.float64)
     rows = linear_attention._delta_rule(q, k, v, b, g.exp(), state, states, torch.arange(num))
     ours, last = delta_rule_in_chunks(q, k, v, b, g, state)
     torch.testing.assert_close(ours, rows, atol=1e-9, rtol=1e-9)
@@ -64,18 +61,14 @@ def plant(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Tensor], Tensor]) ->
     monkeypatch.setattr(DeltaLayer, "mix", mix)
 
 
-def shifted(x: Tensor, where: Any) -> Tensor:
-    return torch.where(torch.as_tensor(where), torch.nextafter(x, torch.full_like(x, torch.inf)), x)
-
-
 def test_a_width_whose_rows_differ_in_a_linear_layer_is_found(few_rows, monkeypatch):
     """A kernel chosen by the width would be mixed with another in one race."""
     assert probe(StaticTarget(prepared("qwen3_5"), LENGTH, (4, 8))).classes == ((4, 8),)
-    plant(monkeypatch, lambda out: shifted(out, len(out) >= 8))
+    plant(monkeypatch, lambda out: last_bit(out, len(out) >= 8))
     assert probe(StaticTarget(prepared("qwen3_5"), LENGTH, (4, 8))).classes == ((4,), (8,))
 
 
 def test_rows_of_a_linear_layer_that_depend_on_their_place_are_found(few_rows, monkeypatch):
     """A width at which the third row is rounded otherwise would be promised exact."""
-    plant(monkeypatch, lambda out: shifted(out, (torch.arange(len(out)) == 2)[:, None]))
+    plant(monkeypatch, lambda out: last_bit(out, (torch.arange(len(out)) == 2)[:, None]))
     assert set(probe(StaticTarget(prepared("qwen3_next"), LENGTH, (2, 4))).unstable) == {4}

@@ -81,10 +81,6 @@ def hanging(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(build, "COMPILE_S", 0.3)
 
 
-def has_flags(flags: frozenset[str]) -> Callable[[Path, pytest.MonkeyPatch], None]:
-    return lambda folder, patch: patch.setattr(build, "processor_flags", lambda: flags)
-
-
 WITHOUT: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], object], str]] = {
     "no such compiler": (lambda folder, patch: patch.setenv("CC", str(folder / "nothing")), "does not run"),
     "no compiler": (lambda folder, patch: patch.setenv("PATH", str(folder)), "no C compiler"),
@@ -99,7 +95,7 @@ WITHOUT: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], object], str]] = {
     "damaged": (lambda folder, patch: patch.setenv("CC", script(folder, DAMAGES)), "cannot be kept or loaded"),
     "off": (lambda folder, patch: patch.setenv(build.OFF, "0"), f"switched off by {build.OFF}=0"),
     "another processor": (
-        has_flags((BEST | OLDER) - {"avx512bw", "fma"}),
+        lambda folder, patch: patch.setattr(build, "processor_flags", lambda: (BEST | OLDER) - {"avx512bw", "fma"}),
         "neither AVX-512 (without avx512bw) nor AVX2 and FMA (without fma)",
     ),
     "another machine": (

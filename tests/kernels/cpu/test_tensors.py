@@ -28,14 +28,13 @@ def attend(query: Tensor | None = None, keys: Tensor | None = None, values: Tens
     return attend_natively(query, keys, values, at, None, 1.0)
 
 
+def forward() -> NativeForward:
+    target = StaticTarget(prepared("llama"), LENGTH, (4,))
+    return NativeForward(target.prepared.model, target.kv)
+
+
 def step(ids: Tensor, parents: Tensor | None = None) -> Any:
-    target = StaticTarget(prepared("llama"), LENGTH, (4,))
-    return NativeForward(target.prepared.model, target.kv)(ids, 0, True, False, parents=parents)
-
-
-def keep(at: int, rows: list[int]) -> Any:
-    target = StaticTarget(prepared("llama"), LENGTH, (4,))
-    return NativeForward(target.prepared.model, target.kv).keep(at, rows)
+    return forward()(ids, 0, True, False, parents=parents)
 
 
 def caches(change: Callable[[list[tuple[Tensor, Tensor]]], Any]) -> Any:
@@ -63,9 +62,9 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "int32 ids": (lambda: step(IDS.int()), "torch.int32"),
     "int64 parents": (lambda: step(IDS, torch.zeros(4, dtype=torch.long)), "torch.int32 tensor of (4)"),
     "fewer parents than rows": (lambda: step(IDS, torch.zeros(3, dtype=torch.int32)), "(3)"),
-    "kept rows behind the cache": (lambda: keep(LENGTH - 2, [0, 2]), f"cache of {LENGTH}"),
-    "kept rows backwards": (lambda: keep(4, [2, 1]), "[2, 1]"),
-    "kept rows from before": (lambda: keep(4, [-1]), "[-1]"),
+    "kept rows behind the cache": (lambda: forward().keep(LENGTH - 2, [0, 2]), f"cache of {LENGTH}"),
+    "kept rows backwards": (lambda: forward().keep(4, [2, 1]), "[2, 1]"),
+    "kept rows from before": (lambda: forward().keep(4, [-1]), "[-1]"),
     "fewer caches than layers": (lambda: caches(lambda kv: kv[:-1]), "3 layers"),
     "caches of another model": (lambda: caches(lambda kv: [(a[:, :1], b) for a, b in kv]), f"(1, 1, {LENGTH}, 32)"),
     "float32 caches": (lambda: caches(lambda kv: [(a.float(), b) for a, b in kv]), "torch.float32"),
@@ -87,4 +86,4 @@ def test_what_c_would_read_as_something_else_is_an_error(what):
 def test_what_fits_is_taken():
     """The checks would refuse what the engine itself does."""
     assert attend().shape == (4, 4, 32) and step(IDS, torch.tensor([0, 0, 0, 1]).int())[0].shape[0] == 4
-    assert len(picks(random(2, 8))) == 2 and keep(LENGTH - 3, [0, 2]) is None and caches(list).num_layers == 3
+    assert len(picks(random(2, 8))) == 2 and forward().keep(LENGTH - 3, [0, 2]) is None and caches(list).num_layers == 3

@@ -5,6 +5,7 @@ import copy
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,28 +52,24 @@ open({log!r}, "a").write("started ")
 """
 WRONG = f'print("it is wrong"); sys.exit({kernel_trial.WRONG})'
 HANGS, KILLED = "time.sleep(60)", "os.kill(os.getpid(), signal.SIGKILL)"
-
-
-class Child:
-    """A scripted process in the place of the one that tries, and what is made of it."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, log: Path) -> None:
-        self._patch, self._log = patch, log
-        patch.setattr(kernel_trial, "LIMIT_S", 1)
-
-    def verdict(self, does: str = "pass") -> tuple[str, int]:
-        """Why the kernels stay off, and how many processes it took."""
-        script = CHILD.format(does=does, log=str(self._log))
-        self._patch.setattr(kernel_trial, "COMMAND", (sys.executable, "-S", "-c", script))
-        self._log.write_text("")
-        model = bare().model
-        with fake_cuda():
-            return kernel_trial.tried(model, WHOLE), self._log.read_text().count("started")
+Verdict = Callable[..., tuple[str, int]]
 
 
 @pytest.fixture
-def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Child:
-    return Child(monkeypatch, tmp_path / "log")
+def verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Verdict:
+    """Why the kernels stay off after a scripted process in the place of the one that tries, and how many it took."""
+    monkeypatch.setattr(kernel_trial, "LIMIT_S", 1)
+    log = tmp_path / "log"
+
+    def after(does: str = "pass") -> tuple[str, int]:
+        command = (sys.executable, "-S", "-c", CHILD.format(does=does, log=str(log)))
+        monkeypatch.setattr(kernel_trial, "COMMAND", command)
+        log.write_text("")
+        model = bare().model
+        with fake_cuda():
+            return kernel_trial.tried(model, WHOLE), log.read_text().count("started")
+
+    return after
 
 
 @pytest.mark.parametrize(
@@ -80,10 +77,10 @@ def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Child:
     [("pass", ""), (WRONG, "it is wrong"), (KILLED, "its process ended with SIGKILL"), (HANGS, "no answer for 1 s")],
     ids=["right", "wrong", "killed", "hangs"],
 )
-def test_kernels_that_fail_stay_off_and_the_verdict_is_kept(child: Child, does: str, why: str) -> None:
+def test_kernels_that_fail_stay_off_and_the_verdict_is_kept(verdict: Verdict, does: str, why: str) -> None:
     """The page would hang or die with the kernel; or each start try it again; or what is right stay off."""
-    assert child.verdict(does) == (why, 1)
-    assert child.verdict(HANGS) == (why, 0)
+    assert verdict(does) == (why, 1)
+    assert verdict(HANGS) == (why, 0)
 
 
 @pytest.mark.parametrize(
@@ -96,34 +93,34 @@ def test_kernels_that_fail_stay_off_and_the_verdict_is_kept(child: Child, does: 
     ids=["ends", "gives up", "does not start"],
 )
 def test_where_nothing_can_be_tried_they_are_off_until_the_next_load(
-    child: Child, does: str, why: str, monkeypatch: pytest.MonkeyPatch, caplog: Any, capfd: Any
+    verdict: Verdict, does: str, why: str, monkeypatch: pytest.MonkeyPatch, caplog: Any, capfd: Any
 ) -> None:
     """Kernels that nobody has tried would run; or a moment without memory would cost them for good; or a terminal show
     the process's traceback, or the log lose it."""
     with monkeypatch.context() as patch:
         if why.startswith("File"):
             patch.setattr(subprocess, "Popen", lambda *unused, **more: Path("/nothing/is/there").read_text())
-        assert child.verdict(does)[0].startswith(f"it could not be tried: {why}")
+        assert verdict(does)[0].startswith(f"it could not be tried: {why}")
     assert ("Traceback" in caplog.text) == does.startswith("raise") and not capfd.readouterr().err
-    assert child.verdict() == ("", 1)
+    assert verdict() == ("", 1)
 
 
-def test_a_damaged_verdict_is_ignored(child: Child, tmp_path: Path) -> None:
+def test_a_damaged_verdict_is_ignored(verdict: Verdict, tmp_path: Path) -> None:
     """A load would fail, or switch on what was found to be wrong."""
-    assert child.verdict(WRONG)[1] == 1
+    assert verdict(WRONG)[1] == 1
     (file,) = tmp_path.glob("trial-*.json")
     for content in ("", "{", "[]", '{"off": {}}', '{"why": 7}'):
         file.write_text(content)
-        assert child.verdict(WRONG) == ("it is wrong", 1)
+        assert verdict(WRONG) == ("it is wrong", 1)
 
 
-def test_another_driver_or_model_is_tried_anew(child: Child, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_another_driver_or_model_is_tried_anew(verdict: Verdict, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was right under one driver, or for one size, would be believed of another."""
-    assert child.verdict()[1] == 1
+    assert verdict()[1] == 1
     monkeypatch.setattr("engine.kernels.cuda.kernels._driver", lambda: "another")
-    assert child.verdict()[1] == 1
+    assert verdict()[1] == 1
     monkeypatch.setattr(bare().model.config, "hidden_size", 65)
-    assert child.verdict()[1] == 1 and child.verdict()[1] == 0
+    assert verdict()[1] == 1 and verdict()[1] == 0
 
 
 def test_the_model_that_is_tried_has_a_layer_of_each_kind() -> None:
