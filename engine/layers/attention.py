@@ -80,9 +80,8 @@ def attend_rows(
         column = sinks.to(mask.dtype)[:, None].expand(size, -1, width).reshape(size, keys.shape[1], -1, 1)
         mask = torch.cat([mask.expand(*column.shape[:-1], -1), column], -1)
         keys, values = (F.pad(side, (0, 0, 0, 1)) for side in (keys, values))
-    rows = query.reshape(
-        size, keys.shape[1], -1, dim
-    )  # heads that share keys become rows: K and V are read once, never repeated
+    # heads that share keys become rows: K and V are read once, never repeated
+    rows = query.reshape(size, keys.shape[1], -1, dim)
     out = F.scaled_dot_product_attention(rows, keys, values, attn_mask=mask, scale=scaling)
     return out.reshape(size, heads, width, -1).transpose(1, 2)  # each kernel chooses its rows' memory layout
 

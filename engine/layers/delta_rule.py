@@ -115,11 +115,8 @@ class DeltaLayer(nn.Module):
         s = self.shape
         state, past = places.read(states, inputs)
         inputs.index_copy_(0, places.inputs, mixed[-len(places.inputs) :].view(-1, 1, 1, s.conv_dim))
-        keys, values = (
-            self._convolve(mixed, past)
-            .float()
-            .split([2 * s.num_key_heads * s.key_dim, s.num_value_heads * s.value_dim], dim=-1)
-        )
+        sizes = [2 * s.num_key_heads * s.key_dim, s.num_value_heads * s.value_dim]
+        keys, values = self._convolve(mixed, past).float().split(sizes, dim=-1)
         q, k = self._normalized(keys).chunk(2, 1)
         q, v = q / s.key_dim**0.5, values.reshape(-1, s.num_value_heads, s.value_dim)
         b, g = self._gates(b, a)
@@ -213,11 +210,8 @@ def _of_two(layer: Any, x: Tensor) -> Rows:
     """Qwen3-Next: two projections, whose columns are grouped by key head. x [1, n, hidden]."""
     s: LinearShape = layer.shape
     heads, group = s.num_key_heads, s.num_value_heads // s.num_key_heads
-    query, key, value, z = (
-        layer.in_proj_qkvz(x)[0]
-        .unflatten(-1, (heads, -1))
-        .split([s.key_dim, s.key_dim, group * s.value_dim, group * s.value_dim], -1)
-    )
+    sizes = [s.key_dim, s.key_dim, group * s.value_dim, group * s.value_dim]
+    query, key, value, z = layer.in_proj_qkvz(x)[0].unflatten(-1, (heads, -1)).split(sizes, -1)
     b, a = layer.in_proj_ba(x)[0].unflatten(-1, (heads, -1)).split([group, group], -1)
     return torch.cat([y.flatten(1) for y in (query, key, value)], -1), z.flatten(1), b.flatten(1), a.flatten(1)
 

@@ -143,9 +143,8 @@ class FusedAttention(nn.Module):
         projections = [stock.q_proj, stock.k_proj, stock.v_proj]
         self.qkv, self.o_proj = together(projections), stock.o_proj
         self.layer_idx, self.head_dim, self.scaling = stock.layer_idx, stock.head_dim, stock.scaling
-        self.sliding_window = getattr(
-            stock.config if type(stock).__name__ in WINDOW_IN_CONFIG else stock, "sliding_window", None
-        )
+        has_window = stock.config if type(stock).__name__ in WINDOW_IN_CONFIG else stock
+        self.sliding_window = getattr(has_window, "sliding_window", None)
         counts = [
             linear.out_features // (stock.head_dim * parts)
             for linear, parts in zip(projections, (self.query_parts, 1, 1), strict=True)

@@ -153,9 +153,8 @@ def _check_faithful(prepared: Prepared, ids: list[int], stock: Tensor) -> None:
     rows = []
     for start in range(0, len(ids), ROWS):
         target.jump(start)
-        rows.append(
-            target.forward(torch.tensor([ids[start : start + ROWS]], device=prepared.device), seen)[0].float().clone()
-        )
+        block = torch.tensor([ids[start : start + ROWS]], device=prepared.device)
+        rows.append(target.forward(block, seen)[0].float().clone())
     logits = torch.cat(rows)
     if seen != (wanted := windows_of(prepared.model)):
         layer = next(layer for layer in wanted if seen.get(layer, -1) != wanted[layer])

@@ -76,11 +76,8 @@ def test_operators_are_probed_once_for_all_lengths(monkeypatch, tmp_path, few_ro
 
     assert [num_probes("one"), num_probes("one"), num_probes("another"), num_probes("one")] == [1, 0, 1, 0]
     files = {path: json.loads(path.read_text()) for path in cache_dir().glob("widths-*.json")}
-    (path,) = (
-        path
-        for path, value in files.items()
-        if (value["fingerprint"]["digest"], value["fingerprint"]["length"]) == ("one", None)
-    )
+    about = {path: (value["fingerprint"]["digest"], value["fingerprint"]["length"]) for path, value in files.items()}
+    (path,) = (path for path, known in about.items() if known == ("one", None))
     for damage in ("cut short", "another machine's", "a width missing"):
         path.write_text(DAMAGE[damage](json.dumps(files[path]), files[path]))
         assert num_probes("one") == 1 and num_probes("one") == 0, damage
@@ -129,10 +126,8 @@ def test_a_damaged_memory_is_probed_anew_and_mended(probes, damage):
     first = probe_cached(StaticTarget(prepared("llama"), LENGTH, (1, 2, 4)), "digest")
     (path,) = cache_dir().glob("widths-*.json")
     path.write_text(DAMAGE[damage](path.read_text(), json.loads(path.read_text())))
-    assert [probe_cached(StaticTarget(prepared("llama"), LENGTH, (1, 2, 4)), "digest") for _ in range(2)] == [
-        first,
-        first,
-    ]
+    for _ in range(2):
+        assert probe_cached(StaticTarget(prepared("llama"), LENGTH, (1, 2, 4)), "digest") == first
     assert len(probes) == 2
 
 

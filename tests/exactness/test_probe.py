@@ -198,9 +198,11 @@ def test_candidates_hold_what_may_be_needed(k, width, fine):
     assert len(widths) <= (14 if fine else 10)
 
 
-@given(races(), st.booleans())
-def test_exact_lanes_mix_only_widths_of_one_class(race, auto_k):
-    """Lanes would be promised equal and differ in their last bits; or a draft not fit."""
+@given(races(), st.booleans(), st.integers(1, MAX_WIDTH))
+def test_a_plan_mixes_only_widths_of_one_class_and_says_what_it_promises(race, auto_k, other):
+    """Lanes would be promised equal and differ in their last bits, an unstable width be taken for one of a class, or a
+    draft not fit; the headline ratio be taken against a slow baseline; or a race that is not exact look as if it
+    were."""
     classes, seconds, k, width = race
     auto_k = auto_k and width == "auto" and max(seconds) > 1
     chosen = plan(classes, seconds, k, width, auto_k)
@@ -212,6 +214,9 @@ def test_exact_lanes_mix_only_widths_of_one_class(race, auto_k):
         assert chosen.exact == any(w > least and w not in classes.unstable for w in seconds)
     else:
         assert chosen.step_widths == (width,)
+    assert seconds[chosen.plain_width] == min(s for w, s in seconds.items() if w <= 8)
+    assert chosen.exact == ("not exact" not in chosen.note) and str(chosen.width) in chosen.note
+    assert other in classes.of(other) and all(classes.of(same) == classes.of(other) for same in classes.of(other))
 
 
 @given(races())
@@ -220,20 +225,3 @@ def test_no_step_runs_at_a_width_that_a_wider_one_beats(race):
     classes, seconds, k, _ = race
     steps = plan(classes, seconds, k).step_widths
     assert not any(seconds[wide] < DOMINATED * seconds[narrow] for narrow in steps for wide in steps if wide > narrow)
-
-
-@given(races())
-def test_the_plain_lane_is_the_fastest_and_the_note_says_what_is_promised(race):
-    """The headline ratio would be taken against a slow baseline; a race that is not exact would look as if it were."""
-    classes, seconds, k, width = race
-    chosen = plan(classes, seconds, k, width)
-    assert seconds[chosen.plain_width] == min(s for w, s in seconds.items() if w <= 8)
-    assert chosen.exact == ("not exact" not in chosen.note) and str(chosen.width) in chosen.note
-
-
-@given(races(), st.integers(1, MAX_WIDTH))
-def test_a_width_belongs_to_one_class(race, width):
-    """An unstable width would be taken for one of a class."""
-    classes = race[0]
-    assert width in classes.of(width)
-    assert all(classes.of(other) == classes.of(width) for other in classes.of(width))

@@ -15,8 +15,6 @@ from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
 from engine.kernels.cpu.build import has_kernels
 from engine.kernels.cuda import graphs
 from engine.loading.loading import LoadedModel, load
-from engine.runner.prepare import prepare
-from engine.runner.prepared import Prepared
 from engine.session import TorchRace, set_up
 from tests.helpers import FIXTURES
 from tests.helpers.fake_cuda import on_cuda
@@ -24,21 +22,10 @@ from tests.helpers.heads import HEADS
 from tests.helpers.tiny import TRAINED
 
 
-def ready(model: Any) -> Prepared:
-    """The same on the device, made ready there."""
-    return prepare(on_cuda(model))  # type: ignore[arg-type]
-
-
 @cache
 def read(folder: str) -> LoadedModel:
     """A model on the CPU; copies of it go to the device."""
     return load(folder, "bfloat16", "cpu")
-
-
-def trained(folder: Any = TRAINED) -> LoadedModel:
-    """A trained fixture on the device; the target, if no other is named."""
-    fixture = read(str(folder))
-    return replace(fixture, model=on_cuda(copy.deepcopy(fixture.model)), info=replace(fixture.info, device="cuda:0"))
 
 
 PROMPT = tuple(json.loads((FIXTURES / "golden.json").read_text())["prompt_token_ids"])
@@ -61,8 +48,11 @@ def quick_races(patch: pytest.MonkeyPatch, cache: Path) -> None:
 
 
 def on_device(folder: Any = TRAINED) -> LoadedModel:
-    """A fixture on the device; what other tests made ready of it is not attached."""
-    return replace(trained(folder), _attached={})
+    """A trained fixture on the device, the target if no other is named; what other tests made ready of it is not
+    attached."""
+    fixture = read(str(folder))
+    model, info = on_cuda(copy.deepcopy(fixture.model)), replace(fixture.info, device="cuda:0")
+    return replace(fixture, model=model, info=info, _attached={})
 
 
 def race_of(loaded: LoadedModel, drafter: str = "ngram", plain: bool = False, room: int = 0) -> TorchRace:

@@ -140,8 +140,3 @@ def guards() -> Iterator[None]:
         yield
     finally:
         registry[1] = before
-
-
-def laid_out(out: Tensor) -> Tensor:
-    """Attention's rows [batch, heads, rows, dim] as the memory-efficient kernel leaves them: heads side by side."""
-    return out.transpose(1, 2).contiguous().transpose(1, 2)

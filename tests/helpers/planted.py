@@ -11,20 +11,20 @@ from engine.core.spec import SamplingParams
 from engine.runner.prepared import Prepared
 from tests.helpers.fakes import Empty, Random, tokens_of
 from tests.helpers.races import unexplained
-from tests.helpers.tiny import LENGTH, lane, random_ids
+from tests.helpers.tiny import lane, random_ids
 
 NEW_TOKENS = 32
 WIDE = 8
 
 
-def judge(baseline: Sequence[Event], speculative: Sequence[Event], dtype: str = "float32") -> Verdict:
+def judge(baseline: Sequence[Event], speculative: Sequence[Event]) -> Verdict:
     """The race's verdict on two audited lanes of one class."""
     assert isinstance(baseline[-1], Finished)
     a, b = ([e for e in lane_ if isinstance(e, Step)] for lane_ in (baseline, speculative))
     assert sum(len(s.checksums) for s in a) == NEW_TOKENS
     names, ends = ("baseline", "speculative"), isinstance(speculative[-1], Finished)
     states = ("finished", "finished" if ends else "failed")
-    return compare(a, b, names=names, same_class=True, dtype=dtype, explain=unexplained, states=states)
+    return compare(a, b, names=names, same_class=True, dtype="float32", explain=unexplained, states=states)
 
 
 class Real:
@@ -38,10 +38,7 @@ class Real:
         self.truth = tokens_of(self.baseline)
 
     def lane(self, drafter: Any, widths: Sequence[int], **more: Any) -> list[Event]:
-        return lane(self.model, drafter, self.prompt, widths, self.params, k=WIDE - 1, length=LENGTH, **more)
-
-    def drafter(self) -> Random:
-        return Random(1, self.truth, self.model.vocab_size)
+        return lane(self.model, drafter, self.prompt, widths, self.params, k=WIDE - 1, **more)
 
     def verdict(
         self,
@@ -50,7 +47,8 @@ class Real:
         make: Callable[[], dict[str, Any]] = dict,
     ) -> Verdict:
         """`make()`: what both lanes are built with in place of the real parts."""
-        return judge(self.lane(Empty(), baseline_widths, **make()), self.lane(self.drafter(), widths, **make()))
+        drafter = Random(1, self.truth, self.model.vocab_size)
+        return judge(self.lane(Empty(), baseline_widths, **make()), self.lane(drafter, widths, **make()))
 
 
 def caught(verdict: Verdict) -> bool:

@@ -34,14 +34,11 @@ class NoProfiler:
         return [SimpleNamespace(name="a kernel", device_type=torch.autograd.DeviceType.CUDA, time_range=took)]
 
 
-@contextmanager
-def full(device: torch.device) -> Iterator[None]:
-    """A device without memory for another sequence."""
+def full(device: torch.device) -> Any:
+    """A device without memory for another sequence, as a context."""
     from engine.runner import target
 
-    error = torch.OutOfMemoryError("CUDA out of memory")
-    with mock.patch.object(target, "caches", mock.Mock(side_effect=error)):
-        yield
+    return mock.patch.object(target, "caches", side_effect=torch.OutOfMemoryError("CUDA out of memory"))
 
 
 @contextmanager

@@ -188,7 +188,6 @@ def triton_attention(window: int | None, programs: int, sinks: Tensor | None = N
     def run(widths: tuple[int, ...], at: int | None = None, garbage: float = 0, room: int = 0) -> list[Tensor]:
         query = random(total, 2, dim, seed=1)
         keys, values = (random(1, 1, 200 + room, dim, seed=i) for i in (2, 3))
-        keys, values = (x.clone() for x in (keys, values))
         hidden = [slice(first + total, None)] + ([] if window is None else [slice(0, first + 1 - window)])
         for side in (keys, values):
             for columns in hidden:

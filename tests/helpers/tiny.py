@@ -146,12 +146,11 @@ def lane(
     widths: Sequence[int],
     params: SamplingParams,
     k: int = 0,
-    length: int = LENGTH,
     target: Any = None,
     sample: Any = None,
 ) -> list[Event]:
     """One whole lane on a real model, audited: its events. `target`, `sample`: faulty ones for the real."""
-    target = target or StaticTarget(model, length, widths)
+    target = target or StaticTarget(model, LENGTH, widths)
     rule = Coupled(sample or Sampler(params, model.vocab_size, model.kernels))
     num = params.max_new_tokens
     return list(decode(target, drafter, rule, prompt, Ends(num), num, k, audit=True))

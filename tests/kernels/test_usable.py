@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -42,14 +43,10 @@ def tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[
 
 def torch_is(monkeypatch: pytest.MonkeyPatch, cuda: str | None, error: str = "") -> None:
     """torch as a build for that CUDA which finds no device, and says `error` where it is made to start."""
-
-    def init() -> None:
-        raise RuntimeError(error)
-
     monkeypatch.setattr(torch, "__version__", "2.13.0")
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "init", init)
+    monkeypatch.setattr(torch.cuda, "init", Mock(side_effect=RuntimeError(error)))
 
 
 def torch_finds(monkeypatch: pytest.MonkeyPatch, card: tuple[str, tuple[int, int]], archs: list[str]) -> None:

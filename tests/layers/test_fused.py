@@ -85,15 +85,8 @@ def test_a_norm_that_does_something_else_is_left_alone(kind, dtype):
 def test_an_mlp_that_does_something_else_is_left_alone():
     """Gate and up, the other way round, have the same children."""
     config = fresh("llama").config
-    model = nn.ModuleDict(
-        {
-            "same": LlamaMLP(config),
-            "swapped": SwappedMLP(config),
-            "hooked": LlamaMLP(config),
-            "patched": LlamaMLP(config),
-            "quantized": LlamaMLP(config),
-        }
-    ).eval()
+    stock = {name: LlamaMLP(config) for name in ("same", "hooked", "patched", "quantized")}
+    model = nn.ModuleDict({**stock, "swapped": SwappedMLP(config)}).eval()
     model["hooked"].register_forward_hook(lambda module, args, out: out + 1)
     model["patched"].forward = lambda x: x
     model["quantized"].gate_proj.forward = lambda x: x

@@ -67,14 +67,10 @@ def test_a_race_ends_before_its_angles_move(family):
 def test_the_promised_architectures_are_served(name):
     """Preparing would refuse, read another cache shape off the configuration, or fuse no layers, so that every step
     costs nearly twice as much."""
-    config_ = CONFIGS[name][1]
-    shape = prepared(name).shape
-    assert (shape.num_layers, shape.num_kv_heads, shape.head_dim) == (
-        config_.num_hidden_layers,
-        config_.num_key_value_heads,
-        config_.head_dim,
-    )
-    assert shape.groups * shape.num_kv_heads == config_.num_attention_heads
+    config, shape = CONFIGS[name][1], prepared(name).shape
+    assert shape.num_layers == config.num_hidden_layers and shape.head_dim == config.head_dim
+    assert shape.num_kv_heads == config.num_key_value_heads
+    assert shape.groups * shape.num_kv_heads == config.num_attention_heads
     assert (WINDOW in shape.windows) == (name in ("gemma3", "mistral"))
     assert isinstance(prepared(name).model.get_decoder(), FusedDecoder)
 

@@ -40,12 +40,8 @@ class Chooser:
         """See `interfaces.Choice.at_once`. Ends before a row that the sampler itself must decide: of another dtype, not
         finite, or with two scores that only the sampler's own bits tell apart."""
         num_rows, num_columns = rows.shape
-        if (
-            rows.dtype != torch.bfloat16
-            or not rows.is_cpu
-            or rows.stride(1) != 1
-            or (self._constants[1] and num_columns > len(self._tokens))
-        ):
+        is_other = rows.dtype != torch.bfloat16 or not rows.is_cpu or rows.stride(1) != 1
+        if is_other or (self._constants[1] and num_columns > len(self._tokens)):
             return []
         if self._arguments.num != num_columns:
             self._arguments = ChooserArguments(self._address, num_columns, *self._constants)

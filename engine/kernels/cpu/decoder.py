@@ -81,9 +81,8 @@ class NativeDecoder(StepDecoder):
         arguments = (LayerArguments * len(layers))()
         for args, layer, kind in zip(arguments, layers, fused.kinds, strict=True):
             attention, mlp = layer.self_attn, layer.mlp
-            args.qkv, args.o, args.down = (
-                self._linear(linear) for linear in (attention.qkv, attention.o_proj, mlp.down_proj)
-            )
+            linears = attention.qkv, attention.o_proj, mlp.down_proj
+            args.qkv, args.o, args.down = map(self._linear, linears)
             args.gate_up = self._linear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__])
             args.norms = (POINTER * 4)(*(self._floats(norm.scale) for norm in layer.norms))
             if len(attention.norms):

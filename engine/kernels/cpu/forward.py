@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -82,12 +83,9 @@ class NativeForward:
 
     def keep(self, at: int, rows: Sequence[int]) -> None:
         """See `Forward`. Raises ValueError for rows that are not ascending, or beyond the cache."""
-        if any(after <= row for row, after in zip((-1, *rows), rows, strict=False)) or not (
-            0 <= at <= self._caches.length - 1 - max(rows, default=-1)
-        ):
-            raise ValueError(
-                f"rows {list(rows)} from position {at} on do not ascend in a cache of {self._caches.length}"
-            )
+        length, ascend = self._caches.length, all(row < after for row, after in pairwise((-1, *rows)))
+        if not ascend or not 0 <= at <= length - 1 - max(rows, default=-1):
+            raise ValueError(f"rows {list(rows)} from position {at} on do not ascend in a cache of {length}")
         path = (ctypes.c_int32 * len(rows))(*rows)
         sizes = map(NUMBER, (self._caches.num_layers, *self._caches.size))
         self._keep(self._caches.addresses, *sizes, NUMBER(at), path, NUMBER(len(rows)))

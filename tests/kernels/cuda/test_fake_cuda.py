@@ -27,8 +27,8 @@ from tests.helpers import (
     gpu_kernels,  # noqa: F401  it switches the interpreter on
     tiny,
 )
-from tests.helpers.cuda_races import LANES, PROMPT, read, ready, trained
-from tests.helpers.fake_cuda import CUDA, fake_cuda
+from tests.helpers.cuda_races import LANES, PROMPT, on_device, read
+from tests.helpers.fake_cuda import CUDA, fake_cuda, on_cuda
 from tests.helpers.fakes import Empty, Oracle, Random, tokens_of
 from tests.helpers.tiny import LENGTH, TORCH, TRAINED, fresh, random_ids
 
@@ -67,7 +67,7 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, rules, monkeypa
     model, on_cpu = fresh(name, dtype), preparing.prepare(fresh(name, dtype), TORCH)
     expected = {params: committed(lane(on_cpu, Empty(), params)) for params in map(SAMPLINGS.get, rules)}
     with fake_cuda() as device:
-        model = ready(model)
+        model = preparing.prepare(on_cuda(model))
         assert not model.kernels.triton
         for params, tokens in expected.items():
             plain = lane(model, Empty(), params)
@@ -89,7 +89,7 @@ def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
     monkeypatch.setattr(preparing, "check_agreement", lambda unused: None)
     model = fresh(name, dtype)
     with fake_cuda() as device:
-        model = ready(model)
+        model = preparing.prepare(on_cuda(model))
         assert model.kernels.triton
         events = lane(model, Empty(), SAMPLINGS["temperature"])
         names = device.graphs[-1].names
@@ -159,8 +159,9 @@ def test_a_captured_race_drafts_and_writes_what_one_on_the_cpu_does(quick, monke
     monkeypatch.setattr(set_up, "candidates", lambda *unused, **more: (1, 2, 4))
     monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: on_cpu(DRAFT))
     expected = steps_of(on_cpu(TRAINED))
-    monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: trained(DRAFT))
     with fake_cuda():
-        steps = steps_of(trained())
+        draft = on_device(DRAFT)
+        monkeypatch.setattr(LoadedModel, "companion", lambda self, name, progress: draft)
+        steps = steps_of(on_device())
     for name in SPECULATIVE:
         assert steps[name] == expected[name] and sum(step.num_accepted for step in expected[name]) > 0, name

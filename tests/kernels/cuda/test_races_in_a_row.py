@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from typing import Any
+from unittest.mock import Mock
 from weakref import ref
 
 import pytest
@@ -132,13 +133,6 @@ def test_a_collection_that_comes_in_the_middle_of_a_capture_breaks_none(no_chanc
         assert NO_GRAPHS not in runs(race_of(loaded))
 
 
-def raising(error: BaseException) -> Any:
-    def step() -> None:
-        raise error
-
-    return step
-
-
 @pytest.mark.parametrize(
     ("step", "kind", "says"),
     [
@@ -148,8 +142,8 @@ def raising(error: BaseException) -> Any:
             "x could not be captured as a CUDA graph: RuntimeError: CUDA error: operation not permitted when stream is "
             "capturing: synchronize",
         ),
-        (raising(MemoryError()), CaptureError, "x could not be captured as a CUDA graph: MemoryError"),
-        (raising(UnsupportedModel("it does something else")), UnsupportedModel, "it does something else"),
+        (Mock(side_effect=MemoryError()), CaptureError, "x could not be captured as a CUDA graph: MemoryError"),
+        (Mock(side_effect=UnsupportedModel("it does something else")), UnsupportedModel, "it does something else"),
     ],
     ids=["not allowed", "no memory", "refused"],
 )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -151,10 +152,6 @@ def diagnosis() -> str:
         return trial_process.what_is_wrong(json.loads(json.dumps(kernel_trial._request(model))))
 
 
-def fail(*unused: Any, **more: Any) -> Any:
-    raise RuntimeError("it fails")
-
-
 def nothing(*arguments: Any, attend: Any = decoder.attend) -> Any:
     return torch.zeros_like(attend(*arguments))
 
@@ -164,7 +161,7 @@ def without_noise(rows: Any, tokens: Any, keys: Any, temperature: float, pick: A
 
 
 FAULTY = [
-    (GpuLinear, "normed", fail, "RuntimeError: it fails"),
+    (GpuLinear, "normed", Mock(side_effect=RuntimeError("it fails")), "RuntimeError: it fails"),
     (decoder, "attend", nothing, "Qwen3ForCausalLM: a step of width 2 over 18 columns is wrong"),
     (sample, "pick_rows", without_noise, "of 8 tokens chosen at temperature 0.8"),
 ]
@@ -184,11 +181,7 @@ def test_right_kernels_pass(quick: None) -> None:
 
 def test_what_keeps_triton_from_running_is_named_with_its_remedy(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A visitor would read that /usr/bin/gcc returned non-zero exit status 1."""
-
-    def compiles(*unused: Any) -> None:
-        raise subprocess.CalledProcessError(1, ["/usr/bin/gcc"])
-
-    monkeypatch.setattr(sample, "pick_rows", compiles)
+    monkeypatch.setattr(sample, "pick_rows", Mock(side_effect=subprocess.CalledProcessError(1, ["/usr/bin/gcc"])))
     monkeypatch.setattr(available.sysconfig, "get_paths", lambda: {"include": "/nothing/is/here"})
     remedy = "it compiles a small launcher, and /nothing/is/here/Python.h is missing; install python3-dev"
     with pytest.raises(RaceError, match=f"^Triton does not run here: {remedy}$"):  # and is tried again at the next load
@@ -197,11 +190,7 @@ def test_what_keeps_triton_from_running_is_named_with_its_remedy(quick: None, mo
 
 def test_a_device_without_memory_is_no_verdict(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels would be called wrong, and stay off for good."""
-
-    def full(*unused: Any) -> Any:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(GpuLinear, "normed", full)
+    monkeypatch.setattr(GpuLinear, "normed", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
     with pytest.raises(torch.OutOfMemoryError):
         diagnosis()
 
