@@ -1,7 +1,6 @@
 """What a race is set up from: the lanes, the reference run, and memory that runs out before it."""
 
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,7 +68,7 @@ def test_memory_that_runs_out_at_load_is_no_failure_of_the_kernels(is_cuda, monk
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path))
     monkeypatch.setenv(SWITCH, "0")
     with fake_cuda() if is_cuda else nullcontext():
-        loaded = replace(cuda_races.trained(), _attached={}) if is_cuda else load(str(TRAINED), "bfloat16", "cpu")
+        loaded = cuda_races.on_device() if is_cuda else load(str(TRAINED), "bfloat16", "cpu")
         with monkeypatch.context() as patch:
             patch.setattr(target_module, "caches", ran_out)
             patch.setattr(preparing, "_lower", lambda *unused: pytest.fail("it went down a rung"))

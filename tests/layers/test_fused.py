@@ -47,11 +47,10 @@ def test_a_fused_norm_is_as_near_to_the_truth_as_the_stock_one(kind, dim, seed, 
     fused, rows = fused_norm(norm, True), rows_of(7, dim, seed, dtype)
     assert isinstance(fused, FusedNorm)
     x, weight = rows.double(), norm.weight.double()
-    truth = x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * (weight if kind is LlamaRMSNorm else 1 + weight)
+    scale = weight if kind is LlamaRMSNorm else 1 + weight
+    truth = x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * scale
     size = truth.abs().amax(-1, keepdim=True)
-    torch.testing.assert_close(
-        fused.scale.double(), weight if kind is LlamaRMSNorm else 1 + weight, atol=1e-5, rtol=1e-6
-    )
+    torch.testing.assert_close(fused.scale.double(), scale, atol=1e-5, rtol=1e-6)
     ours, theirs = (((y.double() - truth).abs() / size).max() for y in (fused(rows), norm(rows)))
     assert ours <= 2 * theirs + 16 * torch.finfo(torch.float32).eps
     assert fused(rows).dtype == dtype

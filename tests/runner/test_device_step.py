@@ -34,9 +34,8 @@ def test_a_step_judges_a_draft_as_the_rule_does(data, temperature, seed, dtype, 
     """Another token would stand than on the host: on ties, in the padding, after a rejection, or where rows that nobody
     looks at are no numbers."""
     position, num_drafted = data.draw(st.integers(0, 90)), data.draw(st.integers(0, width - 1))
-    logits = (
-        torch.randn(width, vocab, generator=torch.Generator().manual_seed(seed % 1000)).mul(3).round().to(dtype)
-    )  # ties
+    generator = torch.Generator().manual_seed(seed % 1000)
+    logits = torch.randn(width, vocab, generator=generator).mul(3).round().to(dtype)  # ties
     for row in data.draw(st.sets(st.integers(0, width - 1), max_size=2)):
         logits[row, data.draw(st.integers(0, vocab - 1))] = torch.nan
     rule = Coupled(Sampler(SamplingParams(temperature=temperature, seed=seed), vocab, PACKED))

@@ -110,12 +110,10 @@ def test_where_two_scores_are_as_good_as_equal_torchs_bits_decide(seed, position
     row = torch.randn(size, generator=generator).bfloat16()
     noise = gumbel(torch.arange(size, dtype=torch.int32), seed, position)
     first = int((row.float() + noise).argmax())
-    steps = (row[first].double() - row.double()) / (
-        noise.double() - noise[first].double()
-    )  # at these temperatures another column has the very same score
-    temperature = (
-        float(steps[(steps > 1e-3) & (steps < 100)].min()) if bool(((steps > 1e-3) & (steps < 100)).any()) else 1.0
-    )
+    # at these temperatures another column has the very same score
+    steps = (row[first].double() - row.double()) / (noise.double() - noise[first].double())
+    possible = steps[(steps > 1e-3) & (steps < 100)]
+    temperature = float(possible.min()) if len(possible) else 1.0
     for factor in (1.0, 1 - 1e-7, 1 + 1e-7, 1 - 1e-6, 1 + 1e-6, 1 - 1e-4, 1 + 1e-4):
         native, stock = samplers(min(100.0, temperature * factor), seed, size)
         assert native(row, position) == stock(row, position)

@@ -49,10 +49,8 @@ def expected(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: in
 def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first, rows, window, dtype):
     """Heads that share keys, dimensions that are no power of two, windows of one column on, a step at the cache's start
     and end; NaN wherever no row looks."""
-    query, keys, values = (
-        random(rows, heads, dim, seed=1, dtype=dtype),
-        *(random(1, kv_heads, length, dim, seed=i, dtype=dtype) for i in (2, 3)),
-    )
+    query = random(rows, heads, dim, seed=1, dtype=dtype)
+    keys, values = (random(1, kv_heads, length, dim, seed=i, dtype=dtype) for i in (2, 3))
     at = torch.arange(first, first + rows)
     without_sinks = attend(query, *hide(keys, values, at, window), at, window, dim**-0.5)
     sinks = random(heads, seed=4, dtype=dtype)
@@ -96,10 +94,9 @@ def test_placing_is_what_the_fused_attention_does(name, turned):
     # sums of another order: some values of the norm are rounded to the other side, by as much as their last place or
     # that of a term
     else:
-        assert (caches[1][0].float() - caches[0][0].float()).abs().max() <= 2**-6 * caches[0][0][
-            :, :, at
-        ].float().abs().max()
-        assert (caches[1][0] != caches[0][0]).float().mean() < 0.02
+        ours, theirs = caches[1][0].float(), caches[0][0].float()
+        assert (ours - theirs).abs().max() <= 2**-6 * theirs[:, :, at].abs().max()
+        assert (ours != theirs).float().mean() < 0.02
     gated = qkv if isinstance(fused, GatedAttention) else None
     sums = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, gated)
     assert (sums.float() - right.float()).abs().max() <= 2**-5 * right.float().abs().max()

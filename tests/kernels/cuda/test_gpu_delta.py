@@ -54,9 +54,8 @@ def test_steps_give_what_torch_gives(name, dtype, key_heads, monkeypatch):
     ours, theirs = delta_rings(layer, 6), delta_rings(layer, 6)
     outputs, expected = run(mix_step, layer, rows, widths, ours), run(DeltaLayer.mix, layer, rows, widths, theirs)
     torch.testing.assert_close(outputs, expected, atol=CLOSE[dtype], rtol=CLOSE[dtype])
-    if (
-        dtype != torch.float32
-    ):  # sums in another order seldom round to another number; a rounding at another place does everywhere
+    # sums in another order seldom round to another number; a rounding at another place does everywhere
+    if dtype != torch.float32:
         assert float((outputs != expected).float().mean()) < 0.02
     for our, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(our, their, atol=1e-5, rtol=1e-5, equal_nan=True)
@@ -111,7 +110,6 @@ def test_kernels_can_be_taken_out_again():
     made = prepare(fresh("qwen3_5", torch.bfloat16, **SMALL), TRITON)
     take_out_kernels(made.model)
     assert type(made.model.get_decoder()) is HybridDecoder
-    assert not any(
-        isinstance(module, GpuLinear) or getattr(module, "mix_step", None) for module in made.model.modules()
-    )
+    modules = list(made.model.modules())
+    assert not any(isinstance(module, GpuLinear) or getattr(module, "mix_step", None) for module in modules)
     assert same_bits(logits_of(replace(made, kernels=TORCH), ids, 4, 8), logits_of(prepared(DELTA, False), ids, 4, 8))

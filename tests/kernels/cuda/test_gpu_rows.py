@@ -53,16 +53,12 @@ def test_added_and_normed(shape: tuple, dtype: torch.dtype) -> None:
     misses a part or the bias's turn."""
     linear = gpu_linear(shape, dtype)
     n, k = shape[:2]
-    x, residual, scale = (
-        random(5, k, dtype=dtype),
-        random(5, n, dtype=dtype, seed=1),
-        1 + 0.1 * random(n, seed=2).float(),
-    )
+    x, residual = random(5, k, dtype=dtype), random(5, n, dtype=dtype, seed=1)
+    scale = 1 + 0.1 * random(n, seed=2).float()
     added = linear.add_to(x, residual, scale)
     if dtype is torch.float16:  # which the interpreter rounds as a GPU does
-        assert same_bits(added.rows, linear(x) + residual) and same_bits(
-            added.scaled, (added.rows.float() * scale).to(dtype)
-        )
+        assert same_bits(added.rows, linear(x) + residual)
+        assert same_bits(added.scaled, (added.rows.float() * scale).to(dtype))
     step = ROUNDING[dtype] * exact(linear, x).abs()  # of the product, which is rounded before it is added
     expected = exact(linear, x) + residual.double()
     assert ((added.rows.double() - expected).abs() <= step + ROUNDING[dtype] * expected.abs() + 2e-6).all()
