@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.core.errors import UsageError
-from engine.core.events import FINISH_REASONS, Failed, Finished, LaneEvent, Started, Step, steps
+from engine.core.events import FINISH_REASONS, Failed, Finished, LaneEvent, Started, Step
 from engine.recordings.event_json import MAX_SECONDS, from_json, to_json
 from engine.strict_json import MAX_INT, parse
 
@@ -106,12 +106,6 @@ def test_a_step_that_cannot_be_is_refused(change):
     from_json(good)
     with pytest.raises(UsageError):
         from_json({**good, **change})
-
-
-@given(st.lists(lane_events, max_size=8), texts)
-def test_steps_are_one_lanes_steps_in_order(lane_events, lane):
-    """Figures of one lane would take in another's."""
-    assert steps(lane_events, lane) == [e.event for e in lane_events if e.lane == lane and type(e.event) is Step]
 
 
 PARTS = (r"\\", r"\n", r"\"", r"\ud83d", r"\uDE00", r"\ude00", r"\uDbFf", r"\u0041", r"\ue000", "ud83d", "a", "é", "😀")
