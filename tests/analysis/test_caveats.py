@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.jobs.recorded import RACES
 from engine.analysis.loops import (
     LOOKED_AT,
     LOOPS_ABOVE,
@@ -25,10 +24,8 @@ from engine.analysis.loops import (
     with_counters,
 )
 from engine.analysis.metrics import is_noise, ratio_noise
-from engine.core.events import Step, steps
-from engine.recordings.recording import read
+from engine.core.events import Step
 from tests.helpers import FIXTURES
-from tests.helpers.races import events_of
 
 READ, YEARS = (json.loads((FIXTURES / f"{name}.json").read_text())["rows"] for name in ("loops", "loops_by_year"))
 
@@ -42,12 +39,6 @@ def test_loops_are_told_as_a_person_told_them() -> None:
     ]
     assert len(READ) == 40 and len(wrong) <= 1, wrong
     assert {row["loops"] for row in READ} == {True, False}
-
-
-@pytest.mark.parametrize("path", sorted(RACES.glob("*.json")), ids=lambda path: path.stem)
-def test_no_shipped_race_is_a_loop(path) -> None:
-    """The first thing that a visitor sees must not be the easiest text there is."""
-    assert loop_sentence(with_counters(steps(events_of(read(path)), "speculative"))) is None
 
 
 COUNTS = {

@@ -14,55 +14,43 @@ from engine.analysis.metrics import (
     disturbance,
     lane_metrics,
     percentile,
-    race_speedup,
     speedup,
 )
 from engine.core.events import Finished, LaneEvent, Started, Step, steps
 from tests.helpers.races import events_of, on_servers, recordings
 
 
-def make_step(index: int, position: int, drafted: int, accepted: int, committed: int, seconds: float) -> Step:
-    """A step of these counts; its ids only need to agree with each other."""
-    ids = tuple(range(position, position + max(drafted, committed)))
-    wrong = tuple(1000 + i for i in range(drafted - accepted))
-    return Step(index, position, ids[:accepted] + wrong, accepted, ids[:committed], seconds / 4, 3 * seconds / 4, 8)
-
-
-def make_lane(*rows: tuple[int, int, int, float], prefill_s: float = 1.0) -> list[LaneEvent]:
-    """A lane from (drafted, accepted, committed, seconds) per step."""
-    events, position, clock = [LaneEvent("a", 0.0, Started(3, prefill_s))], 0, 0.0
+def make_lane(*rows: tuple[int, int, int, float]) -> list[LaneEvent]:
+    """A lane from (drafted, accepted, committed, seconds) per step; the ids only need to agree with each other."""
+    events, position, clock = [LaneEvent("a", 0.0, Started(3, 1.0))], 0, 0.0
     for index, (drafted, accepted, committed, seconds) in enumerate(rows):
-        step = make_step(index, position, drafted, accepted, committed, seconds)
-        position, clock = position + committed, clock + step.seconds
+        ids = tuple(range(position, position + committed))
+        draft = ids[:accepted] + tuple(1000 + i for i in range(drafted - accepted))
+        position, clock = position + committed, clock + seconds
+        step = Step(index, position - committed, draft, accepted, ids, seconds / 4, 3 * seconds / 4, 8)
         events.append(LaneEvent("a", clock, step))
     return [*events, LaneEvent("a", clock, Finished("length", position, clock))]
 
 
 def test_a_lane_by_hand():
-    """Each formula on numbers to check in the head: prefill apart, empty drafts and the end token counted."""
-    m = lane_metrics(make_lane((3, 3, 4, 0.2), (3, 1, 2, 0.2), (0, 0, 1, 0.1), (1, 0, 1, 0.3)), "a")
-    assert (m.num_tokens, m.num_steps, m.per_step_drafted, m.per_step_accepted) == (8, 4, (3, 3, 0, 1), (3, 1, 0, 0))
+    """Each formula on numbers to check in the head: prefill apart, empty drafts and the end token counted; short drafts
+    as vLLM counts them."""
+    m = lane_metrics(make_lane((3, 3, 4, 0.2), (3, 1, 2, 0.2), (0, 0, 1, 0.1), (1, 1, 2, 0.4)), "a")
+    assert (m.num_tokens, m.num_steps, m.per_step_drafted, m.per_step_accepted) == (9, 4, (3, 3, 0, 1), (3, 1, 0, 1))
     assert m.prefill_s == 1.0
-    assert m.decode_s == pytest.approx(0.8)
+    assert m.decode_s == pytest.approx(0.9)
     assert m.tokens_per_s == pytest.approx(10)
     assert m.ttft_s == pytest.approx(1.2)
     assert m.tpot_s == pytest.approx(0.1)
     assert m.itl_p50_s == pytest.approx(0.2)
-    assert m.itl_p95_s == pytest.approx(0.285)
-    assert m.acceptance_rate == pytest.approx(4 / 7)
-    assert m.mean_acceptance_length == 2.0
-    assert m.acceptance_by_position == pytest.approx((2 / 3, 1 / 3, 1 / 3))
-    assert m.conditional_acceptance_by_position == pytest.approx((2 / 3, 1 / 2, 1.0))
-
-
-def test_short_drafts_count_as_vllm_counts_them():
-    """Short drafts would lower the conditional acceptance too, or unreached positions get a share."""
-    m = lane_metrics(make_lane((1, 1, 2, 0.1), (2, 2, 3, 0.1)), "a")
-    assert m.acceptance_by_position == (1.0, 0.5)
-    assert m.conditional_acceptance_by_position == (1.0, 1.0)
+    assert m.itl_p95_s == pytest.approx(0.37)
+    assert m.acceptance_rate == pytest.approx(5 / 7)
+    assert m.mean_acceptance_length == 9 / 4
+    assert m.acceptance_by_position == pytest.approx((1.0, 1 / 3, 1 / 3)), "a short draft lowers it"
+    assert m.conditional_acceptance_by_position == pytest.approx((1.0, 1 / 2, 1.0)), "and this one not"
     m = lane_metrics(make_lane((2, 0, 1, 0.1)), "a")
     assert m.acceptance_by_position == (0.0, 0.0)
-    assert m.conditional_acceptance_by_position == (0.0, None)
+    assert m.conditional_acceptance_by_position == (0.0, None), "no draft reached it"
 
 
 @given(recordings(failing=False))
@@ -89,36 +77,13 @@ def test_numbers_of_random_races_agree_with_each_other(recording):
         assert all(math.isfinite(v) for v in asdict(m).values() if isinstance(v, float))
 
 
-@given(recordings())
-def test_speedup_of_a_lane_over_itself_is_one_and_turns_round(recording):
-    """The ratio is fair: 1 against itself, and its inverse with the sides exchanged."""
-    a, b = (steps(events_of(recording), lane) for lane in ("plain", "speculative"))
-    assert speedup(a, a) == pytest.approx(1)
-    assert speedup(a, b) * speedup(b, a) == pytest.approx(1)
-    assert speedup(a, b) == pytest.approx(
-        lane_metrics(events_of(recording), "speculative").tokens_per_s
-        / lane_metrics(events_of(recording), "plain").tokens_per_s
-    )
-
-
 def test_speedup_compares_the_same_number_of_tokens():
     """A lane that went on for longer is judged by its first n tokens: what came after, however slow, does not count."""
     short = steps(make_lane((0, 0, 1, 0.1), (0, 0, 1, 0.1)), "a")
-    long = steps(make_lane((0, 0, 1, 0.1), (2, 1, 2, 0.2), (0, 0, 1, 100.0)), "a")
-    assert speedup(short, long) == pytest.approx(1.0)
-    assert speedup(long, short) == pytest.approx(1.0)
+    long = steps(make_lane((0, 0, 1, 0.1), (2, 1, 2, 0.5), (0, 0, 1, 100.0)), "a")
+    assert speedup(short, long) == pytest.approx(0.5)
+    assert speedup(long, short) == pytest.approx(2.0)
     assert speedup([], long) is None and speedup(long, []) is None
-
-
-@given(recordings())
-def test_a_race_is_judged_by_its_fastest_plain_decoding(recording):
-    """A ratio against the slower of two lanes that both draft nothing is the trick that experts look for first."""
-    events = events_of(recording)
-    plain, baseline, drafting = (steps(events, lane) for lane in ("plain", "baseline", "speculative"))
-    undrafted = [plain] if any(step.drafted for step in baseline) else [plain, baseline]
-    assert race_speedup(events) == min(speedup(lane, drafting) for lane in undrafted)
-    assert race_speedup([e for e in events if e.lane != "plain"]) is None
-    assert race_speedup([e for e in events if e.lane != "baseline"]) == speedup(plain, drafting)
 
 
 def test_cost_reproduces_the_published_figures_and_not_the_wrong_one():

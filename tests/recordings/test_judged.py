@@ -118,11 +118,12 @@ def test_a_fault_says_from_where_on_the_texts_differ() -> None:
     assert not any("last bits" in verdict["sentence"] for verdict in shorts), "nobody measured the difference"
 
 
-def test_races_whose_text_copies_the_prompt_say_so() -> None:
-    """SQL (7.37x) and Summary (9.66x) stood white, although nearly all of their text lies in the prompt."""
+def test_shipped_races_say_where_they_are_easy() -> None:
+    """SQL (7.37x) and Summary (9.66x) stood white, although nearly all of their text lies in the prompt; or the first
+    thing that a visitor sees is a loop, the easiest text there is."""
     for path in sorted(RACES.glob("*.json")):
         race = read(path)
-        copies = [caution for caution in race["cautions"] if caution["kind"] == "copies"]
-        assert bool(copies) == (path.stem in ("sql", "summary")), path.stem
-        for copy in copies:
-            assert "copies the prompt" in copy["short"] and copy["short"] in " ".join(describe(race))
+        kinds = [caution["kind"] for caution in race["cautions"]]
+        assert kinds == ["copies"] * (path.stem in ("sql", "summary")), path.stem
+        for caution in race["cautions"]:
+            assert "copies the prompt" in caution["short"] and caution["short"] in " ".join(describe(race))
