@@ -1,19 +1,18 @@
 """Limits of a drafter never end another lane: the nearest k takes the place of one that it cannot draft, and is what
 the recording says; where there is none, that lane alone ends, with its sentence."""
 
-import json
+from collections.abc import Sequence
 
 import pytest
 
 from engine.core.errors import UsageError
-from engine.core.events import Failed, steps
-from engine.core.spec import RaceSpec, SamplingParams, lanes_of, standard_lanes, tree_size
+from engine.core.events import Failed, LaneEvent, steps
+from engine.core.spec import lanes_of, standard_lanes, tree_size
 from engine.drafters import most_drafts
 from engine.progress import silent
 from engine.recordings import recording as recordings
 from engine.session import TorchRace
-from engine.text import encode_prompt
-from tests.helpers.trained import ARGUMENTS, PROMPTS, text_of, trained
+from tests.helpers.trained import ARGUMENTS, race_of, recorded, text_of, trained
 
 HEADS = text_of("dflash"), text_of("eagle3")
 DRAFTERS = [text_of(name) for name in ARGUMENTS if name != "none"]
@@ -24,12 +23,10 @@ pytestmark = pytest.mark.usefixtures("quick_races")
 BROKEN = {"eagle3:./nowhere": "no model at", "draft_model:owner/none": "cannot fetch", "eagle3": "needs a head"}
 
 
-def raced(lanes) -> tuple[TorchRace, recordings.Recording, list]:
-    prompt = encode_prompt(trained().tokenizer, PROMPTS[0], False)
-    race = TorchRace(trained(), RaceSpec(tuple(lanes), SamplingParams(max_new_tokens=NUM_NEW)), prompt)
-    events = list(race.events())
-    made = recordings.build(race.header(), events, race.result())
-    return race, recordings.checked(json.dumps(made.fields).encode()), events
+def raced(lanes) -> tuple[TorchRace, recordings.Recording, Sequence[LaneEvent]]:
+    race = race_of(lanes, max_new_tokens=NUM_NEW)
+    recording = recordings.checked(recorded(race).text.encode())
+    return race, recording, recording.events
 
 
 @pytest.mark.parametrize("k", [1, 63, "tree:63", "auto"])

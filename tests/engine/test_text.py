@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.core.errors import TemplateError, UsageError
 from engine.core.events import Prompt, visible_text
-from engine.core.spec import SamplingParams
+from engine.core.spec import SamplingParams, paths
 from engine.doctor.checkup import Checkup
 from engine.hardware.environment import circumstances
 from engine.text import (
@@ -208,13 +208,16 @@ def _has_whole_characters(data: bytes) -> bool:
 @EVERY_KIND
 @given(data=st.data())
 def test_pieces_join_to_what_the_tokenizer_decodes(kind, data):
-    """Lost spaces, emoji split into U+FFFD, text that depends on a step's tokens, bytes that a rejected draft left."""
+    """Lost spaces, emoji split into U+FFFD, text that depends on a step's tokens, bytes that a rejected draft left, or
+    another branch of it."""
     tokenizer = tokenizer_of(kind)
     prompt_ids, ids = completion(data, tokenizer)
     _, draft = completion(data, tokenizer)
+    follows = [data.draw(st.integers(0, i)) for i in range(len(draft))]
     plain, peeking, flat = Pieces(tokenizer, prompt_ids), Pieces(tokenizer, prompt_ids), list[str]()
     for group in cut_up(data, ids):
-        peeking.peek(draft)
+        branches = [peeking.peek([draft[i] for i in path])[-1] for path in paths(follows)[1:]]
+        assert [*peeking.peek(draft, follows)] == branches
         flat += plain.push(group)
         assert [*peeking.peek(group)] == [*peeking.push(group)] == flat[len(flat) - len(group) :]
     assert "".join(flat) + plain.flush() == completion_text(tokenizer, prompt_ids, ids)

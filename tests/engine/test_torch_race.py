@@ -14,7 +14,7 @@ from engine.analysis.same import IDENTICAL
 from engine.core.errors import RaceError, is_out_of_memory
 from engine.core.events import Failed
 from engine.core.interfaces import Acceptance, Draft
-from engine.core.spec import LaneSpec, RaceSpec, SamplingParams, lanes_of
+from engine.core.spec import LaneSpec, RaceSpec, lanes_of
 from engine.drafters.head_drafter import HeadDrafter
 from engine.kernels.torch import Kernels
 from engine.runner.target import StaticTarget
@@ -23,15 +23,15 @@ from engine.text import encode_prompt
 from tests.helpers.fakes import Raises
 from tests.helpers.tiny import prepared
 from tests.helpers.tokenizers_of import sentencepiece
-from tests.helpers.trained import PROMPTS, race, text_of, trained, written
+from tests.helpers.trained import race, text_of, trained, written
+from tests.helpers.trained import race_of as trained_race
 
 NUM_NEW = 24
 
 
 def race_of(lanes: tuple[LaneSpec, ...], num_new: int = NUM_NEW, temperature: float = 0.8, room: int = 0) -> TorchRace:
-    params = SamplingParams(temperature, seed=5, max_new_tokens=num_new)
-    prompt = encode_prompt(trained().tokenizer, PROMPTS[0], False)
-    return TorchRace(trained(), RaceSpec(lanes, params, audit=True), prompt, room=room)
+    params = {"temperature": temperature, "seed": 5, "max_new_tokens": num_new}
+    return trained_race(lanes, audit=True, room=room, **params)
 
 
 # Verdicts

@@ -1,15 +1,16 @@
 """The trained fixture as a race's target, and what each drafter is tested with on it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
-from engine.core.events import Prompt
+from engine.core.events import LaneEvent, Prompt
 from engine.core.sampling.sampler import Sampler
-from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.core.spec import LaneSpec, RaceSpec, SamplingParams, standard_lanes
 from engine.drafters import DrafterContext
 from engine.loading.loading import LoadedModel, load
 from engine.progress import silent
+from engine.recordings.recording import Recording, build
 from engine.session import TorchRace
 from engine.text import encode_prompt
 from tests.helpers.tiny import LENGTH, PACKED, TRAINED
@@ -54,13 +55,27 @@ def context(
     return DrafterContext(loaded, params, k, LENGTH, sample, Prompt("", tuple(prompt)), reference, silent, **more)
 
 
+def race_of(
+    lanes: Iterable[LaneSpec],
+    text: str = PROMPTS[0],
+    dtype: str = "float32",
+    audit: bool = False,
+    solo: bool = False,
+    room: int = 0,
+    **params: Any,
+) -> TorchRace:
+    loaded, spec = trained(dtype), RaceSpec(tuple(lanes), SamplingParams(**params), audit, solo)
+    return TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, text), room=room)
+
+
 def race(drafter: str = "ngram", max_new_tokens: int = 16, solo: bool = False) -> TorchRace:
-    loaded = trained()
-    return TorchRace(
-        loaded,
-        RaceSpec(standard_lanes(drafter, 3), SamplingParams(max_new_tokens=max_new_tokens), solo=solo),
-        encode_prompt(loaded.tokenizer, PROMPTS[0], False),
-    )
+    return race_of(standard_lanes(drafter, 3), solo=solo, max_new_tokens=max_new_tokens)
+
+
+def recorded(race: TorchRace, events: Iterable[LaneEvent] | None = None) -> Recording:
+    """The recording of a race, which is run for it if its events are not given."""
+    header = race.header()
+    return build(header, list(race.events() if events is None else events), race.result())
 
 
 def written(race: TorchRace, name: str) -> list[tuple[int, int]]:

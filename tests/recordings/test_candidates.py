@@ -5,29 +5,18 @@ from functools import cache
 
 import pytest
 
-from engine.core.events import token_ids
-from engine.core.spec import RaceSpec, SamplingParams, lanes_of
-from engine.recordings.recording import build, checked
-from engine.session import TorchRace
-from engine.text import encode_prompt
-from tests.helpers.races import events_of
-from tests.helpers.trained import PROMPTS, text_of, trained
+from engine.core.events import steps, token_ids
+from engine.core.spec import lanes_of
+from engine.recordings.recording import checked
+from tests.helpers import trained
+from tests.helpers.trained import race_of, text_of
 
 
 @cache
-def recorded(
-    *drafters: str, k: int | str = 5, temperature: float = 0.0, rule: str = "coupled", audit: bool = True, **params
-):
+def recorded(drafter: str, k: int | str = 5, rule: str = "coupled", audit: bool = True, **params):
     """A real race of the trained fixture, checked by the reader of recordings; the text has copies in it."""
-    loaded = trained()
-    params = SamplingParams(temperature, **{"seed": 3, "max_new_tokens": 24, **params})
-    spec = RaceSpec(lanes_of(((d, d, k) for d in drafters), rule=rule), params, audit)
-    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0]))
-    return race, checked(build(race.header(), list(race.events()), race.result()).text.encode())
-
-
-def steps_of(recording, lane):
-    return [event for event in recording["events"] if event["type"] == "step" and event["lane"] == lane]
+    race = race_of(lanes_of([(drafter, drafter, k)], rule=rule), audit=audit, seed=3, max_new_tokens=24, **params)
+    return race, checked(trained.recorded(race).text.encode())
 
 
 def rows_by_position(recording, lane):
@@ -35,8 +24,8 @@ def rows_by_position(recording, lane):
     candidates = recording["candidates"]["lanes"][lane]
     return [
         (row, token)
-        for step, rows in zip(steps_of(recording, lane), candidates, strict=True)
-        for row, token in zip(rows, step["token_ids"], strict=False)
+        for step, rows in zip(steps(recording.events, lane), candidates, strict=True)
+        for row, token in zip(rows, step.token_ids, strict=False)
     ]
 
 
@@ -47,7 +36,7 @@ def test_chances_are_those_that_the_target_gives(params):
     """A chance that is made up: here every row is computed again, by a target of its own."""
     race, recording = recorded("ngram", **params)
     reader = race.reader((), lambda share: None)
-    prompt, text = race.prompt.token_ids, token_ids(events_of(recording), "baseline")
+    prompt, text = race.prompt.token_ids, token_ids(recording.events, "baseline")
     reader.extend(prompt[:-1], 0)
     for (row, token), last in zip(rows_by_position(recording, "baseline"), [prompt[-1], *text[:-1]], strict=True):
         logits = reader.extend([last], 1)[0][0]
@@ -75,10 +64,10 @@ def test_copies_say_where_they_come_from(name, k):
     """ "Copied from the prompt" would be said of a guess, or of another place; the reader compares token by token."""
     drafter = text_of(name)
     _, recording = recorded(drafter, k=k)
-    steps = [step for step in steps_of(recording, drafter) if step["drafted"]]
-    copies = [step["copied"][0] for step in steps if "copied" in step]
+    drafted = [step for step in steps(recording.events, drafter) if step.drafted]
+    copies = [step.copied[0] for step in drafted if step.copied]
     assert bool(copies) == (name != "draft_model")
     if name == "ngram":
-        assert copies == [0] * len(steps)
+        assert copies == [0] * len(drafted)
     elif k != "auto":
         assert not any(copies), "at a fixed k a hybrid copies all of a draft, or nothing"

@@ -11,8 +11,6 @@ from hypothesis import given
 
 from engine import strict_json
 from engine.core.errors import RaceError, UsageError
-from engine.core.events import Failed, Finished, LaneEvent
-from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.recordings import recording as recordings
 from engine.recordings.check import check
 from engine.recordings.event_json import to_json
@@ -30,15 +28,17 @@ LANE_KEYS = [
 ]  # fmt: skip
 
 
-@given(races.many_lanes() | races.many_lanes(failing=True))
+@given(races.many_lanes() | races.many_lanes(failing=True) | races.servers_races())
 def test_a_recording_survives_its_bytes(recording):
-    """What a race wrote is read back whole, events, spec and all; building it again from its parts gives the same; and
-    nobody can change one part of what was read without the others."""
+    """What a race wrote is read back whole, events, spec and all, and what only a server or a step taken apart knows;
+    building it again from its parts gives the same; nobody can change one part of what was read without the others."""
     read = recordings.checked(json.dumps(recording).encode())
     assert read == recording and list(read) == list(recording)
     assert recordings.checked(gzip.compress(json.dumps(recording).encode())) == recording
     assert [to_json(event) for event in read.events] == recording["events"]
-    assert races.recording(read.spec, recording["prompt"]["token_ids"], read.events) == recording
+    header = {key: value for key, value in recording.items() if key not in ("schema", "format", "events")}
+    assert recordings.build(header, read.events, {}) == recording and read.spec.to_json() == recording["spec"]
+    json.dumps(recordings.summary(read), allow_nan=False)
     with pytest.raises((TypeError, AttributeError)):
         read["spec"] = {}
     with pytest.raises(AttributeError):
@@ -156,6 +156,9 @@ Change = Callable[[dict[str, Any], list[dict[str, Any]]], object]
 CONTRADICTIONS: dict[str, Change] = {
     "which the spec does not have": lambda r, s: s[0].update(lane="elsewhere"),
     "continues after its end": lambda r, s: r["events"].append(s[-1]),
+    "does not begin with a started event": lambda r, s: r.update(
+        events=[e for e in r["events"] if e["lane"] != "speculative" or e["type"] == "finished"]
+    ),
     "does not begin with a started": lambda r, s: r["events"].remove(
         next(e for e in r["events"] if e["type"] == "started" and e["lane"] == "speculative")
     ),
@@ -212,20 +215,13 @@ def test_every_broken_recording_gets_one_sentence():
 
 @given(races.recordings())
 def test_the_summary_has_exactly_the_promised_keys(recording):
-    """Scripts read `--json`: no key missing, none added, nothing that is no JSON."""
+    """Scripts read `--json`: no key missing, none added."""
     summary = recordings.summary(Recording.of(recording))
     assert list(summary) == SUMMARY_KEYS
     names = ["kind", "rows_compared", "rows_different", "first_difference", "complete"]
     assert names == list(summary["verdict"]) == list(summary["plain_verdict"])
     lane_keys = {name: list(lane) for name, lane in summary["lanes"].items()}
     assert lane_keys == dict.fromkeys(["plain", "baseline", "speculative"], LANE_KEYS)
-    assert json.loads(json.dumps(summary, allow_nan=False)) == json.loads(
-        json.dumps(recordings.summary(Recording.of(json.loads(json.dumps(recording)))))
-    )
-    assert summary["verdict"]["kind"] == ("identical_bits" if summary["audit"] else "identical_tokens")
-    assert summary["lanes"]["plain"]["token_ids"] == summary["lanes"]["speculative"]["token_ids"]
-    assert summary["verdicts"] == {"speculative": summary["verdict"]}
-    assert summary["speedups"] == {"speculative": summary["speedup"]}
 
 
 def test_the_summary_tells_what_a_reader_saw():
@@ -245,12 +241,3 @@ def test_a_failed_lane_says_so_in_its_own_object(recording):
     assert recordings.failures(Recording.of(recording)) == {"speculative": summary["lanes"]["speculative"]["error"]}
     assert "error" not in summary["lanes"]["plain"] and "error" not in summary["lanes"]["baseline"]
     assert (summary["speedup"] is None) == (summary["lanes"]["speculative"]["num_tokens"] == 0)
-
-
-def test_a_lane_may_fail_before_it_starts():
-    """A drafter that breaks in its prefill leaves a recording that can be read."""
-    spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=1))
-    ends = [LaneEvent(name, 0.0, Failed("broken")) for name in ("plain", "baseline", "speculative")]
-    assert len(check(races.recording(spec, [1], ends))[1]) == 3
-    with pytest.raises(UsageError, match="does not begin"):
-        check(races.recording(spec, [1], [*ends[:2], LaneEvent("speculative", 0.0, Finished("length", 0, 0.0))]))

@@ -1,7 +1,5 @@
 """Recordings know their lanes by role, in any number."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,16 +46,12 @@ def test_a_fault_of_any_lane_is_a_failure(recording, data):
     assert all((f"a fault of {name}" in str(caught.value)) == (name in wrong) for name in "abc")
 
 
-def lanes(recording: dict[str, Any]) -> list[dict[str, Any]]:
-    return recording["spec"]["lanes"]
-
-
 def test_a_verdict_needs_a_baseline():
     """Without one it compares with nothing; a lane may also have none."""
     recording = races.fixed_race()
     del recording["verdicts"]["plain"]
     assert recordings.summary(Recording.of(recording))["plain_verdict"] is None
-    lanes(recording)[1].update(role="speculative", name="other")
+    recording["spec"]["lanes"][1].update(role="speculative", name="other")
     for event in recording["events"]:
         event["lane"] = event["lane"].replace("baseline", "other")
     with pytest.raises(UsageError, match="a verdict on 'speculative'"):

@@ -4,7 +4,7 @@ import copy
 import html
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -15,8 +15,8 @@ from app.jobs.recorded import RACES
 from app.page.exported import exported
 from app.web.player.player import describe
 from engine.core.errors import UsageError
-from engine.recordings.recording import build, checked, read, summary
-from tests.helpers import CHAINS, FIXTURES
+from engine.recordings.recording import checked, read, summary
+from tests.helpers import CHAINS, FIXTURES, trained
 from tests.helpers.forged import forged, in_turns, with_costs
 from tests.helpers.races import fixed_race
 from tests.helpers.trained import race, text_of
@@ -60,7 +60,7 @@ def test_nothing_is_said_of_a_race_on_a_busy_machine_however_it_ends(solo: bool)
     for drafter in ("hybrid", "none"):
         made = race(text_of(drafter), 32, solo=solo)
         events = list(made.events())
-        whole = build(made.header(), events, made.result())
+        whole = trained.recorded(made, events)
         for end in (len(events), *random.Random(3).sample(range(len(events)), 6)):
             stopped = {**whole.fields, "events": whole["events"][:end], "stopped": True, "verdicts": {}}
             assert said(stopped) == ""
@@ -71,46 +71,38 @@ def test_nothing_is_said_of_a_race_on_a_busy_machine_however_it_ends(solo: bool)
 def test_a_factor_on_some_lanes_is_seen(recorded: dict[str, Any], factor: float, lanes: set[str]) -> None:
     """Doubling plain's times would double the headline. The order of events gives it away; sorted by a script that
     knows the fair clock, the digits of the times do. Rewritten costs do not help."""
-    changed = forged(recorded, lambda seconds: seconds * factor, lanes)
+    changed = forged(recorded, times(factor), lanes)
     if not 0.9 < factor < 1.1:
         assert ORDER in said(changed)
     if factor.as_integer_ratio()[1] > 2**20:
         assert CLOCK in said(in_turns(changed)) and CLOCK in said(with_costs(in_turns(changed)))
 
 
-def twice(seconds: float) -> float:
-    return 2 * seconds
-
-
-def half(seconds: float) -> float:
-    return seconds / 2
-
-
-def longer(seconds: float) -> float:
-    return round(1.6 * seconds / TICK) * TICK
-
-
-def a_bit_longer(seconds: float) -> float:
-    return round(1.1 * seconds / TICK) * TICK
+def times(factor: float, tick: float = 0.0) -> Callable[[float], float]:
+    """tick: of the clock that the product is rounded to."""
+    return lambda seconds: round(factor * seconds / tick) * tick if tick else factor * seconds
 
 
 VERIFY, DRAFT, PREFILL = ("verify_s",), ("draft_s",), ("prefill_s",)
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
-    "plain twice": (forged(STORY, twice, ["plain"]), ORDER),
-    "and sorted": (in_turns(forged(STORY, twice, ["plain"])), CLOCK),
-    "both plain lanes": (with_costs(in_turns(forged(CSV, twice, BOTH))), CLOCK),
-    "on the clock's ticks": (with_costs(in_turns(forged(STORY, longer, BOTH))), PACE),
-    "verification alone": (in_turns(forged(STORY, half, ["speculative"], VERIFY)), CLOCK),
-    "drafts alone": (in_turns(forged(CSV, half, ["speculative"], DRAFT)), CLOCK),
-    "drafts alone, not sorted": (forged(STORY, half, ["speculative"], DRAFT), ORDER),
-    "some steps": (in_turns(forged(STORY, half, ["speculative"], steps=lambda index: index % 7 == 6)), CLOCK),
-    "all lanes": (forged(CSV, twice, ALL), COSTS),
-    "prefill": (forged(CSV, lambda seconds: seconds * 1.37, ["plain"], PREFILL), CLOCK),
+    "plain twice": (forged(STORY, times(2), ["plain"]), ORDER),
+    "and sorted": (in_turns(forged(STORY, times(2), ["plain"])), CLOCK),
+    "both plain lanes": (with_costs(in_turns(forged(CSV, times(2), BOTH))), CLOCK),
+    "on the clock's ticks": (with_costs(in_turns(forged(STORY, times(1.6, TICK), BOTH))), PACE),
+    "verification alone": (in_turns(forged(STORY, times(0.5), ["speculative"], VERIFY)), CLOCK),
+    "drafts alone": (in_turns(forged(CSV, times(0.5), ["speculative"], DRAFT)), CLOCK),
+    "drafts alone, not sorted": (forged(STORY, times(0.5), ["speculative"], DRAFT), ORDER),
+    "some steps": (in_turns(forged(STORY, times(0.5), ["speculative"], steps=lambda index: index % 7 == 6)), CLOCK),
+    "all lanes": (forged(CSV, times(2), ALL), COSTS),
+    "prefill": (forged(CSV, times(1.37), ["plain"], PREFILL), CLOCK),
     "costs": (CSV | {"costs": {**CSV["costs"], "verify_s": [0.01] * 12}}, COSTS),
     "widths": (CSV | {"widths": {**CSV["widths"], "step_s": {str(w): w / 9 for w in (1, 2, 4, 6, 8, 12)}}}, COSTS),
     "called one after the other": (CSV | {"spec": {**CSV["spec"], "solo": True}}, ORDER),
-    "a server's lane": (forged(SERVERS, twice, ["speculative"]), "by the wall clock"),
-    "a server's steps": (forged(SERVERS, half, ["baseline"], steps=lambda index: index % 5 == 4), "by the wall clock"),
+    "a server's lane": (forged(SERVERS, times(2), ["speculative"]), "by the wall clock"),
+    "a server's steps": (
+        forged(SERVERS, times(0.5), ["baseline"], steps=lambda index: index % 5 == 4),
+        "by the wall clock",
+    ),
 }
 
 
@@ -121,7 +113,7 @@ def test_what_contradicts_a_change_is_named(name: str) -> None:
     assert words in said(changed)
 
 
-@pytest.mark.parametrize(("change", "lanes"), [(twice, ALL), (a_bit_longer, ["plain"])])
+@pytest.mark.parametrize(("change", "lanes"), [(times(2), ALL), (times(1.1, TICK), ["plain"])])
 def test_a_file_made_up_in_accord_is_believed(change: Any, lanes: Any) -> None:
     """The documentation would promise more than is so: only `verify` contradicts these."""
     assert said(with_costs(in_turns(forged(STORY, change, lanes)))) == ""

@@ -24,27 +24,18 @@ from engine.cli.terminal import marked
 from engine.core.errors import UsageError
 from engine.core.events import LaneEvent, Step, steps, text_of, token_ids
 from engine.core.interfaces import Draft
-from engine.core.spec import RaceSpec, SamplingParams, paths, standard_lanes
-from engine.loading.loading import LoadedModel, load
+from engine.core.spec import paths, standard_lanes
 from engine.recordings.compare import compare
 from engine.recordings.event_json import from_json, to_json
-from engine.recordings.recording import Recording, build, checked, read, write
+from engine.recordings.recording import Recording, checked, read, write
 from engine.recordings.steps_csv import steps_csv
 from engine.session import TorchRace
-from engine.text import Pieces, encode_prompt
-from tests.helpers import races
+from engine.text import Pieces
+from tests.helpers import races, trained
 from tests.helpers.native_kernels import needs_kernels
 from tests.helpers.races import events_of
-from tests.helpers.tiny import TRAINED
-from tests.helpers.tokenizers_of import encode, tokenizer_of
-from tests.helpers.trained import PROMPTS
+from tests.helpers.trained import race_of
 from tests.helpers.tree_drafts import TreeDrafter
-
-
-@cache
-def in_bfloat16() -> LoadedModel:
-    return load(str(TRAINED), "bfloat16", "cpu")
-
 
 LANE, K, NUM_TOKENS = "speculative", 7, 40
 NUM_BYTES = 256  # wrong drafts are single bytes: many are parts of characters
@@ -69,16 +60,14 @@ class Copies(TreeDrafter):
 @cache
 def recorded(seed: int, temperature: float = 0.0) -> tuple[TorchRace, Recording]:
     """An audited race whose drafts are trees."""
-    loaded = in_bfloat16()
-    params = SamplingParams(temperature, seed=3, max_new_tokens=NUM_TOKENS)
-    spec = RaceSpec(standard_lanes("ngram", K), params, audit=True)
+    params = {"temperature": temperature, "seed": 3, "max_new_tokens": NUM_TOKENS}
     text: list[int] = []
     for _ in range(2):  # the first race only finds out what the target writes
-        race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0]))
+        race = race_of(standard_lanes("ngram", K), dtype="bfloat16", audit=True, **params)
         race.lanes[LANE].drafter = Copies(text, seed, NUM_BYTES)
         events = list(race.events())
         text = token_ids(events, "baseline")
-    return race, build(race.header(), events, race.result())
+    return race, trained.recorded(race, events)
 
 
 @st.composite
@@ -233,15 +222,6 @@ def test_texts_of_draft_tokens_follow_their_own_paths() -> None:
         pieces.push(step.token_ids)
 
 
-def test_characters_are_not_joined_across_branches() -> None:
-    """The second byte of a character after the first byte of another branch's."""
-    tokenizer = tokenizer_of("sentencepiece")
-    first, second = encode(tokenizer, "é")[-2:]
-    pieces = Pieces(tokenizer, ())
-    assert pieces.peek((first, second, second), (0, 1, 0)) == ("", "é", "\ufffd")
-    assert pieces.peek((first, second)) == ("", "é")
-
-
 def tree_step(recording: dict[str, Any]) -> dict[str, Any]:
     """The first step that kept two tokens and dropped others, one of them with a source."""
     return next(
@@ -290,16 +270,4 @@ def test_what_no_tree_step_has_is_refused(fault: str) -> None:
     checked(json.dumps(fields).encode())
     FAULTS[fault](tree_step(fields))
     with pytest.raises(UsageError):
-        checked(json.dumps(fields).encode())
-
-
-@needs_kernels
-def test_a_choice_at_a_dropped_row_is_refused() -> None:
-    """Noise at a row that decided nothing would be drawn as the target's choice."""
-    fields = copy.deepcopy(recorded(1, 0.9)[1].fields)
-    every = zip(steps(events_of(fields), LANE), fields["candidates"]["lanes"][LANE], strict=True)
-    step, rows = next((step, rows) for step, rows in every if len(rows) > len(step.rows))
-    dropped = next(r for r in range(len(rows)) if r not in step.rows)
-    rows[dropped]["noise"] = [[0.0] * len(rows[dropped]["ids"])] * len(fields["candidates"]["seeds"])
-    with pytest.raises(UsageError, match=f"row {dropped} of step {step.index} have noise"):
         checked(json.dumps(fields).encode())

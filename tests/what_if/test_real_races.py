@@ -1,59 +1,40 @@
 """Tables of drafters against real races of them, on the trained fixture and on the model that ships."""
 
 import json
-from collections.abc import Callable
-from functools import cache
 
 import pytest
 
 from engine.core.errors import UsageError
 from engine.core.events import LaneEvent
-from engine.core.spec import RaceSpec, SamplingParams, lanes_of
+from engine.core.spec import lanes_of
 from engine.drafters import GREEDY, RULES, label
-from engine.loading.loading import load
 from engine.recordings import recording as recordings
 from engine.session import TorchRace
-from engine.text import encode_prompt
 from engine.what_if.ask import members, what_if
 from engine.what_if.read import what_if_of
 from engine.what_if.tables import seconds_of
+from tests.helpers import trained
 from tests.helpers.native_kernels import needs_kernels
-from tests.helpers.tiny import TRAINED
-from tests.helpers.trained import PROMPTS, text_of, trained
+from tests.helpers.trained import PROMPTS, text_of
 
 HYBRID = f"hybrid:ngram+{text_of('eagle3')}"
 pytestmark = pytest.mark.usefixtures("quick_races")
+TAKES_TREES = "bfloat16"  # the dtype in which the fixture does
 FIELDS = ("index", "position", "drafted", "num_accepted", "token_ids", "kept")
-
-
-@cache
-def branching():
-    """The fixture as a target that takes trees."""
-    return load(str(TRAINED), "bfloat16", "cpu")
 
 
 def race_of(
     lanes: list[tuple[str, int | str]],
     text: str = PROMPTS[0],
-    loaded=None,
+    dtype: str = "float32",
     temperature: float = 0.0,
     num: int = 24,
-    stop: tuple[str, ...] = (),
-    rule: str = "coupled",
-    before: Callable[[TorchRace], object] = lambda race: None,
-    events: list[LaneEvent] | None = None,
     top_k: int = 0,
-) -> TorchRace:
-    """A finished race. events: takes in its events."""
-    loaded = loaded or trained()
-    params = SamplingParams(temperature, top_p=0.95, top_k=top_k, seed=5, max_new_tokens=num, stop=stop)
-    spec = RaceSpec(lanes_of(((f"{d}@{k}", d, k) for d, k in lanes), rule=rule), params)
-    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, text))
-    before(race)
-    for event in race.events():
-        if events is not None:
-            events.append(event)
-    return race
+) -> tuple[TorchRace, list[LaneEvent]]:
+    """A finished race, and its events."""
+    params = {"temperature": temperature, "top_p": 0.95, "top_k": top_k, "seed": 5, "max_new_tokens": num}
+    race = trained.race_of(lanes_of((f"{d}@{k}", d, k) for d, k in lanes), text, dtype, **params)
+    return race, list(race.events())
 
 
 def drafter_of(name: str) -> str:
@@ -90,7 +71,8 @@ def cases(table: dict[str, float], *quick: str) -> list:
 def test_a_table_tells_every_real_race(name, temperature):
     """The page would show a race at another k that never would have been."""
     ks = [1, 4] if name == "dflash" else [1, 9]
-    assert_told(race_of([(drafter_of(name), k) for k in ks], PROMPTS[temperature > 0], temperature=temperature))
+    race, _ = race_of([(drafter_of(name), k) for k in ks], PROMPTS[temperature > 0], temperature=temperature)
+    assert_told(race)
 
 
 @needs_kernels
@@ -99,7 +81,7 @@ def test_one_table_gives_the_race_of_every_size_of_trees(name, temperature):
     """The first N of a table's trees would not be the best N: no size but the table's own could be computed."""
     drafter = drafter_of(name)
     lanes = [(drafter, f"tree:{n}") for n in (1, 2, 4, 9, 15)]
-    race = race_of(lanes, PROMPTS[temperature > 0], branching(), temperature)
+    race, _ = race_of(lanes, PROMPTS[temperature > 0], TAKES_TREES, temperature)
     assert any(step.parents for lane in drafting(race) for step in lane.steps)
     assert_told(race)
     answer = what_if(race)
@@ -112,9 +94,8 @@ def test_one_table_gives_the_race_of_every_size_of_trees(name, temperature):
 def test_a_recording_of_trees_can_be_opened():
     """A race's own trees would be refused as another's."""
     lanes = [(HYBRID, "tree:2"), (HYBRID, "tree:6"), (HYBRID, "auto"), (text_of("eagle3"), "tree:9")]
-    events: list[LaneEvent] = []
-    race = race_of(lanes, loaded=branching(), num=40, events=events)
-    recording = recordings.build(race.header(), events, {**race.result(), **members(race)})
+    race, events = race_of(lanes, dtype=TAKES_TREES, num=40)
+    recording = trained.recorded(race, events).adding(members(race))
     chains = {"ngram", text_of("eagle3"), HYBRID}
     assert set(recording["tables"]) == {f"{HYBRID}@tree", f"{text_of('eagle3')}@tree", *chains}, "what servers can run"
     answer = what_if_of(recordings.checked(recording.text.encode()))
@@ -127,10 +108,9 @@ def test_a_race_that_samples_has_its_servers_drafts():
     """A server's drafts would be told by the race's own random numbers; or a file with its drafts could not be opened,
     or not be told from one of temperature 0. With top-k 1 there is only one choice: both tables must be one."""
     eagle3, model, block = map(text_of, ("eagle3", "draft_model", "dflash"))
-    events: list[LaneEvent] = []
     lanes = [(eagle3, 4), (model, "auto"), (block, 3), (HYBRID, 2)]
-    race = race_of(lanes, temperature=0.8, top_k=1, num=12, events=events)
-    recording = recordings.build(race.header(), events, {**race.result(), **members(race)})
+    race, events = race_of(lanes, temperature=0.8, top_k=1, num=12)
+    recording = trained.recorded(race, events).adding(members(race))
     read = recordings.checked(recording.text.encode())
     reply, tables = what_if_of(read), read["tables"]
     own = {eagle3, f"{model}@tree", f"{block}@3", HYBRID}
@@ -148,7 +128,7 @@ def test_a_race_that_samples_has_its_servers_drafts():
 
 def test_giving_up_leaves_the_race_as_it_was():
     """A visitor who leaves would leave a lane's clock or tokens changed, or no table could be asked for again."""
-    race = race_of([(text_of("eagle3"), 3)])
+    race, _ = race_of([(text_of("eagle3"), 3)])
     before = [list(lane.steps) for lane in race.lanes.values()]
 
     class Left(Exception):
@@ -166,7 +146,8 @@ def test_giving_up_leaves_the_race_as_it_was():
 
 def test_a_table_that_is_not_there_is_named():
     """A KeyError would reach the visitor."""
-    answer = what_if(race_of([(text_of("dflash"), 2)], num=4))
+    race, _ = race_of([(text_of("dflash"), 2)], num=4)
+    answer = what_if(race)
     dflash = text_of("dflash")
     for ask in (
         lambda: answer.steps("ngram", 3),

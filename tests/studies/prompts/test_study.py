@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.analysis.verdict_words import PAYS, capital
 from engine.cli import main as cli
 from engine.core.errors import RaceError, UsageError
-from engine.core.spec import AUTO, RaceSpec, SamplingParams, lanes_of
+from engine.core.spec import AUTO, SamplingParams, lanes_of
 from engine.recordings.recording import checked
 from engine.session import TorchRace
 from engine.session.run_prompts import Entry, Raced
@@ -24,11 +24,10 @@ from engine.studies.prompts.pays import of_speedups
 from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import open_study
-from engine.text import encode_prompt
 from engine.what_if.ask import what_if
 from engine.what_if.tables import seconds_of
 from tests.helpers.tiny import TRAINED
-from tests.helpers.trained import PROMPTS, text_of, trained
+from tests.helpers.trained import PROMPTS, race_of, text_of, trained
 
 HYBRID = f"hybrid:ngram+{text_of('eagle3')}"
 DRAFTERS = ["ngram", HYBRID]
@@ -174,9 +173,8 @@ def test_prompts_share_lengths_and_no_cache_is_much_too_long(needs):
 
 def test_speedups_are_over_the_faster_of_both_lanes_without_drafts():
     """Measured and computed ratios would be against different plain decoding, or against the slower one."""
-    spec = RaceSpec(lanes_of([("ngram", "ngram", AUTO)]), SamplingParams(max_new_tokens=24))
-    entry = Entry("line 1", "x", encode_prompt(trained().tokenizer, PROMPTS[0]), spec)
-    race = TorchRace(trained(), spec, entry.prompt)
+    race = race_of(lanes_of([("ngram", "ngram", AUTO)]), max_new_tokens=24)
+    entry = Entry("line 1", "x", race.prompt, race.spec)
     (row,) = race_prompts.rows_of(Raced(entry, race, list(race.events())), FilePrompt(1, "x", PROMPTS[0]))
     seconds = {name: seconds_of(lane.steps) for name, lane in race.lanes.items()}
     plain_s, tables = min(seconds["plain"], seconds["baseline"]), what_if(race, [("ngram", 15)])
