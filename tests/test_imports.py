@@ -183,37 +183,24 @@ def test_such_a_question_is_noticed(code):
     assert any(asks(node) for node in ast.walk(ast.parse(code)))
 
 
+def named_in(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """Each file below a folder, and one after the other the parts of every name that it imports."""
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                where = f"{'.' * node.level}{node.module or ''}." if isinstance(node, ast.ImportFrom) else ""
+                yield from ((str(path), f"{where}{alias.name}".split(".")) for alias in node.names)
+
+
 def test_the_view_has_no_torch_and_the_engine_no_view():
     """The page would take seconds to open; the engine would need gradio on a bare GPU machine."""
-
-    def named(path: Path) -> set[str]:
-        nodes = list(ast.walk(ast.parse(path.read_text())))
-        names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-        return {
-            name.split(".")[0]
-            for name in names
-            | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level}
-        }
-
-    assert not [path for path in (ROOT / "engine").rglob("*.py") if named(path) & {"gradio", "plotly", "app"}]
-    assert not [path for path in (ROOT / "app").rglob("*.py") if named(path) & {"torch", "transformers"}]
+    assert not [path for path, (package, *_) in named_in("engine") if package in ("gradio", "plotly", "app")]
+    assert not [path for path, (package, *_) in named_in("app") if package in ("torch", "transformers")]
 
 
 def test_no_test_imports_another():
     """Whoever changes a test would change tests that are not theirs; what two share belongs to tests/helpers."""
-    trees = {path: ast.parse(path.read_text()) for path in (ROOT / "tests").rglob("*.py")}
-    nodes = [
-        (path, node)
-        for path, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-    ]
-    named = [(path, alias.name) for path, node in nodes for alias in node.names]
-    named += [(path, node.module or "") for path, node in nodes if isinstance(node, ast.ImportFrom)]
-    wrong = [
-        f"{path.name}: {name}" for path, name in named if any(part.startswith("test_") for part in name.split("."))
-    ]
-    assert not wrong
+    assert not [path for path, parts in named_in("tests") if any(part.startswith("test_") for part in parts)]
 
 
 LIGHT = (

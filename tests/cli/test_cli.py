@@ -224,26 +224,20 @@ def test_the_table_is_the_steps(recording: dict[str, Any], sign: str) -> None:
     for event in recording["events"]:
         event["lane"] = sign + event["lane"]
     rows = list(csv.DictReader(io.StringIO(steps_csv(Recording.of(recording)).removeprefix("\ufeff"), newline="")))
-    steps = [event for event in recording["events"] if event["type"] == "step"]
-    assert [values(row) for row in rows] == [cells(step) for step in steps]
+    wanted = [cells(event) for event in recording["events"] if event["type"] == "step"]
+    assert [{name: row[name] for name in cells} for row, cells in zip(rows, wanted, strict=True)] == wanted
     assert not [cell for row in rows for cell in row.values() if cell.startswith(tuple("=+-@\t＝"))]
 
 
-def values(row: dict[str, str]) -> list[Any]:
-    """What a reader of the table gets."""
-    ids = ([int(token) for token in row[name].split()] for name in ("drafted", "token_ids"))
-    counts = ("step", "position", "num_drafted", "num_accepted", "num_committed")
-    width = int(row["width"]) if row["width"] else None
-    times = (float(row[name]) for name in ("draft_s", "verify_s", "clock_s"))
-    return [row["lane"], *(int(row[name]) for name in counts), width, *times, *ids, json.loads(row["text"])]
-
-
-def cells(step: dict[str, Any]) -> list[Any]:
-    """The same of a recording's step."""
-    drafted = step.get("num_drafted", len(step["drafted"]))
-    return [
-        "'" * (step["lane"][:1] in [*"=+-@\t\r\n＝"]) + step["lane"],
-        *(step["index"], step["position"], drafted, step["num_accepted"], len(step["token_ids"]), step["width"]),
-        *(step["draft_s"], step["verify_s"], step["clock_s"], step["drafted"], step["token_ids"]),
-        "".join(step["pieces"]),
-    ]
+def cells(step: dict[str, Any]) -> dict[str, str]:
+    """What a step's row must have."""
+    numbers = {name: step[name] for name in ("position", "num_accepted", "draft_s", "verify_s", "clock_s")}
+    numbers |= {"step": step["index"], "num_committed": len(step["token_ids"])}
+    numbers |= {"num_drafted": step.get("num_drafted", len(step["drafted"]))}
+    return {
+        "lane": "'" * (step["lane"][:1] in [*"=+-@\t\r\n＝"]) + step["lane"],
+        "width": "" if step["width"] is None else str(step["width"]),
+        **{name: str(number) for name, number in numbers.items()},
+        **{name: " ".join(map(str, step[name])) for name in ("drafted", "token_ids")},
+        "text": json.dumps("".join(step["pieces"]), ensure_ascii=False),
+    }

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 
 from engine.analysis.metrics import (
-    MIN_STEPS_TO_JUDGE,
-    disturbance,
     lane_metrics,
     race_speedup,
     race_speedups,
@@ -22,9 +20,8 @@ from engine.core.errors import UsageError
 from engine.core.events import steps
 from engine.recordings import recording as recordings
 from engine.recordings.check import check
-from engine.recordings.event_json import from_json
 from tests.helpers import races
-from tests.helpers.races import events_of, spec_of
+from tests.helpers.races import spec_of
 
 
 @given(races.many_lanes())
@@ -44,16 +41,6 @@ def test_drafts_count_whether_they_are_known_or_not(recording):
         assert ratio_noise(*(steps(one, name) for name in ("plain", lane.name))) == ratio_noise(
             *(steps(other, name) for name in ("plain", lane.name))
         )
-
-
-def test_a_disturbed_lane_of_unknown_width_is_named():
-    """A server tells no widths: its stalls would go unseen, or be laid to this machine."""
-    recording = races.fixed_race()
-    events = events_of(recording)
-    first = next(e for e in recording["events"] if e["lane"] == "plain" and e["type"] == "step")
-    many = [{**first, "width": None, "verify_s": 1.0 if i % 9 == 0 else 0.1} for i in range(2 * MIN_STEPS_TO_JUDGE)]
-    assert not disturbance(events)
-    assert disturbance(map(from_json, many)).startswith("Pieces of lane plain arrived")
 
 
 DRAFTS = [[1] * 63, [], [2**31 - 1], [0], [5]]
