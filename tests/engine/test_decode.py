@@ -1,6 +1,7 @@
 """The loop: its invariant, its events and its clock. (What becomes of bad drafters: test_bad_drafters.py.)"""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -155,13 +156,9 @@ def test_the_steps_are_all_the_time_a_lane_takes():
             time.sleep(4e-3)
             return super().extend(token_ids, num_logits)
 
-    class Drafts(Random):
-        def guess(self, done, k):
-            time.sleep(1e-3)
-            return super().guess(done, k)
-
     def share_outside() -> float:
-        events = run(Works(width=8), Drafts(1, [3] * 400), list(range(8)), 100, 7)
+        drafter = Slow([3] * 400, SimpleNamespace(spend=time.sleep), 1e-3)
+        events = run(Works(width=8), drafter, list(range(8)), 100, 7)
         next(events)
         started = time.perf_counter()
         steps = [e for e in events if isinstance(e, Step)]

@@ -23,15 +23,10 @@ from engine.text import encode_prompt
 from tests.helpers.fakes import Raises
 from tests.helpers.tiny import prepared
 from tests.helpers.tokenizers_of import sentencepiece
-from tests.helpers.trained import race, text_of, trained, written
-from tests.helpers.trained import race_of as trained_race
+from tests.helpers.trained import race, race_of, text_of, trained, written
 
 NUM_NEW = 24
-
-
-def race_of(lanes: tuple[LaneSpec, ...], num_new: int = NUM_NEW, temperature: float = 0.8, room: int = 0) -> TorchRace:
-    params = {"temperature": temperature, "seed": 5, "max_new_tokens": num_new}
-    return trained_race(lanes, audit=True, room=room, **params)
+SAMPLED = {"temperature": 0.8, "seed": 5, "max_new_tokens": NUM_NEW, "audit": True}
 
 
 # Verdicts
@@ -61,7 +56,7 @@ class Wrong:
 )
 def test_each_lane_is_judged_for_itself(faults, drafter):
     """A fault would hide behind a later one (explaining it moves the baseline's cache), or be told of another lane."""
-    race = race_of(lanes_of((str(i), text_of(drafter), 3) for i in range(len(faults))))
+    race = race_of(lanes_of((str(i), text_of(drafter), 3) for i in range(len(faults))), **SAMPLED)
     for i, fault in enumerate(faults):
         lane = race.lanes[str(i)]
         if fault == "fails":
@@ -85,7 +80,7 @@ def test_each_lane_is_judged_for_itself(faults, drafter):
 
 def test_widths_are_probed_for_every_lane(few_rows):
     """Beside a lane with long drafts the steps of a lane with short ones would be wider than alone, and so slower."""
-    race = race_of(lanes_of([("a", "ngram", 2), ("b", "ngram", 4), ("c", "ngram", 15)]))
+    race = race_of(lanes_of([("a", "ngram", 2), ("b", "ngram", 4), ("c", "ngram", 15)]), **SAMPLED)
     assert {3, 5, 16} <= race.widths.seconds.keys()
 
 
@@ -137,7 +132,8 @@ def test_a_new_sequence_begins_with_zeros(fill):
 
 def small_race(drafter: str, room: int = 0) -> TorchRace:
     plain, baseline = LaneSpec("plain", width="fastest"), LaneSpec("baseline", width=4)
-    return race_of((plain, baseline, LaneSpec("drafted", drafter=drafter, k=3, width=4)), 8, 0.0, room)
+    lanes = plain, baseline, LaneSpec("drafted", drafter=drafter, k=3, width=4)
+    return race_of(lanes, audit=True, room=room, max_new_tokens=8)
 
 
 @pytest.mark.parametrize("name", ["ngram", "eagle3", "dflash", "draft_model"])

@@ -35,10 +35,7 @@ def a_race(
         position += len(committed)
     k = max(1, *(drafted for drafted, _ in steps))
     spec = RaceSpec(standard_lanes(drafter, k), SamplingParams(max_new_tokens=num))
-    played = {
-        "plain": [Started(3, prefill_s[0]), *finished("length", alone)],
-        "baseline": [Started(3, prefill_s[0]), *finished("length", alone)],
-        "speculative": [Started(3, prefill_s[1]), *finished("length", done)],
-    }
+    plain = [Started(3, prefill_s[0]), *finished("length", alone)]
+    played = {"plain": plain, "baseline": plain, "speculative": [Started(3, prefill_s[1]), *finished("length", done)]}
     events = list(race({name: iter(lane_events) for name, lane_events in played.items()}))
     return recording(spec, [1, 2, 3], events)
