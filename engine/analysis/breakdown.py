@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..core.events import LaneEvent, Step, steps
 from ..core.spec import BASELINE, PLAIN, SPECULATIVE
 from .loops import loop_start, with_counters
-from .metrics import fastest_plain, lane_metrics, num_tokens_of, percentile, speedup
+from .metrics import fastest_plain, lane_metrics, num_tokens_of, percentile, seconds_of, speedup
 
 MAX_SPEEDUP = 1e6
 
@@ -81,7 +81,7 @@ class Compared:
     @property
     def plain_s(self) -> float:
         """p: mean seconds of a plain token."""
-        return _seconds(self.plain) / num_tokens_of(self.plain)
+        return seconds_of(self.plain) / num_tokens_of(self.plain)
 
     def costs(self) -> Costs:
         """Where the lane's seconds went; the parts add up to the seconds of its steps. The extra cost of a wider step
@@ -93,7 +93,7 @@ class Compared:
         ideal = len(self.lane) * self.plain_s
         drafting = sum(step.draft_s for step in self.lane)
         wider = sum(len(all_s) * ((percentile(all_s, 0.5) or 0.0) - plain_s) for all_s in by_width.values())
-        return Costs(ideal, drafting, wider, _seconds(self.lane) - ideal - drafting - wider)
+        return Costs(ideal, drafting, wider, seconds_of(self.lane) - ideal - drafting - wider)
 
     @property
     def with_prefill(self) -> float | None:
@@ -101,7 +101,7 @@ class Compared:
         plain_prefill, lane_prefill = self.prefill_s
         if plain_prefill is None or lane_prefill is None:
             return None
-        return (plain_prefill + self.plain_s * num_tokens_of(self.lane)) / (lane_prefill + _seconds(self.lane))
+        return (plain_prefill + self.plain_s * num_tokens_of(self.lane)) / (lane_prefill + seconds_of(self.lane))
 
     def before_the_loop(self) -> tuple[int, float | None] | None:
         """For a looping text, the number of tokens before the loop and the speed-up over them; None for any other."""
@@ -127,7 +127,3 @@ def _until(done: Sequence[Step], num_tokens: int) -> Sequence[Step]:
     """The steps up to and including the one that reaches `num_tokens`."""
     counts = list(accumulate(len(step.token_ids) for step in done))
     return done[: bisect_left(counts, num_tokens) + 1] if num_tokens else []
-
-
-def _seconds(done: Sequence[Step]) -> float:
-    return sum(step.seconds for step in done)

@@ -217,6 +217,10 @@ def num_tokens_of(done: Sequence[Step]) -> int:
     return sum(len(step.token_ids) for step in done)
 
 
+def seconds_of(done: Sequence[Step]) -> float:
+    return sum(step.seconds for step in done)
+
+
 def _untimed(done: Sequence[Step]) -> Sequence[Step]:
     """The first steps of a server's lane, which arrived with its first text: their time is the prefill's."""
     first = next((i for i, step in enumerate(done) if step.seconds > 0 or step.width is not None), len(done))

@@ -164,11 +164,6 @@ def promised(sides: Sequence[Side], rule: str) -> Verdict:
     return Verdict("same_distribution", 0, None, None, f"same distribution only: {words}")
 
 
-def are_same(kind: str) -> bool | None:
-    """Whether a verdict of this kind found two texts the same; None if they were not compared."""
-    return VERDICTS[kind].is_same
-
-
 def short_words(
     kind: Kind, sides: Sequence[Side], rows_different: int | None, first: int | None, what: str = "token"
 ) -> str:

@@ -33,6 +33,11 @@ def setting(name: str, type: Callable[[str], Any], help: str, default: Any = Non
     return Option(name, metavar=metavar, type=type, help=help, default=default, **more)
 
 
+def repeated(name: str, type: Callable[[str], Any], help: str, **more: Any) -> Option:
+    """A `setting` that may be given again; all values are kept."""
+    return setting(name, type, help, [], action="append", **more)
+
+
 def switch(name: str, help: str) -> Option:
     """An option without a value, off unless given."""
     return Option(name, action="store_true", help=help)

@@ -13,7 +13,7 @@ from ..studies.prompts.data_files import MAX_FILE_BYTES, text_of
 from ..studies.prompts.prompts import FilePrompt, read_prompts
 from ..text import check_prompt_text, read_bytes
 from ..what_if.ask import queries_of
-from .arguments import Command, draft_size, not_empty, one_of, setting, shown, switch, typed, whole, words
+from .arguments import Command, draft_size, not_empty, one_of, repeated, setting, shown, switch, typed, whole, words
 from .lane_options import LANES, SERVERS, lanes_from, race_of_servers, servers_from
 from .options import FILE, JSON, LENGTH, MACHINE, PROMPT, SEED, TARGET, TEMPERATURE, TOP_P, set_threads
 from .output import console, print_json
@@ -123,7 +123,7 @@ RACE = Command(
         TOP_P,
         SEED,
         LENGTH,
-        setting("--stop S", words, "a string that ends the text; may be given again", [], action="append"),
+        repeated("--stop S", words, "a string that ends the text; may be given again"),
         *MACHINE,
         switch("--solo", "run the lanes one after the other"),
         switch("--audit", "compare all bits of all rows of logits, not only the tokens"),

@@ -15,7 +15,7 @@ from ..loading.sources import DEFAULT_TARGET
 from ..progress import Progress
 from ..remote.endpoint import PREFIX
 from ..studies.prompts.prompts import FilePrompt, choose
-from .arguments import Command, integer, model, setting, switch, words
+from .arguments import Command, integer, model, repeated, setting, switch, words
 from .commands import read_prompts_file
 from .lane_options import SERVERS, given_lane, servers_of
 from .options import JSON, MACHINE, SEED, TARGET, TEMPERATURE, set_threads
@@ -89,13 +89,11 @@ DOCTOR = Command(
     (
         TARGET,
         setting("--drafter D", model, f"the drafter to examine, name or name:argument (default {DEFAULT_DRAFTER})"),
-        setting(
+        repeated(
             f"--lane NAME={PREFIX}URL",
             given_lane,
             "instead of a pair on this machine: a server; give it twice, the plain server (or the one named plain or "
             "baseline) first, then the speculative one",
-            [],
-            action="append",
         ),
         *SERVERS[:2],
         switch("--chat", "servers: send each prompt as a user's message, to the chat endpoint"),

@@ -24,7 +24,7 @@ from ..core.spec import (
 from ..drafters import check as check_drafter
 from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
 from ..remote.request import Question
-from .arguments import draft_size, model, number, setting, shown, switch, words
+from .arguments import draft_size, model, number, repeated, setting, shown, switch, words
 
 if TYPE_CHECKING:
     from ..remote.server_race import RemoteRace
@@ -46,13 +46,7 @@ def authority(file: str) -> str:
 
 
 CACERT = setting("--cacert FILE", authority, "servers: the certificate (PEM) of the authority of theirs (https)")
-MODEL = setting(
-    "--model NAME",
-    words,
-    "servers: the model as they call it; LANE=NAME where lanes have different ones",
-    [],
-    action="append",
-)
+MODEL = repeated("--model NAME", words, "servers: the model as they call it; LANE=NAME where lanes have different ones")
 SERVERS = (
     MODEL,
     CACERT,
@@ -102,13 +96,11 @@ LANES = (
         draft_size(0, MAX_K),
         f"draft tokens a step, or auto: as many as pay, up to {MAX_AUTO_K} (default {DEFAULT_K})",
     ),
-    setting(
+    repeated(
         "--lane NAME=SPEC",
         given_lane,
         "a speculative lane of that name, instead of --drafter and --k; SPEC is DRAFTER@K, or DRAFTER for k auto, "
         f"or {PREFIX}URL for a server if all lanes are on servers; may be given again",
-        [],
-        action="append",
     ),
 )
 

@@ -4,7 +4,7 @@ import re
 
 from ..core import spec
 from ..core.values import Shape
-from .arguments import Option, decimal, integer, model, not_empty, one_of, setting, switch, typed, whole
+from .arguments import Option, decimal, integer, model, not_empty, one_of, repeated, setting, switch, typed, whole
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 MAX_THREADS = 64
@@ -13,8 +13,8 @@ FILE = Option("file", metavar="FILE", type=not_empty, help="a recording, as race
 JSON = switch("--json", "print one JSON object on stdout and nothing else")
 _FROM_FILE = "a file with the prompt, byte for byte after a BOM; - is stdin"
 PROMPT = (
-    setting("--prompt TEXT", str, "the prompt, used byte for byte", [], action="append"),
-    setting("--prompt-file F", str, _FROM_FILE, [], action="append"),
+    repeated("--prompt TEXT", str, "the prompt, used byte for byte"),
+    repeated("--prompt-file F", str, _FROM_FILE),
     switch("--chat", "apply the model's chat template"),
 )  # read by `commands.read_prompt`
 TARGET = setting(

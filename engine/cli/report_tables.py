@@ -52,11 +52,9 @@ def _row(table: Table, cells: Sequence[str]) -> None:
     table.add_row(*(Text(clean(cell)) for cell in cells))
 
 
-def print_prompts(
-    console: Console, report: Mapping[str, Any], rows: Sequence[Row], num_prompts: int, about: Mapping[str, Any]
-) -> None:
+def print_prompts(console: Console, report: Mapping[str, Any], rows: Sequence[Row], num_prompts: int) -> None:
     """Print a study of prompts: the verdict, its reason, a table by kind and drafter, prompts that lose. report:
-    the object of --json. num_prompts: the number requested. about: from `Study.about`."""
+    the object of --json. num_prompts: the number requested."""
     best = report["best"]
     _say(console, report["said"].get("scope", report["target"]))
     words = report["says"]

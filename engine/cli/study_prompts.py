@@ -22,7 +22,7 @@ from ..studies.prompts.prompts import MAX_PROMPTS, FilePrompt, choose, digest
 from ..studies.prompts.race_prompts import Study
 from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
 from ..studies.prompts.study_file import StudyFile, dated, finished, result
-from .arguments import Command, integer, list_of, not_empty, setting, switch
+from .arguments import Command, integer, list_of, not_empty, repeated, setting, switch
 from .commands import read_prompts_file
 from .lane_options import CACERT, MODEL, given_lane, servers_of
 from .options import JSON, LENGTH, MACHINE, SEED, TARGET, TEMPERATURE, TOP_P, set_threads
@@ -80,7 +80,7 @@ def _study(options: Namespace) -> int:
     else:
         from .report_tables import print_prompts
 
-        print_prompts(console(), summary, rows, len(prompts), about)
+        print_prompts(console(), summary, rows, len(prompts))
     if interrupted:
         raise KeyboardInterrupt  # the command line says so and ends with its status
     if faults := [row.fault for row in rows if row.fault]:
@@ -125,13 +125,11 @@ STUDY = Command(
             required=True,
         ),
         TARGET,
-        setting(
+        repeated(
             "--lane NAME=openai:URL",
             given_lane,
             f"instead of a model here, a server, two or more of them: one lane is called {PLAIN} or {BASELINE}, the "
             "others draft as their servers like",
-            [],
-            action="append",
         ),
         MODEL,
         CACERT,

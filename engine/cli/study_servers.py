@@ -11,7 +11,7 @@ from ..studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, questions_of
 from ..studies.load.level_metrics import report
 from ..studies.load.study import Key, Listener, Plan, Row, faults, run
 from ..studies.load.users import Outcome
-from .arguments import Command, integer, list_of, not_empty, number, setting, shown, switch
+from .arguments import Command, integer, list_of, not_empty, number, repeated, setting, shown, switch
 from .commands import read_prompts_file
 from .lane_options import CACERT, MODEL, given_lane, servers_of
 from .options import JSON, LENGTH, SEED, TEMPERATURE
@@ -87,11 +87,10 @@ def _study(options: Namespace) -> int:
 
 STUDY = Command(
     (
-        setting(
+        repeated(
             "--lane NAME=openai:URL",
             given_lane,
             "a server; give it again for a second one, which is compared with the first",
-            action="append",
             required=True,
         ),
         MODEL,

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.metrics import seconds_of
 from ..core.errors import PhotofinishError, TemplateError, is_out_of_memory, sentence
 from ..core.spec import SamplingParams
 from ..drafters import check
@@ -22,7 +23,6 @@ from ..progress import Progress, silent
 from ..studies.prompts.prompts import FilePrompt
 from ..text import unapplied
 from ..what_if.judged import WhatIf
-from ..what_if.tables import seconds_of
 from . import K
 from .before_loading import head_findings, model_findings, target_findings
 from .drafter_worth import worth

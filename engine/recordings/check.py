@@ -6,7 +6,7 @@ Standard library only. Any JSON value is accepted, or refused by a UsageError wi
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..analysis.same import IDENTICAL, KINDS, State, differs_at
@@ -144,16 +144,10 @@ class _Lane:
     state: State = "stopped"
     clock_s: float = 0.0
     wall_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.steps: list[Step] = []
-        self.token_ids: list[int] = []
-        self.pieces: list[str] = []
-        self.checksums: list[int] = []
-
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
+    steps: list[Step] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+    checksums: list[int] = field(default_factory=list)
 
     def _wrong_place(self, step: Step) -> int | None:
         """The first place that a token was not copied from, in the text that goes on with the token's own path."""
@@ -264,7 +258,7 @@ def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -
     fits(verdict, _VERDICT, which)
     common, states = min(len(a.token_ids), len(b.token_ids)), (a.state, b.state)
     same_tokens = differs_at(a.token_ids, b.token_ids, states) is None
-    same_text = verdict["kind"] != "same_text" or differs_at(a.text, b.text, states) is None
+    same_text = verdict["kind"] != "same_text" or differs_at("".join(a.pieces), "".join(b.pieces), states) is None
     same_bits = bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
     if (
         (verdict["kind"] in IDENTICAL and not same_tokens)

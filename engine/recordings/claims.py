@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..analysis.loops import copies_sentence, loop_sentence, with_counters
-from ..analysis.metrics import disturbance
+from ..analysis.metrics import disturbance, num_tokens_of
 from ..analysis.same import SAME, Side, goes_on, short_words, state_of, worth
 from ..analysis.verdict_words import NOT_COMPARED
 from ..core.events import LaneEvent, Step, steps, text_of
@@ -34,8 +34,8 @@ def _limited(
     verdict: Mapping[str, Any], baseline: str, name: str, spec: RaceSpec, events: Sequence[LaneEvent]
 ) -> dict[str, Any]:
     """The verdict, as far as the events support it."""
-    what = "character" if spec.lanes[0].drafter == SERVER else "token"
-    sides = [Side(lane, _length(steps(events, lane), what), state_of(events, lane)) for lane in (baseline, name)]
+    what, length = ("character", _num_characters) if spec.lanes[0].drafter == SERVER else ("token", num_tokens_of)
+    sides = [Side(lane, length(steps(events, lane)), state_of(events, lane)) for lane in (baseline, name)]
     kind, sentence, difference = verdict["kind"], verdict["sentence"], verdict["first_difference"]
     is_nothing = not (min(side.num for side in sides) or goes_on(sides))
     if (is_nothing or kind in (*SAME, "same_distribution")) and (why := worth(sides, what)):
@@ -51,9 +51,7 @@ def _limited(
     return {**verdict, **limited, "complete": complete, "short": short}
 
 
-def _length(done: Sequence[Step], what: str) -> int:
-    if what == "token":
-        return sum(len(step.token_ids) for step in done)
+def _num_characters(done: Sequence[Step]) -> int:
     return sum(len(piece) for step in done for piece in step.pieces)
 
 

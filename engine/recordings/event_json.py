@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ..core.errors import UsageError, choices, kind, short
+from ..core.errors import UsageError, choices, short
 from ..core.events import FINISH_REASONS, Event, Failed, Finished, LaneEvent, Started, Step
 from ..core.spec import MAX_K, MAX_NEW_TOKENS, is_tree, row_after
 from ..core.values import Shape, integer, items, number
@@ -61,10 +61,8 @@ def to_json(lane_event: LaneEvent) -> dict[str, Any]:
     return out
 
 
-def from_json(value: Any) -> LaneEvent:
-    """The inverse of `to_json`. Raises UsageError for anything that `to_json` cannot have written."""
-    if not isinstance(value, dict):
-        raise UsageError(f"an event must be an object, not {kind(value)}")
+def from_json(value: Mapping[str, Any]) -> LaneEvent:
+    """The inverse of `to_json`, for a JSON object. Raises UsageError for any that `to_json` cannot have written."""
     name = value.get("type")
     cls = _TYPES.get(name) if isinstance(name, str) else None
     if cls is None:

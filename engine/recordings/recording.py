@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -185,7 +185,7 @@ def summary(recording: Recording) -> dict[str, Any]:
         "audit": spec.audit,
         "verdict": verdicts.get(only),
         "plain_verdict": next((_verdict(recording, plain) for plain in spec.named(PLAIN)), None),
-        "lanes": {lane.name: _lane(events, lane.name, spec.params.stop) for lane in spec.lanes},
+        "lanes": {lane.name: _lane(recording, lane.name) for lane in spec.lanes},
         "speedup": speedups.get(only),
         "verdicts": verdicts,
         "speedups": speedups,
@@ -206,15 +206,15 @@ def failures(recording: Recording) -> dict[str, str]:
     return {e.lane: e.event.message for e in recording.events if isinstance(e.event, Failed)}
 
 
-def _lane(events: Sequence[LaneEvent], name: str, stop: tuple[str, ...]) -> dict[str, Any]:
-    numbers = asdict(lane_metrics(events, name))
+def _lane(recording: Recording, name: str) -> dict[str, Any]:
+    events, numbers = recording.events, asdict(lane_metrics(recording.events, name))
     lane = {
         "token_ids": token_ids(events, name),
-        "text": text_of(events, name, stop),
+        "text": text_of(events, name, recording.spec.params.stop),
         **{key: value for key, value in numbers.items() if key not in NOT_IN_SUMMARY},
     }
-    failed = next((e.event for e in events if e.lane == name and isinstance(e.event, Failed)), None)
-    return lane if failed is None else {**lane, "error": failed.message}
+    failed = failures(recording)
+    return {**lane, "error": failed[name]} if name in failed else lane
 
 
 def _verdict(recording: Recording, lane: str) -> dict[str, Any] | None:

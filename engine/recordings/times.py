@@ -6,6 +6,7 @@ machine (the command verify) contradicts someone who makes them all up consisten
 """
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -137,11 +138,7 @@ def _table(recording: Mapping[str, Any]) -> dict[int, float]:
     """The seconds of a step at each width, measured before the race; {} if they are not known."""
     table = recording["widths"].get("step_s")
     if not isinstance(table, dict) or not all(
-        width.isascii()
-        and width.isdecimal()
-        and len(width) < 3
-        and type(seconds) is float
-        and 0 < seconds < MAX_SECONDS
+        re.fullmatch("[0-9]{1,2}", width) and type(seconds) is float and 0 < seconds < MAX_SECONDS
         for width, seconds in table.items()
     ):
         return {}

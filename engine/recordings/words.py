@@ -94,9 +94,8 @@ def prompts_words(num: int, name: str) -> tuple[str, str]:
 
 def said(about: Mapping[str, Any]) -> dict[str, Any]:
     """What a study says about itself next to its figures. about: its model, machine and settings, as in a recording."""
-    labels = [ribbon.strip() for ribbon in ribbons(about, False)]
     return {
         "scope": scope(about["model"]["name"], about["device"]),
         "circumstances": circumstances(about),
-        "ribbons": labels,
+        "ribbons": [ribbon.strip() for ribbon in ribbons(about, False)],
     }

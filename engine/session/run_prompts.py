@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.metrics import disturbance, race_speedups
-from ..analysis.same import are_same
+from ..analysis.verdict_words import VERDICTS
 from ..core.errors import RaceError
 from ..core.events import Failed, LaneEvent, Prompt
 from ..core.spec import RaceSpec
@@ -52,7 +52,7 @@ class Raced:
 
     def is_identical(self, lane: str) -> bool | None:
         """Whether a drafting lane wrote the baseline's tokens; None if they were not compared to the end."""
-        return are_same(self.verdicts[lane]["kind"])
+        return VERDICTS[self.verdicts[lane]["kind"]].is_same
 
     def fault(self, lane: str) -> str:
         """Why nothing may be quoted of a drafting lane, or "": it failed, or differs from the baseline although the

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..analysis.costs import Costs
-from ..analysis.metrics import ratio
+from ..analysis.metrics import ratio, seconds_of
 from ..core.errors import UsageError
 from ..core.events import Step
 from ..core.spec import MAX_AUTO_K, LaneSpec, tree_size
 from .oracle import oracle
-from .tables import TREES, Table, Text, seconds_at, seconds_of, steps_at, table_name
+from .tables import TREES, Table, Text, seconds_at, steps_at, table_name
 
 
 @dataclass(frozen=True)

@@ -95,8 +95,3 @@ def seconds_at(table: Table, text: Text, sizes: Iterable[int], costs: Costs) -> 
             position += bisect_left(right[position], length) + 1
         seconds_by_size[size] = seconds
     return seconds_by_size
-
-
-def seconds_of(steps: Sequence[Step]) -> float:
-    """Seconds of all steps."""
-    return sum(step.seconds for step in steps)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from app.jobs.recorded import RACES
 from app.web.player.player import describe
-from engine.analysis.same import KINDS, SAME, are_same, state_of
+from engine.analysis.same import KINDS, SAME, state_of
+from engine.analysis.verdict_words import VERDICTS
 from engine.cli.commands import check_outcome
 from engine.core.errors import RaceError
 from engine.core.events import Failed, Finished, LaneEvent, Started, Step
@@ -83,7 +84,7 @@ def test_no_verdict_says_more_than_was_compared(seed: int) -> None:
         for kind in {verdict["kind"], served["kind"]} & {"not_compared"}:
             assert same and (failed or not common), kind
         assert verdict["complete"] == (ends["baseline"] is ends[name] is Finished)
-        assert (are_same(verdict["kind"]) is None) == (verdict["kind"] == "not_compared")
+        assert (VERDICTS[verdict["kind"]].is_same is None) == (verdict["kind"] == "not_compared")
     if all(end in (Failed, Finished) for end in ends.values()):  # else all were cut at one moment, which these were not
         check(race)
     spoken = Recording.of(race)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from engine.analysis.metrics import seconds_of
 from engine.core.errors import UsageError
 from engine.core.events import LaneEvent
 from engine.core.spec import lanes_of
@@ -12,7 +13,6 @@ from engine.recordings import recording as recordings
 from engine.session import TorchRace
 from engine.what_if.ask import members, what_if
 from engine.what_if.read import what_if_of
-from engine.what_if.tables import seconds_of
 from tests.helpers import trained
 from tests.helpers.native_kernels import needs_kernels
 from tests.helpers.trained import PROMPTS, text_of

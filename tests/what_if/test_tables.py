@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.analysis.costs import CUT, Costs, draft_costs, filled, verify_costs
+from engine.analysis.metrics import seconds_of
 from engine.core.events import Step
 from engine.core.interfaces import Draft
 from engine.core.spec import is_tree
 from engine.what_if.oracle import oracle
-from engine.what_if.tables import TREES, Table, Text, seconds_at, seconds_of, steps_at, table_name
+from engine.what_if.tables import TREES, Table, Text, seconds_at, steps_at, table_name
 from tests.helpers.fakes import Fake, FakeTarget, run, tokens_of
 
 PROMPT = (3, 1, 2)

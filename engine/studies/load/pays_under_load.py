@@ -102,7 +102,7 @@ def _against(first: str, second: str, pairs: Pairs) -> Iterator[str]:
     if waits := {
         num: " against ".join(f"{level['ttft_p95_s']:.3f} s" for level in reversed(pairs[num]))
         for num, rank in rank_at.items()
-        if rank is not None and sooner.get(num, 0) not in (0, _sign(rank))
+        if rank is not None and sooner.get(num, 0) not in (0, (rank > 0) - (rank < 0))
     }:
         yield f"The wait for the first text (TTFT P95) says otherwise, {second} against {first}: {_by_users(waits)}."
     if same:
@@ -220,10 +220,6 @@ def _graded(first: Level, second: Level) -> int | None:
     if low < 1 < high:
         return 0
     return 2 if round(gain, 2) >= THRESHOLD else _rank(gain, NOISE)  # as it is shown
-
-
-def _sign(rank: int | None) -> int:
-    return ((rank or 0) > 0) - ((rank or 0) < 0)
 
 
 def _rank(gain: float, noise: float) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...analysis.loops import loop_sentence, with_counters
 from ...analysis.metrics import fastest_plain, lane_metrics, race_speedups, ratio, ratio_noise
-from ...analysis.same import are_same
+from ...analysis.verdict_words import VERDICTS
 from ...core.errors import RaceError, UsageError
 from ...core.events import LaneEvent, steps
 from ...core.spec import AUTO, BASELINE, PLAIN, SERVER, SamplingParams
@@ -114,7 +114,7 @@ def rows_on_servers(
             noise=ratio_noise(steps(events, fastest_plain(events, name, *own)), steps(events, name)),
             **_drafts(race, events, name),
             num_tokens=lane_metrics(events, name).num_tokens,
-            identical=are_same(kinds.get(name, "not_compared")),
+            identical=VERDICTS[kinds.get(name, "not_compared")].is_same,
             loops=loops,
             fault=faults.get(name, ""),
             **partings.get(name, {}),

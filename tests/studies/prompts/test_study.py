@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.analysis.metrics import seconds_of
 from engine.analysis.verdict_words import PAYS, capital
 from engine.cli import main as cli
 from engine.core.errors import RaceError, UsageError
@@ -25,7 +26,6 @@ from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import open_study
 from engine.what_if.ask import what_if
-from engine.what_if.tables import seconds_of
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, race_of, text_of, trained
 
