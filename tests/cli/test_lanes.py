@@ -13,6 +13,7 @@ from engine.cli.lane_options import lanes_from
 from engine.cli.main import _parser
 from engine.core.errors import UsageError
 from engine.core.events import steps
+from engine.core.spec import MAX_WIDTH, RULES, LaneSpec
 from engine.recordings import recording as recordings
 from engine.what_if import ask
 from engine.what_if.read import what_if_of
@@ -26,13 +27,20 @@ drafters = st.sampled_from(["ngram", "none", "synthetic:0.5", "draft_model:owner
 ks = st.none() | st.just("auto") | st.integers(1, 63)
 
 
-@given(st.dictionaries(names, st.tuples(drafters, ks), min_size=1, max_size=14))
-def test_every_lane_is_read_as_it_is_written(asked):
-    """A name, an argument with an @ or an = in it, or a k would go to another lane, or be lost."""
+@given(
+    st.dictionaries(names, st.tuples(drafters, ks), min_size=1, max_size=14),
+    st.sampled_from(["auto", str(MAX_WIDTH)]),
+    st.sampled_from(RULES),
+)
+def test_every_lane_is_read_as_it_is_written(asked, width, rule):
+    """A name, an argument with an @ or an = in it, or a k would go to another lane, or be lost; the baseline run under
+    other conditions than the lanes that are compared with it, or under a rule of theirs."""
     asked = {name: (kind, "auto" if k is None and "@" in kind else k) for name, (kind, k) in asked.items()}
     words = [f"--lane={name}={kind}" + ("" if k is None else f"@{k}") for name, (kind, k) in asked.items()]
-    lanes = lanes_from(_parser("race", RACE).parse(["--prompt", "x", *words]))
-    assert [(lane.name, lane.role) for lane in lanes[:2]] == [("plain", "plain"), ("baseline", "baseline")]
+    lanes = lanes_from(_parser("race", RACE).parse(["--prompt", "x", *words, "--width", width, "--rule", rule]))
+    size = width if width == "auto" else MAX_WIDTH
+    assert lanes[:2] == (LaneSpec("plain", width="fastest"), LaneSpec("baseline", width=size))
+    assert {(lane.width, lane.rule) for lane in lanes[2:]} == {(size, rule)}
     want = {name: (kind, 0 if kind == "none" else "auto" if k is None else k) for name, (kind, k) in asked.items()}
     assert {lane.name: (lane.drafter, lane.k) for lane in lanes[2:]} == want
     assert {lane.role for lane in lanes[2:]} == {"speculative"}

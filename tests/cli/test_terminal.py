@@ -55,27 +55,22 @@ def test_cleaned_text_holds_nothing_that_a_terminal_obeys(text):
     assert clean("\x1b[31m") == "\\x1b[31m" and clean("\u202e") == "\\u202e"
 
 
+def marks(of: Step) -> str:
+    return " ".join(f"{text}:{mark}" for text, mark in marked(of))
+
+
 def test_each_token_has_its_mark():
     """Accepted, rejected in their place, then correction or bonus; a step without a draft is the target's own."""
-    assert marked(step((1, 2, 3), 1, (1, 9), ("a", "i"), ("a", "b\n", "c"))) == [
-        ("a", "accepted"),
-        ("b⏎", "rejected"),
-        ("c", "rejected"),
-        ("i", "correction"),
-    ]
-    assert marked(step((1, 2), 2, (1, 2, 3), ("a", "b", "c"), ("a", "b"))) == [
-        ("a", "accepted"),
-        ("b", "accepted"),
-        ("c", "bonus"),
-    ]
-    assert marked(step((), 0, (5,), ("e",), ())) == [("e", "own")]
-    beyond_the_end = marked(step((1, 2), 1, (1,), ("end",), ("end", "more")))
-    assert beyond_the_end == [("end", "accepted")], "drafts beyond the end were not rejected"
+    refuted = step((1, 2, 3), 1, (1, 9), ("a", "i"), ("a", "b\n", "c"))
+    assert marks(refuted) == "a:accepted b⏎:rejected c:rejected i:correction"
+    assert marks(step((1, 2), 2, (1, 2, 3), ("a", "b", "c"), ("a", "b"))) == "a:accepted b:accepted c:bonus"
+    assert marks(step((), 0, (5,), ("e",), ())) == "e:own"
+    beyond_the_end = step((1, 2), 1, (1,), ("end",), ("end", "more"))
+    assert marks(beyond_the_end) == "end:accepted", "drafts beyond the end were not rejected"
     unknown = Step(0, 0, (), 1, (1, 9), 0.1, 0.1, None, ("a", "i"), (), (), 3)
-    assert marked(unknown) == [("a", "accepted"), ("i", "correction")], "text was made up where none is known"
-    assert marked(step((1, 2), 0, (3,), (), ())) == [("<1>", "rejected"), ("<2>", "rejected"), ("<3>", "correction")], (
-        "without pieces ids are shown, not nothing"
-    )
+    assert marks(unknown) == "a:accepted i:correction", "text was made up where none is known"
+    nameless = step((1, 2), 0, (3,), (), ())
+    assert marks(nameless) == "<1>:rejected <2>:rejected <3>:correction", "ids are shown, not nothing"
 
 
 @given(

@@ -19,7 +19,6 @@ from engine.core.spec import (
     LaneSpec,
     RaceSpec,
     SamplingParams,
-    standard_lanes,
 )
 
 numbers = (
@@ -102,18 +101,3 @@ def test_a_race_has_one_lane_of_the_roles_that_others_are_compared_with(roles):
     else:
         with pytest.raises(UsageError, match=r"a race (needs from 1 to 16 lanes|has one (plain|baseline) lane)"):
             RaceSpec(lanes)
-
-
-@given(
-    st.sampled_from(["none", "ngram", "synthetic:0.5"]),
-    st.integers(1, MAX_K) | st.just("auto"),
-    st.sampled_from(["auto", MAX_WIDTH]),
-    st.sampled_from(sorted(RULES)),
-)
-def test_the_standard_race_differs_in_the_drafter_alone(drafter, k, width, rule):
-    """The baseline would run under other conditions than the lane it is compared with."""
-    plain, baseline, speculative = standard_lanes(drafter, k, width, rule)
-    assert (plain.drafter, plain.k, plain.width) == ("none", 0, "fastest")
-    assert (baseline.drafter, baseline.k, baseline.width) == ("none", 0, speculative.width) == ("none", 0, width)
-    assert (speculative.drafter, speculative.k) == (drafter, 0 if drafter == "none" else k)
-    assert (plain.rule, baseline.rule, speculative.rule) == ("coupled", "coupled", rule)

@@ -128,8 +128,6 @@ UNUSABLE = [
 def test_an_unusable_prompt_is_named(text, says):
     """Instead of one clear line the tokenizer would crash."""
     with pytest.raises(UsageError, match=says):
-        check_prompt_text(text)
-    with pytest.raises(UsageError, match=says):
         encode_prompt(tokenizer_of("byte level"), text)
 
 

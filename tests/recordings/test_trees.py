@@ -73,13 +73,7 @@ def recorded(seed: int, temperature: float = 0.0) -> tuple[TorchRace, Recording]
 @st.composite
 def tree_steps(draw: st.DrawFn) -> Step:
     """A step with a random tree, which the target followed for a while; a stop may have cut off its own token."""
-    parents: list[int] = []
-    drafted: list[int] = []
-    for _ in range(draw(st.integers(1, K))):
-        row, token = draw(st.integers(0, len(drafted))), draw(st.integers(0, 3))
-        if (row, token) not in zip(parents, drafted, strict=True):
-            parents.append(row)
-            drafted.append(token)
+    drafted, parents = races.a_tree(draw(st.randoms(use_true_random=False)), draw(st.integers(1, K)), (0, 1, 2, 3), 4)
     path = paths(parents)[draw(st.integers(0, len(drafted)))]
     kept = tuple(drafted[i] for i in path)
     last = path[-1] + 1 if path else 0
