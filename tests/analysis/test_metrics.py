@@ -8,14 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engine.analysis.metrics import (
-    MIN_STEPS_TO_JUDGE,
-    cost_per_million,
-    disturbance,
-    lane_metrics,
-    percentile,
-    speedup,
-)
+from engine.analysis.metrics import MIN_STEPS_TO_JUDGE, cost_per_million, disturbance, lane_metrics, percentile, speedup
 from engine.core.events import Finished, LaneEvent, Started, Step, steps
 from tests.helpers.races import events_of, on_servers, recordings
 

@@ -12,17 +12,7 @@ from engine.core.interfaces import Choice, Draft
 from engine.core.sampling.accept import Coupled
 from engine.recordings.event_json import from_json, to_json
 from tests.helpers.fake_races import races
-from tests.helpers.fakes import (
-    Adversarial,
-    Empty,
-    FakeClock,
-    FakeTarget,
-    Oracle,
-    Random,
-    Slow,
-    run,
-    tokens_of,
-)
+from tests.helpers.fakes import Adversarial, Empty, FakeClock, FakeTarget, Oracle, Random, Slow, run, tokens_of
 
 GOOD = {
     "empty": lambda truth, seed: Empty(),

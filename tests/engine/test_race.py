@@ -32,22 +32,16 @@ class Course:
             for index, duration in enumerate(self.durations[name]):
                 if self.watch:
                     assert self.started == set(self.clocks), "a step before every lane's prefill"
-                    behind = [
-                        other
-                        for other in self.clocks
-                        if other not in self.over and self.clocks[other] < self.clocks[name]
-                    ]
+                    running = self.clocks.keys() - self.over
+                    behind = [other for other in running if self.clocks[other] < self.clocks[name]]
                     assert not behind, f"{name} starts a step while {behind} are behind"
                 draft_s = duration / 4
                 step = Step(index, index, (), 0, (1,), draft_s, duration - draft_s, 1)
                 self.clocks[name] += step.seconds
                 yield step
             self.over.add(name)
-            yield (
-                Failed("out of breath")
-                if self.fails[name]
-                else Finished("length", len(self.durations[name]), self.clocks[name])
-            )
+            end = Finished("length", len(self.durations[name]), self.clocks[name])
+            yield Failed("out of breath") if self.fails[name] else end
         finally:
             self.closed.append(name)
 

@@ -46,11 +46,8 @@ def test_the_first_token_that_differs_is_named(recording, data):
     step["drafted"][: step["num_accepted"]] = step["token_ids"][: step["num_accepted"]]
     result = compared(recording, here)
     assert not result["same_tokens"]
-    assert (
-        result["sentence"]
-        == f"different: lane {lane!r} diverges from the recording at position {position}: token {before} there, token "
-        f"{before + 1} here"
-    )
+    words = f"position {position}: token {before} there, token {before + 1} here"
+    assert result["sentence"] == f"different: lane {lane!r} diverges from the recording at {words}"
     assert [name for name, verdict in result["lanes"].items() if not verdict["same_tokens"]] == [lane]
 
 
@@ -63,10 +60,8 @@ def test_a_lane_that_goes_on_for_longer_is_different(longer, words):
     short = there if longer == "here" else here
     short["events"].remove(speculative_steps(short)[-1])
     result = compared(there, here)
-    assert (
-        not result["same_tokens"]
-        and f"lane 'speculative' diverges from the recording at position 4: {words}" in result["sentence"]
-    )
+    assert not result["same_tokens"]
+    assert f"lane 'speculative' diverges from the recording at position 4: {words}" in result["sentence"]
 
 
 def test_other_bits_with_the_same_tokens_are_told_and_accepted():

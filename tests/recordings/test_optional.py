@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from engine.analysis.metrics import (
-    lane_metrics,
-    race_speedup,
-    race_speedups,
-    ratio_noise,
-)
+from engine.analysis.metrics import lane_metrics, race_speedup, race_speedups, ratio_noise
 from engine.core.errors import UsageError
 from engine.core.events import steps
 from engine.recordings import recording as recordings

@@ -105,15 +105,11 @@ def test_a_lane_that_parted_contradicts_nothing_after_that():
     """After a near tie a lane writes another text: its drafts there are of that text, and no table's fault."""
     race = with_tables(fixed_race(), random.Random(1))
     race["verdicts"] = {}
-    for event in race["events"]:
-        if event["lane"] == "speculative" and event.get("index") == 1:
-            event.update(token_ids=[77], checksums=[5])
-        if event["lane"] == "speculative" and event.get("index") == 2:
-            event.update(drafted=[55], drafted_pieces=["?"], num_accepted=0)
+    _, second, third = (e for e in race["events"] if e["lane"] == "speculative" and e["type"] == "step")
+    second.update(token_ids=[77], checksums=[5])
+    third.update(drafted=[55], drafted_pieces=["?"], num_accepted=0)
     assert read(race) is not None
-    for event in race["events"]:
-        if event["lane"] == "speculative" and event.get("index") == 1:
-            event.update(drafted=[56], drafted_pieces=["?"], num_accepted=0)
+    second.update(drafted=[56], drafted_pieces=["?"], num_accepted=0)
     with pytest.raises(UsageError, match="drafted other tokens"):
         read(race)
 
