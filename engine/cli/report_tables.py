@@ -17,20 +17,20 @@ MOST_LOSERS = 10
 NO_CHANGE = 0.005  # a median speed-up this close to 1 is neither faster nor slower
 FASTER, SLOWER = "#000000 on #cce6df", "#000000 on #efd9cc"  # as on the page
 ALL = "all"
-COLUMNS = {
-    "output_tokens_per_s": ("output tok/s", 1, 1),
-    "total_tokens_per_s": ("total tok/s", 1, 1),
-    "ttft_p95_s": ("TTFT s", 1, 3),
-    "itl_p95_s": ("ITL ms", 1000, 2),
-    "tpot_p95_s": ("TPOT ms", 1000, 2),
-    "latency_median_s": ("latency s", 1, 2),
-    "mean_acceptance_length": ("accepted", 1, 2),
-    "dollars_per_million": ("$ per 1M", 1, 2),
-}  # metric -> (column, factor, decimals)
-PARTS = (
-    ("output_tokens_per_s", "total_tokens_per_s", "mean_acceptance_length", "dollars_per_million"),
-    ("ttft_p95_s", "itl_p95_s", "tpot_p95_s", "latency_median_s"),
-)  # metrics of one table of a study of servers, which fits 80 columns
+TABLES: Sequence[Mapping[str, tuple[str, int, int]]] = (
+    {
+        "output_tokens_per_s": ("output tok/s", 1, 1),
+        "total_tokens_per_s": ("total tok/s", 1, 1),
+        "mean_acceptance_length": ("accepted", 1, 2),
+        "dollars_per_million": ("$ per 1M", 1, 2),
+    },
+    {
+        "ttft_p95_s": ("TTFT s", 1, 3),
+        "itl_p95_s": ("ITL ms", 1000, 2),
+        "tpot_p95_s": ("TPOT ms", 1000, 2),
+        "latency_median_s": ("latency s", 1, 2),
+    },
+)  # of a study of servers, each within 80 columns: metric -> (column, factor, decimals)
 CENTRES = "TTFT, ITL and TPOT: 95th percentile of the requests; latency: median."
 
 
@@ -113,10 +113,10 @@ def _style(gain: float | None) -> str:
 def print_load(console: Console, report: Mapping[str, Any], lanes: Sequence[str]) -> None:
     """Print a study of servers: each level with its improvement, the verdict; docs/servers.md defines the numbers.
     report: the object of --json."""
-    for part in PARTS:
-        metrics = [metric for metric in part if any(level[metric] is not None for level in report["levels"])]
-        if metrics:
-            console.print(_levels(report, lanes, metrics))
+    for table in TABLES:
+        known = {name: how for name, how in table.items() if any(row[name] is not None for row in report["levels"])}
+        if known:
+            console.print(_levels(report, lanes, known))
             console.print()
     for i, sentence in enumerate(report["says"]):
         _say(console, sentence, "" if i else "bold")
@@ -126,11 +126,11 @@ def print_load(console: Console, report: Mapping[str, Any], lanes: Sequence[str]
     _say(console, report["said"]["circumstances"], "dim")
 
 
-def _levels(report: Mapping[str, Any], lanes: Sequence[str], metrics: Sequence[str]) -> Table:
+def _levels(report: Mapping[str, Any], lanes: Sequence[str], metrics: Mapping[str, tuple[str, int, int]]) -> Table:
     def shown(values: Mapping[str, float | None]) -> list[str]:
-        return [number(values[metric], COLUMNS[metric][2], factor=COLUMNS[metric][1]) for metric in metrics]
+        return [number(values[metric], digits, factor=factor) for metric, (_, factor, digits) in metrics.items()]
 
-    table = _table(["lane"], ["users", "failed", *(COLUMNS[metric][0] for metric in metrics)])
+    table = _table(["lane"], ["users", "failed", *(column for column, _, _ in metrics.values())])
     for level in sorted(report["levels"], key=lambda entry: (entry["concurrency"], lanes.index(entry["lane"]))):
         num = str(level["concurrency"])
         _row(table, [level["lane"], num, f"{level['num_errors']}/{level['num_requests']}", *shown(level)])

@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.events import Prompt
@@ -61,12 +62,9 @@ def set_up(
 
 def set_up_as(options: Namespace, spec: RaceSpec, text: str, progress: Progress) -> TorchRace:
     """`set_up` of a text, with the options --target, --dtype, --device, --chat and --threads."""
-
-    def encoded(tokenizer: Any) -> Prompt:
-        return encode_prompt(tokenizer, text, options.chat)
-
     model = (options.target, options.dtype, options.device)
-    return set_up(*model, spec, encoded, progress, settle_threads=options.threads is None)
+    prompt_of = partial(encode_prompt, text=text, chat=options.chat)
+    return set_up(*model, spec, prompt_of, progress, settle_threads=options.threads is None)
 
 
 def load_ready(
