@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -151,32 +150,3 @@ class Visitor:
 
 class Refused(Exception):
     """What the server said instead of a race."""
-
-
-class Watched(threading.Thread):
-    """A race followed in the background: its frames and when each came."""
-
-    def __init__(self, visitor: Visitor, **changes: Any) -> None:
-        super().__init__(daemon=True)
-        self.frames, self.times = list[dict[str, Any]](), list[float]()
-        self._source = visitor.frames(settings={**ORDER, **changes})
-        self._see(next(self._source))
-        self.start()
-
-    def _see(self, frame: dict[str, Any]) -> None:
-        self.frames.append(frame)
-        self.times.append(time.monotonic())
-
-    def run(self) -> None:
-        for frame in self._source:
-            self._see(frame)
-
-    def until(self, state: str, seconds: float = 60) -> float:
-        """When the first frame of that state came."""
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
-            for frame, moment in list(zip(self.frames, self.times, strict=False)):
-                if frame["state"] == state:
-                    return moment
-            time.sleep(0.01)
-        raise AssertionError(f"never {state}: {[frame['state'] for frame in self.frames][-3:]}")
