@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
-from engine.layers.published import text_part
 from engine.loading.random_targets import CONFIGS, read_published
 from tests.helpers import FIXTURES
 
@@ -84,6 +83,3 @@ def of_text(model: PreTrainedModel) -> int:
         for name, weight in model.named_parameters()
         if "vision" not in name and "multi_modal" not in name
     )
-
-
-__all__ = ["PUBLISHED", "of_text", "random_model", "text_part", "tiny", "without_memory"]
