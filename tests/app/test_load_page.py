@@ -19,51 +19,38 @@ from engine.core.errors import UsageError
 from engine.remote.endpoint import Endpoint
 from tests.helpers.machines import SMALL
 from tests.helpers.schedule import Scheduled, serving
-from tests.helpers.staged import in_loop, until
+from tests.helpers.staged import in_loop, until, watch
 
 LOAD_SETTINGS = {"temperature": 0, "seed": 3, "chat": False}
 LOAD = {"users": "1,2", "requests": 4, "max_new_tokens": 8, "dollars": None, "text": None, "words": 9}
 KEY = "sk-secret-of-the-test"
 
 
-class Page:
-    """A loopback server as the lane of a page."""
-
-    def __init__(self, server: Scheduled, url: str) -> None:
-        self.server, self.queue = server, RaceQueue()
-        self.endpoints = [Endpoint("baseline", "m", url, KEY)]
-        self.studies = Studies(self.queue)
-
-    @property
-    def num_asked(self) -> int:
-        return len(self.server.asked)
-
-    async def frames(self) -> list[dict[str, Any]]:
-        frames, study = [], LoadStudy(read_load(self.endpoints, LOAD_SETTINGS, LOAD), "")
-        async for text in self.studies.frames("visitor", "address", study):
-            assert KEY not in text and "127.0.0.1" not in text
-            frames.append(json.loads(text))
-        return frames
-
-
 def test_a_study_of_servers_waits_and_stops() -> None:
     """A race among a study's requests; a stopped study that keeps the servers, or loses its finished levels."""
     with serving(server := Scheduled(0.05)) as url:
-        page = Page(server, url)
+        queue = RaceQueue()
+        studies = Studies(queue)
+
+        async def studied() -> list[dict[str, Any]]:
+            plan = read_load([Endpoint("baseline", "m", url, KEY)], LOAD_SETTINGS, LOAD)
+            frames = await watch(studies, "visitor", order=LoadStudy(plan, ""))
+            assert not any(secret in json.dumps(frames) for secret in (KEY, "127.0.0.1"))
+            return frames
 
         async def beside_a_race() -> list[dict[str, Any]]:
-            race = page.queue.enter("racer", "a")
-            study = asyncio.create_task(page.frames())
+            race = queue.enter("racer", "a")
+            study = asyncio.create_task(studied())
             await asyncio.sleep(0.3)
-            assert page.num_asked == 0
+            assert not server.asked
             race.leave()
-            await until(lambda: page.num_asked)
+            await until(lambda: server.asked)
             with pytest.raises(UsageError, match="already have a study"):
-                await page.frames()
-            later = page.queue.enter("racer", "a")
+                await studied()
+            later = queue.enter("racer", "a")
             assert later.place == 1
-            await until(lambda: page.num_asked >= 2 + 4 + 2)  # in the second level
-            page.studies.stop("visitor")
+            await until(lambda: len(server.asked) >= 2 + 4 + 2)  # in the second level
+            studies.stop("visitor")
             frames = await study
             await until(lambda: later.place == 0)
             later.leave()
@@ -72,7 +59,7 @@ def test_a_study_of_servers_waits_and_stops() -> None:
         frames = asyncio.run(beside_a_race())
         assert frames[0]["state"] == "waiting" and frames[-1]["state"] == "stopped"
         assert [level["concurrency"] for level in frames[-1]["report"]["levels"]] == [1]
-        frames = asyncio.run(page.frames())
+        frames = asyncio.run(studied())
         shares, report = [frame["share"] for frame in frames], frames[-1]["report"]
         assert shares == sorted(shares) and shares[-1] == 1 and frames[-1]["state"] == "finished"
         assert [row["concurrency"] for row in report["levels"]] == [1, 2]
