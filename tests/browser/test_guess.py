@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
-from engine.analysis.metrics import lane_metrics
 from engine.recordings.recording import read
 from tests.helpers import CHAINS
 from tests.helpers.page_browser import watched
 from tests.helpers.race_pages import opened, page_html, race_over, words, words_of
-from tests.helpers.races import events_of
 
 pytestmark = pytest.mark.browser
 ADDRESS = "http://photofinish.test/"
@@ -169,4 +167,3 @@ def test_a_race_without_tables_or_with_other_texts(visit) -> None:
     race["verdicts"]["speculative"]["kind"] = "near_tie"
     page = visit(race)
     assert page.is_disabled("[data-ref=gameBegin]")
-    assert lane_metrics(events_of(race), "baseline").num_tokens == 5

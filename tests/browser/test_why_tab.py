@@ -36,12 +36,6 @@ def opened(tab: Any, file: Path) -> Recording:
     return read(file)
 
 
-def written(folder: Path, race: dict[str, Any]) -> Path:
-    path = folder / f"race-{abs(hash(json.dumps(race)))}.json"
-    path.write_text(json.dumps(race))
-    return path
-
-
 def test_a_race_is_sent_once(tab: Any) -> None:
     """Megabytes that the server already has would go up again for every figure, and be checked again."""
     posted: list[int] = []
@@ -92,7 +86,8 @@ def test_switches_belong_to_one_race(tab: Any, tmp_path: Path) -> None:
     for event in copies["events"]:
         if event["lane"] == "speculative" and event["type"] == "step":
             event["copied"] = [0, 0]
-    tab.set_input_files("[data-ref=file]", file := written(tmp_path, copies))
+    (file := tmp_path / "copies.json").write_text(json.dumps(copies))
+    tab.set_input_files("[data-ref=file]", file)
     tab.wait_for_function("name => window.photofinish.state.race === `file:${name}`", arg=file.name)
     tab.wait_for_function(SHOWN)
     assert not tab.is_checked("[data-cheat=loop]") and tab.is_hidden("[data-ref=cheatRibbon]")
