@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import gradio as gr
@@ -22,7 +23,7 @@ from engine.core.errors import UsageError
 from engine.remote.endpoint import endpoints_of
 from tests.helpers import ROOT
 from tests.helpers.machines import LARGE, SMALL
-from tests.helpers.pageserver import ORDER
+from tests.helpers.pageserver import ORDER, TARGET
 
 CATALOGUES = [load(SMALL), load(LARGE)]
 BASE = next(pair for pair in load(LARGE).runnable if pair.chat is False)
@@ -59,6 +60,34 @@ def test_what_the_page_opens_with_can_be_raced(catalogue) -> None:
             read_request(catalogue, {key: value for key, value in defaults(catalogue).items() if key != name})
         with pytest.raises(UsageError):
             read_request(catalogue, {**defaults(catalogue), name: object()})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"prompt": ""}, "prompt is empty"),
+        ({"prompt": None}, "prompt must be text"),
+        ({"prompt": "a\0b"}, "NUL"),
+        ({"prompt": "x" * 20_001}, "20000"),
+        ({"pair": "/etc"}, "unknown pair"),
+        ({"pair": "gpt-oss-120b-eagle3"}, "cannot run here"),
+        ({"drafter": "draft_model:/etc"}, "unknown drafter"),
+        ({"drafter": "draft_model:owner/name"}, "unknown drafter"),
+        ({"drafter": "synthetic:7"}, "synthetic"),
+        ({"temperature": "hot"}, "hot"), ({"top_p": None}, "top_p is empty"), ({"seed": None}, "seed is empty"),
+        ({"k": "many"}, "many"), ({"max_new_tokens": 1001}, "1000"), ({"width": {}}, "width"),
+        ({"audit": "yes"}, "audit"), ({"chat": 1}, "chat"), ({"rule": ["coupled"]}, "unknown rule"),
+        ({"more": "ngram"}, "more must be a list of at most 3"),
+        ({"more": ["ngram"] * 4}, "more must be a list of at most 3"),
+        ({"more": ["draft_model:/etc"]}, "unknown drafter"),
+        ({"more": [["ngram"]]}, "drafter"),
+    ],
+    ids=lambda value: json.dumps(value)[:40] if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_every_value_is_checked_on_the_server(changes, words) -> None:
+    """Whoever calls the API reads one sentence that names the value or the limit, and never a traceback."""
+    with pytest.raises(UsageError, match=re.escape(words)):
+        read_request(load(SMALL, TARGET), {**ORDER, **changes})
 
 
 def test_model_and_guesses_never_contradict_each_other() -> None:
