@@ -48,7 +48,7 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     meanwhile and afterwards must be there; and a race that is over comes back too, with its prompt in the box, even if
     the server was restarted. One that was running then is gone, and the page says so."""
     tab = visit()
-    settings(tab, Maximum_length="1000")
+    settings(tab, Maximum_length="300")
     run_race(tab, "running")
     race = tab.evaluate(f"{STATE}.race")
     witness = server.visitor("witness")  # on a busy machine a page loads for longer than a race outlives its last one

@@ -8,6 +8,7 @@ import pytest
 from app.catalogue.catalogue import load_presets
 from tests.helpers.page_browser import (
     CUT,
+    PANELS,
     UNREADABLE,
     choose,
     close_settings,
@@ -128,7 +129,7 @@ def test_every_look_can_be_read(tab: Any, width: int, height: int, scheme: str) 
 
     unfold(tab)
     assert tab.evaluate(HINT, max((preset.expect for preset in load_presets()), key=len)) == "", "an example's sentence"
-    for name in tab.locator("[role=tab]").evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
+    for name in tab.locator(PANELS).evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
         figures(tab, name) if name in ("why", "charts") else choose(tab, name)
         tab.evaluate(SETTLED)
         for switch in tab.locator("[data-cheat]").all() if name == "why" else ():
@@ -212,7 +213,7 @@ def test_everything_is_in_sight_and_nothing_moves(visit: Any) -> None:
         with tab.expect_response(lambda answer: "/run/" in answer.url):  # the example's own length comes first
             tab.click("#page-presets button:has-text('CSV to JSON')")
         tab.wait_for_function("window.photofinish.state.race.startsWith('recorded') && window.photofinish.state.t > 0")
-        settings(tab, Maximum_length="300")  # so that it can be seen running
+        settings(tab, Maximum_length="200")  # so that it can be seen running
         tab.wait_for_function(f"!{MOVING}")
         tab.evaluate(SETTLED)
         since = tab.evaluate("performance.now()")  # what moved before may be reported later
@@ -254,7 +255,7 @@ def test_the_first_screen_is_ranked(visit: Any) -> None:
     shown = tab.evaluate(FIRST_SCREEN)
     assert len(shown["controls"]) <= 24 and len(shown["sizes"]) <= 6, shown
     before = tab.evaluate("window.photofinish.state.race")
-    settings(tab, Maximum_length="300")  # so that it can be seen running
+    settings(tab, Maximum_length="150")  # so that it can be seen running
     tab.press("#page-prompt textarea", "Control+Enter")
     tab.wait_for_function(GONE, arg="race")
     tab.dispatch_event("#page-stop-button:enabled", "click", {"detail": 2})
@@ -286,7 +287,7 @@ def test_fingers(visit: Any) -> None:
         assert (tab.evaluate(SMALL), tab.evaluate(OVERFLOW)) == ([], 0), where
 
     look("the page")
-    for name in tab.locator("[role=tab]:visible").evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
+    for name in tab.locator(PANELS).evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
         tab.evaluate("name => document.getElementById(`pf-tab-${name}`).click()", name)
         look(name)
     tab.evaluate("document.querySelector('[data-ref=share]').open = true")

@@ -272,7 +272,7 @@ def test_a_clip_shows_the_race_and_its_result(page: Any) -> None:
     assert last > 0.05, "the last frame has no large ratio"
     page.wait_for_timeout(1100)
     assert page.evaluate("url => fetch(url).then(({ ok }) => ok)", download.value.url), "Safari has not read it yet"
-    page.evaluate("window.MediaRecorder.prototype.stop = function () { this.onstop(); }; 0")
+    page.evaluate("window.MediaRecorder.prototype.start = function () { this.onstop(); }; 0")
     page.click("[data-ref=clip]")
     page.wait_for_selector(".pf-alert:not([hidden])")
     assert "cannot record a clip: its recorder wrote nothing. Save a picture" in words(page, "alertText")

@@ -11,7 +11,7 @@ from app.jobs.recorded import RACES
 from app.page.exported import exported
 from engine.recordings.recording import read
 from tests.helpers.broken_races import SHORT
-from tests.helpers.page_browser import CUT, close_settings, figures, open_settings, watched
+from tests.helpers.page_browser import CUT, PANELS, close_settings, figures, open_settings, watched
 from tests.helpers.race_pages import SETTLED, feed, show, waiting
 from tests.helpers.results import CHECK_UP, LOAD, STUDY, joint
 
@@ -57,7 +57,7 @@ ON_PAPER = """() => {
 
 def places(tab: Any) -> Any:
     """Opens every tab and dialog, one after the other, and gives its name."""
-    for name in tab.locator("[role=tab]:not([hidden])").evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
+    for name in tab.locator(PANELS).evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
         tab.evaluate("name => document.getElementById(`pf-tab-${name}`).click()", name)
         if name in ("charts", "why") and tab.locator("#page-why").count():
             figures(tab, name)

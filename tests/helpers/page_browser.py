@@ -19,6 +19,7 @@ RACE_MS = 90_000
 # The race view's own report of its state, where the tests expect it; a page has no global names.
 REPORTS = """Object.defineProperty(window, "photofinish", {
     configurable: true, get: () => document.querySelector(".pf")?.photofinish })"""
+PANELS = "[role=tab]:not([hidden], [data-tab=details])"  # "Details" opens the one of its own that was open last
 UNREADABLE = """() => {
     const number = text => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number);
       const full = text.startsWith('color(srgb') ? 255 : 1;      // of color-mix
