@@ -282,6 +282,8 @@ def test_a_lost_connection(browser: Any, server: Any) -> None:
             press(tab, "N")
             tab.wait_for_function(f"{STATE}.race === 'recorded-capitals'", timeout=1000 * slowness())
             assert tab.is_hidden("[data-ref=stageNote]")
+            press(tab, "Enter")  # a recorded race is on the stage already
+            tab.wait_for_selector("[data-ref=stageNote]:has-text('Recorded race: Capitals')")
             wire.mend()
             press(tab, "Escape")
             tab.wait_for_selector("[data-ref=alert] >> text=the connection to the server was lost")
