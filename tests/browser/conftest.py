@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from tests.helpers.page_browser import CHROMIUM, FLAGS, RACE_MS, open_tab, watched
-from tests.helpers.race_pages import page_html
+from tests.helpers.race_pages import PAGE_HTML
 
 DESK = {"width": 1280, "height": 800}
 
@@ -80,9 +79,9 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     """Opens pages with the race view alone, without a server."""
     pages: list[Any] = []
 
-    def make(width: int = 1280, height: int = 1000, dark: bool = False, **options: Any) -> Any:
+    def make(width: int = 1280, height: int = 1000, **options: Any) -> Any:
         page = watched(browser.new_page(viewport={"width": width, "height": height}, **options))
-        page.set_content(page_html(RACE_VIEW_TEMPLATE, RACE_VIEW_CSS, RACE_VIEW_JS, dark))
+        page.set_content(PAGE_HTML)
         pages.append(page)
         return page
 
@@ -103,7 +102,7 @@ def page(shared_page: Any) -> Iterator[Any]:
     shared_page.goto("about:blank")
     shared_page.set_viewport_size({"width": 1280, "height": 1000})
     shared_page.emulate_media(color_scheme="light", forced_colors="none", reduced_motion="reduce")
-    shared_page.set_content(page_html(RACE_VIEW_TEMPLATE, RACE_VIEW_CSS, RACE_VIEW_JS))
+    shared_page.set_content(PAGE_HTML)
     shared_page.problems.clear()
     yield shared_page
     assert shared_page.problems == [] and shared_page.evaluate("window.ran") is None

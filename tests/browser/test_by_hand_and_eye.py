@@ -190,24 +190,13 @@ ROWS = """() => [...document.querySelectorAll('.pf-lane .pf-text')].map(box => {
 FULL = "() => [...document.querySelectorAll('.pf-lane .pf-text')].map(box => box.scrollHeight / box.clientHeight)"
 
 
-def windows(shifts: list[list[float]]) -> float:
-    """Cumulative layout shift as browsers report it: the worst burst, of shifts less than 1 s apart, 5 s at most."""
-    worst = burst = first = last = 0.0
-    for at, value in shifts:
-        if at - last > 1000 or at - first > 5000:
-            first, burst = at, 0.0
-        burst, last = burst + value, at
-        worst = max(worst, burst)
-    return worst
-
-
 def test_everything_is_in_sight_and_nothing_moves(visit: Any) -> None:
     """Prompt, board, verdict and six lines of both texts: before the race, in it and after it; and what one looks at
     stays where it is, also while the page loads."""
     tab = visit(reduced_motion="no-preference")
     tab.evaluate(SHIFTS)
     tab.evaluate(SETTLED)
-    assert windows(tab.evaluate("window.shifts")) <= 0.011
+    assert sum(value for _, value in tab.evaluate("window.shifts")) <= 0.011
     for width, height in ((1280, 800), (1920, 1080)):
         tab.set_viewport_size({"width": width, "height": height})
         with tab.expect_response(lambda answer: "/run/" in answer.url):  # the example's own length comes first
@@ -229,7 +218,7 @@ def test_everything_is_in_sight_and_nothing_moves(visit: Any) -> None:
             for selector in ("#page-prompt textarea", ".pf-board", ".pf-verdict"):
                 box = tab.locator(selector).bounding_box()
                 assert box["y"] >= 0 and box["y"] + box["height"] <= height, (moment, selector)
-        shifted = windows([shift for shift in tab.evaluate("window.shifts") if shift[0] > since])
+        shifted = sum(value for at, value in tab.evaluate("window.shifts") if at > since)
         assert shifted <= 0.011, (width, shifted)
 
 
@@ -247,11 +236,12 @@ GONE = "name => (it => it.disabled && !it.checkVisibility())(document.getElement
 
 def test_the_first_screen_is_ranked(visit: Any) -> None:
     """Fifty controls of equal weight in fourteen sizes of letters; Stop next to Race, or under a double click on it; no
-    race by keyboard from the prompt."""
+    race by keyboard from the prompt. A status tracker left pending, which requests animation frames for ever, while
+    nobody touches the page: it would slow a race on the same cores."""
     tab = visit()
     tab.set_viewport_size({"width": 1440, "height": 900})
     tab.mouse.move(5, 5)
-    tab.wait_for_function(f"!{MOVING}")
+    tab.wait_for_function("!document.getAnimations().length && !document.querySelector('.generating, .pending')")
     shown = tab.evaluate(FIRST_SCREEN)
     assert len(shown["controls"]) <= 24 and len(shown["sizes"]) <= 6, shown
     before = tab.evaluate("window.photofinish.state.race")

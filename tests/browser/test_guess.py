@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from engine.recordings.recording import read
 from tests.helpers import CHAINS
 from tests.helpers.page_browser import watched
-from tests.helpers.race_pages import opened, page_html, race_over, words, words_of
+from tests.helpers.race_pages import PAGE_HTML, opened, race_over, words, words_of
 
 pytestmark = pytest.mark.browser
 ADDRESS = "http://photofinish.test/"
@@ -24,8 +23,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     """Pages with an address, so that they have storage; without a server."""
     context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     page = watched(context.new_page(), ADDRESS)
-    html = page_html(RACE_VIEW_TEMPLATE, RACE_VIEW_CSS, RACE_VIEW_JS)
-    page.route("**/*", lambda route: route.fulfill(body=html, content_type="text/html"))
+    page.route("**/*", lambda route: route.fulfill(body=PAGE_HTML, content_type="text/html"))
 
     def make(recording: Mapping[str, Any]) -> Any:
         page.goto(ADDRESS)

@@ -1,8 +1,7 @@
 """Pages with lanes on servers, in a real browser: two that write, and one that fails. What is read of real servers:
 tests/remote/test_wire.py."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -26,22 +25,6 @@ async def busy(path: str, body: Body) -> AsyncIterator[bytes]:
     yield refusal(429, b'{"error": {"message": "busy, said %s"}}' % KEY.encode(), "Retry-After: 7\r\n")
 
 
-@contextmanager
-def visited(browser: Any, cache: Any, hosts: Sequence[Any], *arguments: str) -> Iterator[Any]:
-    """A page of these servers in a tab. Afterwards: nothing went wrong, and neither the tab, nor a saved file, nor the
-    log says where the servers are."""
-    with served(cache, *arguments, "--model", "a-model") as server:
-        context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
-        context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.url)
-        tab = open_tab(context, server.url, until="model")
-        yield tab
-        text = tab.content() + tab.inner_text("body") + saved(tab).decode() + server.log.read_text()
-        context.close()
-    assert tab.problems == []
-    for secret in (KEY, *(host.url for host in hosts), *(host.url.split("/")[2] for host in hosts)):
-        assert secret not in text
-
-
 def panel(tab: Any, name: str) -> str:
     """Open a tab of the page; what it shows."""
     choose(tab, name)
@@ -51,11 +34,14 @@ def panel(tab: Any, name: str) -> str:
 
 
 def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) -> None:
-    """Servers said to be one device; text of drafts that nobody sent; a dead lane that takes the other down."""
+    """Servers said to be one device; text of drafts that nobody sent; a dead lane that takes the other down; a tab, a
+    saved file or a log that says where the servers are."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with servers(writes(), writes(3)) as hosts:
         lanes = [f"{name}=openai:{host.url}" for name, host in zip(("baseline", "speculative"), hosts, strict=True)]
-        with visited(browser, page_cache, hosts, *(part for lane in lanes for part in ("--lane", lane))) as tab:
+        with served(page_cache, *(part for lane in lanes for part in ("--lane", lane)), "--model", "a-model") as server:
+            context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+            tab = open_tab(context, server.url, until="model")
             assert "a-model on 2 servers is ready" in tab.inner_text("#page-model")
             assert not tab.locator("#page-panel >> text=Guesses").count()
             yours = Dialog(tab)
@@ -105,4 +91,9 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             shown = tab.inner_text("body")
             assert "answered 429" in shown and "ask again in 7 s" in shown, "which lane failed, and why"
             assert tab.evaluate(f"{STATE}.counts.left") > 0, "the other lane ran"
+            text = tab.content() + tab.inner_text("body") + saved(tab).decode() + server.log.read_text()
+            context.close()
+        assert tab.problems == []
+        for secret in (KEY, *(host.url for host in hosts), *(host.url.split("/")[2] for host in hosts)):
+            assert secret not in text
         assert all(f"authorization: bearer {KEY}" in head.lower() for host in hosts for head in host.headers)

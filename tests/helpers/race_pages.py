@@ -12,6 +12,7 @@ from typing import Any
 import regex
 
 from app.jobs.frames import frame_json
+from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.analysis.verdict_words import PAYS, VERDICTS, capital
 from engine.core.events import Event, Started, Step
@@ -141,14 +142,13 @@ def rounded(value: Any) -> Any:
     return float(f"{value:.9g}") if isinstance(value, (int, float)) else value
 
 
-def page_html(template: str, style: str, script: str, dark: bool = False) -> str:
-    """A page that runs the component as gr.HTML does, without gradio: element, trigger, props, server, upload and watch
-    are arguments of its program."""
-    return f"""<!doctype html><html lang="en"><meta charset="utf-8">
+# A page that runs the race view as gr.HTML does, without gradio: element, trigger, props, server, upload and watch are
+# arguments of its program.
+PAGE_HTML = f"""<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>race view</title>
-<style>body{{margin:0;padding:16px;background:{"#0b0e12" if dark else "#fbfaf7"}}}</style><style>{style}</style>
-<body class="{"dark" if dark else ""}"><div id="host">{template}</div>
-<script type="application/json" id="program">{json.dumps(script).replace("<", chr(92) + "u003c")}</script>
+<style>body{{margin:0;padding:16px;background:#fbfaf7}}</style><style>{RACE_VIEW_CSS}</style>
+<body><div id="host">{RACE_VIEW_TEMPLATE}</div>
+<script type="application/json" id="program">{json.dumps(RACE_VIEW_JS).replace("<", chr(92) + "u003c")}</script>
 <script>const props = {{value: null}}, program = JSON.parse(document.getElementById("program").textContent);
 new Function("element", "trigger", "props", "server", "upload", "watch", program)(
   document.getElementById("host"), () => 0, props, {{}}, null, () => 0);
