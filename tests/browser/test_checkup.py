@@ -33,7 +33,7 @@ START_AND_STOP = """async () => {
     return false; }"""
 
 
-def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: Any, tmp_path: Path) -> None:
+def test_a_planted_fault_from_the_click_to_its_step(context: Any, page_cache: Any, tmp_path: Path) -> None:
     """A visitor who lost a race finds no reason, or one for other prompts than theirs; a finding that leads to another
     race, or to a step without the fault; a dialog that Back does not close; a Stop after which the device stays
     taken."""
@@ -42,7 +42,6 @@ def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: An
     pair = "--target", TARGET, "--dtype", "float32", "--drafter", f"eagle3:{head}"
     pair = *pair, "--limits", str(tmp_path / "limits.toml")
     with served(page_cache, *pair) as server:
-        context = browser.new_context(permissions=["clipboard-read", "clipboard-write"], reduced_motion="reduce")
         tab = open_tab(context, server.url)
         pc = Dialog(tab, "checkup")
         pc.open(question="checkup")
@@ -81,4 +80,3 @@ def test_a_planted_fault_from_the_click_to_its_step(browser: Any, page_cache: An
         tab.keyboard.press("Escape")
         run_race(tab)
         assert tab.problems == []
-        context.close()

@@ -19,9 +19,8 @@ NEXT_LETTERS = 24
 
 
 @pytest.fixture
-def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+def visit(context: Any) -> Iterator[Callable[..., Any]]:
     """Pages with an address, so that they have storage; without a server."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
     page = watched(context.new_page(), ADDRESS)
     page.route("**/*", lambda route: route.fulfill(body=PAGE_HTML, content_type="text/html"))
 
@@ -31,7 +30,6 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
         return page
 
     yield make
-    context.close()
     assert page.problems == []
 
 

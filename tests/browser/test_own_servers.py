@@ -72,16 +72,12 @@ def saved_as(tab: Any, name: str) -> tuple[str, str]:
     return download.value.suggested_filename, Path(download.value.path()).read_text(encoding="utf-8")
 
 
-def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_cache: Any) -> None:
+def test_an_owner_names_servers_and_a_model_in_the_browser(context: Any, page_cache: Any) -> None:
     """The owner would have to restart the page, look for the door, or find the key in the browser afterwards; a race,
     a study or a load would go elsewhere; or there would be no way back to this machine."""
     with servers(writes(), differs_at_two()) as two, served(page_cache) as server:
         for loopback in two:
             loopback.pages |= lists_models("a/model")
-        allowed = ["clipboard-read", "clipboard-write"]
-        context = browser.new_context(
-            viewport={"width": 1280, "height": 800}, reduced_motion="reduce", permissions=allowed
-        )
         tab = watched(context.new_page(), server.url)
         study, load = Dialog(tab, "study"), Dialog(tab, "load")
         posted: list[str] = []
@@ -227,4 +223,3 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(browser: Any, page_ca
         assert KEY not in tab.content()
         assert sum(KEY in request for request in posted) == 1
         assert tab.problems == []
-        context.close()

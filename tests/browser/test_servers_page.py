@@ -33,14 +33,13 @@ def panel(tab: Any, name: str) -> str:
     return str(tab.inner_text(f"#{button.get_attribute('aria-controls')}")).strip()
 
 
-def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) -> None:
+def test_a_race_of_two_servers(context: Any, page_cache: Any, monkeypatch: Any) -> None:
     """Servers said to be one device; text of drafts that nobody sent; a dead lane that takes the other down; a tab, a
     saved file or a log that says where the servers are."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with servers(writes(), writes(3)) as hosts:
         lanes = [f"{name}=openai:{host.url}" for name, host in zip(("baseline", "speculative"), hosts, strict=True)]
         with served(page_cache, *(part for lane in lanes for part in ("--lane", lane)), "--model", "a-model") as server:
-            context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
             tab = open_tab(context, server.url, until="model")
             assert "a-model on 2 servers is ready" in tab.inner_text("#page-model")
             assert not tab.locator("#page-panel >> text=Guesses").count()
@@ -92,7 +91,6 @@ def test_a_race_of_two_servers(browser: Any, page_cache: Any, monkeypatch: Any) 
             assert "answered 429" in shown and "ask again in 7 s" in shown, "which lane failed, and why"
             assert tab.evaluate(f"{STATE}.counts.left") > 0, "the other lane ran"
             text = tab.content() + tab.inner_text("body") + saved(tab).decode() + server.log.read_text()
-            context.close()
         assert tab.problems == []
         for secret in (KEY, *(host.url for host in hosts), *(host.url.split("/")[2] for host in hosts)):
             assert secret not in text

@@ -253,11 +253,11 @@ def live(tab: Any) -> None:
     assert new_race(tab, before, "running")
 
 
-def test_a_lost_connection(browser: Any, server: Any) -> None:
+def test_a_lost_connection(context: Any, server: Any) -> None:
     """ "Connection errored out" before an audience; a page that reloads with the connection; keys dead without it."""
-    context = browser.new_context(viewport=HALL, reduced_motion="reduce")
     with cable(server.url) as wire:
         tab = context.new_page()
+        tab.set_viewport_size(HALL)
         tab.add_init_script(REPORTS)
         tab.goto(wire.url)
         loaded(tab)
@@ -293,7 +293,6 @@ def test_a_lost_connection(browser: Any, server: Any) -> None:
         on_stage(tab)
         tab.wait_for_timeout(2500)  # Gradio looks every two seconds, and would load the page again
         assert tab.evaluate("window.loadedOnce") and tab.locator(".pf[data-stage]").count()
-    context.close()
 
 
 def test_a_race_that_is_refused_and_keys_in_a_live_one(visit: Any) -> None:
