@@ -1,13 +1,15 @@
 """What the page's tests without a browser share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 
 from app.jobs import studies
 from app.jobs.recorded import recorded_view
 from app.page import handlers
+from tests.helpers.pure_js import pure_js
 
 
 @pytest.fixture(autouse=True)
@@ -22,3 +24,10 @@ def shipped_races_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(handlers, "recorded_view", cache(recorded_view))
         yield
+
+
+@pytest.fixture(scope="module")
+def pure(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Calls functions of the page's program: those that the file's MODULES have, see `pure_js`."""
+    with pure_js(*request.module.MODULES) as call:
+        yield call

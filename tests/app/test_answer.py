@@ -4,7 +4,7 @@ import json
 import random
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -21,11 +21,11 @@ from engine.recordings.words import scope
 from engine.what_if.read import what_if_of
 from tests.helpers.broken_races import with_more_lanes
 from tests.helpers.made_races import a_race
-from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import TEXT, race_over, words_of
 from tests.helpers.races import MOST, as_trees, events_of, on_servers, spec_of, with_tables, with_trees
 from tests.helpers.trained import text_of
 
+MODULES = ("tabs/answer.js", "tabs/money.js", "tabs/production.js", "tabs/whatif.js")
 Call = Callable[..., Any]
 TARGETS = ("gemma-3-270m", "Qwen/Qwen3-8B", "google/gemma-3-1b-it", "random:Qwen/Qwen3-8B", "./folder")
 DRAFTS = ("ngram", "ngram:2", "eagle3", "eagle3:owner/head", "eagle3:RedHatAI/x-speculator.eagle3", "dflash:owner/head",
@@ -47,12 +47,6 @@ ANSWER = """(recording, choose) => {
         says: verdictWords(found), others: othersWords(found), rows: moneyRows(found, inputs, device),
         commands: made.servers.map(({ name, command }) => [name, command]).filter(([, command]) => command) };
 }"""
-
-
-@pytest.fixture(scope="module")
-def pure() -> Iterator[Call]:
-    with pure_js("tabs/answer.js", "tabs/money.js", "tabs/production.js", "tabs/whatif.js") as call:
-        yield call
 
 
 def a_recording(seed: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import math
 import random
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,10 @@ import pytest
 
 from engine.analysis.metrics import cost_per_million
 from tests.helpers.made_races import a_race
-from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import HOSTILE
 
+MODULES = ("tabs/answer.js", "tabs/money.js", "tabs/prices.js", "tabs/production.js")
 Call = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def pure() -> Iterator[Call]:
-    with pure_js("tabs/answer.js", "tabs/money.js", "tabs/prices.js", "tabs/production.js") as call:
-        yield call
 
 
 def production(pure: Call, target: str, drafter: str, k: Any = 5) -> dict[str, Any]:

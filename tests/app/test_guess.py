@@ -1,7 +1,7 @@
 """Be the drafter: what a player types against the recorded text, and the tallies of the race's drafters over the same
 stretch, without a page."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from engine.recordings.recording import Recording, read
 from engine.what_if.read import what_if_of
 from tests.helpers import CHAINS
-from tests.helpers.pure_js import pure_js
 
+MODULES = ("tabs/guess.js", "tabs/whatif.js")
 Call = Callable[..., Any]
 PLAY = """(pieces, from, typed, costs) => {
     const round = new Round(pieces, from, costs ?? undefined);
@@ -27,12 +27,6 @@ DRAFTERS = """(recording, from, to) => {
         [drafter, [k, tallyOf(whatIf.steps(drafter, k, from, to))]]));
 }"""
 PIECES = st.lists(st.sampled_from(["a", " a", " bc", "bc", "\n", " ", "  ", "\u00e9", "x y"]), min_size=1)
-
-
-@pytest.fixture(scope="module")
-def pure() -> Iterator[Call]:
-    with pure_js("tabs/guess.js", "tabs/whatif.js") as call:
-        yield call
 
 
 @given(PIECES, st.data())

@@ -7,7 +7,7 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -15,11 +15,11 @@ import pytest
 
 from engine.core.events import Step, steps
 from engine.recordings.event_json import from_json
-from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import TEXT, race_over, words_of
 from tests.helpers.races import events_of
 from tests.helpers.steps_apart import GREEDY, SAMPLED, TREES, chance_words, steps_of, taken_apart, verdicts_of
 
+MODULES = ("tabs/step.js", "tabs/dice.js", "base/model.js")
 Call = Callable[..., Any]
 WALK = """recording => {
     const race = new Race(recording.events);
@@ -35,12 +35,6 @@ WALK = """recording => {
             }) };
     });
 }"""
-
-
-@pytest.fixture(scope="module")
-def pure() -> Iterator[Call]:
-    with pure_js("tabs/step.js", "tabs/dice.js", "base/model.js") as call:
-        yield call
 
 
 @pytest.mark.parametrize("recording", [GREEDY, SAMPLED, TREES], ids=["greedy", "sampled", "trees"])

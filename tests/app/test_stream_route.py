@@ -18,10 +18,10 @@ from app.jobs.races import GRACE_S
 from app.page.stream import Asked, routes
 from engine.core.errors import RaceError, UsageError
 from tests.helpers.pageserver import LONG, ORDER
-from tests.helpers.pure_js import pure_js
 from tests.helpers.races import JSON_VALUES as ODD
 from tests.helpers.staged import in_loop
 
+MODULES = ("base/events.js", "board/place.js")
 TAB = "tab-0123456789"
 stopped: list[str] = []
 
@@ -102,7 +102,7 @@ READ = """(pieces) => { const heard = [], take = eventReader((...event) => heard
     pieces.forEach(take); return heard; }"""
 
 
-def test_events_come_whole_out_of_any_pieces() -> None:
+def test_events_come_whole_out_of_any_pieces(pure: Any) -> None:
     """A frame that is cut at a line's end, twice heard, or taken for what follows; a comment that ends the stream."""
     events = [
         ["", json.dumps({"text": "a: b\n\ndata: c"})],
@@ -112,13 +112,12 @@ def test_events_come_whole_out_of_any_pieces() -> None:
     ]
     written = ":\n\n".join(f"event: {name}\ndata: {data}\n\n" if name else f"data: {data}\n\n" for name, data in events)
     rng = random.Random(5)
-    with pure_js("base/events.js") as pure:
-        for _ in range(200):
-            cuts = sorted(rng.choices(range(len(written) + 1), k=rng.randrange(1, 40)))
-            pieces = [written[a:b] for a, b in zip([0, *cuts], [*cuts, len(written)], strict=True)]
-            assert pure(READ, pieces) == events
-        assert pure(READ, [*written]) == events
-        assert pure(READ, [written[:-1]]) == events[:-1], "the last one was cut off"
+    for _ in range(200):
+        cuts = sorted(rng.choices(range(len(written) + 1), k=rng.randrange(1, 40)))
+        pieces = [written[a:b] for a, b in zip([0, *cuts], [*cuts, len(written)], strict=True)]
+        assert pure(READ, pieces) == events
+    assert pure(READ, [*written]) == events
+    assert pure(READ, [written[:-1]]) == events[:-1], "the last one was cut off"
 
 
 SCREEN: dict[str, Any] = {"id": "a", "seq": 4, "waiting": None, "isFirst": False, "isLinked": False}
@@ -151,7 +150,6 @@ RECORDED = {"race": "r", "seq": 0, "state": "finished", "ribbon": "RECORDED"}
         ({"race": "none", "seq": 0, "state": "idle"}, {"id": None, "seq": -1, "isFirst": True}, "anew"),
     ],
 )
-def test_where_a_frame_belongs(frame, screen, place) -> None:
+def test_where_a_frame_belongs(pure: Any, frame, screen, place) -> None:
     """Frames of another race in the one on the screen; a race shown twice or never; one that waits clears it."""
-    with pure_js("board/place.js") as pure:
-        assert pure("placeOf", frame, SCREEN | screen) == place
+    assert pure("placeOf", frame, SCREEN | screen) == place

@@ -3,7 +3,7 @@ another length. Each is compared with the engine's, without a browser."""
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from engine.core.events import Step, steps
 from engine.recordings.recording import Recording
 from engine.what_if.read import what_if_of
 from tests.helpers.broken_races import SHORT
-from tests.helpers.pure_js import pure_js
 from tests.helpers.race_pages import TEXT, numbers_at, race_over, rounded, words_of
 from tests.helpers.races import (
     as_trees,
@@ -30,6 +29,7 @@ from tests.helpers.races import (
     with_trees,
 )
 
+MODULES = ("base/caveats.js", "yours/heat.js", "tabs/whatif.js")
 Call = Callable[..., Any]
 NUMBERS = """(recording, times) => {
     const race = new Race(recording.events), first = firstByRole(recording.spec.lanes);
@@ -40,12 +40,6 @@ NUMBERS = """(recording, times) => {
     }));
 }"""
 CAVEATS = "(plain, other) => ratioNoise(plain, other)"
-
-
-@pytest.fixture(scope="module")
-def pure() -> Iterator[Call]:
-    with pure_js("base/caveats.js", "yours/heat.js", "tabs/whatif.js") as call:
-        yield call
 
 
 @settings(max_examples=25)

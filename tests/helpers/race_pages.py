@@ -171,12 +171,12 @@ def show(page: Any, sent: list[dict[str, Any]]) -> None:
     page.evaluate(SETTLED)
 
 
-def waiting(left: list[int | None], state: str = "waiting", seq: int = 0) -> list[dict[str, Any]]:
+def waiting(left: list[int | None], seq: int = 0) -> list[dict[str, Any]]:
     """Frames of a race that waits so many seconds."""
     text = "2 races ahead of you."
     blank = {"race": "next", "ribbon": "", "header": None, "events": [], "recording": None}
     statuses = [{"text": text, "share": None, "left_s": seconds} for seconds in left]
-    return [{**blank, "seq": seq + i, "state": state, "status": status} for i, status in enumerate(statuses)]
+    return [{**blank, "seq": seq + i, "state": "waiting", "status": status} for i, status in enumerate(statuses)]
 
 
 def opened(page: Any, recording: Mapping[str, Any], tab: str = "") -> None:

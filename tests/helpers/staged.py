@@ -92,9 +92,9 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 ORDER = RaceRequest("an order", "", False, load_pairs()[0], spec_of(fixed_race()))
 
 
-async def watch(stage: Stage | Studies, visitor: str, address: str = "", order: Any = ORDER) -> list[dict[str, Any]]:
+async def watch(stage: Stage | Studies, visitor: str, order: Any = ORDER) -> list[dict[str, Any]]:
     """All frames of this visitor's race, study or check-up."""
-    async with aclosing(stage.frames(visitor, address or f"at {visitor}", order)) as frames:
+    async with aclosing(stage.frames(visitor, f"at {visitor}", order)) as frames:
         return [json.loads(text) async for text in frames]
 
 
