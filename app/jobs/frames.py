@@ -126,7 +126,8 @@ def fold(view: RaceView, news: News) -> RaceView:
         return replace(view, state="preparing", text=sentence(news.text), share=news.share, left_s=None)
     if isinstance(news, Prepared):
         ribbon = SYNTHETIC if news.header.get("synthetic") else view.ribbon
-        text = _running_text(news.header)
+        on_servers = SERVERS_IN_TURN if news.header["spec"]["solo"] else SERVERS_TEXT
+        text = on_servers if news.header["device"]["type"] == SERVER else RUNNING_TEXT
         now_running = replace(view, state="running", text=text, share=None, left_s=None)
         return replace(now_running, ribbon=ribbon, header=news.header, spec=read_spec(news.header["spec"]))
     over = replace(view, state=news.state, text=news.text, share=None, left_s=None)
@@ -165,12 +166,6 @@ def frame(before: RaceView | None, now: RaceView, seq: int) -> dict[str, Any]:
         "again": now.again,
         "complete": now.complete,
     }
-
-
-def _running_text(header: Mapping[str, Any]) -> str:
-    if header["device"]["type"] != SERVER:
-        return RUNNING_TEXT
-    return SERVERS_IN_TURN if header["spec"]["solo"] else SERVERS_TEXT
 
 
 def frame_json(frame: Mapping[str, Any]) -> str:

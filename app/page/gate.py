@@ -101,7 +101,8 @@ class Gate:
         else:
             await (self._document if _path(scope) == "/" else self._app)(scope, receive, send)
         finally:
-            _take(self._open, caller, 1)
+            self._open[caller] -= 1
+            self._open += Counter()  # drops zero counts
 
     def _is_refused(self, scope: Message) -> bool:
         """Whether this is the page's owner's alone, and somebody else's request."""
@@ -148,7 +149,8 @@ class Gate:
         except TimeoutError:
             raise Refusal(408, f"the body did not arrive within {BODY_S:g} seconds") from None
         finally:
-            _take(self._incoming, caller, size)
+            self._incoming[caller] -= size
+            self._incoming += Counter()
 
 
 def _is_opened(scope: Message) -> bool:
@@ -218,12 +220,6 @@ def _as_refusals(scope: Message, send: Send) -> Send:
         await send(message)
 
     return sent
-
-
-def _take(counts: Counter[str], key: str, num: int) -> None:
-    counts[key] -= num
-    if counts[key] <= 0:
-        del counts[key]
 
 
 def is_foreign(headers: Iterable[tuple[bytes, bytes]], names: Collection[str]) -> bool:

@@ -1,9 +1,8 @@
 // The story: cards that explain a race, each next to what it highlights: the visitor's own, or the lesson's recording.
 // "How it works" in the page's header begins or resumes it. Starting a race ends it.
 
-import { scrollDown } from "../base/dom.js";
+import { put, scrollDown } from "../base/dom.js";
 import { remember, remembered } from "../base/storage.js";
-import { put } from "../base/dom.js";
 import { controls, stopAutoplay } from "../board/deck.js";
 import { clear, setHeader } from "../board/frames.js";
 import { isLinked, pageButton } from "../board/page.js";

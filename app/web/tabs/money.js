@@ -56,7 +56,7 @@ function dayRows(answer, inputs, isGpu) {
   const year = (day, whole) => `${dollarWords(day)}${isGpu ? `, ${dollarWords(whole)} a year` : ""}`;
   return [
     ["machine hours per day", "to write the day's tokens, one text at a time",
-      ...[a.workHours, b.workHours, a.workHours - b.workHours].map(hourWords)],
+      ...[a.workHours, b.workHours, a.workHours - b.workHours].map((hours) => `${hours.toFixed(1)} h`)],
     [isGpu ? "machines (GPUs)" : "machines", "machine hours / hours per day; only whole machines can be rented",
       machines(a), machines(b), String(a.whole - b.whole)],
     ...hasDollars(answer, inputs) ? [
@@ -91,7 +91,6 @@ export function dollarWords(value) {
 }
 
 export function percent1(share) { return `${(100 * share).toFixed(1)}\u00a0%`; }
-export function hourWords(hours) { return `${hours.toFixed(1)} h`; }
 
 // "1.71": rounded up, so that it is enough.
 export function needWords(speedup) { return (Math.ceil(100 * speedup - 1e-9) / 100).toFixed(2); }
