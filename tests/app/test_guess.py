@@ -16,7 +16,7 @@ MODULES = ("tabs/guess.js", "tabs/whatif.js")
 Call = Callable[..., Any]
 PLAY = """(pieces, from, typed, costs) => {
     const round = new Round(pieces, from, costs ?? undefined);
-    const steps = typed.flatMap(each => (round.over ? [] : [round.guess(each)]));
+    const steps = typed.flatMap(text => (round.over ? [] : [round.guess(text)]));
     return { steps, over: round.over, at: round.at, tally: tallyOf(steps),
         speed: speedOf(JSON.parse(JSON.stringify(added(NO_STEPS, tallyOf(steps)))), 0.5) };
 }"""

@@ -28,7 +28,7 @@ WALK = """recording => {
         const places = walk.places(step);
         return { places, cost: walk.cost(step), says: stepSays(walk, step),
             excerpts: places.slice(0, -1).map((_, r) => walk.excerpt(step, r)), last: walk.lastPlace(step),
-            why: whyStruck(walk, step, places), odds: places.map(each => oddsSay(walk, each)),
+            why: whyStruck(walk, step, places), odds: places.map(place => oddsSay(walk, place)),
             dice: step.token_ids.map((_, r) => {
                 const [left, right] = [walk.plain, walk.lane].map(lane => diceOf(walk, lane, step.position + r));
                 return left && right && { left, right, says: diceSay(walk, step.position + r, left, right) };

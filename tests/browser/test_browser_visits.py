@@ -22,6 +22,7 @@ from tests.helpers.page_browser import (
     end,
     figures,
     loaded,
+    new_race,
     open_tab,
     pasted,
     reload,
@@ -117,6 +118,34 @@ def test_a_proxys_own_page_is_no_answer(visit: Any) -> None:
         tab.click(f"[data-ref={ref}]")
     tab.wait_for_selector("[data-ref=alert] >> text=/sign in again.*export FILE/")
     tab.problems[:] = [problem for problem in tab.problems if "status of 413" not in problem]
+
+
+def test_two_visitors_see_their_own_races(visit: Any) -> None:
+    """The second visitor waits, is shown so next to a race to look at, and then sees the requested race; the first
+    one's screen does not change. And while nobody touches a page it is still: a status tracker left pending, which
+    requests animation frames for ever, would slow a race on the same cores."""
+    first, second = visit(), visit()
+    state = second.evaluate(STATE)
+    assert not state["playing"] and state["t"] == state["duration"]
+    second.wait_for_function("!document.getAnimations().length && !document.querySelector('.generating, .pending')")
+    settings(first, Maximum_length="1000")
+    settings(second, Maximum_length="32")
+    before, example = second.evaluate(TOKENS), second.evaluate(f"{STATE}.race")
+    run_race(first, "running")
+    second.click("#page-race-button")
+    card = second.wait_for_selector("[data-ref=card]:has-text('1 race ahead of you')")
+    assert second.is_disabled("#page-race-button") and second.is_enabled("#page-stop-button")
+    second.click("[data-ref=play]")
+    second.wait_for_function(f"{STATE}.playing && {STATE}.t > 0")
+    to_end(second)
+    assert second.evaluate(TOKENS) == before == expected(read(EXAMPLE))
+    assert card.is_visible(), "the first race ended too soon: this test has seen nothing"
+    end(first)
+    new_race(second, example)
+    assert not card.is_visible()
+    assert first.evaluate(f"{STATE}.race") != second.evaluate(f"{STATE}.race")
+    assert first.evaluate(f"{STATE}.metrics.baseline.num_tokens") > 0
+    assert second.evaluate(f"{STATE}.metrics.speculative.num_tokens") == 32
 
 
 def test_a_live_race_is_saved_and_opened(visit: Any, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ HINT = """expect => { const hint = document.querySelector(".page-expect"), range
     const found = range.getClientRects().length === 0 ? "no room" : JSON.stringify(unseen);
     hint.textContent = before;
     return found === "[]" ? "" : found; }"""
-MOVING = "document.getAnimations().some(each => each.effect.getTiming().iterations < Infinity)"
+MOVING = "document.getAnimations().some(motion => motion.effect.getTiming().iterations < Infinity)"
 # 640 is 1280 at twice the size.
 LOOKS = [(1280, 800, "light"), (1440, 900, "dark"), (640, 512, "light"), (360, 740, "dark"), (3840, 2160, "light")]
 
@@ -129,7 +129,7 @@ def test_every_look_can_be_read(tab: Any, width: int, height: int, scheme: str) 
 
     unfold(tab)
     assert tab.evaluate(HINT, max((preset.expect for preset in load_presets()), key=len)) == "", "an example's sentence"
-    for name in tab.locator(PANELS).evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
+    for name in tab.locator(PANELS).evaluate_all("tabs => tabs.map(tab => tab.dataset.tab)"):
         figures(tab, name) if name in ("why", "charts") else choose(tab, name)
         tab.evaluate(SETTLED)
         for switch in tab.locator("[data-cheat]").all() if name == "why" else ():
@@ -277,7 +277,7 @@ def test_fingers(visit: Any) -> None:
         assert (tab.evaluate(SMALL), tab.evaluate(OVERFLOW)) == ([], 0), where
 
     look("the page")
-    for name in tab.locator(PANELS).evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
+    for name in tab.locator(PANELS).evaluate_all("tabs => tabs.map(tab => tab.dataset.tab)"):
         tab.evaluate("name => document.getElementById(`pf-tab-${name}`).click()", name)
         look(name)
     tab.evaluate("document.querySelector('[data-ref=share]').open = true")

@@ -181,7 +181,7 @@ def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme:
         page.focus(f"#pf-tab-{first}")
         seen = []
         row = page.locator(f"[role=tablist]:has(#pf-tab-{first}) > [role=tab]:visible")
-        names = row.evaluate_all("tabs => tabs.map(each => each.dataset.tab)")
+        names = row.evaluate_all("tabs => tabs.map(tab => tab.dataset.tab)")
         for _ in names:
             seen.append(page.evaluate("document.activeElement.dataset.tab"))
             page.evaluate(SETTLED)

@@ -69,7 +69,7 @@ def test_the_frame_settles_and_everything_is_within_it(
     loaded(page)
     settled(host)
     tabs = page.locator(".pf-tab:not([hidden], [data-tab=steps])")  # which "Details" opens
-    names = tabs.evaluate_all("tabs => tabs.map(each => each.dataset.tab)")
+    names = tabs.evaluate_all("tabs => tabs.map(tab => tab.dataset.tab)")
     for tab in (*names, "why", "details", "charts"):  # figures are drawn once, and then there at once
         page.click(f"#pf-tab-{tab}")
         page.wait_for_function(f"({BELOW})().length === 0")

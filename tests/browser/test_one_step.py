@@ -21,7 +21,7 @@ NODES = """() => [...document.querySelectorAll('.pf-one-guess')].map(node => {
 COLUMNS = """() => [...document.querySelectorAll('.pf-one-place')].map(column => ({
     r: +column.querySelector('button').dataset.place,
     pressed: column.querySelector('button').getAttribute('aria-pressed') === 'true',
-    guessed: [...column.querySelectorAll('.pf-one-guessed')].map(each => +each.dataset.tokenId) }))"""
+    guessed: [...column.querySelectorAll('.pf-one-guessed')].map(node => +node.dataset.tokenId) }))"""
 VERDICTS = "() => [...document.querySelectorAll('.pf-one-place')].map(place => place.dataset.verdict)"
 DICE = """() => [...document.querySelectorAll('.pf-dice-lane')].map(lane =>
     [...lane.querySelectorAll('.pf-dice-score')].map(score => [+score.dataset.tokenId,

@@ -57,7 +57,7 @@ ON_PAPER = """() => {
 
 def places(tab: Any) -> Any:
     """Opens every tab and dialog, one after the other, and gives its name."""
-    for name in tab.locator(PANELS).evaluate_all("tabs => tabs.map(each => each.dataset.tab)"):
+    for name in tab.locator(PANELS).evaluate_all("tabs => tabs.map(tab => tab.dataset.tab)"):
         tab.evaluate("name => document.getElementById(`pf-tab-${name}`).click()", name)
         if name in ("charts", "why") and tab.locator("#page-why").count():
             figures(tab, name)

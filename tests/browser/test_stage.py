@@ -47,7 +47,7 @@ UNSEEN = """() => {
     if (!text.data.trim() || node.closest("script, style, .pf-sr") || !seen || width < 1) continue;
     const above = document.elementsFromPoint((left + right) / 2, (top + bottom) / 2);
     if (!pf.contains(node)) {
-      if (!above.some(each => pf.contains(each)) && top < innerHeight && bottom > 0) found.push(["beside", text.data]);
+      if (!above.some(node => pf.contains(node)) && top < innerHeight && bottom > 0) found.push(["beside", text.data]);
       continue; }
     if (parseFloat(getComputedStyle(node).fontSize) < 28) found.push(["small", text.data]);
     if (node.closest(".pf-text")) continue;
@@ -230,7 +230,7 @@ def on_stage(tab: Any) -> Any:
     """The tab, on the stage, with all recordings fetched."""
     tab.click("#page-stage-button")
     tab.wait_for_function(
-        "num => new Set(performance.getEntriesByType('resource').map(each => each.name).filter(name =>"
+        "num => new Set(performance.getEntriesByType('resource').map(entry => entry.name).filter(name =>"
         " name.includes('/recordings/recorded-'))).size === num",
         arg=len(load_presets()),
     )

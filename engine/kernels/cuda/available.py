@@ -21,7 +21,7 @@ LEAST_CAPABILITY = (8, 0)  # what the device must have: asynchronous copies and 
 def reason_against_dtype(device: torch.device, dtype: torch.dtype | None) -> str:
     """Why steps of a model of that dtype do not run the kernels on that device; "" if they do."""
     if dtype not in DTYPES:
-        *allowed, given = (str(each).removeprefix("torch.") for each in (*DTYPES, dtype))
+        *allowed, given = (str(name).removeprefix("torch.") for name in (*DTYPES, dtype))
         return f"it needs {' or '.join(allowed)}, not {given}"
     return reason_against(device) or ""
 
