@@ -110,7 +110,7 @@ def test_a_hub_repository_loads_with_its_commit(hub, target, capfd, monkeypatch)
     ("target", "is_offline"), [("owner/nonesuch", False), ("owner/tiny@nonesuch", False), ("owner/tiny", True)]
 )
 def test_what_cannot_be_fetched_is_one_clear_line(hub, target, is_offline, monkeypatch):
-    """The visitor would see the client's traceback and advice for its programmers, on a machine without a network, too."""
+    """The visitor would see the client's traceback and advice for its programmers, also where there is no network."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", is_offline)
     with pytest.raises(UsageError, match=f"cannot fetch '{target}' from the hub: .*choose gemma-3-270m") as caught:
         load(target)
