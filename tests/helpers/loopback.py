@@ -5,7 +5,8 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 Body = dict[str, Any]
@@ -40,12 +41,8 @@ class Loopback:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.num_connections += 1
-        try:
+        with suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError), closing(writer):
             await self.converse(reader, writer)
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-            pass
-        finally:
-            writer.close()
 
 
 @contextmanager
@@ -59,37 +56,27 @@ def servers(*answers: Answer) -> Iterator[list[Loopback]]:
 @contextmanager
 def on_ports(*loopbacks: Loopback) -> Iterator[None]:
     """Run these servers, all in one thread, on ports that the system chooses."""
-    loop = asyncio.new_event_loop()
-    tasks: set[asyncio.Task[None]] = set()
+    opened: Future[tuple[asyncio.AbstractEventLoop, Any]] = Future()
 
-    async def opened() -> None:
+    async def listen() -> None:
         for server in loopbacks:
-
-            async def serve(reader: Any, writer: Any, server: Loopback = server) -> None:
-                task = asyncio.current_task()
-                assert task is not None
-                tasks.add(task)
-                await server.serve(reader, writer)
-                tasks.discard(task)
-
-            server.listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+            server.listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
             server.url = f"http://127.0.0.1:{server.listening.sockets[0].getsockname()[1]}/v1"
+        opened.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        await asyncio.Event().wait()
 
-    async def closed() -> None:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def run() -> None:
+        with suppress(asyncio.CancelledError):
+            asyncio.run(listen())  # at its end it cancels all conversations, and waits for them
 
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
+    loop, task = opened.result(5)
     try:
-        asyncio.run_coroutine_threadsafe(opened(), loop).result(5)
         yield
     finally:
-        asyncio.run_coroutine_threadsafe(closed(), loop).result(5)
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(task.cancel)
         thread.join(5)
-        loop.close()
 
 
 def sse(*events: Any) -> bytes:
@@ -109,6 +96,10 @@ def page(body: bytes) -> bytes:
 
 def refusal(status: int, body: bytes, headers: str = "") -> bytes:
     return f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
+
+
+def error(message: str) -> bytes:
+    return json.dumps({"error": {"message": message, "code": 1}}).encode()
 
 
 def tokens_of(words: Sequence[str]) -> list[int]:
@@ -146,27 +137,14 @@ def lists(accepted: Sequence[int], drafted: Sequence[int]) -> Body:
 
 
 def says(parts: Sequence[bytes], pause_s: float = 0.0, end: bool = True, head: bytes = HEAD) -> Answer:
-    """An answer of these parts of a body; a question for one token, which warms up, gets one token. end: whether the
-    body is closed properly, else the connection is dropped."""
-
-    async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
-        yield HEAD if body["max_tokens"] == 1 else head
-        if body["max_tokens"] == 1:
-            yield http(sse(*stream_of([1], ["x"]))) + b"0\r\n\r\n"
-            return
-        for part in parts:
-            yield http(part)
-            if pause_s:
-                await asyncio.sleep(pause_s)
-        if not end:
-            raise ConnectionError
-        yield b"0\r\n\r\n"
-
-    return answer
+    """An answer of these parts of a body, with a pause after each. end: whether the body is closed properly, else the
+    connection is dropped."""
+    return raw(head, *map(http, parts), *[b"0\r\n\r\n"] * end, then=None if end else 0.0, pause_s=pause_s)
 
 
-def raw(*parts: bytes, then: float = 0.0) -> Answer:
-    """An answer of these bytes to the race's question, after which the server is silent so long and then hangs up."""
+def raw(*parts: bytes, then: float | None = None, pause_s: float = 0.0) -> Answer:
+    """An answer of these bytes; a question for one token, which warms up, gets one token. then: how long the server is
+    silent before it hangs up, if it does."""
 
     async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
         if body["max_tokens"] == 1:
@@ -174,8 +152,9 @@ def raw(*parts: bytes, then: float = 0.0) -> Answer:
             return
         for part in parts:
             yield part
-        await asyncio.sleep(then)
-        if then:
+            await asyncio.sleep(pause_s)
+        if then is not None:
+            await asyncio.sleep(then)
             raise ConnectionError
 
     return answer

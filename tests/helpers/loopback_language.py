@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.remote.endpoint import Endpoint
-from tests.helpers.loopback import HEAD, Body, http, lists, page, refusal, servers, sse
+from tests.helpers.loopback import HEAD, Body, error, http, lists, page, refusal, servers, sse
 
 NUM_TOKENS = 12
 FIRST_ID = 1000  # ids of the model's own tokens begin here; a prompt's characters have ids below
@@ -239,21 +239,11 @@ class Language:
             lines.append(f"spec_decode_num_accepted_tokens_total {self.num_accepted}.0")
         return "".join(f"vllm:{line}\n" for line in lines)
 
-
-class Pages(dict[str, bytes]):
-    """What a GET of a path is answered with, as of now."""
-
-    def __init__(self, language: Language) -> None:
-        super().__init__()
-        self.language = language
-
-    def get(self, path: str, default: Any = None) -> Any:
-        language = self.language
+    def get(self, path: str, missing: bytes) -> bytes:
+        """What a GET of a path is answered with, as of now."""
         if path == "/v1/models":
-            return whole({"data": [{"id": language.model, "owned_by": "vllm", "root": language.root}]})
-        if path == "/metrics":
-            return page(language.metrics().encode())
-        return default
+            return page(json.dumps({"data": [{"id": self.model, "owned_by": "vllm", "root": self.root}]}).encode())
+        return page(self.metrics().encode()) if path == "/metrics" else missing
 
 
 async def each_of(events: Sequence[Any]) -> AsyncIterator[Any]:
@@ -261,19 +251,11 @@ async def each_of(events: Sequence[Any]) -> AsyncIterator[Any]:
         yield event
 
 
-def whole(value: Any) -> bytes:
-    return page(json.dumps(value).encode())
-
-
-def error(message: str) -> bytes:
-    return json.dumps({"error": {"message": message}}).encode()
-
-
 @contextmanager
 def speaking(*languages: Language) -> Iterator[list[Endpoint]]:
     """Servers of these, as the lanes `plain` and `spec`."""
     with servers(*(dialect.answer for dialect in languages)) as hosts:
         for server, language in zip(hosts, languages, strict=True):
-            server.pages = Pages(language)
+            server.pages = language  # type: ignore[assignment]
         lanes = zip(("plain", "spec"), hosts, languages, strict=False)
         yield [Endpoint(name, dialect.model, server.url, f"key-of-{name}") for name, server, dialect in lanes]

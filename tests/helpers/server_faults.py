@@ -1,13 +1,12 @@
 """What servers do wrong: answers of a loopback server, and what is said of each."""
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from hypothesis import strategies as st
 
 from engine.remote.request import EXTRAS
-from tests.helpers.loopback import HEAD, WORDS, http, raw, refusal, says, sse, stream_of
+from tests.helpers.loopback import HEAD, WORDS, error, http, raw, refusal, says, sse, stream_of
 
 TEXT = list(WORDS) * 2
 GOOD = sse(*stream_of([1] * len(TEXT), TEXT))
@@ -54,10 +53,6 @@ def put(value: Any, place: Place, new: Any) -> None:
     for key in place[:-1]:
         value = value[key]
     value[place[-1]] = new
-
-
-def error(message: str) -> bytes:
-    return json.dumps({"error": {"message": message, "code": 1}}).encode()
 
 
 # Who refuses -> which fields, HTTP's status, its words about those that were sent. From sglang#30917 and club-3090#1257

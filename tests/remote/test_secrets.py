@@ -100,7 +100,7 @@ def test_no_answer_brings_a_key_or_a_url_into_anything(caplog):
             shown.seek(shown.truncate(0))
             if num_races % 10 == 0:
                 print_report(Console(file=shown, width=200, markup=False, emoji=False), recording)
-            texts = [json.dumps(race.header()), repr(live), shown.getvalue(), *logged(caplog), repr(endpoints)]
+            texts = [json.dumps(race.header()), repr(live), shown.getvalue(), *caplog.messages, repr(endpoints)]
             texts += strings_in(recording)
             texts += ["".join(race.lanes[lane].written.pieces) for lane in race.lanes]
             secrets = (key, key[:10], json.dumps(key)[1:-1], repr(key)[1:-1], url_begins, url.split("/v1")[0])
@@ -119,10 +119,6 @@ def plainly(said: bytes) -> Answer:
 
 def streamed(said: bytes) -> Answer:
     return plainly(HEAD + http(said) + b"0\r\n\r\n")
-
-
-def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records]
 
 
 def strings_in(value: object) -> list[str]:
