@@ -14,10 +14,10 @@ LEVELS = 127
 
 
 def shrunk(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Every floating-point matrix as int8 [rows, columns] and scales [rows, 1] float32; the rest unchanged."""
+    """Parameters, with every matrix as int8 [rows, columns] and scales [rows, 1] float32."""
     small: dict[str, Tensor] = {}
     for name, value in tensors.items():
-        if value.dim() != 2 or not value.is_floating_point():
+        if value.dim() != 2:
             small[name] = value
             continue
         scale = value.float().abs().amax(1, keepdim=True).clamp(min=1e-12) / LEVELS
@@ -25,14 +25,14 @@ def shrunk(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return small
 
 
-def restored(tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.bfloat16) -> dict[str, Tensor]:
-    """The inverse of `shrunk`; other tensors unchanged. Raises UsageError for 8-bit numbers without a scale for each
+def restored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of `shrunk`, in bfloat16; other tensors unchanged. Raises UsageError for 8-bit numbers without a scale for each
     row."""
     whole = {}
     for name, info in unpacked({name: info_of(name, value) for name, value in tensors.items()}).items():
         value = tensors[name]
         if value.dtype == torch.int8 and len(info.shape) == 2:
-            value = (value.float() * tensors[name + SCALE].float().view(-1, 1)).to(dtype)
+            value = (value.float() * tensors[name + SCALE].float().view(-1, 1)).bfloat16()
         whole[name] = value
     return whole
 

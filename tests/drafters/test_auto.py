@@ -21,28 +21,24 @@ from engine.exactness.widths import WidthClasses, plan
 from engine.session import TorchRace
 from engine.text import encode_prompt
 from tests.helpers.auto_races import COSTS, TEXTS, decode_s, recorded, text
-from tests.helpers.fakes import VOCAB, FakeChoice, FakeClock, FakeTarget, Random, run, tokens_of
+from tests.helpers.fakes import VOCAB, Fake, FakeChoice, FakeClock, FakeTarget, Random, run, tokens_of
 from tests.helpers.trained import PROMPTS, text_of, trained
 
 FIXED = (0, 1, 2, 3, 5, 7, 15)
 Make = Callable[[FakeClock], Any]
 
 
-class Sure(BranchingDrafter):
+class Sure(Fake, BranchingDrafter):
     """Guesses the truth, surely (right 0.95 of the time) or not (0.2). knows False: it always seems half sure."""
 
     pass_s = 0.0012
 
     def __init__(self, truth: Sequence[int], clock: FakeClock, seed: int, share: float, knows: bool = True) -> None:
+        super().__init__()
         self.truth, self.clock, self.seed, self.share, self.knows = truth, clock, seed, share, knows
-        self.hidden, self.num_drafts = list[Any](), 0
-
-    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
-        self.num_prompt = len(prompt_ids)
-        self.hidden = list(hidden or ())
 
     def begin(self, token_ids: Sequence[int], hidden: Any) -> None:
-        self.num_drafts += 1
+        self.num_proposals += 1
         self.hidden += hidden or ()
         self.at = len(token_ids) - self.num_prompt
 
@@ -90,7 +86,7 @@ def auto_s(make: Make, prompt: Sequence[int], truth: Sequence[int], branches: bo
     """Seconds of `auto` for that text."""
     clock = FakeClock()
     drafter = AutoDrafter(make(clock), COSTS, branches, 0.8, clock=clock)
-    return decode_s(drafter, clock, prompt, truth, MAX_AUTO_K)[0]
+    return decode_s(drafter, clock, prompt, truth, MAX_AUTO_K)
 
 
 def compared(make: Make, prompt: Sequence[int], truth: Sequence[int]) -> tuple[float, float]:
@@ -98,7 +94,7 @@ def compared(make: Make, prompt: Sequence[int], truth: Sequence[int]) -> tuple[f
     fixed = {}
     for k in FIXED:
         clock = FakeClock()
-        fixed[k], _ = decode_s(make(clock), clock, prompt, truth, k)
+        fixed[k] = decode_s(make(clock), clock, prompt, truth, k)
     auto = auto_s(make, prompt, truth)
     return min(fixed.values()) / auto, fixed[0] / auto
 
@@ -212,8 +208,7 @@ def test_tokens_stay_and_every_row_arrives(kind, prompt, table, length, k, tempe
     assert tokens_of(events) == truth
     written = [*prompt, *truth]
     assert inner.hidden == [(i, written[i]) for i in range(len(inner.hidden))] and len(inner.hidden) >= len(prompt) - 1
-    num = inner.num_proposals if "random" in kind else inner.num_drafts
-    assert num == sum(isinstance(e, Step) for e in events)
+    assert inner.num_proposals == sum(isinstance(e, Step) for e in events)
 
 
 @given(TEXTS, st.lists(st.integers(0, 6), max_size=6), st.integers(0, 15))

