@@ -26,8 +26,8 @@ def shrunk(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def restored(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `shrunk`, in bfloat16; other tensors unchanged. Raises UsageError for 8-bit numbers without a scale for each
-    row."""
+    """The inverse of `shrunk`, in bfloat16; other tensors unchanged. Raises UsageError for 8-bit numbers without a
+    scale for each row."""
     whole = {}
     for name, info in unpacked({name: info_of(name, value) for name, value in tensors.items()}).items():
         value = tensors[name]

@@ -1,11 +1,10 @@
 """Draft heads of any kind and form for formats/target, in memory, as files and packed; and lanes that they draft in."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +18,8 @@ from engine.core.events import Step
 from engine.core.interfaces import Node
 from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import HostEagle3Drafter
+from engine.heads.formats import spec_of
+from engine.heads.shapes import _parameters
 from engine.kernels.cpu.packing import pack_head
 from engine.loading.loading import LoadedModel, ModelInfo
 from engine.runner.prepare import prepare
@@ -151,8 +152,6 @@ NATIVE_FORMS: dict[str, dict[str, dict[str, Any]]] = {
 
 # Heads in memory
 
-SAME: Mapping[str, Any] = MappingProxyType({})
-
 
 class Head(NamedTuple):
     """A head as its files have it."""
@@ -165,7 +164,7 @@ class Head(NamedTuple):
         return self.config.get("transformer_layer_config", self.config)
 
 
-def config_for(format: str, config: Mapping[str, Any] = SAME, layers: Mapping[str, Any] = SAME) -> dict[str, Any]:
+def config_for(format: str, config: Mapping[str, Any] = {}, layers: Mapping[str, Any] = {}) -> dict[str, Any]:
     """The configuration of a plain head in that format, with these changes."""
     outer = {**FORMAT_FIELDS[format], **config}
     inner = {**LAYERS, **({"model_type": "qwen3"} if format in ("dflash", "zlab") else {}), **layers}
@@ -176,8 +175,8 @@ def random_head(
     kind: str,
     *,
     format: str = "",
-    config: Mapping[str, Any] = SAME,
-    layers: Mapping[str, Any] = SAME,
+    config: Mapping[str, Any] = {},
+    layers: Mapping[str, Any] = {},
     own: int = 0,
     qk_norm: bool = False,
     without: Sequence[str] = (),
@@ -185,10 +184,13 @@ def random_head(
 ) -> Head:
     """A random head for formats/target, always the same. own: rows of an embedding of its own; without: tensors that
     its file lacks; expected: what a form says to those that use it."""
-    head = Head(config_for(format or kind, config, layers), {})
-    own_rows = {"embed_tokens.weight": (own, head.layers["hidden_size"])} if own else {}
-    head.tensors.update(drawn({**dict(shapes(kind, head, qk_norm or kind == "dflash")), **own_rows}))
-    num_rows = head.config.get("draft_vocab_size", VOCAB)
+    made = config_for(format or kind, config, layers)
+    head = Head(made, {})
+    spec = spec_of(made, "", kind, NUM_LAYERS)
+    names = dict(_parameters(spec, SIZE, qk_norm or kind == "dflash", False))
+    num_rows, size = made.get("draft_vocab_size", VOCAB), head.layers["hidden_size"]
+    names |= {"lm_head.weight": (num_rows, size)} if kind == "eagle3" or num_rows < VOCAB else {}
+    head.tensors.update(drawn({**names, **({"embed_tokens.weight": (own, size)} if own else {})}))
     if num_rows < VOCAB:
         ids = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(3))[:num_rows].sort().values
         marks = torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids, True)
@@ -206,37 +208,6 @@ def drawn(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
         spread = 0.3 if len(shape) == 1 else shape[-1] ** -0.5 * 1.5
         made[name] = 1 + 0.3 * noise if "norm" in name else noise * spread
     return made
-
-
-def shapes(kind: str, head: Head, qk_norm: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
-    config, layers = head
-    layers, is_eagle3 = head.layers, kind == "eagle3"
-    size, inner, dim = layers["hidden_size"], layers["intermediate_size"], layers["head_dim"]
-    num_q, num_kv = layers["num_attention_heads"] * dim, layers["num_key_value_heads"] * dim
-    num_aux, num_rows = len(config.get("eagle_aux_hidden_state_layer_ids", AUX)), config.get("draft_vocab_size", VOCAB)
-    output = ("lm_head.weight", (num_rows, size))
-    yield "fc.weight", (size, num_aux * SIZE)
-    yield "norm.weight", (size,)
-    if is_eagle3:
-        yield output
-    yield f"{'layers.0.' if is_eagle3 else ''}hidden_norm.weight", (size,)
-    for i in range(layers["num_hidden_layers"]):
-        read = 2 * size if is_eagle3 and not i else size
-        for name, shape in {"q": (num_q, read), "k": (num_kv, read), "v": (num_kv, read), "o": (size, num_q)}.items():
-            yield f"layers.{i}.self_attn.{name}_proj.weight", shape
-            if layers["attention_bias"]:
-                yield f"layers.{i}.self_attn.{name}_proj.bias", shape[:1]
-        if qk_norm:
-            yield from ((f"layers.{i}.self_attn.{name}_norm.weight", (dim,)) for name in "qk")
-        for name, shape in {"gate": (inner, size), "up": (inner, size), "down": (size, inner)}.items():
-            yield f"layers.{i}.mlp.{name}_proj.weight", shape
-        yield from ((f"layers.{i}.{name}_layernorm.weight", (size,)) for name in ("input", "post_attention"))
-    if config.get("norm_before_fc"):
-        yield "input_norm.weight", (num_aux * SIZE,)
-    if config.get("fc_norm"):
-        yield from ((f"fc_norm.{i}.weight", (SIZE,)) for i in range(num_aux))
-    if not is_eagle3 and num_rows < VOCAB:
-        yield output
 
 
 # Heads as files
