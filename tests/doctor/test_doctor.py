@@ -161,6 +161,11 @@ BY_FILES: dict[str, tuple[Plant, str, str]] = {
         "vocabulary map",
         "same training run",
     ),
+    "a head that names another target": (
+        head(config=lambda c: c["speculators_config"]["verifier"].update(name_or_path="Qwen/Qwen3-8B")),
+        "trained for",
+        "--target Qwen/Qwen3-8B",
+    ),
     "a draft model with two tokens swapped": (draft_model(swapped), "vocabulary", "into its folder"),
     "a draft model with another token": (draft_model(renamed), "vocabulary", "into its folder"),
     "a quantised target": (target(quantization_config={"quant_method": "awq"}), "target", "unquantised"),
@@ -207,17 +212,18 @@ def test_a_fault_is_named_first(fault: str, tmp_path: Path) -> None:
     plant, check, remedy = {**BY_FILES, **BY_TOKENS}[fault]
     drafter, target = plant(tmp_path)
     finding = first(examined(drafter, str(target), not is_in_files))
-    assert finding and finding.check == check and (finding.level == "fault" or not is_in_files), finding
+    level = "doubt" if check == "trained for" else "fault"
+    assert finding and finding.check == check and (finding.level == level or not is_in_files), finding
     assert remedy in finding.change, finding
 
 
-@pytest.mark.parametrize("drafter", [f"draft_model:{DRAFT}", "ngram"])
+@pytest.mark.parametrize("drafter", [f"draft_model:{DRAFT}", "ngram", *HEADS])
 def test_a_healthy_pair_has_no_fault(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A false alarm. Heads are those of `test_a_head_that_ships_has_neither_fault_nor_doubt`."""
+    """A false alarm, or a doubt about our own heads."""
     if drafter == "ngram":
         monkeypatch.setattr(trained().tokenizer, "chat_template", None)
-    findings = examined(drafter, str(TRAINED), True)
-    assert not is_faulty(findings), first(findings)
+    findings = examined(drafter, DEFAULT_TARGET if drafter in HEADS else str(TRAINED), True)
+    assert not is_faulty(findings) and (drafter not in HEADS or first(findings) is None), first(findings)
     assert any(finding.check == "worth it" for finding in findings)
 
 
@@ -272,30 +278,7 @@ def test_tables_of_another_width_are_said_to_be_untested(tmp_path: Path) -> None
     assert all("64 wide, the head's 48" in finding.says for finding in untested)
 
 
-@pytest.mark.parametrize("kind", HEADS)
-def test_a_head_that_ships_has_neither_fault_nor_doubt(kind: str) -> None:
-    """A false alarm about our own heads."""
-    findings = examined(kind, DEFAULT_TARGET, True)
-    assert first(findings) is None and any(finding.check == "worth it" for finding in findings)
-
-
-def test_a_head_for_another_target_by_name_is_doubted(tmp_path: Path) -> None:
-    """A head that says what it was trained for, and nobody reads it."""
-    drafter, target = head(config=lambda c: c["speculators_config"]["verifier"].update(name_or_path="Qwen/Qwen3-8B"))(
-        tmp_path
-    )
-    finding = first(examined(drafter, str(target), False))
-    assert finding and (finding.level, finding.check) == ("doubt", "trained for")
-    assert "--target Qwen/Qwen3-8B" in finding.change
-
-
-def test_the_command_says_what_to_change_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An exit status or a JSON report that programs cannot act on."""
-    drafter, target = BY_FILES["no output layer"][0](tmp_path)
-    assert main(["doctor", "--target", str(target), "--drafter", drafter, "--json"]) == 1
-    report = json.loads(capsys.readouterr().out)
-    assert report["first"]["check"] == "output layer" and report["first"] in report["findings"]
+def test_the_command_says_that_nothing_is_to_change(capsys: pytest.CaptureFixture[str]) -> None:
+    """A healthy pair's report would end in silence. Its faults are in test_files.py, as JSON."""
     healthy = ["doctor", "--target", str(TRAINED), "--drafter", f"eagle3:{HEADS['eagle3']}", "--files-only"]
     assert main(healthy) == 0 and "Nothing to change." in capsys.readouterr().out
-    assert main(["doctor", "--target", str(tmp_path), "--drafter", "ngram"]) == 2
-    assert "could not check" in capsys.readouterr().err

@@ -26,12 +26,16 @@ def stock() -> LoadedModel:
     return load(str(trained().info.name), "float32", "cpu")
 
 
-def written(folder: Path) -> Features:
-    """Windows that the fixture wrote, there. The fixture `features` of conftest.py."""
+def writer(writing: Writing) -> Writer:
+    """One that writes with all words of the trained fixture."""
     model = tiny.fresh("trained")
     output = TargetWeights.of(model).output
-    writer = Writer(model, output, torch.arange(len(output)), LAYERS, Writing(48, 64))
-    write_features(writer, openings(stock().tokenizer, 1), 64, folder, 1, silent)
+    return Writer(model, output, torch.arange(len(output)), LAYERS, writing)
+
+
+def written(folder: Path) -> Features:
+    """Windows that the fixture wrote, there. The fixture `features` of conftest.py."""
+    write_features(writer(Writing(48, 64)), openings(stock().tokenizer, 1), 64, folder, 1, silent)
     return Features(folder)
 
 

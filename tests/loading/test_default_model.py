@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -124,7 +125,7 @@ def test_what_a_killed_conversion_left_is_never_used_and_swept(package, tmp_path
 def test_two_at_once_convert_once(package, tmp_path):
     """Two servers that start together would overwrite each other, or wait without saying why."""
     said: list[str] = []
-    waiting, results = threading.Event(), []
+    waiting = threading.Event()
 
     def slow_progress(stage: str, share: float | None) -> None:
         said.append(stage)
@@ -133,12 +134,9 @@ def test_two_at_once_convert_once(package, tmp_path):
         if "writing" in stage:
             assert waiting.wait(60)
 
-    threads = [threading.Thread(target=lambda: results.append(converted(slow_progress))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert len(results) == 2 and is_intact(results[0]) and len(package.calls) == 1
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(converted, [slow_progress] * 2, timeout=120))
+    assert is_intact(results[0]) and len(package.calls) == 1
     assert contents(tmp_path / "cache") == {NAME}
 
 
