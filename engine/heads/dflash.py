@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from .head import Head
-from .head_layers import Attend, Layer, RMSNorm, Rope
+from .head_layers import Attend, Layer, Rope
 from .head_spec import HeadSpec
 
 
@@ -22,7 +23,7 @@ class DFlashHead(Head):
         config = spec.layers
         size, eps = config.hidden_size, config.rms_norm_eps
         self.fc = nn.Linear(len(spec.hidden_layers) * target_size, size, bias=False)
-        self.hidden_norm, self.norm = RMSNorm(size, eps), RMSNorm(size, eps)
+        self.hidden_norm, self.norm = LlamaRMSNorm(size, eps), LlamaRMSNorm(size, eps)
         self.layers = nn.ModuleList([Layer(config, size, qk_norm=True) for _ in range(config.num_hidden_layers)])
         if draft_vocab_size is not None:
             self.lm_head = nn.Linear(size, draft_vocab_size, bias=False)

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from .head import Head
-from .head_layers import Attend, Layer, RMSNorm, Rope
+from .head_layers import Attend, Layer, Rope
 from .head_spec import HeadSpec
 
 
@@ -32,13 +33,13 @@ class Eagle3Head(Head):
         self.layers = nn.ModuleList(
             [Layer(config, 2 * size if i == 0 else size, qk_norm) for i in range(config.num_hidden_layers)]
         )
-        self.layers[0].hidden_norm = RMSNorm(size, eps)
-        self.norm = RMSNorm(size, eps)
+        self.layers[0].hidden_norm = LlamaRMSNorm(size, eps)
+        self.norm = LlamaRMSNorm(size, eps)
         if draft_vocab_size is not None:
             self.lm_head = nn.Linear(size, draft_vocab_size, bias=False)
-        self.input_norm = RMSNorm(num_in * target_size, eps) if spec.norm_before_fc else None
+        self.input_norm = LlamaRMSNorm(num_in * target_size, eps) if spec.norm_before_fc else None
         if spec.fc_norm:
-            self.fc_norm = nn.ModuleList([RMSNorm(target_size, eps) for _ in range(num_in)])
+            self.fc_norm = nn.ModuleList([LlamaRMSNorm(target_size, eps) for _ in range(num_in)])
 
     def fuse(self, hidden: Tensor) -> Tensor:
         """The target's hidden states [..., layers * target_size] -> [..., hidden]."""

@@ -106,24 +106,19 @@ def layers_config(values: Mapping[str, Any], kind: str) -> LayerConfig:
     num_kv_heads = _size("num_key_value_heads", kept.get("num_key_value_heads"), num_heads)
     if num_layers < 1 or num_kv_heads < 1 or num_heads < 1 or num_heads % num_kv_heads:
         raise UsageError(f"the head's {num_layers} layers of {num_heads} heads over {num_kv_heads} make no sense")
-    types, window = _windows(values, model_type, num_layers, sizes["max_window_layers"])
+    types, window = _windows(values, model_type, num_layers, sizes.pop("max_window_layers"))
+    sizes.setdefault("head_dim", _size("head_dim", kept.get("head_dim"), sizes["hidden_size"] // num_heads))
     return LayerConfig(
         model_type=model_type,
-        hidden_size=sizes["hidden_size"],
-        intermediate_size=sizes["intermediate_size"],
-        num_hidden_layers=num_layers,
-        num_attention_heads=num_heads,
         num_key_value_heads=num_kv_heads,
-        head_dim=sizes.get("head_dim") or _size("head_dim", kept.get("head_dim"), sizes["hidden_size"] // num_heads),
-        vocab_size=sizes["vocab_size"],
         layer_types=types,
         sliding_window=window,
         hidden_act=str(kept.get("hidden_act") or "silu"),
         rms_norm_eps=float(kept.get("rms_norm_eps") or 1e-6),
         attention_bias=bool(kept.get("attention_bias")),
         mlp_bias=bool(kept.get("mlp_bias")),
-        max_position_embeddings=sizes["max_position_embeddings"],
         rope=rope,
+        **sizes,
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from ..core.errors import UsageError, in_a_line
 from ..layers.attention import attend_rows
@@ -20,35 +20,6 @@ from .head_spec import LayerConfig
 # attend(layer, query [B, heads, n, dim], key [B, kv_heads, n, dim], value [B, kv_heads, n, dim]) -> [B, heads, n, dim].
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 Rope = tuple[Tensor, Tensor]  # cos and sin, each [B or 1, n, dim]
-
-
-class RMSNorm(nn.Module):
-    """x / rms(x) * weight over the last dimension, the mean taken in float32."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * wide.to(x.dtype)
-
-
-class MLP(nn.Module):
-    """down(act(gate(x)) * up(x))."""
-
-    def __init__(self, config: LayerConfig) -> None:
-        super().__init__()
-        size, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        if config.hidden_act not in ACT2FN:
-            raise UsageError(f"the head's hidden_act is {config.hidden_act!r}, which transformers does not know")
-        self.gate_proj, self.up_proj = nn.Linear(size, inner, bias=bias), nn.Linear(size, inner, bias=bias)
-        self.down_proj = nn.Linear(inner, size, bias=bias)
-        self.act_fn = ACT2FN[config.hidden_act]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Attention(nn.Module):
@@ -64,7 +35,7 @@ class Attention(nn.Module):
         self.kv_proj: nn.Module | None = None
         self.o_proj = nn.Linear(self._counts[0] * self.dim, config.hidden_size, bias=bias)
         self.q_norm, self.k_norm = (
-            RMSNorm(self.dim, config.rms_norm_eps) if qk_norm else nn.Identity() for _ in range(2)
+            LlamaRMSNorm(self.dim, config.rms_norm_eps) if qk_norm else nn.Identity() for _ in range(2)
         )
 
     def join(self, with_queries: bool) -> None:
@@ -104,8 +75,10 @@ class Layer(nn.Module):
     def __init__(self, config: LayerConfig, in_size: int, qk_norm: bool) -> None:
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
-        self.self_attn, self.mlp = Attention(config, in_size, qk_norm), MLP(config)
-        self.input_layernorm, self.post_attention_layernorm = RMSNorm(size, eps), RMSNorm(size, eps)
+        if config.hidden_act not in ACT2FN:
+            raise UsageError(f"the head's hidden_act is {config.hidden_act!r}, which transformers does not know")
+        self.self_attn, self.mlp = Attention(config, in_size, qk_norm), LlamaMLP(config)
+        self.input_layernorm, self.post_attention_layernorm = LlamaRMSNorm(size, eps), LlamaRMSNorm(size, eps)
 
     def attend(self, index: int, x: Tensor, rope: Rope, attend: Attend) -> Tensor:
         """Self-attention of x [B, n, in_size], already normalised -> [B, n, hidden]."""

@@ -170,14 +170,12 @@ def _lock(root: Path, progress: Progress) -> Iterator[None]:
 
     lock = FileLock(root / f"{NAME}.lock")
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         progress("another process is converting the default model; waiting for it", None)
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 _ADVICE = f"free some, or set {ENVIRONMENT_VARIABLE} to a folder with more"

@@ -45,7 +45,7 @@ class RemoteRace:
     ) -> None:
         lanes = tuple(LaneSpec(endpoint.lane, SERVER, AUTO) for endpoint in endpoints)
         self.spec = RaceSpec(lanes, params, solo=same_device)
-        self.endpoints, self.question = {endpoint.lane: endpoint for endpoint in endpoints}, question
+        self.question = question
         self.created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._said: SimpleQueue[LaneEvent | None] = SimpleQueue()
         secrets = frozenset[str]().union(*(endpoint.secrets for endpoint in endpoints))
@@ -53,13 +53,13 @@ class RemoteRace:
             if any(secret in endpoint.lane or secret in endpoint.model for secret in secrets):
                 raise UsageError("the name of a lane or model contains a server's key or URL")
         self.lanes = {
-            name: RemoteLane(endpoint, question, params, patience, secrets, self._said.put)
-            for name, endpoint in self.endpoints.items()
+            endpoint.lane: RemoteLane(endpoint, question, params, patience, secrets, self._said.put)
+            for endpoint in endpoints
         }
 
     def header(self) -> dict[str, Any]:
         """Everything known before the first token."""
-        models = list(dict.fromkeys(endpoint.model for endpoint in self.endpoints.values()))
+        models = list(dict.fromkeys(lane.endpoint.model for lane in self.lanes.values()))
         where = {1: "one server,", 2: "both servers,"}.get(len(self.lanes), f"{len(self.lanes)} servers,")
         where = f"{where} {' and '.join(self.lanes)}" + ", in turns" * self.spec.solo
         text = self.question.text or "\n".join(content for _, content in self.question.messages)
@@ -105,14 +105,14 @@ class RemoteRace:
         baseline, or against the plain lane if there is none."""
         steps, promises = {}, {}
         for name, lane in self.lanes.items():
-            steps[name], promises[name] = _final_steps(lane, self.endpoints[name].model)
+            steps[name], promises[name] = _final_steps(lane)
         events = [event for name, lane in self.lanes.items() for event in lane.events(steps[name])]
         verdicts, t = {}, self.spec.params.temperature
         why = f"; at temperature {t:g} each server draws its own random numbers" if t else ""
         answers = {name: answer_of(lane) for name, lane in self.lanes.items()}
         for baseline in [*self.spec.named(BASELINE), *self.spec.named(PLAIN)][:1]:
-            for name in self.lanes:
-                if self.endpoints[name].model != self.endpoints[baseline].model:
+            for name, lane in self.lanes.items():
+                if lane.endpoint.model != self.lanes[baseline].endpoint.model:
                     promises[name] += "; another model than that of the baseline: the texts are not compared"
                 elif name != baseline:
                     verdicts[name] = judge(answers[baseline], answers[name], why)
@@ -120,10 +120,10 @@ class RemoteRace:
         return {"events": [to_json(event) for event in events], "verdicts": verdicts, "promises": promises}
 
 
-def _final_steps(lane: RemoteLane, model: str) -> tuple[list[Step], str]:
+def _final_steps(lane: RemoteLane) -> tuple[list[Step], str]:
     """The final steps of a lane, and a sentence on what its server reported."""
     drafted, written = lane.reply.drafted, lane.written
-    notes = [f"a server, model {model}; times are taken here, the way to it included"]
+    notes = [f"a server, model {lane.endpoint.model}; times are taken here, the way to it included"]
     if written.uncounted:
         is_guess = written.is_estimated(len(written.token_ids))
         size = "those of a piece are estimated by its text" if is_guess else "each of as many pieces counts as one"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...analysis.verdict_words import capital
@@ -58,11 +59,7 @@ async def tools(pair: Pair) -> list[Finding]:
     """Whether tool calls can be read. Raises RemoteError, unless it is a refusal."""
     pair.progress("asking for tool calls", None)
     for choice in CHOICES:
-
-        async def calls(server: Server, city: str, choice: str = choice) -> bool | None:
-            return await _calls(server, city, choice)
-
-        outcomes = await _tried(pair, calls, CITIES)
+        outcomes = await _tried(pair, partial(_calls, choice=choice), CITIES)
         if any(isinstance(outcome, list) for outcome in outcomes):
             break
     return [_judged("tool calls", pair, outcomes)]
