@@ -156,17 +156,6 @@ def test_rounding_is_no_fault_of_speculation(margin: float, words: str) -> None:
     assert first(findings) is None and findings[-1].check == "texts" and words in findings[-1].says, findings[-1]
 
 
-def test_seeds_are_not_judged_by_answers_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server whose answers have no text would be said to ignore the seed."""
-
-    async def by_seed(pair: object, server: object) -> list[list[tuple[int, ...]]]:
-        return [[(seed, 1) if server else () for seed in range(4)] for _ in range(3)]
-
-    monkeypatch.setattr(sampling, "_by_seed", by_seed)
-    (finding,) = asyncio.run(sampling.seeds(Pair([1, 0], PROMPTS, PARAMS, silent)))  # type: ignore[list-item]
-    assert finding.level == "untested" and "no text" in finding.says
-
-
 def test_one_server_alone_is_examined() -> None:
     """Whoever has one server could not use the doctor; or it would be blamed for lacking a second."""
     with speaking(SPEC) as endpoints:
@@ -254,13 +243,20 @@ def test_a_limit_of_requests_is_no_fault_of_speculation(num_served: int, num_fou
     assert all("slow down" in finding.says and "Lift" in finding.change for finding in findings)
 
 
-def test_answers_without_text_are_not_the_same() -> None:
-    """Two servers whose answers nobody can read would pass every check of their texts."""
+def test_answers_without_text_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two servers whose answers nobody can read would pass every check of their texts; or one be said to ignore the
+    seed."""
+
+    async def by_seed(pair: Pair, server: Server) -> list[list[tuple[int, ...]]]:
+        return [[(seed, 1) if server is some[0] else () for seed in range(4)] for _ in range(3)]
+
+    monkeypatch.setattr(sampling, "_by_seed", by_seed)
     replies = [Reply([], 3, 16, "length")] * 2
     some = [Server(Endpoint(name, "m", "http://x"), AsyncClient(), answers=(replies, replies)) for name in "ab"]
     pair = Pair(some, PROMPTS[:1], PARAMS, silent)
-    gaps = [*asyncio.run(repeats(pair)), *asyncio.run(texts(pair))]
-    assert [gap.level for gap in gaps] == ["untested"] * 3 and "it counts 16 tokens, but no text" in gaps[0].says
+    gaps = [finding for check in (repeats, texts, sampling.seeds) for finding in asyncio.run(check(pair))]
+    assert [gap.level for gap in gaps] == ["untested"] * 4 and "it counts 16 tokens, but no text" in gaps[0].says
+    assert "no text" in gaps[-1].says
 
 
 def test_it_stops_when_progress_gives_up() -> None:

@@ -16,6 +16,7 @@ from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import Eagle3Drafter
 from tests.helpers import FIXTURES
 from tests.helpers.dense_heads import Dense, dflash, eagle3
+from tests.helpers.fakes import tokens_of
 from tests.helpers.heads import (
     AUX,
     FORMS,
@@ -31,7 +32,6 @@ from tests.helpers.heads import (
     read,
     save,
     stock_target,
-    written,
 )
 from tests.helpers.tiny import threads
 from tests.helpers.trained import trained
@@ -53,7 +53,7 @@ def test_the_accepted_lists(head, k, name):
     drafter = made(f"{kind}:{HEADS[kind]}{hash_}{option}", trained(), k)
     with threads(1):
         steps = raced(trained(), drafter, golden["prompt_token_ids"], k, num_new=61)
-    assert written(steps)[0][:60] == golden["greedy_token_ids"]
+    assert tokens_of(steps)[:60] == golden["greedy_token_ids"]
     accepted = [0, *golden[name]["per_step_accepted"]]
     assert [step.num_accepted for step in steps][: len(accepted)] == accepted
 

@@ -299,11 +299,6 @@ def raced(
     return [e for e in events if isinstance(e, Step)]
 
 
-def written(steps: Sequence[Step]) -> tuple[list[int], list[int]]:
-    """(tokens, checksums of the logit rows) of a lane."""
-    return [t for s in steps for t in s.token_ids], [c for s in steps for c in s.checksums]
-
-
 # Heads packed for the compiled kernels, and how they draft
 
 K = 5

@@ -4,7 +4,6 @@ published config.json says what the engine will say of the model."""
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,13 +22,6 @@ from tests.helpers import sha256
 from tests.helpers.hub import COMMIT, ask_at, config_hub
 from tests.helpers.published import PUBLISHED, of_text, random_model, tiny, without_memory
 from tests.helpers.tiny import TRAINED
-
-
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    """A copy of the trained target."""
-    return Path(shutil.copytree(TRAINED, tmp_path / "model"))
-
 
 PATHS = ("/no/such", "./no", "../no", "~/no-such-model", ".", "", "\0", "a", "a/b/c", "a//b", "-a/b", "a/b@", "C:\\x")
 ODD = ("a b/c", "http://a/b", "é/b")
@@ -54,21 +46,23 @@ def test_what_is_no_repository_name_never_reaches_the_hub(target, monkeypatch, t
         load(target)
 
 
-def test_what_exists_on_disk_never_reaches_the_hub(folder, monkeypatch):
+def test_what_exists_on_disk_never_reaches_the_hub(tmp_path, monkeypatch):
     """A repository of the same name would replace a folder, or a file be looked up there."""
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *a, **k: pytest.fail(f"the hub was asked for {a}"))
-    monkeypatch.chdir(folder.parent.parent)
-    target = f"{folder.parent.name}/{folder.name}"
-    assert load(target, "float32").info.name == target
-    for other in ("empty", "file"):
-        (folder.parent / "empty").mkdir(exist_ok=True)
-        (folder.parent / "file").write_text("")
-        with pytest.raises(UsageError, match=r"config\.json|it is a file"):
-            load(f"{folder.parent.name}/{other}")
+    shutil.copytree(TRAINED, tmp_path / "model")
+    monkeypatch.chdir(tmp_path.parent)
+    name = tmp_path.name
+    assert load(f"{name}/model", "float32").info.name == f"{name}/model"
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for other, words in ((f"{name}/empty", "no config"), (f"{name}/file", "is a file"), ("./none", "no such folder")):
+        with pytest.raises(UsageError, match=words):
+            load(other)
 
 
-def test_the_licence_is_the_model_cards(folder):
+def test_the_licence_is_the_model_cards(tmp_path):
     """A licensed model would be shown without its terms."""
+    (tmp_path / "config.json").touch()
     for card, licence in (
         (None, "not stated"),
         ("# x", "not stated"),
@@ -76,8 +70,8 @@ def test_the_licence_is_the_model_cards(folder):
         ("---\nlicense: 'mit'\n---\nlicense: no", "mit"),
     ):
         if card is not None:
-            (folder / "README.md").write_text(card)
-        assert find(str(folder)).licence == licence
+            (tmp_path / "README.md").write_text(card)
+        assert find(str(tmp_path)).licence == licence
 
 
 @pytest.fixture

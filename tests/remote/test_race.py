@@ -16,8 +16,10 @@ from engine.recordings.steps_csv import steps_csv
 from engine.remote import same_text
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
+from engine.remote.reply import Chunk, Drafted
 from engine.remote.request import Question
 from engine.remote.server_race import RemoteRace
+from engine.remote.steps import Written
 from tests.helpers.loopback import WORDS, Answer, lists, says, servers, sse, stream_of, tokens_of
 from tests.helpers.races import events_of
 
@@ -30,10 +32,10 @@ PATIENCE = Patience(5.0, 10.0)
 MAX = SamplingParams(max_new_tokens=len(TEXT))
 
 
-def race_of(urls: list[str], params: SamplingParams = MAX, patience: Patience = PATIENCE, **more: Any) -> RemoteRace:
+def race_of(urls: list[str], **more: Any) -> RemoteRace:
     names = ["baseline", "speculative", "third"]
     endpoints = [Endpoint(name, "a-model", url, f"key-of-{name}") for name, url in zip(names, urls, strict=False)]
-    return RemoteRace(endpoints, Question("Once"), params, patience, **more)
+    return RemoteRace(endpoints, Question("Once"), MAX, PATIENCE, **more)
 
 
 def recording_of(*answers: Answer, **more: Any) -> recordings.Recording:
@@ -96,9 +98,6 @@ def test_lanes_run_at_once_and_on_one_device_one_after_the_other():
 @given(st.lists(st.none() | st.integers(0, 5), max_size=20), st.randoms(use_true_random=False), st.integers(0, 3))
 def test_the_servers_list_is_found_in_every_merge(truth, rng, cut):
     """An n-gram drafter drafts at some steps and vLLM lists these alone: its counts would be lost, or called a lie."""
-    from engine.remote.reply import Chunk, Drafted
-    from engine.remote.steps import Written
-
     sizes = [1, *(1 if n is None else n + 1 for n in truth)]
     if truth and truth[-1]:
         sizes[-1] = max(1, sizes[-1] - cut)

@@ -44,13 +44,6 @@ def test_noise_of_a_token_does_not_depend_on_the_vocabulary(size):
     assert torch.equal(gumbel(arange(size)[3:], 5, 9), gumbel(arange(size), 5, 9)[3:])
 
 
-@given(SEEDS, POSITIONS)
-def test_noise_is_finite_and_uniforms_stay_inside(seed, position):
-    """One infinite noise in 262,144 would choose a token whatever the model says."""
-    u, g = uniform(arange(4096), seed, position), gumbel(arange(4096), seed, position)
-    assert float(u.min()) > 0 and float(u.max()) < 1 and bool(torch.isfinite(g).all())
-
-
 @pytest.mark.parametrize(
     ("word", "low", "high"), [(0, 20.0, 24.0), (-1, -4.0, -2.0), (2**31 - 1, 0.3, 0.4), (-(2**31), 0.3, 0.4)]
 )
