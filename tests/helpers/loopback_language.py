@@ -8,7 +8,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from engine.remote.endpoint import Endpoint
@@ -19,7 +19,9 @@ FIRST_ID = 1000  # ids of the model's own tokens begin here; a prompt's characte
 WORDS = [f" {chr(ord('a') + i)}{chr(ord('a') + i)}" for i in range(NUM_TOKENS)]
 MARGIN = 0.7  # between the likeliest two tokens everywhere, in nats, unless a test says otherwise
 SCHEMA_ANSWER = {"animal": "cat", "legs": 4, "is_pet": True}
-BLOCK = 16
+BLOCK = 128  # tokens: only long prompts have whole blocks, which a cache finds again
+QUERIES, HITS = "prefix_cache_queries", "prefix_cache_hits"
+DRAFTS, ACCEPTED = "spec_decode_num_drafts", "spec_decode_num_accepted_tokens"
 END = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 9}}, "[DONE]"
 
 
@@ -74,16 +76,12 @@ class Language:
     salt: str = "plain"
     num_served: int = 10**9
     """Requests that it answers; more are too many."""
-    num_drafts: int = 0
-    num_accepted: int = 0
-    num_queries: int = 0
-    num_hits: int = 0
-    cached: set[tuple[int, ...]] = field(default_factory=set)
-    num_asked: int = 0
-    num_busy: int = 0
 
     def __post_init__(self) -> None:
-        self.rows = table(self.margin)
+        self.rows, self.cached = table(self.margin), set[tuple[int, ...]]()
+        self.num_asked = self.num_busy = 0
+        names = ("generation_tokens", QUERIES, HITS, *((DRAFTS, ACCEPTED) if self.k else ()))
+        self.counts = dict.fromkeys(names, 0)  # what it says at /metrics
 
     # ---- the model
 
@@ -178,8 +176,9 @@ class Language:
             if self.step_s:
                 await asyncio.sleep(self.step_s)
             yield {**event, "usage": {"prompt_tokens": len(ids), "completion_tokens": at}}
-        self.num_drafts += len(drafted)
-        self.num_accepted += sum(accepted)
+        if self.k:
+            self.counts[DRAFTS] += len(drafted)
+            self.counts[ACCEPTED] += sum(accepted)
         said = lists(accepted, drafted) if self.k and self.reports else {}
         yield {"choices": [], "usage": {"prompt_tokens": len(ids), "completion_tokens": at}, **said}
         yield "[DONE]"
@@ -222,28 +221,21 @@ class Language:
 
     def _cache(self, ids: Sequence[int]) -> bool:
         """Whether the prompt's beginning is in the cache, from now on if not before."""
-        self.num_queries += len(ids)
+        self.counts[QUERIES] += len(ids)
         whole_blocks = tuple(ids[: len(ids) // BLOCK * BLOCK])
         is_warm = self.caches and len(whole_blocks) > 0 and whole_blocks in self.cached
-        self.num_hits += len(whole_blocks) * is_warm
+        self.counts[HITS] += len(whole_blocks) * is_warm
         self.cached.add(whole_blocks)
         return is_warm
 
     # ---- what it lists
 
-    def metrics(self) -> str:
-        lines = ["generation_tokens_total 0.0", f"prefix_cache_queries_total {self.num_queries}.0"]
-        lines.append(f"prefix_cache_hits_total {self.num_hits}.0")
-        if self.k:
-            lines.append(f"spec_decode_num_drafts_total {self.num_drafts}.0")
-            lines.append(f"spec_decode_num_accepted_tokens_total {self.num_accepted}.0")
-        return "".join(f"vllm:{line}\n" for line in lines)
-
     def get(self, path: str, missing: bytes) -> bytes:
         """What a GET of a path is answered with, as of now."""
         if path == "/v1/models":
             return page(json.dumps({"data": [{"id": self.model, "owned_by": "vllm", "root": self.root}]}).encode())
-        return page(self.metrics().encode()) if path == "/metrics" else missing
+        lines = (f"vllm:{name}_total {num}.0\n" for name, num in self.counts.items())
+        return page("".join(lines).encode()) if path == "/metrics" else missing
 
 
 async def each_of(events: Sequence[Any]) -> AsyncIterator[Any]:

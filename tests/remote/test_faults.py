@@ -59,18 +59,6 @@ def test_a_server_that_is_not_there_is_named_and_left_out():
     assert recording["verdicts"]["speculative"]["kind"] == "not_compared"
 
 
-def test_a_reader_that_is_slow_loses_nothing():
-    """Chunks that wait in a socket come together: they must not be lost, nor end the lane."""
-    events = stream_of([1] * len(TEXT), TEXT)
-    with servers(says([sse(e) for e in events])) as (host,):
-        race = RemoteRace([Endpoint("a", "m", host.url)], Question("x"), SamplingParams(max_new_tokens=20), LONG)
-        num = 0
-        for _ in race.events():
-            num += 1
-            time.sleep(0.005)
-        assert num == 22 and "".join(race.lanes["a"].written.pieces) == "".join(TEXT)
-
-
 def sent_in(body: dict[str, Any]) -> set[str]:
     """The optional fields of a request."""
     return {name for name in OPTIONAL if name in body or name in body["stream_options"]}

@@ -51,11 +51,14 @@ def steps_in(recording: recordings.Recording, lane: str = "speculative") -> list
 
 
 def test_a_race_records_what_both_servers_said():
-    """Tokens, text, drafts or the winner would be other than the servers said, or the file not open."""
-    pause_s = 0.01
+    """Tokens, text, drafts or the winner would be other than the servers said, or the file not open; or what waits for
+    a slow reader be lost."""
+    pause_s, live = 0.01, []
     with servers(says([sse(e) for e in PLAIN], pause_s), says([sse(e) for e in SPECULATIVE], pause_s)) as hosts:
         race = race_of([host.url for host in hosts])
-        live = list(race.events())
+        for event in race.events():
+            live.append(event)
+            time.sleep(2 * pause_s)
         recording = recordings.build(race.header(), live, race.result())
     assert [host.num_connections for host in hosts] == [1, 1] and [len(host.asked) for host in hosts] == [2, 2]
     recording = recordings.checked(json.dumps(recording.fields).encode())
