@@ -24,7 +24,7 @@ class DeviceDrafter(HeadDrafter):
 
     def __init__(self, head: Any, context: DrafterContext) -> None:
         super().__init__(head, context, pool=context.pool or context.loaded.prepared.kernels.graph_pool())
-        self._num_prompt = _place(context)
+        self._num_prompt = self._place()
         max_k = max(1, self.max_k)
         self._picked: list[int] = []  # the tokens that later rows follow
         self._picks = DevicePicks(context.sample, head.target_ids, max_k, context.length + max_k, self._kernels)
@@ -68,7 +68,7 @@ class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
 
     def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
         super().__init__(head, context)
-        self._known, self._first = _place(context), _place(context)
+        self._known, self._first = self._place(), self._place()
 
     def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
         (node,), end = nodes, self._num_tokens - 1
@@ -136,7 +136,3 @@ def drafter_of(head: Any, context: DrafterContext, on_device: bool | None = None
     drafter = made(head, context)
     drafter.warm(len(context.prompt.token_ids))
     return drafter
-
-
-def _place(context: DrafterContext) -> Tensor:
-    return torch.zeros(1, dtype=torch.long, device=context.loaded.prepared.device)

@@ -21,11 +21,9 @@ class DFlashDrafter(HeadDrafter):
 
     def __init__(self, head: DFlashHead, context: DrafterContext, pool: Any = None) -> None:
         super().__init__(head, context, most_drafts(head), pool=pool)
-        device = context.loaded.prepared.device
-        size = block_size(head, self.max_k)
-        self._start = torch.zeros(1, dtype=torch.long, device=device)
-        self._taken = torch.zeros(1, dtype=torch.long, device=device)
-        self._block = torch.full((1, size), head.spec.mask_token_id, dtype=torch.long, device=device)
+        shape = 1, self.max_k + (not head.spec.sample_from_anchor)  # as vLLM's: not wider than the longest draft needs
+        self._start, self._taken = self._place(), self._place()
+        self._block = torch.full(shape, head.spec.mask_token_id, dtype=torch.long, device=self._device)
         self._forward = self._fixed_by_rows(self._forward_step)
 
     def _calls(self) -> Iterable[Callable[[], Any]]:
@@ -77,9 +75,3 @@ class DFlashDrafter(HeadDrafter):
 def most_drafts(head: DFlashHead) -> int:
     """How many drafts a block of its size gives."""
     return head.spec.block_size - (not head.spec.sample_from_anchor)
-
-
-def block_size(head: DFlashHead, k: int) -> int:
-    """Rows of a lane's blocks, the last token's included: as few as its longest draft needs, as in vLLM, whatever a
-    step drafts."""
-    return k + (not head.spec.sample_from_anchor)

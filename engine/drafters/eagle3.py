@@ -27,8 +27,7 @@ class Eagle3Drafter(HeadDrafter):
         super().__init__(head, context, pool=pool)
         prepared = context.loaded.prepared
         self._windows = head.spec.windows or (None,) * len(head.layers)
-        self._pointer = torch.zeros(1, dtype=torch.long, device=prepared.device)
-        self._last = torch.zeros(1, dtype=torch.long, device=prepared.device)
+        self._pointer, self._last = self._place(), self._place()
         self._fed = torch.zeros(1, 1, head.spec.layers.hidden_size, dtype=prepared.dtype, device=prepared.device)
         self._token = torch.zeros(1, 1, dtype=torch.long, device=prepared.device)
         self._catch_up = self._fixed_by_rows(self._catch_up_step)

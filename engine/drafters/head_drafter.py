@@ -98,6 +98,10 @@ class HeadDrafter(BranchingDrafter):
         """Columns that a draft takes in the cache."""
         return MAX_K + 1 if context.auto_k else context.k + 1
 
+    def _place(self) -> Tensor:
+        """A position [1] that fixed calls read."""
+        return torch.zeros(1, dtype=torch.long, device=self._device)
+
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt_tokens = len(prompt_ids)
         self._num_tokens = self._num_rows = 0

@@ -100,7 +100,6 @@ def layers_config(values: Mapping[str, Any], kind: str) -> LayerConfig:
             raise UsageError(f"the head's config.json sets {name} to {value!r}, which this engine does not do")
     rope = {name: kept[name] for name in ("rope_parameters", "rope_scaling", "rope_theta") if kept.get(name)}
     rope |= {name: _rope(value) for name, value in rope.items() if isinstance(value, Mapping)}
-    _check_share(rope)
     sizes = {name: _size(name, kept.get(name), usual) for name, usual in (_ANY_SIZES | _SIZES[model_type]).items()}
     num_layers, num_heads = sizes["num_hidden_layers"], sizes["num_attention_heads"]
     num_kv_heads = _size("num_key_value_heads", kept.get("num_key_value_heads"), num_heads)
@@ -165,14 +164,6 @@ def _windows(
     return types, window if SLIDING in types else None
 
 
-def _check_share(rope: Mapping[str, Any]) -> None:
-    for place in rope.values():
-        if isinstance(place, Mapping) and (share := place.get("partial_rotary_factor")) not in (None, 1):
-            raise UsageError(
-                f"the head sets partial_rotary_factor to {share!r}; this engine rotates all of a head's dimensions"
-            )
-
-
 def _rope(values: Mapping[str, Any]) -> dict[str, Any]:
     """One set of angles for all layers: of several, the sliding layers', as the speculators package trains. For text,
     mrope is plain RoPE: its three positions are equal."""
@@ -187,6 +178,10 @@ def _rope(values: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(
             f"the head uses {kind} RoPE; this engine does {', '.join(_FIXED_ROPE)}, whose angles do not depend on "
             "the length so far"
+        )
+    if (share := rope.get("partial_rotary_factor")) not in (None, 1):
+        raise UsageError(
+            f"the head sets partial_rotary_factor to {share!r}; this engine rotates all of a head's dimensions"
         )
     rope["rope_type"] = "default" if kind == "mrope" else kind
     return rope

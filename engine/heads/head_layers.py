@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from ..core.errors import UsageError, in_a_line
@@ -115,15 +114,8 @@ def transformers_config(config: LayerConfig) -> Any:
 
 
 def rope_table(config: LayerConfig, length: int, dtype: torch.dtype, device: torch.device | str) -> Rope:
-    """cos and sin [length, dim] of positions 0 to length - 1. Raises UsageError for angles that depend on the length,
-    or that transformers does not know."""
-    stock = transformers_config(config)
-    kind = (stock.rope_parameters or {}).get("rope_type", "default")
-    if kind in ("dynamic", "longrope") or (kind != "default" and kind not in ROPE_INIT_FUNCTIONS):
-        raise UsageError(
-            f"the head uses {kind} RoPE, whose angles depend on the length so far; this engine needs fixed angles"
-        )
-    cos, sin = LlamaRotaryEmbedding(stock)(torch.zeros(1), torch.arange(length)[None])
+    """cos and sin [length, dim] of positions 0 to length - 1. The angles depend on nothing else: see `fields._rope`."""
+    cos, sin = LlamaRotaryEmbedding(transformers_config(config))(torch.zeros(1), torch.arange(length)[None])
     return cos[0].to(device, dtype), sin[0].to(device, dtype)
 
 

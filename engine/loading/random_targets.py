@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError, in_a_line
 from ..core.spec import RANDOM
-from ..layers.published import quantised, refusal
+from ..layers.published import quantised, refusal, text_part
 from ..strict_json import parse
 from .tokenizer_files import FILE, read_tokenizer
 from .towers import decoder_config
@@ -113,7 +113,7 @@ def tokenizer(path: Path) -> Any:
     numbers."""
     if any((path.parent / name).is_file() for name in (FILE, "tokenizer.model")):
         return read_tokenizer(path.parent)
-    return bytes_tokenizer(_vocabulary(read_config(path)))
+    return bytes_tokenizer(text_part(read_config(path)).get("vocab_size", 0))
 
 
 def bytes_tokenizer(num_words: int) -> Any:
@@ -150,8 +150,3 @@ def _without_memory(path: Path, dtype: torch.dtype) -> PreTrainedModel:
         raise UsageError(
             f"the configuration {str(path)!r} makes no causal language model: {in_a_line(error)}"
         ) from error
-
-
-def _vocabulary(raw: dict[str, Any]) -> int:
-    sizes = [part.get("vocab_size") for part in (raw, raw.get("text_config")) if isinstance(part, dict)]
-    return next((size for size in sizes if type(size) is int), 0)

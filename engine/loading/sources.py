@@ -67,23 +67,20 @@ def find(target: str, progress: Progress = silent, accept: Accept | None = None)
         folder = default_model.converted(progress)
         manifest = default_model.read_manifest(folder) or {}
         return Source(target, folder, licence=default_model.LICENCE, digest=str(manifest.get("digest", "")))
-    match = None
-    if isinstance(target, str) and target.startswith(RANDOM):
+    if target.startswith(RANDOM):
         config = random_targets.config_file(target)
         if accept:
             accept(random_targets.read_config(config))
         return Source(
             target, config.parent, licence=random_targets.LICENCE, digest=random_targets.digest(config), config=config
         )
-    if isinstance(target, str) and target:
-        path = Path(os.path.expanduser(target))
-        if target.startswith(("/", ".", "~")) or os.path.lexists(path):
-            source = _local(target, path)
-            if accept:
-                accept(random_targets.read_published(path / "config.json"))
-            return source
-        match = _REPOSITORY.fullmatch(target)
-    if match is None:
+    path = Path(os.path.expanduser(target))
+    if target.startswith(("/", ".", "~")) or (target and os.path.lexists(path)):
+        source = _local(target, path)
+        if accept:
+            accept(random_targets.read_published(path / "config.json"))
+        return source
+    if (match := _REPOSITORY.fullmatch(target)) is None:
         raise UsageError(
             f"unknown model {target!r}; choose one of: {DEFAULT_TARGET}, a folder with a config.json, a hub "
             "repository as owner/name or owner/name@revision, random:owner/name for random weights"

@@ -115,8 +115,7 @@ class RemoteLane:
 
     async def _race(self, client: httpx.AsyncClient) -> None:
         self.sent_s = time.perf_counter() - self.began
-        args = (client, self.endpoint, self.question, self.params, self.patience, self._take)
-        self.reply = reply = await ask(*args)
+        self.reply = reply = await ask(client, self.endpoint, self.question, self.params, self.patience, self._take)
         num_tokens = reply.num_tokens or 0
         try:
             if not reply.chunks and reply.textless:

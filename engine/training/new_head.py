@@ -19,6 +19,7 @@ from ..heads.fields import QUANTIZATION
 from ..heads.head_layers import transformers_config
 from ..heads.head_spec import HeadSpec, LayerConfig
 from ..heads.shapes import OUTPUT
+from ..heads.vocabulary import TABLES
 from .features import Features
 from .written import MIN_TOKENS
 
@@ -88,9 +89,8 @@ def begin_from(head: Eagle3Head, folder: Path) -> None:
     UsageError."""
     from ..loading.load_head import read_tensors
 
-    of_words = ("lm_head.weight", "d2t", "t2d")
-    tensors = {name: value for name, value in read_tensors(folder).items() if name not in of_words}
-    own = {name: value for name, value in head.named_parameters() if name != "lm_head.weight"}
+    tensors = {name: value for name, value in read_tensors(folder).items() if name not in (OUTPUT, *TABLES)}
+    own = {name: value for name, value in head.named_parameters() if name != OUTPUT}
     if tensors.keys() != own.keys() or any(value.shape != tensors[name].shape for name, value in own.items()):
         raise UsageError(
             f"the head in {str(folder)!r} has another shape than the one to be trained, one layer with an MLP of "

@@ -188,7 +188,7 @@ def test_two_at_once_convert_once(package, tmp_path):
 
 def test_too_little_space_is_said_before_anything_is_written(package, tmp_path, monkeypatch):
     """The disk would be filled to the brim first."""
-    monkeypatch.setattr(default_model, "free_bytes", lambda folder: 10**6)
+    monkeypatch.setattr(default_model.shutil, "disk_usage", lambda folder: SimpleNamespace(free=10**6))
     with pytest.raises(RaceError, match=rf"needs 0\.9 GB in {tmp_path}.*{ENVIRONMENT_VARIABLE}"):
         converted()
     assert contents(tmp_path / "cache") == set() and package.calls == []

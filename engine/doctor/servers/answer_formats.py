@@ -17,16 +17,18 @@ from .pair import Pair, Server
 # A question is asked about each.
 ANIMALS, CITIES = ("cat", "spider", "horse", "hen"), ("Paris", "Oslo", "Lima", "Cairo")
 LEGS = (2, 4, 6, 8)
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "animal": {"type": "string", "enum": list(ANIMALS)},
-        "legs": {"type": "integer", "enum": list(LEGS)},
-        "is_pet": {"type": "boolean"},
-    },
-    "required": ["animal", "legs", "is_pet"],
-    "additionalProperties": False,
-}
+
+
+def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of an object with exactly these members."""
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+SCHEMA = _object(
+    animal={"type": "string", "enum": list(ANIMALS)},
+    legs={"type": "integer", "enum": list(LEGS)},
+    is_pet={"type": "boolean"},
+)
 FORMAT = {"type": "json_schema", "json_schema": {"name": "animal", "schema": SCHEMA, "strict": True}}
 TOOL_NAME = "get_weather"
 TOOL = {
@@ -34,12 +36,7 @@ TOOL = {
     "function": {
         "name": TOOL_NAME,
         "description": "Get the weather forecast for a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string", "enum": list(CITIES)}, "days": {"type": "integer", "enum": [2]}},
-            "required": ["city", "days"],
-            "additionalProperties": False,
-        },
+        "parameters": _object(city={"type": "string", "enum": list(CITIES)}, days={"type": "integer", "enum": [2]}),
     },
 }
 CHOICES = ("auto", "required")  # values of `tool_choice`; vLLM refuses the first without --enable-auto-tool-choice
@@ -107,7 +104,7 @@ async def _fits(server: Server, animal: str) -> bool | None:
     value = parsed(text)
     return (
         isinstance(value, dict)
-        and value.keys() == SCHEMA["properties"].keys()  # type: ignore[attr-defined]
+        and value.keys() == SCHEMA["properties"].keys()
         and value["animal"] in ANIMALS
         and value["legs"] in LEGS
         and isinstance(value["is_pet"], bool)

@@ -48,12 +48,10 @@ class Difference:
     """The first difference of an answer.
 
     kind: one of KINDS.
-    position: of the token (or character) from 0.
     margin: by how many nats the plain server prefers its own token; None if unknown.
     says: where it is, how both texts go on, and how likely the plain server calls both tokens."""
 
     kind: str
-    position: int
     margin: float | None
     says: str
 
@@ -127,7 +125,7 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     where = f"{hide(asked, pair.secrets)}, {'token' if replies[0].token_ids else 'character'} {at + 1}"
     names = [server.endpoint.lane for server in pair.servers]
     if at == min(len(ours), len(theirs)):
-        return Difference(UNKNOWN, at, None, f"{where}: lane {names[len(ours) > at]} ends there and the other goes on.")
+        return Difference(UNKNOWN, None, f"{where}: lane {names[len(ours) > at]} ends there and the other goes on.")
     prompt_ids, tokens = replies[0].prompt_ids, (ours[at], theirs[at])
     likely: list[Likely | None] = [None, None]
     if prompt_ids and isinstance(tokens[0], int) and isinstance(tokens[1], int):
@@ -144,7 +142,7 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     )
     if margin is not None:
         says += f"; asked again, lane {names[0]} calls its own token {_times(margin)} likelier ({margin:.3g} nats)"
-    return Difference(kind, at, margin, f"{says}.")
+    return Difference(kind, margin, f"{says}.")
 
 
 async def _ask_again(server: Server, prefix: tuple[int, ...], tokens: Sequence[int]) -> Likely | None:

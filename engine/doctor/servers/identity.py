@@ -80,20 +80,18 @@ def _prompt(check: str, what: str, replies: Sequence[Reply | None]) -> Finding:
     """Whether both servers read the same prompt as the same tokens."""
     a, b = replies
     assert a is not None and b is not None
-    if a.prompt_ids and b.prompt_ids:
-        at = next((i for i, (x, y) in enumerate(zip(a.prompt_ids, b.prompt_ids, strict=False)) if x != y), None)
-        if a.prompt_ids == b.prompt_ids:
-            num = len(a.prompt_ids)
-            return Finding("ok", check, f"Both read {what} as the same {num} token{'s' * (num != 1)}.")
-        where = f"; the first that differs is number {at + 1}" if at is not None else ""
-        says = f"They read {what} as {len(a.prompt_ids)} and {len(b.prompt_ids)} tokens{where}."
-        return Finding("fault", check, says, SAME_TEMPLATE)
-    nums = a.num_prompt_tokens, b.num_prompt_tokens
-    if nums[0] != nums[1] and None not in nums:
-        says = f"They read {what} as {nums[0]} and {nums[1]} tokens."
-        return Finding("fault", check, says, SAME_TEMPLATE)
+    ids = a.prompt_ids, b.prompt_ids
+    are_known = all(ids)
+    nums = tuple(map(len, ids)) if are_known else (a.num_prompt_tokens, b.num_prompt_tokens)
     if None in nums:
         return Finding("untested", check, f"They do not both say how many tokens {what} has.")
+    if nums[0] != nums[1] or (are_known and ids[0] != ids[1]):
+        at = next((i for i, (x, y) in enumerate(zip(*ids, strict=False)) if x != y), None) if are_known else None
+        where = f"; the first that differs is number {at + 1}" if at is not None else ""
+        says = f"They read {what} as {nums[0]} and {nums[1]} tokens{where}."
+        return Finding("fault", check, says, SAME_TEMPLATE)
+    if are_known:
+        return Finding("ok", check, f"Both read {what} as the same {nums[0]} token{'s' * (nums[0] != 1)}.")
     return Finding("ok", check, f"Both read {what} as {nums[0]} tokens; they do not say which.")
 
 
