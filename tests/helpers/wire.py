@@ -12,7 +12,7 @@ from typing import Any
 from engine.remote.reply import Events, Reader, Reply
 from engine.remote.steps import Written
 
-from .loopback import Body, Loopback, http, servers
+from .loopback import Body, Loopback, error, http, servers
 
 FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "wire"
 NOT_RECORDED = 599
@@ -56,14 +56,8 @@ class Replay:
             return answers.pop(0) if len(answers) > 1 else answers[0]
         server = recorded(self._name)["server"]
         message = f"not recorded, run python -m tools.servers {server} --record: {key}"
-        words = json.dumps({"error": {"message": message}})
-        return {
-            "asked": {"method": method},
-            "http": "1.1",
-            "status": NOT_RECORDED,
-            "headers": {},
-            "pieces": [[0, words]],
-        }
+        told = {"asked": {"method": method}, "http": "1.1", "status": NOT_RECORDED, "headers": {}}
+        return {**told, "pieces": [[0, error(message).decode()]]}
 
     async def answer(self, path: str, body: Body) -> AsyncIterator[bytes]:
         clock, exchange = asyncio.get_running_loop().time, self._next("POST", path, body)
