@@ -234,7 +234,7 @@ def test_a_missing_or_incomplete_package_is_named(package, tmp_path, monkeypatch
 
 
 def test_the_real_model_converts_in_time_and_speaks(tmp_path, monkeypatch):
-    """The first start would take minutes, the next ones too, or the weights be another model's."""
+    """The first start would take minutes, the next ones too, or weights or tokens be another model's."""
     has_kernels()
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path))
     started = time.perf_counter()
@@ -244,6 +244,8 @@ def test_the_real_model_converts_in_time_and_speaks(tmp_path, monkeypatch):
     loaded = load(dtype="bfloat16")
     assert loaded.info.digest == sha256(folder / "model.safetensors")
     assert {p.dtype for p in loaded.model.parameters()} == {torch.bfloat16}
+    full = AutoTokenizer.from_pretrained(folder)
+    assert loaded.tokenizer.backend_tokenizer.to_str() == full.backend_tokenizer.to_str()
     ids = loaded.tokenizer(
         "The sun rises in the east and sets in the west. Water is made of hydrogen and oxygen.", return_tensors="pt"
     )["input_ids"]
