@@ -46,11 +46,12 @@ NOT_BROUGHT = ("expectation", "more", "width", "audit")
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in NOT_BROUGHT), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 # What the controls are set to, for what a tab is about to run (app/web/board/stream.js); that the owner has named a
-# model or servers, or that a race's settings are filled in. The model's line comes in the stream.
+# model or servers, or that an example's or a race's settings are filled in. The model's line comes in the stream.
 SETTINGS_JS = """(...values) => { document.dispatchEvent(new CustomEvent("photofinish:settings", { detail:
   Object.fromEntries(%s.map((name, i) => [name, values[i]])) })); }"""
-NAMED_JS, FILLED_JS = (
-    f'() => {{ document.dispatchEvent(new CustomEvent("photofinish:{name}")); }}' for name in ("named", "filled")
+NAMED_JS, FILLED_JS, CHOSEN_JS = (
+    f'() => {{ document.dispatchEvent(new CustomEvent("photofinish:{name}")); }}'
+    for name in ("named", "filled", "chosen")
 )
 MODEL_JS = """document.addEventListener("photofinish:model", ({ detail }) => { props.value = detail; });
 document.dispatchEvent(new CustomEvent("photofinish:mounted"));"""
@@ -118,7 +119,8 @@ def build(
         race.select(handlers.figures, None, [*drawn, *reasons], trigger_mode="multiple", **PRIVATE)
         for preset_id, button in presets.items():
             fill = partial(handlers.preset, preset_id)
-            button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), **PRIVATE)
+            click = button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), **PRIVATE)
+            click.then(None, None, None, js=CHOSEN_JS, **PRIVATE)
         by_pair = [pair, prompt], _named(SET_BY_PAIR, components)
         pair.change(_by_name(handlers.pair, components), *by_pair, **PRIVATE)
         chosen = _named(("pair", "drafter"), components)

@@ -21,6 +21,7 @@ from tests.helpers.page_browser import (
     example,
     figures,
     loaded,
+    new_race,
     open_settings,
     run_race,
     saved,
@@ -106,7 +107,30 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
         "([box, text]) => document.querySelector(box).value === text", arg=[PROMPT, presets["Hungarian"].message]
     )
     tab.locator(PROMPT).press("Control+z")
-    assert tab.input_value(PROMPT) == "pasted, not typed"
+    tab.wait_for_function("box => document.querySelector(box).value === 'pasted, not typed'", arg=PROMPT)
+
+
+def test_what_is_typed_outlives_an_examples_late_settings(tab: Any) -> None:
+    """On a slow way to the page the example's prompt took the place of one pasted after its click; and "Run it here"
+    raced, after a second, what was in the box before."""
+    asked: list[Any] = []
+    tab.route("**/gradio_api/run/**", lambda route: asked.append(route))
+    tab.evaluate("document.addEventListener('photofinish:chosen', () => { window.isFilled = true; }); 0")
+    settings(tab, Maximum_length="16")
+    example(tab, "Hungarian")
+    tab.locator(PROMPT).fill("pasted, not typed")
+    tab.wait_for_function("window.photofinish.state.race === 'recorded-hungarian'")
+    asked.pop().continue_()
+    tab.wait_for_function("window.isFilled")
+    tab.wait_for_function("box => document.querySelector(box).value === 'pasted, not typed'", arg=PROMPT)
+    tab.click("[data-ref=liveHere]")
+    tab.wait_for_timeout(1500)
+    assert tab.is_disabled("#page-stop-button")
+    before = tab.evaluate("window.photofinish.state.race")
+    asked.pop().continue_()
+    new_race(tab, before)
+    assert checked(saved(tab))["prompt"]["text"].startswith("Folytasd")
+    tab.unroute("**/gradio_api/run/**")
 
 
 def test_a_mistake_is_answered_in_a_sentence(tab: Any) -> None:

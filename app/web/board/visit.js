@@ -1,7 +1,7 @@
 // The page around the race: its keys, its side panel, and what it remembers about a visitor.
 
 import { closed, opened } from "../base/back.js";
-import { fetchOurs, keyName, typeInto } from "../base/dom.js";
+import { fetchOurs, keyName, nextEvent, typeInto } from "../base/dom.js";
 import { remember, remembered } from "../base/storage.js";
 import { onFrame } from "./frames.js";
 import { waiting } from "./card.js";
@@ -18,8 +18,6 @@ const OVER_KEY = "photofinish.over";          // the last one that is over
 const RECORDING_KEY = "photofinish.recording";       // its recording
 const LOOK_AGAIN_MS = 300;
 const LOOKS = 200;
-const FILLED_MS = 1000;       // after it an example has been filled in, even if that did not change the prompt
-const POLL_MS = 50;
 const panel = () => document.getElementById("page-panel");
 
 document.addEventListener("keydown", (event) => {
@@ -113,38 +111,42 @@ function keepSettings(raced) {
 }
 on("header", () => { if (!S.ribbon.includes("RECORDED")) keepSettings(racedSettings()); });
 
-// The example chosen last, unless something was typed since; the prompt before, whether that was typed, and when.
-let chosen = null;
-const typedPrompt = () => document.querySelector("#page-prompt textarea")?.value;
+// The example chosen last, unless something was typed since: its name, the prompt before, whether that was typed, and
+// when its settings are there. And what was typed since an example was chosen.
+let chosen = null, kept = null;
+const promptBox = () => document.querySelector("#page-prompt textarea");
 
 // The prompt typed here is restored at the next visit, unless an example took its place.
 document.addEventListener("input", (event) => {
   if (!event.target.closest?.("#page-prompt")) return;
-  chosen = null;
-  remember("photofinish.prompt", event.target.value);
+  [chosen, kept] = [null, event.target.value];
+  remember("photofinish.prompt", kept);
   document.getElementById("page-presets")?.classList.add("page-own");     // hides the example's sentence
 });
 document.addEventListener("click", (event) => {
   const example = examples().find((button) => button.contains(event.target));
   if (!example) return;
-  chosen = { name: example.textContent.trim(), before: typedPrompt(), isOwn: isOwnPrompt(), at: performance.now() };
+  [chosen, kept] = [{ name: example.textContent.trim(), before: promptBox()?.value, isOwn: isOwnPrompt(),
+    isFilled: nextEvent("photofinish:chosen") }, null];
   remember("photofinish.prompt", null);
   remember(RACE_KEY, null, true);
   keepSettings(null);
   document.getElementById("page-presets").classList.remove("page-own");
 });
+// Its text comes from the server, and not in the place of what was typed meanwhile.
+document.addEventListener("photofinish:chosen", () => setTimeout(() => {
+  if (kept !== null && kept !== promptBox().value) typeInto(promptBox(), kept);
+}, 0));
 refs.alertClose.addEventListener("click", () => board.alert(""));
 // An opened file's race is run again as recorded. For an example, its button fills in the settings first.
-refs.liveHere.addEventListener("click", () => {
+refs.liveHere.addEventListener("click", async () => {
   if (S.fromFile) return raceAgain();
   const { name, header } = S, wanted = header?.prompt.text;
-  if ((typedPrompt() ?? wanted) === wanted) return pageButton("race")?.click();
-  if (chosen?.name !== name) examples().find((button) => button.textContent.trim() === name)?.click();
-  const race = () => {
-    if (typedPrompt() === chosen?.before && performance.now() < chosen.at + FILLED_MS) setTimeout(race, POLL_MS);
-    else pageButton("race")?.click();
-  };
-  return race();
+  if ((promptBox()?.value ?? wanted) !== wanted) {
+    if (chosen?.name !== name) examples().find((button) => button.textContent.trim() === name)?.click();
+    await chosen?.isFilled;
+  }
+  return pageButton("race")?.click();
 });
 // The page's buttons may appear later than the race, much later on a busy machine. An exported race has none.
 function updateSoon(left) {
