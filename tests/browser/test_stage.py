@@ -221,8 +221,9 @@ def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None
 # ---- what can go wrong
 
 SHOWN_INSTEAD = f"""() => {STATE}.race?.startsWith('recorded-') && document.querySelector('.pf[data-stage]')
+  && document.querySelector('[data-ref=ribbon]').textContent.includes('RECORDED')
   && !document.querySelector('[data-ref=stageNote]').hidden"""
-AIM_S = 2.0
+AIM_S = 3 * 2.0  # three times what it must be on a quiet machine: other tests run meanwhile
 LONG = "/?prompt=Once&max_new_tokens=1000&temperature=0.9"
 
 
@@ -241,7 +242,7 @@ def instead(tab: Any, since: float) -> None:
     """The recorded race of the same example must be on the stage now, as what it is, and nothing else."""
     tab.wait_for_function(SHOWN_INSTEAD)
     assert time.monotonic() - since < AIM_S * slowness()
-    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json" and "RECORDED" in words(tab, "ribbon")
+    assert tab.evaluate(STATE)["race"] == "recorded-csv-to-json"
     note = words(tab, "stageNote")
     assert re.fullmatch(r"Live race not possible\. Recorded race: CSV to JSON, .+, \d{4}-\d\d-\d\d", note), note
     assert not tab.locator(".toast-wrap:visible, .pf-alert:visible").count()
