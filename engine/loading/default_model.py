@@ -165,11 +165,11 @@ def _lock(root: Path, progress: Progress) -> Iterator[None]:
 
     lock = FileLock(root / f"{NAME}.lock")
     try:
-        held = lock.acquire(timeout=0)
+        turn = lock.acquire(timeout=0)
     except Timeout:
         progress("another process is converting the default model; waiting for it", None)
-        held = lock.acquire()
-    with held:
+        turn = lock.acquire()
+    with turn:
         yield
 
 

@@ -56,8 +56,8 @@ class Replay:
             return answers.pop(0) if len(answers) > 1 else answers[0]
         server = recorded(self._name)["server"]
         message = f"not recorded, run python -m tools.servers {server} --record: {key}"
-        told = {"asked": {"method": method}, "http": "1.1", "status": NOT_RECORDED, "headers": {}}
-        return {**told, "pieces": [[0, error(message).decode()]]}
+        answer = {"asked": {"method": method}, "http": "1.1", "status": NOT_RECORDED, "headers": {}}
+        return {**answer, "pieces": [[0, error(message).decode()]]}
 
     async def answer(self, path: str, body: Body) -> AsyncIterator[bytes]:
         clock, exchange = asyncio.get_running_loop().time, self._next("POST", path, body)
