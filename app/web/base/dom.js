@@ -106,6 +106,10 @@ export const nextEvent = (name) => new Promise((resolve) => {
   document.addEventListener(name, ({ detail }) => resolve(detail), { once: true });
 });
 
+// Whether it happens within that time.
+export const within = (happens, ms) => Promise.race([
+  Promise.resolve(happens).then(() => true), new Promise((resolve) => { setTimeout(resolve, ms, false); })]);
+
 export function saveAs(blob, name) {
   const url = URL.createObjectURL(blob);
   Object.assign(make("a"), { href: url, download: name }).click();

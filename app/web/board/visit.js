@@ -1,8 +1,9 @@
 // The page around the race: its keys, its side panel, and what it remembers about a visitor.
 
 import { closed, opened } from "../base/back.js";
-import { fetchOurs, keyName, nextEvent, typeInto } from "../base/dom.js";
+import { fetchOurs, keyName, nextEvent, SILENT, typeInto, within } from "../base/dom.js";
 import { remember, remembered } from "../base/storage.js";
+import { sentence } from "../base/text.js";
 import { onFrame } from "./frames.js";
 import { waiting } from "./card.js";
 import { examples, isLinked, isOwnPrompt, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
@@ -18,6 +19,7 @@ const OVER_KEY = "photofinish.over";          // the last one that is over
 const RECORDING_KEY = "photofinish.recording";       // its recording
 const LOOK_AGAIN_MS = 300;
 const LOOKS = 200;
+const FILLED_MS = 8000;          // how long the settings of an example may take
 const panel = () => document.getElementById("page-panel");
 
 document.addEventListener("keydown", (event) => {
@@ -144,7 +146,7 @@ refs.liveHere.addEventListener("click", async () => {
   const { name, header } = S, wanted = header?.prompt.text;
   if ((promptBox()?.value ?? wanted) !== wanted) {
     if (chosen?.name !== name) examples().find((button) => button.textContent.trim() === name)?.click();
-    await chosen?.isFilled;
+    if (!await within(chosen?.isFilled, FILLED_MS)) return board.alert(sentence(SILENT));
   }
   return pageButton("race")?.click();
 });

@@ -2,7 +2,7 @@
 // Gradio, and are kept nowhere in the browser; others get them as a command. The key leaves its field once it is sent.
 
 import { ALLOWED, trigger } from "../host.js";
-import { copyOn, fill, nextEvent, post, SILENT } from "../base/dom.js";
+import { copyOn, fill, nextEvent, post, SILENT, within } from "../base/dom.js";
 import { make, oneLine, optionWords, sentence } from "../base/text.js";
 import { pageSettings } from "../board/stream.js";
 import { choiceOf, dialog, parts } from "./box.js";
@@ -62,7 +62,7 @@ export async function useNamed(what, needsTwo) {
     if (!answer || answer.detail || answer.can_race === 0) return false;
     const named = nextEvent("photofinish:named");
     trigger("apply", PAIRS[what]);
-    await Promise.race([named, new Promise((resolve) => { setTimeout(resolve, CHOSEN_MS); })]);
+    await within(named, CHOSEN_MS);
     if (!await isChosen()) return sayNamed([sentence(SILENT)], true);
     Object.assign(naming, { used: fields, num: answer.can_race ?? 2, urls: what === "servers" ? urls() : [],
       hasKey: parts.key.placeholder === KEPT });
