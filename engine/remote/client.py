@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,14 @@ DRAIN_S = 0.5  # how long to wait for the end of a complete answer, so that its 
 # simultaneous requests the last is written 50 ms after the first, which is not the server's time.
 OPENING, SENDING = "connection.connect_tcp.started", "http11.send_request_headers.started"
 GONE = "Server disconnected without sending a response"
+CUT = "peer closed connection without sending complete message body"
 MAX_ERROR_BYTES = 16_384
 MAX_WORDS = 200
 READ = ("", "identity", "gzip", "deflate", "br")  # encodings; the last by brotli, which Gradio brings
 NO_STREAM = ("json", "html")  # in the type of a body that is not a stream of events, unless it begins like one
 STREAM = re.compile(rb"(\xef\xbb\xbf)?\s*(:|data:|event:|id:|retry:)")
 ELSEWHERE = (200, 404, 405, 501)  # answers after which the path is tried at an endpoint's other base
+TITLE = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
 CA_FILE = "SSL_CERT_FILE"  # in the environment: certificates to be trusted, as OpenSSL calls it
 NOT_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer that is no TLS
 AUTHORITY = "; --cacert FILE names the certificate of its authority"
@@ -242,7 +245,8 @@ async def named_errors(endpoint: Endpoint, patience: Patience) -> Any:
     except httpx.DecodingError as error:
         raise RemoteError(f"the server of lane {lane} sent what is not compressed as it says", "broken") from error
     except (httpx.HTTPError, httpx.StreamError) as error:
-        may_be_https = not endpoint.memory.base and endpoint.url.startswith("http:")
+        has_begun = str(error).startswith(CUT)
+        may_be_https = not (has_begun or endpoint.memory.base) and endpoint.url.startswith("http:")
         hint = "; if it speaks https, its URL must begin with that" if may_be_https else ""
         raise RemoteError(f"the server of lane {lane} broke the connection off{hint}", "disconnected") from error
 
@@ -254,7 +258,7 @@ def _reason(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, socket.gaierror):
         cause = cause.__cause__ or cause.__context__
-    return "" if cause is None else ": the name of its host is not known here"
+    return "" if cause is None else ": the name of its host cannot be looked up"
 
 
 async def body_of(parts: AsyncIterator[bytes], max_bytes: int, received: bytes = b"") -> bytes:
@@ -271,10 +275,12 @@ async def refusal_of(
 ) -> RemoteError:
     """A server's refusal, or an answer that is no stream, in a sentence. begins: of its body, before these parts."""
     received = await body_of(response.aiter_bytes() if parts is None else parts, MAX_ERROR_BYTES, begins)
-    named = re.findall(rf"\b(?:{'|'.join(OPTIONAL)})\b", received.decode("utf-8", "replace"))
+    page = received.decode("utf-8", "replace")
+    named = re.findall(rf"\b(?:{'|'.join(OPTIONAL)})\b", page)
     said, kind = parsed(received), endpoint.redact(response.headers.get("Content-Type", "")).partition(";")[0][:40]
-    words = words_in(received.decode("utf-8", "replace") if said is None and kind == "text/plain" else said)
-    words = endpoint.redact(words)[:MAX_WORDS]
+    title = TITLE.search(page) if kind == "text/html" else None  # a proxy's page says there what is wrong
+    words = words_in(page if said is None and kind == "text/plain" else unescape(title[1]) if title else said)
+    words = endpoint.redact(words.removeprefix(f"{response.status_code} "))[:MAX_WORDS]
     details = f": {words}" if words else ""
     if response.status_code == 200:
         if find(list, said, "choices"):

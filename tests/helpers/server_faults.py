@@ -9,6 +9,8 @@ from engine.remote.request import EXTRAS
 from tests.helpers.loopback import HEAD, WORDS, error, http, raw, refusal, says, sse, stream_of
 
 TEXT = list(WORDS) * 2
+# nginx 1.22.1, asked by http at its port for https.
+PLAIN_TO_TLS = b"<html>\r\n<head><title>400 The plain HTTP request was sent to HTTPS port</title></head>\r\n"
 GOOD = sse(*stream_of([1] * len(TEXT), TEXT))
 EVENTS = [sse(event) for event in stream_of([1] * len(TEXT), TEXT)]
 
@@ -78,11 +80,12 @@ SAID = [
     ("429", raw(refusal(429, error("slow down"), "Retry-After: 7\r\n")), "answered 429: slow down; ask again in 7 s"),
     ("429 alone", raw(refusal(429, b"")), "answered 429"),
     ("500", raw(refusal(500, b"<html>secret trace</html>")), "answered 500"),
+    ("nginx's TLS", raw(refusal(400, PLAIN_TO_TLS, "Content-Type: text/html\r\n")), "answered 400: The plain HTTP"),
     ("503 in the middle", says([*EVENTS[:3], sse({"error": {"message": "gone"}})]), "with an error: gone"),
     ("wrong model", raw(refusal(404, error("The model `a` does not exist."))), "404: The model `a` does not exist."),
     ("FastAPI's 404", raw(refusal(404, b'{"detail": "Not Found"}')), "answered 404: Not Found"),
     ("FastAPI's 422", raw(refusal(422, b'{"detail": [{"loc": ["body", "n"], "msg": "no"}]}')), "422: body.n: no"),
-    ("plain words", raw(refusal(404, b"404 page not found", TEXT_TYPE)), "answered 404: 404 page not found"),
+    ("plain words", raw(refusal(404, b"404 page not found", TEXT_TYPE)), "answered 404: page not found"),
     ("a JSON answer", raw(refusal(200, b'{"error": "no endpoint /x"}', JSON_TYPE)), "is no stream: no endpoint /x"),
     ("in one piece", raw(refusal(200, b'{"choices": [{"text": "x"}]}', JSON_TYPE)), "stream: true was ignored"),
     ("a web page", raw(refusal(200, b"<html>", "Content-Type: text/html\r\n")), "answered with text/html"),

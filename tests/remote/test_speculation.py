@@ -167,7 +167,7 @@ def test_the_other_scheme_and_a_wrong_name_are_said() -> None:
         assert "if it speaks https" in why(f"http://{address}")
         assert "speaks http, not https" in why(f"https://{address}")
         server.shutdown()
-    assert "the name of its host is not known" in why("http://nowhere.invalid/v1")
+    assert "the name of its host cannot be looked up" in why("http://nowhere.invalid/v1")
 
 
 def test_a_certificate_that_is_not_trusted_is_named(tmp_path: object) -> None:
