@@ -104,6 +104,8 @@ class NgramDrafter(Drafter):
 
     def _most_alike(self, starts: list[int]) -> list[int]:
         """The positions, newest first, by how many distinct tokens their neighbourhoods share with the text's end."""
+        if len(starts) < 2:
+            return starts
         here = set(self._ids[-NEIGHBOURHOOD:])
         return sorted(
             starts, key=lambda start: -len(here.intersection(self._ids[max(0, start - NEIGHBOURHOOD) : start]))
