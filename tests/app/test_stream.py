@@ -171,7 +171,7 @@ async def test_the_end_is_shown_before_anything_is_made() -> None:
         assert (frame["events"], frame["header"]) == ([], None)
 
 
-@pytest.mark.parametrize("why", ["stop", "nobody watches", "another waits", "his own next race waits"])
+@pytest.mark.parametrize("why", ["stop", "nobody watches", "another waits", "the visitor's next race waits"])
 @in_loop
 async def test_it_is_given_up_at_once(why) -> None:
     """Stop would do nothing, tables be made for nobody, or a visitor wait for another one's tables."""
