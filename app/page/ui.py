@@ -120,7 +120,7 @@ def build(
         for preset_id, button in presets.items():
             fill = partial(handlers.preset, preset_id)
             click = button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), **PRIVATE)
-            click.then(None, None, None, js=CHOSEN_JS, **PRIVATE)
+            click.success(None, None, None, js=CHOSEN_JS, **PRIVATE)
         by_pair = [pair, prompt], _named(SET_BY_PAIR, components)
         pair.change(_by_name(handlers.pair, components), *by_pair, **PRIVATE)
         chosen = _named(("pair", "drafter"), components)
