@@ -46,12 +46,13 @@ NOT_BROUGHT = ("expectation", "more", "width", "audit")
 BROUGHT = (*(name for name in SET_BY_PRESET if name not in NOT_BROUGHT), "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 # What the controls are set to, for what a tab is about to run (app/web/board/stream.js); that the owner has named a
-# model or servers, or that an example's or a race's settings are filled in. The model's line comes in the stream.
+# model or servers, that a race's settings are filled in, or an example's, or what a chosen model brings (asked for and
+# there). The model's line comes in the stream.
 SETTINGS_JS = """(...values) => { document.dispatchEvent(new CustomEvent("photofinish:settings", { detail:
   Object.fromEntries(%s.map((name, i) => [name, values[i]])) })); }"""
-NAMED_JS, FILLED_JS, CHOSEN_JS = (
-    f'() => {{ document.dispatchEvent(new CustomEvent("photofinish:{name}")); }}'
-    for name in ("named", "filled", "chosen")
+NAMED_JS, FILLED_JS, CHOSEN_JS, PAIRING_JS, PAIRED_JS = (
+    f'(...values) => {{ document.dispatchEvent(new CustomEvent("photofinish:{name}")); return values.slice(0, 2); }}'
+    for name in ("named", "filled", "chosen", "pairing", "paired")
 )
 MODEL_JS = """document.addEventListener("photofinish:model", ({ detail }) => { props.value = detail; });
 document.dispatchEvent(new CustomEvent("photofinish:mounted"));"""
@@ -122,7 +123,8 @@ def build(
             click = button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), **PRIVATE)
             click.success(None, None, None, js=CHOSEN_JS, **PRIVATE)
         by_pair = [pair, prompt], _named(SET_BY_PAIR, components)
-        pair.change(_by_name(handlers.pair, components), *by_pair, **PRIVATE)
+        paired = pair.change(_by_name(handlers.pair, components), *by_pair, js=PAIRING_JS, **PRIVATE)
+        paired.success(None, None, None, js=PAIRED_JS, **PRIVATE)
         chosen = _named(("pair", "drafter"), components)
         components["drafter"].change(handlers.drafter_line, chosen, components["pair_line"], **PRIVATE)
         for name in SETTLES:

@@ -17,6 +17,7 @@ from engine.recordings.recording import checked, read
 from engine.what_if.read import what_if_of
 from tests.helpers.dialogs import Dialog
 from tests.helpers.page_browser import (
+    close_settings,
     copied,
     example,
     figures,
@@ -110,18 +111,20 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
     tab.wait_for_function("box => document.querySelector(box).value === 'pasted, not typed'", arg=PROMPT)
 
 
-def test_what_is_typed_outlives_an_examples_late_settings(tab: Any) -> None:
-    """On a slow way to the page the example's prompt took the place of one pasted after its click; and "Run it here"
-    raced, after a second, what was in the box before."""
+def test_what_is_typed_outlives_late_settings(tab: Any) -> None:
+    """On a slow way to the page the example's prompt took the place of one pasted after its click, and so did the
+    example's other form after a click on another model; and "Run it here" raced, after a second, what was in the box
+    before."""
     asked: list[Any] = []
     tab.route("**/gradio_api/run/**", lambda route: asked.append(route))
-    tab.evaluate("document.addEventListener('photofinish:chosen', () => { window.isFilled = true; }); 0")
+    for event in ("chosen", "paired"):
+        tab.evaluate("name => document.addEventListener(`photofinish:${name}`, () => { window[name] = 1; })", event)
     settings(tab, Maximum_length="16")
     example(tab, "Hungarian")
     tab.locator(PROMPT).fill("pasted, not typed")
     tab.wait_for_function("window.photofinish.state.race === 'recorded-hungarian'")
     asked.pop().continue_()
-    tab.wait_for_function("window.isFilled")
+    tab.wait_for_function("window.chosen")
     tab.wait_for_function("box => document.querySelector(box).value === 'pasted, not typed'", arg=PROMPT)
     tab.click("[data-ref=liveHere]")
     tab.wait_for_timeout(1500)
@@ -130,6 +133,14 @@ def test_what_is_typed_outlives_an_examples_late_settings(tab: Any) -> None:
     asked.pop().continue_()
     new_race(tab, before)
     assert checked(saved(tab))["prompt"]["text"].startswith("Folytasd")
+    for model, typed in (("gemma3-270m-hybrid", "typed meanwhile"), ("command-line", "and once more")):
+        open_settings(tab)
+        tab.check(f"#page-panel [value={model}]")
+        close_settings(tab)
+        tab.locator(PROMPT).fill(typed)
+        asked.pop().continue_()
+        tab.wait_for_function("window.paired")
+        tab.wait_for_function("([box, text]) => document.querySelector(box).value === text", arg=[PROMPT, typed])
     tab.unroute("**/gradio_api/run/**")
 
 

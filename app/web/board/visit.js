@@ -114,7 +114,7 @@ function keepSettings(raced) {
 on("header", () => { if (!S.ribbon.includes("RECORDED")) keepSettings(racedSettings()); });
 
 // The example chosen last, unless something was typed since: its name, the prompt before, whether that was typed, and
-// when its settings are there. And what was typed since an example was chosen.
+// when its settings are there. And what was typed since an example or a model was chosen.
 let chosen = null, kept = null;
 const promptBox = () => document.querySelector("#page-prompt textarea");
 
@@ -136,7 +136,8 @@ document.addEventListener("click", (event) => {
   document.getElementById("page-presets").classList.remove("page-own");
 });
 // Its text comes from the server, and not in the place of what was typed meanwhile.
-document.addEventListener("photofinish:chosen", () => setTimeout(() => {
+document.addEventListener("photofinish:pairing", () => { kept = null; });
+for (const name of ["chosen", "paired"]) document.addEventListener(`photofinish:${name}`, () => setTimeout(() => {
   if (kept !== null && kept !== promptBox().value) typeInto(promptBox(), kept);
 }, 0));
 refs.alertClose.addEventListener("click", () => board.alert(""));
