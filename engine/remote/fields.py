@@ -7,7 +7,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 MAX_COUNT = 2**31 - 1
-WORDS = ("error", "message", "detail", "msg", "error_message")  # where servers put what went wrong
+# Where servers put what went wrong; the last ones are Cloudflare's, AWS's, Baidu's, Apigee's, MiniMax's and RFC 9457's.
+OTHERS_WORDS = ("errors", "Message", "error_msg", "fault", "faultstring", "base_resp", "status_msg", "title")
+WORDS = ("error", "message", "detail", "msg", "error_message", *OTHERS_WORDS)
 MAX_DEPTH, MAX_SAID = 4, 3
 
 

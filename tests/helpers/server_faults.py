@@ -102,6 +102,8 @@ SAID = [
     ("too many", says([sse(*stream_of([1] * 21, [*TEXT, "x"]))]), "sent 21 tokens, not the requested 20"),
     ("an error's object", says([*EVENTS[:5], sse({"object": "error", "message": "gone"}, "[DONE]")]), "an error: gone"),
     ("an error's name", says([*EVENTS[:5], sse({"error_message": "long"}, "[DONE]")]), "without an end: long"),
+    ("MiniMax's", says([sse({"base_resp": {"status_msg": "login fail"}, "choices": None}, "[DONE]")]), ": login fail"),
+    ("Cloudflare's", raw(refusal(401, b'{"errors": [{"message": "bad token"}]}')), "answered 401: bad token"),
     ("a field of errors", says([b'error: {"message": "too long"}\n\n', sse("[DONE]")]), "without an end: too long"),
     ("bare JSON", says([*EVENTS[:5], error("too long")]), "with an error: too long"),
     ("no tokens", says([sse({"choices": [{"text": "", "finish_reason": "stop"}]}, "[DONE]")]), "neither usage nor"),
