@@ -47,8 +47,9 @@ class Events:
     """Server-sent events from the bytes of a stream, cut anywhere: `feed` takes bytes and returns the data of every
     complete event. Reads what OpenAI's servers use of https://html.spec.whatwg.org/multipage/server-sent-events.html:
     `data`, and lines that end in LF or CR LF; comments, other fields and events without data are skipped. What no
-    server may send, some send when they fail, and it counts as data: a field `error` (llama.cpp until 2025), and bare
-    JSON (Lemonade). Raises RaceError for an event of more than MAX_EVENT_BYTES and for one that is not UTF-8."""
+    server may send, some send all the same: no blank line between events of one line of JSON (GLM on Baseten,
+    opencode#27365), and, when they fail, a field `error` (llama.cpp until 2025) or bare JSON (Lemonade), which count as
+    data. Raises RaceError for an event of more than MAX_EVENT_BYTES and for one that is not UTF-8."""
 
     def __init__(self) -> None:
         self._rest, self._data, self._num_bytes, self._mark = b"", list[bytes](), 0, BOM_UTF8
@@ -58,8 +59,9 @@ class Events:
         *lines, self._rest = (self._rest + received).split(b"\n")
         for line in lines:
             line, self._mark = line.removeprefix(self._mark), b""
-            if (data := self._line(line.removesuffix(b"\r"))) is not None:
-                events.append(data)
+            events += self._line(line.removesuffix(b"\r"))
+        if lines and not self._rest and DATA.match(line) and self._is_whole:
+            events += self._event()
         if self._num_bytes + len(self._rest) > MAX_EVENT_BYTES:
             raise RaceError(f"the server sent an event of more than {MAX_EVENT_BYTES // 1024**2} MB")
         return events
@@ -70,17 +72,25 @@ class Events:
             return [data for data in self.feed(b"\n\n") if data == DONE or parsed(data) is not None]
         return []
 
-    def _line(self, line: bytes) -> str | None:
-        if (begins := DATA.match(line)) is not None:
-            value = line[begins.end() :]
-            self._data.append(value)
-            self._num_bytes += len(value)
-            return None
-        if line or not self._data:
-            return None
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the data so far is an event, although no blank line has come."""
+        return len(self._data) == 1 and (self._data[0] == DONE.encode() or parsed(self._data[0]) is not None)
+
+    def _line(self, line: bytes) -> list[str]:
+        """The event that ends with this line, or did before it."""
+        if (begins := DATA.match(line)) is None:
+            return [] if line else self._event()
+        events = self._event() if self._is_whole else []
+        self._data.append(line[begins.end() :])
+        self._num_bytes += len(line)
+        return events
+
+    def _event(self) -> list[str]:
+        """What the data so far says, if anything."""
         data, self._data, self._num_bytes = b"\n".join(self._data), [], 0
         try:
-            return data.decode("utf-8").strip() or None
+            return list(filter(None, [data.decode("utf-8").strip()]))
         except UnicodeDecodeError as error:
             raise RaceError(f"the server sent an event that is not UTF-8 text (byte {error.start})") from error
 

@@ -21,7 +21,7 @@ from engine.cli.main import main
 from engine.core.errors import RaceError
 from engine.remote.endpoint import Endpoint
 from engine.remote.look import look
-from engine.remote.reply import Reply
+from engine.remote.reply import Events, Reply
 from engine.remote.steps import Written
 from tests.helpers.server_faults import JSON, places, put
 from tests.helpers.wire import FOLDER, body_parts, read_parts, recorded, replayed
@@ -142,13 +142,15 @@ def test_what_is_read_is_what_it_sent_wherever_a_read_ends(stream: Stream, cuts:
     check(stream, cuts)
 
 
-# What gateways do to a stream: wave-agent#1326, openai-node#2725, mlx-vlm (pi#2326), vespa#33327, qwen-code#9884.
+# What gateways do to a stream: wave-agent#1326, openai-node#2725, mlx-vlm (pi#2326), vespa#33327, qwen-code#9884,
+# opencode#27365.
 HABITS = {
     "mark": lambda data: BOM_UTF8 + data,
     "keeps alive": lambda data: data.replace(b"\n\n", b"\n\ndata: \n\nid: 7\nretry: 9\n\n"),
     "loses its end": lambda data: data.removesuffix(b"data: [DONE]\n\n").rstrip(b"\n"),
     "its own names": lambda data: data.replace(b'"completion_to', b'"output_to').replace(b'"prompt_to', b'"input_to'),
     "of JavaScript": lambda data: re.sub(rb'(_tokens": ?\d+)([,}])', rb"\1.0\2", data),
+    "no blank lines": lambda data: data.replace(b"\n\n", b"\n"),
     "shouts": lambda data: data.replace(b'"length"', b'"MAX_TOKENS"'),
     "counts again": lambda data: data.replace(b"data: [DONE]", NOTHING + b"data: [DONE]"),
 }  # fmt: skip
@@ -162,6 +164,7 @@ def test_a_habit_on_the_way_changes_nothing(habit: str) -> None:
         (reply, written), (own, as_sent) = (read(stream, data) for data in (HABITS[habit](stream.data), stream.data))
         assert (written.pieces, written.ends, reply.thinking) == (as_sent.pieces, as_sent.ends, own.thinking)
         assert (reply.num_prompt_tokens, reply.finish_reason) == (own.num_prompt_tokens, own.finish_reason)
+    assert Events().feed(b"data: {}\n") == ["{}"], "an event is read when it is there, not with the next one"
 
 
 DAMAGES = ("drop", "retype", "swap", "repeat", "cut")
