@@ -6,7 +6,7 @@ from math import prod
 
 from ..core.spec import MAX_WIDTH
 
-DOMINATED = 0.97
+DOMINATED, ALIKE = 0.97, 1.01
 # Widths are weighed by these rates where `auto` k decides at each step: the real one is not known yet.
 ASSUMED_ACCEPTANCE = (0.0, 0.5, 0.8, 0.9)
 
@@ -31,7 +31,7 @@ class WidthPlan:
     width: holds k drafts and the last token.
     widths_class: its class.
     step_widths: the widths that exact lanes may mix.
-    plain_width: the fastest of all.
+    plain_width: the fastest of all; of those within 1 %, the narrowest.
     exact: whether equal tokens are promised, bit for bit.
     note: why, in a sentence.
     """
@@ -65,7 +65,8 @@ def plan(
     or more. The plan holds k drafts; with `auto_k` at least k and one more, in the class that promises the fastest
     steps."""
     stable = [w for w in sorted(seconds) if w not in classes.unstable]
-    plain_width = min((w for w in seconds if w <= 8), key=lambda w: seconds[w])
+    narrow = {w: s for w, s in seconds.items() if w <= 8}
+    plain_width = min(w for w, s in narrow.items() if s <= ALIKE * min(narrow.values()))
     if isinstance(width, int):
         exact = width not in classes.unstable
         note = f"every step of the exact lanes runs at width {width}" if exact else _not_exact([width])

@@ -43,6 +43,7 @@ class Kernels:
     name = "torch"  # or `cpu`, `cuda`
     # Whether a whole step, acceptance included, is one fixed call on the device: where a wait costs more than a row.
     judges_on_device = False
+    num_rounded = 0  # rows of a first replayed step that round differently than when run directly
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

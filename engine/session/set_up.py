@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 # How often each width is timed before the first race of a length; before each later one, once. The least counts.
-ROUNDS = 2
+ROUNDS, CAPTURED_ROUNDS = 2, 7
 _pools: WeakSet[Any] = WeakSet()  # the graphs' memory of all races that still exist
 
 
@@ -203,13 +203,15 @@ def choose_widths(order: Order) -> Widths:
 
 
 def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
-    """Seconds of a step at each width: the least over all races of this length, since a busy machine, a first call or
-    the capture of a graph can only add."""
+    """Seconds of a step at each width: the least over all races of this length, since a busy machine or a first call
+    can only add. Where steps are captured, they are timed once: a new target's first step is its capture."""
     key = ("seconds", order.prepared.kernels, target.cache_length, target.widths, torch.get_num_threads())
     known: dict[int, float] = order.loaded.attached(key, dict)
-    rounds = 1 if known else ROUNDS
-    for width, value in target.time_widths(rounds, len(order.prompt.token_ids), untimed=0).items():
-        known[width] = min(value, known.get(width, value))
+    captures, position = order.pool is not None, len(order.prompt.token_ids)
+    if not (captures and known):
+        rounds, untimed = (CAPTURED_ROUNDS, 1) if captures else (1 if known else ROUNDS, 0)
+        for width, value in target.time_widths(rounds, position, untimed).items():
+            known[width] = min(value, known.get(width, value))
     return dict(known)
 
 

@@ -100,7 +100,7 @@ class TritonKernels(Kernels):
 
     def runs(self, model: Any) -> str:
         """Also why there is no Triton decoder."""
-        attention = "ours, Triton" if self.triton else "torch's"
+        attention = "ours, Triton" if self.triton else "torch's, slower than a server's"
         sentence = what_runs(model, {"GpuDecoder": "Triton"}, {"GpuLinear": "Triton"}, attention)
         if type(model.get_decoder()).__name__ == "GpuDecoder":
             return sentence
@@ -197,7 +197,14 @@ class CudaKernels(TritonKernels):
     # The device
 
     def runs(self, model: Any) -> str:
-        return super().runs(model) + (f"; no CUDA graphs: {self.eager}" if self.eager else "")
+        notes = {
+            f"no CUDA graphs: {self.eager}": self.eager,
+            f"{self.num_rounded} rows of a step round differently in a graph, as all steps here do": self.num_rounded,
+            "float32, twice what float16 reads, since this GPU has no bfloat16": (
+                self.dtype == torch.float32 and self.best_dtype() == "float32"
+            ),
+        }
+        return "; ".join([super().runs(model), *(note for note, holds in notes.items() if holds)])
 
     def identity(self, model: Any) -> dict[str, Any]:
         """Also the driver, which compiles and launches, and whether steps are graphs."""

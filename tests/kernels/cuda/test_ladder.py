@@ -3,6 +3,7 @@ one sentence, and the next one runs."""
 
 import sys
 from dataclasses import replace
+from functools import partialmethod
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -179,10 +180,10 @@ def refuse(self: FixedCall) -> None:
     raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
 
 
-def spoilt(self: FixedCall) -> Any:
+def spoilt(self: FixedCall, factor: float = -1.0) -> Any:
     self._graph = self._graph or self._capture()
     self._graph.replay()
-    self._result[0][0, 0] += 1
+    self._result[0].mul_(factor)
     return self._result
 
 
@@ -190,9 +191,12 @@ def spoilt(self: FixedCall) -> Any:
     ("fault", "why"),
     [
         (("_capture", refuse), "could not be captured as a CUDA graph: RuntimeError: CUDA error: operation not"),
-        (("__call__", spoilt), "rows have other bits than when run eagerly"),
+        (
+            ("__call__", spoilt),
+            "a step replayed from a CUDA graph has logits that differ from those of",
+        ),
     ],
-    ids=["refused", "other bits"],
+    ids=["refused", "other numbers"],
 )
 def test_a_model_without_graphs_runs_eagerly_and_says_why(fault, why, monkeypatch, tmp_path):
     """Every race would end before its first token, or write what no eager step writes, and nobody would know why."""
@@ -203,6 +207,23 @@ def test_a_model_without_graphs_runs_eagerly_and_says_why(fault, why, monkeypatc
         for _ in range(2):
             _, no_graphs = says(loaded).split(NO_GRAPHS)
             assert why in no_graphs
+
+
+def test_a_graph_that_rounds_differently_is_kept_and_named(monkeypatch):
+    """cuBLAS may choose another kernel on the stream of a capture: for a check that nothing rests on, every race would
+    run eagerly, bound by the host."""
+    monkeypatch.setattr(FixedCall, "__call__", partialmethod(spoilt, 1.01))
+    with fake_cuda():
+        sentence = says(on_device())
+    assert NO_GRAPHS not in sentence and "rows of a step round differently in a graph" in sentence
+
+
+def test_widths_are_timed_once_where_steps_are_captured():
+    """A new target's first step is its capture: 60 ms would be taken for a step's time, and each race wait for five."""
+    with fake_cuda():
+        loaded = on_device()
+        first, then = (race_of(loaded, plain=True) for _ in range(2))
+        assert outcome(first) == outcome(then) and first.widths.seconds == then.widths.seconds
 
 
 def test_without_triton_races_run_on_torchs_kernels_and_say_why(monkeypatch, tmp_path):
