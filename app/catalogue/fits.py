@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.core.spec import MAX_AUTO_K, standard_lanes
 from engine.drafters import weightless
-from engine.layers.published import cache_bytes, num_parameters, quantised, refusal, text_part
+from engine.layers.published import cache_bytes, num_experts, num_parameters, quantised, refusal, text_part
 from engine.loading.random_targets import shipped_config
 from engine.loading.sources import DEFAULT_TARGET
 
@@ -20,6 +20,7 @@ NO_GPU = "torch finds none"
 NOT_USED = "torch cannot use this machine's GPU"
 DAMAGED = "has a config.json that cannot be read"
 SERVER = "; run it on a server"
+EXPERTS = f"is a mixture of experts, whose steps wait for the host on a GPU before Hopper (9.0){SERVER}"
 LARGEST_GPU = 180 * GIB  # free memory of the largest single GPU (B200)
 # Lower bound for a long prompt: English has 4 to 5, code 3 to 4. A denser one that does not fit is refused when its
 # race is set up.
@@ -63,6 +64,8 @@ def _reason(target: str, drafter: str, machine: Machine, size: int) -> str:
         return NOT_CHECKED
     if machine.gpu_bytes == 0:
         return f"needs an NVIDIA GPU with {total} free; {NOT_USED if machine.no_gpu else NO_GPU}"
+    if not machine.captures_experts and num_experts(text_part(config)):
+        return EXPERTS
     if needed > machine.gpu_bytes:
         return f"needs {total} of GPU memory ({words_of(parts)}); {machine.gpu_bytes / GIB:.1f} GiB is free"
     if isinstance(answer, str):

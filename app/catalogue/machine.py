@@ -34,12 +34,14 @@ class Machine:
     gpu: whether it may have an NVIDIA GPU, because its tool is installed.
     gpu_bytes: free GPU memory according to torch; None until it has answered, 0 if it cannot use a GPU.
     gpu_dtype: default dtype of weights on the GPU.
+    captures_experts: whether steps of a mixture of experts can be graphs there.
     no_gpu: why the GPU is not used, if known.
     configs: each repository's config.json, or why it is unavailable; empty until the hub has answered."""
 
     gpu: bool = False
     gpu_bytes: int | None = None
     gpu_dtype: str = "bfloat16"
+    captures_experts: bool = True
     no_gpu: str = ""
     configs: Mapping[str, Mapping[str, Any] | str] = field(default_factory=dict, hash=False)
 

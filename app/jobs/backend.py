@@ -31,16 +31,19 @@ class TorchBackend:
         self._dtype, self._device, self._watched_here = dtype, device, watched_here
         self.loader = Loader(self._load, self._why_no_gpu)
 
-    def gpu(self) -> tuple[int, str]:
-        """The free bytes of the GPU that this page's races run on, and the dtype that weights get there; (0, "") where
-        races run on the CPU. Imports torch. Raises UsageError where torch cannot use the GPU that is there."""
+    def gpu(self) -> tuple[int, str, bool]:
+        """The free bytes of the GPU that this page's races run on, the dtype that weights get there, and whether steps
+        of experts are captured; (0, "", True) where races run on the CPU. Imports torch. Raises UsageError where torch
+        cannot use the GPU that is there."""
         from engine.kernels.choose import choose
         from engine.kernels.devices import device_named
 
         kernels = choose(device_named(self._device))
         if why := self._why_no_gpu():
             raise UsageError(why)
-        return (0, "") if kernels.on_host else (kernels.free_bytes(), kernels.best_dtype())
+        if kernels.on_host:
+            return 0, "", True
+        return kernels.free_bytes(), kernels.best_dtype(), kernels.captures_experts
 
     def room(self) -> Room:
         """What another model may take of this page's device, instead of the one that is loaded. Imports torch."""

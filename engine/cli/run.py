@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from ..session import TorchRace
 
 
+# 27 GiB: see docs/architecture.md, "What it needs".
+TOY = (
+    "the bundled model is a toy for a GPU. With 27 GiB free, for example: --target Qwen/Qwen3-8B --drafter "
+    "eagle3:RedHatAI/Qwen3-8B-speculator.eagle3 --k 5 --chat; python app.py lists what fits"
+)
+
+
 def run(make: Callable[[Progress], Any], tables: bool = False) -> Recording:
     """Run the race that `make` returns: a TorchRace, or anything with its `header`, `events` and `result`; returns its
     recording. Libraries' output goes to stderr meanwhile.
@@ -55,7 +62,8 @@ def set_up(
     from ..session import TorchRace
 
     race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
-    for note in (*race.order.notes, *race.order.limits):
+    toy = [TOY] if target is None and loaded.info.device.startswith("cuda") else []
+    for note in (*toy, *race.order.notes, *race.order.limits):
         print(f"Note: {note}.", file=sys.stderr)
     return race
 

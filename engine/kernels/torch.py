@@ -73,6 +73,11 @@ class Kernels:
         """`bfloat16` if its steps are known to be faster, else `float32`."""
         return "float32"
 
+    @property
+    def captures_experts(self) -> bool:
+        """Whether a step of a mixture of experts can be a graph, if steps of other models are."""
+        return True
+
     def install(self, model: Any) -> None:
         """Replace the model's fused layers and linears, in place."""
 

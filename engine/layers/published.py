@@ -153,6 +153,11 @@ def unpacking(config: Mapping[str, Any]) -> str:
     return f"weights of {bits} bits ({how['quant_method']}), unpacked here to 16 or more; a server keeps the {bits}"
 
 
+def num_experts(text: Mapping[str, Any]) -> int:
+    """Experts of a layer, of a language model's part of a configuration; 0 if it is no mixture."""
+    return _size(text, "num_experts") or _size(text, "num_local_experts")
+
+
 def num_parameters(config: Mapping[str, Any]) -> int:
     """Weights of the language model without norms and biases: within 0.5 % of transformers' count. 0 if the
     configuration has other names for its sizes."""
@@ -164,12 +169,11 @@ def num_parameters(config: Mapping[str, Any]) -> int:
         _size(text, f"linear_num_{x}_heads") * _size(text, f"linear_{x}_head_dim") for x in ("key", "value")
     )
     linear = hidden * (2 * keys + 3 * values + 2 * _size(text, "linear_num_value_heads"))
-    num_experts = _size(text, "num_experts") or _size(text, "num_local_experts")
     inner = _size(text, "intermediate_size")
-    if num_experts:
-        inner = num_experts * (text.get("moe_intermediate_size") or inner)
+    if experts := num_experts(text):
+        inner = experts * (text.get("moe_intermediate_size") or inner)
     layers = sum(linear if kind == LINEAR else attention for kind in types)
-    layers += len(types) * hidden * (3 * inner + num_experts)
+    layers += len(types) * hidden * (3 * inner + experts)
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings", True))
     return layers + hidden * text.get("vocab_size", DEFAULT_WORDS) * (1 if tied else 2)
 

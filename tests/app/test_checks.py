@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any
@@ -18,7 +19,7 @@ from safetensors import safe_open
 
 from app.catalogue import hub as checks
 from app.catalogue.catalogue import load, on_hub
-from app.catalogue.fits import DAMAGED, NOT_CHECKED, SERVER, _drafter_bytes, reason, repository
+from app.catalogue.fits import DAMAGED, EXPERTS, NOT_CHECKED, SERVER, _drafter_bytes, reason, repository
 from app.catalogue.hub import GATED, NO_CONFIG, NO_HUB, NOT_THERE, Check, look
 from app.catalogue.machine import GIB, Machine
 from app.jobs.backend import TorchBackend
@@ -33,7 +34,8 @@ from tests.helpers.machines import CONFIGS, with_gpu
 from tests.helpers.pageserver import TARGET
 from tests.helpers.published import PUBLISHED
 
-H100 = int(78.5 * GIB), "bfloat16"
+H100 = int(78.5 * GIB), "bfloat16", True
+EXPERTS_OF = "Qwen/Qwen3-30B-A3B-Instruct-2507", "openai/gpt-oss-20b"
 HEADLINE = "Qwen/Qwen3.5-9B"
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LARGE_LLAMA = "meta-llama/Llama-3.3-70B-Instruct"
@@ -79,6 +81,8 @@ def test_every_published_model_is_offered_or_refused_for_what_it_is(monkeypatch)
         said = reason(name, "ngram", machine)
         assert bool(said) == bool(words) and all(word in said for word in words), (name, said)
         assert "\n" not in said and not said.endswith(".")
+        before_hopper = reason(name, "ngram", replace(machine, captures_experts=False))
+        assert before_hopper == (EXPERTS if name in EXPERTS_OF else said), "eager steps, bound by the host"
 
 
 SERVED = [({}, NOT_THERE), ({HEADLINE: None}, NO_CONFIG), ({HEADLINE: b"{"}, DAMAGED), ({HEADLINE: [1]}, DAMAGED),
@@ -86,10 +90,10 @@ SERVED = [({}, NOT_THERE), ({HEADLINE: None}, NO_CONFIG), ({HEADLINE: b"{"}, DAM
 TOO_OLD, NO_TORCH = "An H100 is not used: its driver is too old", "No module named 'torch'"
 NOT_USED = "*GiB free; torch cannot use this machine's GPU"
 GPUS: list[tuple[Any, str, str]] = [
-    ((0, ""), "*GiB free; torch finds none", ""),
+    ((0, "", True), "*GiB free; torch finds none", ""),
     (ModuleNotFoundError(NO_TORCH), NOT_USED, f"torch failed: ModuleNotFoundError: {NO_TORCH}"),
     (UsageError(TOO_OLD), NOT_USED, TOO_OLD),
-    ((5 * GIB, "bfloat16"), "*; 5.0 GiB is free", ""),
+    ((5 * GIB, "bfloat16", True), "*; 5.0 GiB is free", ""),
 ]
 # Pair, files on the hub, token, torch's answer about the GPU -> a pattern of the reason, and the note above all pairs.
 OFFERS: list[Any] = [
@@ -179,11 +183,16 @@ def test_the_page_opens_before_and_changes_after(monkeypatch):
 
 def test_the_backends_memory_and_dtype_are_the_devices_own(monkeypatch):
     """`Kernels.free_bytes` of the loading process counts; a page that races on the CPU has no GPU memory at all."""
-    assert TorchBackend(device="cpu").gpu() == (0, "")
+    assert TorchBackend(device="cpu").gpu() == (0, "", True)
     monkeypatch.setattr("engine.kernels.devices.device_named", lambda name: None)
-    members = {"on_host": False, "free_bytes": lambda self: 7, "best_dtype": lambda self: "float32"}
+    members = {
+        "on_host": False,
+        "free_bytes": lambda self: 7,
+        "best_dtype": lambda self: "float32",
+        "captures_experts": False,
+    }
     monkeypatch.setattr("engine.kernels.choose.choose", lambda device: type("K", (), members)())
-    assert TorchBackend().gpu() == (7, "float32")
+    assert TorchBackend().gpu() == (7, "float32", False)
     monkeypatch.setattr("engine.kernels.usable.why_unused", lambda: "its driver is too old")
     with pytest.raises(UsageError, match="its driver is too old"):
         TorchBackend().gpu()

@@ -140,6 +140,11 @@ class CudaKernels(TritonKernels):
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
 
     @property
+    def captures_experts(self) -> bool:
+        # before Hopper torch's `grouped_mm` reads offsets on the host (GroupedMMUtils.h)
+        return torch.cuda.get_device_capability(self.device) >= (9, 0)
+
+    @property
     def must_be_tried(self) -> bool:
         return self.triton
 

@@ -12,15 +12,19 @@ import pytest
 import torch
 
 from engine.cache import ENVIRONMENT_VARIABLE
+from engine.cli import run
 from engine.core.errors import RaceError
+from engine.core.events import Prompt
+from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.graphs import FixedCall
 from engine.loading.loading import LoadedModel
+from engine.progress import silent
 from engine.runner import kernel_trial
 from engine.runner import prepare as preparing
 from engine.runner import target as target_module
 from engine.session import lanes, set_up
-from tests.helpers.cuda_races import LANES, on_device, outcome, race_of, runs
+from tests.helpers.cuda_races import LANES, PROMPT, on_device, outcome, race_of, runs
 from tests.helpers.fake_cuda import fake_cuda
 from tests.helpers.fake_device import CudaGraph
 from tests.helpers.tiny import TRAINED
@@ -224,6 +228,17 @@ def test_widths_are_timed_once_where_steps_are_captured():
         loaded = on_device()
         first, then = (race_of(loaded, plain=True) for _ in range(2))
         assert outcome(first) == outcome(then) and first.widths.seconds == then.widths.seconds
+
+
+def test_a_command_on_a_gpu_names_a_pair_that_is_worth_it(monkeypatch, capsys):
+    """`engine race` would show what a toy gains on an H100, and nobody learn that a larger pair fits."""
+    with fake_cuda():
+        loaded = on_device()
+        monkeypatch.setattr(run, "load_ready", lambda *unused: loaded)
+        spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=4))
+        for target in (None, "tests/fixtures/trained/target"):
+            run.set_up(target, "auto", "auto", spec, lambda unused: Prompt("", PROMPT), silent)
+            assert ("a toy for a GPU" in capsys.readouterr().err) == (target is None)
 
 
 def test_without_triton_races_run_on_torchs_kernels_and_say_why(monkeypatch, tmp_path):
