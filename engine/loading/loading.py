@@ -205,6 +205,8 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
         return random_targets.build(source.config, dtype, device)
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    from ..runner.kernel_trial import begin
+
     config = AutoConfig.from_pretrained(str(source.folder), trust_remote_code=False, local_files_only=True)
     is_tower = (decoder := decoder_config(config)) is not config
     options: dict[str, Any] = {
@@ -218,6 +220,7 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
         "output_loading_info": True,
         "ignore_mismatched_sizes": True,  # they are reported below
     }
+    begin(decoder, dtype, device)
     published_config = random_targets.read_published(source.folder / "config.json")
     if published.stored_bits(published_config):
         model, report = _unpacked(source.folder, published_config["quantization_config"], options)

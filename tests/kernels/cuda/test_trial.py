@@ -149,7 +149,7 @@ def diagnosis() -> str:
     """What the other process finds wrong, run here on the interpreter."""
     model = bare().model
     with fake_cuda(run_kernels=True):
-        return trial_process.what_is_wrong(json.loads(json.dumps(kernel_trial._request(model))))
+        return trial_process.what_is_wrong(json.loads(json.dumps(kernel_trial._request(*kernel_trial._about(model)))))
 
 
 def nothing(*arguments: Any, attend: Any = decoder.attend) -> Any:
@@ -199,14 +199,19 @@ def test_a_device_without_memory_is_no_verdict(quick: None, monkeypatch: pytest.
 
 
 def test_a_load_tries_the_kernels_once_and_says_why_they_stay_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process would try another model than the one that is loaded, or its words be lost on the way."""
-    model = fresh("qwen3", torch.bfloat16)
+    """The process would try another model than the one that is loaded, or its words be lost on the way; or what began
+    while the weights were read be done once more."""
+    model, started = fresh("qwen3", torch.bfloat16), Mock(side_effect=subprocess.Popen)
+    monkeypatch.setattr(kernel_trial.subprocess, "Popen", started)
     monkeypatch.setattr(kernel_trial, "COMMAND", (sys.executable, "-m", "tests.helpers.pretended_trial"))
     texts: list[str] = []
     for is_first in (True, False):
         with fake_cuda(tries=True):
             texts.clear()
+            kernel_trial.begin(model.config, torch.bfloat16, CUDA)
+            assert started.call_count == 1
             made = preparing.prepare(on_cuda(copy.deepcopy(model)), progress=lambda text, share: texts.append(text))
-        says = "linears: 13 torch; attention: torch's; no Triton decoder: it is wrong here"
+        says = "linears: 13 torch; attention: torch's, slower than a server's; no Triton decoder: it is wrong here"
         assert made.kernels.runs(made.model).endswith(says)
         assert is_first == any("once for this machine" in text for text in texts)
+    assert started.call_count == 1
