@@ -2,22 +2,24 @@
 
 import sys
 from argparse import Namespace
+from functools import partial
 from typing import Any
 
 from ..core.errors import RaceError, UsageError
 from ..core.spec import MAX_WIDTH, RULES, TOP_K, RaceSpec, SamplingParams
+from ..core.values import one_of
 from ..progress import Progress
 from ..recordings import recording as recordings
 from ..strict_json import decoded
 from ..studies.prompts.data_files import MAX_FILE_BYTES, text_of
 from ..studies.prompts.prompts import FilePrompt, read_prompts
-from ..text import check_prompt_text, read_bytes
+from ..text import check_prompt_text, encode_prompt, read_bytes
 from ..what_if.ask import queries_of
-from .arguments import Command, draft_size, not_empty, one_of, repeated, setting, shown, switch, typed, whole, words
+from .arguments import Command, draft_size, not_empty, repeated, setting, shown, switch, typed, whole, words
 from .lane_options import LANES, SERVERS, lanes_from, race_of_servers, servers_from
 from .options import FILE, JSON, LENGTH, MACHINE, PROMPT, SEED, TARGET, TEMPERATURE, TOP_P, set_threads
 from .output import console, print_json
-from .run import run, set_up_as
+from .run import run, set_up
 
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
 
@@ -63,7 +65,8 @@ def _race(options: Namespace) -> int:
     remote = race_of_servers(servers, options, params, text) if servers else None
 
     def make(progress: Progress) -> Any:
-        return remote if spec is None else set_up_as(options, spec, text, progress)
+        prompt_of = partial(encode_prompt, text=text, chat=options.chat)
+        return remote if spec is None else set_up(options, spec, prompt_of, progress)
 
     recording = run(make, options.tables)
     try:
@@ -108,7 +111,7 @@ RACE = Command(
         *SERVERS,
         setting(
             "--rule R",
-            one_of(RULES),
+            typed(one_of(RULES)),
             "coupled: the baseline's own tokens; rejection: its distribution only (default coupled)",
             "coupled",
         ),
