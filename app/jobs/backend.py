@@ -10,13 +10,13 @@ from typing import Any
 from engine.core.errors import UsageError
 from engine.doctor.findings import Finding, is_faulty
 from engine.progress import Progress
-from engine.studies.prompts.rows import Row
 from engine.text import encode_prompt
 
 from ..catalogue.own_model import Room
 from ..catalogue.request import CheckUpRequest, RaceRequest, StudyRequest
 from .loader import Loader
 from .process_memory import keep_from_collector
+from .studies import Raced
 from .worker import Race
 
 
@@ -70,9 +70,7 @@ class TorchBackend:
 
         return members(race, progress)
 
-    def study(
-        self, request: StudyRequest, done: Container[int], progress: Progress
-    ) -> tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]:
+    def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
         """Race the first prompt of a study whose line is not in `done`: its rows, what it ran on (see
         `engine.studies.prompts.study_file`), and its circumstances. `progress` may raise to give up, also between two
         steps. Raises UsageError and RaceError."""

@@ -143,22 +143,18 @@ def servers_catalogue(servers: ServersBackend, chat: bool) -> Catalogue:
 
 class EitherBackend(TorchBackend):
     """Prepares races on this machine, or on servers that the page's owner may name at any time, as the pair says: see
-    `TorchBackend`."""
+    `TorchBackend`. named: these servers."""
 
     def __init__(self, dtype: str, device: str, watched_here: bool) -> None:
         super().__init__(dtype, device, watched_here)
-        self._servers: ServersBackend | None = None
+        self.named: ServersBackend | None = None
 
     @property
     def servers(self) -> ServersBackend:
         """Raises UsageError if there are none."""
-        if self._servers is None:
+        if self.named is None:
             raise UsageError(NO_SERVERS)
-        return self._servers
-
-    @servers.setter
-    def servers(self, servers: ServersBackend) -> None:
-        self._servers = servers
+        return self.named
 
     def _of(self, pair: Pair) -> Any:
         """What runs this pair. Raises UsageError."""

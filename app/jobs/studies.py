@@ -347,8 +347,7 @@ class LoadStudy(Study):
 
     def frame(self) -> dict[str, Any]:
         plan = self._plan
-        order = {key: index for index, key in enumerate(plan.keys)}
-        rows = sorted(self.rows, key=lambda row: order[row["lane"], row["concurrency"]])
+        rows = sorted(self.rows, key=lambda row: plan.keys.index((row["lane"], row["concurrency"])))
         num_done = len(rows) * plan.num_requests + sum(done for done, _ in list(self._now.values()))
         lanes = [endpoint.lane for endpoint in plan.endpoints]
         return {

@@ -73,7 +73,7 @@ class Doors:
             async with self._tries:  # of several tabs
                 await self._try(urls, asked)
         if asked.get("use") is True and self._can_race is not None:
-            self._backend.servers = self._can_race
+            self._backend.named = self._can_race
         num = 0 if self._can_race is None else len(self._can_race.endpoints)
         return {"sentences": self._sentences, "can_race": num}
 

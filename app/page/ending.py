@@ -1,24 +1,21 @@
 """How the page ends: signals end all races first, so that every browser reads why its race is over."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from .handlers import Handlers
 
 POLL_S = 0.05
 # At most for races to end, and for Gradio to send what it has. Docker and systemd wait 10 s or more before they kill a
 # process.
 CLOSE_S, SENT_S = 3.5, 0.5
-
-
-class Ends(Protocol):
-    """What ends with the page: see `Handlers`."""
-
-    @property
-    def is_watched(self) -> bool: ...
-    def close(self) -> None: ...
 
 
 def end_now(*_: object) -> NoReturn:
@@ -34,7 +31,7 @@ def on_signal(act: Callable[[int, object], object]) -> None:
         signal.signal(number, act)
 
 
-def serve_until_signal(ends: Ends) -> NoReturn:
+def serve_until_signal(ends: Handlers) -> NoReturn:
     """Block until a signal, end all races, and exit with status 0; a second signal ends the process at once. Call it in
     the main thread, once the page is up."""
     signals: list[int] = []

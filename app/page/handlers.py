@@ -31,21 +31,11 @@ from ..jobs.races import Frames, Stage, first_frame
 from ..jobs.recorded import Shelf, recorded_view
 from ..jobs.server_races import EitherBackend, ServersBackend
 from ..jobs.studies import CheckUp, LoadStudy, PromptsStudy, Studies
+from . import sentences
 from .controls import OF_THE_ENGINE, chat_help, controls, more_choices, pair_choices, preset_values, settings_of
 from .doors import Doors
 from .gate import address_of
 from .gradio_faults import as_gradio_errors
-from .sentences import (
-    chart_sentence,
-    chart_table,
-    charts_of,
-    drafter_choices,
-    model_line,
-    other_drafter_line,
-    pair_line,
-    preset_line,
-    refused,
-)
 from .stream import Asked, Events, Runs, Stops
 
 MAX_ID_CHARS = 100  # limit on the browser's number for a request, which the answer repeats
@@ -104,7 +94,7 @@ class Handlers:
         if catalogue is self._catalogue:
             return gr.skip(), gr.skip()
         pairs = gr.update(choices=pair_choices(catalogue), value=catalogue.default.id)
-        return pairs, refused(catalogue.offers, catalogue.note)
+        return pairs, sentences.refused(catalogue.offers, catalogue.note)
 
     def runs(self) -> Runs:
         """What a tab can ask for, by name."""
@@ -172,7 +162,7 @@ class Handlers:
         """What to expect, and its settings, by name."""
         preset = next(preset for preset in self.catalogue.presets if preset.id == preset_id)
         pair = self._pair(pair_id)
-        return {"expectation": preset_line(preset, pair), **preset_values(self.catalogue, preset, pair)}
+        return {"expectation": sentences.preset_line(preset, pair), **preset_values(self.catalogue, preset, pair)}
 
     def fitted(self, pair_id: object, drafter: object, chat: object) -> tuple[Any, ...]:
         """Drafter, k, chat template, width, audit and further lanes of a race that may come from another page, each the
@@ -184,7 +174,7 @@ class Handlers:
         try:
             self.catalogue.drafter(pair, drafter)
         except UsageError:
-            line = other_drafter_line(drafter, own["drafter"]) if pair.lanes is None else ""
+            line = sentences.other_drafter_line(drafter, own["drafter"]) if pair.lanes is None else ""
             return own["drafter"], own["k"], *rest, line
         return gr.skip(), gr.skip(), *rest, gr.skip()
 
@@ -198,7 +188,7 @@ class Handlers:
         if self.doors is not None:
             self.doors.follow(pair)
         offered: dict[str, dict[str, Any]] = {
-            "drafter": {"choices": drafter_choices(catalogue.drafters(pair))},
+            "drafter": {"choices": sentences.drafter_choices(catalogue.drafters(pair))},
             "more": {"choices": more_choices(catalogue, pair)},
         }
         return {
@@ -207,7 +197,7 @@ class Handlers:
             "chat": gr.update(value=values["chat"], interactive=pair.chat is not False, info=chat_help(pair)),
             "prompt": values.get("prompt", gr.skip()),
             "expectation": "",
-            "pair_line": pair_line(catalogue.like(pair, values["drafter"])),
+            "pair_line": sentences.pair_line(catalogue.like(pair, values["drafter"])),
         }
 
     def door(self, pair_id: object, prompt: object, event: gr.EventData) -> dict[str, Any]:
@@ -220,7 +210,7 @@ class Handlers:
 
     def drafter_line(self, pair_id: object, drafter: object) -> str:
         """What is special about the chosen target and drafter."""
-        return pair_line(self.catalogue.like(self._pair(pair_id), drafter))
+        return sentences.pair_line(self.catalogue.like(self._pair(pair_id), drafter))
 
     async def figures(self, event: gr.EventData, request: gr.Request) -> tuple[Any, ...]:
         """The figures of a tab, "charts" or "why" (where the speed comes from), of a race that the browser names. For
@@ -276,24 +266,24 @@ class Handlers:
                 yield "", frame
                 if pair.lanes is None and (status := self.backend.loader.status) is not shown:
                     shown = status
-                    yield "model", json.dumps(model_line(status, chosen=pair.target))
+                    yield "model", json.dumps(sentences.model_line(status, chosen=pair.target))
         yield "model", json.dumps(await asyncio.to_thread(self.model_now, pair.id))
 
     async def _line(self) -> AsyncGenerator[str, None]:
         """The status line of the default model, until it is ready, or another one that was being loaded."""
         loader, shown = self.backend.loader, ""
         if self._check is not None and self._check.found is None:
-            yield model_line(None)
+            yield sentences.model_line(None)
         await self.checked()
         default = self.catalogue.default
         if (servers := self._servers_of(default)) is not None:
-            yield model_line(servers.loader.asking)
-            yield model_line(await servers.loader.ask())
+            yield sentences.model_line(servers.loader.asking)
+            yield sentences.model_line(await servers.loader.ask())
             return
         loader.start(default.target)
         while True:
             status = loader.status
-            if (line := model_line(status, chosen=self.catalogue.default.target)) != shown:
+            if (line := sentences.model_line(status, chosen=self.catalogue.default.target)) != shown:
                 shown = line
                 yield line
             if status is not None and status.state != "loading":
@@ -306,8 +296,8 @@ class Handlers:
         pair = self._pair(pair_id)
         servers = self._servers_of(pair)
         if servers is not None:
-            return model_line(asyncio.run(servers.loader.ask()))
-        return model_line(self.backend.loader.status, chosen=pair.target)
+            return sentences.model_line(asyncio.run(servers.loader.ask()))
+        return sentences.model_line(self.backend.loader.status, chosen=pair.target)
 
     def _servers_of(self, pair: Pair) -> ServersBackend | None:
         """What races this pair's servers; None if it races on this machine."""
@@ -330,8 +320,8 @@ def _skipped(drawn: Sequence[Chart]) -> list[Any]:
 
 
 def _drawn(request: str, drawn: Sequence[Chart], switches: Mapping[str, Any]) -> tuple[Any, ...]:
-    parts: list[Any] = [charts_of(request, switches)]
+    parts: list[Any] = [sentences.charts_of(request, switches)]
     for chart in drawn:
-        words = chart_sentence(chart.sentence) + chart_table(chart.title, chart.table)
+        words = sentences.chart_sentence(chart.sentence) + sentences.chart_table(chart.title, chart.table)
         parts += gr.update(visible=True), gr.update(value=chart.figure, visible=chart.figure is not None), words
     return tuple(parts)

@@ -14,7 +14,6 @@ from starlette.routing import Route
 from engine.core.errors import PhotofinishError, sentence
 from engine.recordings.recording import Recording
 from engine.recordings.steps_csv import steps_csv
-from engine.strict_json import parse
 
 from ..catalogue.limits import MAX_CALL_BYTES, MAX_PROMPT_CHARS, check_file
 from ..catalogue.request import look_at
@@ -64,8 +63,7 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
         return Response(text, media_type=kind, headers=headers)
 
     async def count(request: Request) -> Response:
-        asked = parse(await request.body(), MAX_CALL_BYTES)
-        asked = asked if isinstance(asked, dict) else {}
+        asked = stream.object_of(await request.body(), MAX_CALL_BYTES)
         text = check_file(asked.get("text"), "it", MAX_PROMPT_CHARS)
         return JSONResponse(await handlers.count(address_of(request), str(asked.get("target")), text))
 

@@ -7,7 +7,7 @@ import argparse
 import math
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -104,10 +104,6 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 def number(low: float, high: float, wanted: str = "") -> Callable[[str], float]:
     return typed(values.number(low, high, wanted), decimal)
-
-
-def one_of(options: Iterable[str]) -> Callable[[str], str]:
-    return typed(values.one_of(options))
 
 
 def draft_size(low: int, high: int, trees: bool = True) -> Callable[[str], int | str]:

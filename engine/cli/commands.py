@@ -2,22 +2,27 @@
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ..core.errors import RaceError, UsageError
 from ..core.spec import MAX_WIDTH, RULES, TOP_K, RaceSpec, SamplingParams
+from ..core.values import one_of
 from ..progress import Progress
 from ..recordings import recording as recordings
+from ..remote.endpoint import Endpoint
+from ..remote.request import Question
 from ..strict_json import decoded
 from ..studies.prompts.data_files import MAX_FILE_BYTES, text_of
 from ..studies.prompts.prompts import FilePrompt, read_prompts
-from ..text import check_prompt_text, read_bytes
+from ..text import check_prompt_text, encode_prompt, read_bytes
 from ..what_if.ask import queries_of
-from .arguments import Command, draft_size, not_empty, one_of, repeated, setting, shown, switch, typed, whole, words
-from .lane_options import LANES, SERVERS, lanes_from, race_of_servers, servers_from
+from .arguments import Command, draft_size, not_empty, repeated, setting, shown, switch, typed, whole, words
+from .lane_options import LANES, SERVERS, TIMEOUT_S, TOTAL, lanes_from, servers_from
 from .options import FILE, JSON, LENGTH, MACHINE, PROMPT, SEED, TARGET, TEMPERATURE, TOP_P, set_threads
 from .output import console, print_json
-from .run import run, set_up_as
+from .run import run, set_up
 
 MAX_PROMPT_BYTES = 16 * 1024 * 1024
 
@@ -60,10 +65,10 @@ def _race(options: Namespace) -> int:
         recordings.check_writable(options.save)
     set_threads(options.threads)
 
-    remote = race_of_servers(servers, options, params, text) if servers else None
-
     def make(progress: Progress) -> Any:
-        return remote if spec is None else set_up_as(options, spec, text, progress)
+        if spec is None:
+            return _race_of_servers(servers, options, params, text)
+        return set_up(options, spec, partial(encode_prompt, text=text, chat=options.chat), progress)
 
     recording = run(make, options.tables)
     try:
@@ -74,6 +79,16 @@ def _race(options: Namespace) -> int:
         _show_result(recording, options.json)
     check_outcome(recording)
     return 0
+
+
+def _race_of_servers(servers: Sequence[Endpoint], options: Namespace, params: SamplingParams, text: str) -> Any:
+    from ..remote.client import Patience
+    from ..remote.server_race import RemoteRace
+
+    timeout_s = options.timeout or TIMEOUT_S
+    question = Question(messages=(("user", text),)) if options.chat else Question(text)
+    patience = Patience(timeout_s, TOTAL * timeout_s)
+    return RemoteRace(servers, question, params, patience, options.same_device or options.solo)
 
 
 def check_outcome(recording: recordings.Recording) -> None:
@@ -108,7 +123,7 @@ RACE = Command(
         *SERVERS,
         setting(
             "--rule R",
-            one_of(RULES),
+            typed(one_of(RULES)),
             "coupled: the baseline's own tokens; rejection: its distribution only (default coupled)",
             "coupled",
         ),

@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import partial
 
 from ..core.errors import PhotofinishError
 from ..core.spec import BASELINE, PLAIN, SamplingParams
@@ -72,11 +73,7 @@ def _findings(
     yield from findings
     if options.files_only or is_faulty(findings):
         return
-
-    def load():
-        return load_ready(options.target, options.dtype, options.device, progress, options.threads is None)
-
-    yield from checkup.with_tokens(load, prompts, params, progress)
+    yield from checkup.with_tokens(partial(load_ready, options, progress), prompts, params, progress)
 
 
 def _prompts(options: Namespace) -> list[FilePrompt]:

@@ -1,33 +1,15 @@
 """The lanes of a race: one speculative lane from --drafter and --k, or one for each --lane, all here or all on
 servers."""
 
-from __future__ import annotations
-
 import os
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..core.errors import UsageError
-from ..core.spec import (
-    AUTO,
-    BASELINE,
-    MAX_AUTO_K,
-    MAX_K,
-    MAX_LANES,
-    PLAIN,
-    SPECULATIVE,
-    LaneSpec,
-    SamplingParams,
-    lanes_of,
-)
+from ..core.spec import AUTO, BASELINE, MAX_AUTO_K, MAX_K, MAX_LANES, PLAIN, SPECULATIVE, LaneSpec, lanes_of
 from ..drafters import check as check_drafter
 from ..remote.endpoint import PREFIX, Endpoint, endpoints_of
-from ..remote.request import Question
 from .arguments import draft_size, model, number, repeated, setting, shown, switch, words
-
-if TYPE_CHECKING:
-    from ..remote.server_race import RemoteRace
 
 DEFAULT_DRAFTER, DEFAULT_K = "ngram", 7
 MAX_NAME = 40
@@ -154,14 +136,3 @@ def servers_of(
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def race_of_servers(endpoints: Sequence[Endpoint], options: Namespace, params: SamplingParams, text: str) -> RemoteRace:
-    """The race that these options define. Raises UsageError."""
-    from ..remote.client import Patience
-    from ..remote.server_race import RemoteRace
-
-    timeout_s = options.timeout or TIMEOUT_S
-    question = Question(messages=(("user", text),)) if options.chat else Question(text)
-    patience = Patience(timeout_s, TOTAL * timeout_s)
-    return RemoteRace(endpoints, question, params, patience, options.same_device or options.solo)

@@ -20,29 +20,20 @@ from .arguments import MAX_SHOWN, Command, Parser
 
 COMMANDS = {
     "race": (
-        "engine.cli.commands:RACE",
+        "commands:RACE",
         "race one prompt through a plain and a speculative decoder and prove that the tokens are equal",
     ),
-    "doctor": ("engine.cli.doctor:DOCTOR", "say why a drafter is not faster with a target, and what to change first"),
+    "doctor": ("doctor:DOCTOR", "say why a drafter is not faster with a target, and what to change first"),
     "study-prompts": (
-        "engine.cli.study_prompts:STUDY",
+        "study_prompts:STUDY",
         "race a file of your prompts and say whether speculative decoding is worth it on them",
     ),
-    "study": (
-        "engine.cli.study_servers:STUDY",
-        "measure one or two OpenAI-compatible servers under the load of 1 to 1,000 users",
-    ),
-    "verify": (
-        "engine.cli.verify:VERIFY",
-        "run a recorded race again and say whether this machine gets the same tokens",
-    ),
-    "replay": ("engine.cli.commands:REPLAY", "print the report of a recorded race; needs no torch"),
-    "export": (
-        "engine.cli.export:EXPORT",
-        "write a recorded race as one web page that plays offline, or its steps as CSV",
-    ),
-    "train": ("engine.cli.train:TRAIN", "train a draft head for a target"),
-}  # name -> ("module:attribute" of a Command, its summary)
+    "study": ("study_servers:STUDY", "measure one or two OpenAI-compatible servers under the load of 1 to 1,000 users"),
+    "verify": ("verify:VERIFY", "run a recorded race again and say whether this machine gets the same tokens"),
+    "replay": ("commands:REPLAY", "print the report of a recorded race; needs no torch"),
+    "export": ("export:EXPORT", "write a recorded race as one web page that plays offline, or its steps as CSV"),
+    "train": ("train:TRAIN", "train a draft head for a target"),
+}  # name -> ("module:attribute" of a Command in this folder, its summary)
 PROG = "python -m engine"
 QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"}
 MAX_LINE = 2000
@@ -101,10 +92,8 @@ def _explain(error: BaseException) -> tuple[int, str]:
         case ModuleNotFoundError() if (error.name or "").partition(".")[0] == "app":
             return 1, "error: this needs the folder app/ next to engine/, which is missing"
         case ModuleNotFoundError():
-            return (
-                1,
-                f"error: this needs the package {error.name}, which is not installed; pip install -r requirements.txt",
-            )
+            missing = f"the package {error.name}, which is not installed; pip install -r requirements.txt"
+            return 1, f"error: this needs {missing}"
         case _ if is_out_of_memory(error):
             return 1, f"error: {NO_MEMORY} ({in_a_line(error)})"
         case _:
@@ -149,7 +138,7 @@ def _without_tracebacks() -> Iterator[None]:
 def _command(name: str) -> Command:
     if name not in COMMANDS:
         raise choices("command", name[:MAX_SHOWN], COMMANDS)
-    return resolve_name(COMMANDS[name][0])
+    return resolve_name(f"engine.cli.{COMMANDS[name][0]}")
 
 
 def _parser(name: str, command: Command) -> Parser:

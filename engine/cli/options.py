@@ -3,8 +3,8 @@
 import re
 
 from ..core import spec
-from ..core.values import Shape
-from .arguments import Option, decimal, integer, model, not_empty, one_of, repeated, setting, switch, typed, whole
+from ..core.values import Shape, one_of
+from .arguments import Option, decimal, integer, model, not_empty, repeated, setting, switch, typed, whole
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 MAX_THREADS = 64
@@ -23,7 +23,7 @@ TARGET = setting(
     "a hub repository, a local folder, or random:OWNER/NAME for random weights of a published shape (default: "
     "the bundled Gemma 3 270M)",
 )
-DTYPE = setting("--dtype D", one_of(DTYPES), f"{', '.join(DTYPES)} (default auto: measured)", "auto")
+DTYPE = setting("--dtype D", typed(one_of(DTYPES)), f"{', '.join(DTYPES)} (default auto: measured)", "auto")
 DEVICE = setting(
     "--device D",
     typed(Shape("one of auto, cpu, cuda, cuda:N, mps", lambda text: _DEVICE.fullmatch(text) is not None)),

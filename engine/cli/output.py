@@ -18,18 +18,16 @@ SHOWN_FAULTS = 3
 
 def progress_line() -> ProgressLine:
     """A `Progress` as a context manager: drawn on stderr if that is a terminal, silent otherwise."""
-    from rich.console import Console
-
     from .terminal import ProgressLine
 
-    return ProgressLine(Console(stderr=True, highlight=False, markup=False, emoji=False))
+    return ProgressLine(console(stderr=True))
 
 
-def console() -> Console:
+def console(stderr: bool = False) -> Console:
     """Where results are printed. It interprets neither markup nor emoji codes."""
     from rich.console import Console
 
-    return Console(highlight=False, markup=False, emoji=False)
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -99,11 +99,8 @@ def _at_every_k(recording: Recording, metrics: Mapping[str, LaneMetrics]) -> Ite
 def _print_headline(console: Console, recording: Recording, metrics: Mapping[str, LaneMetrics]) -> None:
     """First the main question: how much faster, and are the texts the same; then what to know before quoting it."""
     events, spec = recording.events, recording.spec
-    plain = max(
-        (name for role in (PLAIN, BASELINE) for name in spec.named(role)),
-        key=lambda name: metrics[name].tokens_per_s or 0.0,
-        default="",
-    )
+    undrafted = [*spec.named(PLAIN), *spec.named(BASELINE)]
+    plain = max(undrafted, key=lambda name: metrics[name].tokens_per_s or 0.0, default="")
     ratios = race_speedups(events, spec.lanes)
     for name, value in ratios.items():
         verdict = recording["verdicts"].get(name)

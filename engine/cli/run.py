@@ -6,14 +6,12 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.events import Prompt
 from ..core.spec import RaceSpec
 from ..progress import Progress, collected
 from ..recordings.recording import Recording, build
-from ..text import encode_prompt
 from .output import progress_line
 
 if TYPE_CHECKING:
@@ -48,17 +46,9 @@ def run(make: Callable[[Progress], Any], tables: bool = False) -> Recording:
         return build(header, events, result)
 
 
-def set_up(
-    target: str | None,
-    dtype: str,
-    device: str,
-    spec: RaceSpec,
-    prompt_of: Callable[[Any], Prompt],
-    progress: Progress,
-    settle_threads: bool = False,
-) -> TorchRace:
-    """A race that is ready to run. prompt_of: from the tokenizer to the prompt."""
-    loaded = load_ready(target, dtype, device, progress, settle_threads)
+def set_up(options: Namespace, spec: RaceSpec, prompt_of: Callable[[Any], Prompt], progress: Progress) -> TorchRace:
+    """A race that is ready to run. options: see `load_ready`. prompt_of: from the tokenizer to the prompt."""
+    loaded = load_ready(options, progress)
     from ..session import TorchRace
 
     race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
@@ -68,28 +58,18 @@ def set_up(
     return race
 
 
-def set_up_as(options: Namespace, spec: RaceSpec, text: str, progress: Progress) -> TorchRace:
-    """`set_up` of a text, with the options --target, --dtype, --device, --chat and --threads."""
-    model = (options.target, options.dtype, options.device)
-    prompt_of = partial(encode_prompt, text=text, chat=options.chat)
-    return set_up(*model, spec, prompt_of, progress, settle_threads=options.threads is None)
-
-
 def load_ready(
-    target: str | None,
-    dtype: str,
-    device: str,
-    progress: Progress,
-    settle_threads: bool,
-    make_ready: Callable[[LoadedModel, Progress], Any] | None = None,
+    options: Namespace, progress: Progress, make_ready: Callable[[LoadedModel, Progress], Any] | None = None
 ) -> LoadedModel:
-    """A model ready for races. target: None for the default one. make_ready: instead of the model's own."""
+    """A model ready for races, by the options --target, --dtype and --device; with as many threads as pay unless
+    --threads says how many. make_ready: instead of the model's own."""
     progress("starting torch", None)
     from ..loading.loading import DEFAULT_TARGET, load
 
-    loaded = load(target or DEFAULT_TARGET, dtype=dtype, device=device, progress=progress)
+    target = options.target or DEFAULT_TARGET
+    loaded = load(target, dtype=options.dtype, device=options.device, progress=progress)
     (make_ready or type(loaded).make_ready)(loaded, progress)
-    if settle_threads:
+    if options.threads is None:
         from ..session.threads import settle
 
         settle(loaded.prepared, progress)

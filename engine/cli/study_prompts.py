@@ -100,13 +100,12 @@ def _ready(
     if endpoints:
         kinds = asyncio.run(kinds_of(endpoints))
         return ServersStudy(endpoints, prompts, params, options.same_device, options.chat, kinds), endpoints[0].model
-    model, generate = (options.target, options.dtype, options.device), None
+    generate = None
     if options.generate:
         from ..studies.prompts.generate import Generate
 
         generate = Generate(params)
-    make_ready = generate.make_ready if generate else None
-    loaded = load_ready(*model, progress, options.threads is None, make_ready)
+    loaded = load_ready(options, progress, generate.make_ready if generate else None)
     return Study(loaded, prompts, drafters, params, generate), loaded.info.digest
 
 

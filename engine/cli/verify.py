@@ -22,12 +22,13 @@ def _verify(options: Namespace) -> int:
     given = recorded["prompt"]
     prompt = Prompt(given["text"], tuple(given["token_ids"]), given.get("chat", False))
     check_prompt_text(prompt.text)
-    on_cpu = recorded["device"]["type"] == "cpu"
-    if on_cpu and recorded["device"]["threads"]:
-        set_threads(min(recorded["device"]["threads"], os.cpu_count() or 1))
+    on_cpu, threads = recorded["device"]["type"] == "cpu", recorded["device"]["threads"] or 0
+    if on_cpu and threads:
+        set_threads(min(threads, os.cpu_count() or 1))
     device = "cpu" if on_cpu and options.device == "auto" else options.device
-    model = (options.target or recorded["model"]["name"], recorded["model"]["dtype"], device)
-    here = run(lambda progress: set_up(*model, recorded.spec, lambda tokenizer: prompt, progress))
+    target = options.target or recorded["model"]["name"]
+    model = Namespace(target=target, dtype=recorded["model"]["dtype"], device=device, threads=threads)
+    here = run(lambda progress: set_up(model, recorded.spec, lambda tokenizer: prompt, progress))
     result = compare(recorded, here)
     if options.json:
         print_json(result)

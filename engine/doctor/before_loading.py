@@ -124,11 +124,9 @@ def _fault(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> 
     size, num_words = text_part(target.config).get("hidden_size") or 0, _num_words(target)
     fc, output, own = (tensors.get(name) for name in ("fc.weight", OUTPUT, EMBEDDING))
     num_states = len(spec.hidden_layers)
-    if fc is not None and len(fc.shape) == 2 and fc.shape[1] != num_states * size:
-        num_read, rest = divmod(fc.shape[1], size)
-        says = (
-            f"fc reads {fc.shape[1]:,} features; {num_states} hidden states of this target have {num_states * size:,}"
-        )
+    if fc is not None and len(fc.shape) == 2 and (width := fc.shape[1]) != num_states * size:
+        num_read, rest = divmod(width, size)
+        says = f"fc reads {width:,} features; {num_states} hidden states of this target have {num_states * size:,}"
         if rest:
             change = f"Use a head for a target of hidden size {size}"
             return Finding("fault", "hidden size", f"{says}: no number of its states, of {size} each, fits.", change)
@@ -153,13 +151,8 @@ def _fault(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> 
     if own is not None and not may_be_padding(own.shape[0], num_words):
         says = f"The head embeds {own.shape[0]:,} words, and the target has {num_words:,}: they have other tokenizers."
         return Finding("fault", "vocabulary", says, "Use a head trained with this target's tokenizer")
-    d2t = tensors.get("d2t")
-    if (
-        d2t is not None
-        and d2t.values is not None
-        and _leads_out(by_offsets(d2t.values), num_words)
-        and not _leads_out(d2t.values, num_words)
-    ):
+    ids = tensors["d2t"].values if "d2t" in tensors else None
+    if ids is not None and _leads_out(by_offsets(ids), num_words) and not _leads_out(ids, num_words):
         change = "Subtract each row's number from d2t: it holds offsets, so that row + d2t[row] is the target's id"
         return Finding("fault", "vocabulary map", "d2t holds the target's ids themselves instead of offsets.", change)
     whole = dict(tensors)

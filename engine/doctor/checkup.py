@@ -137,8 +137,7 @@ class Checkup:
             yield from guarded("worth it", pays)
 
     def _penalties(self) -> Iterator[Finding]:
-        path = self._target.file("generation_config.json")
-        given = read_published(path) if path and path.is_file() else {}
+        given = read_published(path) if (path := self._target.file("generation_config.json")) else {}
         if says := unapplied(SimpleNamespace(**given)):
             yield Finding("untested", "penalties", sentence(says))
 

@@ -27,8 +27,8 @@ DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float1
 @dataclass(frozen=True)
 class Files:
     """name: as given. config: its config.json. tensors: by name, with values only of TABLES of a folder; {} if unknown.
-    file: one of its small files by name, which is downloaded if necessary; it may not exist, or be None. refused: its
-    page, if the hub asks to accept its terms first, else ""; then nothing else is known."""
+    file: one of its small files by name, which is downloaded if necessary; None if it has none. refused: its page, if
+    the hub asks to accept its terms first, else ""; then nothing else is known."""
 
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -40,8 +40,7 @@ class Files:
     def vocabulary(self) -> Mapping[str, int]:
         """Each token's id; {} if unknown. Raises UsageError for a damaged file."""
         try:
-            path = self.file("tokenizer.json")
-            return _vocabulary(path) if path and path.is_file() else {}
+            return _vocabulary(path) if (path := self.file("tokenizer.json")) else {}
         except Exception as error:  # as for `read_files`
             raise UsageError(f"cannot read the tokenizer.json of {self.name!r}: {in_a_line(error)}") from error
 
@@ -54,19 +53,15 @@ def read_files(name: str, folder: Path | None = None) -> Files:
             with quiet(only_hub=True):
                 return _from_hub(name)
         place = folder or find(name).folder
-        tensors = _of_folder(place)
-        return Files(name, read_published(place / "config.json"), tensors, lambda file: place / file)
+        tensors: dict[str, TensorInfo] = {}
+        for path in weights_files(place):
+            tensors |= _of_safetensors(path) if path.suffix == ".safetensors" else _of_pickle(path)
+        config = read_published(place / "config.json")
+        return Files(name, config, tensors, lambda file: place / file if (place / file).is_file() else None)
     except UsageError:
         raise
     except Exception as error:  # files from anywhere may be wrong in any way, and the hub may fail in any way
         raise UsageError(f"cannot read the files of {name!r}: {in_a_line(error)}") from error
-
-
-def _of_folder(folder: Path) -> dict[str, TensorInfo]:
-    tensors: dict[str, TensorInfo] = {}
-    for path in weights_files(folder):
-        tensors |= _of_safetensors(path) if path.suffix == ".safetensors" else _of_pickle(path)
-    return tensors
 
 
 def _of_safetensors(path: Path) -> dict[str, TensorInfo]:
@@ -89,35 +84,29 @@ def _of_pickle(path: Path) -> dict[str, TensorInfo]:
 
 
 def _from_hub(name: str) -> Files:
-    from huggingface_hub import constants
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        RemoteEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub import constants, errors
 
     repository, _, revision = name.partition("@")
     get = partial(_fetched, repository, revision or None)
     try:
         config, tensors = read_published(get("config.json")), _of_hub(repository, revision or None)
-    except GatedRepoError:
+    except errors.GatedRepoError:
         return Files(name, refused=f"{constants.ENDPOINT}/{repository}")
-    except RepositoryNotFoundError as error:
+    except errors.RepositoryNotFoundError as error:
         raise UsageError(
             f"the hub has no repository {repository!r}, or it is private: check the name, or set HF_TOKEN to a token "
             "that may read it"
         ) from error
-    except RevisionNotFoundError as error:
+    except errors.RevisionNotFoundError as error:
         raise UsageError(f"the hub repository {repository!r} has no revision {revision!r}") from error
-    except RemoteEntryNotFoundError as error:
+    except errors.RemoteEntryNotFoundError as error:
         raise UsageError(f"the hub repository {name!r} is no model: it has no config.json") from error
 
     def small(file: str) -> Path | None:
         try:
             with quiet(only_hub=True):
                 return get(file)
-        except RemoteEntryNotFoundError:
+        except errors.RemoteEntryNotFoundError:
             return None
 
     return Files(name, config, tensors, small)
@@ -125,25 +114,23 @@ def _from_hub(name: str) -> Files:
 
 def _fetched(repository: str, revision: str | None, file: str) -> Path:
     """Raises what the hub's client raises, but GatedRepoError for its plain 403 to an account without access."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError
+    from huggingface_hub import errors, hf_hub_download
 
     try:
         return Path(hf_hub_download(repository, file, revision=revision))
-    except LocalEntryNotFoundError as error:
+    except errors.LocalEntryNotFoundError as error:
         response = getattr(error.__cause__, "response", None)
         if response is not None and response.status_code == 403:
-            raise GatedRepoError(str(error), response=response) from error
+            raise errors.GatedRepoError(str(error), response=response) from error
         raise
 
 
 def _of_hub(repository: str, revision: str | None) -> dict[str, TensorInfo]:
-    from huggingface_hub import get_safetensors_metadata
-    from huggingface_hub.errors import NotASafetensorsRepoError
+    from huggingface_hub import errors, get_safetensors_metadata
 
     try:
         metadata = get_safetensors_metadata(repository, revision=revision)
-    except NotASafetensorsRepoError:
+    except errors.NotASafetensorsRepoError:
         return {}  # pickles: their shapes are known once they are loaded
     return {
         key: _info(tensor.shape, tensor.dtype)

@@ -3,7 +3,7 @@
 import logging
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from ..core.errors import UsageError, is_out_of_memory, sentence, words
@@ -118,6 +118,5 @@ def open_report(text: str) -> dict[str, Any]:
     is_pair, num_lanes = {"target", "drafter"} <= whole.keys(), len(whole.get("lanes", ()))
     if whole.get("format") != FORMAT or not (is_pair or num_lanes == len(whole.get("models", ())) > 0):
         raise UsageError("it is no check-up, or does not say of which target and drafter, or lanes and models")
-    names = [field.name for field in fields(Finding)]
-    findings = [Finding(**{name: raw[name] for name in names if name in raw}) for raw in whole["findings"]]
+    findings = [Finding(**{name: raw[name] for name in FINDING if name in raw}) for raw in whole["findings"]]
     return report(findings, {name: whole[name] for name in ABOUT if name in whole})

@@ -46,7 +46,9 @@ class Variant:
     check: str = "settings"
 
 
-Edit = tuple[Variant, Mapping[str, Any], Mapping[str, Tensor]]  # without its name; its config.json; tensors to replace
+Config = Mapping[str, Any]
+Tensors = Mapping[str, Tensor]
+Edit = tuple[Variant, Config, Tensors]  # without its name; its config.json; tensors to replace
 
 
 @contextmanager
@@ -86,10 +88,9 @@ def variants(
         yield candidates, untested
 
 
-def _in_config(config: Mapping[str, Any], ids: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+def _in_config(config: Config, ids: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     """What to write for the hidden states `wanted` where the configuration has `ids`, in its own numbers."""
-    places = [config, *(part for part in config.values() if isinstance(part, Mapping))]
-    for place in places:
+    for place in (config, *(part for part in config.values() if isinstance(part, Mapping))):
         for name, value in place.items():
             if name.endswith("layer_ids") and isinstance(value, list) and len(value) == len(ids):
                 shift = {a - b for a, b in zip(value, ids, strict=True) if isinstance(a, int)}
@@ -108,14 +109,11 @@ def _tapped(ids: tuple[int, ...], num_layers: int) -> Iterator[tuple[tuple[int, 
         if all(0 <= i <= num_layers for i in moved):
             yield moved, f" ({why})"
     if 1 < len(ids) <= MAX_PERMUTED:
-        yield from (
-            (permutation, " (in another order)")
-            for permutation in permutations(ids)
-            if permutation not in (ids, ordered)
-        )
+        others = (order for order in permutations(ids) if order not in (ids, ordered))
+        yield from ((order, " (in another order)") for order in others)
 
 
-def _edited(config: Mapping[str, Any], tensors: Mapping[str, Tensor], target: Files, spec: HeadSpec) -> Iterator[Edit]:
+def _edited(config: Config, tensors: Tensors, target: Files, spec: HeadSpec) -> Iterator[Edit]:
     """Other settings, in the configuration or in the tables."""
     layers = "transformer_layer_config" if isinstance(config.get("transformer_layer_config"), Mapping) else ""
     own, wanted = config[layers] if layers else config, text_part(target.config)
@@ -142,12 +140,7 @@ def _edited(config: Mapping[str, Any], tensors: Mapping[str, Tensor], target: Fi
 
 
 def _borrowed(
-    config: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    target: Files,
-    spec: HeadSpec,
-    embedding: Tensor,
-    untested: list[Finding],
+    config: Config, tensors: Tensors, target: Files, spec: HeadSpec, embedding: Tensor, untested: list[Finding]
 ) -> Iterator[Edit]:
     """The target's rows where the head has others of its own: a table that was never loaded has the right shape too.
     Adds to `untested` what cannot be put in its place."""
@@ -185,14 +178,14 @@ def _output_rows(target: Files, embedding: Tensor) -> Tensor | None:
     return None
 
 
-def _thetas(config: Mapping[str, Any]) -> set[float]:
+def _thetas(config: Config) -> set[float]:
     """The bases of a configuration's angles: one, or one for each kind of layer."""
     ropes = [config[name] for name in ROPES if isinstance(config.get(name), Mapping)]
     parts = [part for rope in ropes for part in (rope, *rope.values()) if isinstance(part, Mapping)]
     return {part[THETA] for part in parts if part.get(THETA)} or {config.get(THETA) or USUAL_THETA}
 
 
-def _with_theta(config: Mapping[str, Any], theta: float) -> dict[str, Any]:
+def _with_theta(config: Config, theta: float) -> dict[str, Any]:
     ropes: dict[str, Any] = {name: dict(config[name]) for name in ROPES if isinstance(config.get(name), Mapping)}
     for rope in ropes.values():
         by_kind: Any = {kind: {**part, THETA: theta} for kind, part in rope.items() if isinstance(part, Mapping)}
@@ -200,7 +193,7 @@ def _with_theta(config: Mapping[str, Any], theta: float) -> dict[str, Any]:
     return {**config, **ropes, THETA: theta}
 
 
-def _write(place: Path, folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def _write(place: Path, folder: Path, config: Config, tensors: Tensors) -> None:
     """A head with these tensors; without any, with links to the weights in `folder`."""
     place.mkdir()
     (place / "config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -56,11 +56,8 @@ def check(recording: Any) -> tuple[RaceSpec, tuple[LaneEvent, ...]]:
         )
     schema = recording.get("schema")
     if type(schema) is not int or schema != SCHEMA:
-        newer = type(schema) is int and schema > SCHEMA
-        raise UsageError(
-            f"its schema is {short(schema)}; this version reads schema {SCHEMA}"
-            + ("; a newer version of Photofinish wrote it" if newer else "")
-        )
+        newer = "; a newer version of Photofinish wrote it" * (type(schema) is int and schema > SCHEMA)
+        raise UsageError(f"its schema is {short(schema)}; this version reads schema {SCHEMA}{newer}")
     fits(recording, RECORDING)
     spec = read_spec(recording["spec"])
     if {lane.drafter == SERVER for lane in spec.lanes} != {recording["device"]["type"] == SERVER}:
@@ -257,12 +254,12 @@ def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -
     """A verdict may not contradict the events. One that claims more than was compared is corrected: see `claims.py`."""
     fits(verdict, _VERDICT, which)
     common, states = min(len(a.token_ids), len(b.token_ids)), (a.state, b.state)
-    same_tokens = differs_at(a.token_ids, b.token_ids, states) is None
-    same_text = verdict["kind"] != "same_text" or differs_at("".join(a.pieces), "".join(b.pieces), states) is None
-    same_bits = bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
-    if (
-        (verdict["kind"] in IDENTICAL and not same_tokens)
-        or (verdict["kind"] == "identical_bits" and not same_bits)
-        or not same_text
-    ):
-        raise UsageError(f"{which} says {verdict['kind']}, but its events differ")
+    says, is_same = verdict["kind"], True
+    if says == "same_text":
+        is_same = differs_at("".join(a.pieces), "".join(b.pieces), states) is None
+    elif says in IDENTICAL:
+        is_same = differs_at(a.token_ids, b.token_ids, states) is None
+    if says == "identical_bits":
+        is_same = is_same and bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
+    if not is_same:
+        raise UsageError(f"{which} says {says}, but its events differ")

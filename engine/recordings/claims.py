@@ -41,11 +41,9 @@ def _limited(
     if (is_nothing or kind in (*SAME, "same_distribution")) and (why := worth(sides, what)):
         kind, sentence, difference = "not_compared", f"{NOT_COMPARED}: {why}", None
     first = difference["position"] if difference and what == "token" else None
-    short = (
-        verdict.get("short", "")
-        if kind == "other_text"
-        else short_words(kind, sides, verdict["rows_different"], first, what)
-    )
+    short = verdict.get("short", "")
+    if kind != "other_text":
+        short = short_words(kind, sides, verdict["rows_different"], first, what)
     complete = all(side.state == "finished" for side in sides)
     limited = {"kind": kind, "sentence": sentence, "first_difference": difference}
     return {**verdict, **limited, "complete": complete, "short": short}

@@ -10,9 +10,9 @@ from ..analysis.verdict_words import NOT_COMPARED
 from ..core.events import steps
 from ..core.spec import AUTO, BASELINE, PLAIN, LaneSpec
 from .recording import OUTPUT_SCHEMA, Recording, failures
+from .words import PACKAGES
 
 CIRCUMSTANCES = {"device": ("type", "name", "threads"), "model": ("dtype", "revision")}
-PACKAGES = ("torch", "transformers")
 SAME_MACHINE = 0.2  # how far, in logarithms, a ratio may move from one day to another on one device, besides its noise
 
 

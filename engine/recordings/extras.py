@@ -35,7 +35,6 @@ MAX_TABLES = 64  # four per lane, which has at most two
 MAX_CANDIDATES = 16  # tokens kept per row, one drafted token among them; where several follow a row, that many more
 MAX_SEEDS = 8
 TOLERANCE = 0.01  # for logits and noise, which are rounded, and for sums of probabilities
-SHAPE = {"seeds": [COUNT], "pieces": NAMES, "lanes": OBJECT}
 _ROWS = [[{"ids": [COUNT], "logits": [NUMBER], "log_z": NUMBER, "noise": IfThere([[NUMBER]])}]]
 TOKEN = integer(0, MAX_TOKEN_ID, wanted=f"a token id from 0 to {MAX_TOKEN_ID}")
 DRAFT = AtMost(MAX_K, TOKEN)
@@ -50,7 +49,7 @@ EXTRAS = {
     "drawn": IfThere(OBJECT),
     "costs": IfThere({"verify_s": COSTS, "draft_s": OBJECT}),
     "oracles": IfThere(OBJECT),
-    "candidates": IfThere(SHAPE),
+    "candidates": IfThere({"seeds": [COUNT], "pieces": NAMES, "lanes": OBJECT}),
     "promises": IfThere(NAMES),
 }
 

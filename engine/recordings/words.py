@@ -8,6 +8,7 @@ from typing import Any
 from ..core.spec import RANDOM, SERVER
 
 JOINERS = "\u200c\u200d"
+PACKAGES = ("torch", "transformers")
 CAUSES = (
     "Possible causes: near ties between two tokens, which a server may round otherwise with drafts{} or after a "
     "restart; {}or a wrong setup of speculation, which is likely where most texts part, or within a few words. The "
@@ -45,16 +46,6 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
-def ran_on(report: Mapping[str, Any]) -> tuple[str, str]:
-    """The device and the versions of a recording, each in a few words."""
-    device, versions = report["device"], report["versions"]
-    local = f"{device['type']}: {device['name']}, threads: {device['threads']}"
-    return (
-        device["name"] if device["type"] == SERVER else local,
-        ", ".join(f"{name} {version}" for name, version in versions.items() if name in ("torch", "transformers")),
-    )
-
-
 def scope(model: str, device: Mapping[str, Any]) -> str:
     """What a verdict holds for: `gemma-3-270m on a CPU (AMD EPYC, 2 cores), one user`. Twin of scopeOf in
     app/web/tabs/answer.js."""
@@ -65,10 +56,13 @@ def scope(model: str, device: Mapping[str, Any]) -> str:
 
 def circumstances(recording: Mapping[str, Any]) -> str:
     """The model, the machine and the settings, in one line."""
-    model, params = recording["model"], recording["spec"]["params"]
+    model, device, params = recording["model"], recording["device"], recording["spec"]["params"]
+    local = f"{device['type']}: {device['name']}, threads: {device['threads']}"
+    versions = [f"{name} {version}" for name, version in recording["versions"].items() if name in PACKAGES]
     parts = [
         f"{model['name']} in {model['dtype']}" + (f" (licence: {model['licence']})" if model["licence"] else ""),
-        *ran_on(recording),
+        device["name"] if device["type"] == SERVER else local,
+        ", ".join(versions),
         recording.get("runs", {}).get("sentence", ""),
         f"temperature {params['temperature']:g}, seed {params['seed']}"
         + (", audited" if recording["spec"]["audit"] else ""),

@@ -2,12 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from threading import Event as Flag
 from threading import Thread
-from typing import Any
 
 import httpx
 
@@ -69,7 +68,7 @@ class RemoteLane:
 
     def _run(self) -> None:
         try:
-            self._decode()
+            asyncio.run(self._decode())
         except asyncio.CancelledError:
             pass
         except Exception as error:
@@ -79,28 +78,17 @@ class RemoteLane:
             self.ready.set()
             self._say(None)
 
-    def _decode(self) -> None:
-        with asyncio.Runner() as runner:
-            client = new_client()
-            try:
-                self._do(runner, self._warm_up(client))
-                self.ready.set()
-                while not self.go.wait(KEEP_WARM_S):
-                    self._do(runner, self._warm_up(client))
-                self._do(runner, self._race(client))
-            finally:
-                runner.run(client.aclose())
-
-    def _do(self, runner: asyncio.Runner, what: Coroutine[Any, Any, None]) -> None:
-        async def named() -> None:
-            self._task = asyncio.current_task()
-            if self._stopped:
-                what.close()
-                raise asyncio.CancelledError
-            await what
-
-        self._loop = runner.get_loop()
-        runner.run(named())
+    async def _decode(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        if self._stopped:
+            return
+        async with new_client() as client:
+            await self._warm_up(client)
+            self.ready.set()
+            while not await asyncio.to_thread(self.go.wait, KEEP_WARM_S):
+                await self._warm_up(client)
+            if not self._stopped:
+                await self._race(client)
 
     async def _warm_up(self, client: httpx.AsyncClient) -> None:
         params = replace(self.params, max_new_tokens=self._num_warm, stop=())

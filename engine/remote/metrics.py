@@ -28,13 +28,8 @@ _SAMPLE = re.compile(
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 MODEL_LABELS = ("model_name", "model")
 # Counters of drafts, without `_total`: of vLLM from 2024 to today and of llama.cpp; the last one is SGLang's.
-ACCEPTED, DRAFTED, EMITTED, DRAFTS, VERIFIED = (
-    "spec_decode_num_accepted_tokens",
-    "spec_decode_num_draft_tokens",
-    "spec_decode_num_emitted_tokens",
-    "spec_decode_num_drafts",
-    "spec_verify_calls",
-)
+ACCEPTED, DRAFTED = "spec_decode_num_accepted_tokens", "spec_decode_num_draft_tokens"
+EMITTED, DRAFTS, VERIFIED = "spec_decode_num_emitted_tokens", "spec_decode_num_drafts", "spec_verify_calls"
 CACHE_HITS, GENERATED = "prefix_cache_hits", "generation_tokens"
 # Other programs have vLLM's names after a prefix of their own: lmdeploy, fastdeploy.
 _OTHERS = re.compile(rf"(\w+:)(?:{ACCEPTED}|{DRAFTS})(?:_total)?")

@@ -136,25 +136,23 @@ def _final_steps(lane: RemoteLane) -> tuple[list[Step], str]:
     if lane.reply.is_buffered:
         notes.append(BUFFERED)
     if drafted is None:
-        notes.append("it says nothing of drafts; a step is a chunk")
+        says = "it says nothing of drafts"
     elif drafted.num_drafted is None:
-        notes.append(f"it says that {drafted.num_accepted} of its tokens were accepted drafts; a step is a chunk")
+        says = f"it says that {drafted.num_accepted} of its tokens were accepted drafts"
     elif not drafted.num_drafted and not drafted.accepted:
-        notes.append("it drafted nothing; a step is a chunk")
+        says = "it drafted nothing"
     elif not drafted.accepted or written.uncounted:
-        notes.append(
-            f"it says that it accepted {drafted.num_accepted} of {drafted.num_drafted} drafted tokens, and not at "
-            "which step; a step is a chunk"
-        )
+        kept = f"{drafted.num_accepted} of {drafted.num_drafted} drafted tokens"
+        says = f"it says that it accepted {kept}, and not at which step"
     elif (listed := written.steps(drafted)) is not None:
-        notes.append("steps by its own lists of accepted and drafted tokens; those of one chunk share its time")
-        return listed, "; ".join(notes)
+        by_lists = "steps by its own lists of accepted and drafted tokens; those of one chunk share its time"
+        return listed, "; ".join([*notes, by_lists])
     else:
-        notes.append(
+        says = (
             f"its lists of {drafted.num_accepted} accepted tokens in {drafted.num_steps} steps contradict its "
-            f"{len(written.token_ids)} tokens, or have steps of too many drafts; a step is a chunk"
+            f"{len(written.token_ids)} tokens, or have steps of too many drafts"
         )
-    return written.steps() or [], "; ".join(notes)
+    return written.steps() or [], "; ".join([*notes, says, "a step is a chunk"])
 
 
 def thought(written: Written) -> str:

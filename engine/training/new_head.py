@@ -173,6 +173,7 @@ def save_head(
         tensors["d2t"] = ids - torch.arange(len(ids))
         tensors["t2d"] = torch.zeros(vocab_size, dtype=torch.bool).index_fill_(0, ids, True)
     save_file(tensors, folder / "model.safetensors")
+    layers = transformers_config(spec.layers).to_dict()
     proposal = {"proposal_type": "greedy", "speculative_tokens": num_tokens, "accept_tolerance": 0.0}
     config: dict[str, Any] = {
         "speculators_model_type": spec.kind,
@@ -183,7 +184,7 @@ def save_head(
         "target_hidden_size": None,
         "tie_word_embeddings": tied,
         **({"quantization_config": QUANTIZATION} if compact else {}),
-        "transformer_layer_config": _layers(transformers_config(spec.layers)),
+        "transformer_layer_config": {key: value for key, value in layers.items() if key not in DROPPED},
         "speculators_config": {
             "algorithm": spec.kind,
             "default_proposal_method": "greedy",
@@ -200,7 +201,3 @@ def save_head(
         names = ["block_size", "mask_token_id"]
     config |= {name: getattr(spec, name) for name in names}
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _layers(config: Any) -> dict[str, Any]:
-    return {key: value for key, value in config.to_dict().items() if key not in DROPPED}

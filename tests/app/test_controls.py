@@ -154,7 +154,7 @@ class Shown:
     def __init__(self) -> None:
         gone = ServersBackend(endpoints_of([("plain", "openai:http://127.0.0.1:1/v1")] * 2, ["m"], {}), False)
         backend = EitherBackend("float32", "cpu", False)
-        backend.servers = gone
+        backend.named = gone
         backend.loader._status = ModelStatus("gemma-3-270m", "ready", "")
         self.handlers = Handlers(load(LARGE), backend, own=True)
         assert self.handlers.doors is not None

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -164,9 +166,9 @@ def test_a_long_prompt_shows_how_much_of_it_is_read(monkeypatch):
     monkeypatch.setattr(ProgressLine, "__call__", lambda line, *report: said.append(report))
     spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=4))
     text = "class Reader:\n    pass\n" * 8
-    recording = run.run(
-        lambda progress: run.set_up(TARGET, "float32", "cpu", spec, lambda t: encode_prompt(t, text, False), progress)
-    )
+    model = Namespace(target=TARGET, dtype="float32", device="cpu", threads=1)
+    prompt_of = partial(encode_prompt, text=text)
+    recording = run.run(lambda progress: run.set_up(model, spec, prompt_of, progress))
     num_tokens = next(e.event.num_prompt_tokens for e in recording.events if isinstance(e.event, Started)) - 1
     for lane in spec.lanes:
         shares = [share for stage, share in said if stage.endswith(f": lane {lane.name}")]

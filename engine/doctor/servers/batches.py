@@ -14,7 +14,6 @@ from ...remote.reply import Reply
 from ...remote.request import Question
 from ..findings import Finding
 from .pair import NUM_AT_ONCE, Pair, Server
-from .sampling import BATCHES
 from .scored import agreed, scored
 
 NUM_TOKENS = 16
@@ -52,7 +51,7 @@ async def batches(pair: Pair) -> list[Finding]:
         return [*zip(alone, at_once, strict=True)]
 
     answers = await asyncio.gather(*map(twice, pair.servers))
-    return [agreed("batches", pair, answers, "at once as one by one", BATCHES)]
+    return [agreed("batches", pair, answers, "at once as one by one")]
 
 
 async def prefix_cache(pair: Pair) -> list[Finding]:
@@ -63,7 +62,7 @@ async def prefix_cache(pair: Pair) -> list[Finding]:
     questions = [scored(Question(messages=(("user", text),)) if pair.chat else Question(text)) for text in texts]
     params = replace(pair.params, temperature=0.0, max_new_tokens=NUM_TOKENS, stop=())
     seen = await asyncio.gather(*(_sent_twice(server, questions, params) for server in pair.servers))
-    same = agreed("cold and warm", pair, [answers for answers, _ in seen], "from the cache as without it", BATCHES)
+    same = agreed("cold and warm", pair, [answers for answers, _ in seen], "from the cache as without it")
     known = [num for _, num in seen if num is not None]
     if len(known) < len(seen):
         says = "Not every server says how much of a prompt it found in its cache."

@@ -26,14 +26,10 @@ EXACT_TIE = 1e-4
 # step, and by as much again from the hidden state. Of 501 first differences of a healthy vLLM the largest was 0.25
 # (assets/results/cpu_zen5_2core_first_differences.json).
 NEAR_TIE = 0.501
-TIE, NEAR, NUMERICS, OTHER_MODEL, FAULT, UNKNOWN = KINDS = (
-    "exact tie",
-    "near tie",
-    "the plain server contradicts itself",
-    "preferred by the speculative server without drafts as well",
-    "real fault",
-    "cannot be classified",
-)
+TIE, NEAR, FAULT, UNKNOWN = "exact tie", "near tie", "real fault", "cannot be classified"
+NUMERICS = "the plain server contradicts itself"
+OTHER_MODEL = "preferred by the speculative server without drafts as well"
+KINDS = TIE, NEAR, NUMERICS, OTHER_MODEL, FAULT, UNKNOWN
 BADNESS = TIE, NEAR, UNKNOWN, NUMERICS, OTHER_MODEL, FAULT
 NUM_CHARACTERS, MOST_OF_A_WORD = 40, 20
 REPORT = "Turn speculation off, and send the finding on texts to the server's developers"
@@ -137,9 +133,7 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     word = texts_[0].rfind(" ", 0, shown) + 1
     shown = word if shown - word <= MOST_OF_A_WORD else shown
     ways = [f"lane {name} writes {_short(text[shown:])}" for name, text in zip(names, texts_, strict=True)]
-    says = (
-        f"{where}, after {_short(texts_[0][max(0, shown - NUM_CHARACTERS) : shown], tail=True)}: {' and '.join(ways)}"
-    )
+    says = f"{where}, after {_short(texts_[0][:shown], tail=True)}: {' and '.join(ways)}"
     if margin is not None:
         says += f"; asked again, lane {names[0]} calls its own token {_times(margin)} likelier ({margin:.3g} nats)"
     return Difference(kind, margin, f"{says}.")

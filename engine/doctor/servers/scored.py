@@ -12,6 +12,7 @@ from ...remote.request import CHAT_ODDS, NAMES, ODDS, Question
 from ..findings import Finding, Level
 from .compare_texts import NEAR_TIE
 from .pair import Pair
+from .sampling import BATCHES
 
 NUM_RANKS = 5  # likeliest tokens of which servers are asked; OpenAI's own completions give no more
 LEVELS: tuple[Level, ...] = ("fault", "doubt", "untested", "ok")  # the first that any server has counts
@@ -43,14 +44,13 @@ def _apart(a: Sequence[Token], b: Sequence[Token]) -> float | None:
     return worst if len(a) == len(b) else None
 
 
-def agreed(check: str, pair: Pair, answers: Sequence[Sequence[tuple[Reply, Reply]]], what: str, change: str) -> Finding:
+def agreed(check: str, pair: Pair, answers: Sequence[Sequence[tuple[Reply, Reply]]], what: str) -> Finding:
     """Whether each server's two answers to a question are the same. Named is the largest difference, in nats, of the
     log-probabilities of what was written, up to the first other token and including it: near a tie of two tokens that
     is rounding too.
 
     answers: for each server, pairs of answers; one without any token is not compared.
-    what: what both answers are (`at once as one by one`).
-    change: the advice where only rounding differs."""
+    what: what both answers are (`at once as one by one`)."""
     says, levels = list[str](), list[Level]()
     for server, pairs in zip(pair.servers, answers, strict=True):
         both = [(_tokens(a), _tokens(b)) for a, b in pairs]
@@ -64,4 +64,4 @@ def agreed(check: str, pair: Pair, answers: Sequence[Sequence[tuple[Reply, Reply
         says.append(f"{server.lane}: {num_same} of {num} answers are the same {what}, {odds}")
         levels.append("untested" if not num else "fault" if is_large else "ok" if num_same == num else "doubt")
     level = next(level for level in LEVELS if level in levels)
-    return Finding(level, check, f"{capital('; '.join(says))}.", {"fault": BROKEN, "doubt": change}.get(level, ""))
+    return Finding(level, check, f"{capital('; '.join(says))}.", {"fault": BROKEN, "doubt": BATCHES}.get(level, ""))

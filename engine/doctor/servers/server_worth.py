@@ -66,7 +66,6 @@ async def _study(pair: Pair, levels: tuple[int, ...]) -> list[Row]:
     endpoints = tuple(server.endpoint for server in pair.servers)
     plan = Plan(endpoints, questions, levels, NUM_REQUESTS, params, PATIENCE.total_s)
     rows: list[Row] = []
-
     outcomes: dict[Key, Outcome] = {}
 
     def asked(key: Key, outcome: Outcome) -> None:

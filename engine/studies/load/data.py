@@ -56,7 +56,5 @@ def synthetic(data: str, chat: bool, num: int, seed: int) -> tuple[list[Question
     texts = dict.fromkeys(" ".join(draw.choices(words, k=num_words)) for _ in range(num))
     if len(texts) < num:
         raise UsageError(f"{num} prompts of {num_words} random words are not all different: give them more words")
-    whole = (
-        (Question(messages=(("user", text),), to_the_end=True) if chat else Question(text, (), True)) for text in texts
-    )
-    return list(whole), num_tokens
+    asked = (question_of(FilePrompt(0, "", text), chat) for text in texts)
+    return [replace(question, to_the_end=True) for question in asked], num_tokens

@@ -57,7 +57,11 @@ def differ(levels: Sequence[Level], temperature: float | None) -> tuple[str, str
     if not others:
         return "", ""
     alone = any(level["concurrency"] == 1 for level in others)
-    return f"{_where(others)}{NO_BATCHES * alone}".strip(), causes(temperature, in_batches=not alone)
+    numbers = _others(others)  # none if a result does not say which
+    more = len(numbers) - MOST_NAMED
+    named = ", ".join(map(str, numbers[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+    where = f"Prompts with differing answers, numbered in their order: {named}. " if numbers else ""
+    return f"{where}{NO_BATCHES * alone}".strip(), causes(temperature, in_batches=not alone)
 
 
 def recommends(levels: Sequence[Level], lanes: Sequence[str]) -> str:
@@ -109,14 +113,6 @@ def _against(first: str, second: str, pairs: Pairs) -> Iterator[str]:
         counts = {num: f"{level['num_same_text']} of {level['num_compared']}" for num, level in same.items()}
         rest = ", ".join(str(num) for num in pairs if num not in same)
         yield f"Same text: {_by_users(counts)}{'; not compared with ' if rest else ''}{rest}."
-
-
-def _where(levels: Iterable[Level]) -> str:
-    """`Prompts with differing answers, numbered in their order: 3, 9. `; "" if a result does not say which."""
-    numbers = _others(levels)
-    more = len(numbers) - MOST_NAMED
-    named = ", ".join(map(str, numbers[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
-    return f"Prompts with differing answers, numbered in their order: {named}. " if numbers else ""
 
 
 def _others(levels: Iterable[Level]) -> list[int]:

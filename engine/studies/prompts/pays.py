@@ -73,7 +73,8 @@ def _judged(rows: Sequence[Row], target: str) -> dict[str, Any]:
         if k != AUTO and median > 0
     ]
     fixed += [(summary[lane]["median_speedup"] or 0.0, 0, lane) for lane in drafters if is_lane(lane)]
-    engine = _of_engine(summary)
+    fastest = max(sorted(summary), key=lambda name: summary[name]["median_speedup"] or 0.0)
+    engine = {"drafter": fastest, "k": AUTO, "median_speedup": summary[fastest]["median_speedup"], "measured": True}
     judged: dict[str, Any] = {"summary": summary, "best": None, "engine": engine, "verdict": UNCLEAR, "doubtful": False}
     if not fixed:
         return judged | {"reason": no_server(drafters, target)}
@@ -169,9 +170,3 @@ def _best(rows: Sequence[Row], drafter: str, k: int | None) -> dict[str, Any]:
             "verdict": of_speedups(clean),
         },
     }
-
-
-def _of_engine(summary: dict[str, Any]) -> dict[str, Any]:
-    """The drafter with the highest measured median."""
-    drafter = max(sorted(summary), key=lambda name: summary[name]["median_speedup"] or 0.0)
-    return {"drafter": drafter, "k": AUTO, "median_speedup": summary[drafter]["median_speedup"], "measured": True}

@@ -126,7 +126,6 @@ def rows_of(raced: Raced, prompt: FilePrompt) -> tuple[Row, ...]:
         raise RaceError("; ".join(broken))
     computed = {} if failed else _computed(race, list(raced.gains))
     loops = loop_sentence(with_counters(steps(events, BASELINE))) is not None
-    disturbed = raced.is_disturbed
     rows = []
     for name, gain in raced.gains.items():
         numbers, fault = lane_metrics(events, name), raced.fault(name)
@@ -144,7 +143,7 @@ def rows_of(raced: Raced, prompt: FilePrompt) -> tuple[Row, ...]:
                 num_tokens=numbers.num_tokens,
                 identical=raced.is_identical(name),
                 loops=loops,
-                disturbed=disturbed,
+                disturbed=raced.is_disturbed,
                 fault=fault,
                 computed=computed.get(name, {}),
             )

@@ -17,6 +17,7 @@ from .rows import Row, row_of
 
 FORMAT, SCHEMA = "photofinish-study", 1
 MAX_BYTES = 16 * 1024**2
+SAID = {**dict.fromkeys(("scope", "circumstances", "created"), IfThere(TEXT)), "ribbons": IfThere([TEXT])}
 
 
 def result(
@@ -49,11 +50,7 @@ def open_study(text: str) -> tuple[list[Row], str, dict[str, Any]]:
         raise UsageError(f"its format is {short(whole.get('format'))}, not {FORMAT!r}")
     fits(whole, {"target": TEXT})
     said = whole["about"].get("said", {}) if lines else whole["said"]
-    fits(
-        said,
-        {"scope": IfThere(TEXT), "circumstances": IfThere(TEXT), "created": IfThere(TEXT), "ribbons": IfThere([TEXT])},
-        "said",
-    )
+    fits(said, SAID, "said")
     rows = [*map(row_of, (parse(line, MAX_BYTES) for line in lines) if lines else whole["rows"])]
     if not rows:
         raise UsageError("it has no finished prompt")
@@ -108,9 +105,8 @@ class StudyFile:
                 self._check_same(more)
             except UsageError as error:
                 raise self._refused(error) from error
-        write_bytes(
-            self._path, _lines([{**self._definition, **more, "about": about}, *(row.to_json() for row in rows)])
-        )
+        definition = {**self._definition, **more, "about": about}
+        write_bytes(self._path, _lines([definition, *(row.to_json() for row in rows)]))
 
     def append(self, rows: Iterable[Row]) -> None:
         """Write rows behind the others. Raises RaceError if the file cannot be written."""
