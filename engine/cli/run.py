@@ -52,7 +52,7 @@ def set_up(options: Namespace, spec: RaceSpec, prompt_of: Callable[[Any], Prompt
     from ..session import TorchRace
 
     race = TorchRace(loaded, spec, prompt_of(loaded.tokenizer), progress)
-    toy = [TOY] if target is None and loaded.info.device.startswith("cuda") else []
+    toy = [TOY] if options.target is None and loaded.info.device.startswith("cuda") else []
     for note in (*toy, *race.order.notes, *race.order.limits):
         print(f"Note: {note}.", file=sys.stderr)
     return race

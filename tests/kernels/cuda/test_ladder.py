@@ -2,6 +2,7 @@
 one sentence, and the next one runs."""
 
 import sys
+from argparse import Namespace
 from dataclasses import replace
 from functools import partialmethod
 from itertools import count
@@ -237,7 +238,7 @@ def test_a_command_on_a_gpu_names_a_pair_that_is_worth_it(monkeypatch, capsys):
         monkeypatch.setattr(run, "load_ready", lambda *unused: loaded)
         spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=4))
         for target in (None, "tests/fixtures/trained/target"):
-            run.set_up(target, "auto", "auto", spec, lambda unused: Prompt("", PROMPT), silent)
+            run.set_up(Namespace(target=target), spec, lambda unused: Prompt("", PROMPT), silent)
             assert ("a toy for a GPU" in capsys.readouterr().err) == (target is None)
 
 
