@@ -84,3 +84,4 @@ rows.forEach((tabs) => tabs.forEach((tab, i) => {
 }));
 pressable(refs.marks, () => { popover.close(); showTexts(); });
 pressable(refs.otherLane, (pressed) => { root.dataset.both = String(pressed); showTexts(); });
+choose(FIRST);
