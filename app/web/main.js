@@ -2,9 +2,7 @@
 
 import { props } from "./host.js";
 import { clear, onFrame } from "./board/frames.js";
-import { root } from "./board/root.js";
-import { replay, views } from "./board/screen.js";
-import { S } from "./board/state.js";
+import { replay, root, S, views } from "./board/screen.js";
 import "./board/visit.js";
 import "./tabs/figures.js";
 import "./tabs/whatif_tab.js";

@@ -2,10 +2,8 @@
 // in engine/analysis/metrics.py; compared by test_caveats_are_those_of_the_engine).
 
 import { SAYS } from "../host.js";
-import { isOfServers, sum } from "./model.js";
-import { numDrafted, stepSeconds } from "./steps.js";
-import { oneLine } from "./text.js";
-import { noResult } from "./words.js";
+import { isOfServers, numDrafted, stepSeconds, sum } from "./model.js";
+import { noResult, oneLine } from "./text.js";
 
 const NORMAL_95 = 1.96;
 

@@ -8,9 +8,7 @@ import { autoplaySoon, cancelAutoplay, refresh } from "./deck.js";
 import { isLinked, pageButton } from "./page.js";
 import { announcement } from "./paint.js";
 import { isRecorded, OVER, placeOf } from "./place.js";
-import { emit, mark, root } from "./root.js";
-import { board, popover, refs, replay, still, views } from "./screen.js";
-import { newState, S, session } from "./state.js";
+import { board, emit, mark, newState, popover, refs, replay, root, S, session, still, views } from "./screen.js";
 
 const AFTER_RACE_MS = 1500;
 

@@ -2,13 +2,9 @@
 // ranked. Clicking a row shows its lane on the right (deck.js).
 
 import { isNoise, ratioNoise, whyNoResult } from "../base/caveats.js";
-import { makeButton } from "../base/dom.js";
-import { raceSpeedup, sum } from "../base/model.js";
-import { stepSeconds } from "../base/steps.js";
-import { cut, oneLine, shortDrafter, times, write } from "../base/text.js";
-import { guessWords, saysOf } from "../base/words.js";
-import { board, countNow, refs, replay } from "./screen.js";
-import { S, verdictOn } from "./state.js";
+import { cut, guessWords, makeButton, oneLine, saysOf, shortDrafter, times, write } from "../base/text.js";
+import { raceSpeedup, stepSeconds, sum } from "../base/model.js";
+import { board, countNow, refs, replay, S, verdictOn } from "./screen.js";
 
 const more = { rows: new Map() };
 

@@ -3,15 +3,13 @@
 // answer that it asks for: one line says so, with the ways back.
 
 import { cautionsOf } from "../base/caveats.js";
-import { makeButton, post, typeInto, TYPED_MS } from "../base/dom.js";
+import { make, makeButton, oneLine, plural, rate, write } from "../base/text.js";
+import { post, remember, remembered, TYPED_MS, typeInto } from "../base/dom.js";
 import { metricsOf } from "../base/model.js";
-import { remember, remembered } from "../base/storage.js";
-import { withStart, withoutStart } from "../base/task.js";
-import { make, oneLine, plural, rate, write } from "../base/text.js";
+import { withoutStart, withStart } from "../base/task.js";
 import { isGiven, isLinked, isOwnPrompt, leaveAsIs, link, pageButton, RACING, temperature } from "./page.js";
 import { isRecorded } from "./place.js";
-import { mark } from "./root.js";
-import { S } from "./state.js";
+import { mark, S } from "./screen.js";
 
 const COUNT_MS = 700;
 const SAMPLED = 0.8;

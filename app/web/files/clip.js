@@ -2,8 +2,7 @@
 // the video while the frames are drawn, so it takes as long as it plays.
 
 import { cut, oneLine, plural, seconds } from "../base/text.js";
-import { board, refs } from "../board/screen.js";
-import { shownLanes, titles } from "../board/state.js";
+import { board, refs, shownLanes, titles } from "../board/screen.js";
 import { handOver } from "./files.js";
 import { Pen, SHOT } from "./pen.js";
 import { COLOURS, drawPicture } from "./picture.js";

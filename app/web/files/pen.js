@@ -1,8 +1,7 @@
 // Draws words and boxes on a canvas, in the page's colours and type, at the size of link previews.
 
 import { cut, make } from "../base/text.js";
-import { root } from "../board/root.js";
-import { refs } from "../board/screen.js";
+import { refs, root } from "../board/screen.js";
 
 export const SHOT = { width: 1200, height: 630, pad: 64 };
 export const EDGE = SHOT.width - SHOT.pad;

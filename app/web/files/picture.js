@@ -4,9 +4,7 @@
 import { oneLine } from "../base/text.js";
 import { stopAutoplay } from "../board/deck.js";
 import { paint } from "../board/paint.js";
-import { root } from "../board/root.js";
-import { board, refs, replay } from "../board/screen.js";
-import { S } from "../board/state.js";
+import { board, refs, replay, root, S } from "../board/screen.js";
 import { handOver } from "./files.js";
 import { Pen, SHOT, words } from "./pen.js";
 import { leadNow, leadWords, racedWords, raceTitle, taskWords } from "./result.js";

@@ -1,13 +1,10 @@
 // The proof of a verdict: what was compared, a hash of each text, made in this browser, and the command that runs the
 // race again.
 
-import { showModal } from "../base/back.js";
-import { put } from "../base/dom.js";
+import { showModal } from "../base/dom.js";
+import { make, oneLine, plural, put, sentence } from "../base/text.js";
 import { isOfServers } from "../base/model.js";
-import { make, oneLine, plural, sentence } from "../base/text.js";
-import { on } from "../board/root.js";
-import { copyFrom, refs } from "../board/screen.js";
-import { S, shownLanes, titles, verdictOn } from "../board/state.js";
+import { copyFrom, on, refs, S, shownLanes, titles, verdictOn } from "../board/screen.js";
 import { fileName } from "./result.js";
 
 const OF_IDS = "SHA-256 of the token ids: decimal, with commas between them, as in \u201c2,34,1546\u201d. To check it "

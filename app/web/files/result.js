@@ -2,9 +2,9 @@
 
 import { cautionsOf, isNoise, ratioNoise, whyNoResult } from "../base/caveats.js";
 import { isOfServers, laneSpec, metricsOf } from "../base/model.js";
-import { cut, drafterName, oneLine, percent, plural, rate, sentence, startOf, times } from "../base/text.js";
-import { differs, verdictWord } from "../base/words.js";
-import { S, verdictOn } from "../board/state.js";
+import { cut, differs, drafterName, oneLine, percent, plural, rate, sentence, startOf, times,
+  verdictWord } from "../base/text.js";
+import { S, verdictOn } from "../board/screen.js";
 import { answerOf, choiceWords, gainWords, noiseWords, payWords, scopeOf, verdictWords } from "../tabs/answer.js";
 import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
 

@@ -4,9 +4,7 @@ import { isLoopback } from "../base/dom.js";
 import { optionWords, settingsOptions, write } from "../base/text.js";
 import { guessing } from "../board/more_lanes.js";
 import { racedSettings } from "../board/page.js";
-import { root } from "../board/root.js";
-import { copyFrom, refs } from "../board/screen.js";
-import { S, verdictOn } from "../board/state.js";
+import { copyFrom, refs, root, S, verdictOn } from "../board/screen.js";
 import { proofText } from "./proof.js";
 import { resultRow, resultWords } from "./result.js";
 

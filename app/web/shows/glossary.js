@@ -1,6 +1,6 @@
 // The glossary, opened by every button with data-glossary: in the tour and at the foot of the page.
 
-import { showModal } from "../base/back.js";
+import { showModal } from "../base/dom.js";
 import { refs } from "../board/screen.js";
 
 document.addEventListener("click", ({ target }) => {

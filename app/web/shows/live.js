@@ -1,16 +1,14 @@
 // A live race on the stage. If it is refused or fails, or its server is gone, the recorded race of the same example
 // takes its place.
 
-import { ALIVE, fetchOurs, fill, typeInto, TYPED_MS } from "../base/dom.js";
-import { cut, oneLine, write } from "../base/text.js";
+import { ALIVE, fetchOurs, TYPED_MS, typeInto } from "../base/dom.js";
+import { cut, fill, oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
 import { autoplay, stopAutoplay } from "../board/deck.js";
 import { examples, isOwnPrompt, pageButton, RACING } from "../board/page.js";
 import { showVerdict } from "../board/paint.js";
 import { OVER } from "../board/place.js";
-import { on, root } from "../board/root.js";
-import { board, refs, replay } from "../board/screen.js";
-import { S } from "../board/state.js";
+import { board, on, refs, replay, root, S } from "../board/screen.js";
 import { abandon, BROKEN } from "../board/stream.js";
 import { endWhatIf } from "../tabs/whatif_tab.js";
 import { nameOf, showRecorded } from "./recorded.js";

@@ -1,19 +1,16 @@
 // The story: cards that explain a race, each next to what it highlights: the visitor's own, or the lesson's recording.
 // "How it works" in the page's header begins or resumes it. Starting a race ends it.
 
-import { put, scrollDown } from "../base/dom.js";
-import { remember, remembered } from "../base/storage.js";
+import { put } from "../base/text.js";
+import { closed, opened, remember, remembered, scrollDown } from "../base/dom.js";
 import { controls, stopAutoplay } from "../board/deck.js";
 import { clear, setHeader } from "../board/frames.js";
 import { isLinked, pageButton } from "../board/page.js";
 import { paint } from "../board/paint.js";
-import { mark, on, root } from "../board/root.js";
-import { board, popover, refs, replay } from "../board/screen.js";
-import { S } from "../board/state.js";
+import { board, mark, on, popover, refs, replay, root, S } from "../board/screen.js";
 import { choose } from "../board/tabs.js";
 import { askForFigures } from "../tabs/figures.js";
 import { endWhatIf } from "../tabs/whatif_tab.js";
-import { closed, opened } from "../base/back.js";
 import { recordingOf, showRecorded } from "./recorded.js";
 import { CARDS, land, taleOf, treeOf } from "./story_cards.js";
 

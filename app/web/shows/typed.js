@@ -3,9 +3,7 @@
 import { write } from "../base/text.js";
 import { isOwnPrompt, leaveAsIs } from "../board/page.js";
 import { ownNote } from "../board/prompt.js";
-import { root } from "../board/root.js";
-import { refs } from "../board/screen.js";
-import { S } from "../board/state.js";
+import { refs, root, S } from "../board/screen.js";
 import { ASKS } from "./aloud.js";
 import { raceLive } from "./live.js";
 

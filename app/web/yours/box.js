@@ -1,8 +1,7 @@
 // The dialog "Try it on yours": its parts by name, and its opening.
 
 import { element } from "../host.js";
-import { showModal } from "../base/back.js";
-import { numberBox, typeInto, TYPED_MS } from "../base/dom.js";
+import { numberBox, showModal, TYPED_MS, typeInto } from "../base/dom.js";
 import { leaveAsIs, pageButton } from "../board/page.js";
 
 const refsOf = (nodes) => Object.fromEntries([...nodes].map((node) => [node.dataset.ref, node]));

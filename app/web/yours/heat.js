@@ -1,7 +1,6 @@
 // The heat map of a study: a row for each kind of prompt, a column for each drafter.
 
-import { headRow, tableRow } from "../base/dom.js";
-import { make, oneLine, percent, plural, times } from "../base/text.js";
+import { headRow, make, oneLine, percent, plural, tableRow, times } from "../base/text.js";
 
 const NO_CHANGE = 0.005;        // at most this is neither faster nor slower
 

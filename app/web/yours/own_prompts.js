@@ -2,9 +2,8 @@
 // makes of them, one JSON object a line, is what a study, a load and a check-up are asked about.
 
 import { MAX_FILE_CHARS } from "../host.js";
-import { fill, post } from "../base/dom.js";
-import { fileText, savedKind } from "../base/saved.js";
-import { cut, oneLine, shellQuoted, startOf } from "../base/text.js";
+import { cut, fill, oneLine, shellQuoted, startOf } from "../base/text.js";
+import { fileText, post, savedKind } from "../base/dom.js";
 import { choiceOf, parts, setChoice } from "./box.js";
 
 const PASTED = "pasted text", HERE = "the page's prompt", TYPING_MS = 300, WAIT = "One moment.";

@@ -1,9 +1,8 @@
 // Draws a study of prompts. Its report is the object that `python -m engine study-prompts --json` prints.
 
 import { DRAFTER_WORDS, SAYS } from "../host.js";
-import { headRow, makeButton, tableRow } from "../base/dom.js";
-import { drafterName, make, oneLine, shortDrafter, times, withTimes } from "../base/text.js";
-import { draftWords } from "../base/words.js";
+import { drafterName, draftWords, headRow, make, makeButton, oneLine, shortDrafter, tableRow, times,
+  withTimes } from "../base/text.js";
 import { isCause, isRounding, isWrong } from "./together.js";
 
 export const MEANS = `${SAYS.rule} The 95 % interval shows how certain the median is; the quartiles contain the `

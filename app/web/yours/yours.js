@@ -2,11 +2,9 @@
 // drawn from what is chosen and from the results, each section by a function.
 
 import { ALLOWED } from "../host.js";
-import { copyOn, fill, saveAs } from "../base/dom.js";
-import { OPENS } from "../base/saved.js";
-import { cut, oneLine, sentence } from "../base/text.js";
-import { on, root } from "../board/root.js";
-import { S } from "../board/state.js";
+import { copyOn, OPENS, saveAs } from "../base/dom.js";
+import { cut, fill, oneLine, sentence } from "../base/text.js";
+import { on, root, S } from "../board/screen.js";
 import { isIdle, run, stop } from "../board/stream.js";
 import { choiceOf, dialog, openDialog, parts, raceThere, sections, setChoice } from "./box.js";
 import { checkup } from "./checkup.js";
