@@ -10,13 +10,11 @@ import "./tabs/step_tab.js";
 import "./tabs/guess_tab.js";
 import "./tabs/decide_tab.js";
 import { show } from "./files/files.js";
-import "./files/proof.js";
 import "./files/share.js";
 import "./files/clip.js";
 import "./files/picture.js";
 import "./shows/story.js";
 import "./shows/stage.js";
-import "./shows/glossary.js";
 
 // For the page's tests and tools.
 const api = {

@@ -1,4 +1,4 @@
-// What the browser does for the page: copying, downloads, typing, questions to the page's server, keeping, going back.
+// What the browser does for the page: copying, saving, typing, asking the server, keeping, going back.
 
 import { make } from "./text.js";
 

@@ -1,5 +1,5 @@
-// Nodes and words. Untrusted text as nodes: the DOM text is exact; invisible and reordering characters get a visible mark;
-// only textContent is used. Numbers, names, verdicts, ribbons, lanes and drafters in words.
+// Nodes and words. Untrusted text as nodes: the DOM text is exact; invisible and reordering characters get a visible
+// mark; only textContent is used. Numbers, names, verdicts, ribbons, lanes and drafters in words.
 
 import { DRAFTER_WORDS, SAYS } from "../host.js";
 

@@ -1,9 +1,8 @@
 // Races with several speculative lanes: the track has a row for each lane that is not on the board, and all of them are
 // ranked. Clicking a row shows its lane on the right (deck.js).
 
-import { isNoise, ratioNoise, whyNoResult } from "../base/caveats.js";
+import { isNoise, raceSpeedup, ratioNoise, stepSeconds, sum, whyNoResult } from "../base/model.js";
 import { cut, guessWords, makeButton, oneLine, saysOf, shortDrafter, times, write } from "../base/text.js";
-import { raceSpeedup, stepSeconds, sum } from "../base/model.js";
 import { board, countNow, refs, replay, S, verdictOn } from "./screen.js";
 
 const more = { rows: new Map() };

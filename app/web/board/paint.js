@@ -1,8 +1,8 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
-import { cautionsOf, ratioNoise, whyNoResult } from "../base/caveats.js";
+import { cautionsOf, differsAt, hasSteps, metricsOf, raceSpeedup, ratioNoise, unseenAtTheEnd,
+  whyNoResult } from "../base/model.js";
 import { differs, fill, oneLine, RANDOM_WEIGHTS, seconds, times, verdictWord, write } from "../base/text.js";
-import { differsAt, hasSteps, metricsOf, raceSpeedup, unseenAtTheEnd } from "../base/model.js";
 import { plainIsFaster } from "./board.js";
 import { showCard } from "./card.js";
 import { drawMore } from "./more_lanes.js";

@@ -2,10 +2,9 @@
 // it, said before a race is requested. An own text on a model that only continues texts is sampled, and Race begins the
 // answer that it asks for: one line says so, with the ways back.
 
-import { cautionsOf } from "../base/caveats.js";
+import { cautionsOf, metricsOf } from "../base/model.js";
 import { make, makeButton, oneLine, plural, rate, write } from "../base/text.js";
 import { post, remember, remembered, TYPED_MS, typeInto } from "../base/dom.js";
-import { metricsOf } from "../base/model.js";
 import { withoutStart, withStart } from "../base/task.js";
 import { isGiven, isLinked, isOwnPrompt, leaveAsIs, link, pageButton, RACING, temperature } from "./page.js";
 import { isRecorded } from "./place.js";

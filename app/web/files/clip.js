@@ -4,8 +4,7 @@
 import { cut, oneLine, plural, seconds } from "../base/text.js";
 import { board, refs, shownLanes, titles } from "../board/screen.js";
 import { handOver } from "./files.js";
-import { Pen, SHOT } from "./pen.js";
-import { COLOURS, drawPicture } from "./picture.js";
+import { COLOURS, drawPicture, Pen, SHOT } from "./picture.js";
 import { raceTitle, taskWords } from "./result.js";
 
 // The race plays at its own speed if that takes from LEAST_MS to MOST_MS; then the picture stays for END_MS.

@@ -7,8 +7,7 @@ import { isOfServers } from "../base/model.js";
 import { remember, rememberedJson } from "../base/dom.js";
 import { copyFrom, on, refs, root, S } from "../board/screen.js";
 import { choiceWords, noiseWords, nothingWords, othersWords, verdictWords } from "./answer.js";
-import { hasDollars, moneyRows } from "./money.js";
-import { pricesFor, priceWords } from "./prices.js";
+import { hasDollars, moneyRows, pricesFor, priceWords } from "./money.js";
 import { productionOf } from "./production.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
 

@@ -6,12 +6,10 @@ import { copyOn, remember, rememberedJson } from "../base/dom.js";
 import { cut, draftWords, make, makeButton, oneLine, plural, settingsOptions, withTimes } from "../base/text.js";
 import { productionOf } from "../tabs/production.js";
 import { parts, raceThere, setChoice } from "./box.js";
-import { heatMap } from "./heat.js";
-import { bringPrompts, entryAt, isFlat, promptAt, promptsOption, promptSource } from "./own_prompts.js";
-import { colourOf, loadWords, MEANS, partings, promptTable, raceWords, strips, studyVerdict,
+import { colourOf, heatMap, loadWords, MEANS, partings, promptTable, raceWords, strips, studyVerdict,
   textsWords } from "./prompt_results.js";
-import { isRunning, results, subjectOf } from "./results.js";
-import { isWrong } from "./together.js";
+import { bringPrompts, entryAt, isFlat, promptAt, promptsOption, promptSource } from "./own_prompts.js";
+import { isRunning, isWrong, results, subjectOf } from "./results.js";
 import { onServers } from "./what.js";
 
 const STUDY_KEY = "photofinish.study";
@@ -164,7 +162,7 @@ export const study = {
       JSON.stringify({ of: name, key: frame.key, ran_on: frame.ran_on, rows: [...rows.values()] }));
     remember(FRAME_KEY, JSON.stringify({ ...frame, rows: [] }), true);
   },
-  // For other results of the same servers: see together.js.
+  // For other results of the same servers: see results.js.
   summary({ frame }) {
     const { report, num_done: num } = frame, { temperature = null, max_new_tokens: length = null } = studyAsked(frame);
     const { best } = report ?? {};

@@ -11,9 +11,8 @@ import { checkup } from "./checkup.js";
 import { load } from "./load.js";
 import { drawPrompts, promptAt, promptSource, takeFile } from "./own_prompts.js";
 import { reportPage } from "./report.js";
-import { KINDS, latest, results, running, saidOfServers, shownKinds, subjectOf } from "./results.js";
+import { KINDS, latest, results, running, saidOfServers, shortly, shownKinds, subjectOf } from "./results.js";
 import { comeBackToStudy, study } from "./study.js";
-import { shortly } from "./together.js";
 import { doubtNamed, drawWhat, isOneServer, namedServers, NEEDS_TWO, useNamed } from "./what.js";
 
 const QUESTIONS = { study, load, checkup };
