@@ -18,10 +18,8 @@ class Lane {
 
   add(event) {
     this.clock = event.clock_s;
-    if (event.type === "started") this.started = event;
-    else if (event.type === "finished") this.finished = event;
-    else if (event.type === "failed") this.failed = event;
-    else if (event.type === "step") {
+    if (["started", "finished", "failed"].includes(event.type)) this[event.type] = event;
+    if (event.type === "step") {
       this.steps.push(event);
       this.tokens.push(this.tokens[this.tokens.length - 1] + event.token_ids.length);
     }
@@ -30,14 +28,7 @@ class Lane {
   get ended() { return this.finished !== null || this.failed !== null; }
 
   // The number of steps finished by lane time t.
-  countAt(t) {
-    let low = 0, high = this.steps.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.steps[middle].clock_s <= t + EPSILON) low = middle + 1; else high = middle;
-    }
-    return low;
-  }
+  countAt(t) { return this.steps.findLastIndex((step) => step.clock_s <= t + EPSILON) + 1; }
 }
 
 export class Race {
@@ -292,19 +283,15 @@ export function ratioNoise(plain, guessing) {
 export function isNoise(speedup, noise) { return noise !== null && Math.abs(Math.log(speedup)) <= noise; }
 
 function relativeError(steps) {
-  const kinds = new Map();
-  for (const step of steps) {
-    const kind = `${step.width} ${numDrafted(step)}`;
-    if (!kinds.has(kind)) kinds.set(kind, []);
-    kinds.get(kind).push(stepSeconds(step));
-  }
+  const kinds = [...Map.groupBy(steps, (step) => `${step.width} ${numDrafted(step)}`).values()]
+    .map((alike) => alike.map(stepSeconds));
   const variance = (times) => sum(times.slice(1).map((time, i) => (time - times[i]) ** 2)) / (2 * (times.length - 1));
-  const known = [...kinds.values()].filter((times) => times.length > 1);
+  const known = kinds.filter((times) => times.length > 1);
   if (!known.length) return null;
   const pooled = sum(known.map((times) => (times.length - 1) * variance(times)))
     / sum(known.map((times) => times.length - 1));
-  const all = sum([...kinds.values()].map((times) => times.length * (times.length > 1 ? variance(times) : pooled)));
-  const total = sum([...kinds.values()].map(sum));
+  const all = sum(kinds.map((times) => times.length * (times.length > 1 ? variance(times) : pooled)));
+  const total = sum(kinds.map(sum));
   return total > 0 ? Math.sqrt(all) / total : null;
 }
 
